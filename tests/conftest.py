@@ -1,0 +1,28 @@
+import os
+
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+import pytest
+import tensorflow as tf
+
+# Two logical CPUs for the distribution tests. TensorFlow allows this only
+# before the first op, hence here and not in a fixture.
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0],
+    [tf.config.LogicalDeviceConfiguration()] * 2,
+)
+
+import keras
+
+
+@pytest.fixture(autouse=True)
+def _clean_state():
+    keras.utils.clear_session(free_memory=False)
+    keras.utils.set_random_seed(0)
+
+
+@pytest.fixture
+def mirrored():
+    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])

@@ -1,0 +1,39 @@
+"""Checks shared by the test files."""
+
+import inspect
+
+import keras
+import numpy as np
+
+
+def check_config(cls, **kwargs):
+    """Every constructor argument, given a non-default value, survives."""
+    own = {
+        p.name: p.default
+        for p in inspect.signature(cls).parameters.values()
+        if p.kind is not p.VAR_KEYWORD
+    }
+    assert set(kwargs) == set(own), "pass every argument of __init__"
+    for name, value in kwargs.items():
+        assert value != own[name], f"{name}: the default value shows nothing"
+
+    instance = cls(**kwargs)
+    config = instance.get_config()
+    missing = set(own) - set(config)
+    assert not missing, f"not in get_config: {missing}"
+    for name, value in kwargs.items():
+        if isinstance(value, float):  # may have passed through a variable
+            np.testing.assert_allclose(config[name], value, rtol=1e-6)
+        else:
+            assert config[name] == value, name
+
+    revived = keras.saving.deserialize_keras_object(
+        keras.saving.serialize_keras_object(instance)
+    )
+    assert type(revived) is cls
+    assert revived.get_config() == config
+
+
+def assert_moment(actual, expected, stderr, sigmas=5.0):
+    """Compares a Monte-Carlo estimate with the tolerance it deserves."""
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=sigmas * stderr)
