@@ -1,0 +1,4 @@
+from keras_bdl.models import Model
+from keras_bdl.models import Sequential
+
+__all__ = ["Model", "Sequential"]

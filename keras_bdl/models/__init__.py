@@ -1,0 +1,4 @@
+from keras_bdl.models.model import Model
+from keras_bdl.models.sequential import Sequential
+
+__all__ = ["Model", "Sequential"]

@@ -1,0 +1,236 @@
+"""Saves everything a killed run needs to end as if it had not been killed."""
+
+import functools
+import os
+
+import keras
+
+from keras_bdl.callbacks.plain_attributes import plain_attributes
+from keras_bdl.callbacks.skipped_steps import SkippedSteps
+from keras_bdl.callbacks.training_state import get_training_state
+from keras_bdl.callbacks.training_state import set_training_state
+from keras_bdl.saving import read_state
+from keras_bdl.saving import write_state
+
+
+class Checkpoint(keras.callbacks.Callback):
+    """Makes `fit` survive being killed at any moment.
+
+    Start the same command again, and `fit` goes on where the last checkpoint
+    was written. One file holds the weights, the optimizer with its
+    iterations, the metrics, epoch and step, the state of every random seed
+    generator, the history, and the state of every `StatefulCallback` of the
+    same `fit`. It is replaced in one piece, so there is always a whole one.
+
+    The run ends with the weights, logs and posterior that it would have had:
+    exactly, if the order of the data is the same in every process and every
+    pass. That is so for arrays after `keras.utils.set_random_seed`, and for
+    data sets without unseeded shuffling; a `tf.data` shuffle that changes from
+    pass to pass gives a run that is as good, but not the same.
+
+    Put it last in the list of callbacks. A finished run that is started again
+    trains no further, unless `epochs` was raised; to begin afresh, delete the
+    directory.
+
+    Args:
+        directory: Where the file is kept, `<directory>/latest.bdl`.
+        every: `"epoch"`, or a number of steps after which it is written also
+            within an epoch; at the end of every epoch in any case. Defaults
+            to `"epoch"`.
+        skip_seen_data: Whether one pass over the data spans all epochs, as
+            with `dataset.repeat()` and `steps_per_epoch`. Then a resumed run
+            reads, and skips, all it has seen. Defaults to `False`.
+        callbacks: Callbacks of Keras with a memory of their own, such as
+            `EarlyStopping`, whose plain attributes are to be saved as well.
+            Defaults to `()`.
+
+    Example:
+
+    ```python
+    swag = keras_bdl.SWAG(start_epoch=160)
+    checkpoint = keras_bdl.callbacks.Checkpoint("run_1")
+    model.fit(x, y, epochs=300, callbacks=[swag, checkpoint])
+    ```
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        every="epoch",
+        skip_seen_data: bool = False,
+        callbacks=(),
+    ):
+        super().__init__()
+        if every != "epoch" and (
+            isinstance(every, bool) or not isinstance(every, int) or every < 1
+        ):
+            raise ValueError(
+                '`every` must be "epoch" or a positive number of steps. '
+                f"Received: every={every!r}"
+            )
+        self.directory = os.fspath(directory)
+        self.every = every
+        self.skip_seen_data = skip_seen_data
+        self.callbacks = list(callbacks)
+        self.path = os.path.join(self.directory, "latest.bdl")
+        self._epoch = 0
+        self._last_saved_step = 0
+        self._restored = None  # what was read, until it is all in place
+        self._skipped = None
+        self._stateful = []
+
+    def set_params(self, params):
+        """Notes which stateful callbacks come before this one."""
+        super().set_params(params)
+        self._stateful = list(params.get("stateful_callbacks", ()))
+
+    def on_train_begin(self, logs=None):
+        """Takes up the last checkpoint, if there is one."""
+        late = self.params.get("stateful_callbacks", [])[len(self._stateful) :]
+        if late:
+            raise ValueError(
+                "`Checkpoint` must come after every callback whose state it "
+                "saves: put it last in the list. Received after it: "
+                f"{[type(c).__name__ for c in late]}"
+            )
+        self._restored = self._skipped = None
+        if not os.path.exists(self.path):
+            os.makedirs(self.directory, exist_ok=True)
+            return
+        if not self.model.built:
+            raise ValueError(
+                "`Checkpoint` can only resume a model that is built before "
+                "`fit`. Give it a `keras.Input`, or call it on one batch. "
+                f"Received: model={self.model.name}"
+            )
+        self._restored = state = read_state(self.path)
+        set_training_state(self.model, state["model"], with_metrics=False)
+        self._restore_callbacks()
+        if self.params.get("verbose"):
+            print(
+                f"Resuming from {self.path} after epoch {state['epoch']}"
+                + (f", step {state['step']}." if state["step"] else ".")
+            )
+        # The public way to begin later is an argument of `fit`, which is too
+        # late here; this is what Keras's own `BackupAndRestore` sets.
+        stopped = state["stopped"] and self.params["epochs"] <= state["epochs"]
+        self.model._initial_epoch = (
+            self.params["epochs"] if stopped else state["epoch"]
+        )
+        seen = state["epoch"] * self._steps_per_epoch()
+        if seen or state["step"]:
+            self._skipped = SkippedSteps(self.model, seen, state["step"] > 0)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        """Undoes what `on_train_begin` of later callbacks reset."""
+        self._epoch = epoch
+        self._last_saved_step = 0
+        self.model._initial_epoch = None
+        if self._restored is not None:
+            self._restore_callbacks()
+            if not self._restored["step"]:
+                self._restored = None
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Saves within an epoch, where that was asked for."""
+        step = batch + 1
+        if self._restored is not None:
+            # Only now, since the callbacks before this one took the skipped
+            # steps for real ones.
+            if step >= self._restored["step"]:
+                self._skipped.undo()
+                set_training_state(
+                    self.model, self._restored["model"], with_metrics=True
+                )
+                self._restore_callbacks()
+                self._restored = None
+                self._last_saved_step = step
+        elif (
+            self.every != "epoch" and step - self._last_saved_step >= self.every
+        ):
+            self._last_saved_step = step
+            self._save(self._epoch, step)
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Saves the finished epoch."""
+        self._save(epoch + 1, 0, logs=logs)
+
+    def on_train_end(self, logs=None):
+        """Notes that training was stopped before its last epoch."""
+        self.model._initial_epoch = None
+        if self._restored is not None:  # there was nothing left to train
+            self._restore_callbacks()
+            self._restored = None
+        elif self.model.stop_training:
+            self._save(self._epoch + 1, 0, stopped=True)
+
+    def _steps_per_epoch(self):
+        if not self.skip_seen_data:
+            return 0
+        if self.params["steps"] is None:
+            raise ValueError(
+                "`skip_seen_data=True` needs `fit(steps_per_epoch=...)`. "
+                "Received: steps_per_epoch=None"
+            )
+        return self.params["steps"]
+
+    def _save(self, epoch, step, logs=None, stopped=False):
+        write_state(
+            self.path,
+            {
+                "epoch": epoch,
+                "step": step,
+                "stopped": stopped,
+                "epochs": self.params["epochs"],
+                "model": get_training_state(self.model),
+                "history": self._history(epoch - 1, logs),
+                "callbacks": [
+                    {"class": type(c).__name__, "state": get()}
+                    for c, get, _ in self._memories()
+                ],
+            },
+        )
+
+    def _history(self, epoch, logs):
+        """The history so far; Keras adds this epoch's logs only later."""
+        history = getattr(self.model, "history", None)
+        if history is None:
+            return {"epoch": [], "history": {}}
+        epochs = list(history.epoch)
+        values = {k: [float(v) for v in vs] for k, vs in history.history.items()}
+        if logs is not None and epoch not in epochs:
+            epochs.append(epoch)
+            for name, value in logs.items():
+                values.setdefault(name, []).append(float(value))
+        return {"epoch": epochs, "history": values}
+
+    def _memories(self):
+        """The callbacks to save, with how to read and write each one."""
+        for callback in self._stateful:
+            yield callback, callback.get_state, callback.set_state
+        for callback in self.callbacks:
+            yield (
+                callback,
+                functools.partial(plain_attributes, callback),
+                vars(callback).update,
+            )
+
+    def _restore_callbacks(self):
+        memories = list(self._memories())
+        saved = self._restored["callbacks"]
+        names = [type(c).__name__ for c, _, _ in memories]
+        if names != [s["class"] for s in saved]:
+            raise ValueError(
+                "`fit` must be given the callbacks with which the checkpoint "
+                f"in `{self.directory}` was written, in the same order: "
+                f"{[s['class'] for s in saved]}. Received: {names}"
+            )
+        for (_, _, set_state), one in zip(memories, saved, strict=True):
+            set_state(one["state"])
+        history = getattr(self.model, "history", None)
+        if history is not None:
+            history.epoch = list(self._restored["history"]["epoch"])
+            history.history = {
+                k: list(v)
+                for k, v in self._restored["history"]["history"].items()
+            }

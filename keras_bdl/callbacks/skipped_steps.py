@@ -1,0 +1,44 @@
+"""Reads past the data that a killed run had trained on already."""
+
+
+class SkippedSteps:
+    """Stands in for a model's `train_function` until it is `undo`ne.
+
+    The first step of a resumed epoch is run in earnest, so that Keras builds
+    all that it builds lazily; whoever made this object puts the true state in
+    place afterwards. The next steps only read their batches.
+
+    Args:
+        model: The model in training.
+        unseen_by_epoch: Batches to read before the epoch begins.
+        steps: Whether steps of the epoch are to be skipped, too.
+    """
+
+    def __init__(self, model, unseen_by_epoch: int, steps: bool):
+        self._model = model
+        self._train_function = model.train_function
+        self._ahead = unseen_by_epoch
+        self._steps = steps
+        self._logs = None
+        model.train_function = self
+
+    def undo(self):
+        """Gives the model its own function back."""
+        self._model.train_function = self._train_function
+
+    def __call__(self, iterator):
+        """Takes the batches of one execution from `iterator`."""
+        for _ in range(self._ahead):
+            next(iterator)
+        self._ahead = 0
+        if not self._steps:
+            self.undo()
+            return self._train_function(iterator)
+        if self._logs is None:
+            self._logs = self._train_function(iterator)
+        else:
+            for _ in range(self._model.steps_per_execution):
+                # An execution at the end of an epoch may be shorter.
+                if next(iterator, None) is None:
+                    break
+        return self._logs

@@ -1,0 +1,39 @@
+"""A callback whose state outlives the process."""
+
+import keras
+
+
+class StatefulCallback(keras.callbacks.Callback):
+    """Base of callbacks that have something to lose when training is killed.
+
+    `Checkpoint` saves what `get_state` returns and gives it back to
+    `set_state` when the run is started again. Derive from it to have the
+    state of a callback of your own saved.
+    """
+
+    def set_params(self, params):
+        """Makes the callback known to the `Checkpoint` of the same `fit`.
+
+        Keras hands one dictionary to all callbacks of a `fit`, and no callback
+        sees another by any other way.
+        """
+        super().set_params(params)
+        known = params.setdefault("stateful_callbacks", [])
+        if not any(callback is self for callback in known):
+            known.append(self)
+
+    def get_state(self):
+        """Returns the state: nested dictionaries of numbers and arrays."""
+        raise NotImplementedError(
+            f"`{type(self).__name__}` must implement `get_state`."
+        )
+
+    def set_state(self, state):
+        """Takes the state back.
+
+        Args:
+            state: What `get_state` returned, perhaps in another process.
+        """
+        raise NotImplementedError(
+            f"`{type(self).__name__}` must implement `set_state`."
+        )

@@ -1,0 +1,67 @@
+"""What of a model in training has to survive, as arrays."""
+
+import keras
+
+from keras_bdl.saving.global_seed_generator import global_seed_generator
+
+
+def _groups(model):
+    """Names every variable that training changes, in a fixed order."""
+    return {
+        # Weights and the states of the layers' seed generators.
+        "model": model.variables,
+        "optimizer": [] if model.optimizer is None else model.optimizer.variables,
+        "metrics": model.metrics_variables,
+        "random": [global_seed_generator().state],
+    }
+
+
+def get_training_state(model):
+    """Returns the values of all variables of a model in training."""
+    return {
+        group: [
+            {"path": v.path, "value": keras.ops.convert_to_numpy(v)}
+            for v in variables
+        ]
+        for group, variables in _groups(model).items()
+    }
+
+
+def set_training_state(model, state, with_metrics):
+    """Assigns what `get_training_state` returned.
+
+    Args:
+        model: The model, built.
+        state: The values.
+        with_metrics: Whether to restore the metrics too. Keras creates some of
+            their variables in the first step only.
+    """
+    if model.optimizer is not None and not model.optimizer.built:
+        with model.distribute_strategy.scope():
+            model.optimizer.build(model.trainable_variables)
+    groups = _groups(model)
+    if not with_metrics:
+        del groups["metrics"]
+    for group, variables in groups.items():
+        _check(group, variables, state[group])
+    for group, variables in groups.items():
+        for variable, saved in zip(variables, state[group], strict=True):
+            variable.assign(saved["value"])
+
+
+def _check(group, variables, saved):
+    ours = [(v.path, tuple(v.shape)) for v in variables]
+    theirs = [(s["path"], s["value"].shape) for s in saved]
+    for mine, other in zip(ours, theirs, strict=False):
+        if mine[1] != other[1]:
+            raise ValueError(
+                f"The checkpoint was written by another {group}: "
+                f"`{mine[0]}` has shape {mine[1]} here, `{other[0]}` has "
+                f"{other[1]} there. Use another directory, or delete it."
+            )
+    if len(ours) != len(theirs):
+        raise ValueError(
+            f"The checkpoint was written by another {group}: it has "
+            f"{len(theirs)} variables there and {len(ours)} here. Use another "
+            "directory, or delete it."
+        )

@@ -1,0 +1,268 @@
+"""The training loop shared by `keras_bdl.Model` and `keras_bdl.Sequential`."""
+
+import functools
+import inspect
+import warnings
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from keras_bdl.models.averaging import average_outputs
+from keras_bdl.training.count_examples import count_examples
+from keras_bdl.training.protocols import DrawsFunctions
+from keras_bdl.training.protocols import HasDatasetSize
+from keras_bdl.training.protocols import OwnsTrainStep
+
+
+class BayesianTrainer:
+    """What `keras_bdl` adds to `compile`, `fit`, `evaluate` and `predict`."""
+
+    objective = None
+    train_samples = 1
+    samples = 0
+
+    def compile(
+        self,
+        optimizer="rmsprop",
+        loss=None,
+        *args,
+        objective=None,
+        train_samples=1,
+        samples=0,
+        **kwargs,
+    ):
+        """Configures the model for training.
+
+        Args:
+            optimizer: As of `keras.Model.compile`; here also the optimizers
+                of `keras_bdl` that run the training step themselves.
+            loss: As of `keras.Model.compile`.
+            *args: As of `keras.Model.compile`.
+            objective: A `keras_bdl.objectives` objective that replaces the
+                plain loss in training. Defaults to `None`.
+            train_samples: Monte-Carlo draws in a training step: the loss is
+                their mean. Defaults to `1`.
+            samples: Posterior draws in `evaluate` and `predict`; `0` is the
+                posterior mean. Probabilities are averaged where the loss is a
+                cross-entropy, otherwise outputs. Defaults to `0`.
+            **kwargs: As of `keras.Model.compile`.
+        """
+        _check_draws("train_samples", train_samples, at_least=1)
+        _check_draws("samples", samples, at_least=0)
+        super().compile(optimizer, loss, *args, **kwargs)
+        self.objective = objective
+        self.train_samples = train_samples
+        self.samples = samples
+        self._bayesian_compile_config = {
+            "objective": objective,
+            "train_samples": train_samples,
+            "samples": samples,
+        }
+        if "auto_scale_loss" in kwargs:
+            self._bayesian_compile_config["auto_scale_loss"] = kwargs[
+                "auto_scale_loss"
+            ]
+
+    def get_compile_config(self):
+        """Returns every argument of `compile`."""
+        config = super().get_compile_config()
+        if config:
+            config.update(
+                keras.saving.serialize_keras_object(
+                    self._bayesian_compile_config
+                )
+            )
+        return config
+
+    def compile_from_config(self, config):
+        """Compiles as `get_compile_config` says, with optimizer slots."""
+        if type(self).compile is not BayesianTrainer.compile:
+            # A user's own `compile`: Keras says what to do.
+            return super().compile_from_config(config)
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.optimizer is not None and self.built:
+            self.optimizer.build(self.trainable_variables)
+
+    @functools.wraps(keras.Model.fit)
+    def fit(self, *args, **kwargs):
+        """Trains the model, once N is known to whoever asks for it."""
+        arguments = inspect.signature(keras.Model.fit).bind(
+            self, *args, **kwargs
+        )
+        arguments.apply_defaults()
+        self._tell_dataset_size(arguments.arguments)
+        return super().fit(*args, **kwargs)
+
+    def train_step(self, data):
+        """Trains on one batch, or lets a method do it that asks for it."""
+        for method in self._methods():
+            if isinstance(method, OwnsTrainStep):
+                return method.bayesian_train_step(self, data)
+        if self.train_samples == 1:
+            return super().train_step(data)
+
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        with tf.GradientTape() as tape:
+            outputs, losses = [], []
+            for _ in range(self.train_samples):
+                outputs.append(self._call_for(x, training=True))
+                losses.append(
+                    self.compute_loss(
+                        x, y, outputs[-1], sample_weight, training=True
+                    )
+                )
+            loss = ops.mean(ops.stack(losses))
+            scaled_loss = self.optimizer.scale_loss(loss)
+        variables = self.trainable_variables
+        gradients = tape.gradient(scaled_loss, variables)
+        self.optimizer.apply(gradients, variables)
+        return self.finish_step(
+            loss, x, y, average_outputs(self.loss, outputs), sample_weight
+        )
+
+    def test_step(self, data):
+        """Evaluates one batch with the mean or the draws of the posterior."""
+        if self.samples == 0:
+            return super().test_step(data)
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
+        outputs = self._call_with_draws(x)
+        averaged = average_outputs(self.loss, outputs)
+        if averaged is not None:
+            losses = [
+                self.compute_loss(x, y, averaged, sample_weight, training=False)
+            ]
+        else:
+            losses = [
+                self.compute_loss(x, y, output, sample_weight, training=False)
+                for output in outputs
+            ]
+        return self.finish_step(
+            ops.mean(ops.stack(losses)), x, y, averaged, sample_weight
+        )
+
+    def predict_step(self, data):
+        """Predicts one batch with the mean or the draws of the posterior."""
+        if self.samples == 0:
+            return super().predict_step(data)
+        x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+        return average_outputs(self.loss, self._call_with_draws(x))
+
+    def finish_step(self, loss, x, y, y_pred, sample_weight=None):
+        """Updates the metrics after a step and returns the logs.
+
+        Args:
+            loss: What `compute_loss` returned, before any loss scaling.
+            x: The inputs.
+            y: The targets.
+            y_pred: The outputs.
+            sample_weight: The weights of the examples. Defaults to `None`.
+        """
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        self._loss_tracker.update_state(
+            # `compute_loss` returns this replica's share of the mean.
+            loss * replicas,
+            sample_weight=ops.shape(keras.tree.flatten(x)[0])[0],
+        )
+        return self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
+
+    def _call_for(self, x, training):
+        if self._call_has_training_arg:
+            return self(x, training=training)
+        return self(x)
+
+    def _call_with_draws(self, x):
+        for method in self._methods():
+            if isinstance(method, DrawsFunctions):
+                return [
+                    method.call_with_draw(self, x, draw)
+                    for draw in range(self.samples)
+                ]
+        raise ValueError(
+            "`samples` asks for posterior draws in evaluation, and this model "
+            "has no posterior of its own: neither its optimizer nor its "
+            "objective draws weights. Compile with `samples=0`, or call "
+            "`keras_bdl.predict(model, x, posterior=...)`. "
+            f"Received: samples={self.samples}, "
+            f"optimizer={type(self._inner_optimizer()).__name__}"
+        )
+
+    def _inner_optimizer(self):
+        optimizer = self.optimizer
+        while isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+            optimizer = optimizer.inner_optimizer
+        return optimizer
+
+    def _methods(self):
+        """Who may own a part of the work; an objective comes first."""
+        return [
+            m for m in (self.objective, self._inner_optimizer()) if m is not None
+        ]
+
+    def _dataset_sizes(self):
+        """Every `DatasetSize` of the model, each once."""
+        owners = [*self._methods(), *self._flatten_layers()]
+        owners += [v.regularizer for v in self.trainable_variables]
+        return list(
+            {
+                id(o.dataset_size): o.dataset_size
+                for o in owners
+                if isinstance(o, HasDatasetSize)
+            }.values()
+        )
+
+    def _tell_dataset_size(self, fit_arguments):
+        sizes = self._dataset_sizes()
+        if not sizes:
+            return
+        count = count_examples(
+            fit_arguments["x"],
+            fit_arguments["validation_split"],
+            fit_arguments["steps_per_epoch"],
+            fit_arguments["validation_data"] is not None,
+        )
+        for size in sizes:
+            if size.given is not None:
+                _compare(size, count)
+            elif count is None:
+                raise ValueError(
+                    f"`{size.owner}` needs the number of training examples, "
+                    "and this data does not tell it. Write "
+                    f"`{size.owner}(..., dataset_size=<examples>)`. "
+                    f"Received: x={type(fit_arguments['x']).__name__}"
+                )
+            else:
+                with self.distribute_strategy.scope():
+                    size.count(count.examples)
+        if count is not None and count.endless and not self._said_endless:
+            self._said_endless = True
+            warnings.warn(
+                "The data has no end: the training set is taken to have "
+                f"batch size x `steps_per_epoch` = {count.examples} examples. "
+                "Give `dataset_size` if an epoch is not one pass over it.",
+                stacklevel=3,
+            )
+
+    _said_endless = False
+
+
+def _check_draws(name, value, at_least):
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(
+            f"`{name}` must be an integer. Received: {name}={value!r}"
+        )
+    if value < at_least:
+        raise ValueError(
+            f"`{name}` must be at least {at_least}. Received: {name}={value}"
+        )
+
+
+def _compare(size, count):
+    if count is None or abs(size.given - count.examples) <= count.tolerance:
+        return
+    warnings.warn(
+        f"`{size.owner}` was given another number of training examples than "
+        "`fit` counts; the number given is used. "
+        f"Received: dataset_size={size.given}, counted {count.examples}",
+        stacklevel=4,
+    )

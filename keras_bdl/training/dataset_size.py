@@ -1,0 +1,59 @@
+"""The one place where the number of training examples is kept."""
+
+import keras
+from keras import ops
+
+
+class DatasetSize:
+    """N: given by the user, or counted by `keras_bdl.Model.fit`.
+
+    Whatever has a loss or a noise that depends on N owns one of these as its
+    attribute `dataset_size`: an optimizer, an objective, a layer, a
+    regularizer. `keras_bdl.Model.fit` finds them all and counts the data for
+    those that were not given a number.
+
+    The count lives in a variable, so that no trace bakes it in, and apart
+    from the number given, which alone belongs into a config.
+
+    Args:
+        given: The user's `dataset_size`, or `None`: to be counted.
+        owner: Name of the class that asks, for messages.
+    """
+
+    def __init__(self, given: int | None, owner: str):
+        if given is not None and not given > 0:
+            raise ValueError(
+                "`dataset_size` must be the number of training examples. "
+                f"Received: dataset_size={given}"
+            )
+        self.given = given
+        self.owner = owner
+        self.counted = None
+        self._variable = None
+
+    def count(self, examples: int):
+        """Tells the number of examples that the next training will see."""
+        self.counted = int(examples)
+        if self._variable is None:
+            # Hidden in this plain object, the variable is no weight of the
+            # layer that owns it.
+            self._variable = keras.Variable(
+                float(examples),
+                dtype="float32",
+                trainable=False,
+                name="dataset_size",
+            )
+        self._variable.assign(float(examples))
+
+    def value(self):
+        """Returns N as a float32 tensor; raises where nobody knows it."""
+        if self.given is not None:
+            return ops.convert_to_tensor(float(self.given), "float32")
+        if self.counted is None:
+            raise ValueError(
+                f"`{self.owner}` needs the number of training examples, and "
+                "nobody has counted them. Write "
+                f"`{self.owner}(..., dataset_size=<examples>)`, or train with "
+                "`keras_bdl.Model.fit`, which counts arrays and `tf.data`."
+            )
+        return self._variable.value

@@ -1,0 +1,50 @@
+"""What `keras_bdl.Model` asks of an optimizer or an objective.
+
+The model knows no method by name. An optimizer or objective that has one of
+the methods below is handed that part of the work.
+"""
+
+from typing import Protocol
+from typing import runtime_checkable
+
+
+@runtime_checkable
+class OwnsTrainStep(Protocol):
+    """Needs more than the gradient: it runs the whole training step."""
+
+    def bayesian_train_step(self, model, data):
+        """Trains on one batch.
+
+        Runs where `keras.Model.train_step` runs: in the graph, in a replica.
+
+        Args:
+            model: The `keras_bdl.Model`. Its `train_samples` is the number
+                of Monte-Carlo draws, its `finish_step` updates the metrics.
+            data: What `keras.utils.unpack_x_y_sample_weight` unpacks.
+
+        Returns:
+            The logs, as `model.finish_step` returns them.
+        """
+
+
+@runtime_checkable
+class DrawsFunctions(Protocol):
+    """Has a posterior of its own to evaluate and predict with."""
+
+    def call_with_draw(self, model, x, draw):
+        """Returns `model(x, training=False)` under one posterior draw.
+
+        Args:
+            model: The `keras_bdl.Model`.
+            x: A batch of inputs.
+            draw: Integer, which draw of this batch.
+        """
+
+
+@runtime_checkable
+class HasDatasetSize(Protocol):
+    """Has a loss or a noise that depends on the number of examples."""
+
+    @property
+    def dataset_size(self):
+        """A `keras_bdl.training.DatasetSize`."""

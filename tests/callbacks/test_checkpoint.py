@@ -1,0 +1,199 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_bdl as bdl
+from keras_bdl.callbacks.checkpoint import Checkpoint
+from keras_bdl.callbacks.stateful_callback import StatefulCallback
+
+X = np.random.default_rng(0).normal(size=(60, 4)).astype("float32")
+Y = X[:, :1] * X[:, 1:2]
+EPOCHS = 5
+
+
+class Path(StatefulCallback):
+    """Records the number of optimizer iterations at every third batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def on_train_batch_end(self, batch, logs=None):
+        iterations = int(self.model.optimizer.iterations)
+        if iterations % 3 == 0:
+            self.seen.append(iterations)
+
+    def get_state(self):
+        return {"seen": np.asarray(self.seen)}
+
+    def set_state(self, state):
+        self.seen = state["seen"].tolist()
+
+
+class Killed(Exception):
+    pass
+
+
+class Kill(keras.callbacks.Callback):
+    def __init__(self, epoch, batch):
+        super().__init__()
+        self.at = (epoch, batch)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        if (self.epoch, batch) >= self.at:
+            raise Killed
+
+
+class Stop(keras.callbacks.Callback):
+    """Stops in the third epoch, and counts epochs in a plain attribute."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.count += 1
+        self.model.stop_training = self.count == 3
+
+
+def make(model_class=bdl.Sequential, compile={}):
+    keras.utils.set_random_seed(7)
+    model = model_class(
+        [
+            keras.Input((4,)),
+            keras.layers.Dense(8),
+            keras.layers.BatchNormalization(),
+            keras.layers.Dropout(0.5),
+            keras.layers.Dense(1),
+        ]
+    )
+    model.compile("adam", "mse", metrics=["mae"], **compile)
+    return model
+
+
+def run(directory, killed_at=None, model=None, x=X, fit={}, **checkpoint):
+    """One start of the command; returns the model and the callback."""
+    model = make() if model is None else model
+    path = Path()
+    callbacks = [path, *checkpoint.get("callbacks", ())]
+    callbacks.append(Checkpoint(directory, **checkpoint))
+    if killed_at is not None:
+        callbacks.append(Kill(*killed_at))
+    data = {"x": x, "y": Y, "batch_size": 10} if x is X else {"x": x}
+    fit = {"epochs": EPOCHS, "verbose": 0, "callbacks": callbacks, **fit}
+    if killed_at is None:
+        model.fit(**data, **fit)
+    else:
+        with pytest.raises(Killed):
+            model.fit(**data, **fit)
+    return model, path
+
+
+def assert_same_end(one, other):
+    (a, path_a), (b, path_b) = one, other
+    for u, v in zip(
+        [*a.variables, *a.optimizer.variables],
+        [*b.variables, *b.optimizer.variables],
+        strict=True,
+    ):
+        np.testing.assert_array_equal(u, v)
+    assert path_a.seen == path_b.seen
+    assert a.history.history == b.history.history
+    assert a.history.epoch == b.history.epoch
+
+
+@pytest.mark.parametrize("every", ["epoch", 4])
+def test_killed_run_ends_as_if_it_had_not_been_killed(every, tmp_path):
+    whole = run(tmp_path / "whole", every=every)
+    directory = tmp_path / "killed"
+    for killed_at in [(0, 5), (2, 4), (4, 0)]:
+        run(directory, killed_at, every=every)
+    assert_same_end(run(directory, every=every), whole)
+
+
+def options():
+    plain = {"model_class": keras.Sequential}
+    two_steps = {"compile": {"steps_per_execution": 2}}
+    return {"plain keras": plain, "two steps an execution": two_steps}
+
+
+@pytest.mark.parametrize("option", options())
+def test_killed_run_ends_the_same_with(option, tmp_path):
+    kwargs = options()[option]
+    whole = run(tmp_path / "whole", model=make(**kwargs), every=2)
+    for killed_at in [(1, 3), (3, 0)]:
+        run(tmp_path / "killed", killed_at, model=make(**kwargs), every=2)
+    again = run(tmp_path / "killed", model=make(**kwargs), every=2)
+    assert_same_end(again, whole)
+
+
+def test_loss_scale_is_part_of_the_checkpoint(tmp_path):
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        whole = run(tmp_path / "whole")
+        run(tmp_path / "killed", (3, 0))
+        again = run(tmp_path / "killed")
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert isinstance(again[0].optimizer, keras.optimizers.LossScaleOptimizer)
+    assert_same_end(again, whole)
+
+
+def test_endless_data_goes_on_where_it_was(tmp_path):
+    data = tf.data.Dataset.from_tensor_slices((X, Y)).repeat().batch(7)
+    args = {"x": data, "fit": {"steps_per_epoch": 4}, "skip_seen_data": True}
+    whole = run(tmp_path / "whole", every=2, **args)
+    for killed_at in [(1, 0), (2, 3)]:
+        run(tmp_path / "killed", killed_at, every=2, **args)
+    assert_same_end(run(tmp_path / "killed", every=2, **args), whole)
+
+
+def test_finished_run_is_not_redone_and_can_be_prolonged(tmp_path):
+    finished = run(tmp_path)
+    assert_same_end(run(tmp_path), finished)
+    longer = run(tmp_path, fit={"epochs": EPOCHS + 1})
+    assert len(longer[0].history.history["loss"]) == EPOCHS + 1
+    whole = run(tmp_path / "whole", fit={"epochs": EPOCHS + 1})
+    assert_same_end(longer, whole)
+
+
+def test_stopped_run_stays_stopped_and_foreign_memory_is_kept(tmp_path):
+    stopped = run(tmp_path, callbacks=[Stop()])
+    assert len(stopped[0].history.epoch) == 3
+    assert_same_end(run(tmp_path, callbacks=[Stop()]), stopped)
+    run(tmp_path / "killed", (2, 0), callbacks=[Stop()])
+    again = run(tmp_path / "killed", callbacks=[Stop()])
+    assert len(again[0].history.epoch) == 3
+
+
+def test_second_fit_of_a_resumed_model_begins_at_its_first_epoch(tmp_path):
+    run(tmp_path, (3, 0))
+    model, _ = run(tmp_path)
+    assert model.fit(X, Y, epochs=2, verbose=0).epoch == [0, 1]
+
+
+def test_another_model_is_refused_and_left_as_it_was(tmp_path):
+    run(tmp_path)
+    other = bdl.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+    other.compile("adam", "mse")
+    before = other.get_weights()
+    with pytest.raises(ValueError, match=r"has shape \(4, 3\) here"):
+        run(tmp_path, model=other)
+    for a, b in zip(other.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_wrong_use_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="`every` must be"):
+        Checkpoint(tmp_path, every=0)
+    with pytest.raises(ValueError, match="put it last in the list"):
+        make().fit(
+            X, Y, verbose=0, callbacks=[Checkpoint(tmp_path / "a"), Path()]
+        )
+    run(tmp_path / "b")
+    with pytest.raises(ValueError, match="given the callbacks with which"):
+        make().fit(X, Y, verbose=0, callbacks=[Checkpoint(tmp_path / "b")])

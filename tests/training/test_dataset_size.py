@@ -1,0 +1,145 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_bdl as bdl
+from keras_bdl.training import DatasetSize
+from keras_bdl.training.count_examples import count_examples
+
+X = np.zeros((50, 3), "float32")
+
+
+class NeedsN(keras.optimizers.SGD):
+    """An optimizer whose step is N, to see what it was told."""
+
+    def __init__(self, dataset_size=None, **kwargs):
+        super().__init__(**kwargs)
+        self.dataset_size = DatasetSize(dataset_size, "NeedsN")
+
+    def update_step(self, gradient, variable, learning_rate):
+        variable.assign(
+            keras.ops.zeros_like(variable) + self.dataset_size.value()
+        )
+
+
+class Constant(keras.utils.PyDataset):
+    def __len__(self):
+        return 5
+
+    def __getitem__(self, index):
+        return X[:10], X[:10, :1]
+
+
+def told(x, dataset_size=None, optimizer=None, **fit):
+    """The N inside the traced step, read off a weight."""
+    model = bdl.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile(optimizer or NeedsN(dataset_size), "mse")
+    y = X[:, :1] if isinstance(x, np.ndarray) else None
+    model.fit(x, y, verbose=0, **fit)
+    return float(model.trainable_variables[1][0])
+
+
+def batched(size, drop_remainder=False):
+    return tf.data.Dataset.from_tensor_slices((X, X[:, :1])).batch(
+        size, drop_remainder=drop_remainder
+    )
+
+
+def test_arrays_are_counted_after_the_validation_split():
+    assert told(X) == 50
+    assert told(X, validation_split=0.3) == 35
+    # Given validation data, Keras does not split.
+    assert (
+        told(X, validation_split=0.3, validation_data=(X[:9], X[:9, :1])) == 50
+    )
+
+
+def test_batched_tf_data_is_counted_within_one_batch():
+    assert told(batched(16)) == 64
+    assert told(batched(16, drop_remainder=True)) == 48
+    assert told(batched(16).map(lambda x, y: (x, y)).prefetch(1)) == 64
+    count = count_examples(batched(16))
+    assert abs(count.examples - 50) <= count.tolerance == 15
+
+
+def test_py_dataset_is_counted():
+    assert told(Constant()) == 50
+
+
+def test_endless_data_is_batch_size_times_steps_said_once():
+    model = bdl.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile(NeedsN(), "mse")
+    data = batched(10).repeat()
+    with pytest.warns(UserWarning, match="= 30 examples"):
+        model.fit(data, steps_per_epoch=3, verbose=0)
+    model.fit(data, steps_per_epoch=4, verbose=0)  # a warning would raise
+    assert float(model.trainable_variables[1][0]) == 40
+
+
+def test_recount_reaches_a_traced_step_without_a_retrace():
+    model = bdl.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile(NeedsN(), "mse")
+    model.fit(X[:32], X[:32, :1], verbose=0)
+    step = model.train_function
+    model.fit(X[:20], X[:20, :1], batch_size=20, verbose=0)
+    assert float(model.trainable_variables[1][0]) == 20
+    assert model.train_function is step
+    # The count is no weight, and no number that the user gave.
+    assert len(model.weights) == 2
+    assert model.optimizer.dataset_size.given is None
+
+
+def test_loss_scaling_is_unwrapped():
+    inner = NeedsN()
+    assert told(X, optimizer=keras.optimizers.LossScaleOptimizer(inner)) == 50
+
+
+def test_generator_is_an_error_only_if_something_needs_n():
+    def generator():
+        while True:
+            yield X[:10], X[:10, :1]
+
+    with pytest.raises(ValueError, match=r"NeedsN\(..., dataset_size="):
+        told(generator(), steps_per_epoch=1)
+    assert told(generator(), dataset_size=7, steps_per_epoch=1) == 7
+    plain = keras.optimizers.SGD(0.1)
+    assert np.isfinite(told(generator(), optimizer=plain, steps_per_epoch=1))
+
+
+def test_plain_keras_model_says_what_to_write():
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile(NeedsN(), "mse")
+    with pytest.raises(ValueError, match=r"NeedsN\(..., dataset_size="):
+        model.fit(X, X[:, :1], verbose=0)
+
+
+def test_disagreement_with_the_count_is_a_warning():
+    with pytest.warns(UserWarning, match="dataset_size=60, counted 50"):
+        assert told(X, dataset_size=60) == 60
+    assert told(batched(16), dataset_size=50) == 50  # within one batch
+
+
+def test_layers_and_regularizers_are_told_too():
+    class Regularizer(keras.regularizers.Regularizer):
+        def __init__(self):
+            self.dataset_size = DatasetSize(None, "Regularizer")
+
+        def __call__(self, x):
+            return 0.0 * keras.ops.sum(x) / self.dataset_size.value()
+
+    class Layer(keras.layers.Dense):
+        dataset_size = DatasetSize(None, "Layer")
+
+    layer = Layer(1, kernel_regularizer=Regularizer())
+    model = bdl.Sequential([keras.Input((3,)), bdl.Sequential([layer])])
+    model.compile("sgd", "mse")
+    model.fit(X, X[:, :1], verbose=0)
+    assert layer.dataset_size.counted == 50
+    assert layer.kernel_regularizer.dataset_size.counted == 50
+
+
+@pytest.mark.parametrize("bad", [0, -3])
+def test_dataset_size_must_be_positive(bad):
+    with pytest.raises(ValueError, match=f"dataset_size={bad}"):
+        NeedsN(dataset_size=bad)
