@@ -197,7 +197,9 @@ class Checkpoint(keras.callbacks.Callback):
         if history is None:
             return {"epoch": [], "history": {}}
         epochs = list(history.epoch)
-        values = {k: [float(v) for v in vs] for k, vs in history.history.items()}
+        values = {
+            k: [float(v) for v in vs] for k, vs in history.history.items()
+        }
         if logs is not None and epoch not in epochs:
             epochs.append(epoch)
             for name, value in logs.items():

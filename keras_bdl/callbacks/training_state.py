@@ -10,7 +10,9 @@ def _groups(model):
     return {
         # Weights and the states of the layers' seed generators.
         "model": model.variables,
-        "optimizer": [] if model.optimizer is None else model.optimizer.variables,
+        "optimizer": []
+        if model.optimizer is None
+        else model.optimizer.variables,
         "metrics": model.metrics_variables,
         "random": [global_seed_generator().state],
     }

@@ -8,7 +8,8 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_bdl.models.averaging import average_outputs
+from keras_bdl.models.averaging import average_draws
+from keras_bdl.models.averaging import likelihoods_of
 from keras_bdl.training.count_examples import count_examples
 from keras_bdl.training.protocols import DrawsFunctions
 from keras_bdl.training.protocols import HasDatasetSize
@@ -45,7 +46,8 @@ class BayesianTrainer:
                 their mean. Defaults to `1`.
             samples: Posterior draws in `evaluate` and `predict`; `0` is the
                 posterior mean. Probabilities are averaged where the loss is a
-                cross-entropy, otherwise outputs. Defaults to `0`.
+                cross-entropy, otherwise outputs; of a loss that Keras does not
+                know, `evaluate` averages the values. Defaults to `0`.
             **kwargs: As of `keras.Model.compile`.
         """
         _check_draws("train_samples", train_samples, at_least=1)
@@ -117,9 +119,8 @@ class BayesianTrainer:
         variables = self.trainable_variables
         gradients = tape.gradient(scaled_loss, variables)
         self.optimizer.apply(gradients, variables)
-        return self.finish_step(
-            loss, x, y, average_outputs(self.loss, outputs), sample_weight
-        )
+        y_pred = average_draws(outputs, likelihoods_of(self, outputs[0]))
+        return self.finish_step(loss, x, y, y_pred, sample_weight)
 
     def test_step(self, data):
         """Evaluates one batch with the mean or the draws of the posterior."""
@@ -127,18 +128,17 @@ class BayesianTrainer:
             return super().test_step(data)
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         outputs = self._call_with_draws(x)
-        averaged = average_outputs(self.loss, outputs)
-        if averaged is not None:
-            losses = [
-                self.compute_loss(x, y, averaged, sample_weight, training=False)
-            ]
-        else:
-            losses = [
-                self.compute_loss(x, y, output, sample_weight, training=False)
-                for output in outputs
-            ]
+        likelihoods = likelihoods_of(self, outputs[0])
+        y_pred = average_draws(outputs, likelihoods)
+        # The loss of the averaged prediction, where an average of outputs is
+        # one; otherwise the average of the losses.
+        judged = outputs if None in likelihoods else [y_pred]
+        losses = [
+            self.compute_loss(x, y, output, sample_weight, training=False)
+            for output in judged
+        ]
         return self.finish_step(
-            ops.mean(ops.stack(losses)), x, y, averaged, sample_weight
+            ops.mean(ops.stack(losses)), x, y, y_pred, sample_weight
         )
 
     def predict_step(self, data):
@@ -146,7 +146,8 @@ class BayesianTrainer:
         if self.samples == 0:
             return super().predict_step(data)
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        return average_outputs(self.loss, self._call_with_draws(x))
+        outputs = self._call_with_draws(x)
+        return average_draws(outputs, likelihoods_of(self, outputs[0]))
 
     def finish_step(self, loss, x, y, y_pred, sample_weight=None):
         """Updates the metrics after a step and returns the logs.
@@ -196,7 +197,9 @@ class BayesianTrainer:
     def _methods(self):
         """Who may own a part of the work; an objective comes first."""
         return [
-            m for m in (self.objective, self._inner_optimizer()) if m is not None
+            m
+            for m in (self.objective, self._inner_optimizer())
+            if m is not None
         ]
 
     def _dataset_sizes(self):

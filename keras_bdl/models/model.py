@@ -38,6 +38,7 @@ class Model(BayesianTrainer, keras.Model):
     """
 
     def __new__(cls, *args, **kwargs):
+        """Picks the functional twin for inputs and outputs."""
         if cls is Model and is_functional_call(args, kwargs):
             cls = functional_twin(cls)
         return super().__new__(cls, *args, **kwargs)

@@ -18,7 +18,7 @@ class Sequential(BayesianTrainer, keras.Sequential):
 
     ```python
     model = keras_bdl.Sequential(
-        [keras.Input((28, 28, 1)), keras.layers.Flatten(), keras.layers.Dense(10)]
+        [keras.Input((784,)), keras.layers.Dense(10)]
     )
     ```
     """

@@ -60,7 +60,7 @@ class Stop(keras.callbacks.Callback):
         self.model.stop_training = self.count == 3
 
 
-def make(model_class=bdl.Sequential, compile={}):
+def make(model_class=bdl.Sequential, compile=None):
     keras.utils.set_random_seed(7)
     model = model_class(
         [
@@ -71,11 +71,11 @@ def make(model_class=bdl.Sequential, compile={}):
             keras.layers.Dense(1),
         ]
     )
-    model.compile("adam", "mse", metrics=["mae"], **compile)
+    model.compile("adam", "mse", metrics=["mae"], **(compile or {}))
     return model
 
 
-def run(directory, killed_at=None, model=None, x=X, fit={}, **checkpoint):
+def run(directory, killed_at=None, model=None, x=X, fit=None, **checkpoint):
     """One start of the command; returns the model and the callback."""
     model = make() if model is None else model
     path = Path()
@@ -84,7 +84,12 @@ def run(directory, killed_at=None, model=None, x=X, fit={}, **checkpoint):
     if killed_at is not None:
         callbacks.append(Kill(*killed_at))
     data = {"x": x, "y": Y, "batch_size": 10} if x is X else {"x": x}
-    fit = {"epochs": EPOCHS, "verbose": 0, "callbacks": callbacks, **fit}
+    fit = {
+        "epochs": EPOCHS,
+        "verbose": 0,
+        "callbacks": callbacks,
+        **(fit or {}),
+    }
     if killed_at is None:
         model.fit(**data, **fit)
     else:

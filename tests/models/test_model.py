@@ -3,6 +3,7 @@ import contextlib
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import keras_bdl as bdl
 
@@ -70,14 +71,20 @@ def loss():
     return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
-def train(make, model_class, fit={}, **compile):
+def train(make, model_class, fit=None, **compile):
     keras.utils.set_random_seed(3)
     model = make(model_class)
     model.compile(
         keras.optimizers.Adam(0.01), loss(), metrics=["accuracy"], **compile
     )
     history = model.fit(
-        X, Y, batch_size=16, epochs=2, verbose=0, validation_split=0.2, **fit
+        X,
+        Y,
+        batch_size=16,
+        epochs=2,
+        verbose=0,
+        validation_split=0.2,
+        **(fit or {}),
     )
     return model, history.history
 
@@ -265,3 +272,78 @@ def test_samples_without_a_posterior_are_refused():
     model.compile("sgd", loss(), samples=5)
     with pytest.raises(ValueError, match="no posterior of its own"):
         model.evaluate(X, Y, verbose=0)
+
+
+class Shifts(keras.optimizers.SGD):
+    """A posterior of its own: draw k adds k to the outputs."""
+
+    def call_with_draw(self, model, x, draw):
+        return model(x, training=False) + keras.ops.arange(2.0) * draw
+
+
+def softmax(z):
+    e = np.exp(z - z.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def test_samples_average_probabilities_for_a_cross_entropy():
+    model = sequential(bdl.Sequential)
+    model.compile(Shifts(), loss(), metrics=["accuracy"], samples=3)
+    logits = model(X).numpy()
+    mean = np.mean(
+        [softmax(logits + np.arange(2.0) * draw) for draw in range(3)], 0
+    )
+    np.testing.assert_allclose(
+        softmax(model.predict(X, verbose=0)), mean, rtol=1e-5
+    )
+    logs = model.evaluate(X, Y, verbose=0, return_dict=True)
+    nll = -np.log(mean[np.arange(len(Y)), Y])
+    np.testing.assert_allclose(logs["loss"], nll.mean(), rtol=1e-5)
+    assert logs["accuracy"] == pytest.approx(np.mean(mean.argmax(-1) == Y))
+
+
+def test_samples_average_outputs_for_errors_and_values_of_unknown_losses():
+    def squared(y_true, y_pred):
+        return keras.ops.mean((y_true - y_pred) ** 2, axis=-1)
+
+    model = sequential(bdl.Sequential)
+    target = np.zeros((40, 2), "float32")
+    draws = [model(X).numpy() + np.arange(2.0) * k for k in range(3)]
+    for function, expected in [
+        ("mse", np.mean(np.mean(draws, 0) ** 2)),
+        (squared, np.mean(np.square(draws))),
+    ]:
+        model.compile(Shifts(), function, samples=3)
+        np.testing.assert_allclose(
+            model.evaluate(X, target, verbose=0), expected, rtol=1e-5
+        )
+        np.testing.assert_allclose(
+            model.predict(X, verbose=0), np.mean(draws, 0), rtol=1e-4, atol=1e-6
+        )
+
+
+class OwnStep(keras.optimizers.SGD):
+    """Owns the step: one plain SGD step on twice the loss."""
+
+    def bayesian_train_step(self, model, data):
+        x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
+        with tf.GradientTape() as tape:
+            y_pred = model(x, training=True)
+            loss = 2 * model.compute_loss(x, y, y_pred, weight)
+        variables = model.trainable_variables
+        self.apply(tape.gradient(loss, variables), variables)
+        return model.finish_step(loss, x, y, y_pred, weight)
+
+
+def test_step_goes_to_the_optimizer_that_asks_for_it():
+    def fit(optimizer):
+        keras.utils.set_random_seed(3)
+        model = sequential(bdl.Sequential)
+        model.compile(optimizer, loss())
+        return model, model.fit(X, Y, batch_size=40, verbose=0).history["loss"]
+
+    own, own_loss = fit(OwnStep(0.05))
+    plain, plain_loss = fit(keras.optimizers.SGD(0.1))
+    for a, b in zip(own.weights, plain.weights, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-6)
+    np.testing.assert_allclose(own_loss, 2 * np.array(plain_loss), rtol=1e-6)
