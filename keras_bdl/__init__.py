@@ -1,4 +1,44 @@
-from keras_bdl.models import Model
-from keras_bdl.models import Sequential
+import keras
 
-__all__ = ["Model", "Sequential"]
+if keras.backend.backend() != "tensorflow":
+    raise ImportError(
+        "`keras_bdl` runs on the TensorFlow backend of Keras, and this process "
+        "uses another: set KERAS_BACKEND=tensorflow before Keras is imported. "
+        f"Received: backend={keras.backend.backend()}"
+    )
+
+from keras_bdl import callbacks  # noqa: E402
+from keras_bdl import datasets  # noqa: E402
+from keras_bdl import evaluation  # noqa: E402
+from keras_bdl import metrics  # noqa: E402
+from keras_bdl import models  # noqa: E402
+from keras_bdl import plots  # noqa: E402
+from keras_bdl import posteriors  # noqa: E402
+from keras_bdl import prediction  # noqa: E402
+from keras_bdl import schedules  # noqa: E402
+from keras_bdl import training  # noqa: E402
+from keras_bdl.callbacks import SWA  # noqa: E402
+from keras_bdl.callbacks import SWAG  # noqa: E402
+from keras_bdl.evaluation import evaluate  # noqa: E402
+from keras_bdl.models import Model  # noqa: E402
+from keras_bdl.models import Sequential  # noqa: E402
+from keras_bdl.prediction import predict  # noqa: E402
+
+__all__ = [
+    "SWA",
+    "SWAG",
+    "Model",
+    "Sequential",
+    "callbacks",
+    "datasets",
+    "evaluate",
+    "evaluation",
+    "metrics",
+    "models",
+    "plots",
+    "posteriors",
+    "predict",
+    "prediction",
+    "schedules",
+    "training",
+]

@@ -1,0 +1,6 @@
+from keras_bdl.callbacks.checkpoint import Checkpoint
+from keras_bdl.callbacks.stateful_callback import StatefulCallback
+from keras_bdl.callbacks.swa import SWA
+from keras_bdl.callbacks.swag import SWAG
+
+__all__ = ["SWA", "SWAG", "Checkpoint", "StatefulCallback"]

@@ -1,0 +1,13 @@
+from keras_bdl.datasets.data_splits import DataSplits
+from keras_bdl.datasets.dataset_spec import DatasetSpec
+from keras_bdl.datasets.epoch_counter import EpochCounter
+from keras_bdl.datasets.loading import load
+from keras_bdl.datasets.specs import SPECS
+
+__all__ = [
+    "SPECS",
+    "DataSplits",
+    "DatasetSpec",
+    "EpochCounter",
+    "load",
+]

@@ -1,0 +1,47 @@
+from keras_bdl.evaluation.brier import BrierDecomposition
+from keras_bdl.evaluation.brier import brier_decomposition
+from keras_bdl.evaluation.brier import brier_score
+from keras_bdl.evaluation.calibration import CalibrationBins
+from keras_bdl.evaluation.calibration import calibration_bins
+from keras_bdl.evaluation.calibration import expected_calibration_error
+from keras_bdl.evaluation.calibration import maximum_calibration_error
+from keras_bdl.evaluation.classification_report import ClassificationReport
+from keras_bdl.evaluation.evaluate import evaluate
+from keras_bdl.evaluation.gaussian_mixture import mixture_crps
+from keras_bdl.evaluation.gaussian_mixture import mixture_interval_coverage
+from keras_bdl.evaluation.gaussian_mixture import mixture_log_likelihood
+from keras_bdl.evaluation.ood import entropy_divergence
+from keras_bdl.evaluation.ood import ood_detection
+from keras_bdl.evaluation.ood import ood_scores
+from keras_bdl.evaluation.ranking import auroc
+from keras_bdl.evaluation.ranking import average_precision
+from keras_bdl.evaluation.ranking import fpr_at_tpr
+from keras_bdl.evaluation.referral import referral_accuracy
+from keras_bdl.evaluation.referral import referral_auroc
+from keras_bdl.evaluation.referral import uncertainty_of
+from keras_bdl.evaluation.regression_report import RegressionReport
+
+__all__ = [
+    "BrierDecomposition",
+    "CalibrationBins",
+    "ClassificationReport",
+    "RegressionReport",
+    "auroc",
+    "average_precision",
+    "brier_decomposition",
+    "brier_score",
+    "calibration_bins",
+    "entropy_divergence",
+    "evaluate",
+    "expected_calibration_error",
+    "fpr_at_tpr",
+    "maximum_calibration_error",
+    "mixture_crps",
+    "mixture_interval_coverage",
+    "mixture_log_likelihood",
+    "ood_detection",
+    "ood_scores",
+    "referral_accuracy",
+    "referral_auroc",
+    "uncertainty_of",
+]

@@ -1,0 +1,23 @@
+from keras_bdl.metrics.brier_score import BrierScore
+from keras_bdl.metrics.continuous_ranked_probability_score import (
+    ContinuousRankedProbabilityScore,
+)
+from keras_bdl.metrics.expected_calibration_error import (
+    ExpectedCalibrationError,
+)
+from keras_bdl.metrics.gaussian_log_likelihood import GaussianLogLikelihood
+from keras_bdl.metrics.interval_coverage import IntervalCoverage
+from keras_bdl.metrics.maximum_calibration_error import MaximumCalibrationError
+from keras_bdl.metrics.negative_log_likelihood import NegativeLogLikelihood
+from keras_bdl.metrics.predictive_entropy import PredictiveEntropy
+
+__all__ = [
+    "BrierScore",
+    "ContinuousRankedProbabilityScore",
+    "ExpectedCalibrationError",
+    "GaussianLogLikelihood",
+    "IntervalCoverage",
+    "MaximumCalibrationError",
+    "NegativeLogLikelihood",
+    "PredictiveEntropy",
+]

@@ -1,0 +1,27 @@
+from keras_bdl.posteriors.dropout import dropout_is_on
+from keras_bdl.posteriors.ensemble import Ensemble
+from keras_bdl.posteriors.gaussian import Gaussian
+from keras_bdl.posteriors.layerwise import Layerwise
+from keras_bdl.posteriors.loading import load
+from keras_bdl.posteriors.low_rank_gaussian import LowRankGaussian
+from keras_bdl.posteriors.mc_dropout import MCDropout
+from keras_bdl.posteriors.mixture import Mixture
+from keras_bdl.posteriors.posterior import Posterior
+from keras_bdl.posteriors.restored import restored
+from keras_bdl.posteriors.samples_weights import SamplesWeights
+from keras_bdl.posteriors.structure import Structure
+
+__all__ = [
+    "Ensemble",
+    "Gaussian",
+    "Layerwise",
+    "LowRankGaussian",
+    "MCDropout",
+    "Mixture",
+    "Posterior",
+    "SamplesWeights",
+    "Structure",
+    "dropout_is_on",
+    "load",
+    "restored",
+]

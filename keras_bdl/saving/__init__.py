@@ -1,0 +1,9 @@
+from keras_bdl.saving.lazy_array import LazyArray
+from keras_bdl.saving.state_file import read_state
+from keras_bdl.saving.state_file import write_state
+
+__all__ = [
+    "LazyArray",
+    "read_state",
+    "write_state",
+]

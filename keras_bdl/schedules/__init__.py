@@ -1,0 +1,5 @@
+from keras_bdl.schedules.swa_schedule import SWASchedule
+
+__all__ = [
+    "SWASchedule",
+]

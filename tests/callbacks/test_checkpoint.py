@@ -4,8 +4,8 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
-from keras_bdl.callbacks.checkpoint import Checkpoint
-from keras_bdl.callbacks.stateful_callback import StatefulCallback
+from keras_bdl.callbacks import Checkpoint
+from keras_bdl.callbacks import StatefulCallback
 
 X = np.random.default_rng(0).normal(size=(60, 4)).astype("float32")
 Y = X[:, :1] * X[:, 1:2]

@@ -1,0 +1,177 @@
+"""What `keras_bdl` costs on top of Keras, as ratios measured in one run.
+
+    python examples/benchmarks/overhead.py [--smoke]
+
+Every pair is measured in turns, so that whatever else the machine is doing
+falls on both, and the ratio of the medians is printed. Memory is the peak of a
+process of its own.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import keras
+import numpy as np
+
+import keras_bdl as bdl
+
+
+def make(model_class, width):
+    keras.utils.set_random_seed(0)
+    inputs = keras.Input((32, 32, 3))
+    x = inputs
+    for filters in (width, 2 * width):
+        x = keras.layers.Conv2D(filters, 3, padding="same", use_bias=False)(x)
+        x = keras.layers.BatchNormalization()(x)
+        x = keras.layers.Activation("relu")(x)
+        x = keras.layers.MaxPooling2D()(x)
+    x = keras.layers.Flatten()(x)
+    x = keras.layers.Dense(8 * width, activation="relu")(x)
+    model = model_class(inputs, keras.layers.Dense(10)(x))
+    model.compile(
+        keras.optimizers.SGD(0.01, momentum=0.9),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    return model
+
+
+def data(examples):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(examples, 32, 32, 3)).astype("float32")
+    return x, rng.integers(0, 10, examples)
+
+
+def timed(function):
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def ratio(ours, theirs, rounds):
+    """Ratio of the median times, measured in turns."""
+    ours(), theirs()  # trace
+    times = [(timed(ours), timed(theirs)) for _ in range(rounds)]
+    return np.median([a for a, _ in times]) / np.median([b for _, b in times])
+
+
+def step(rounds, examples, width):
+    x, y = data(examples)
+    ours, theirs = make(bdl.Model, width), make(keras.Model, width)
+    return ratio(
+        lambda: ours.fit(x, y, batch_size=64, verbose=0),
+        lambda: theirs.fit(x, y, batch_size=64, verbose=0),
+        rounds,
+    )
+
+
+def collection(rounds, examples, width):
+    """Share of an epoch that SWAG's collection takes."""
+    x, y = data(examples)
+    model = make(keras.Model, width)
+    swag = bdl.SWAG(start_epoch=0, rank=20)
+    seconds = []
+    collect = swag.on_epoch_end
+
+    def timed_collect(epoch, logs=None):
+        seconds.append(timed(lambda: collect(epoch, logs)))
+
+    swag.on_epoch_end = timed_collect
+    epochs = []
+
+    class Clock(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            self.start = time.perf_counter()
+
+        def on_epoch_end(self, epoch, logs=None):
+            epochs.append(time.perf_counter() - self.start)
+
+    model.fit(
+        x,
+        y,
+        batch_size=64,
+        epochs=rounds + 2,
+        verbose=0,
+        callbacks=[Clock(), swag],
+    )
+    return np.median(seconds[2:]) / np.median(epochs[2:])
+
+
+def prediction(rounds, examples, width, samples=30):
+    x, y = data(examples)
+    model = make(keras.Model, width)
+    swag = bdl.SWAG(start_epoch=0, rank=5)
+    model.fit(x, y, batch_size=64, epochs=6, verbose=0, callbacks=[swag])
+    posterior = swag.posterior
+
+    def plain():
+        for _ in range(samples):
+            model.predict(x, batch_size=64, verbose=0)
+
+    def ours():
+        bdl.predict(
+            model, x, posterior, samples=samples, batch_size=64, verbose=0
+        )
+
+    return ratio(ours, plain, rounds)
+
+
+def memory(samples, examples):
+    """Memory that `predict` adds at its peak, in a process of its own, MiB."""
+    code = f"import overhead; overhead.predict_alone({samples}, {examples})"
+    output = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        cwd=os.path.dirname(os.path.abspath(__file__)),
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    return float(output.split()[-1])
+
+
+def predict_alone(samples, examples):
+    import resource
+
+    def peak():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+    model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(100)])
+    model.compile("sgd", keras.losses.CategoricalCrossentropy(from_logits=True))
+    weights = model.get_weights()
+    posterior = bdl.posteriors.Gaussian(weights, [abs(w) for w in weights])
+    x = np.ones((examples, 64), "float32")
+    bdl.predict(model, x[:64], posterior, samples=2, verbose=0)  # trace
+    before = peak()
+    bdl.predict(model, x, posterior, samples=samples, verbose=0)
+    print(peak() - before)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--smoke", action="store_true", help="seconds only")
+    smoke = parser.parse_args().smoke
+    rounds, examples, width = (2, 128, 4) if smoke else (15, 2048, 16)
+
+    def show(what, value, bound):
+        print(f"{what:52}{value:8.4f}  ({bound})", flush=True)
+
+    value = step(rounds, examples, width)
+    show("training step, keras_bdl / keras", value, "at most 1.02")
+    value = collection(rounds, examples, width)
+    show("SWAG collection / epoch", value, "at most 0.03")
+    value = prediction(max(rounds // 3, 2), examples, width)
+    show("predict, 30 draws / 30 plain predicts", value, "at most 1.1")
+    few, many = (memory(s, 10_000 if smoke else 100_000) for s in (5, 50))
+    show(
+        "peak memory that predict adds, 50 draws / 5 draws",
+        many / few,
+        f"within 10 %; {few:.0f} MiB, {many:.0f} MiB",
+    )
+
+
+if __name__ == "__main__":
+    main()

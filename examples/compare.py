@@ -1,0 +1,249 @@
+"""Trains every method on embedded data and compares their uncertainties.
+
+    python examples/compare.py [--smoke] [--out results/compare]
+
+A small convolutional net learns the digits 0 to 4 from 200 of scikit-learn's
+images, so few that there is something to be uncertain about. It is then asked
+about unseen images of them, about the digits 5 to 9, which it has never met,
+and about noise. A good method is right about the first, knows when it is not,
+and is uncertain about the others. Prints a table, and writes it with the
+pictures to a folder.
+"""
+
+import argparse
+import functools
+import json
+import os
+import time
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import keras
+
+import keras_bdl as bdl
+
+TRAIN = 200
+MEMBERS = 5
+SAMPLES = 30
+
+
+class Run:
+    """The data, and the networks that the methods share."""
+
+    def __init__(self, smoke):
+        self.epochs = 8 if smoke else 100
+        self.members = 2 if smoke else MEMBERS
+        self.samples = 3 if smoke else SAMPLES
+        self.data = bdl.datasets.load("digits", validation_size=200, seed=0)
+        self.x, self.y = (array[:TRAIN] for array in self.data.train)
+
+    def build(self, learning_rate):
+        inputs = keras.Input(self.data.input_shape)
+        x = inputs
+        for filters, strides in ((16, 1), (32, 2)):
+            x = keras.layers.Conv2D(
+                filters, 3, strides, padding="same", use_bias=False
+            )(x)
+            x = keras.layers.BatchNormalization()(x)
+            x = keras.layers.Activation("relu")(x)
+            x = keras.layers.Dropout(0.2)(x)
+        x = keras.layers.Flatten()(x)
+        x = keras.layers.Dense(32, "relu")(x)
+        x = keras.layers.Dropout(0.2)(x)
+        model = bdl.Model(inputs, keras.layers.Dense(self.data.num_classes)(x))
+        model.compile(
+            keras.optimizers.SGD(
+                learning_rate, momentum=0.9, nesterov=True, weight_decay=3e-3
+            ),
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        )
+        return model
+
+    def fit(self, seed, learning_rate, callbacks=()):
+        keras.utils.set_random_seed(seed)
+        model = self.build(learning_rate)
+        model.fit(
+            self.x,
+            self.y,
+            batch_size=32,
+            epochs=self.epochs,
+            verbose=0,
+            callbacks=[*callbacks, EpochBar()],
+        )
+        return model
+
+    @property
+    def steps(self):
+        return self.epochs * -(-TRAIN // 32)
+
+    @functools.cache  # noqa: B019 (one run a process)
+    def network(self, seed):
+        """A network trained in the ordinary way."""
+        print(f"  training network {seed + 1} of {self.members}")
+        cosine = keras.optimizers.schedules.CosineDecay(0.1, self.steps)
+        return self.fit(seed, cosine)
+
+    @functools.cache  # noqa: B019 (one run a process)
+    def averaged(self, seed):
+        """A network trained for averaging, and what its path left behind."""
+        print(f"  training network {seed + 1} of {self.members} for averaging")
+        start = self.epochs // 2
+        schedule = bdl.schedules.SWASchedule(
+            0.1, 0.05, self.steps * start // self.epochs
+        )
+        callbacks = {
+            "SWA": bdl.SWA(start),
+            "SWAG-Diagonal": bdl.SWAG(start, rank=0, scale=1.0),
+            "SWAG": bdl.SWAG(start, rank=20),
+        }
+        return self.fit(seed, schedule, callbacks.values()), callbacks
+
+    def predict(self, model, x, posterior=None):
+        return bdl.predict(
+            model,
+            x,
+            posterior,
+            samples=self.samples,
+            batch_norm_data=None if posterior is None else self.x,
+            verbose=0,
+        )
+
+
+class EpochBar(keras.callbacks.Callback):
+    """One progress bar for a whole training."""
+
+    def on_train_begin(self, logs=None):
+        self.bar = keras.utils.Progbar(
+            self.params["epochs"], stateful_metrics=["loss"], unit_name="epoch"
+        )
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.bar.update(epoch + 1, [("loss", float(logs["loss"]))])
+
+
+# A method trains what it needs and returns what predicts.
+
+
+def deterministic(run):
+    return functools.partial(run.predict, run.network(0))
+
+
+def temperature_scaling(run):
+    x, y = run.data.validation
+    scaling = bdl.prediction.TemperatureScaling()
+    scaling.fit(run.predict(run.network(0), x), y)
+    return lambda x: scaling(run.predict(run.network(0), x))
+
+
+def mc_dropout(run):
+    dropout = bdl.posteriors.MCDropout()
+    return lambda x: bdl.predict(
+        run.network(0), x, dropout, samples=run.samples, verbose=0
+    )
+
+
+def deep_ensemble(run):
+    members = [run.network(seed) for seed in range(run.members)]
+    ensemble = bdl.posteriors.Ensemble.from_models(members)
+    return lambda x: bdl.predict(members[0], x, ensemble, verbose=0)
+
+
+def averaging(name, run):
+    model, callbacks = run.averaged(0)
+    return lambda x: run.predict(model, x, callbacks[name].posterior)
+
+
+def multi_swag(run):
+    runs = [run.averaged(seed) for seed in range(run.members)]
+    mixture = bdl.posteriors.Mixture([c["SWAG"].posterior for _, c in runs])
+    return lambda x: run.predict(runs[0][0], x, mixture)
+
+
+METHODS = {
+    "deterministic": deterministic,
+    "temperature scaling": temperature_scaling,
+    "MC dropout": mc_dropout,
+    "deep ensemble": deep_ensemble,
+    "SWA": functools.partial(averaging, "SWA"),
+    "SWAG-Diagonal": functools.partial(averaging, "SWAG-Diagonal"),
+    "SWAG": functools.partial(averaging, "SWAG"),
+    "multi-SWAG": multi_swag,
+}
+
+
+def compare(run):
+    """Returns the predictions of every method, for each set of inputs."""
+    sets = {"test": run.data.test[0], **run.data.ood}
+    predictions = {name: {} for name in sets}
+    seconds = {}
+    for number, (method, train) in enumerate(METHODS.items(), 1):
+        print(f"[{number}/{len(METHODS)}] {method}", flush=True)
+        start = time.perf_counter()
+        predict = train(run)
+        for name, x in sets.items():
+            predictions[name][method] = predict(x)
+        seconds[method] = time.perf_counter() - start
+    return predictions, seconds
+
+
+def table(reports, seconds):
+    columns = ["accuracy", "NLL", "Brier", "ECE"]
+    unknown = list(next(iter(reports.values())).ood)
+    head = [*columns, *(f"OOD {u}" for u in unknown), "seconds"]
+    lines = ["method".ljust(20) + "".join(h.rjust(22) for h in head)]
+    for method, r in reports.items():
+        numbers = [r.accuracy, r.nll, r.brier, r.ece]
+        numbers += [r.ood[u]["entropy"]["auroc"] for u in unknown]
+        cells = [f"{n:.4f}" for n in numbers] + [f"{seconds[method]:.1f}"]
+        lines.append(method.ljust(20) + "".join(c.rjust(22) for c in cells))
+    return "\n".join(lines)
+
+
+def draw(folder, test, y, unknown):
+    """Writes the pictures."""
+    held_out = unknown["held_out_classes"]
+    figures = {
+        "comparison": bdl.plots.comparison(
+            test, y, held_out, title="Digits 0-4, asked about digits 5-9"
+        ),
+        "reliability": bdl.plots.reliability_diagram(test, y).figure,
+        "referral": bdl.plots.referral_curve(test, y).figure,
+    }
+    for method in ("deterministic", "SWAG"):
+        axes = bdl.plots.entropy_histograms(test[method], held_out[method])
+        axes.set_title(f"{method}, digits 0-4 against 5-9")
+        figures[f"entropy_{method}"] = axes.figure
+    for name, figure in figures.items():
+        figure.savefig(folder / f"{name}.png", dpi=150)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--smoke", action="store_true", help="seconds only")
+    parser.add_argument("--out", type=Path, default=Path("results/compare"))
+    args = parser.parse_args()
+
+    run = Run(args.smoke)
+    predictions, seconds = compare(run)
+    test, y = predictions.pop("test"), run.data.test[1]
+    reports = {
+        method: bdl.evaluate(
+            p, y, ood={name: ps[method] for name, ps in predictions.items()}
+        )
+        for method, p in test.items()
+    }
+
+    args.out.mkdir(parents=True, exist_ok=True)
+    text = table(reports, seconds)
+    (args.out / "table.txt").write_text(text + "\n")
+    numbers = {method: report.to_dict() for method, report in reports.items()}
+    (args.out / "reports.json").write_text(json.dumps(numbers, indent=1))
+    draw(args.out, test, y, predictions)
+    print(f"\n{text}\n\nTable and pictures: {args.out.resolve()}")
+
+
+if __name__ == "__main__":
+    main()

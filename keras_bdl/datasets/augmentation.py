@@ -1,0 +1,80 @@
+"""Crops and flips of images; the random ones are pure functions of a key.
+
+A key is the seed of TensorFlow's stateless operations, an integer tensor of
+shape `(2,)`. Images are tensors `(height, width, channels)`.
+"""
+
+import tensorflow as tf
+
+
+def resize_with_crop_or_pad(image, image_size: int):
+    """Cuts the central square out of an image, or frames it in black."""
+    return tf.image.resize_with_crop_or_pad(image, image_size, image_size)
+
+
+def resized_central_crop(image, image_size: int, fraction: float = 224 / 256):
+    """Resizes the central square, `fraction` of the shorter side long.
+
+    The default is the usual evaluation on ImageNet: the shorter side becomes
+    256 pixels, and the middle 224 x 224 of them are used.
+    """
+    height, width = tf.unstack(tf.shape(image)[:2])
+    shorter = tf.cast(tf.minimum(height, width), tf.float32)
+    side = tf.cast(tf.round(fraction * shorter), tf.int32)
+    square = tf.image.crop_to_bounding_box(
+        image, (height - side) // 2, (width - side) // 2, side, side
+    )
+    return resize(square, image_size)
+
+
+def resize(image, image_size: int):
+    """Resizes a whole image to a square, without aliasing."""
+    return tf.image.resize(image, (image_size, image_size), antialias=True)
+
+
+def pad_crop(image, key, image_size: int, padding: int):
+    """Frames an image in black and cuts a random square out of it."""
+    frame = ((padding, padding), (padding, padding), (0, 0))
+    shape = (image_size, image_size, image.shape[-1])
+    return tf.image.stateless_random_crop(tf.pad(image, frame), shape, key)
+
+
+def pad_crop_flip(image, key, image_size: int, padding: int):
+    """Applies `pad_crop`, and mirrors every other image.
+
+    With `padding=4`, 32 x 32 images become 40 x 40, of which 32 x 32 or
+    28 x 28 are used.
+
+    Reference:
+        - [Osawa et al., 2019](https://arxiv.org/abs/1906.02506), section 3
+    """
+    crop_key, flip_key = tf.unstack(tf.random.split(key))
+    image = pad_crop(image, crop_key, image_size, padding)
+    return tf.image.stateless_random_flip_left_right(image, flip_key)
+
+
+def resized_crop_flip(
+    image, key, image_size: int, area: tuple[float, float] = (0.08, 1.0)
+):
+    """Resizes a random part of an image, and mirrors every other one.
+
+    The part has between `area[0]` and `area[1]` of all pixels and sides in a
+    ratio between 3/4 and 4/3.
+
+    Reference:
+        - [Szegedy et al., 2015](https://arxiv.org/abs/1409.4842), section 6
+    """
+    crop_key, flip_key = tf.unstack(tf.random.split(key))
+    begin, size, _ = tf.image.stateless_sample_distorted_bounding_box(
+        tf.shape(image),
+        bounding_boxes=tf.zeros((1, 0, 4)),
+        seed=crop_key,
+        min_object_covered=0.0,
+        aspect_ratio_range=(3 / 4, 4 / 3),
+        area_range=area,
+        use_image_if_no_bounding_boxes=True,
+    )
+    part = tf.slice(image, begin, size)
+    part.set_shape((None, None, image.shape[-1]))
+    image = resize(part, image_size)
+    return tf.image.stateless_random_flip_left_right(image, flip_key)

@@ -1,0 +1,98 @@
+"""Data sets of images that are read through TensorFlow Datasets."""
+
+from keras_bdl.datasets.class_selection import class_of_each_label
+from keras_bdl.datasets.class_selection import renumber
+from keras_bdl.datasets.class_selection import selected_classes
+from keras_bdl.datasets.data_splits import DataSplits
+from keras_bdl.datasets.epoch_counter import EpochCounter
+from keras_bdl.datasets.foreign_images import decoder
+from keras_bdl.datasets.image_pipeline import select
+from keras_bdl.datasets.tfds_reader import TFDSReader
+
+
+def load_images(
+    spec,
+    pipeline,
+    *,
+    classes,
+    foreign,
+    noise: bool,
+    validation_size: int | None,
+    augment: bool,
+    data_dir: str | None,
+):
+    """Builds the parts of one data set.
+
+    Args:
+        spec: `DatasetSpec` of what is stored.
+        pipeline: `ImagePipeline` of what the model is to see.
+        classes: As in `keras_bdl.datasets.load`.
+        foreign: `DatasetSpec` of each set that is out of distribution.
+        noise: Whether noise is out of distribution.
+        validation_size: As in `keras_bdl.datasets.load`.
+        augment: Whether to augment the training data.
+        data_dir: Where the files are kept.
+
+    Returns:
+        `DataSplits` of `tf.data.Dataset`s.
+    """
+    target = pipeline.spec
+    reader = TFDSReader(spec.name, data_dir)
+    labels = class_of_each_label(spec, target, len(reader.label_names))
+    decode = decoder(reader, spec, target)
+    train_split, validation_split = _train_splits(spec, validation_size)
+    stored_train = reader.examples(train_split)  # downloads
+    names = target.class_names or reader.label_names
+    selected = selected_classes(classes, target.classes, len(names))
+    numbers = renumber(labels, selected)
+
+    def evaluation(split):
+        examples = select(reader.examples(split), numbers)
+        return pipeline.evaluation(examples, decode)
+
+    train = select(stored_train, numbers)
+    train_size = int(train.cardinality())
+    if train_size <= target.shuffle_buffer:  # all in memory anyway
+        train = train.cache()
+    stored_test = reader.examples(spec.test_split)
+    ood = {}
+    if min(numbers) < 0:
+        held_out = select(stored_test, numbers, inside=False)
+        ood["held_out_classes"] = pipeline.inputs(held_out, decode)
+    for other in foreign:
+        ood[other.name] = _foreign_inputs(other, pipeline, data_dir)
+    if noise:
+        ood["noise"] = pipeline.noise(int(stored_test.cardinality()))
+    epochs = EpochCounter()
+    return DataSplits(
+        name=spec.name,
+        train=pipeline.training(train, decode, epochs, augment),
+        train_eval=pipeline.evaluation(train, decode),
+        validation=evaluation(validation_split) if validation_split else None,
+        test=evaluation(spec.test_split),
+        ood=ood,
+        class_names=tuple(names[c] for c in selected),
+        input_shape=pipeline.input_shape,
+        train_size=train_size,
+        epochs=epochs,
+    )
+
+
+def _train_splits(spec, validation_size):
+    """Splits for training and validation, `None` where there is none."""
+    if validation_size is None:
+        return spec.train_split, spec.validation_split
+    if validation_size == 0:
+        return spec.train_split, None
+    return (
+        f"{spec.train_split}[:-{validation_size}]",
+        f"{spec.train_split}[-{validation_size}:]",
+    )
+
+
+def _foreign_inputs(spec, pipeline, data_dir):
+    reader = TFDSReader(spec.name, data_dir)
+    return pipeline.inputs(
+        reader.examples(spec.test_split),
+        decoder(reader, spec, pipeline.spec),
+    )

@@ -1,0 +1,92 @@
+"""The Brier score and what it is made of."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from keras_bdl.prediction.checked_inputs import class_labels
+from keras_bdl.prediction.checked_inputs import numbers
+
+
+class BrierDecomposition(NamedTuple):
+    """Parts of the Brier score, see `brier_decomposition`."""
+
+    reliability: float
+    resolution: float
+    uncertainty: float
+    residual: float
+
+
+def brier_score(probabilities, y) -> float:
+    """Returns the squared error of the probabilities, summed over classes.
+
+    Args:
+        probabilities: One row per input.
+        y: Integer labels or one-hot rows.
+
+    Returns:
+        The mean over the inputs, between 0 and 2.
+    """
+    probs = numbers("probabilities", probabilities)
+    y = class_labels(y, probs.shape)
+    chosen = np.take_along_axis(probs, y[:, None], axis=-1)
+    # |p - e_y|^2 = |p|^2 - 2 p_y + 1 needs no one-hot copy.
+    return float(np.mean(np.sum(probs**2, -1) - 2 * chosen[:, 0] + 1))
+
+
+def brier_decomposition(
+    probabilities, y, num_bins: int = 20
+) -> BrierDecomposition:
+    """Splits the Brier score into reliability, resolution and uncertainty.
+
+    For each class, its probabilities are sorted into bins `k` of equal width,
+    of which the last holds 1.0. With `n_k` the number of inputs in a bin,
+    `p_k` and `o_k` the means over it of the probability `p` and of the label
+    indicator `o`, and `o` without index the frequency of the class,
+
+        reliability = sum_k n_k/n (p_k - o_k)^2       low is good         (1)
+        resolution = sum_k n_k/n (o_k - o)^2          high is good        (2)
+        uncertainty = o (1 - o)                       of the data         (3)
+        residual = 1/n sum_i (p_i - p_k)^2 - 2 (p_i - p_k)(o_i - o_k)     (4)
+
+    summed over the classes. Then
+
+        Brier score = reliability - resolution + uncertainty + residual   (5)
+
+    holds exactly; (4) comes from the spread of the probabilities inside their
+    bins, and is zero where each bin holds a single value.
+
+    Args:
+        probabilities: One row per input.
+        y: Integer labels or one-hot rows.
+        num_bins: Number of bins for each class. Defaults to `20`.
+
+    Reference:
+        - Murphy, 1973, A new vector partition of the probability score;
+          Stephenson et al., 2008, for (4)
+    """
+    probs = numbers("probabilities", probabilities)
+    y = class_labels(y, probs.shape)
+    parts = [
+        _decompose(column, (y == label).astype("float64"), num_bins)
+        for label, column in enumerate(probs.T)
+    ]
+    return BrierDecomposition(*np.sum(parts, axis=0).tolist())
+
+
+def _decompose(p, o, num_bins):
+    """(1) to (4) of one class."""
+    _, bins, count = np.unique(
+        np.clip(np.floor(p * num_bins), 0, num_bins - 1),
+        return_inverse=True,
+        return_counts=True,
+    )
+    p_k = np.bincount(bins, p) / count
+    o_k = np.bincount(bins, o) / count
+    inner_p, inner_o = p - p_k[bins], o - o_k[bins]
+    return (
+        np.average((p_k - o_k) ** 2, weights=count),  # (1)
+        np.average((o_k - o.mean()) ** 2, weights=count),  # (2)
+        o.mean() * (1 - o.mean()),  # (3)
+        np.mean(inner_p**2 - 2 * inner_p * inner_o),  # (4)
+    )

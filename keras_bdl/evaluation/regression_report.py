@@ -1,0 +1,121 @@
+"""Report on the predictions of real numbers."""
+
+import dataclasses
+
+import numpy as np
+
+from keras_bdl.evaluation.gaussian_mixture import mixture_crps
+from keras_bdl.evaluation.gaussian_mixture import mixture_interval_coverage
+from keras_bdl.evaluation.gaussian_mixture import mixture_log_likelihood
+from keras_bdl.evaluation.report import Report
+from keras_bdl.prediction.checked_inputs import labels_of
+from keras_bdl.prediction.checked_inputs import numbers
+from keras_bdl.prediction.checked_inputs import targets
+
+LEVELS = (0.5, 0.9, 0.95)
+
+
+@dataclasses.dataclass(frozen=True)
+class RegressionReport(Report):
+    """Numbers of a regression on inputs with targets. Made by `evaluate`.
+
+    Attributes:
+        num_values: Number of target values, over all inputs.
+        num_samples: Number of posterior draws that were averaged.
+        rmse: Root of the mean squared error of the predictive mean.
+        density: What the next three are computed from: `"mixture"`, of one
+            Gaussian for each draw, where the prediction kept the draws and
+            their noise is known; else `"gaussian"`, of the total variance.
+        log_likelihood: Mean log density of a target value, NaN where the
+            predictive variance of any is zero.
+        crps: Mean continuous ranked probability score, in the units of the
+            target. The absolute error where the predictive variance is zero.
+        coverage: For each level, the share of the target values in their
+            central interval of that probability, NaN as `log_likelihood`.
+        variance_within: Mean variance of the noise, the aleatoric part.
+        variance_between: Mean variance over the draws, the epistemic part.
+    """
+
+    num_values: int
+    num_samples: int
+    rmse: float
+    density: str
+    log_likelihood: float
+    crps: float
+    coverage: dict
+    variance_within: float
+    variance_between: float
+
+    @classmethod
+    def from_prediction(cls, prediction, y=None, levels=LEVELS):
+        """Computes the report; arguments as in `evaluate`."""
+        mean = numbers("prediction.mean", prediction.mean)
+        y = targets(labels_of(prediction, y), mean.shape)
+        density, means, variances = _density(prediction, mean)
+        log_likelihood, coverage = np.nan, dict.fromkeys(levels, np.nan)
+        if variances.min() > 0:
+            log_likelihood = mixture_log_likelihood(y, means, variances)
+            coverage = {
+                level: mixture_interval_coverage(y, means, variances, level)
+                for level in levels
+            }
+        return cls(
+            num_values=y.size,
+            num_samples=prediction.num_samples,
+            rmse=float(np.sqrt(np.mean((y - mean) ** 2))),
+            density=density,
+            log_likelihood=float(log_likelihood),
+            crps=mixture_crps(y, means, variances),
+            coverage=coverage,
+            variance_within=float(np.mean(prediction.variance_within)),
+            variance_between=float(np.mean(prediction.variance_between)),
+        )
+
+    def title(self) -> str:
+        """Returns the first line."""
+        return (
+            f"Regression of {self.num_values} values, {self.num_samples} "
+            f"posterior {'draw' if self.num_samples == 1 else 'draws'}"
+        )
+
+    def sections(self) -> list:
+        """Returns pairs of the title of a table and its rows."""
+        density = {
+            "gaussian": "Gaussian of the total variance",
+            "mixture": f"mixture of {self.num_samples} Gaussians",
+        }[self.density]
+        if not self.variance_within:
+            density += ", which leaves out the noise"
+        return [
+            ("Mean", [["RMSE", self.rmse]]),
+            (
+                f"Density: {density}",
+                [
+                    ["log-likelihood", self.log_likelihood],
+                    ["CRPS", self.crps],
+                    *(
+                        [f"{100 * level:g} % interval covers", share]
+                        for level, share in self.coverage.items()
+                    ),
+                ],
+            ),
+            (
+                "Variance, mean over the values",
+                [
+                    ["within draws (aleatoric)", self.variance_within],
+                    ["between draws (epistemic)", self.variance_between],
+                ],
+            ),
+        ]
+
+
+def _density(prediction, mean):
+    """Returns the name, means and variances of the predictive density."""
+    if prediction.has_samples and prediction.sample_variances is not None:
+        means = np.asarray(prediction.samples, dtype="float64")
+        variances = np.broadcast_to(prediction.sample_variances, means.shape)
+        if variances.min() > 0:
+            return "mixture", means, variances
+    variance = numbers("prediction.variance", prediction.variance)
+    variance = np.broadcast_to(variance, mean.shape)
+    return "gaussian", mean[None], variance[None]

@@ -1,0 +1,82 @@
+"""Axes, and how methods look on them."""
+
+import itertools
+
+from keras_bdl.prediction import ClassificationPrediction
+
+# Okabe and Ito's colours, told apart by colour-blind readers too; two darker
+# ones instead of yellow and black, which white paper and reference lines take.
+COLORS = (
+    "#0072B2",
+    "#D55E00",
+    "#009E73",
+    "#CC79A7",
+    "#56B4E9",
+    "#E69F00",
+    "#5B2A86",
+    "#7A4B1E",
+)
+MARKERS = "osD^vPX"
+GREY = "#777777"
+DARK = "#222222"
+
+
+def pyplot():
+    """Imports `matplotlib.pyplot`."""
+    try:
+        import matplotlib.pyplot
+    except ImportError as error:
+        raise ImportError(
+            "The plots need matplotlib, which is not installed. Run "
+            '`pip install "keras-bdl[examples]"`.'
+        ) from error
+    return matplotlib.pyplot
+
+
+def open_axes(ax=None):
+    """Returns the given axes, or those of a new figure, plainly styled."""
+    if ax is None:
+        _, ax = pyplot().subplots(figsize=(5.6, 4.0), layout="constrained")
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.grid(True, color="#E6E6E6", linewidth=0.8)
+    ax.set_axisbelow(True)
+    return ax
+
+
+def classifications(predictions) -> dict:
+    """Returns predictions of classes by name; a single one has no name."""
+    if not isinstance(predictions, dict):
+        predictions = {None: predictions}
+    if not predictions:
+        raise ValueError(
+            "`predictions` must be a prediction or a dict with at least one "
+            "of them. Received: {}"
+        )
+    for name, prediction in predictions.items():
+        if not isinstance(prediction, ClassificationPrediction):
+            raise ValueError(
+                f"The prediction{'' if name is None else f' {name!r}'} must "
+                "be a `ClassificationPrediction`, of one model output. "
+                f"Received: {type(prediction).__name__}"
+            )
+    return predictions
+
+
+def method_styles(names) -> dict:
+    """Returns the colour and marker of each method, by its place.
+
+    The same names in the same order look the same in every picture. After
+    eight methods the colours come again with other markers.
+    """
+    looks = zip(itertools.cycle(COLORS), itertools.cycle(MARKERS), strict=False)
+    return {
+        name: {"color": color, "marker": marker}
+        for name, (color, marker) in zip(names, looks, strict=False)
+    }
+
+
+def add_legend(ax, **kwargs):
+    """Adds a legend where something has a name."""
+    handles, _ = ax.get_legend_handles_labels()
+    if handles:
+        ax.legend(frameon=False, **kwargs)

@@ -1,0 +1,65 @@
+"""Entropies of known and unknown inputs."""
+
+import numpy as np
+
+from keras_bdl.plots.canvas import COLORS
+from keras_bdl.plots.canvas import add_legend
+from keras_bdl.plots.canvas import classifications
+from keras_bdl.plots.canvas import open_axes
+
+
+def entropy_histograms(
+    inside,
+    outside,
+    num_bins: int = 30,
+    ax=None,
+    color: str = COLORS[0],
+    outside_color: str = COLORS[1],
+):
+    """Draws the predictive entropies of in- and out-of-distribution inputs.
+
+    A good detector of unknown inputs has little overlap of the two. Both
+    histograms show shares of their own set, in bins of equal width on
+    `[0, log(classes)]`.
+
+    Args:
+        inside: `ClassificationPrediction` for in-distribution inputs.
+        outside: `ClassificationPrediction` of the same model for others.
+        num_bins: Number of bins. Defaults to `30`.
+        ax: Matplotlib axes. Defaults to `None`, those of a new figure.
+        color: Of the in-distribution inputs. Defaults to blue.
+        outside_color: Of the others. Defaults to vermilion.
+
+    Returns:
+        The axes.
+    """
+    classifications({"inside": inside, "outside": outside})
+    if inside.num_classes != outside.num_classes:
+        raise ValueError(
+            "`outside` must have the classes of `inside`. Received: "
+            f"{inside.num_classes} classes inside and "
+            f"{outside.num_classes} outside"
+        )
+    ax = open_axes(ax)
+    highest = np.log(inside.num_classes)
+    for prediction, name, look, hatch in (
+        (inside, "in distribution", color, None),
+        (outside, "out of distribution", outside_color, "////"),
+    ):
+        entropy = np.clip(prediction.entropy.ravel(), 0.0, highest)
+        ax.hist(
+            entropy,
+            bins=np.linspace(0.0, highest, num_bins + 1),
+            weights=np.full(entropy.size, 100.0 / entropy.size),
+            histtype="stepfilled",
+            facecolor=(look, 0.35),
+            edgecolor=look,
+            linewidth=1.4,
+            hatch=hatch,
+            label=name,
+        )
+    ax.set_xlim(0.0, highest)
+    ax.set_xlabel("predictive entropy (nats)")
+    ax.set_ylabel("share of the inputs (%)")
+    add_legend(ax)
+    return ax

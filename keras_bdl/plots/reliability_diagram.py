@@ -1,0 +1,113 @@
+"""Reliability diagram as the SWAG paper draws it."""
+
+import numpy as np
+
+from keras_bdl.evaluation import calibration_bins
+from keras_bdl.plots.canvas import DARK
+from keras_bdl.plots.canvas import GREY
+from keras_bdl.plots.canvas import add_legend
+from keras_bdl.plots.canvas import classifications
+from keras_bdl.plots.canvas import method_styles
+from keras_bdl.plots.canvas import open_axes
+from keras_bdl.prediction.checked_inputs import class_labels
+from keras_bdl.prediction.checked_inputs import labels_of
+
+# Closer to certainty than this is drawn as this.
+SMALLEST_DOUBT = 1e-4
+# The important ones first: a later one that has no room is left out.
+TICKS = (0.9, 0.99, 0.999, 0.9999, 0.5, 0, 0.97, 0.997, 0.7, 0.3, 0.8, 0.6)
+# Shares of the axis that a label needs, and each of its characters.
+LABEL_GAP, CHARACTER_WIDTH = 0.03, 0.018
+
+
+def reliability_diagram(predictions, y=None, num_bins: int = 20, ax=None):
+    """Draws confidence minus accuracy against confidence.
+
+    The inputs are sorted into bins of equal mass by their confidence, so that
+    every point stands for equally many of them. The axis of the confidence is
+    linear in `-log(1 - confidence)`, which spreads out the confidences near 1
+    where most inputs of a trained network lie; those above 0.9999 are drawn
+    there. Points above the dashed line are over-confident, points below it
+    under-confident.
+
+    Args:
+        predictions: A `ClassificationPrediction`, or a dict of them by name.
+        y: Labels, integers or one-hot. Defaults to `None`, the labels that
+            each prediction found in its data.
+        num_bins: Number of bins. Defaults to `20`.
+        ax: Matplotlib axes. Defaults to `None`, those of a new figure.
+
+    Returns:
+        The axes.
+
+    Reference:
+        - [Maddox et al., 2019](https://arxiv.org/abs/1902.02476), figure 3
+    """
+    curves = {
+        name: _bins(prediction, y, num_bins)
+        for name, prediction in classifications(predictions).items()
+    }
+    ax = open_axes(ax)
+    ax.axhline(0.0, color=DARK, linestyle="--", linewidth=1.2)
+    for name, style in method_styles(curves).items():
+        ax.plot(
+            np.minimum(curves[name].confidence, 1 - SMALLEST_DOUBT),
+            curves[name].gap,
+            label=name,
+            markersize=4.5,
+            linewidth=1.6,
+            **style,
+        )
+    _spread_near_one(ax)
+    ax.set_xlabel("confidence (highest probability)")
+    ax.set_ylabel("confidence − accuracy")
+    _name_the_sides(ax)
+    add_legend(ax)
+    return ax
+
+
+def _bins(prediction, y, num_bins):
+    y = class_labels(labels_of(prediction, y), prediction.log_mean.shape)
+    correct = prediction.labels.ravel() == y
+    return calibration_bins(prediction.confidence, correct, num_bins, "mass")
+
+
+def _spread_near_one(ax):
+    def forward(confidence):
+        return -np.log10(np.maximum(1.0 - confidence, SMALLEST_DOUBT / 10))
+
+    def inverse(position):
+        return 1.0 - 10.0**-position
+
+    ax.set_xscale("function", functions=(forward, inverse))
+    low, high = forward(ax.dataLim.intervalx)
+    margin = 0.05 * (high - low) + 0.02
+    low, high = low - margin, high + margin
+    kept = []
+    for tick in TICKS:
+        place, text = (forward(tick) - low) / (high - low), f"{tick:g}"
+        half = (CHARACTER_WIDTH * len(text) + LABEL_GAP) / 2
+        free = all(abs(place - p) > half + h for p, h, _ in kept)
+        if 0 <= place <= 1 and free:
+            kept.append((place, half, tick))
+    ticks = [tick for *_, tick in kept]
+    ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    ax.set_xticks([], minor=True)
+    ax.set_xlim(inverse(low), inverse(high))
+
+
+def _name_the_sides(ax):
+    """Names both sides of the dashed line, and gives each some room."""
+    low, high = ax.dataLim.intervaly
+    room = max(0.02, 0.45 * max(high, -low))
+    ax.set_ylim(min(1.1 * low, -room), max(1.1 * high, room))
+    look = {"rotation": 270, "color": GREY, "fontsize": "small"}
+    for place, text in ((1.0, "over-confident"), (0.0, "under-confident")):
+        ax.annotate(
+            text,
+            (1.02, place),
+            xycoords="axes fraction",
+            va="top" if place else "bottom",
+            annotation_clip=False,
+            **look,
+        )

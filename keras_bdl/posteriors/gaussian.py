@@ -1,0 +1,151 @@
+"""Gaussian with a diagonal covariance."""
+
+import copy
+
+import numpy as np
+
+from keras_bdl.posteriors.noise import generator
+from keras_bdl.posteriors.posterior import Posterior
+from keras_bdl.posteriors.structure import Structure
+
+
+class Gaussian(Posterior):
+    """Independent Gaussians over the trainable variables of a model.
+
+        w = mean + sqrt(scale) * sqrt(variance) * z,    z ~ N(0, I)       (1)
+
+    Args:
+        mean: One array for each trainable variable.
+        variance: Arrays like `mean`, not negative. Defaults to `None`, zero:
+            every draw is the mean, as after stochastic weight averaging.
+        scale: Factor of the whole covariance. Defaults to `1.0`.
+        names: Leaf names of the variables, to recognise the model by.
+            Defaults to `None`: only shapes are compared.
+    """
+
+    def __init__(
+        self,
+        mean: list,
+        variance: list | None = None,
+        scale: float = 1.0,
+        names: list | None = None,
+    ):
+        self._mean = _as_moments("mean", mean)
+        super().__init__(Structure([m.shape for m in self._mean], names))
+        self._variance = None
+        if variance is not None:
+            self._variance = _as_moments("variance", variance)
+            self._check_shapes("variance", self._variance)
+            for i, v in enumerate(self._variance):
+                if np.any(v < 0):
+                    raise ValueError(
+                        "`variance` must not be negative. Received: "
+                        f"{v.min()} in variance[{i}]"
+                    )
+        self._scale = _as_scale(scale)
+
+    @property
+    def scale(self):
+        """Factor of the whole covariance."""
+        return self._scale
+
+    def with_scale(self, scale: float):
+        """Returns this posterior with another `scale`; arrays are shared."""
+        other = copy.copy(self)
+        other._scale = _as_scale(scale)
+        return other
+
+    def mean(self):
+        """Returns the means, read-only."""
+        return list(self._mean)
+
+    def sample(self, seed):
+        """Returns draw `seed` of (1)."""
+        rng = generator(seed)
+        draw = []
+        for mean, noise in zip(self._mean, self._noises(rng), strict=True):
+            noise *= np.sqrt(self._scale).astype(noise.dtype)
+            noise += mean
+            draw.append(noise)  # (1)
+        return draw
+
+    def get_state(self):
+        """Returns all arguments."""
+        return {
+            **super().get_state(),
+            "mean": self._mean,
+            "variance": self._variance,
+            "scale": self._scale,
+        }
+
+    @classmethod
+    def from_state(cls, state):
+        """Returns the posterior that `get_state` described."""
+        return cls(
+            state["mean"],
+            state["variance"],
+            scale=state["scale"],
+            names=state["structure"]["names"],
+        )
+
+    def _noises(self, rng):
+        """Yields a new array for each variable: a draw with `scale=1`."""
+        for i, mean in enumerate(self._mean):
+            noise = np.zeros(mean.shape, mean.dtype)
+            if self._variance is not None:
+                rng.standard_normal(out=noise, dtype=noise.dtype)
+                noise *= np.sqrt(self._variance[i], dtype=noise.dtype)
+            yield noise
+
+    def _check_shapes(self, name, arrays, leading=()):
+        shapes = [(*leading, *m.shape) for m in self._mean]
+        for i, (array, shape) in enumerate(zip(arrays, shapes, strict=False)):
+            if array.shape != shape:
+                raise ValueError(
+                    f"`{name}` must have the shapes of `mean`"
+                    f"{' behind an axis of columns' * bool(leading)}. "
+                    f"Received: {name}[{i}] of shape {array.shape}, expected "
+                    f"{shape}"
+                )
+        if len(arrays) != len(shapes):
+            raise ValueError(
+                f"`{name}` must have one array for each of `mean`. Received: "
+                f"{len(arrays)} for {len(shapes)}"
+            )
+
+
+def all_finite(array):
+    """Whether there is no NaN and no infinity, without a second array."""
+    return bool(np.isfinite(np.sum(array, dtype="float64")))
+
+
+def _as_moments(name, arrays):
+    """Returns finite, read-only float32 or float64 arrays."""
+    moments = []
+    for i, array in enumerate(arrays):
+        array = np.asarray(array)
+        if array.dtype != "float64":
+            array = array.astype("float32", copy=False)
+        if not all_finite(array):
+            raise ValueError(
+                f"`{name}` must be finite. Received: NaN or infinity in "
+                f"{name}[{i}]. Did the training diverge?"
+            )
+        moments.append(read_only(array))
+    return moments
+
+
+def read_only(array):
+    """Returns a view that cannot be written to."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _as_scale(scale):
+    if not (np.isfinite(scale) and scale >= 0):
+        raise ValueError(
+            "`scale` must be a finite number from 0 on; 0 draws the mean. "
+            f"Received: scale={scale}"
+        )
+    return float(scale)

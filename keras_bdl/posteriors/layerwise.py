@@ -1,0 +1,106 @@
+"""The posterior of a model whose layers draw their own weights."""
+
+import contextlib
+
+import keras
+import numpy as np
+
+from keras_bdl.posteriors.noise import sequence
+from keras_bdl.posteriors.posterior import Posterior
+from keras_bdl.posteriors.restored import restored
+from keras_bdl.posteriors.samples_weights import SamplesWeights
+from keras_bdl.posteriors.structure import Structure
+
+
+class Layerwise(Posterior):
+    """Asks each layer for a draw of its weights (see `SamplesWeights`).
+
+    The distribution is in the variables of the model and is saved with it; a
+    file of this posterior only recognises the model.
+
+    Args:
+        model: A model with at least one layer that draws its weights.
+    """
+
+    def __init__(self, model: keras.Model):
+        variables = [v for v, _ in _draw(model, 0)]
+        if not variables:
+            raise ValueError(
+                "`model` must have a layer that draws its weights: a method "
+                "`sample_weights(seed)` that returns pairs of a variable and "
+                "a value. Use another posterior, or convert the model. "
+                f"Received: model={model.name!r} without one"
+            )
+        super().__init__(Structure.of(variables))
+        self._model = model
+
+    def variables(self, model):
+        """Returns the means that draws take the place of."""
+        return [v for v, _ in _draw(model, 0)]
+
+    def needs_batch_norm(self, seed):
+        """The moving statistics are averages over draws, from training."""
+        return False
+
+    def sample(self, seed):
+        """Returns draw `seed` of the model given to the constructor."""
+        return [
+            np.asarray(keras.ops.convert_to_numpy(value))
+            for _, value in _draw(self._bound_model(), seed)
+        ]
+
+    def mean(self):
+        """Returns the means in the model given to the constructor."""
+        variables = self.variables(self._bound_model())
+        return [keras.ops.convert_to_numpy(v) for v in variables]
+
+    @contextlib.contextmanager
+    def drawing(self, model):
+        """Puts the means back before each draw: it starts from them."""
+        self.check(model)
+        with (
+            restored(model.variables),
+            restored(self.variables(model)) as restore_means,
+        ):
+
+            def draw(seed):
+                restore_means()
+                for variable, value in _draw(model, seed):
+                    variable.assign(value)
+
+            yield draw
+
+    @classmethod
+    def from_state(cls, state):
+        """Returns the posterior without a model; `sampled` is given one."""
+        self = cls.__new__(cls)
+        Posterior.__init__(self, Structure(**state["structure"]))
+        self._model = None
+        return self
+
+    def _bound_model(self):
+        if self._model is None:
+            raise RuntimeError(
+                "A `Layerwise` posterior that comes from a file has no model "
+                "to draw from. Use `posterior.sampled(model, seed)`, or make "
+                "`Layerwise(model)`."
+            )
+        return self._model
+
+
+def _draw(model, seed):
+    """Returns the pairs of all layers, each with a seed of its own."""
+    layers = [
+        layer
+        for layer in model._flatten_layers()
+        if isinstance(layer, SamplesWeights)
+    ]
+    return [
+        pair
+        for i, layer in enumerate(layers)
+        for pair in layer.sample_weights(_layer_seed(seed, i))
+    ]
+
+
+def _layer_seed(seed, index):
+    return int(sequence(seed, index).generate_state(1, np.uint64)[0])

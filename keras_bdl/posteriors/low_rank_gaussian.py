@@ -1,0 +1,124 @@
+"""Gaussian whose covariance is diagonal plus low rank."""
+
+import numpy as np
+
+from keras_bdl.posteriors.gaussian import Gaussian
+from keras_bdl.posteriors.gaussian import all_finite
+from keras_bdl.posteriors.gaussian import read_only
+
+# Stays in the cache, and below what BLAS spreads over threads.
+BLOCK = 2**14
+
+
+class LowRankGaussian(Gaussian):
+    """The Gaussian of SWAG over the trainable variables of a model.
+
+    With `D` the matrix of `c` columns of deviations, the variables of the
+    whole network one below the other,
+
+        w = mean + sqrt(scale) * (sqrt(variance) * z1 + D z2 / sqrt(c - 1)),
+        z1 ~ N(0, I),    z2 ~ N(0, I_c)                                   (1)
+
+    so that the covariance is `scale * (diag(variance) + D D' / (c - 1))`.
+
+    Args:
+        mean: One array for each trainable variable.
+        variance: Arrays like `mean`, not negative.
+        deviations: For each variable the columns of `D` that belong to it,
+            an array of shape `(c, *shape)`, kept in float32 or float16. No
+            columns (`c = 0`, or `None`) leave the diagonal; a single one is
+            refused. Defaults to `None`.
+        scale: Factor of the whole covariance. Defaults to `0.5`, the paper's
+            formula. With `c = 0` the paper uses 1.
+        block: Whether each variable has a `z2` of its own. The covariance of
+            two variables is then zero: block-diagonal. Defaults to `False`,
+            one `z2` for the whole network.
+        names: Leaf names of the variables, to recognise the model by.
+            Defaults to `None`: only shapes are compared.
+
+    Reference:
+        - [Maddox et al., 2019](https://arxiv.org/abs/1902.02476), eq. 1,
+          with K for `c` and 1/2 for `scale`
+    """
+
+    def __init__(
+        self,
+        mean: list,
+        variance: list,
+        deviations: list | None = None,
+        scale: float = 0.5,
+        block: bool = False,
+        names: list | None = None,
+    ):
+        super().__init__(mean, variance, scale, names)
+        self.block = block
+        self._deviations = [
+            _as_columns(i, d) for i, d in enumerate(deviations or [])
+        ]
+        if self._deviations:
+            self._check_shapes("deviations", self._deviations, (self.rank,))
+        if self.rank == 1:
+            raise ValueError(
+                "`deviations` must have at least 2 columns, or none for a "
+                "diagonal covariance: one column has no spread. Collect the "
+                "weights more often. Received: 1 column"
+            )
+
+    @property
+    def rank(self):
+        """The number of columns."""
+        return len(self._deviations[0]) if self._deviations else 0
+
+    def get_state(self):
+        """Returns all arguments."""
+        return {
+            **super().get_state(),
+            "deviations": self._deviations,
+            "block": self.block,
+        }
+
+    @classmethod
+    def from_state(cls, state):
+        """Returns the posterior that `get_state` described."""
+        return cls(
+            state["mean"],
+            state["variance"],
+            state["deviations"],
+            scale=state["scale"],
+            block=state["block"],
+            names=state["structure"]["names"],
+        )
+
+    def _noises(self, rng):
+        rank = self.rank
+        z2 = rng.standard_normal(rank)
+        for i, noise in enumerate(super()._noises(rng)):
+            if rank:
+                if self.block and i:
+                    z2 = rng.standard_normal(rank)
+                _add_columns(noise, self._deviations[i], z2 / np.sqrt(rank - 1))
+            yield noise
+
+
+def _add_columns(noise, columns, factors):
+    """Adds the columns times the factors; no copy of all the columns."""
+    flat = noise.reshape(-1)
+    columns = columns.reshape(len(columns), -1)
+    factors = factors.astype("float32")
+    for start in range(0, flat.size, BLOCK):
+        part = slice(start, start + BLOCK)
+        flat[part] += factors @ columns[:, part].astype("float32", copy=False)
+
+
+def _as_columns(index, array):
+    array = np.asarray(array)
+    if array.dtype != "float16":
+        array = array.astype("float32", copy=False)
+    if not all_finite(array):
+        raise ValueError(
+            "`deviations` must be finite. Received: NaN or infinity in "
+            f"deviations[{index}]. Did the training diverge, or exceed the "
+            "range of float16?"
+        )
+    # Otherwise each draw would copy the columns to reshape them.
+    return read_only(np.ascontiguousarray(array))

@@ -1,0 +1,148 @@
+"""A mixture of posteriors."""
+
+import contextlib
+import itertools
+
+import numpy as np
+
+from keras_bdl.posteriors.loading import from_state
+from keras_bdl.posteriors.noise import generator
+from keras_bdl.posteriors.posterior import Posterior
+
+
+class Mixture(Posterior):
+    """Draws a component with its weight, and then from the component.
+
+    A mixture of SWAG posteriors of several runs is multi-SWAG. Components may
+    be of any kind; where they cover different variables, only `sampled` and
+    `drawing` have a meaning.
+
+    Args:
+        components: Posteriors over the weights of one architecture.
+        weights: Positive numbers, of which only the ratios count. Defaults to
+            `None`, equal weights.
+    """
+
+    def __init__(self, components: list, weights: list | None = None):
+        self.components = list(components)
+        if not self.components:
+            raise ValueError(
+                "`components` must hold at least one posterior. Received: "
+                "components=[]"
+            )
+        if weights is None:
+            weights = np.ones(len(self.components))
+        weights = np.asarray(weights, "float64")
+        if weights.shape != (len(self.components),) or not (
+            all(weights > 0) and np.isfinite(weights.sum())
+        ):
+            raise ValueError(
+                "`weights` must be one positive, finite number for each of "
+                f"the {len(self.components)} components; leave out what has "
+                f"no weight. Received: weights={weights.tolist()}"
+            )
+        self.weights = weights / weights.sum()
+        shapes = [c.structure and c.structure.shapes for c in self.components]
+        alike = all(s == shapes[0] for s in shapes)
+        super().__init__(self.components[0].structure if alike else None)
+
+    def component(self, seed: int):
+        """Returns the component that draw `seed` comes from."""
+        return self.components[self._index(seed)]
+
+    def sample(self, seed):
+        """Returns draw `seed`, of one of the components."""
+        self._check_alike()
+        return self.component(seed).sample(seed)
+
+    def mean(self):
+        """Returns the average of the means of the components."""
+        self._check_alike()
+        means = [c.mean() for c in self.components]
+        return [
+            np.tensordot(self.weights, np.stack(m), 1).astype(m[0].dtype)
+            for m in zip(*means, strict=True)
+        ]
+
+    def variables(self, model):
+        """Returns the variables that all components cover."""
+        self._check_alike()
+        lists = [c.variables(model) for c in self.components]
+        if len({tuple(map(id, variables)) for variables in lists}) > 1:
+            raise self._unlike()
+        return lists[0]
+
+    def needs_batch_norm(self, seed):
+        """As the component says."""
+        return self.component(seed).needs_batch_norm(seed)
+
+    def seeds(self, seed, samples):
+        """Each component gets its share of the draws, to within one."""
+        rng = generator(seed, 1)
+        edges = np.append(0.0, np.cumsum(self.weights))
+        edges[-1] = 1.0
+        counts = np.diff(np.floor(edges * samples + rng.random()).astype(int))
+        start = int(rng.integers(2**62))
+        seeds = []
+        for candidate in itertools.count(start):
+            if len(seeds) == samples:
+                return seeds
+            index = self._index(candidate)
+            if counts[index]:
+                counts[index] -= 1
+                seeds.append(candidate)
+
+    def check(self, model):
+        """Checks every component."""
+        for i, component in enumerate(self.components):
+            try:
+                component.check(model)
+            except ValueError as error:
+                raise ValueError(f"components[{i}]: {error}") from error
+
+    @contextlib.contextmanager
+    def drawing(self, model):
+        """Opens the components one at a time, as their turn comes."""
+        self.check(model)
+        with contextlib.ExitStack() as current:
+            # A component may change more than weights, and undoes it on exit.
+            def draw(seed):
+                current.close()
+                component = self.component(seed)
+                current.enter_context(component.drawing(model))(seed)
+
+            yield draw
+
+    def position(self, model, seed, batch_index):
+        """As the component does."""
+        self.component(seed).position(model, seed, batch_index)
+
+    def get_state(self):
+        """Returns all arguments."""
+        state = super().get_state()
+        state["weights"] = self.weights.tolist()
+        state["components"] = [c.get_state() for c in self.components]
+        return state
+
+    @classmethod
+    def from_state(cls, state):
+        """Returns the posterior that `get_state` described."""
+        components = [from_state(s) for s in state["components"]]
+        return cls(components, state["weights"])
+
+    def _index(self, seed):
+        # A stream of its own: components use the others.
+        edges = np.cumsum(self.weights)[:-1]
+        return int(np.searchsorted(edges, generator(seed, 2).random(), "right"))
+
+    def _check_alike(self):
+        if self.structure is None:
+            raise self._unlike()
+
+    def _unlike(self):
+        kinds = [type(c).__name__ for c in self.components]
+        return ValueError(
+            "The components of a mixture must cover the same variables for "
+            "its draws to be lists of arrays. Use `sampled(model, seed)`, "
+            f"which works for all. Received: components={kinds}"
+        )

@@ -1,0 +1,163 @@
+"""A distribution over the weights of a model."""
+
+import abc
+import contextlib
+import functools
+
+import numpy as np
+
+from keras_bdl.posteriors.noise import sequence
+from keras_bdl.posteriors.restored import restored
+from keras_bdl.posteriors.structure import Structure
+from keras_bdl.saving.state_file import write_state
+
+
+class Posterior(abc.ABC):
+    """Base of all posteriors: draws weights and puts them into a model.
+
+    A subclass says which variables it covers and draws values for them. To
+    load its files, the module that defines it has to be imported.
+
+    Example:
+
+    ```python
+    with posterior.sampled(model, seed=0):
+        probabilities = model.predict(x)  # of one draw
+    ```
+
+    Attributes:
+        structure: A `Structure`, or `None` where no variable is covered.
+        kind: Name of the class in files.
+
+    Args:
+        structure: See above. Defaults to `None`.
+    """
+
+    kinds = {}
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        package = cls.__module__.partition(".")[0]
+        cls.kind = f"{package}>{cls.__name__}"
+        Posterior.kinds[cls.kind] = cls
+
+    def __init__(self, structure: Structure | None = None):
+        self.structure = structure
+
+    @abc.abstractmethod
+    def sample(self, seed: int):
+        """Returns draw `seed`, arrays in the order of `variables(model)`."""
+
+    @abc.abstractmethod
+    def mean(self):
+        """Returns the mean, arrays in the order of `variables(model)`."""
+
+    def variables(self, model):
+        """Returns the variables of the model that are drawn."""
+        return model.trainable_variables
+
+    def needs_batch_norm(self, seed: int):
+        """Whether draw `seed` leaves BatchNorm statistics of other weights.
+
+        They have to be estimated again before the model is used.
+        """
+        return True
+
+    def seeds(self, seed: int, samples: int):
+        """Returns the seeds of `samples` draws that are averaged together.
+
+        Where draws fall into groups, the members of an ensemble, each group
+        has its share of them.
+
+        Args:
+            seed: Selects the whole set.
+            samples: Number of draws.
+        """
+        return sequence(seed).generate_state(samples, np.uint64).tolist()
+
+    def check(self, model):
+        """Raises a `ValueError` that says why the model does not fit."""
+        check_built(model)
+        self.structure.check(self.variables(model))
+
+    @contextlib.contextmanager
+    def sampled(self, model, seed: int):
+        """Puts one draw into the model for the length of a block.
+
+        Everything that the model holds is put back when the block ends, also
+        when it raises: weights, BatchNorm statistics, seed generators.
+
+        Args:
+            model: A model that `check` accepts.
+            seed: Selects the draw.
+
+        Yields:
+            The model.
+        """
+        with self.drawing(model) as draw:
+            draw(seed)
+            yield model
+
+    @contextlib.contextmanager
+    def drawing(self, model):
+        """As `sampled`, for several draws in one block.
+
+        The trained weights are saved once. BatchNorm statistics change only
+        if the posterior covers them or the block changes them.
+
+        Args:
+            model: A model that `check` accepts.
+
+        Yields:
+            A function that takes a seed and puts that draw into the model.
+        """
+        self.check(model)
+        with restored(model.variables):
+            yield functools.partial(self._put, model)
+
+    def position(self, model, seed: int, batch_index: int):
+        """Gets the model, which holds draw `seed`, ready for one batch.
+
+        To be called before each batch. Only dropout has something to do: its
+        masks become a function of (seed, batch_index).
+
+        Args:
+            model: The model, inside `sampled` or `drawing`.
+            seed: The draw.
+            batch_index: Number of the batch, counted from 0.
+        """
+        del model, seed, batch_index
+
+    def save(self, path: str):
+        """Writes everything but the model to one file.
+
+        Args:
+            path: The file, replaced if it exists.
+        """
+        write_state(path, self.get_state())
+
+    def get_state(self):
+        """Returns all there is, in the form of `keras_bdl.saving`."""
+        state = {"kind": self.kind}
+        if self.structure is not None:
+            state["structure"] = self.structure.get_state()
+        return state
+
+    @classmethod
+    @abc.abstractmethod
+    def from_state(cls, state):
+        """Returns the posterior that `get_state` described."""
+
+    def _put(self, model, seed):
+        values = self.sample(seed)
+        for variable, value in zip(self.variables(model), values, strict=True):
+            variable.assign(value)
+
+
+def check_built(model):
+    """Raises an error if the model has no variables yet."""
+    if not model.built:
+        raise ValueError(
+            "`model` must be built, so that its variables exist. Call it on "
+            f"data first. Received: model={model.name!r}"
+        )

@@ -1,0 +1,70 @@
+"""Names and shapes of the variables that a posterior covers."""
+
+import re
+
+
+class Structure:
+    """Tells whether a list of variables is the one a posterior was made for.
+
+    The number of variables, their order, their shapes and their leaf names
+    (`kernel`, `gamma`) are compared. Names of layers are not: Keras numbers
+    them, and two builds of one architecture get different numbers.
+
+    Args:
+        shapes: Shape of each variable.
+        names: Leaf name of each variable. Defaults to `None`, not compared.
+    """
+
+    def __init__(self, shapes: list, names: list | None = None):
+        self.shapes = [tuple(shape) for shape in shapes]
+        self.names = None if names is None else [_leaf(n) for n in names]
+        if names is not None and len(names) != len(shapes):
+            raise ValueError(
+                "`names` must have one entry for each variable. Received: "
+                f"{len(names)} names for {len(shapes)} variables"
+            )
+
+    @classmethod
+    def of(cls, variables):
+        """Returns the structure of a list of Keras variables."""
+        return cls([v.shape for v in variables], [v.name for v in variables])
+
+    def check(self, variables):
+        """Raises an error that names the first variable that differs."""
+        for i, variable in enumerate(variables[: len(self.shapes)]):
+            name = _leaf(variable.name)
+            expected = name if self.names is None else self.names[i]
+            if (expected, self.shapes[i]) == (name, tuple(variable.shape)):
+                continue
+            raise ValueError(
+                "The posterior must belong to this architecture. Variable "
+                f"{i}, `{variable.path}`, must be {expected!r} of shape "
+                f"{self.shapes[i]}. Received: {name!r} of shape "
+                f"{tuple(variable.shape)}. Use it with a model built like the "
+                "one that was trained."
+            )
+        if len(variables) != len(self.shapes):
+            raise ValueError(
+                "The posterior must belong to this architecture. It covers "
+                f"{len(self.shapes)} variables. Received: a model with "
+                f"{len(variables)} of them; {self._first_extra(variables)}."
+            )
+
+    def get_state(self):
+        """Returns the arguments, as `keras_bdl.saving` takes them."""
+        return {"shapes": [list(s) for s in self.shapes], "names": self.names}
+
+    def _first_extra(self, variables):
+        known = len(self.shapes)
+        if len(variables) > known:
+            return f"`{variables[known].path}` is not in the posterior"
+        name = "" if self.names is None else f", {self.names[len(variables)]!r}"
+        return (
+            f"variable {len(variables)} of the posterior{name} of shape "
+            f"{self.shapes[len(variables)]}, is not in the model"
+        )
+
+
+def _leaf(name):
+    """Cuts the number that Keras gives to variables without a name."""
+    return re.sub(r"_\d+$", "", name)

@@ -1,0 +1,220 @@
+"""Estimating BatchNorm statistics again after a change of the weights."""
+
+import contextlib
+import math
+import weakref
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_bdl.prediction.batches import Batches
+from keras_bdl.prediction.model_cache import ModelCache
+from keras_bdl.prediction.traced import traced
+
+_CACHE = ModelCache()
+
+
+def reestimate_batch_norm(
+    model, data, fraction: float = 1.0, batch_size: int | None = None
+):
+    """Sets the moving statistics of all BatchNorm layers to those of `data`.
+
+    They belong to the weights they were gathered under: once the weights
+    change, they are wrong. Mean and variance are forgotten (gamma and beta
+    are weights and stay) and become cumulative averages over batches of size
+    b, after n examples,
+
+        mean <- mean + b / (n + b) (batch mean - mean)                    (1)
+
+    and so for the variance of a batch, which divides by its count. The model
+    runs as in training, dropout and augmentation included, and nothing else
+    in it changes: no seed generator, no metric, no momentum. A layer with
+    `trainable=False`, or one that the model calls with `training=False`,
+    keeps its statistics; one that is called several times gets the average
+    over its calls.
+
+    Args:
+        model: A built Keras model. Without BatchNorm, nothing is done.
+        data: Inputs or `(inputs, labels)`: arrays (several inputs as a list
+            or a dictionary; a tuple has labels), a batched
+            `tf.data.Dataset` or a `keras.utils.PyDataset`. Batches are taken
+            as they come: sorted examples have to be shuffled first.
+        fraction: The part of the data to use. Of arrays, evenly spaced
+            examples; otherwise the first batches. Defaults to `1.0`.
+        batch_size: For arrays. Defaults to `None`, 32.
+
+    Reference:
+        - [Maddox et al., 2019](https://arxiv.org/abs/1902.02476), section
+          3.2; [Izmailov et al., 2018](https://arxiv.org/abs/1803.05407),
+          section 3.3.
+    """
+    if not model.built:
+        raise ValueError(
+            "`model` must be built. Call it on a batch of inputs first. "
+            f"Received: model={model.name!r}"
+        )
+    batches = batch_norm_batches(data, fraction, batch_size, name="data")
+    assign_statistics(batch_norm_statistics(model, batches))
+
+
+def batch_norm_batches(data, fraction, batch_size, name):
+    """Returns the `Batches` that statistics are estimated on."""
+    if not 0.0 < fraction <= 1.0:
+        raise ValueError(
+            "The fraction of the BatchNorm data must be above 0 and at most "
+            f"1. Received: fraction={fraction}"
+        )
+    if hasattr(data, "__next__"):
+        raise ValueError(
+            f"`{name}` must be data that can be read again for every draw: "
+            "arrays, a `tf.data.Dataset` or a `keras.utils.PyDataset`. "
+            f"Received: {name}={data}, which one pass uses up"
+        )
+    if isinstance(data, tuple):
+        data = data[0]
+    batches = Batches(data, batch_size, name=name)
+    if fraction == 1.0:
+        return batches
+    if batches.in_memory:
+        return Batches(_spaced(batches.data, fraction), batch_size, name=name)
+    if batches.num_batches is None:
+        raise ValueError(
+            f"`{name}` must have a known number of batches where a fraction "
+            "of it is asked for. Take the part yourself, with "
+            "`.take(batches)`, and leave the fraction at 1. "
+            f"Received: fraction={fraction}, {name}={data}"
+        )
+    steps = math.ceil(fraction * batches.num_batches)
+    return Batches(data, steps=steps, name=name)
+
+
+def batch_norm_layers(model):
+    """Returns the BatchNorm layers that training would update."""
+    return [
+        layer
+        for layer in model._flatten_layers()
+        if isinstance(layer, keras.layers.BatchNormalization)
+        and layer.trainable
+    ]
+
+
+def batch_norm_statistics(model, batches):
+    """Returns pairs of a moving statistic and its new value, by (1)."""
+    layers = batch_norm_layers(model)
+    if not layers:
+        return []
+    key = [id(layer) for layer in layers]
+    forward = _CACHE.get(model, key, lambda: _TrainingForward(model))
+    seen = 0
+    averages = {}
+    seeds = [ops.convert_to_tensor(v) for v in _seed_states(model)]
+    for batch in batches:
+        statistics, seeds = forward(batch.inputs, seeds)
+        seen += batch.size
+        for index, value in statistics.items():
+            value = np.asarray(value, "float64")
+            average = averages.setdefault(index, np.zeros_like(value))
+            average += (batch.size / seen) * (value - average)  # (1)
+    variables = moving_statistics(layers)
+    return [
+        (variables[i], _finite(a, variables[i])) for i, a in averages.items()
+    ]
+
+
+def assign_statistics(statistics):
+    """Puts what `batch_norm_statistics` returned into the model."""
+    for variable, value in statistics:
+        variable.assign(value)
+
+
+class _TrainingForward:
+    """`model(x, training=True)`, which says what it would assign."""
+
+    def __init__(self, model):
+        self._model = weakref.ref(model)
+        self._function = traced(model, self._call)
+
+    def __call__(self, inputs, seeds):
+        return self._function(inputs, seeds)
+
+    def _call(self, inputs, seeds):
+        model = self._model()
+        layers = batch_norm_layers(model)
+        seed_states = _seed_states(model)
+        inputs = keras.tree.map_structure(ops.convert_to_tensor, inputs)
+        statistics = moving_statistics(layers)
+        state = list(zip(seed_states, seeds, strict=True))
+        state += [(v, ops.zeros(v.shape, v.dtype)) for v in statistics]
+        with _bare_statistics(layers), _Record(state) as record:
+            model(inputs, training=True)
+        recorded = {
+            index: record.assigned[id(variable)]
+            for index, variable in enumerate(statistics)
+            if id(variable) in record.assigned
+        }
+        means = {i: sum(values) / len(values) for i, values in recorded.items()}
+        return means, [record.get_current_value(v) for v in seed_states]
+
+
+class _Record(keras.StatelessScope):
+    """Remembers all that is assigned and assigns nothing."""
+
+    def __init__(self, state_mapping):
+        super().__init__(state_mapping)
+        self.assigned = {}
+
+    def add_update(self, update):
+        variable, value = update
+        self.assigned.setdefault(id(variable), []).append(value)
+        super().add_update(update)
+
+
+@contextlib.contextmanager
+def _bare_statistics(layers):
+    """Lets the layers assign the statistics of the batch alone."""
+    kept = [(layer, layer.momentum, layer.synchronized) for layer in layers]
+    try:
+        for layer in layers:
+            layer.momentum = 0.0
+            # There is one replica here, and no context to synchronise in.
+            layer.synchronized = False
+        yield
+    finally:
+        for layer, momentum, synchronized in kept:
+            layer.momentum, layer.synchronized = momentum, synchronized
+
+
+def moving_statistics(layers):
+    """Returns the moving means and variances of BatchNorm layers."""
+    return [
+        v
+        for layer in layers
+        for v in (layer.moving_mean, layer.moving_variance)
+    ]
+
+
+def _finite(average, variable):
+    if np.all(np.isfinite(average)):
+        return average
+    raise ValueError(
+        "The BatchNorm statistics must be finite under the weights in the "
+        f"model. Received: NaN or infinity for {variable.path}. Was the "
+        "posterior drawn with too large a variance?"
+    )
+
+
+def _seed_states(model):
+    """Seeds go on from batch to batch; the model's own are not touched."""
+    return [
+        v
+        for v in model.non_trainable_variables
+        if v.dtype in ("uint32", "int32", "int64")
+    ]
+
+
+def _spaced(arrays, fraction):
+    length = len(keras.tree.flatten(arrays)[0])
+    kept = math.ceil(fraction * length)
+    rows = np.arange(kept) * length // kept
+    return keras.tree.map_structure(lambda array: array[rows], arrays)

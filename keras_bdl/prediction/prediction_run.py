@@ -1,0 +1,136 @@
+"""Averaging the draws over the parts of a data set."""
+
+import collections
+
+import keras
+import numpy as np
+
+from keras_bdl.prediction.classification_average import ClassificationAverage
+from keras_bdl.prediction.forward import forward_of
+from keras_bdl.prediction.output_check import OutputCheck
+from keras_bdl.prediction.per_output import per_output
+from keras_bdl.prediction.regression_average import RegressionAverage
+
+# Results that may be on their way while the next batch is sent off.
+_IN_FLIGHT = 2
+
+
+class PredictionRun:
+    """Shows every part of the data to every draw and averages what they say.
+
+    There is one average for each batch and output, so nothing has to know
+    the size of the data or of the outputs beforehand.
+
+    Args:
+        draws: The `Draws`, opened by the caller.
+        options: The `ForwardOptions`.
+        noise_stddev: Of `keras_bdl.predict`.
+        keep_samples: Whether the averages keep every draw.
+        progress: A `keras.utils.Progbar`.
+    """
+
+    def __init__(
+        self, draws, options, noise_stddev, keep_samples: bool, progress
+    ):
+        self._draws = draws
+        self._options = options
+        self._noise_stddev = noise_stddev
+        self._keep_samples = keep_samples
+        self._progress = progress
+        self._steps_done = 0
+        self._forward = None
+        self._checks = None
+        self._noises = None
+        self._averages = []
+        self._labels = []
+
+    def add(self, chunk):
+        """Averages the draws over a part of the data.
+
+        Args:
+            chunk: Any number of `Batch`; gone through once for each draw.
+        """
+        first = len(self._averages)
+        for draw in range(len(self._draws)):
+            self._draws.put(draw)
+            self._forward = forward_of(self._draws.model, self._options)
+            in_flight = collections.deque()
+            for index, batch in enumerate(chunk, first):
+                self._draws.position(draw, index)
+                statistics = self._forward(batch.inputs)
+                in_flight.append((index, draw, batch, statistics))
+                if len(in_flight) > _IN_FLIGHT:
+                    self._collect(*in_flight.popleft())
+            while in_flight:
+                self._collect(*in_flight.popleft())
+            for check in self._checks:
+                check.finish_draw()
+
+    def finish(self):
+        """Returns a prediction in the structure of the model's outputs."""
+        self._progress.update(self._steps_done, finalize=True)
+        for check in self._checks:
+            check.finish()
+        predictions = [
+            _join(averages, labels, noise)
+            for averages, labels, noise in zip(
+                zip(*self._averages, strict=True),
+                zip(*self._labels, strict=True),
+                self._noises,
+                strict=True,
+            )
+        ]
+        return keras.tree.pack_sequence_as(self._forward.structure, predictions)
+
+    def _collect(self, index, draw, batch, statistics):
+        """Adds what one draw says about one batch to its averages."""
+        if self._checks is None:
+            self._begin()
+        if index == len(self._averages):
+            self._labels.append(self._per_output("y", batch.y))
+            self._averages.append([self._new(o) for o in self._forward.outputs])
+        end = batch.start + batch.size
+        where = f"examples {batch.start} to {end - 1}, draw {draw}"
+        for check, average, output in zip(
+            self._checks, self._averages[index], statistics, strict=True
+        ):
+            arrays = {
+                name: np.asarray(tensor)[: batch.size]
+                for name, tensor in output.items()
+            }
+            check.update(arrays, where)
+            average.update(arrays)
+        self._steps_done += 1
+        self._progress.update(self._steps_done, finalize=False)
+
+    def _begin(self):
+        """Prepares for the outputs, which the first trace has shown."""
+        outputs = self._forward.outputs
+        self._noises = self._per_output("noise_stddev", self._noise_stddev)
+        for output, noise in zip(outputs, self._noises, strict=True):
+            if noise is not None and output.likelihood.task != "regression":
+                raise ValueError(
+                    "`noise_stddev` must be `None` for a classifier: its noise "
+                    f"is in its probabilities. Received: noise_stddev={noise} "
+                    f"for {output.name}"
+                )
+        self._checks = [
+            OutputCheck(o.likelihood, o.dtype, o.name) for o in outputs
+        ]
+
+    def _per_output(self, argument, value):
+        names = getattr(self._draws.model, "output_names", None)
+        structure = self._forward.structure
+        return per_output(argument, value, structure, names)
+
+    def _new(self, output):
+        if output.likelihood.task == "regression":
+            return RegressionAverage(self._keep_samples)
+        return ClassificationAverage(self._keep_samples)
+
+
+def _join(averages, labels, noise_stddev):
+    y = None if labels[0] is None else np.concatenate(labels)
+    if isinstance(averages[0], RegressionAverage):
+        return RegressionAverage.join(averages, y, noise_stddev)
+    return ClassificationAverage.join(averages, y)

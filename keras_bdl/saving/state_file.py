@@ -1,0 +1,188 @@
+"""Nested states in one file, without pickle."""
+
+import contextlib
+import glob
+import json
+import os
+import uuid
+import zipfile
+
+import ml_dtypes  # noqa: F401 (gives NumPy the names of bfloat16 and others)
+import numpy as np
+
+from keras_bdl.saving.lazy_array import LazyArray
+from keras_bdl.saving.lazy_array import damage_explained
+
+FORMAT = "keras_bdl.state"
+VERSION = 1
+
+
+def write_state(path: str, state: dict) -> None:
+    """Writes a nested state to one file, entirely or not at all.
+
+    The file is an uncompressed zip of `state.json` and one `.npy` an array.
+    It takes the place of an older one only once it is whole and on the disk:
+    a process killed at any moment leaves the old file or the new one. A
+    temporary file that it leaves behind is removed by the next write.
+
+    Args:
+        path: The file, replaced if it exists. One writer at a time.
+        state: Dictionaries with string keys, lists, `str`, `int`, `float`,
+            `bool`, `None` and numeric arrays, bfloat16 included. NumPy
+            scalars come back as arrays without axes.
+    """
+    path = os.path.abspath(os.fspath(path))
+    arrays = []
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "state": _encode(state, "state", arrays),
+    }
+    folder, name = os.path.split(path)
+    stem = os.path.join(folder, f".{name}.")
+    for leftover in glob.glob(f"{glob.escape(stem)}*.tmp"):
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(leftover)
+    temporary = f"{stem}{uuid.uuid4().hex}.tmp"
+    try:
+        with open(temporary, "xb") as file:
+            _write_archive(file, document, arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(temporary)
+        raise
+    _sync_folder(folder)
+
+
+def read_state(path: str, lazy: bool = False) -> dict:
+    """Returns the state that `write_state` wrote.
+
+    Args:
+        path: The file.
+        lazy: Whether arrays stay on disk, as a `LazyArray` each, until they
+            are read. Defaults to `False`.
+    """
+    path = os.path.abspath(os.fspath(path))
+    with contextlib.ExitStack() as stack:
+        with damage_explained(path):
+            archive = stack.enter_context(zipfile.ZipFile(path))
+            document = json.loads(archive.read("state.json"))
+            if document["format"] != FORMAT:
+                raise ValueError("not a state")
+            version = document["version"]
+        if version != VERSION:
+            raise ValueError(
+                f"`path` must be a state file of format version {VERSION}. "
+                "Read it with the release of `keras_bdl` that wrote it. "
+                f"Received: path={path!r}, which has version {version!r}"
+            )
+
+        def leaf(*described):
+            array = LazyArray(archive, *described)
+            return array if lazy else array.read()
+
+        with damage_explained(path):
+            state = _decode(document["state"], leaf)
+        if lazy:
+            stack.pop_all()  # the arrays keep the file open
+        return state
+
+
+def _encode(node, key, arrays):
+    """Turns a node into JSON; containers are tagged, so nothing is reserved.
+
+    Args:
+        node: What to encode.
+        key: Where it stands, for messages.
+        arrays: List that takes the arrays, in order.
+    """
+    if node is None or isinstance(node, (str, bool)):
+        return node
+    # `float(node)`: JSON would write the repr of a NumPy float64.
+    if isinstance(node, int):
+        return int(node)
+    if isinstance(node, float):
+        return float(node)
+    if isinstance(node, dict):
+        wrong = [k for k in node if not isinstance(k, str)]
+        if wrong:
+            raise TypeError(
+                f"Keys of a state must be strings. Received: {wrong[0]!r} "
+                f"in {key}. Convert it with `str()`."
+            )
+        items = {
+            k: _encode(v, f"{key}[{k!r}]", arrays) for k, v in node.items()
+        }
+        return {"dict": items}
+    if isinstance(node, list):
+        return [_encode(v, f"{key}[{i}]", arrays) for i, v in enumerate(node)]
+    if isinstance(node, (np.ndarray, np.generic, LazyArray)):
+        if _is_numeric(node.dtype):
+            arrays.append(node)
+            return {
+                "array": _member(len(arrays) - 1),
+                "shape": list(node.shape),
+                "dtype": _dtype_name(node.dtype),
+            }
+        received = f"an array of dtype {node.dtype}"
+    else:
+        received = type(node).__name__
+    raise TypeError(
+        "A state must be made of dict, list, str, int, float, bool, None and "
+        f"numeric NumPy arrays. Received: {key} is {received}. Convert it, "
+        "or leave it out."
+    )
+
+
+def _decode(node, leaf):
+    if isinstance(node, list):
+        return [_decode(v, leaf) for v in node]
+    if not isinstance(node, dict):
+        return node
+    if "dict" in node:
+        return {k: _decode(v, leaf) for k, v in node["dict"].items()}
+    return leaf(node["array"], node["shape"], node["dtype"])
+
+
+def _member(index):
+    return f"arrays/{index}.npy"
+
+
+def _is_numeric(dtype):
+    return dtype.kind in "biufc" or dtype.isbuiltin == 2
+
+
+def _dtype_name(dtype):
+    # `str` keeps the byte order, and does not know bfloat16.
+    return dtype.name if dtype.isbuiltin == 2 else dtype.str
+
+
+def _write_archive(file, document, arrays):
+    # The date of a `ZipInfo` is fixed: equal states make equal files.
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(zipfile.ZipInfo("state.json"), json.dumps(document))
+        for i, array in enumerate(arrays):
+            info = zipfile.ZipInfo(_member(i))
+            with archive.open(info, "w", force_zip64=True) as member:
+                _write_array(member, np.asarray(array))
+
+
+def _write_array(member, array):
+    if array.dtype.isbuiltin == 2:
+        # The .npy format knows no bfloat16: its bits, as integers.
+        array = array.view(f"u{array.dtype.itemsize}")
+    # In blocks, as NumPy does for anything that is not a plain file.
+    np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+def _sync_folder(folder):
+    if os.name != "posix":
+        return  # elsewhere a folder cannot be opened, and need not be
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,66 @@
+"""The learning rate of stochastic weight averaging."""
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="keras_bdl")
+class SWASchedule(keras.optimizers.schedules.LearningRateSchedule):
+    """Goes from one constant learning rate to another before SWA starts.
+
+    With `t = step / swa_start_step`, the rate is `initial_learning_rate` for
+    t <= 0.5, falls (or rises) linearly until t = 0.9, and is
+    `swa_learning_rate` from there on.
+
+    Args:
+        initial_learning_rate: The rate at the begin.
+        swa_learning_rate: The rate while weights are collected.
+        swa_start_step: The step at which collection starts: `start_epoch` of
+            `SWA` or `SWAG` times the steps of an epoch.
+
+    Example:
+
+    ```python
+    rate = SWASchedule(0.05, 0.01, swa_start_step=160 * 391)
+    optimizer = keras.optimizers.SGD(rate, momentum=0.9)
+    ```
+
+    Reference:
+        - [Maddox et al., 2019](https://arxiv.org/abs/1902.02476), section 5
+    """
+
+    def __init__(
+        self,
+        initial_learning_rate: float,
+        swa_learning_rate: float,
+        swa_start_step: int,
+    ):
+        super().__init__()
+        for argument, value in (
+            ("initial_learning_rate", initial_learning_rate),
+            ("swa_learning_rate", swa_learning_rate),
+            ("swa_start_step", swa_start_step),
+        ):
+            if not 0 < value < float("inf"):
+                raise ValueError(
+                    f"`{argument}` must be a positive number. "
+                    f"Received: {argument}={value}"
+                )
+        self.initial_learning_rate = initial_learning_rate
+        self.swa_learning_rate = swa_learning_rate
+        self.swa_start_step = swa_start_step
+
+    def __call__(self, step):
+        """Returns the learning rate at a step."""
+        t = ops.cast(step, "float32") / self.swa_start_step
+        done = ops.clip((t - 0.5) / 0.4, 0.0, 1.0)
+        difference = self.swa_learning_rate - self.initial_learning_rate
+        return self.initial_learning_rate + done * difference
+
+    def get_config(self):
+        """Returns all arguments."""
+        return {
+            "initial_learning_rate": self.initial_learning_rate,
+            "swa_learning_rate": self.swa_learning_rate,
+            "swa_start_step": self.swa_start_step,
+        }

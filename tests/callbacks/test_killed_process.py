@@ -1,0 +1,77 @@
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from keras_bdl.saving import read_state
+
+SCRIPT = Path(__file__).with_name("killed_run.py")
+
+
+@pytest.fixture
+def start():
+    """Starts the command; whatever still runs in the end is killed."""
+    processes = []
+
+    def start(directory, result, **env):
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, SCRIPT, directory, result],
+                env={**os.environ, **env},
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                text=True,
+            )
+        )
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def finish(process):
+    process.communicate(timeout=300)
+    return process.returncode
+
+
+def kill_after(process, seconds):
+    assert process.stdout.readline() == "training\n"
+    time.sleep(seconds)
+    process.send_signal(signal.SIGKILL)
+    return finish(process)
+
+
+def test_process_killed_three_times_ends_bit_for_bit_like_an_unkilled_one(
+    start, tmp_path
+):
+    whole = start(tmp_path / "whole", tmp_path / "whole.bdl")
+    directory, result = tmp_path / "killed", tmp_path / "killed.bdl"
+
+    # Once in the middle of a write, twice whenever it happens to be.
+    assert finish(start(directory, result, KILL_IN_WRITE="7")) == -9
+    assert list(directory.glob(".latest.bdl.*.tmp")), "not killed in a write"
+    moments = [random.uniform(0.5, 3.0) for _ in range(2)]
+    for moment in moments:
+        assert kill_after(start(directory, result), moment) == -9
+    assert not result.exists(), f"over before it was killed at {moments}"
+    assert finish(start(directory, result)) == 0
+    assert finish(whole) == 0
+
+    ours, theirs = read_state(result), read_state(tmp_path / "whole.bdl")
+    assert len(ours["history"]["loss"]) == 12
+    for (path, a), (other, b) in zip(
+        keras.tree.flatten_with_path(ours),
+        keras.tree.flatten_with_path(theirs),
+        strict=True,
+    ):
+        assert path == other
+        np.testing.assert_array_equal(a, b, err_msg=f"{path}, {moments}")

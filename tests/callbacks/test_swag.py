@@ -1,0 +1,228 @@
+import keras
+import numpy as np
+import pytest
+
+from keras_bdl.callbacks import SWAG
+from keras_bdl.saving import read_state
+from keras_bdl.saving import write_state
+from tests.callbacks.paths import Follow
+from tests.callbacks.paths import Record
+from tests.callbacks.paths import X
+from tests.callbacks.paths import Y
+from tests.callbacks.paths import network
+from tests.callbacks.paths import path
+from tests.callbacks.paths import weights_of
+
+
+def fit(model, *callbacks, epochs, **kwargs):
+    return model.fit(
+        X, Y, 4, epochs=epochs, callbacks=callbacks, verbose=0, **kwargs
+    )
+
+
+def transcription(collected, rank):
+    """methods.md section 6, for the weights of one variable."""
+    mean = np.zeros_like(collected[0], "float64")
+    columns = []
+    for n, w in enumerate(np.asarray(collected, "float64"), start=1):
+        mean = ((n - 1) * mean + w) / n
+        columns.append(w - mean)
+    columns = columns[1:]  # the first one is zero
+    return mean, np.var(np.float64(collected), axis=0), columns[-rank:]
+
+
+def assert_posterior(posterior, collected, rank, rtol=1e-6):
+    state = posterior.get_state()
+    for i, visited in enumerate(zip(*collected, strict=True)):
+        mean, variance, columns = transcription(visited, rank)
+        np.testing.assert_allclose(state["mean"][i], mean, rtol)
+        np.testing.assert_allclose(state["variance"][i], variance, rtol)
+        assert state["deviations"][i].shape[0] == len(columns)
+        np.testing.assert_allclose(
+            state["deviations"][i], columns, rtol, atol=1e-7
+        )
+
+
+def assert_same_posterior(one, other):
+    for key in ("mean", "variance", "deviations"):
+        for a, b in zip(
+            one.get_state()[key], other.get_state()[key], strict=True
+        ):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("every", "rank", "collected"),
+    [(1, 3, range(2, 9)), (2, 20, [2, 4, 6, 8])],
+)
+def test_moments_are_those_of_the_weights_visited(every, rank, collected):
+    record = Record()
+    swag = SWAG(start_epoch=2, rank=rank, every=every)
+    fit(network(), record, swag, epochs=9)
+    visited = [record.epochs[i] for i in collected]
+    assert swag.num_collected == len(visited)
+    assert_posterior(swag.posterior, visited, rank)
+
+
+def test_large_weights_with_a_small_spread_do_not_cancel():
+    visited = path(8, center=1e4, spread=1e-2)
+    swag = SWAG(start_epoch=0, rank=4)
+    fit(network(), Follow(visited), swag, epochs=8)
+    assert_posterior(swag.posterior, visited, 4)
+
+
+def test_training_is_not_changed():
+    plain, collected = network(optimizer="adam"), network(optimizer="adam")
+    fit(plain, epochs=3)
+    fit(collected, SWAG(start_epoch=0, rank=2), epochs=3)
+    for a, b in zip(weights_of(plain), weights_of(collected), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_steps_are_collected_where_keras_shows_them():
+    # 8 steps an epoch, shown in pairs. After step 8 each third is due: 11,
+    # 14, 17, 20, 23.
+    record = Record()
+    swag = SWAG(start_epoch=1, rank=2, every=3, unit="step")
+    model = network(steps_per_execution=2)
+    fit(model, record, swag, epochs=3)
+    visited = [record.steps[step] for step in (12, 14, 18, 20, 24)]
+    assert_posterior(swag.posterior, visited, 2)
+
+
+def test_steps_skipped_by_loss_scaling_do_not_count():
+    optimizer = keras.optimizers.LossScaleOptimizer(
+        keras.optimizers.SGD(1e-3), initial_scale=2.0**127
+    )
+    record = Record()
+    swag = SWAG(start_epoch=0, rank=2, every=2, unit="step")
+    model = network(optimizer=optimizer, jit_compile=False)
+    fit(model, record, swag, epochs=3)
+    steps = int(optimizer.inner_optimizer.iterations)
+    assert 6 < steps < 24
+    assert_posterior(
+        swag.posterior, [record.steps[s] for s in range(2, steps + 1, 2)], 2
+    )
+
+
+def test_rank_zero_has_no_columns():
+    swag = SWAG(start_epoch=0, rank=0, scale=1.0)
+    visited = path(3)
+    fit(network(), Follow(visited), swag, epochs=3)
+    assert swag.posterior.rank == 0
+    np.testing.assert_allclose(
+        swag.posterior.get_state()["variance"][0],
+        np.var([w[0] for w in visited], axis=0),
+        rtol=1e-6,
+    )
+
+
+def test_columns_in_half_precision_and_options_reach_the_posterior():
+    swag = SWAG(
+        start_epoch=0,
+        rank=2,
+        scale=0.25,
+        block=True,
+        deviation_dtype="float16",
+    )
+    fit(network(), Follow(path(3)), swag, epochs=3)
+    state = swag.posterior.get_state()
+    assert state["deviations"][0].dtype == "float16"
+    assert state["scale"] == 0.25 and state["block"] is True
+    expected = transcription([w[0] for w in path(3)], 2)[2]
+    np.testing.assert_allclose(state["deviations"][0], expected, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("unit", "cut"), [("epoch", 4), ("step", 1), ("step", 4)]
+)
+def test_state_goes_on_where_it_was(unit, cut, tmp_path):
+    options = {"start_epoch": 2, "rank": 2, "every": 3 if unit == "step" else 1}
+    whole = SWAG(unit=unit, **options)
+    fit(network(), whole, epochs=6)
+
+    model = network()
+    first = SWAG(unit=unit, **options)
+    if cut > 2:
+        fit(model, first, epochs=cut)
+    else:
+        fit(model, epochs=cut)
+    write_state(tmp_path / "a", first.get_state())
+    second = SWAG(unit=unit, **options)
+    second.set_state(read_state(tmp_path / "a"))
+    fit(model, second, epochs=6, initial_epoch=cut)
+    assert second.num_collected == whole.num_collected
+    assert_same_posterior(second.posterior, whole.posterior)
+
+
+def test_a_posterior_does_not_change_when_training_goes_on():
+    swag = SWAG(start_epoch=0, rank=2)
+    model = network()
+    fit(model, swag, epochs=4)
+    posterior, state = swag.posterior, swag.get_state()
+    drawn = posterior.sample(0)
+    fit(model, swag, epochs=6, initial_epoch=4)
+    np.testing.assert_array_equal(posterior.sample(0)[0], drawn[0])
+    swag.set_state(state)
+    assert_same_posterior(swag.posterior, posterior)
+
+
+def test_replicas_are_collected_as_one(mirrored):
+    with mirrored.scope():
+        model = network()
+    record = Record()
+    swag = SWAG(start_epoch=0, rank=2)
+    fit(model, record, swag, epochs=3)
+    assert_posterior(swag.posterior, record.epochs, 2)
+
+
+def test_state_of_another_model_is_refused_when_it_goes_on():
+    swag = SWAG(start_epoch=0, rank=2)
+    fit(network(), swag, epochs=3)
+    other = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    other.compile("sgd", "mse")
+    with pytest.raises(ValueError, match=r"Variable 0.*\(3, 1\).*\(3, 2\)"):
+        fit(other, swag, epochs=1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"start_epoch": -1}, "`start_epoch` must be an integer of at least 0"),
+        ({"start_epoch": 0.5}, "`start_epoch` must be an integer"),
+        ({"rank": -1}, "`rank` must be an integer of at least 0.*rank=-1"),
+        ({"rank": 1}, "one column has no spread"),
+        ({"every": 0}, "`every` must be an integer of at least 1"),
+        ({"unit": "batch"}, "`unit` must be .*Received: unit='batch'"),
+        ({"scale": -0.5}, "`scale` must be"),
+        ({"scale": float("nan")}, "`scale` must be"),
+        ({"deviation_dtype": "int8"}, "`deviation_dtype` must be"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, match):
+    with pytest.raises(ValueError, match=match):
+        SWAG(**{"start_epoch": 0, **arguments})
+
+
+def test_training_that_ends_before_the_first_collection_is_refused():
+    model = network()
+    before = weights_of(model)
+    with pytest.raises(ValueError, match="start_epoch=3, epochs=3"):
+        fit(model, SWAG(start_epoch=3), epochs=3)
+    np.testing.assert_array_equal(weights_of(model)[0], before[0])
+
+
+def test_more_steps_than_keras_shows_are_refused():
+    model = network(steps_per_execution=4)
+    with pytest.raises(ValueError, match="every=2, steps_per_execution=4"):
+        fit(model, SWAG(start_epoch=0, every=2, unit="step"), epochs=1)
+
+
+def test_too_few_collections_say_how_many_there_were():
+    with pytest.raises(RuntimeError, match="num_collected=0 after 0 epochs"):
+        SWAG(start_epoch=5).posterior  # noqa: B018
+    swag = SWAG(start_epoch=2)
+    fit(network(), swag, epochs=4)
+    match = "at least 3 collections.*num_collected=2 after 4 epochs, with start"
+    with pytest.raises(RuntimeError, match=match):
+        swag.posterior  # noqa: B018

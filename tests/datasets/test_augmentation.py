@@ -1,0 +1,85 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bdl.datasets import augmentation
+from tests.helpers import assert_moment
+
+
+def keys(n):
+    return [tf.constant((3, i), tf.int32) for i in range(n)]
+
+
+def numbered(height, width):
+    """An image in which every pixel tells where it is, from 1."""
+    rows, columns = np.mgrid[1 : height + 1, 1 : width + 1]
+    return np.stack((rows, columns, rows + columns), -1).astype("float32")
+
+
+@pytest.mark.parametrize("size", [28, 32])
+def test_pad_crop_cuts_every_window_out_of_the_padded_image(size):
+    image = numbered(32, 32)
+    padded = np.pad(image, ((4, 4), (4, 4), (0, 0)))
+    places = set()
+    for key in keys(150):
+        crop = augmentation.pad_crop(image, key, size, 4).numpy()
+        middle = size // 2
+        row, column = crop[middle, middle, :2].astype(int) - 1 + 4 - middle
+        np.testing.assert_array_equal(
+            crop, padded[row : row + size, column : column + size]
+        )
+        places |= {("row", row), ("column", column)}
+    last = 40 - size
+    expected = {(a, i) for a in ("row", "column") for i in range(last + 1)}
+    assert places == expected
+
+
+def test_half_of_the_crops_are_mirrored():
+    image = numbered(32, 32)
+    crops = [
+        augmentation.pad_crop_flip(image, k, 28, 4).numpy() for k in keys(200)
+    ]
+    mirrored = [c[14, 13, 1] > c[14, 14, 1] for c in crops]
+    assert_moment(np.mean(mirrored), 0.5, np.sqrt(0.25 / 200))
+
+
+def test_evaluation_sees_the_middle_224_of_256_pixels():
+    image = numbered(256, 384)
+    np.testing.assert_allclose(
+        augmentation.resized_central_crop(image, 224),
+        image[16:240, 80:304],
+        atol=1e-4,
+    )
+
+
+def test_resized_crops_keep_to_the_area_and_the_ratio():
+    height, width, size = 300, 400, 32
+    image = numbered(height, width)
+    areas, ratios = [], []
+    for key in keys(60):
+        crop = augmentation.resized_crop_flip(image, key, size).numpy()
+        # The outermost pixels are half a new pixel inside of the edge.
+        h = np.ptp(crop[:, 0, 0]) * size / (size - 1)
+        w = np.ptp(crop[0, :, 1]) * size / (size - 1)
+        areas.append(h * w / (height * width))
+        ratios.append(w / h)
+    assert 0.08 - 0.01 <= min(areas) < 0.3 and 0.7 < max(areas) <= 1.01
+    assert 0.75 - 0.03 <= min(ratios) < 0.85
+    assert 1.2 < max(ratios) <= 4 / 3 + 0.03
+
+
+@pytest.mark.parametrize(
+    "augment",
+    [
+        lambda image, key: augmentation.pad_crop_flip(image, key, 32, 4),
+        lambda image, key: augmentation.resized_crop_flip(image, key, 16),
+    ],
+)
+def test_a_key_stands_for_one_image(augment):
+    image = numbered(32, 32)
+    first, second = keys(2)
+    tf.random.set_seed(1)
+    once = augment(image, first).numpy()
+    tf.random.set_seed(2)
+    np.testing.assert_array_equal(augment(image, first), once)
+    assert np.any(augment(image, second) != once)

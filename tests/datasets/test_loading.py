@@ -1,0 +1,244 @@
+import dataclasses
+import socket
+import sys
+import urllib.request
+
+import keras
+import numpy as np
+import pytest
+import requests
+import tensorflow_datasets as tfds
+
+from keras_bdl import datasets
+from keras_bdl.datasets.augmentation import resized_central_crop
+
+CIFAR = datasets.SPECS["cifar10"]
+
+
+def values(x):
+    """The constant value of each square image of the fixture."""
+    x = np.concatenate(list(x)) * CIFAR.stddev + CIFAR.mean
+    return np.median(np.round(255 * x), axis=(1, 2, 3)).astype(int)
+
+
+def inputs(data):
+    return data.map(lambda x, y: x)
+
+
+def labels(data):
+    return np.concatenate([y for _, y in data])
+
+
+@pytest.mark.parametrize("name", [n for n in datasets.SPECS if n != "digits"])
+def test_every_set_is_read_without_a_network(name):
+    size = {"diabetic_retinopathy_detection": 64}.get(name)
+    with tfds.testing.mock_data(num_examples=5):
+        data = datasets.load(name, batch_size=2, image_size=size)
+        for part in (data.train, data.train_eval, data.test):
+            x, y = next(iter(part))
+            assert x.shape == (2, *data.input_shape) and x.dtype == "float32"
+            assert y.shape == (2,) and y.dtype == "int32"
+            assert len(part) == 3
+        assert next(iter(data.ood["noise"])).shape == x.shape
+    assert data.train_size == 5
+
+
+def test_any_other_set_is_read_with_a_spec():
+    flowers = datasets.DatasetSpec(
+        name="oxford_flowers102",
+        image_size=24,
+        mean=(0.485, 0.456, 0.406),
+        stddev=(0.229, 0.224, 0.225),
+        prepare=resized_central_crop,
+    )
+    with tfds.testing.mock_data(num_examples=3):
+        data = datasets.load(flowers)
+        assert next(iter(data.train))[0].shape == (3, 24, 24, 3)
+    assert data.num_classes == 102
+
+
+def test_stored_pixels_are_normalised_in_their_order(data_dir):
+    data = datasets.load("cifar10", data_dir=data_dir)
+    np.testing.assert_array_equal(values(inputs(data.train_eval)), range(100))
+    np.testing.assert_array_equal(labels(data.test), np.arange(40) % 10)
+
+
+def test_training_holds_every_example_once(data_dir):
+    data = datasets.load("cifar10", data_dir=data_dir, batch_size=16)
+    np.testing.assert_array_equal(
+        np.sort(values(inputs(data.train))), range(100)
+    )
+
+
+def test_validation_is_the_end_of_the_training_data(data_dir):
+    data = datasets.load("cifar10", data_dir=data_dir, validation_size=30)
+    np.testing.assert_array_equal(
+        values(inputs(data.validation)), range(70, 100)
+    )
+    np.testing.assert_array_equal(values(inputs(data.train_eval)), range(70))
+    assert data.train_size == 70
+
+
+def test_five_classes_against_the_other_five(data_dir):
+    classes = (0, 1, 2, 8, 9)
+    data = datasets.load("cifar10", data_dir=data_dir, classes=classes)
+    stored = values(inputs(data.test))
+    expected = [i for i in range(40) if i % 10 in classes]
+    np.testing.assert_array_equal(stored, expected)
+    np.testing.assert_array_equal(
+        labels(data.test), [classes.index(i % 10) for i in expected]
+    )
+    np.testing.assert_array_equal(
+        values(data.ood["held_out_classes"]),
+        [i for i in range(40) if i % 10 not in classes],
+    )
+    assert data.train_size == 50 == len(labels(data.train))
+    assert data.class_names[3:] == ("ship", "truck")
+
+
+def test_stl10_like_cifar10_is_seen_with_the_eyes_of_cifar10(data_dir):
+    data = datasets.load("stl10", like="cifar10", data_dir=data_dir)
+    assert data.input_shape == (32, 32, 3)
+    assert data.class_names == CIFAR.class_names
+    stored = values(inputs(data.test))
+    monkey = 7
+    np.testing.assert_array_equal(
+        stored, [i for i in range(30) if i % 10 != monkey]
+    )
+    names = datasets.SPECS["stl10"].class_names
+    for i, y in zip(stored, labels(data.test), strict=True):
+        name = names[i % 10].replace("car", "automobile")
+        assert data.class_names[y] == name
+    np.testing.assert_array_equal(
+        values(data.ood["held_out_classes"]), [7, 17, 27]
+    )
+
+
+def test_foreign_sets_are_seen_with_the_same_eyes(data_dir):
+    data = datasets.load("cifar10", ood=["stl10"], data_dir=data_dir)
+    assert list(data.ood) == ["stl10"]
+    assert next(iter(data.ood["stl10"])).shape == (30, 32, 32, 3)
+    np.testing.assert_array_equal(values(data.ood["stl10"]), range(30))
+
+
+def test_gray_images_become_colour_images():
+    with tfds.testing.mock_data(num_examples=2):
+        data = datasets.load("cifar10", ood=["mnist"])
+        x = next(iter(data.ood["mnist"])) * CIFAR.stddev + CIFAR.mean
+    np.testing.assert_allclose(x[..., :1], x[..., 1:2], atol=1e-5)
+
+
+def test_a_resumed_run_sees_the_same_data(data_dir):
+    def run(model, first, last):
+        data = datasets.load("cifar10", data_dir=data_dir, batch_size=50)
+        model.fit(
+            data.train,
+            initial_epoch=first,
+            epochs=last,
+            verbose=0,
+            callbacks=[data.epochs],
+        )
+        return model
+
+    def make():
+        model = keras.Sequential(
+            [
+                keras.Input((32, 32, 3)),
+                keras.layers.Flatten(),
+                keras.layers.Dense(10, kernel_initializer="zeros"),
+            ]
+        )
+        model.compile(
+            keras.optimizers.SGD(1e-3),
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        )
+        return model
+
+    whole = run(make(), 0, 3).get_weights()
+    killed = run(make(), 0, 1)
+    keras.utils.set_random_seed(1)
+    resumed = run(killed, 1, 3).get_weights()
+    np.testing.assert_array_equal(whole[0], resumed[0])
+
+
+def test_static_shapes_on_request(data_dir):
+    data = datasets.load(
+        "cifar10",
+        data_dir=data_dir,
+        batch_size=16,
+        drop_remainder=True,
+        image_size=28,
+    )
+    for part in (data.train, data.test, data.ood["noise"]):
+        spec = keras.tree.flatten(part.element_spec)[0]
+        assert spec.shape == (16, 28, 28, 3)
+    assert len(data.train) == 100 // 16
+
+
+def test_a_machine_without_network_is_told_so(tmp_path, monkeypatch):
+    def fail(*args, **kwargs):
+        raise socket.gaierror("Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
+    monkeypatch.setattr(urllib.request, "getproxies", dict)
+    with pytest.raises(ConnectionError, match='no network.*set "digits"'):
+        datasets.load("cifar10", data_dir=str(tmp_path))
+
+
+def test_a_broken_download_is_told_alike(tmp_path, monkeypatch):
+    def fail(self):
+        raise requests.ConnectionError("HTTPSConnectionPool: max retries")
+
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *args: [])
+    monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", fail)
+    with pytest.raises(ConnectionError, match="`data_dir` a folder"):
+        datasets.load("mnist", data_dir=str(tmp_path))
+
+
+def test_missing_tensorflow_datasets_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    with pytest.raises(ImportError, match=r'"keras-bdl\[examples\]"'):
+        datasets.load("cifar10")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"name": "cifar"}, "`name` must be one of digits, mnist,.*cifar'"),
+        ({"name": "cifar10", "like": "kmnist"}, "stl10 like cifar10"),
+        ({"name": "cifar10", "ood": "noise"}, "`ood` must be a list"),
+        ({"name": "cifar10", "ood": ["digits"]}, "other than digits"),
+        ({"name": "cifar10", "ood": ["lsun"]}, "`ood` must be one of"),
+        ({"name": "cifar10", "image_size": 40}, "at most 32.*image_size=40"),
+        ({"name": "cifar10", "batch_size": 0}, "`batch_size` must be"),
+        ({"name": "cifar10", "seed": None}, "`seed` must be an integer"),
+        ({"name": "cifar10", "validation_size": 0.1}, "`validation_size`"),
+        ({"name": "digits", "classes": [1]}, "at least two different"),
+        ({"name": "digits", "classes": [1, 10]}, "integers below 10"),
+        ({"name": "digits", "classes": [1, 1.5]}, "integers below 10"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, message):
+    with tfds.testing.mock_data(num_examples=2):
+        with pytest.raises(ValueError, match=message):
+            datasets.load(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"stddev": (0.2, 0.0, 0.2)}, "`stddev` must be positive"),
+        ({"stddev": (0.2, float("nan"), 0.2)}, "`stddev` must be positive"),
+        ({"mean": (0.5,)}, "one number a channel"),
+    ],
+)
+def test_a_wrong_spec_is_refused(change, message):
+    with pytest.raises(ValueError, match=message):
+        dataclasses.replace(CIFAR, **change)
+
+
+def test_a_spec_must_map_every_label():
+    spec = dataclasses.replace(CIFAR, label_map=(0, 1))
+    with tfds.testing.mock_data(num_examples=2):
+        with pytest.raises(ValueError, match="each of the 10 labels"):
+            datasets.load(spec)

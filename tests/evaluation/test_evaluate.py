@@ -1,0 +1,257 @@
+import json
+
+import numpy as np
+import pytest
+import scipy.stats
+import sklearn.metrics
+
+from keras_bdl import metrics
+from keras_bdl.evaluation import evaluate
+from keras_bdl.prediction import ClassificationPrediction
+from keras_bdl.prediction import RegressionPrediction
+
+
+def make_prediction(n=200, classes=4, num_samples=5, seed=0, **kwargs):
+    rng = np.random.default_rng(seed)
+    alpha = np.full(classes, 0.5)
+    samples = rng.dirichlet(alpha, size=(num_samples, n))
+    mean = samples.mean(0)
+    return ClassificationPrediction.from_probabilities(
+        mean,
+        expected_entropy=scipy.stats.entropy(samples, axis=-1).mean(0),
+        num_samples=num_samples,
+        **kwargs,
+    )
+
+
+def make_labels(n=200, classes=4, seed=9):
+    return np.random.default_rng(seed).integers(classes, size=n)
+
+
+def make_regression(n=40, draws=6, seed=0):
+    rng = np.random.default_rng(seed)
+    samples = rng.normal(size=(draws, n, 1))
+    variances = rng.uniform(0.5, 1.0, size=(draws, n, 1))
+    moments = (samples.mean(0), samples.var(0), variances.mean(0), draws)
+    return rng.normal(size=n), samples, variances, moments
+
+
+def test_classification_agrees_with_scikit_learn_and_the_metrics():
+    p, y = make_prediction(), make_labels()
+    report = evaluate(p, y)
+    correct = p.labels == y
+    assert report.accuracy == sklearn.metrics.accuracy_score(y, p.labels)
+    np.testing.assert_allclose(report.nll, sklearn.metrics.log_loss(y, p.mean))
+    np.testing.assert_allclose(
+        report.auroc_correctness,
+        sklearn.metrics.roc_auc_score(correct, p.confidence),
+    )
+    for name, metric in (
+        ("nll", metrics.NegativeLogLikelihood()),
+        ("brier", metrics.BrierScore()),
+        ("ece", metrics.ExpectedCalibrationError()),
+        ("mce", metrics.MaximumCalibrationError()),
+        ("entropy", metrics.PredictiveEntropy()),
+    ):
+        metric.update_state(y, p.mean)
+        np.testing.assert_allclose(report[name], metric.result(), rtol=1e-5)
+    np.testing.assert_allclose(
+        report.entropy, report.expected_entropy + report.mutual_information
+    )
+
+
+def test_report_is_a_dict_of_plain_numbers():
+    p, far = make_prediction(classes=2), make_prediction(classes=2, seed=1)
+    report = evaluate(p, make_labels(classes=2), ood={"far": far})
+    assert dict(report) == json.loads(json.dumps(report.to_dict()))
+    assert (
+        report["ood"]["far"]["entropy"]["auroc"]
+        == (report.ood["far"]["entropy"]["auroc"])
+    )
+
+
+def test_single_ood_prediction_is_named_ood():
+    other = make_prediction(30, seed=1)
+    report = evaluate(make_prediction(), make_labels(), ood=other)
+    assert report.ood["ood"]["num_inputs"] == 30
+
+
+def test_labels_may_come_in_every_usual_form():
+    y = make_labels()
+    expected = evaluate(make_prediction(), y).to_dict()
+    for labels in (y[:, None], y.astype("float32"), np.eye(4)[y], list(y)):
+        assert evaluate(make_prediction(), labels).to_dict() == expected
+    assert evaluate(make_prediction(y=y)).to_dict() == expected
+
+
+def test_axes_after_the_first_are_inputs_too():
+    p, y = make_prediction(), make_labels()
+    folded = ClassificationPrediction(
+        p.log_mean.reshape(50, 4, 4),
+        p.expected_entropy.reshape(50, 4),
+        num_samples=5,
+    )
+    actual = evaluate(folded, y.reshape(50, 4), ood=folded).to_dict()
+    expected = evaluate(p, y, ood=p).to_dict()
+    assert str(actual) == str(expected)
+
+
+def test_table_shows_every_number_in_line():
+    y = np.array([0, 0, 1, 1])
+    p = ClassificationPrediction.from_probabilities(
+        [[1.0, 0.0], [0.8, 0.2], [0.2, 0.8], [0.8, 0.2]]
+    )
+    title, *sections = str(evaluate(p, y, ood={"noise": p})).split("\n\n")
+    assert title == (
+        "Classification of 4 inputs into 2 classes, 1 posterior draw"
+    )
+    tables = {}
+    for head, *lines in map(str.splitlines, sections):
+        rows = {line[:32].strip(): line[32:].split() for line in lines}
+        tables[head] = rows
+        # The first number of every row ends in the same column.
+        assert {line[43:44] for line in lines} <= {"", " "}
+
+    quality = tables["Quality"]
+    assert quality["accuracy"] == ["0.7500"]
+    # (0 + .08 + .08 + 1.28) / 4, of which half is the uncertainty.
+    assert quality["Brier score"] == ["0.3600"]
+    assert quality["+ uncertainty of labels"] == ["0.5000"]
+    # The wrong one ties with two right ones and loses to one: (1 + 2/2) / 3.
+    calibration = tables["Calibration, 20 bins"]
+    assert calibration["AUROC of correctness"] == ["0.6667"]
+    uncertainty = tables["Uncertainty in nats, mean"]
+    assert uncertainty["mutual information (epistemic)"] == ["n/a"]
+    # Entropy, because a single draw has no mutual information. What stays of
+    # the three tied inputs is 2.6, 2.2 and 1.8 of them, two thirds right.
+    referral = tables["Referral of the most uncertain, by entropy"]
+    expected = [(1 + 2 / 3 * n) / (1 + n) for n in (3, 2.6, 2.2, 1.8)]
+    assert referral["accuracy"] == [f"{a:.4f}" for a in expected]
+    noise = tables["Out of distribution: noise, 4 inputs"]
+    assert noise["max probability"] == ["0.5000", "0.5000", "0.5000", "1.0000"]
+    assert noise["mutual information"] == ["n/a"] * 4
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_all_right_or_all_wrong_prints(wrong):
+    p = make_prediction()
+    y = (p.labels + wrong) % 4
+    report = evaluate(p, y)
+    assert np.isnan(report.auroc_correctness)
+    assert report.accuracy == 1 - wrong
+    line = next(s for s in str(report).splitlines() if "AUROC of" in s)
+    assert line.endswith("n/a")
+
+
+def test_one_class_in_the_data_prints():
+    report = evaluate(make_prediction(classes=2), np.ones(200, int))
+    assert all(np.isnan(report.referral["auroc"]))
+    assert report.brier_uncertainty == 0.0
+    assert "n/a" in str(report)
+
+
+def test_label_of_probability_zero_is_infinitely_unlikely():
+    p = ClassificationPrediction.from_probabilities([[1.0, 0.0], [0.5, 0.5]])
+    report = evaluate(p, [1, 0])
+    assert report.nll == np.inf
+    assert report.mce == 1.0
+    assert report.entropy == pytest.approx(np.log(2) / 2)
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (None, "`y` must be given"),
+        (np.zeros(199), r"of shape \(200,\) or \(200, 4\).*\(199,\)"),
+        (np.zeros((200, 3)), r"of shape \(200,\).*\(200, 3\)"),
+        (np.full(200, 4), "integers from 0 to 3.*label 4"),
+        (np.full(200, -1), "integers from 0 to 3.*label -1"),
+        (np.full(200, 0.5), "integers from 0 to 3.*label 0.5"),
+        (np.full(200, np.nan), "`y` must not hold NaN"),
+        (np.full((200, 4), 0.25), "must be one-hot"),
+        ([], "`y` must hold at least one value"),
+    ],
+)
+def test_wrong_labels_are_refused(y, message):
+    with pytest.raises(ValueError, match=message):
+        evaluate(make_prediction(), y)
+
+
+def test_what_is_no_distribution_is_refused():
+    y = [0, 1]
+    with pytest.raises(
+        ValueError, match=r"sum to 1 .* softmax .* sum of 21.09"
+    ):
+        evaluate(ClassificationPrediction([[0.0, 3.0], [2.0, 0.0]]), y)
+    with pytest.raises(ValueError, match="prediction.log_mean.* NaN"):
+        evaluate(ClassificationPrediction([[np.nan, 0.0], [0.0, -9.0]]), y)
+    with pytest.raises(ValueError, match="must hold at least one"):
+        evaluate(ClassificationPrediction(np.zeros((0, 2))), [])
+    with pytest.raises(ValueError, match=r"`prediction` must be .* dict"):
+        evaluate({"a": make_prediction()}, y)
+
+
+def test_ood_of_another_problem_is_refused():
+    p, y = make_prediction(), make_labels()
+    with pytest.raises(ValueError, match=r"`ood\['far'\]`.* 4 classes.* 3"):
+        evaluate(p, y, ood={"far": make_prediction(classes=3)})
+    with pytest.raises(ValueError, match=r"`ood\['ood'\]` must be .* ndarray"):
+        evaluate(p, y, ood=p.mean)
+    with pytest.raises(ValueError, match="`ood` must be `None` for a regress"):
+        evaluate(RegressionPrediction([1.0]), [1.0], ood=p)
+
+
+def test_regression_uses_the_exact_mixture_where_it_can():
+    y, samples, variances, moments = make_regression()
+    exact = evaluate(
+        RegressionPrediction(
+            *moments, samples=samples, sample_variances=variances
+        ),
+        y,
+    )
+    density = scipy.stats.norm(samples, np.sqrt(variances)).pdf(y[:, None])
+    assert exact.density == "mixture"
+    np.testing.assert_allclose(
+        exact.log_likelihood, np.log(density.mean(0)).mean()
+    )
+    np.testing.assert_allclose(
+        exact.rmse,
+        sklearn.metrics.root_mean_squared_error(y, moments[0][:, 0]),
+    )
+    assert "Density: mixture of 6 Gaussians" in str(exact)
+
+
+def test_regression_without_draws_uses_the_total_variance():
+    y, _, _, moments = make_regression()
+    report = evaluate(RegressionPrediction(*moments), y[:, None], levels=[0.8])
+    density = scipy.stats.norm(moments[0], np.sqrt(moments[1] + moments[2]))
+    assert report.density == "gaussian"
+    np.testing.assert_allclose(
+        report.log_likelihood, density.logpdf(y[:, None]).mean()
+    )
+    low, high = density.interval(0.8)
+    inside = (low <= y[:, None]) & (y[:, None] <= high)
+    assert report.coverage == {0.8: inside.mean()}
+    assert "Density: Gaussian of the total variance\n" in str(report)
+
+
+def test_regression_without_variance_has_no_density():
+    report = evaluate(RegressionPrediction([1.0, 2.0]), [1.5, 4.0])
+    assert np.isnan([report.log_likelihood, *report.coverage.values()]).all()
+    assert report.crps == 1.25  # the mean absolute error
+    assert "which leaves out the noise" in str(report)
+
+
+@pytest.mark.parametrize(
+    ("prediction", "y", "message"),
+    [
+        (RegressionPrediction([1.0, 2.0]), [1.0], r"\(2,\).*\(1,\)"),
+        (RegressionPrediction([1.0]), [np.nan], "`y` must not hold NaN"),
+        (RegressionPrediction([np.nan]), [1.0], "prediction.mean.*NaN"),
+        (RegressionPrediction([1.0]), None, "`y` must be given"),
+        (RegressionPrediction([1.0], [-1.0]), [0.0], "must not be negative"),
+    ],
+)
+def test_wrong_regression_input_is_refused(prediction, y, message):
+    with pytest.raises(ValueError, match=message):
+        evaluate(prediction, y)

@@ -1,0 +1,42 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run(script, *args):
+    result = subprocess.run(
+        [sys.executable, EXAMPLES / script, "--smoke", *args],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "MPLBACKEND": "Agg"},
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_quickstart_prints_a_report():
+    printed = run("quickstart.py")
+    assert "accuracy" in printed and "digits 5-9" in printed
+
+
+def test_compare_prints_the_table_and_writes_the_pictures(tmp_path):
+    printed = run("compare.py", "--out", tmp_path)
+    reports = json.loads((tmp_path / "reports.json").read_text())
+    assert len(reports) == 8
+    assert all(method in printed for method in reports)
+    assert printed.rstrip().endswith(str(tmp_path))
+    assert {p.stem for p in tmp_path.glob("*.png")} == {
+        "comparison",
+        "reliability",
+        "referral",
+        "entropy_deterministic",
+        "entropy_SWAG",
+    }
+
+
+def test_overhead_prints_its_ratios():
+    assert run("benchmarks/overhead.py").count("/") >= 4

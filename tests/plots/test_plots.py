@@ -1,0 +1,235 @@
+import sys
+
+import matplotlib.colors
+import matplotlib.figure
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+from keras_bdl import plots
+from keras_bdl.evaluation import calibration_bins
+from keras_bdl.evaluation import evaluate
+from keras_bdl.evaluation import referral_accuracy
+from keras_bdl.evaluation import referral_auroc
+from keras_bdl.plots.canvas import COLORS
+from keras_bdl.prediction import ClassificationPrediction
+from keras_bdl.prediction import RegressionPrediction
+
+
+@pytest.fixture(autouse=True)
+def no_window_and_no_figure_left(monkeypatch):
+    monkeypatch.setattr(plt, "show", lambda: pytest.fail("opened a window"))
+    yield
+    plt.close("all")
+
+
+def make_prediction(n=120, classes=3, seed=0, num_samples=1):
+    rng = np.random.default_rng(seed)
+    probs = rng.dirichlet(np.full(classes, 0.3), size=n)
+    return ClassificationPrediction.from_probabilities(
+        probs,
+        expected_entropy=rng.uniform(0, 0.2, n) if num_samples > 1 else None,
+        num_samples=num_samples,
+        y=np.random.default_rng(9).integers(classes, size=n),
+    )
+
+
+def make_regression(n=20):
+    x = np.linspace(-1, 1, n)
+    between = 0.09 * (2 + x[:, None])
+    within = np.full((n, 1), 0.16)
+    return x, RegressionPrediction(np.sin(x)[:, None], between, within, 5)
+
+
+def draw_every_one(ax):
+    x, regression = make_regression()
+    p, q = make_prediction(), make_prediction(seed=1)
+    return {
+        "reliability": lambda: plots.reliability_diagram(p, ax=ax),
+        "entropies": lambda: plots.entropy_histograms(p, q, ax=ax),
+        "referral": lambda: plots.referral_curve(p, ax=ax),
+        "bands": lambda: plots.regression_bands(x, regression, ax=ax),
+    }
+
+
+@pytest.mark.parametrize("name", draw_every_one(None))
+def test_axes_are_made_or_taken_and_returned(name, tmp_path):
+    made = draw_every_one(None)[name]()
+    made.figure.savefig(tmp_path / "made.png")
+    assert (tmp_path / "made.png").stat().st_size > 5000
+    figures = plt.get_fignums()
+    _, ax = plt.subplots()
+    assert draw_every_one(ax)[name]() is ax
+    assert len(plt.get_fignums()) == len(figures) + 1
+
+
+def test_reliability_shows_the_gaps_of_bins_of_equal_mass():
+    p = make_prediction()
+    ax = plots.reliability_diagram(p, num_bins=6)
+    bins = calibration_bins(p.confidence, p.labels == p.y, 6, "mass")
+    drawn = ax.lines[-1].get_xydata()
+    np.testing.assert_allclose(drawn, np.stack([bins.confidence, bins.gap], 1))
+
+
+def test_reliability_spreads_the_confidences_near_one():
+    ax = plots.reliability_diagram(make_prediction())
+    ninety, more, most = ax.transData.transform(
+        [(0.9, 0.0), (0.99, 0.0), (0.999, 0.0)]
+    )[:, 0]
+    np.testing.assert_allclose(more - ninety, most - more, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "probs",
+    [[[1.0, 0.0]], [[1.0, 0.0]] * 50, [[0.5, 0.5]] * 5, [[0.7, 0.3]] * 5],
+    ids=["one input", "certain", "uniform", "one bin"],
+)
+def test_extreme_predictions_are_drawn(probs, tmp_path):
+    p = ClassificationPrediction.from_probabilities(probs, y=[0] * len(probs))
+    for ax in (
+        plots.reliability_diagram(p),
+        plots.entropy_histograms(p, p),
+        plots.referral_curve(p),
+    ):
+        ax.figure.savefig(tmp_path / "extreme.png")
+    low, high = plots.reliability_diagram(p).get_xlim()
+    assert low < p.confidence.clip(0, 0.9999)[0] < high < 1
+
+
+def test_entropies_are_shares_between_zero_and_the_highest():
+    p, q = make_prediction(n=50), make_prediction(n=200, seed=1)
+    ax = plots.entropy_histograms(p, q, num_bins=10)
+    np.testing.assert_allclose(ax.get_xlim(), [0, np.log(3)])
+    for prediction, patch in zip((p, q), ax.patches, strict=True):
+        edges = np.linspace(0, np.log(3), 11)
+        counts, _ = np.histogram(prediction.entropy, edges)
+        highest = patch.get_path().vertices[:, 1].max()
+        np.testing.assert_allclose(
+            highest, 100 * counts.max() / len(prediction)
+        )
+
+
+def test_referral_is_drawn_as_it_is_computed():
+    p = make_prediction(classes=2, num_samples=4)
+    fractions = np.linspace(0, 0.4, 51)
+    ax = plots.referral_curve(p, highest=0.4)
+    expected = referral_accuracy(
+        p.mutual_information, p.labels == p.y, fractions
+    )
+    drawn = np.stack([100 * fractions, expected], 1)
+    np.testing.assert_allclose(ax.lines[0].get_xydata(), drawn)
+    assert ax.get_xlabel() == "referred by mutual information (%)"
+    ax = plots.referral_curve(p, score="auroc", highest=0.4)
+    expected = referral_auroc(
+        p.mutual_information, p.mean[:, 1], p.y, fractions
+    )
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), expected)
+
+
+def test_bands_are_epistemic_inside_total():
+    x, regression = make_regression()
+    order = np.random.default_rng(0).permutation(len(x))
+    shuffled = RegressionPrediction(
+        regression.mean[order],
+        regression.variance_between[order],
+        regression.variance_within[order],
+    )
+    ax = plots.regression_bands(x[order], shuffled, [0.0], [0.1], width=2)
+    for band, variance in zip(
+        ax.collections,
+        (regression.variance, regression.variance_between),
+        strict=True,
+    ):
+        corners = band.get_paths()[0].vertices
+        upper = [corners[np.isclose(corners[:, 0], t), 1].max() for t in x]
+        expected = np.sin(x) + 2 * np.sqrt(variance[:, 0])
+        np.testing.assert_allclose(upper, expected)
+    np.testing.assert_allclose(ax.lines[0].get_xydata()[:, 0], x)
+
+
+def test_comparison_keeps_the_colour_of_a_method_on_the_whole_page():
+    predictions = {
+        "plain": make_prediction(),
+        "SWAG": make_prediction(seed=1, num_samples=5),
+    }
+    ood = {name: make_prediction(40, seed=2) for name in predictions}
+    figure = plots.comparison(predictions, ood=ood, title="Digits")
+    assert isinstance(figure, matplotlib.figure.Figure)
+    reliability, referral, *panels, table = figure.axes
+    drawn = {
+        line.get_label(): [line.get_color()]
+        for line in reliability.lines
+        if line.get_label() in predictions
+    }
+    for line in referral.lines:
+        drawn[line.get_label()].append(line.get_color())
+    for ax in panels:
+        name = ax.get_title(loc="left")
+        drawn[name].append(matplotlib.colors.to_hex(ax.patches[0].get_ec()))
+    for name, line in zip(predictions, table.lines[-2:], strict=True):
+        drawn[name].append(line.get_color())
+    colors = {k: [c.upper() for c in v] for k, v in drawn.items()}
+    assert colors == {"plain": [COLORS[0]] * 4, "SWAG": [COLORS[1]] * 4}
+
+
+def test_comparison_writes_the_numbers_of_the_reports_best_in_bold(tmp_path):
+    predictions = {
+        "plain": make_prediction(),
+        "SWAG": make_prediction(seed=1, num_samples=5),
+    }
+    figure = plots.comparison(predictions, ood={"SWAG": make_prediction(9)})
+    figure.savefig(tmp_path / "page.png")
+    weight = {t.get_text(): t.get_weight() for t in figure.axes[-1].texts}
+    nll = {n: evaluate(p).nll for n, p in predictions.items()}
+    worse, best = sorted(nll, key=nll.get, reverse=True)
+    assert weight[f"{nll[best]:.4f}"] == "bold"
+    assert weight[f"{nll[worse]:.4f}"] == "normal"
+    assert weight["n/a"] == "normal"
+
+
+def test_wrong_input_is_refused_and_leaves_no_figure():
+    p, (x, regression) = make_prediction(), make_regression()
+    for message, call in (
+        ("must be a `Class", lambda: plots.reliability_diagram(regression)),
+        ("'b' must be a `Class", lambda: plots.referral_curve({"b": p.mean})),
+        ("at least one", lambda: plots.referral_curve({})),
+        (
+            r"`y` must hold .*\(2,\)",
+            lambda: plots.reliability_diagram(p, [0, 1]),
+        ),
+        ("`score` must be one", lambda: plots.referral_curve(p, score="f1")),
+        (
+            "for more than two classes.*3 classes",
+            lambda: plots.referral_curve(p, score="auroc"),
+        ),
+        (
+            "classes of `inside`",
+            lambda: plots.entropy_histograms(p, make_prediction(classes=4)),
+        ),
+        ("`prediction` must be a `Regr", lambda: plots.regression_bands(x, p)),
+        ("19 numbers", lambda: plots.regression_bands(x[1:], regression)),
+        (
+            "given together.*x_train alone",
+            lambda: plots.regression_bands(x, regression, x_train=x),
+        ),
+        ("must be a dict", lambda: plots.comparison(p)),
+        (
+            r"names of `predictions`, \['a'\].*\['b'\]",
+            lambda: plots.comparison({"a": p}, ood={"b": p}),
+        ),
+        (
+            "`y` must hold integers",
+            lambda: plots.comparison({"a": p}, y=p.y + 7),
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+    assert not plt.get_fignums()
+
+
+def test_missing_matplotlib_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(
+        ImportError, match=r'pip install "keras-bdl\[examples\]'
+    ):
+        plots.reliability_diagram(make_prediction())

@@ -1,0 +1,114 @@
+import keras
+import numpy as np
+import pytest
+
+from keras_bdl.posteriors import Ensemble
+from keras_bdl.posteriors import Gaussian
+from keras_bdl.posteriors import MCDropout
+from keras_bdl.posteriors import Mixture
+from tests.helpers import assert_moment
+from tests.posteriors.networks import assert_equal
+from tests.posteriors.networks import gaussian
+from tests.posteriors.networks import low_rank
+from tests.posteriors.networks import network
+from tests.posteriors.networks import values
+
+
+def points(*places):
+    return [Gaussian([np.array([float(p)])]) for p in places]
+
+
+def test_components_are_drawn_with_their_weights():
+    posterior = Mixture(points(0, 1), weights=[3, 1])
+    drawn = [posterior.sample(seed)[0][0] for seed in range(2000)]
+    assert_moment(np.mean(drawn), 0.25, np.sqrt(0.25 * 0.75 / 2000))
+    np.testing.assert_allclose(posterior.mean()[0], [0.25])
+
+
+def test_components_are_independent_of_the_noise_inside_them():
+    normals = [Gaussian([np.zeros(1)], [np.ones(1)]) for _ in range(2)]
+    posterior = Mixture(normals, weights=[1, 31])
+    inside = [
+        posterior.sample(s)[0][0]
+        for s in range(8000)
+        if posterior.component(s) is normals[0]
+    ]
+    assert_moment(np.mean(inside), 0.0, 1 / np.sqrt(len(inside)))
+    assert_moment(np.mean(np.square(inside)), 1.0, np.sqrt(2 / len(inside)))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_draws_that_belong_together_are_shared_out(seed):
+    posterior = Mixture(points(0, 1, 2), weights=[2, 1, 1])
+    seeds = posterior.seeds(seed, 8)
+    drawn = [int(posterior.sample(s)[0][0]) for s in seeds]
+    assert np.bincount(drawn).tolist() == [4, 2, 2]
+    assert len(set(seeds)) == 8
+
+
+def test_components_of_any_kind_can_be_drawn_and_leave_no_trace():
+    model = network()
+    posterior = Mixture(
+        [
+            Mixture([gaussian(model), low_rank(model)]),
+            Ensemble.from_models([network(), network()]),
+            MCDropout(),
+        ]
+    )
+    before = values(model.variables)
+    trained = values(model.trainable_variables)
+    x = np.ones((64, 2), "float32")
+    alone = model.predict(x, verbose=0)
+    kinds = set()
+    with posterior.drawing(model) as draw:
+        for seed in posterior.seeds(0, 12):
+            draw(seed)
+            component = posterior.component(seed)
+            kinds.add(type(component))
+            is_dropout = isinstance(component, MCDropout)
+            # The rows are the same, unless masks differ.
+            assert (np.ptp(model.predict(x, verbose=0)) > 0) == is_dropout
+            expected = trained if is_dropout else component.sample(seed)
+            variables = component.variables(model) or model.trainable_variables
+            assert_equal(values(variables), expected)
+            assert posterior.needs_batch_norm(seed) == (
+                isinstance(component, Mixture)
+            )
+    assert kinds == {Mixture, Ensemble, MCDropout}
+    assert_equal(values(model.variables), before)
+    np.testing.assert_array_equal(model.predict(x, verbose=0), alone)
+
+
+def test_draws_of_unlike_components_are_no_lists_of_arrays():
+    model = network()
+    posterior = Mixture([gaussian(model), Ensemble.from_models([model])])
+    for ask in (
+        lambda: posterior.sample(0),
+        lambda: posterior.mean(),
+        lambda: posterior.variables(model),
+    ):
+        with pytest.raises(ValueError, match="must cover the same variables"):
+            ask()
+
+
+def test_a_component_that_does_not_fit_is_named():
+    model = network()
+    posterior = Mixture([gaussian(model), gaussian(network(units=4))])
+    with pytest.raises(ValueError, match=r"components\[1\]: .*Variable 0"):
+        posterior.check(model)
+
+
+@pytest.mark.parametrize(
+    "weights", [[1], [1, 0], [1, -1], [1, np.nan], [1, np.inf]]
+)
+def test_wrong_weights_are_refused(weights):
+    with pytest.raises(ValueError, match="`weights` must be one positive"):
+        Mixture(points(0, 1), weights)
+    with pytest.raises(ValueError, match="at least one posterior"):
+        Mixture([])
+
+
+def test_equal_components_without_statistics_have_common_variables():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    posterior = Mixture([gaussian(model), Ensemble.from_models([model])])
+    assert len(posterior.variables(model)) == 2

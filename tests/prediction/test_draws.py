@@ -1,0 +1,127 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bdl.posteriors import Ensemble
+from keras_bdl.posteriors import Gaussian
+from keras_bdl.posteriors import MCDropout
+from keras_bdl.prediction import predict
+from keras_bdl.prediction.batches import Batches
+
+X = np.random.default_rng(0).normal(size=(22, 4)).astype("float32")
+TRAIN = np.random.default_rng(1).normal(1.0, 2.0, (30, 4)).astype("float32")
+
+
+def network():
+    model = keras.Sequential(
+        [
+            keras.Input((4,)),
+            keras.layers.Dense(6, activation="tanh"),
+            keras.layers.Dropout(0.5),
+            keras.layers.BatchNormalization(),
+            keras.layers.Dense(2),
+        ]
+    )
+    model.compile("sgd", "mse")
+    return model
+
+
+def gaussian(model):
+    mean = [np.array(v) for v in model.trainable_variables]
+    return Gaussian(mean, [np.full(m.shape, 0.3) for m in mean])
+
+
+def output_with_own_statistics(weights, x, train, batch_size):
+    kernel, bias, gamma, beta, last_kernel, last_bias = weights
+    hidden = np.tanh(train @ kernel + bias)
+    batches = np.split(hidden, range(batch_size, len(train), batch_size))
+    sizes = [len(b) for b in batches]
+    mean = np.average([b.mean(0) for b in batches], 0, sizes)
+    variance = np.average([b.var(0) for b in batches], 0, sizes)
+    z = (np.tanh(x @ kernel + bias) - mean) / np.sqrt(variance + 1e-3)
+    return (z * gamma + beta) @ last_kernel + last_bias
+
+
+class Reads(keras.utils.PyDataset):
+    """Training data that count how often they are read."""
+
+    num_batches = 4
+    reads = 0
+
+    def __getitem__(self, index):
+        self.reads += 1
+        return TRAIN[8 * index : 8 * index + 8], np.zeros(8)[: 30 - 8 * index]
+
+
+def test_batch_norm_is_estimated_once_for_each_draw(monkeypatch):
+    monkeypatch.setattr(Batches, "buffer_bytes", 1)
+    model = network()
+    model.layers[1].rate = 0.0
+    posterior = gaussian(model)
+    before = model.get_weights()
+    train = Reads()
+    p = predict(
+        model,
+        tf.data.Dataset.from_tensor_slices(X).batch(8),  # three chunks
+        posterior,
+        samples=3,
+        batch_norm_data=train,
+        keep_samples=True,
+        verbose=0,
+    )
+    for sample, seed in zip(p.samples, posterior.seeds(0, 3), strict=True):
+        expected = output_with_own_statistics(
+            posterior.sample(seed), X, TRAIN, 8
+        )
+        np.testing.assert_allclose(sample, expected, 1e-3, 1e-4)
+    assert train.reads == 3 * 4
+    for weight, value in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(weight, value)
+
+
+def test_stale_statistics_are_said_where_there_are_any():
+    model = network()
+    with pytest.warns(UserWarning, match="Give training inputs as `batch_norm"):
+        predict(model, X, gaussian(model), samples=2, verbose=0)
+    # No warning, which would be an error here:
+    predict(model, X, MCDropout(), samples=2, verbose=0)
+    predict(model, X, Ensemble.from_models([model, network()]), verbose=0)
+    predict(
+        model, X, gaussian(model), samples=2, batch_norm_data=TRAIN, verbose=0
+    )
+    model.layers[2].trainable = False
+    predict(model, X, gaussian(model), samples=2, verbose=0)
+
+
+def test_the_network_as_it_is_can_have_new_statistics_for_one_prediction():
+    model = network()
+    model.layers[1].rate = 0.0
+    before = model.get_weights()
+    weights = [np.array(v) for v in model.trainable_variables]
+    p = predict(
+        model, X, batch_norm_data=TRAIN, batch_norm_fraction=0.5, verbose=0
+    )
+    expected = output_with_own_statistics(weights, X, TRAIN[::2], 32)
+    np.testing.assert_allclose(p.mean, expected, 1e-3, 1e-4)
+    for weight, value in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(weight, value)
+
+
+def test_statistics_come_back_after_an_error_in_the_training_data():
+    model = network()
+    before = model.get_weights()
+    bad = TRAIN.copy()
+    bad[-1] = np.nan
+    data = tf.data.Dataset.from_tensor_slices(bad).batch(8)
+    with pytest.raises(ValueError, match="`batch_norm_data` must not contain"):
+        predict(
+            model,
+            X,
+            gaussian(model),
+            samples=2,
+            batch_norm_data=data,
+            verbose=0,
+        )
+    for weight, value in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(weight, value)

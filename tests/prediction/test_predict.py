@@ -1,0 +1,542 @@
+import contextlib
+import gc
+import weakref
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bdl.posteriors import Ensemble
+from keras_bdl.posteriors import Gaussian
+from keras_bdl.posteriors import MCDropout
+from keras_bdl.prediction import predict
+from keras_bdl.prediction.batches import Batches
+
+CROSSENTROPY = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(21, 4)).astype("float32")
+Y = RNG.integers(0, 3, 21)
+
+
+def network(*layers, units=3, loss=CROSSENTROPY, **compile_args):
+    layers = [keras.layers.Dense(8, activation="tanh"), *layers]
+    model = keras.Sequential(
+        [keras.Input((4,)), *layers, keras.layers.Dense(units, name="out")]
+    )
+    model.compile("sgd", loss, **compile_args)
+    return model
+
+
+def gaussian(model, variance=0.3):
+    mean = [np.array(v) for v in model.trainable_variables]
+    return Gaussian(mean, [np.full(m.shape, variance) for m in mean])
+
+
+def outputs_of_draws(model, posterior, samples, seed=0, x=X):
+    """Sets the weights by hand and runs the model without a function."""
+    outputs = []
+    trained = model.get_weights()
+    for draw in posterior.seeds(seed, samples):
+        model.set_weights(posterior.sample(draw))
+        outputs.append(keras.tree.map_structure(np.array, model(x)))
+    model.set_weights(trained)
+    return outputs
+
+
+def softmax(logits):
+    e = np.exp(np.float64(logits) - np.max(logits, -1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def entropy(p):
+    return -np.sum(p * np.log(p), -1)
+
+
+@contextlib.contextmanager
+def unchanged(model):
+    before = [np.array(v) for v in model.variables]
+    yield
+    for variable, value in zip(model.variables, before, strict=True):
+        np.testing.assert_array_equal(variable, value)
+
+
+def test_classification_equals_a_loop_with_weights_set_by_hand():
+    model = network()
+    posterior = gaussian(model)
+    p_s = softmax(outputs_of_draws(model, posterior, 5, seed=3))
+
+    with unchanged(model):
+        p = predict(
+            model,
+            X,
+            posterior,
+            samples=5,
+            seed=3,
+            batch_size=8,
+            keep_samples=True,
+            verbose=0,
+        )
+
+    mean = p_s.mean(0)
+    np.testing.assert_allclose(p.mean, mean, 1e-5)
+    np.testing.assert_allclose(p.log_mean, np.log(mean), 1e-5, 1e-5)
+    np.testing.assert_allclose(p.stddev, p_s.std(0), 1e-4, 1e-6)
+    np.testing.assert_allclose(p.samples, p_s, 1e-5)
+    np.testing.assert_allclose(p.entropy, entropy(mean), 1e-5)
+    np.testing.assert_allclose(p.expected_entropy, entropy(p_s).mean(0), 1e-5)
+    np.testing.assert_allclose(
+        p.mutual_information, entropy(mean) - entropy(p_s).mean(0), 1e-3, 1e-6
+    )
+    votes = (p_s.argmax(-1)[..., None] == np.arange(3)).sum(0)
+    np.testing.assert_array_equal(p.votes, votes)
+    assert p.num_samples == 5
+    assert p.y is None
+
+
+def test_probabilities_are_averaged_in_log_space():
+    model = network()
+    model.set_weights([np.zeros(w.shape) for w in model.get_weights()])
+    zero = model.get_weights()
+    members = [[*zero[:-1], [0.0, -900.0, b]] for b in (-800.0, -810.0)]
+    p = predict(model, X, Ensemble(members), verbose=0)
+    log_p = [0.0, -900.0, -800.0 + np.log((1 + np.exp(-10.0)) / 2.0)]
+    np.testing.assert_allclose(p.log_mean[0], log_p, 1e-6)
+    assert p.mean.max() == 1.0
+
+
+def test_a_probability_of_exactly_zero_stays_zero():
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Identity()])
+    p = predict(
+        model,
+        np.array([[1.0, 0.0], [0.5, 0.5]]),
+        task="classification",
+        from_logits=False,
+        verbose=0,
+    )
+    half = np.log(0.5)
+    np.testing.assert_allclose(p.log_mean, [[0, -np.inf], [half, half]], 1e-6)
+    np.testing.assert_allclose(p.entropy, [0.0, np.log(2.0)], 1e-6)
+    np.testing.assert_allclose(p.expected_entropy, [0.0, np.log(2.0)], 1e-6)
+
+
+def test_outputs_of_any_rank_keep_their_axes():
+    model = network(units=6)
+    posterior = gaussian(model)
+    logits = np.reshape(outputs_of_draws(model, posterior, 3), (3, 21, 2, 3))
+    inputs = keras.Input((4,))
+    outputs = keras.layers.Reshape((2, 3))(model(inputs))
+    p = predict(
+        keras.Model(inputs, outputs),
+        X,
+        posterior,
+        samples=3,
+        batch_size=4,
+        task="classification",
+        from_logits=True,
+        verbose=0,
+    )
+    p_s = softmax(logits)
+    np.testing.assert_allclose(p.mean, p_s.mean(0), 1e-5)
+    np.testing.assert_allclose(p.stddev, p_s.std(0), 1e-4, 1e-6)
+    votes = (p_s.argmax(-1)[..., None] == np.arange(3)).sum(0)
+    np.testing.assert_array_equal(p.votes, votes)
+
+    flat = keras.Model(inputs, model(inputs)[:, 0])  # of shape (examples,)
+    p = predict(flat, X, task="binary", from_logits=True, verbose=0)
+    odds = np.exp(np.array(flat(X), "float64"))
+    np.testing.assert_allclose(p.mean[:, 1], odds / (1 + odds), 1e-5)
+
+
+class Pairs(keras.utils.PyDataset):
+    num_batches = 3
+
+    def __getitem__(self, index):
+        rows = slice(8 * index, 8 * index + 8)
+        return X[rows], Y[rows]
+
+
+@pytest.mark.parametrize("buffer_bytes", [1, 300, 2**28])
+@pytest.mark.parametrize("kind", ["dataset", "py_dataset", "generator"])
+def test_all_sources_and_buffers_agree_exactly(kind, buffer_bytes, monkeypatch):
+    model = network()
+    posterior = gaussian(model)
+    expected = predict(model, X, posterior, samples=3, batch_size=8, verbose=0)
+    x = {
+        "dataset": tf.data.Dataset.from_tensor_slices((X, Y)).batch(8),
+        "py_dataset": Pairs(),
+        "generator": (Pairs()[i] for i in range(3)),
+    }[kind]
+    monkeypatch.setattr(Batches, "buffer_bytes", buffer_bytes)
+    p = predict(model, x, posterior, samples=3, verbose=0)
+    for name in ("log_mean", "stddev", "expected_entropy", "votes"):
+        np.testing.assert_array_equal(getattr(p, name), getattr(expected, name))
+    np.testing.assert_array_equal(p.y, Y)
+
+
+def test_every_draw_sees_the_same_order_of_a_shuffled_data_set(monkeypatch):
+    monkeypatch.setattr(Batches, "buffer_bytes", 128)
+    model = network()
+    posterior = gaussian(model)
+    dataset = tf.data.Dataset.from_tensor_slices((X, np.arange(21)))
+    dataset = dataset.shuffle(21, reshuffle_each_iteration=True).batch(4)
+    p = predict(model, dataset, posterior, samples=4, verbose=0)
+    expected = softmax(outputs_of_draws(model, posterior, 4)).mean(0)
+    assert sorted(p.y) == list(range(21)) != list(p.y)
+    np.testing.assert_allclose(p.mean, expected[p.y], 1e-5)
+
+
+class Traced(keras.layers.Layer):
+    """Counts how often Python runs through it."""
+
+    traces = 0
+
+    def call(self, inputs):
+        self.traces += 1
+        return inputs
+
+
+def test_one_trace_serves_all_draws_chunks_and_calls(monkeypatch):
+    monkeypatch.setattr(Batches, "buffer_bytes", 1)
+    layer = Traced()
+    model = network(layer)
+    model.predict(X, verbose=0)
+    own_function = model.predict_function
+    layer.traces = 0
+    posterior = gaussian(model)
+    dataset = tf.data.Dataset.from_tensor_slices(X).batch(8)
+    predict(model, dataset, posterior, samples=3, verbose=0)
+    predict(model, X, posterior, samples=2, seed=1, batch_size=8, verbose=0)
+    predict(model, X, batch_size=8, verbose=0)
+    assert layer.traces == 1
+    assert model.predict_function is own_function
+
+    model.compile("sgd", "mse")  # another meaning of the output
+    assert predict(model, X, batch_size=8, verbose=0).task == "regression"
+    assert layer.traces == 2
+
+
+def test_dropout_has_a_trace_of_its_own_and_masks_by_batch():
+    layer = Traced()
+    model = network(layer, keras.layers.Dropout(0.5))
+    x = np.ones_like(X)
+    kwargs = dict(samples=4, batch_size=8, keep_samples=True, verbose=0)
+    layer.traces = 0
+    with unchanged(model):
+        first = predict(model, x, MCDropout(), **kwargs)
+        plain = predict(model, x, batch_size=8, verbose=0)
+        again = predict(model, x, MCDropout(), **kwargs)
+    assert layer.traces == 2
+    np.testing.assert_array_equal(first.samples, again.samples)
+    np.testing.assert_allclose(plain.mean, softmax(model(x)), 1e-5)
+    same = first.samples[:, :8] == first.samples[:, 8:16]
+    assert same.mean() < 0.5
+    assert len(np.unique(first.samples[:, 0, 0])) == 4
+
+
+def test_an_ensemble_is_averaged_over_every_member_once():
+    model = network()
+    members = [network() for _ in range(3)]
+    p = predict(model, X, Ensemble.from_models(members), verbose=0)
+    assert p.num_samples == 3
+    mean = np.mean([softmax(m(X)) for m in members], 0)
+    np.testing.assert_allclose(p.mean, mean, 1e-5)
+
+
+class Offering(keras.optimizers.SGD):
+    """An optimizer with a posterior."""
+
+    def posterior(self, model):
+        return gaussian(model)
+
+
+def test_the_posterior_of_the_optimizer_is_the_default():
+    model = network()
+    expected = predict(model, X, gaussian(model), samples=2, verbose=0)
+    optimizer = keras.optimizers.LossScaleOptimizer(Offering(0.1))
+    model.compile(optimizer, CROSSENTROPY)
+    p = predict(model, X, samples=2, verbose=0)
+    np.testing.assert_array_equal(p.mean, expected.mean)
+
+
+class Doubling(keras.layers.Layer):
+    """Draws its weight: twice or minus twice the mean."""
+
+    def build(self, input_shape):
+        self.scale = self.add_weight(shape=(), initializer="ones")
+
+    def call(self, inputs):
+        return inputs * self.scale
+
+    def sample_weights(self, seed):
+        return [(self.scale, 2.0 if seed % 2 else -2.0)]
+
+
+def test_layers_that_draw_their_weights_are_drawn_by_default():
+    model = network(Doubling(), units=1, loss="mse")
+    with unchanged(model):
+        p = predict(model, X, samples=8, keep_samples=True, verbose=0)
+    assert p.num_samples == 8
+    assert np.ptp(p.samples[:, 0, 0]) > 0
+
+
+@pytest.mark.parametrize("labels", [3, 1])
+@pytest.mark.parametrize("from_logits", [True, False])
+def test_bernoulli_outputs_become_two_classes(labels, from_logits):
+    loss = keras.losses.BinaryCrossentropy(from_logits=from_logits)
+    model = network(units=labels, loss=loss)
+    if not from_logits:
+        model.layers[-1].activation = keras.activations.sigmoid
+    posterior = gaussian(model)
+    raw = np.array(outputs_of_draws(model, posterior, 3), "float64")
+    p_s = 1 / (1 + np.exp(-raw)) if from_logits else raw
+    y = (np.sum(X, -1, keepdims=True) > np.arange(labels)).astype("float32")
+    dataset = tf.data.Dataset.from_tensor_slices((X, y)).batch(8)
+
+    p = predict(model, dataset, posterior, samples=3, verbose=0)
+
+    expected = np.stack([1 - p_s, p_s], -1)
+    if labels == 1:
+        expected, y = expected[:, :, 0], y[:, 0]
+    np.testing.assert_allclose(p.mean, expected.mean(0), 1e-5)
+    np.testing.assert_allclose(
+        p.expected_entropy, entropy(expected).mean(0), 1e-5
+    )
+    np.testing.assert_array_equal(p.y, y)
+    assert p.y.dtype == "int32"
+
+
+def test_regression_gives_mean_and_both_variances():
+    model = network(units=2, loss="mse")
+    posterior = gaussian(model)
+    m_s = np.array(outputs_of_draws(model, posterior, 6))
+    noise = np.array([0.5, 2.0])
+    p = predict(
+        model,
+        X,
+        posterior,
+        samples=6,
+        noise_stddev=noise,
+        keep_samples=True,
+        verbose=0,
+    )
+    np.testing.assert_allclose(p.mean, m_s.mean(0), 1e-4, 1e-6)
+    np.testing.assert_allclose(p.variance_between, m_s.var(0), 1e-4, 1e-6)
+    np.testing.assert_allclose(p.variance_within, [[0.25, 4.0]] * 21, 1e-6)
+    np.testing.assert_allclose(p.samples, m_s, 1e-4, 1e-6)
+    np.testing.assert_allclose(p.sample_variances[3], [0.25, 4.0], 1e-6)
+
+
+def test_a_network_predicts_its_own_noise_through_moments():
+    model = network(units=2, loss=lambda y, out: out)
+    posterior = gaussian(model)
+    out = np.array(outputs_of_draws(model, posterior, 4), "float64")
+    dataset = tf.data.Dataset.from_tensor_slices((X, X[:, 0])).batch(8)
+    p = predict(
+        model,
+        dataset,
+        posterior,
+        samples=4,
+        moments=lambda o: (o[:, :1], keras.ops.softplus(o[:, 1:])),
+        keep_samples=True,
+        verbose=0,
+    )
+    v_s = np.log1p(np.exp(out[..., 1:]))
+    np.testing.assert_allclose(p.variance_within, v_s.mean(0), 1e-5)
+    np.testing.assert_allclose(
+        p.variance, v_s.mean(0) + out[..., :1].var(0), 1e-4
+    )
+    np.testing.assert_allclose(p.sample_variances, v_s, 1e-5)
+    np.testing.assert_array_equal(p.y, X[:, :1])
+
+
+def two_outputs():
+    inputs = keras.Input((4,))
+    hidden = keras.layers.Dense(5, activation="tanh")(inputs)
+    logits = keras.layers.Dense(3, name="logits")(hidden)
+    value = keras.layers.Dense(1, name="value")(hidden)
+    return keras.Model(inputs, {"kind": logits, "size": value})
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_several_outputs_keep_their_structure(told):
+    model = two_outputs()
+    kwargs = {}
+    if told:
+        kwargs["task"] = {"kind": "classification", "size": "regression"}
+        kwargs["from_logits"] = {"kind": True}
+    else:
+        model.compile("sgd", {"kind": CROSSENTROPY, "size": "mse"})
+    posterior = gaussian(model)
+    draws = outputs_of_draws(model, posterior, 3)
+    y = {"kind": Y, "size": X[:, 0]}
+    dataset = tf.data.Dataset.from_tensor_slices((X, y)).batch(8)
+    p = predict(
+        model,
+        dataset,
+        posterior,
+        samples=3,
+        noise_stddev={"size": 0.5},
+        verbose=0,
+        **kwargs,
+    )
+    np.testing.assert_allclose(
+        p["kind"].mean, softmax([d["kind"] for d in draws]).mean(0), 1e-5
+    )
+    sizes = np.array([d["size"] for d in draws])
+    np.testing.assert_allclose(p["size"].mean, sizes.mean(0), 1e-4, 1e-6)
+    np.testing.assert_allclose(
+        p["size"].variance, sizes.var(0) + 0.25, 1e-4, 1e-6
+    )
+    np.testing.assert_array_equal(p["kind"].y, Y)
+    np.testing.assert_array_equal(p["size"].y, X[:, :1])
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("activation", [None, "softmax"])
+def test_half_precision_outputs_are_normalised_in_float32(policy, activation):
+    keras.config.set_dtype_policy(policy)
+    try:
+        loss = keras.losses.SparseCategoricalCrossentropy(activation is None)
+        model = network(units=40, loss=loss)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    model.layers[-1].activation = keras.activations.get(activation)
+    p = predict(model, X, verbose=0)
+    np.testing.assert_allclose(p.mean.sum(-1), 1.0, 1e-6)
+    output = np.array(keras.ops.cast(model(X), "float32"))
+    expected = output / output.sum(-1, keepdims=True)
+    if activation is None:
+        expected = softmax(output)
+    np.testing.assert_allclose(p.mean, expected, 0.02)
+
+
+def test_xla_and_eager_give_the_same():
+    model = network()
+    posterior = gaussian(model)
+    expected = predict(model, X, posterior, samples=2, verbose=0)
+    for how in ({"jit_compile": True}, {"run_eagerly": True}):
+        model.compile("sgd", CROSSENTROPY, **how)
+        p = predict(model, X, posterior, samples=2, verbose=0)
+        np.testing.assert_allclose(p.mean, expected.mean, 1e-5)
+
+
+def test_a_mirrored_model_predicts_what_a_plain_one_does(mirrored):
+    model = network()
+    with mirrored.scope():
+        copy = network()
+    copy.set_weights(model.get_weights())
+    posterior = gaussian(model)
+    p = predict(model, X, posterior, samples=2, verbose=0)
+    q = predict(copy, X, posterior, samples=2, verbose=0)
+    np.testing.assert_array_equal(p.mean, q.mean)
+
+
+def test_a_model_without_variables_yet_is_built_by_the_data():
+    model = keras.Sequential([keras.layers.Dense(2)])
+    dataset = tf.data.Dataset.from_tensor_slices(X).batch(8)
+    p = predict(model, dataset, task="regression", verbose=0)
+    np.testing.assert_allclose(p.mean, model(X), 1e-5)
+
+
+def test_a_model_is_freed_after_its_predictions():
+    model = network()
+    predict(model, X, gaussian(model), samples=2, verbose=0)
+    reference = weakref.ref(model)
+    del model
+    keras.utils.clear_session()
+    gc.collect()
+    assert reference() is None
+
+
+def test_the_progress_bar_counts_draws_times_batches(capsys):
+    model = network()
+    predict(model, X, gaussian(model), samples=5, batch_size=8, verbose=2)
+    assert "15/15" in capsys.readouterr().out
+    predict(model, X, verbose=0)
+    assert capsys.readouterr().out == ""
+
+
+def failing_batches():
+    yield X
+    raise OSError("disk on fire")
+
+
+def test_the_model_is_restored_whatever_is_raised(monkeypatch):
+    monkeypatch.setattr(Batches, "buffer_bytes", 1)
+    model = network()
+    posterior = gaussian(model)
+    with unchanged(model):
+        with pytest.raises(OSError, match="disk on fire"):
+            predict(model, failing_batches(), posterior, samples=2, verbose=0)
+    bad = np.where(np.arange(21)[:, None] == 20, np.nan, X)
+    with unchanged(model):
+        with pytest.raises(ValueError, match="`x` must not contain NaN"):
+            predict(model, iter([X, bad]), posterior, samples=2, verbose=0)
+    diverged = gaussian(model, variance=0.0)
+    diverged._mean[-1] = np.array([np.nan, 0.0, 0.0])
+    with unchanged(model):
+        with pytest.raises(ValueError, match="NaN or infinite for examples 0"):
+            predict(model, X, diverged, samples=2, verbose=0)
+
+
+def test_logits_and_probabilities_are_told_apart():
+    model = network()
+    with pytest.raises(ValueError, match="must be probabilities.*from_logits="):
+        predict(model, X, from_logits=False, verbose=0)
+    model.layers[-1].activation = keras.activations.softmax
+    with pytest.raises(ValueError, match="must be logits.*`from_logits=False`"):
+        predict(model, X, from_logits=True, verbose=0)
+    model = network(units=1, loss="binary_crossentropy")
+    with pytest.raises(ValueError, match="must be probabilities.*from_logits="):
+        predict(model, X * 100, verbose=0)
+    model.layers[-1].activation = keras.activations.sigmoid
+    with pytest.warns(UserWarning, match="declared to be logits"):
+        predict(model, X, from_logits=True, verbose=0)
+
+
+@pytest.mark.parametrize(
+    "kwargs, match",
+    [
+        ({"samples": 0}, "`samples` must be a positive integer"),
+        ({"posterior": "swag"}, "`posterior` must be a `keras_bdl.posteriors"),
+        ({"verbose": 3}, "`verbose` must be"),
+        ({"task": "ranking"}, "`task` must be `None` or one of"),
+        ({"noise_stddev": 1.0}, "`noise_stddev` must be `None` for a class"),
+        ({"noise_stddev": -1.0}, "`noise_stddev` must be finite and not neg"),
+        (
+            {"noise_stddev": [1.0] * 5, "task": "regression"},
+            "`noise_stddev` must be one value for all outputs",
+        ),
+        (
+            {"noise_stddev": np.ones(5), "task": "regression"},
+            r"`noise_stddev` must be a number or.*shape \(21, 3\)",
+        ),
+        (
+            {"noise_stddev": 1.0, "moments": lambda o: (o, o)},
+            "`noise_stddev` must be `None` where `moments`",
+        ),
+        (
+            {"moments": lambda o: (o, o - 100.0)},
+            "negative variance.*for examples 0 to 20, draw 0",
+        ),
+        ({"moments": lambda o: o}, "`moments` must return a pair"),
+        ({"batch_size": -1}, "`batch_size` must be a positive integer"),
+    ],
+)
+def test_wrong_arguments_are_refused(kwargs, match):
+    model = network()
+    with unchanged(model), pytest.raises(ValueError, match=match):
+        predict(model, X, **{"verbose": 0, **kwargs})
+
+
+def test_a_posterior_of_another_model_is_refused():
+    model = network()
+    with unchanged(model), pytest.raises(ValueError, match="[Rr]eceived"):
+        predict(model, X, gaussian(network(units=2)), verbose=0)
+
+
+def test_an_uncompiled_model_is_asked_what_it_means():
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    with pytest.raises(ValueError, match="not compiled with a loss that tells"):
+        predict(model, X, verbose=0)

@@ -1,0 +1,177 @@
+import json
+import os
+import signal
+import tracemalloc
+import zipfile
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from keras_bdl.saving import LazyArray
+from keras_bdl.saving import read_state
+from keras_bdl.saving import state_file
+from keras_bdl.saving import write_state
+
+DTYPES = [
+    "bool",
+    "int8",
+    "uint16",
+    "int64",
+    "float16",
+    "float64",
+    ">f4",
+    "complex64",
+    ml_dtypes.bfloat16,
+    ml_dtypes.float8_e4m3fn,
+]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "a.state"
+
+
+def equal(a, b):
+    assert type(a) is type(b)
+    if isinstance(a, dict):
+        assert list(a) == list(b)
+        return all(equal(a[k], b[k]) for k in a)
+    if isinstance(a, list):
+        return len(a) == len(b) and all(map(equal, a, b))
+    if isinstance(a, np.ndarray):
+        return a.dtype == b.dtype and np.array_equal(a, b)
+    return a == b
+
+
+def test_nested_state_comes_back_with_its_types(path):
+    state = {
+        "z": [1, True, None, 2.5, float("inf"), "é", 2**70, [], {}],
+        "a": {"array": "no array", "dict": {"1": [[np.arange(3)]]}},
+        "f": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        "strided": np.arange(10)[::-3],
+        "scalar": np.asarray(3.0),
+        "empty": np.zeros((0, 2)),
+    }
+    write_state(path, state)
+    assert equal(read_state(path), state)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("lazy", [False, True])
+def test_every_numeric_dtype_comes_back(path, dtype, lazy):
+    array = np.arange(6).reshape(2, 3).astype(dtype)
+    write_state(path, {"a": array, "scalar": array[0, 1]})
+    back = read_state(path, lazy=lazy)
+    assert back["a"].dtype == dtype and back["a"].shape == (2, 3)
+    np.testing.assert_array_equal(np.asarray(back["a"]), array)
+    np.testing.assert_array_equal(np.asarray(back["scalar"]), array[0, 1])
+
+
+def test_nan_of_numpy_comes_back_as_float(path):
+    write_state(path, {"a": np.float64("nan")})
+    assert np.isnan(read_state(path)["a"])
+
+
+def test_lazy_state_can_be_written_again(path, tmp_path):
+    state = {"a": [np.arange(3), np.ones(2, ml_dtypes.bfloat16)]}
+    write_state(path, state)
+    write_state(tmp_path / "b", read_state(path, lazy=True))
+    assert equal(read_state(tmp_path / "b"), state)
+
+
+def test_lazy_array_of_a_replaced_file_is_the_old_one(path):
+    write_state(path, {"a": np.zeros(3)})
+    lazy = read_state(path, lazy=True)["a"]
+    assert isinstance(lazy, LazyArray)
+    write_state(path, {"a": np.ones(3)})
+    np.testing.assert_array_equal(lazy.read(), 0.0)
+
+
+def test_neither_writing_nor_lazy_reading_copies_the_arrays(path):
+    array = np.zeros((2**10, 2**13)).T
+    tracemalloc.start()
+    write_state(path, {"a": array})
+    lazy = read_state(path, lazy=True)["a"]
+    assert tracemalloc.get_traced_memory()[1] < 0.5 * array.nbytes
+    lazy.read()
+    assert tracemalloc.get_traced_memory()[1] < 1.5 * array.nbytes
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("value", "match"),
+    [
+        ((1,), r"state\['a'\]\[1\]\['b'\] is tuple"),
+        (np.array([None]), r"state\['a'\]\[1\]\['b'\] is an array of .*object"),
+        (np.array(["s"]), "array of dtype <U1"),
+        ({3: 1}, r"must be strings. Received: 3 in state\['a'\]\[1\]\['b'\]"),
+    ],
+)
+def test_unsupported_value_is_named_and_nothing_is_written(path, value, match):
+    write_state(path, {"old": 1})
+    with pytest.raises(TypeError, match=match):
+        write_state(path, {"a": [0, {"b": value}]})
+    assert read_state(path) == {"old": 1}
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_any_damaged_byte_is_refused_or_harmless(path):
+    state = {"a": np.arange(5.0), "b": [1, "x"]}
+    write_state(path, state)
+    whole = path.read_bytes()
+    for i in range(len(whole)):
+        path.write_bytes(whole[:i] + bytes([whole[i] ^ 0x5A]) + whole[i + 1 :])
+        try:
+            assert equal(read_state(path), state)
+        except ValueError as error:
+            assert "truncated, damaged" in str(error)
+
+
+def test_missing_file_is_not_called_damaged(path):
+    with pytest.raises(FileNotFoundError):
+        read_state(path)
+
+
+@pytest.mark.parametrize("keep", [0, 10, 200, -1])
+def test_truncated_file_is_refused(path, keep):
+    write_state(path, {"a": np.arange(100.0)})
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(ValueError, match="truncated, damaged.*a.state"):
+        read_state(path)
+
+
+def test_damage_is_found_by_a_lazy_read(path):
+    write_state(path, {"a": np.arange(100.0)})
+    whole = bytearray(path.read_bytes())
+    whole[whole.index(np.float64(50.0).tobytes()) + 6] ^= 1
+    path.write_bytes(whole)
+    lazy = read_state(path, lazy=True)["a"]
+    with pytest.raises(ValueError, match="truncated, damaged"):
+        lazy.read()
+
+
+def test_other_zip_and_later_version_are_refused(path):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("config.json", "{}")
+    with pytest.raises(ValueError, match="or something else"):
+        read_state(path)
+    document = {"format": "keras_bdl.state", "version": 99, "state": None}
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("state.json", json.dumps(document))
+    with pytest.raises(ValueError, match="format version 1.*has version 99"):
+        read_state(path)
+
+
+def test_writer_killed_midway_leaves_the_old_file(path):
+    write_state(path, {"a": 1})
+    child = os.fork()
+    if child == 0:
+        state_file.os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+        write_state(path, {"a": np.ones(9)})
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -9
+    assert len(os.listdir(path.parent)) == 2
+    assert read_state(path) == {"a": 1}
+    write_state(path, {"a": 2})
+    assert os.listdir(path.parent) == [path.name]
+    assert read_state(path) == {"a": 2}

@@ -1,0 +1,132 @@
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_bdl as bdl
+
+README = Path(__file__).parent.parent / "README.md"
+SNIPPETS = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
+COMING = [s for s in SNIPPETS if s.startswith("# Coming")]
+
+
+def test_short_names():
+    assert sorted(bdl.__all__) == [
+        "Model",
+        "SWA",
+        "SWAG",
+        "Sequential",
+        "callbacks",
+        "datasets",
+        "evaluate",
+        "evaluation",
+        "metrics",
+        "models",
+        "plots",
+        "posteriors",
+        "predict",
+        "prediction",
+        "schedules",
+        "training",
+    ]
+    for name in bdl.__all__:
+        assert hasattr(bdl, name)
+
+
+def python(code):
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_import_loads_no_heavy_library_that_keras_has_not():
+    heavy = (
+        "tensorflow_probability",
+        "tensorflow_datasets",
+        "matplotlib",
+        "matplotlib.pyplot",
+        "sklearn",
+        "sklearn.metrics",
+        "scipy.optimize",
+    )
+    result = python(
+        "import sys, keras; before = set(sys.modules); import keras_bdl;"
+        f"print(set({heavy}) & (set(sys.modules) - before))"
+    )
+    assert result.stdout.strip() == "set()", result.stderr
+
+
+def test_another_backend_is_refused_with_one_sentence():
+    # No other backend is installed where the tests run, so Keras is made to
+    # say that it uses one.
+    result = python(
+        "import keras; keras.backend.backend = lambda: 'jax'; import keras_bdl"
+    )
+    assert result.stderr.strip().splitlines()[-1] == (
+        "ImportError: `keras_bdl` runs on the TensorFlow backend of Keras, and "
+        "this process uses another: set KERAS_BACKEND=tensorflow before Keras "
+        "is imported. Received: backend=jax"
+    )
+
+
+@pytest.fixture
+def names(tmp_path, monkeypatch):
+    """What the snippets of the README take for granted, in small."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(32, 4)).astype("float32")
+    y = (x[:, 0] > 0).astype("int32")
+    model = bdl.Sequential(
+        [
+            keras.Input((4,)),
+            keras.layers.Dense(4),
+            keras.layers.BatchNormalization(),
+            keras.layers.Dense(2),
+        ]
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", loss)
+    p = bdl.prediction.ClassificationPrediction.from_probabilities(
+        rng.dirichlet([1.0, 1.0], 32), y=y
+    )
+    return {
+        "keras": keras,
+        "bdl": bdl,
+        "model": model,
+        "train": tf.data.Dataset.from_tensor_slices((x, y)).batch(32),
+        "x_test": x,
+        "y_test": y,
+        "p": p,
+        "p_svhn": p,
+    }
+
+
+@pytest.mark.parametrize(
+    "snippet",
+    [s for s in SNIPPETS if s not in COMING],
+    ids=lambda s: s.splitlines()[-1][:30],
+)
+def test_readme_snippet_runs(snippet, names):
+    snippet = snippet.replace("fit(train,", "fit(train, verbose=0,")
+    exec(snippet, names)  # noqa: S102
+
+
+@pytest.mark.parametrize("snippet", COMING, ids=lambda s: s.splitlines()[0])
+def test_readme_announces_only_what_does_not_exist(snippet):
+    def exists(path):
+        value = bdl
+        for name in path.split("."):
+            value = getattr(value, name, None)
+        return value is not None
+
+    paths = set(re.findall(r"bdl\.([\w.]+)", snippet))
+    assert not all(exists(path) for path in paths), "true now: drop `Coming`"
