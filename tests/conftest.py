@@ -23,6 +23,8 @@ def _clean_state():
     keras.utils.set_random_seed(0)
 
 
-@pytest.fixture
+# One for all tests: the collective operations of a second strategy would be
+# numbered from the start again, and be taken for those of the first.
+@pytest.fixture(scope="session")
 def mirrored():
     return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])

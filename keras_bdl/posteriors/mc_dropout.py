@@ -38,6 +38,10 @@ class MCDropout(Posterior):
         - [Gal and Ghahramani, 2016](https://arxiv.org/abs/1506.02142)
     """
 
+    def __init__(self):
+        super().__init__()
+        self._generators = {}
+
     def sample(self, seed):
         """Raises an error: there are no weights."""
         raise TypeError(
@@ -75,13 +79,20 @@ class MCDropout(Posterior):
     def drawing(self, model):
         """Turns dropout on; a draw sets the seed generators."""
         self.check(model)
-        with restored(model.non_trainable_variables), dropout_on(model):
-            yield functools.partial(self.position, model, batch_index=0)
+        # Looked up once, since `position` is called for every batch.
+        self._generators[id(model)] = seed_generators(dropout_layers(model))
+        try:
+            with restored(model.non_trainable_variables), dropout_on(model):
+                yield functools.partial(self.position, model, batch_index=0)
+        finally:
+            del self._generators[id(model)]
 
     def position(self, model, seed, batch_index):
-        """Sets the seed generators of the dropout layers for one batch."""
-        generators = seed_generators(dropout_layers(model))
-        for i, generator in enumerate(generators):
+        """Sets the seed generators of the dropout layers for one batch.
+
+        Inside a `drawing` or `sampled` block.
+        """
+        for i, generator in enumerate(self._generators[id(model)]):
             key = sequence(seed, batch_index, i).generate_state(2, np.uint32)
             generator.state.assign(key)
 

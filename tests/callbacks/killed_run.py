@@ -24,7 +24,7 @@ class Slow(keras.callbacks.Callback):
     """Spreads training over some time, in which it can be killed."""
 
     def on_train_batch_end(self, batch, logs=None):
-        time.sleep(0.01)
+        time.sleep(0.04)
 
 
 def kill_in_write(count):
@@ -71,8 +71,8 @@ def main(directory, result):
     write_state(
         result,
         {
-            "model": [np.array(v) for v in model.variables],
-            "optimizer": [np.array(v) for v in model.optimizer.variables],
+            "model": [v.numpy() for v in model.variables],
+            "optimizer": [v.numpy() for v in model.optimizer.variables],
             "history": model.history.history,
             "posterior": swag.posterior.get_state(),
         },

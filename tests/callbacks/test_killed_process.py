@@ -59,7 +59,7 @@ def test_process_killed_three_times_ends_bit_for_bit_like_an_unkilled_one(
     # Once in the middle of a write, twice whenever it happens to be.
     assert finish(start(directory, result, KILL_IN_WRITE="7")) == -9
     assert list(directory.glob(".latest.bdl.*.tmp")), "not killed in a write"
-    moments = [random.uniform(0.5, 3.0) for _ in range(2)]
+    moments = [random.uniform(0.3, 1.2) for _ in range(2)]
     for moment in moments:
         assert kill_after(start(directory, result), moment) == -9
     assert not result.exists(), f"over before it was killed at {moments}"
