@@ -3,8 +3,8 @@
     python examples/benchmarks/overhead.py [--smoke]
 
 Every pair is measured in turns, so that whatever else the machine is doing
-falls on both, and the ratio of the best times is printed. Memory is the peak of a
-process of its own.
+falls on both, and the ratio of the best times is printed. Memory is the peak
+of a process of its own.
 """
 
 import argparse

@@ -27,8 +27,9 @@ def functional_class():
 
     It has no public name, but every functional model is an instance of it.
     """
-    tensor = keras.Input((1,), name="probe")
-    return type(keras.Model(tensor, tensor, name="probe"))
+    tensor = keras.Input((1,), name="probe_input")
+    output = keras.layers.Identity(name="probe_layer")(tensor)
+    return type(keras.Model(tensor, output, name="probe"))
 
 
 @functools.cache
