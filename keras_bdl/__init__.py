@@ -12,6 +12,7 @@ from keras_bdl import datasets  # noqa: E402
 from keras_bdl import evaluation  # noqa: E402
 from keras_bdl import metrics  # noqa: E402
 from keras_bdl import models  # noqa: E402
+from keras_bdl import optimizers  # noqa: E402
 from keras_bdl import plots  # noqa: E402
 from keras_bdl import posteriors  # noqa: E402
 from keras_bdl import prediction  # noqa: E402
@@ -22,9 +23,17 @@ from keras_bdl.callbacks import SWAG  # noqa: E402
 from keras_bdl.evaluation import evaluate  # noqa: E402
 from keras_bdl.models import Model  # noqa: E402
 from keras_bdl.models import Sequential  # noqa: E402
+from keras_bdl.optimizers import ATMC  # noqa: E402
+from keras_bdl.optimizers import SGHMC  # noqa: E402
+from keras_bdl.optimizers import SGLD  # noqa: E402
+from keras_bdl.optimizers import SGNHT  # noqa: E402
 from keras_bdl.prediction import predict  # noqa: E402
 
 __all__ = [
+    "ATMC",
+    "SGHMC",
+    "SGLD",
+    "SGNHT",
     "SWA",
     "SWAG",
     "Model",
@@ -35,6 +44,7 @@ __all__ = [
     "evaluation",
     "metrics",
     "models",
+    "optimizers",
     "plots",
     "posteriors",
     "predict",

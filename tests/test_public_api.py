@@ -18,7 +18,11 @@ COMING = [s for s in SNIPPETS if s.startswith("# Coming")]
 
 def test_short_names():
     assert sorted(bdl.__all__) == [
+        "ATMC",
         "Model",
+        "SGHMC",
+        "SGLD",
+        "SGNHT",
         "SWA",
         "SWAG",
         "Sequential",
@@ -28,6 +32,7 @@ def test_short_names():
         "evaluation",
         "metrics",
         "models",
+        "optimizers",
         "plots",
         "posteriors",
         "predict",
@@ -117,6 +122,9 @@ def names(tmp_path, monkeypatch):
 )
 def test_readme_snippet_runs(snippet, names):
     snippet = snippet.replace("fit(train,", "fit(train, verbose=0,")
+    snippet = snippet.replace(
+        "fit(*digits.train,", "fit(*digits.train, verbose=0,"
+    )
     exec(snippet, names)  # noqa: S102
 
 

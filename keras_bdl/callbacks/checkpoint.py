@@ -2,11 +2,13 @@
 
 import functools
 import os
+import warnings
 
 import keras
 
 from keras_bdl.callbacks.plain_attributes import plain_attributes
 from keras_bdl.callbacks.skipped_steps import SkippedSteps
+from keras_bdl.callbacks.training_state import check_training_state
 from keras_bdl.callbacks.training_state import get_training_state
 from keras_bdl.callbacks.training_state import set_training_state
 from keras_bdl.saving import read_state
@@ -23,25 +25,29 @@ class Checkpoint(keras.callbacks.Callback):
     same `fit`. It is replaced in one piece, so there is always a whole one.
 
     The run ends with the weights, logs and posterior that it would have had:
-    exactly, if the order of the data is the same in every process and every
-    pass. That is so for arrays after `keras.utils.set_random_seed`, and for
-    data sets without unseeded shuffling; a `tf.data` shuffle that changes from
-    pass to pass gives a run that is as good, but not the same.
+    exactly, if every epoch reads the data from the start, in an order that is
+    a function of seed and epoch. That is so for arrays after
+    `keras.utils.set_random_seed`, for data sets that are not shuffled or
+    shuffled in one way always, and for those of `keras_bdl.datasets` with
+    their `epochs` callback; and for repeated data with `skip_seen_data`. With
+    a shuffle that changes from pass to pass the run is as good, but not the
+    same.
 
-    Put it last in the list of callbacks. A finished run that is started again
-    trains no further, unless `epochs` was raised; to begin afresh, delete the
-    directory.
+    Put it last in the list of callbacks, and give each `fit` a directory of
+    its own. A finished run that is started again trains no further, unless
+    `epochs` was raised; to begin afresh, delete the directory.
 
     Args:
         directory: Where the file is kept, `<directory>/latest.bdl`.
         every: `"epoch"`, or a number of steps after which it is written also
             within an epoch; at the end of every epoch in any case. Defaults
             to `"epoch"`.
-        skip_seen_data: Whether one pass over the data spans all epochs, as
-            with `dataset.repeat()` and `steps_per_epoch`. Then a resumed run
-            reads, and skips, all it has seen. Defaults to `False`.
+        skip_seen_data: Whether one endless pass over the data spans all
+            epochs, as with `dataset.repeat()` and `steps_per_epoch`. Then a
+            resumed run reads, and skips, all it has seen. Defaults to `False`.
         callbacks: Callbacks of Keras with a memory of their own, such as
-            `EarlyStopping`, whose plain attributes are to be saved as well.
+            `EarlyStopping`, which stand before this one and whose plain
+            attributes, other than arguments, are to be saved as well.
             Defaults to `()`.
 
     Example:
@@ -74,6 +80,7 @@ class Checkpoint(keras.callbacks.Callback):
         self.callbacks = list(callbacks)
         self.path = os.path.join(self.directory, "latest.bdl")
         self._epoch = 0
+        self._first_epoch = None  # where the pass over the data began
         self._last_saved_step = 0
         self._restored = None  # what was read, until it is all in place
         self._skipped = None
@@ -93,7 +100,7 @@ class Checkpoint(keras.callbacks.Callback):
                 "saves: put it last in the list. Received after it: "
                 f"{[type(c).__name__ for c in late]}"
             )
-        self._restored = self._skipped = None
+        self._restored = self._skipped = self._first_epoch = None
         if not os.path.exists(self.path):
             os.makedirs(self.directory, exist_ok=True)
             return
@@ -103,7 +110,11 @@ class Checkpoint(keras.callbacks.Callback):
                 "`fit`. Give it a `keras.Input`, or call it on one batch. "
                 f"Received: model={self.model.name}"
             )
-        self._restored = state = read_state(self.path)
+        state = read_state(self.path)
+        check_training_state(self.model, state["model"])
+        self._check_callbacks(state["callbacks"])
+        # From here on the model changes.
+        self._restored = state
         set_training_state(self.model, state["model"], with_metrics=False)
         self._restore_callbacks()
         if self.params.get("verbose"):
@@ -117,13 +128,17 @@ class Checkpoint(keras.callbacks.Callback):
         self.model._initial_epoch = (
             self.params["epochs"] if stopped else state["epoch"]
         )
-        seen = state["epoch"] * self._steps_per_epoch()
+        self._first_epoch = state["first_epoch"]
+        seen = state["epoch"] - self._first_epoch
+        seen *= self._steps_per_epoch()
         if seen or state["step"]:
             self._skipped = SkippedSteps(self.model, seen, state["step"] > 0)
 
     def on_epoch_begin(self, epoch, logs=None):
         """Undoes what `on_train_begin` of later callbacks reset."""
         self._epoch = epoch
+        if self._first_epoch is None:
+            self._first_epoch = epoch
         self._last_saved_step = 0
         self.model._initial_epoch = None
         if self._restored is not None:
@@ -153,14 +168,21 @@ class Checkpoint(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         """Saves the finished epoch."""
-        self._save(epoch + 1, 0, logs=logs)
+        stopped = bool(self.model.stop_training)
+        self._save(epoch + 1, 0, logs=logs, stopped=stopped)
 
     def on_train_end(self, logs=None):
         """Notes that training was stopped before its last epoch."""
         self.model._initial_epoch = None
-        if self._restored is not None:  # there was nothing left to train
+        if self._restored is not None:
             self._restore_callbacks()
             self._restored = None
+            warnings.warn(
+                f"The training in `{self.directory}` is complete: no epoch was "
+                "run, and the model holds its weights. Raise `epochs` to go "
+                "on, or use another directory for another `fit`.",
+                stacklevel=2,
+            )
         elif self.model.stop_training:
             self._save(self._epoch + 1, 0, stopped=True)
 
@@ -178,6 +200,7 @@ class Checkpoint(keras.callbacks.Callback):
         write_state(
             self.path,
             {
+                "first_epoch": self._first_epoch,
                 "epoch": epoch,
                 "step": step,
                 "stopped": stopped,
@@ -217,17 +240,22 @@ class Checkpoint(keras.callbacks.Callback):
                 vars(callback).update,
             )
 
-    def _restore_callbacks(self):
-        memories = list(self._memories())
-        saved = self._restored["callbacks"]
-        names = [type(c).__name__ for c, _, _ in memories]
-        if names != [s["class"] for s in saved]:
+    def _check_callbacks(self, saved):
+        theirs = [one["class"] for one in saved]
+        ours = [type(c).__name__ for c in (*self._stateful, *self.callbacks)]
+        if ours != theirs:
             raise ValueError(
                 "`fit` must be given the callbacks with which the checkpoint "
                 f"in `{self.directory}` was written, in the same order: "
-                f"{[s['class'] for s in saved]}. Received: {names}"
+                f"{theirs}. Received: {ours}"
             )
-        for (_, _, set_state), one in zip(memories, saved, strict=True):
+        for callback, one in zip(self._stateful, saved, strict=False):
+            callback.check_state(one["state"])
+
+    def _restore_callbacks(self):
+        for (_, _, set_state), one in zip(
+            self._memories(), self._restored["callbacks"], strict=True
+        ):
             set_state(one["state"])
         history = getattr(self.model, "history", None)
         if history is not None:

@@ -29,7 +29,12 @@ class SkippedSteps:
     def __call__(self, iterator):
         """Takes the batches of one execution from `iterator`."""
         for _ in range(self._ahead):
-            next(iterator)
+            if next(iterator, None) is None:
+                raise ValueError(
+                    "`skip_seen_data=True` is for data without an end, and "
+                    "these end before the place where the killed run was. "
+                    "Repeat them, or leave it out."
+                )
         self._ahead = 0
         if not self._steps:
             self.undo()

@@ -28,6 +28,16 @@ class StatefulCallback(keras.callbacks.Callback):
             f"`{type(self).__name__}` must implement `get_state`."
         )
 
+    def check_state(self, state):
+        """Raises a `ValueError` if `set_state` would refuse the state.
+
+        `Checkpoint` asks all callbacks before it changes anything. Accepts
+        everything unless a subclass knows better.
+
+        Args:
+            state: What `get_state` returned, perhaps in another process.
+        """
+
     def set_state(self, state):
         """Takes the state back.
 

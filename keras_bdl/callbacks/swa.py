@@ -1,7 +1,11 @@
 """Stochastic weight averaging."""
 
+import warnings
+
 from keras_bdl.callbacks.weight_collector import WeightCollector
+from keras_bdl.posteriors.arguments import check_bool
 from keras_bdl.posteriors.gaussian import Gaussian
+from keras_bdl.prediction.batch_norm import batch_norm_layers
 
 
 class SWA(WeightCollector):
@@ -10,7 +14,8 @@ class SWA(WeightCollector):
     Training itself is not changed, and the model keeps the weights of its
     last step unless `replace_weights` is set. BatchNorm statistics belong to
     other weights than the average and have to be estimated again:
-    `keras_bdl.predict(..., batch_norm_data=train)`.
+    `keras_bdl.predict(..., batch_norm_data=train)`, or, with
+    `replace_weights`, `keras_bdl.prediction.reestimate_batch_norm(model, x)`.
 
     Args:
         start_epoch: First epoch, counted from 0, that is collected.
@@ -35,6 +40,8 @@ class SWA(WeightCollector):
         - [Izmailov et al., 2018](https://arxiv.org/abs/1803.05407)
     """
 
+    _settings = (*WeightCollector._settings, "replace_weights")
+
     def __init__(
         self,
         start_epoch: int,
@@ -43,20 +50,37 @@ class SWA(WeightCollector):
         replace_weights: bool = False,
     ):
         super().__init__(start_epoch, every, unit)
-        self.replace_weights = replace_weights
+        self.replace_weights = check_bool("replace_weights", replace_weights)
 
     @property
     def posterior(self):
         """A `Gaussian` without variance: every draw is the average."""
-        self._check_collected(at_least=1)
+        self._check_collected()
         return Gaussian(self._moments(self._mean), names=self._structure.names)
 
     def on_train_end(self, logs=None):
         """Puts the average into the model, if that was asked for."""
         if not self.replace_weights:
             return
+        if not self.num_collected:
+            warnings.warn(
+                "`SWA(replace_weights=True)` leaves the model the weights of "
+                "its last step: training stopped before the first collection. "
+                f"Received: start_epoch={self.start_epoch}, "
+                f"every={self.every}, unit={self.unit!r}",
+                stacklevel=2,
+            )
+            return
         variables = self.model.trainable_variables
         for variable, value in zip(
             variables, self.posterior.mean(), strict=True
         ):
             variable.assign(value)
+        if batch_norm_layers(self.model):
+            warnings.warn(
+                "`SWA(replace_weights=True)` put the average into the model, "
+                "and its BatchNorm statistics belong to other weights. "
+                "Estimate them again: "
+                "`keras_bdl.prediction.reestimate_batch_norm(model, x)`.",
+                stacklevel=2,
+            )

@@ -6,6 +6,8 @@ import numpy as np
 
 from keras_bdl.callbacks.weight_collector import WeightCollector
 from keras_bdl.callbacks.weight_collector import check_integer
+from keras_bdl.posteriors.arguments import as_scale
+from keras_bdl.posteriors.arguments import check_bool
 from keras_bdl.posteriors.low_rank_gaussian import LowRankGaussian
 
 
@@ -56,6 +58,14 @@ class SWAG(WeightCollector):
           1, with K for `rank`
     """
 
+    _settings = (
+        *WeightCollector._settings,
+        "rank",
+        "scale",
+        "block",
+        "deviation_dtype",
+    )
+
     def __init__(
         self,
         start_epoch: int,
@@ -73,27 +83,26 @@ class SWAG(WeightCollector):
                 "`rank` must be 0 or at least 2: one column has no spread. "
                 "Received: rank=1"
             )
-        if not (np.isfinite(scale) and scale >= 0):
-            raise ValueError(
-                "`scale` must be a finite number from 0 on. "
-                f"Received: scale={scale}"
-            )
         if deviation_dtype not in ("float32", "float16"):
             raise ValueError(
                 '`deviation_dtype` must be "float32" or "float16". '
                 f"Received: deviation_dtype={deviation_dtype!r}"
             )
-        self.scale = scale
-        self.block = block
+        self.scale = as_scale(scale)
+        self.block = check_bool("block", block)
         self.deviation_dtype = deviation_dtype
         self._squares = None
         self._columns = collections.deque(maxlen=self.rank)
 
     @property
+    def _needed(self):
+        # The first collection has no column, and one has no spread.
+        return 3 if self.rank else 2
+
+    @property
     def posterior(self):
         """A `LowRankGaussian`, which copies what was collected so far."""
-        # The first collection has no column.
-        self._check_collected(at_least=3 if self.rank else 2)
+        self._check_collected()
         variance = [s / self.num_collected for s in self._squares]
         deviations = [np.stack(d) for d in zip(*self._columns, strict=True)]
         return LowRankGaussian(

@@ -1,8 +1,9 @@
 """What of a model in training has to survive, as arrays."""
 
-import keras
+import numpy as np
 
 from keras_bdl.saving.global_seed_generator import global_seed_generator
+from keras_bdl.saving.variable_copies import variable_copies
 
 
 def _groups(model):
@@ -22,38 +23,60 @@ def get_training_state(model):
     """Returns the values of all variables of a model in training."""
     return {
         group: [
-            {"path": v.path, "value": keras.ops.convert_to_numpy(v)}
+            {"path": v.path, "copies": _different(variable_copies(v))}
             for v in variables
         ]
         for group, variables in _groups(model).items()
     }
 
 
-def set_training_state(model, state, with_metrics):
-    """Assigns what `get_training_state` returned.
+def _different(copies):
+    """Returns the values of the copies, a single one if they are equal."""
+    values = [copy.numpy() for copy in copies]
+    if all(np.array_equal(values[0], v, equal_nan=True) for v in values[1:]):
+        return values[:1]
+    return values
+
+
+def check_training_state(model, state):
+    """Raises an error if a state does not fit; changes no value.
 
     Args:
-        model: The model, built.
-        state: The values.
-        with_metrics: Whether to restore the metrics too. Keras creates some of
-            their variables in the first step only.
+        model: The model, built. Its optimizer is built here if it is not.
+        state: What `get_training_state` returned.
     """
     if model.optimizer is not None and not model.optimizer.built:
         with model.distribute_strategy.scope():
             model.optimizer.build(model.trainable_variables)
+    for group, variables in _groups(model).items():
+        if group != "metrics":
+            _check(group, variables, state[group])
+
+
+def set_training_state(model, state, with_metrics):
+    """Assigns what `get_training_state` returned.
+
+    Args:
+        model: The model, built, with its optimizer.
+        state: The values.
+        with_metrics: Whether to restore the metrics too. Keras creates some of
+            their variables in the first step only.
+    """
     groups = _groups(model)
     if not with_metrics:
         del groups["metrics"]
     for group, variables in groups.items():
-        _check(group, variables, state[group])
-    for group, variables in groups.items():
         for variable, saved in zip(variables, state[group], strict=True):
-            variable.assign(saved["value"])
+            copies, values = variable_copies(variable), saved["copies"]
+            if len(values) != len(copies):  # equal, or of other replicas
+                values = values[:1] * len(copies)
+            for copy, value in zip(copies, values, strict=True):
+                copy.assign(value)
 
 
 def _check(group, variables, saved):
     ours = [(v.path, tuple(v.shape)) for v in variables]
-    theirs = [(s["path"], s["value"].shape) for s in saved]
+    theirs = [(s["path"], s["copies"][0].shape) for s in saved]
     for mine, other in zip(ours, theirs, strict=False):
         if mine[1] != other[1]:
             raise ValueError(

@@ -1,5 +1,9 @@
 """Collecting the weights that training visits."""
 
+import numbers
+import warnings
+import weakref
+
 import keras
 import numpy as np
 
@@ -11,8 +15,8 @@ class WeightCollector(StatefulCallback):
     """Base of callbacks that average trainable weights during training.
 
     Training itself is not changed. The weights before training do not count.
-    Collecting goes on over several calls of `fit`; a new run needs a new
-    callback.
+    Collecting goes on over several calls of `fit`; a new run, or another
+    model, needs a new callback.
 
     Attributes:
         num_collected: How often the weights were collected.
@@ -27,6 +31,11 @@ class WeightCollector(StatefulCallback):
             Defaults to `"epoch"`.
     """
 
+    # Arguments that a state must share with the callback that takes it.
+    _settings = ("start_epoch", "every", "unit")
+    # How many collections make a posterior.
+    _needed = 1
+
     def __init__(self, start_epoch: int, every: int = 1, unit: str = "epoch"):
         super().__init__()
         self.start_epoch = check_integer("start_epoch", start_epoch, 0)
@@ -40,12 +49,18 @@ class WeightCollector(StatefulCallback):
         self._epochs_run = 0
         self._next_step = None
         self._first_possible_batch = 0
+        self._trained = None  # weak reference to the model
         self._structure = None
         self._dtype = "float32"
         self._mean = None
 
     def on_train_begin(self, logs=None):
         """Refuses a training that would end without a collection."""
+        self._check_model()
+        # Steps are counted anew in every `fit`; a checkpoint that resumes one
+        # sets the state after this.
+        self._next_step = None
+        self._first_possible_batch = 0
         name = type(self).__name__
         epochs = self.params["epochs"]
         if epochs <= self.start_epoch:
@@ -61,6 +76,8 @@ class WeightCollector(StatefulCallback):
                 "Make `every` at least that. Received: "
                 f"every={self.every}, steps_per_execution={steps}"
             )
+        self._check_most_collections()
+        self._trained = weakref.ref(self.model)
 
     def on_epoch_begin(self, epoch, logs=None):
         """Finds out when the next step is due."""
@@ -94,6 +111,7 @@ class WeightCollector(StatefulCallback):
     def get_state(self):
         """Returns all that was collected, for a checkpoint."""
         return {
+            "settings": {name: getattr(self, name) for name in self._settings},
             "num_collected": self.num_collected,
             "epochs_run": self._epochs_run,
             "next_step": self._next_step,
@@ -102,8 +120,22 @@ class WeightCollector(StatefulCallback):
             "mean": _copies(self._mean),
         }
 
+    def check_state(self, state):
+        """Refuses a state that was written with other settings."""
+        for name in self._settings:
+            saved = state.get("settings", {}).get(name)
+            if saved != getattr(self, name):
+                raise ValueError(
+                    f"`{type(self).__name__}` must have the settings with "
+                    "which its state was written. Delete the checkpoint "
+                    "directory or use the old settings. Received: "
+                    f"{name}={getattr(self, name)!r}, in the state "
+                    f"{name}={saved!r}"
+                )
+
     def set_state(self, state):
         """Goes on from what `get_state` returned."""
+        self.check_state(state)
         self.num_collected = state["num_collected"]
         self._epochs_run = state["epochs_run"]
         self._next_step = state["next_step"]
@@ -117,6 +149,53 @@ class WeightCollector(StatefulCallback):
     def posterior(self):
         """The posterior made of what was collected so far."""
         raise NotImplementedError
+
+    def _check_model(self):
+        if self._trained is None or self._trained() is self.model:
+            return
+        raise ValueError(
+            f"`{type(self).__name__}` must be used with one model. Make a new "
+            f"callback for each. Received: model={self.model.name!r}, after "
+            "another one"
+        )
+
+    def _check_most_collections(self):
+        """Refuses, or warns of, a `fit` that is too short for a posterior."""
+        most = self._most_collections()
+        if most is None:
+            return
+        name = type(self).__name__
+        most += self.num_collected
+        received = (
+            f"Received: start_epoch={self.start_epoch}, every={self.every}, "
+            f"unit={self.unit!r}, epochs={self.params['epochs']}, "
+            f"steps={self.params.get('steps')}"
+        )
+        if not most:
+            raise ValueError(
+                f"`{name}` would collect nothing: no step falls due. Train "
+                f"longer or make `every` smaller. {received}"
+            )
+        if most < self._needed:
+            warnings.warn(
+                f"`{name}` needs {self._needed} collections for a posterior "
+                f"and will have {most} at most when this `fit` ends. Train "
+                f"longer, start earlier or collect more often. {received}",
+                stacklevel=3,
+            )
+
+    def _most_collections(self):
+        """Returns a bound for this `fit`, `None` if it cannot be known.
+
+        A bound, since only `fit` knows at which epoch it begins.
+        """
+        epochs = self.params["epochs"]
+        if self.unit == "epoch":
+            return len(range(self.start_epoch, epochs, self.every))
+        steps = self.params.get("steps")
+        if steps is None:
+            return None
+        return (epochs - self.start_epoch) * steps // self.every
 
     def _collect(self):
         """Takes the weights into the running mean, in float64."""
@@ -147,7 +226,8 @@ class WeightCollector(StatefulCallback):
     def _steps(self):
         return int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
 
-    def _check_collected(self, at_least):
+    def _check_collected(self):
+        at_least = self._needed
         if self.num_collected >= at_least:
             return
         raise RuntimeError(
@@ -162,10 +242,15 @@ class WeightCollector(StatefulCallback):
 
 def check_integer(name, value, at_least):
     """Returns the value, or raises the error of an argument."""
-    if isinstance(value, bool) or int(value) != value or value < at_least:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, numbers.Real)
+        or not float(value).is_integer()
+        or value < at_least
+    ):
         raise ValueError(
             f"`{name}` must be an integer of at least {at_least}. "
-            f"Received: {name}={value}"
+            f"Received: {name}={value!r}"
         )
     return int(value)
 

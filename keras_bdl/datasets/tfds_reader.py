@@ -67,22 +67,61 @@ class TFDSReader:
     def _download(self):
         import requests
 
-        message = (
+        by_hand = self._builder.MANUAL_DOWNLOAD_INSTRUCTIONS
+        if by_hand and not _holds_something(self._manual_folder):
+            raise FileNotFoundError(self._what_to_put_where())
+        # TensorFlow Datasets would try for minutes before it gives up.
+        if not by_hand and not _is_online():
+            raise ConnectionError(self._no_network())
+        try:
+            self._builder.download_and_prepare()
+        except (requests.ConnectionError, requests.Timeout) as e:
+            raise ConnectionError(self._no_network()) from e
+        # What its readers raise when files of other sets are all there is.
+        except (
+            AssertionError,
+            FileNotFoundError,
+            tf.errors.NotFoundError,
+        ) as e:
+            if not by_hand:
+                raise
+            raise FileNotFoundError(self._what_to_put_where()) from e
+        except ImportError as e:
+            if e.name != "importlib_resources":
+                raise
+            raise ImportError(
+                f"To download data set `{self.name}`, TensorFlow Datasets "
+                "needs `importlib_resources`, which is not installed: run "
+                '`pip install "keras-bdl[examples]"`, or load the embedded set '
+                '"digits".'
+            ) from e
+
+    @property
+    def _manual_folder(self):
+        return self._builder.data_dir_root / "downloads" / "manual"
+
+    def _what_to_put_where(self):
+        instructions = " ".join(
+            self._builder.MANUAL_DOWNLOAD_INSTRUCTIONS.split()
+        )
+        return (
+            f"Data set `{self.name}` is not on this machine and must be "
+            f"downloaded by hand: put its files in `{self._manual_folder}`, "
+            "the manual_dir of which TensorFlow Datasets says "
+            f'"{instructions}", or load the embedded set "digits".'
+        )
+
+    def _no_network(self):
+        return (
             f"Data set `{self.name}` is not on this machine, and there is no "
             "network to download it from: load the embedded set "
             '"digits", or pass as `data_dir` a folder in which TensorFlow '
             "Datasets has prepared it."
         )
-        # TensorFlow Datasets would try for minutes before it gives up.
-        if self._needs_network() and not _is_online():
-            raise ConnectionError(message)
-        try:
-            self._builder.download_and_prepare()
-        except (requests.ConnectionError, requests.Timeout) as e:
-            raise ConnectionError(message) from e
 
-    def _needs_network(self):
-        return not self._builder.MANUAL_DOWNLOAD_INSTRUCTIONS
+
+def _holds_something(folder):
+    return folder.exists() and any(folder.iterdir())
 
 
 def _is_online():

@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_bdl.prediction.checked_inputs import check_count
 from keras_bdl.prediction.checked_inputs import class_labels
 from keras_bdl.prediction.checked_inputs import numbers
 
@@ -65,6 +66,7 @@ def brier_decomposition(
         - Murphy, 1973, A new vector partition of the probability score;
           Stephenson et al., 2008, for (4)
     """
+    check_count("num_bins", num_bins)
     probs = numbers("probabilities", probabilities)
     y = class_labels(y, probs.shape)
     parts = [

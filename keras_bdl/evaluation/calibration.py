@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from keras_bdl.prediction.checked_inputs import check_count
 from keras_bdl.prediction.checked_inputs import numbers
 
 BINNINGS = ("width", "mass")
@@ -52,10 +53,7 @@ def calibration_bins(
             "`correct` must hold one value for each confidence. Received: "
             f"{confidence.size} confidences and {correct.size} values"
         )
-    if num_bins < 1:
-        raise ValueError(
-            f"`num_bins` must be positive. Received: num_bins={num_bins}"
-        )
+    check_count("num_bins", num_bins)
     if binning == "width":
         position = confidence
     elif binning == "mass":

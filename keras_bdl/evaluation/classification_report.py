@@ -11,6 +11,7 @@ from keras_bdl.evaluation.ood import entropy_divergence
 from keras_bdl.evaluation.ood import ood_scores
 from keras_bdl.evaluation.ranking import auroc
 from keras_bdl.evaluation.referral import FRACTIONS
+from keras_bdl.evaluation.referral import checked_fractions
 from keras_bdl.evaluation.referral import referral_accuracy
 from keras_bdl.evaluation.referral import referral_auroc
 from keras_bdl.evaluation.referral import uncertainty_of
@@ -45,7 +46,8 @@ class ClassificationReport(Report):
         expected_entropy: Mean aleatoric part of it, NaN for a single draw.
         mutual_information: Mean epistemic part, NaN for a single draw.
         referral: The `uncertainty` used, the referred `fractions`, and
-            `accuracy` and `auroc` of what is left (AUROC for two classes).
+            `accuracy` and `auroc` of what is left. The area is defined for
+            two classes; with more it is NaN and not printed.
         ood: For each out-of-distribution set its `num_inputs`, the results
             of `ood_scores`, and `entropy_divergence`.
     """
@@ -195,12 +197,13 @@ class ClassificationReport(Report):
 
 def _referral(prediction, probs, y, correct, fractions, uncertainty):
     used, values = uncertainty_of(prediction, uncertainty)
+    fractions = checked_fractions(fractions)
     areas = [np.nan] * len(fractions)
     if prediction.num_classes == 2:
         areas = referral_auroc(values, probs[:, 1], y, fractions).tolist()
     return {
         "uncertainty": used,
-        "fractions": list(fractions),
+        "fractions": fractions,
         "accuracy": referral_accuracy(values, correct, fractions).tolist(),
         "auroc": areas,
     }

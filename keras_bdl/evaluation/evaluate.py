@@ -5,8 +5,8 @@ from keras_bdl.evaluation.referral import FRACTIONS
 from keras_bdl.evaluation.regression_report import LEVELS
 from keras_bdl.evaluation.regression_report import RegressionReport
 from keras_bdl.evaluation.report import Report
-from keras_bdl.prediction import ClassificationPrediction
 from keras_bdl.prediction import RegressionPrediction
+from keras_bdl.prediction.checked_inputs import check_classification
 
 
 def evaluate(
@@ -60,22 +60,12 @@ def evaluate(
                 f"compares are those of classes. Received: ood={ood}"
             )
         return RegressionReport.from_prediction(prediction, y, levels)
-    _check_classification("prediction", prediction)
+    check_classification("prediction", prediction)
     ood = {} if ood is None else ood
     if not isinstance(ood, dict):
         ood = {"ood": ood}
     for name, other in ood.items():
-        _check_classification(f"ood[{name!r}]", other)
+        check_classification(f"ood[{name!r}]", other)
     return ClassificationReport.from_prediction(
         prediction, y, ood, num_bins, fractions, uncertainty
     )
-
-
-def _check_classification(name, prediction):
-    if not isinstance(prediction, ClassificationPrediction):
-        raise ValueError(
-            f"`{name}` must be the prediction of one model output, from "
-            "`keras_bdl.predict` or "
-            "`ClassificationPrediction.from_probabilities`; evaluate several "
-            f"outputs one by one. Received: {type(prediction).__name__}"
-        )

@@ -7,6 +7,7 @@ from keras_bdl.evaluation.ranking import average_precision
 from keras_bdl.evaluation.ranking import fpr_at_tpr
 from keras_bdl.evaluation.referral import MEASURES
 from keras_bdl.evaluation.referral import uncertainty_of
+from keras_bdl.prediction.checked_inputs import check_count
 from keras_bdl.prediction.checked_inputs import numbers
 
 
@@ -84,6 +85,7 @@ def entropy_divergence(
         - [Maddox et al., 2019](https://arxiv.org/abs/1902.02476), table 1,
           which does not say its bins
     """
+    check_count("num_bins", num_bins)
     highest = np.log(num_classes)
 
     def shares(name, entropy):

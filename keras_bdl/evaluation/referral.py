@@ -6,6 +6,8 @@ stays with the same partial weight, which is the mean over all ways to break
 the tie.
 """
 
+import numbers as number_types
+
 import numpy as np
 
 from keras_bdl.evaluation.ranking import auroc
@@ -31,7 +33,7 @@ def referral_accuracy(uncertainty, correct, fractions=FRACTIONS) -> np.ndarray:
     return np.array(
         [
             np.average(correct, weights=kept_weights(uncertainty, fraction))
-            for fraction in fractions
+            for fraction in checked_fractions(fractions)
         ]
     )
 
@@ -51,7 +53,7 @@ def referral_auroc(uncertainty, score, y, fractions=FRACTIONS) -> np.ndarray:
     """
     score, positive = np.ravel(score), np.ravel(y) == 1
     areas = []
-    for fraction in fractions:
+    for fraction in checked_fractions(fractions):
         weights = kept_weights(uncertainty, fraction)
         areas.append(
             auroc(
@@ -64,6 +66,19 @@ def referral_auroc(uncertainty, score, y, fractions=FRACTIONS) -> np.ndarray:
     return np.array(areas)
 
 
+def checked_fractions(fractions) -> list:
+    """Returns the shares as a list, each from 0 to below 1."""
+    fractions = list(fractions) if np.iterable(fractions) else [fractions]
+    for fraction in fractions:
+        if not isinstance(fraction, number_types.Real) or not 0 <= fraction < 1:
+            raise ValueError(
+                "`fractions` must hold numbers from 0 to below 1, so that "
+                f"something is left to score. Received: {fraction!r} among "
+                "`fractions`"
+            )
+    return fractions
+
+
 def kept_weights(uncertainty, fraction: float) -> np.ndarray:
     """Returns the weight, 0 to 1, with which each input stays.
 
@@ -71,11 +86,6 @@ def kept_weights(uncertainty, fraction: float) -> np.ndarray:
         uncertainty: Uncertainty of each input.
         fraction: Share of the inputs that is referred, from 0 to below 1.
     """
-    if not 0 <= fraction < 1:
-        raise ValueError(
-            "`fraction` must be from 0 to below 1, so that something is left "
-            f"to score. Received: fraction={fraction}"
-        )
     uncertainty = numbers("uncertainty", uncertainty).ravel()
     _, place, count = np.unique(
         uncertainty, return_inverse=True, return_counts=True

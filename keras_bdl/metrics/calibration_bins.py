@@ -1,10 +1,13 @@
 """What the streaming calibration errors have in common."""
 
 import math
+import numbers
 
 import keras
 from keras import ops
 
+from keras_bdl.metrics.class_distributions import check_from_logits
+from keras_bdl.metrics.class_distributions import example_weights
 from keras_bdl.metrics.class_distributions import label_distribution
 from keras_bdl.metrics.class_distributions import probabilities
 
@@ -31,10 +34,12 @@ class CalibrationBins(keras.metrics.Metric):
         self, num_bins: int, binning: str, from_logits: bool, name: str, dtype
     ):
         super().__init__(name=name, dtype=dtype)
-        if num_bins < 1:
+        if not isinstance(num_bins, numbers.Integral) or num_bins < 1:
             raise ValueError(
-                f"`num_bins` must be positive. Received: num_bins={num_bins}"
+                "`num_bins` must be a positive integer. "
+                f"Received: num_bins={num_bins!r}"
             )
+        check_from_logits(from_logits)
         if binning not in BINNINGS:
             raise ValueError(
                 f"`binning` must be one of {BINNINGS}. "
@@ -63,10 +68,12 @@ class CalibrationBins(keras.metrics.Metric):
         )
         confidence = ops.max(probs, axis=-1)
         correct = ops.sum(labels * predicted, axis=-1)
-        weight = _example_weights(sample_weight, confidence)
+        weight = example_weights(sample_weight, confidence)
         rows = ops.stack(
             [weight, weight * confidence, weight * correct], axis=-1
         )
+        # What has no weight, such as padding, may have no valid label.
+        rows = ops.where(weight[..., None] == 0, ops.zeros_like(rows), rows)
         self.totals.assign_add(
             ops.segment_sum(
                 ops.reshape(rows, (-1, 3)),
@@ -112,16 +119,3 @@ class CalibrationBins(keras.metrics.Metric):
             "binning": self.binning,
             "from_logits": self.from_logits,
         }
-
-
-def _example_weights(sample_weight, values):
-    """Returns the weights in the shape of the values, ones if not given."""
-    if sample_weight is None:
-        return ops.ones_like(values)
-    weight = ops.cast(sample_weight, values.dtype)
-    rank = len(values.shape)
-    if len(weight.shape) == rank + 1 and weight.shape[-1] == 1:
-        weight = ops.squeeze(weight, -1)
-    while len(weight.shape) < rank:
-        weight = ops.expand_dims(weight, -1)
-    return ops.broadcast_to(weight, ops.shape(values))

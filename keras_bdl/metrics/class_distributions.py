@@ -12,6 +12,15 @@ from keras import ops
 SUM_TOLERANCE = 2e-2
 
 
+def check_from_logits(from_logits):
+    """Raises an error unless the value is `True` or `False`."""
+    if from_logits not in (True, False):
+        raise ValueError(
+            "`from_logits` must be `True` or `False`. "
+            f"Received: from_logits={from_logits!r}"
+        )
+
+
 def probabilities(y_pred, from_logits: bool, dtype: str):
     """Returns probabilities of at least two classes on the last axis.
 
@@ -67,3 +76,16 @@ def _nan_unless_distribution(rows):
     lowest = ops.min(rows, axis=-1, keepdims=True)
     valid = ops.logical_and(error < SUM_TOLERANCE, lowest >= 0.0)
     return ops.where(valid, rows, float("nan"))
+
+
+def example_weights(sample_weight, values):
+    """Returns the weights in the shape of the values, ones if not given."""
+    if sample_weight is None:
+        return ops.ones_like(values)
+    weight = ops.cast(sample_weight, values.dtype)
+    rank = len(values.shape)
+    if len(weight.shape) == rank + 1 and weight.shape[-1] == 1:
+        weight = ops.squeeze(weight, -1)
+    while len(weight.shape) < rank:
+        weight = ops.expand_dims(weight, -1)
+    return ops.broadcast_to(weight, ops.shape(values))

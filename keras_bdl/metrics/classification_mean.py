@@ -1,7 +1,10 @@
 """What the metrics that average a score over examples have in common."""
 
 import keras
+from keras import ops
 
+from keras_bdl.metrics.class_distributions import check_from_logits
+from keras_bdl.metrics.class_distributions import example_weights
 from keras_bdl.metrics.class_distributions import log_probabilities
 
 
@@ -17,12 +20,19 @@ class ClassificationMean(keras.metrics.Mean):
 
     def __init__(self, from_logits: bool, name: str, dtype):
         super().__init__(name=name, dtype=dtype)
+        check_from_logits(from_logits)
         self.from_logits = from_logits
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         """Adds the scores of a batch."""
         log_probs = log_probabilities(y_pred, self.from_logits, self.dtype)
-        super().update_state(self.score(y_true, log_probs), sample_weight)
+        score = self.score(y_true, log_probs)
+        if sample_weight is not None:
+            # What has no weight, such as padding, may have no valid label.
+            sample_weight = example_weights(sample_weight, score)
+            nothing = ops.zeros_like(score)
+            score = ops.where(sample_weight == 0, nothing, score)
+        super().update_state(score, sample_weight)
 
     def score(self, y_true, log_probs):
         """Returns one number for each example."""

@@ -11,9 +11,16 @@ from keras import ops
 from keras_bdl.models.averaging import average_draws
 from keras_bdl.models.averaging import likelihoods_of
 from keras_bdl.training.count_examples import count_examples
+from keras_bdl.training.dataset_size import DatasetSize
 from keras_bdl.training.protocols import DrawsFunctions
-from keras_bdl.training.protocols import HasDatasetSize
 from keras_bdl.training.protocols import OwnsTrainStep
+
+_COMPILE_DEFAULTS = {
+    "objective": None,
+    "train_samples": 1,
+    "samples": 0,
+    "auto_scale_loss": True,
+}
 
 
 class BayesianTrainer:
@@ -52,19 +59,32 @@ class BayesianTrainer:
         """
         _check_draws("train_samples", train_samples, at_least=1)
         _check_draws("samples", samples, at_least=0)
+        if not (
+            objective is None
+            or isinstance(objective, (OwnsTrainStep, DrawsFunctions))
+        ):
+            raise ValueError(
+                "`objective` must be one of `keras_bdl.objectives`, or have a "
+                "method of `keras_bdl.training.OwnsTrainStep`. "
+                f"Received: objective={objective!r}"
+            )
         super().compile(optimizer, loss, *args, **kwargs)
         self.objective = objective
         self.train_samples = train_samples
         self.samples = samples
-        self._bayesian_compile_config = {
+        ours = {
             "objective": objective,
             "train_samples": train_samples,
             "samples": samples,
+            "auto_scale_loss": kwargs.get("auto_scale_loss", True),
         }
-        if "auto_scale_loss" in kwargs:
-            self._bayesian_compile_config["auto_scale_loss"] = kwargs[
-                "auto_scale_loss"
-            ]
+        # Defaults are left out: Keras clones a functional subclass into a
+        # model of its own class, whose `compile` knows none of these.
+        self._bayesian_compile_config = {
+            name: value
+            for name, value in ours.items()
+            if value != _COMPILE_DEFAULTS[name]
+        }
 
     def get_compile_config(self):
         """Returns every argument of `compile`."""
@@ -206,13 +226,12 @@ class BayesianTrainer:
         """Every `DatasetSize` of the model, each once."""
         owners = [*self._methods(), *self._flatten_layers()]
         owners += [v.regularizer for v in self.trainable_variables]
-        return list(
-            {
-                id(o.dataset_size): o.dataset_size
-                for o in owners
-                if isinstance(o, HasDatasetSize)
-            }.values()
-        )
+        found = [getattr(owner, "dataset_size", None) for owner in owners]
+        # Others may have an attribute of that name, too.
+        sizes = {
+            id(size): size for size in found if isinstance(size, DatasetSize)
+        }
+        return list(sizes.values())
 
     def _tell_dataset_size(self, fit_arguments):
         sizes = self._dataset_sizes()

@@ -32,18 +32,32 @@ def functional_class():
     return type(keras.Model(tensor, output, name="probe"))
 
 
+class _Unannounced:
+    """Keeps a twin from being announced to the parents as a subclass."""
+
+    def __init_subclass__(cls, **kwargs):
+        pass
+
+
 @functools.cache
 def functional_twin(cls):
     """Returns the functional class derived from `cls`."""
     if issubclass(cls, functional_class()):
         return cls
+
+    def reduce(self):
+        # The twin has no name by which another process could find it.
+        _, state = super(twin, self).__reduce__()
+        return cls._unpickle_model, state
+
     twin = type(
         cls.__name__,
-        (cls, functional_class()),
+        (_Unannounced, cls, functional_class()),
         {
             "__doc__": cls.__doc__,
             "__module__": cls.__module__,
             "__qualname__": cls.__qualname__,
+            "__reduce__": reduce,
         },
     )
     # Saved under the name of `cls`, and loaded through `cls`.

@@ -17,6 +17,11 @@ COLORS = (
     "#7A4B1E",
 )
 MARKERS = "osD^vPX"
+# From the axes down to below their label, in the font size of the legend.
+LABEL_DEPTH = 4.2
+MOST_COLUMNS = 5
+# In widths of the axes: leaves a gap between legends of neighbouring axes.
+LEGEND_WIDTH = 1.15
 GREY = "#777777"
 DARK = "#222222"
 
@@ -37,6 +42,12 @@ def open_axes(ax=None):
     """Returns the given axes, or those of a new figure, plainly styled."""
     if ax is None:
         _, ax = pyplot().subplots(figsize=(5.6, 4.0), layout="constrained")
+    elif not isinstance(ax, pyplot().Axes):
+        raise ValueError(
+            "`ax` must be Matplotlib axes, such as those of "
+            "`figure, ax = plt.subplots()`, or `None` for a new figure. "
+            f"Received: ax={ax!r}"
+        )
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(True, color="#E6E6E6", linewidth=0.8)
     ax.set_axisbelow(True)
@@ -75,8 +86,47 @@ def method_styles(names) -> dict:
     }
 
 
-def add_legend(ax, **kwargs):
+def add_legend(ax):
     """Adds a legend where something has a name."""
     handles, _ = ax.get_legend_handles_labels()
     if handles:
-        ax.legend(frameon=False, **kwargs)
+        ax.legend(frameon=False)
+
+
+def add_method_legend(ax):
+    """Adds a legend of methods below the axes, hardly wider than they are.
+
+    A layout engine makes room for it; without one the axes give of theirs.
+    """
+    _, names = ax.get_legend_handles_labels()
+    if not names:
+        return
+    bottom = ax.get_tightbbox().y0
+    for columns in range(min(len(names), MOST_COLUMNS), 0, -1):
+        legend = ax.legend(
+            loc="upper center",
+            bbox_to_anchor=(0.5, 0.0),
+            borderaxespad=LABEL_DEPTH,
+            ncols=columns,
+            fontsize="small",
+            frameon=False,
+        )
+        extent = legend.get_window_extent()
+        if extent.width <= LEGEND_WIDTH * ax.bbox.width:
+            break
+    if not _has_layout(ax.figure) and extent.y0 < bottom:
+        _raise_bottom(ax, (bottom - extent.y0) / ax.figure.bbox.height)
+
+
+def _has_layout(figure):
+    from matplotlib.layout_engine import PlaceHolderLayoutEngine
+
+    engine = figure.get_layout_engine()
+    return not (engine is None or isinstance(engine, PlaceHolderLayoutEngine))
+
+
+def _raise_bottom(ax, height):
+    box = ax.get_position()
+    height = min(height, 0.6 * box.height)
+    ax.set_position((box.x0, box.y0 + height, box.width, box.height - height))
+    ax.set_in_layout(True)  # `set_position` ends it

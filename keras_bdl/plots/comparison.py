@@ -117,14 +117,15 @@ def _page(plt, num_methods, num_panels):
 
 def _one_legend(heads):
     """Replaces the legends of the panels by one above them all."""
-    handles, names = heads[0].get_legend_handles_labels()
+    # The names of the second also say who is referred by what.
+    handles, names = heads[1].get_legend_handles_labels()
     for ax in heads:
         ax.get_legend().remove()
     heads[0].figure.legend(
         handles,
         names,
         loc="outside upper center",
-        ncols=min(len(names), 5),
+        ncols=min(len(names), 4),
         frameon=False,
     )
 

@@ -5,7 +5,7 @@ import numpy as np
 from keras_bdl.evaluation import referral_accuracy
 from keras_bdl.evaluation import referral_auroc
 from keras_bdl.evaluation import uncertainty_of
-from keras_bdl.plots.canvas import add_legend
+from keras_bdl.plots.canvas import add_method_legend
 from keras_bdl.plots.canvas import classifications
 from keras_bdl.plots.canvas import method_styles
 from keras_bdl.plots.canvas import open_axes
@@ -33,7 +33,8 @@ def referral_curve(
             `"accuracy"`.
         uncertainty: What is referred first, as in `keras_bdl.evaluate`. A
             prediction of a single draw, which has no mutual information, is
-            referred by its entropy. Defaults to `"mutual_information"`.
+            referred by its entropy, and says so in the legend if others are
+            not. Defaults to `"mutual_information"`.
         highest: Largest share referred, below 1. Defaults to `0.5`.
         ax: Matplotlib axes. Defaults to `None`, those of a new figure.
 
@@ -45,27 +46,41 @@ def referral_curve(
             f"`score` must be one of {tuple(SCORES)}. Received: score={score!r}"
         )
     fractions = np.linspace(0.0, highest, 51)
-    curves, used = {}, set()
+    curves, used = {}, {}
     for name, prediction in classifications(predictions).items():
-        measure, values = uncertainty_of(prediction, uncertainty)
-        used.add(measure.replace("_", " "))
+        used[name], values = uncertainty_of(prediction, uncertainty)
         curves[name] = _curve(prediction, y, score, values, fractions)
+    labels, xlabel = _named_measures(used, uncertainty)
     ax = open_axes(ax)
     for name, style in method_styles(curves).items():
         ax.plot(
             100 * fractions,
             curves[name],
-            label=name,
+            label=labels[name],
             markevery=10,
             markersize=4.5,
             linewidth=1.6,
             **style,
         )
     ax.set_xlim(0.0, 100 * highest)
-    ax.set_xlabel(f"referred by {' or '.join(sorted(used))} (%)")
+    ax.set_xlabel(xlabel)
     ax.set_ylabel(f"{SCORES[score]} of the rest")
-    add_legend(ax)
+    add_method_legend(ax)
     return ax
+
+
+def _named_measures(used, wanted):
+    """Says who is referred by what: once, or at the names of the others."""
+    text = {name: measure.replace("_", " ") for name, measure in used.items()}
+    if len(set(used.values())) == 1:
+        (shared,) = set(text.values())
+        return {name: name for name in used}, f"referred by {shared} (%)"
+    labels = {
+        name: name if measure == wanted else f"{name} (by {text[name]})"
+        for name, measure in used.items()
+    }
+    wanted = wanted.replace("_", " ")
+    return labels, f"referred by {wanted} unless noted (%)"
 
 
 def _curve(prediction, y, score, uncertainty, fractions):

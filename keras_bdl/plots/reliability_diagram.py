@@ -3,19 +3,21 @@
 import numpy as np
 
 from keras_bdl.evaluation import calibration_bins
+from keras_bdl.evaluation.calibration import CalibrationBins
 from keras_bdl.plots.canvas import DARK
 from keras_bdl.plots.canvas import GREY
-from keras_bdl.plots.canvas import add_legend
+from keras_bdl.plots.canvas import add_method_legend
 from keras_bdl.plots.canvas import classifications
 from keras_bdl.plots.canvas import method_styles
 from keras_bdl.plots.canvas import open_axes
 from keras_bdl.prediction.checked_inputs import class_labels
 from keras_bdl.prediction.checked_inputs import labels_of
 
-# Closer to certainty than this is drawn as this.
+# Closer to certainty than this is drawn as this, in one point.
 SMALLEST_DOUBT = 1e-4
+HIGHEST = 1 - SMALLEST_DOUBT
 # The important ones first: a later one that has no room is left out.
-TICKS = (0.9, 0.99, 0.999, 0.9999, 0.5, 0, 0.97, 0.997, 0.7, 0.3, 0.8, 0.6)
+TICKS = (0.9, 0.99, 0.999, HIGHEST, 0.5, 0, 0.97, 0.997, 0.7, 0.3, 0.8, 0.6)
 # Shares of the axis that a label needs, and each of its characters.
 LABEL_GAP, CHARACTER_WIDTH = 0.03, 0.018
 
@@ -26,8 +28,9 @@ def reliability_diagram(predictions, y=None, num_bins: int = 20, ax=None):
     The inputs are sorted into bins of equal mass by their confidence, so that
     every point stands for equally many of them. The axis of the confidence is
     linear in `-log(1 - confidence)`, which spreads out the confidences near 1
-    where most inputs of a trained network lie; those above 0.9999 are drawn
-    there. Points above the dashed line are over-confident, points below it
+    where most inputs of a trained network lie. It ends at 0.9999: the bins of
+    higher mean confidence are one point there, weighted by their counts.
+    Points above the dashed line are over-confident, points below it
     under-confident.
 
     Args:
@@ -51,7 +54,7 @@ def reliability_diagram(predictions, y=None, num_bins: int = 20, ax=None):
     ax.axhline(0.0, color=DARK, linestyle="--", linewidth=1.2)
     for name, style in method_styles(curves).items():
         ax.plot(
-            np.minimum(curves[name].confidence, 1 - SMALLEST_DOUBT),
+            np.minimum(curves[name].confidence, HIGHEST),
             curves[name].gap,
             label=name,
             markersize=4.5,
@@ -62,14 +65,34 @@ def reliability_diagram(predictions, y=None, num_bins: int = 20, ax=None):
     ax.set_xlabel("confidence (highest probability)")
     ax.set_ylabel("confidence − accuracy")
     _name_the_sides(ax)
-    add_legend(ax)
+    add_method_legend(ax)
     return ax
 
 
 def _bins(prediction, y, num_bins):
     y = class_labels(labels_of(prediction, y), prediction.log_mean.shape)
     correct = prediction.labels.ravel() == y
-    return calibration_bins(prediction.confidence, correct, num_bins, "mass")
+    return _pool_highest(
+        calibration_bins(prediction.confidence, correct, num_bins, "mass")
+    )
+
+
+def _pool_highest(bins):
+    """Makes one bin of all those beyond the end of the axis."""
+    beyond = bins.confidence >= HIGHEST
+    if not beyond.any():
+        return bins
+    count = bins.count[beyond]
+    pooled = [count.sum()] + [
+        np.average(values[beyond], weights=count)
+        for values in (bins.confidence, bins.accuracy)
+    ]
+    return CalibrationBins(
+        *(
+            np.append(values[~beyond], value)
+            for values, value in zip(bins, pooled, strict=True)
+        )
+    )
 
 
 def _spread_near_one(ax):
@@ -81,19 +104,24 @@ def _spread_near_one(ax):
 
     ax.set_xscale("function", functions=(forward, inverse))
     low, high = forward(ax.dataLim.intervalx)
+    low = min(low, max(0.0, high - 1.0))  # a decade of doubt, if it is there
     margin = 0.05 * (high - low) + 0.02
     low, high = low - margin, high + margin
     kept = []
     for tick in TICKS:
-        place, text = (forward(tick) - low) / (high - low), f"{tick:g}"
-        half = (CHARACTER_WIDTH * len(text) + LABEL_GAP) / 2
+        place = (forward(tick) - low) / (high - low)
+        half = (CHARACTER_WIDTH * len(_tick_label(tick)) + LABEL_GAP) / 2
         free = all(abs(place - p) > half + h for p, h, _ in kept)
         if 0 <= place <= 1 and free:
             kept.append((place, half, tick))
     ticks = [tick for *_, tick in kept]
-    ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    ax.set_xticks(ticks, [_tick_label(tick) for tick in ticks])
     ax.set_xticks([], minor=True)
     ax.set_xlim(inverse(low), inverse(high))
+
+
+def _tick_label(tick):
+    return f"≥ {tick:g}" if tick == HIGHEST else f"{tick:g}"
 
 
 def _name_the_sides(ax):

@@ -1,11 +1,14 @@
 """A finite set of networks."""
 
+import keras
 import numpy as np
 
+from keras_bdl.posteriors.arguments import as_list
 from keras_bdl.posteriors.gaussian import all_finite
 from keras_bdl.posteriors.gaussian import read_only
 from keras_bdl.posteriors.noise import sequence
 from keras_bdl.posteriors.posterior import Posterior
+from keras_bdl.posteriors.posterior import check_built
 from keras_bdl.posteriors.structure import Structure
 from keras_bdl.saving.lazy_array import LazyArray
 
@@ -33,13 +36,14 @@ class Ensemble(Posterior):
     """
 
     def __init__(self, members: list, names: list | None = None):
-        if not len(members):
+        members = as_list("members", members, "lists of arrays")
+        if not members:
             raise ValueError(
                 "`members` must hold the weights of at least one network. "
                 "Received: members=[]"
             )
         self._members = [
-            [_as_weight(a, (m, i)) for i, a in enumerate(member)]
+            [_as_weight(a, (m, i)) for i, a in enumerate(_as_member(m, member))]
             for m, member in enumerate(members)
         ]
         shapes = [a.shape for a in self._members[0]]
@@ -55,9 +59,11 @@ class Ensemble(Posterior):
     @classmethod
     def from_models(cls, models: list):
         """Returns the ensemble of trained models of one architecture."""
-        models = list(models)
+        models = as_list("models", models, "Keras models")
         if not models:
             return cls([])
+        for model in models:
+            check_built(model)
         structure = Structure.of(models[0].weights)
         for model in models[1:]:
             structure.check(model.weights)
@@ -65,6 +71,11 @@ class Ensemble(Posterior):
 
     def __len__(self):
         return len(self._members)
+
+    @property
+    def is_point(self):
+        """Whether there is one member."""
+        return len(self) == 1
 
     def variables(self, model):
         """Returns all weights, BatchNorm statistics included."""
@@ -77,7 +88,7 @@ class Ensemble(Posterior):
     def seeds(self, seed, samples):
         """Takes the members in turn, from one that depends on `seed`."""
         start = int(sequence(seed).generate_state(1)[0])
-        return [start + i for i in range(samples)]
+        return [start + i for i in range(1 if self.is_point else samples)]
 
     def sample(self, seed):
         """Returns one member, read-only."""
@@ -107,6 +118,19 @@ class Ensemble(Posterior):
     def from_state(cls, state):
         """Returns the posterior that `get_state` described."""
         return cls(state["members"], state["structure"]["names"])
+
+    def _facts(self):
+        return {**super()._facts(), "num_members": len(self)}
+
+
+def _as_member(position, member):
+    if isinstance(member, keras.Model):
+        raise ValueError(
+            "`members` must be lists of arrays. Use "
+            "`Ensemble.from_models(models)` for trained models. Received: "
+            f"members[{position}], the model {member.name!r}"
+        )
+    return as_list(f"members[{position}]", member, "arrays")
 
 
 def _as_weight(array, position):

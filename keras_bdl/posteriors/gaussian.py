@@ -4,6 +4,8 @@ import copy
 
 import numpy as np
 
+from keras_bdl.posteriors.arguments import as_list
+from keras_bdl.posteriors.arguments import as_scale
 from keras_bdl.posteriors.noise import generator
 from keras_bdl.posteriors.posterior import Posterior
 from keras_bdl.posteriors.structure import Structure
@@ -31,6 +33,11 @@ class Gaussian(Posterior):
         names: list | None = None,
     ):
         self._mean = _as_moments("mean", mean)
+        if not self._mean:
+            raise ValueError(
+                "`mean` must have an array for each trainable variable, at "
+                "least one. Received: mean=[]"
+            )
         super().__init__(Structure([m.shape for m in self._mean], names))
         self._variance = None
         if variance is not None:
@@ -42,17 +49,22 @@ class Gaussian(Posterior):
                         "`variance` must not be negative. Received: "
                         f"{v.min()} in variance[{i}]"
                     )
-        self._scale = _as_scale(scale)
+        self._scale = as_scale(scale)
 
     @property
     def scale(self):
         """Factor of the whole covariance."""
         return self._scale
 
+    @property
+    def is_point(self):
+        """Whether the covariance is zero."""
+        return self._scale == 0 or not self._spreads()
+
     def with_scale(self, scale: float):
         """Returns this posterior with another `scale`; arrays are shared."""
         other = copy.copy(self)
-        other._scale = _as_scale(scale)
+        other._scale = as_scale(scale)
         return other
 
     def mean(self):
@@ -88,6 +100,13 @@ class Gaussian(Posterior):
             names=state["structure"]["names"],
         )
 
+    def _facts(self):
+        return {**super()._facts(), "scale": self._scale}
+
+    def _spreads(self):
+        """Whether the covariance with `scale=1` is not zero."""
+        return self._variance is not None and any(map(np.any, self._variance))
+
     def _noises(self, rng):
         """Yields a new array for each variable: a draw with `scale=1`."""
         for i, mean in enumerate(self._mean):
@@ -122,7 +141,7 @@ def all_finite(array):
 def _as_moments(name, arrays):
     """Returns finite, read-only float32 or float64 arrays."""
     moments = []
-    for i, array in enumerate(arrays):
+    for i, array in enumerate(as_list(name, arrays, "arrays")):
         array = np.asarray(array)
         if array.dtype != "float64":
             array = array.astype("float32", copy=False)
@@ -140,12 +159,3 @@ def read_only(array):
     view = array.view()
     view.flags.writeable = False
     return view
-
-
-def _as_scale(scale):
-    if not (np.isfinite(scale) and scale >= 0):
-        raise ValueError(
-            "`scale` must be a finite number from 0 on; 0 draws the mean. "
-            f"Received: scale={scale}"
-        )
-    return float(scale)

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from keras_bdl.posteriors.arguments import as_list
+from keras_bdl.posteriors.arguments import check_bool
 from keras_bdl.posteriors.gaussian import Gaussian
 from keras_bdl.posteriors.gaussian import all_finite
 from keras_bdl.posteriors.gaussian import read_only
@@ -51,9 +53,12 @@ class LowRankGaussian(Gaussian):
         names: list | None = None,
     ):
         super().__init__(mean, variance, scale, names)
-        self.block = block
+        self.block = check_bool("block", block)
+        if deviations is None:
+            deviations = []
         self._deviations = [
-            _as_columns(i, d) for i, d in enumerate(deviations or [])
+            _as_columns(i, d)
+            for i, d in enumerate(as_list("deviations", deviations, "arrays"))
         ]
         if self._deviations:
             self._check_shapes("deviations", self._deviations, (self.rank,))
@@ -88,6 +93,12 @@ class LowRankGaussian(Gaussian):
             block=state["block"],
             names=state["structure"]["names"],
         )
+
+    def _facts(self):
+        return {**super()._facts(), "rank": self.rank, "block": self.block}
+
+    def _spreads(self):
+        return super()._spreads() or any(map(np.any, self._deviations))
 
     def _noises(self, rng):
         rank = self.rank

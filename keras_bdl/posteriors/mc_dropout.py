@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import weakref
 
 import numpy as np
 
@@ -30,7 +31,7 @@ class MCDropout(Posterior):
     Example:
 
     ```python
-    with MCDropout().sampled(model, seed=0):
+    with keras_bdl.posteriors.MCDropout().sampled(model, seed=0):
         probabilities = model.predict(x)
     ```
 
@@ -40,7 +41,7 @@ class MCDropout(Posterior):
 
     def __init__(self):
         super().__init__()
-        self._generators = {}
+        self._generators = weakref.WeakKeyDictionary()
 
     def sample(self, seed):
         """Raises an error: there are no weights."""
@@ -80,19 +81,16 @@ class MCDropout(Posterior):
         """Turns dropout on; a draw sets the seed generators."""
         self.check(model)
         # Looked up once, since `position` is called for every batch.
-        self._generators[id(model)] = seed_generators(dropout_layers(model))
-        try:
-            with restored(model.non_trainable_variables), dropout_on(model):
-                yield functools.partial(self.position, model, batch_index=0)
-        finally:
-            del self._generators[id(model)]
+        self._generators[model] = seed_generators(dropout_layers(model))
+        with restored(model.non_trainable_variables), dropout_on(model):
+            yield functools.partial(self.position, model, batch_index=0)
 
     def position(self, model, seed, batch_index):
         """Sets the seed generators of the dropout layers for one batch.
 
         Inside a `drawing` or `sampled` block.
         """
-        for i, generator in enumerate(self._generators[id(model)]):
+        for i, generator in enumerate(self._generators[model]):
             key = sequence(seed, batch_index, i).generate_state(2, np.uint32)
             generator.state.assign(key)
 

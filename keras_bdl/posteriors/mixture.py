@@ -2,9 +2,12 @@
 
 import contextlib
 import itertools
+import math
+import numbers
 
 import numpy as np
 
+from keras_bdl.posteriors.arguments import as_list
 from keras_bdl.posteriors.loading import from_state
 from keras_bdl.posteriors.noise import generator
 from keras_bdl.posteriors.posterior import Posterior
@@ -24,27 +27,23 @@ class Mixture(Posterior):
     """
 
     def __init__(self, components: list, weights: list | None = None):
-        self.components = list(components)
+        self.components = as_list("components", components, "posteriors")
         if not self.components:
             raise ValueError(
                 "`components` must hold at least one posterior. Received: "
                 "components=[]"
             )
-        if weights is None:
-            weights = np.ones(len(self.components))
-        weights = np.asarray(weights, "float64")
-        if weights.shape != (len(self.components),) or not (
-            all(weights > 0) and np.isfinite(weights.sum())
-        ):
-            raise ValueError(
-                "`weights` must be one positive, finite number for each of "
-                f"the {len(self.components)} components; leave out what has "
-                f"no weight. Received: weights={weights.tolist()}"
-            )
-        self.weights = weights / weights.sum()
+        for i, component in enumerate(self.components):
+            _check_component(i, component)
+        self.weights = _as_weights(weights, len(self.components))
         shapes = [c.structure and c.structure.shapes for c in self.components]
         alike = all(s == shapes[0] for s in shapes)
         super().__init__(self.components[0].structure if alike else None)
+
+    @property
+    def is_point(self):
+        """Whether there is one component, which is a point."""
+        return len(self.components) == 1 and self.components[0].is_point
 
     def component(self, seed: int):
         """Returns the component that draw `seed` comes from."""
@@ -77,7 +76,11 @@ class Mixture(Posterior):
         return self.component(seed).needs_batch_norm(seed)
 
     def seeds(self, seed, samples):
-        """Each component gets its share of the draws, to within one."""
+        """Each component gets its share of the draws, to within one.
+
+        Inside a component they fall at random, also on members of an ensemble.
+        """
+        samples = 1 if self.is_point else samples
         rng = generator(seed, 1)
         edges = np.append(0.0, np.cumsum(self.weights))
         edges[-1] = 1.0
@@ -130,6 +133,9 @@ class Mixture(Posterior):
         components = [from_state(s) for s in state["components"]]
         return cls(components, state["weights"])
 
+    def _facts(self):
+        return {**super()._facts(), "components": self.components}
+
     def _index(self, seed):
         # A stream of its own: components use the others.
         edges = np.cumsum(self.weights)[:-1]
@@ -146,3 +152,36 @@ class Mixture(Posterior):
             "its draws to be lists of arrays. Use `sampled(model, seed)`, "
             f"which works for all. Received: components={kinds}"
         )
+
+
+def _check_component(position, component):
+    if isinstance(component, Posterior):
+        return
+    advice = ""
+    # Asked of the class: of a callback, it may raise.
+    if hasattr(type(component), "posterior"):
+        advice = " Pass its `.posterior`."
+    raise ValueError(
+        f"`components` must be posteriors.{advice} Received: "
+        f"components[{position}] of type {type(component).__name__}"
+    )
+
+
+def _as_weights(weights, count):
+    """Returns the weights of the components, with sum 1."""
+    if weights is None:
+        weights = [1.0] * count
+    if isinstance(weights, np.ndarray):
+        weights = weights.tolist()
+    if not (
+        isinstance(weights, (list, tuple))
+        and len(weights) == count
+        and all(isinstance(w, numbers.Real) and w > 0 for w in weights)
+        and math.isfinite(sum(weights))
+    ):
+        raise ValueError(
+            "`weights` must be one positive, finite number for each of the "
+            f"{count} components; leave out what has no weight. Received: "
+            f"weights={weights}"
+        )
+    return np.asarray(weights, "float64") / sum(weights)

@@ -3,6 +3,8 @@
 import abc
 import contextlib
 import functools
+import math
+import os
 
 import numpy as np
 
@@ -44,6 +46,15 @@ class Posterior(abc.ABC):
     def __init__(self, structure: Structure | None = None):
         self.structure = structure
 
+    def __repr__(self):
+        facts = [f"{name}={value}" for name, value in self._facts().items()]
+        return f"{type(self).__name__}({', '.join(facts)})"
+
+    @property
+    def is_point(self):
+        """Whether all draws are the same: one of them says everything."""
+        return False
+
     @abc.abstractmethod
     def sample(self, seed: int):
         """Returns draw `seed`, arrays in the order of `variables(model)`."""
@@ -67,13 +78,14 @@ class Posterior(abc.ABC):
         """Returns the seeds of `samples` draws that are averaged together.
 
         Where draws fall into groups, the members of an ensemble, each group
-        has its share of them.
+        has its share of them. If `is_point`, there is one seed.
 
         Args:
             seed: Selects the whole set.
             samples: Number of draws.
         """
-        return sequence(seed).generate_state(samples, np.uint64).tolist()
+        count = 1 if self.is_point else samples
+        return sequence(seed).generate_state(count, np.uint64).tolist()
 
     def check(self, model):
         """Raises a `ValueError` that says why the model does not fit."""
@@ -134,6 +146,12 @@ class Posterior(abc.ABC):
         Args:
             path: The file, replaced if it exists.
         """
+        folder = os.path.dirname(os.fspath(path))
+        if folder and not os.path.isdir(folder):
+            raise FileNotFoundError(
+                "`path` must lie in a directory that exists. Make it first, "
+                f"with `os.makedirs`. Received: path={os.fspath(path)!r}"
+            )
         write_state(path, self.get_state())
 
     def get_state(self):
@@ -147,6 +165,16 @@ class Posterior(abc.ABC):
     @abc.abstractmethod
     def from_state(cls, state):
         """Returns the posterior that `get_state` described."""
+
+    def _facts(self):
+        """Returns what `repr` shows."""
+        if self.structure is None:
+            return {}
+        shapes = self.structure.shapes
+        return {
+            "num_variables": len(shapes),
+            "num_weights": sum(math.prod(shape) for shape in shapes),
+        }
 
     def _put(self, model, seed):
         values = self.sample(seed)

@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import numbers
 import weakref
 
 import keras
@@ -9,7 +10,9 @@ import numpy as np
 from keras import ops
 
 from keras_bdl.prediction.batches import Batches
+from keras_bdl.prediction.checked_inputs import check_model
 from keras_bdl.prediction.model_cache import ModelCache
+from keras_bdl.prediction.model_cache import references
 from keras_bdl.prediction.traced import traced
 
 _CACHE = ModelCache()
@@ -49,21 +52,31 @@ def reestimate_batch_norm(
           3.2; [Izmailov et al., 2018](https://arxiv.org/abs/1803.05407),
           section 3.3.
     """
+    check_model(model)
     if not model.built:
         raise ValueError(
             "`model` must be built. Call it on a batch of inputs first. "
             f"Received: model={model.name!r}"
         )
-    batches = batch_norm_batches(data, fraction, batch_size, name="data")
+    batches = batch_norm_batches(data, fraction, batch_size)
     assign_statistics(batch_norm_statistics(model, batches))
 
 
-def batch_norm_batches(data, fraction, batch_size, name):
-    """Returns the `Batches` that statistics are estimated on."""
-    if not 0.0 < fraction <= 1.0:
+def batch_norm_batches(data, fraction, batch_size, prefix: str = ""):
+    """Returns the `Batches` that statistics are estimated on.
+
+    Args:
+        data: Of `reestimate_batch_norm`, as the next two.
+        fraction: Part of the data to use.
+        batch_size: For arrays.
+        prefix: What the caller puts before the names of its arguments `data`
+            and `fraction`. Defaults to `""`.
+    """
+    name = f"{prefix}data"
+    if not isinstance(fraction, numbers.Real) or not 0.0 < fraction <= 1.0:
         raise ValueError(
-            "The fraction of the BatchNorm data must be above 0 and at most "
-            f"1. Received: fraction={fraction}"
+            f"`{prefix}fraction` must be above 0 and at most 1, the part of "
+            f"`{name}` to use. Received: {prefix}fraction={fraction!r}"
         )
     if hasattr(data, "__next__"):
         raise ValueError(
@@ -83,7 +96,7 @@ def batch_norm_batches(data, fraction, batch_size, name):
             f"`{name}` must have a known number of batches where a fraction "
             "of it is asked for. Take the part yourself, with "
             "`.take(batches)`, and leave the fraction at 1. "
-            f"Received: fraction={fraction}, {name}={data}"
+            f"Received: {prefix}fraction={fraction}, {name}={data}"
         )
     steps = math.ceil(fraction * batches.num_batches)
     return Batches(data, steps=steps, name=name)
@@ -104,7 +117,7 @@ def batch_norm_statistics(model, batches):
     layers = batch_norm_layers(model)
     if not layers:
         return []
-    key = [id(layer) for layer in layers]
+    key = references(layers)
     forward = _CACHE.get(model, key, lambda: _TrainingForward(model))
     seen = 0
     averages = {}

@@ -143,9 +143,11 @@ class Batches:
                     None,
                 )
             return
+        start = 0
         for element in self._source():
             x, y, _ = keras.utils.unpack_x_y_sample_weight(element)
-            x = self._as_arrays(x)
+            x = self._as_arrays(x, start)
+            start += _length(x)
             if y is not None:
                 y = keras.tree.map_structure(np.asarray, y)
                 self._check_labels(x, y)
@@ -160,12 +162,12 @@ class Batches:
             yield self.data[index]
         self.data.on_epoch_end()
 
-    def _as_arrays(self, x):
+    def _as_arrays(self, x, start=0):
         arrays = keras.tree.map_structure(self._as_array, x)
         leaves = keras.tree.flatten_with_path(arrays)
         self._check_lengths([len(array) for _, array in leaves])
         for path, array in leaves:
-            self._check_numbers(path, array)
+            self._check_numbers(path, array, start)
         return arrays
 
     def _check_lengths(self, lengths):
@@ -192,18 +194,22 @@ class Batches:
             f"Received: {x!r} of type {type(x).__name__}"
         )
 
-    def _check_numbers(self, path, array):
+    def _check_numbers(self, path, array, start):
+        place = f"`{self.name}{''.join(f'[{key!r}]' for key in path)}`"
+        if array.dtype == object and not _is_text(array):
+            raise ValueError(
+                f"`{self.name}` must be made of arrays of numbers or strings, "
+                "all rows of one length. "
+                f"Received: dtype=object in {place}"
+            )
         # The minimum is NaN if one entry is, and needs no memory.
         floating = np.issubdtype(array.dtype, np.inexact)
         if not floating or not array.size or not np.isnan(np.min(array)):
             return
-        row = int(np.argwhere(np.isnan(array))[0][0])
-        place = "".join(f"[{key!r}]" for key in path)
+        row = start + int(np.argwhere(np.isnan(array))[0][0])
         raise ValueError(
-            f"`{self.name}` must not contain NaN. Received: NaN in "
-            f"`{self.name}{place}`, first in example {row}"
-            f"{'' if self.in_memory else ' of a batch'}. Remove such examples "
-            "or fill the gaps."
+            f"`{self.name}` must not contain NaN. Received: NaN in {place}, "
+            f"first in example {row}. Remove such examples or fill the gaps."
         )
 
     def _check_labels(self, x, y):
@@ -231,11 +237,12 @@ class Batches:
 
     def _check_ends(self):
         if self.num_batches == math.inf:
+            # No other data come with an argument `steps`.
+            steps = "give `steps`, the number of batches to read, or "
             raise ValueError(
-                f"`{self.name}` must end. Give `steps`, the number of batches "
-                "to read, or cut the data, with `.take(batches)`. "
-                f"Received: {self.name}={self.data}, which repeats for ever, "
-                "steps=None"
+                f"`{self.name}` must end; {steps if self.name == 'x' else ''}"
+                "cut the data, with `.take(batches)`. "
+                f"Received: {self.name}={self.data}, which repeats for ever"
             )
 
 
@@ -254,6 +261,11 @@ def check_positive(name, value):
             f"`{name}` must be a positive integer or `None`. "
             f"Received: {name}={value}"
         )
+
+
+def _is_text(array):
+    """Whether an array of objects is what a tensor of strings becomes."""
+    return all(isinstance(entry, (str, bytes)) for entry in array.flat)
 
 
 def _length(arrays):

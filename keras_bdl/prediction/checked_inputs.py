@@ -1,14 +1,48 @@
-"""What may enter an evaluation, checked where it enters."""
+"""What may enter a prediction or an evaluation, checked where it enters."""
 
+import numbers as number_types
+
+import keras
 import numpy as np
 
 # Wide enough for the rounding of half precision over a thousand classes.
 SUM_TOLERANCE = 2e-2
 
 
+def check_model(model):
+    """Raises an error unless the model is one of Keras."""
+    if not isinstance(model, keras.Model):
+        raise ValueError(
+            "`model` must be a `keras.Model`; wrap a layer as "
+            "`keras.Sequential([layer])`. "
+            f"Received: model={model!r} of type {type(model).__name__}"
+        )
+    for layer in model._flatten_layers():
+        if getattr(layer, "stateful", False):
+            raise ValueError(
+                "`model` must have no stateful layer: its state would go from "
+                "one draw to the next. Make it with `stateful=False`. "
+                f"Received: layer={layer.name!r}"
+            )
+
+
+def check_count(name: str, value):
+    """Raises an error unless the value is a positive integer."""
+    if not isinstance(value, number_types.Integral) or value < 1:
+        raise ValueError(
+            f"`{name}` must be a positive integer. Received: {name}={value!r}"
+        )
+
+
 def numbers(name: str, values) -> np.ndarray:
     """Returns the values as float64, at least one and none of them NaN."""
-    array = np.asarray(values, dtype="float64")
+    try:
+        array = np.asarray(values, dtype="float64")
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"`{name}` must hold numbers, all rows of one length. "
+            f"Received: {name} of type {type(values).__name__}"
+        ) from None
     if not array.size:
         raise ValueError(
             f"`{name}` must hold at least one value. "
@@ -24,11 +58,45 @@ def numbers(name: str, values) -> np.ndarray:
     return array
 
 
+def probabilities(name: str, values) -> np.ndarray:
+    """Returns the values as an array of distributions on the last axis."""
+    checked = numbers(name, values)
+    if not checked.ndim:
+        raise ValueError(
+            f"`{name}` must have the classes on the last axis. "
+            f"Received: {name}={values}"
+        )
+    if checked.min() < 0:
+        raise ValueError(
+            f"`{name}` must not be negative; logits go through a softmax "
+            f"first. Received: {name} with an entry {checked.min():.4g}"
+        )
+    _check_sums(name, checked)
+    return np.asarray(values)
+
+
 def log_probabilities(name: str, prediction) -> np.ndarray:
     """Returns the log probabilities of a prediction, one row per input."""
+    check_classification(name, prediction)
     log_probs = numbers(f"{name}.log_mean", prediction.log_mean)
     log_probs = log_probs.reshape(-1, log_probs.shape[-1])
-    total = np.exp(log_probs).sum(-1)
+    _check_sums(name, np.exp(log_probs))
+    return log_probs
+
+
+def check_classification(name: str, prediction):
+    """Raises an error unless it is a `ClassificationPrediction`."""
+    if getattr(prediction, "task", None) != "classification":
+        raise ValueError(
+            f"`{name}` must be the prediction of one model output by a "
+            "classifier, from `keras_bdl.predict` or "
+            "`ClassificationPrediction.from_probabilities`; take several "
+            f"outputs one by one. Received: {type(prediction).__name__}"
+        )
+
+
+def _check_sums(name, probs):
+    total = probs.sum(-1).ravel()
     worst = total[np.abs(total - 1.0).argmax()]
     if not abs(worst - 1.0) < SUM_TOLERANCE:
         raise ValueError(
@@ -36,7 +104,6 @@ def log_probabilities(name: str, prediction) -> np.ndarray:
             "classes; logits go through a softmax first. "
             f"Received: {name} with a sum of {worst:.4g}"
         )
-    return log_probs
 
 
 def class_labels(y, shape: tuple) -> np.ndarray:

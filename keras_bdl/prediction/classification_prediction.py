@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from keras_bdl.prediction.checked_inputs import probabilities as checked
 from keras_bdl.prediction.prediction import Prediction
 
 
@@ -57,9 +58,15 @@ class ClassificationPrediction(Prediction):
 
     @classmethod
     def from_probabilities(cls, probabilities, **kwargs):
-        """Wraps the probabilities of any model or library."""
+        """Wraps the probabilities of any model or library.
+
+        Args:
+            probabilities: (1), classes on the last axis.
+            **kwargs: The other arguments of the class.
+        """
+        probabilities = checked("probabilities", probabilities)
         with np.errstate(divide="ignore"):
-            return cls(np.log(np.asarray(probabilities)), **kwargs)
+            return cls(np.log(probabilities), **kwargs)
 
     @property
     def num_classes(self):

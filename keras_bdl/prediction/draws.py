@@ -39,9 +39,12 @@ class Draws:
         self.model = model
         self.posterior = posterior
         self.seeds = _seeds(posterior, samples, seed)
+        self._warn_of_one_draw(samples)
         self._batches = batch_norm_batches
         self._statistics = {}
         self._put = None
+        if posterior is not None:
+            posterior.check(model)
         if batch_norm_batches is None:
             self._warn_of_stale_statistics()
 
@@ -80,6 +83,15 @@ class Draws:
 
     def _needs_batch_norm(self, seed):
         return self.posterior is None or self.posterior.needs_batch_norm(seed)
+
+    def _warn_of_one_draw(self, samples):
+        if self.posterior is None and samples not in (None, 1):
+            warnings.warn(
+                "The network as it is has one draw, and `samples` changes "
+                "nothing. Give a `posterior`, or leave `samples` out. "
+                f"Received: samples={samples}, posterior=None",
+                stacklevel=4,
+            )
 
     def _warn_of_stale_statistics(self):
         if self.posterior is None or not batch_norm_layers(self.model):

@@ -8,7 +8,8 @@ class ModelCache:
 
     They are kept with the function that the model itself predicts with, and
     never touch it. So they live as long: a model that is compiled again, or
-    whose dropout is turned on, has another one and gets others here.
+    whose dropout is turned on, has another one and gets others here. So does
+    one that has gained, lost or changed a layer.
 
     What is kept must not hold the model, or it would never be freed: hold a
     `weakref.ref` of it.
@@ -25,9 +26,18 @@ class ModelCache:
         """Returns the entry of a model and key, made by `make()` if new."""
         model.make_predict_function()  # unless it has one
         entries = self._entries.setdefault(model.predict_function, [])
+        key = (key, references(model._flatten_layers()))
         for known, entry in entries:
             if known == key:
                 return entry
         entries.append((key, make()))
         del entries[: -self.size]
         return entries[-1][1]
+
+
+def references(layers):
+    """Returns what equals that of the same layers and of no others, ever.
+
+    The `id` of a layer that is gone may be given to a new one.
+    """
+    return [weakref.ref(layer) for layer in layers]

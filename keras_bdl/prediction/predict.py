@@ -5,7 +5,7 @@ import numpy as np
 
 from keras_bdl.prediction.batch_norm import batch_norm_batches
 from keras_bdl.prediction.batches import Batches
-from keras_bdl.prediction.batches import is_arrays
+from keras_bdl.prediction.checked_inputs import check_model
 from keras_bdl.prediction.draws import Draws
 from keras_bdl.prediction.draws import find_posterior
 from keras_bdl.prediction.forward import ForwardOptions
@@ -48,13 +48,16 @@ def predict(
             one that the compiled optimizer offers, otherwise the network as
             it is, in one pass.
         samples: S, the number of draws. Defaults to `None`: every member of
-            an `Ensemble` once, 30 draws of anything else.
+            an `Ensemble` once, 30 draws of any other posterior, one of the
+            network as it is.
         seed: Selects the draws. Defaults to `0`.
         batch_size: For arrays. Defaults to `None`, 32.
         steps: How many batches to read. Defaults to `None`, all.
         batch_norm_data: Training inputs, or `(inputs, labels)`, on which
             BatchNorm statistics are estimated again for every draw that has
-            none of its own, see `reestimate_batch_norm`. Defaults to `None`.
+            none of its own, see `reestimate_batch_norm`. Arrays are read in
+            batches of 32; give a `tf.data.Dataset` with the batches of the
+            training for the statistics that it had. Defaults to `None`.
         batch_norm_fraction: The part of it to use. Defaults to `1.0`.
         task: `"classification"`, `"binary"` (every entry of the output a
             Bernoulli distribution) or `"regression"`; for several outputs,
@@ -84,14 +87,24 @@ def predict(
     prediction.mean, prediction.mutual_information
     ```
     """
+    check_model(model)
+    _check_moments(moments)
     _check_noise(noise_stddev, moments)
     batches = Batches(x, batch_size, steps, pad=True)
     if batch_norm_data is not None:
         batch_norm_data = batch_norm_batches(
             batch_norm_data,
             batch_norm_fraction,
-            batch_size if is_arrays(batch_norm_data) else None,
-            name="batch_norm_data",
+            # Not `batch_size`: the statistics depend on theirs.
+            batch_size=None,
+            prefix="batch_norm_",
+        )
+    elif batch_norm_fraction != 1.0:
+        raise ValueError(
+            "`batch_norm_fraction` must be left out where there is no "
+            "`batch_norm_data` to take a part of. "
+            f"Received: batch_norm_fraction={batch_norm_fraction!r}, "
+            "batch_norm_data=None"
         )
     chunks = batches.chunks()
     chunk = next(chunks)
@@ -112,6 +125,14 @@ def predict(
     return run.finish()
 
 
+def _check_moments(moments):
+    if moments is not None and not callable(moments):
+        raise ValueError(
+            "`moments` must be a function from the model's outputs to a pair "
+            f"(mean, variance), or `None`. Received: moments={moments!r}"
+        )
+
+
 def _check_noise(noise_stddev, moments):
     if noise_stddev is None:
         return
@@ -123,10 +144,12 @@ def _check_noise(noise_stddev, moments):
     for noise in keras.tree.flatten(noise_stddev):
         if noise is None:
             continue
-        if not (np.all(np.isfinite(noise)) and np.all(np.asarray(noise) >= 0)):
+        noise = np.asarray(noise)
+        real = noise.dtype.kind in "fiu"
+        if not (real and np.all(np.isfinite(noise)) and np.all(noise >= 0)):
             raise ValueError(
-                "`noise_stddev` must be finite and not negative. "
-                f"Received: noise_stddev={noise_stddev}"
+                "`noise_stddev` must be a number, or numbers, finite and not "
+                f"negative. Received: noise_stddev={noise_stddev!r}"
             )
 
 

@@ -110,9 +110,9 @@ class PredictionRun:
         for output, noise in zip(outputs, self._noises, strict=True):
             if noise is not None and output.likelihood.task != "regression":
                 raise ValueError(
-                    "`noise_stddev` must be `None` for a classifier: its noise "
-                    f"is in its probabilities. Received: noise_stddev={noise} "
-                    f"for {output.name}"
+                    f"{output.name} is that of a classifier, and "
+                    "`noise_stddev` must be `None` for it: the noise is in "
+                    f"the probabilities. Received: noise_stddev={noise}"
                 )
         self._checks = [
             OutputCheck(o.likelihood, o.dtype, o.name) for o in outputs

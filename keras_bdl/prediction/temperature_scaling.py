@@ -1,7 +1,10 @@
 """Temperature scaling of finished predictions."""
 
+import numbers
+
 import numpy as np
 
+from keras_bdl.prediction.checked_inputs import check_classification
 from keras_bdl.prediction.checked_inputs import class_labels
 from keras_bdl.prediction.checked_inputs import labels_of
 from keras_bdl.prediction.checked_inputs import log_probabilities
@@ -45,10 +48,13 @@ class TemperatureScaling:
     """
 
     def __init__(self, temperature: float | None = None):
-        if temperature is not None and not temperature > 0:
+        number = isinstance(temperature, numbers.Real)
+        if temperature is not None and not (
+            number and 0 < temperature < np.inf
+        ):
             raise ValueError(
-                "`temperature` must be positive, or `None` to be fitted. "
-                f"Received: temperature={temperature}"
+                "`temperature` must be positive and finite, or `None` to be "
+                f"fitted. Received: temperature={temperature!r}"
             )
         self._temperature = temperature
 
@@ -113,6 +119,7 @@ class TemperatureScaling:
 
     def __call__(self, prediction: ClassificationPrediction):
         """Returns the prediction scaled by (1)."""
+        check_classification("prediction", prediction)
         log_mean = np.asarray(prediction.log_mean, dtype="float64")
         scaled = _scale(log_mean, 1.0 / self.temperature)
         return ClassificationPrediction(

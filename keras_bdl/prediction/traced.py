@@ -1,15 +1,61 @@
 """Tracing a function of a model as the model itself would."""
 
+import keras
 import tensorflow as tf
 
 
 def traced(model, function):
-    """Returns `function` compiled the way the model's own functions are."""
+    """Returns `function` compiled the way the model's own functions are.
+
+    There is one trace for each shape and dtype of an example, and only the
+    batch axis may vary within it. With the other axes left open as well,
+    inputs of a wrong shape would pass the model's own checks, and fail in the
+    graph. Axes that the model itself leaves open stay open.
+
+    Args:
+        model: A Keras model.
+        function: Takes the inputs of the model and then anything else.
+    """
     if model.run_eagerly:
         return function
-    return tf.function(
-        function,
-        autograph=False,
-        jit_compile=model.jit_compile,
-        reduce_retracing=True,
+    functions = {}
+    declared = _declared_shapes(model)
+    jit_compile = model.jit_compile
+
+    def call(inputs, *args):
+        key = _signature(inputs, declared)
+        if key not in functions:
+            functions[key] = tf.function(
+                function,
+                autograph=False,
+                jit_compile=jit_compile,
+                reduce_retracing=True,
+            )
+        return functions[key](inputs, *args)
+
+    return call
+
+
+def _declared_shapes(model):
+    """Shapes of the flattened inputs, where the model was made with them."""
+    tensors = keras.tree.flatten(getattr(model, "inputs", None) or [])
+    return [tuple(tensor.shape) for tensor in tensors]
+
+
+def _signature(inputs, declared):
+    leaves = keras.tree.flatten_with_path(inputs)
+    if len(declared) != len(leaves):
+        declared = [()] * len(leaves)
+    return tuple(
+        (path, str(array.dtype), _shape_of_example(array.shape, known))
+        for (path, array), known in zip(leaves, declared, strict=True)
+    )
+
+
+def _shape_of_example(shape, declared):
+    if len(shape) != len(declared):
+        return tuple(shape[1:])
+    return tuple(
+        None if known is None else size
+        for size, known in zip(shape[1:], declared[1:], strict=True)
     )

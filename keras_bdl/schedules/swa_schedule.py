@@ -1,5 +1,7 @@
 """The learning rate of stochastic weight averaging."""
 
+import numbers
+
 import keras
 from keras import ops
 
@@ -21,7 +23,9 @@ class SWASchedule(keras.optimizers.schedules.LearningRateSchedule):
     Example:
 
     ```python
-    rate = SWASchedule(0.05, 0.01, swa_start_step=160 * 391)
+    rate = keras_bdl.schedules.SWASchedule(
+        0.05, 0.01, swa_start_step=160 * 391
+    )
     optimizer = keras.optimizers.SGD(rate, momentum=0.9)
     ```
 
@@ -41,10 +45,12 @@ class SWASchedule(keras.optimizers.schedules.LearningRateSchedule):
             ("swa_learning_rate", swa_learning_rate),
             ("swa_start_step", swa_start_step),
         ):
-            if not 0 < value < float("inf"):
+            if not (
+                isinstance(value, numbers.Real) and 0 < value < float("inf")
+            ):
                 raise ValueError(
                     f"`{argument}` must be a positive number. "
-                    f"Received: {argument}={value}"
+                    f"Received: {argument}={value!r}"
                 )
         self.initial_learning_rate = initial_learning_rate
         self.swa_learning_rate = swa_learning_rate

@@ -1,6 +1,5 @@
 from keras_bdl.training.dataset_size import DatasetSize
 from keras_bdl.training.protocols import DrawsFunctions
-from keras_bdl.training.protocols import HasDatasetSize
 from keras_bdl.training.protocols import OwnsTrainStep
 
-__all__ = ["DatasetSize", "DrawsFunctions", "HasDatasetSize", "OwnsTrainStep"]
+__all__ = ["DatasetSize", "DrawsFunctions", "OwnsTrainStep"]

@@ -39,12 +39,3 @@ class DrawsFunctions(Protocol):
             x: A batch of inputs.
             draw: Integer, which draw of this batch.
         """
-
-
-@runtime_checkable
-class HasDatasetSize(Protocol):
-    """Has a loss or a noise that depends on the number of examples."""
-
-    @property
-    def dataset_size(self):
-        """A `keras_bdl.training.DatasetSize`."""

@@ -20,7 +20,7 @@ class Path(StatefulCallback):
         self.seen = []
 
     def on_train_batch_end(self, batch, logs=None):
-        iterations = int(self.model.optimizer.iterations)
+        iterations = int(self.model.optimizer.iterations.numpy())
         if iterations % 3 == 0:
             self.seen.append(iterations)
 
@@ -45,6 +45,16 @@ class Kill(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         if (self.epoch, batch) >= self.at:
+            raise Killed
+
+
+class KillAtEpochEnd(keras.callbacks.Callback):
+    def __init__(self, epoch):
+        super().__init__()
+        self.at = epoch
+
+    def on_epoch_end(self, epoch, logs=None):
+        if epoch == self.at:
             raise Killed
 
 
@@ -151,15 +161,18 @@ def test_loss_scale_is_part_of_the_checkpoint(tmp_path):
 def test_endless_data_goes_on_where_it_was(tmp_path):
     data = tf.data.Dataset.from_tensor_slices((X, Y)).repeat().batch(7)
     args = {"x": data, "fit": {"steps_per_epoch": 4}, "skip_seen_data": True}
+    args["fit"]["initial_epoch"] = 1
     whole = run(tmp_path / "whole", every=2, **args)
-    for killed_at in [(1, 0), (2, 3)]:
+    for killed_at in [(2, 0), (3, 3)]:
         run(tmp_path / "killed", killed_at, every=2, **args)
     assert_same_end(run(tmp_path / "killed", every=2, **args), whole)
 
 
 def test_finished_run_is_not_redone_and_can_be_prolonged(tmp_path):
     finished = run(tmp_path)
-    assert_same_end(run(tmp_path), finished)
+    with pytest.warns(UserWarning, match="is complete: no epoch was run"):
+        again = run(tmp_path)
+    assert_same_end(again, finished)
     longer = run(tmp_path, fit={"epochs": EPOCHS + 1})
     assert len(longer[0].history.history["loss"]) == EPOCHS + 1
     whole = run(tmp_path / "whole", fit={"epochs": EPOCHS + 1})
@@ -169,10 +182,61 @@ def test_finished_run_is_not_redone_and_can_be_prolonged(tmp_path):
 def test_stopped_run_stays_stopped_and_foreign_memory_is_kept(tmp_path):
     stopped = run(tmp_path, callbacks=[Stop()])
     assert len(stopped[0].history.epoch) == 3
-    assert_same_end(run(tmp_path, callbacks=[Stop()]), stopped)
+    with pytest.warns(UserWarning, match="is complete: no epoch was run"):
+        assert_same_end(run(tmp_path, callbacks=[Stop()]), stopped)
     run(tmp_path / "killed", (2, 0), callbacks=[Stop()])
     again = run(tmp_path / "killed", callbacks=[Stop()])
     assert len(again[0].history.epoch) == 3
+
+
+def test_run_killed_when_it_was_about_to_stop_stays_stopped(tmp_path):
+    kill = KillAtEpochEnd(2)
+    callbacks = [Path(), Stop(), Checkpoint(tmp_path, callbacks=[]), kill]
+    with pytest.raises(Killed):
+        make().fit(X, Y, epochs=EPOCHS, verbose=0, callbacks=callbacks)
+    model = make()
+    with pytest.warns(UserWarning, match="is complete: no epoch was run"):
+        model.fit(X, Y, epochs=EPOCHS, verbose=0, callbacks=callbacks[:3])
+    assert model.history.epoch == [0, 1, 2]
+
+
+def test_callbacks_of_keras_stop_and_slow_down_as_they_would_have(tmp_path):
+    def memories():
+        return [
+            keras.callbacks.EarlyStopping(
+                "loss", min_delta=0.02, patience=2, restore_best_weights=True
+            ),
+            keras.callbacks.ReduceLROnPlateau(
+                "loss", min_delta=0.05, patience=1
+            ),
+        ]
+
+    fit = {"epochs": 30}
+    whole = run(tmp_path / "whole", fit=fit, callbacks=memories())
+    assert len(whole[0].history.epoch) < 30
+    run(tmp_path / "killed", (2, 3), fit=fit, callbacks=memories())
+    again = run(tmp_path / "killed", fit=fit, callbacks=memories())
+    assert_same_end(again, whole)
+
+
+def test_copies_of_two_replicas_are_restored_one_by_one(mirrored, tmp_path):
+    def mirrored_run(directory, killed_at=None):
+        with mirrored.scope():
+            model = make()
+        validation = {"validation_data": (X, Y)}
+        return run(directory, killed_at, model, fit=validation, every=3)
+
+    whole = mirrored_run(tmp_path / "whole")
+    mirrored_run(tmp_path / "killed", (2, 4))
+    again = mirrored_run(tmp_path / "killed")
+    for a, b in zip(again[0].variables, whole[0].variables, strict=True):
+        for copy, other in zip(a.value.values, b.value.values, strict=True):
+            np.testing.assert_array_equal(copy, other)
+    # Metrics are summed over the replicas in an order that is not fixed.
+    for name, values in whole[0].history.history.items():
+        np.testing.assert_allclose(
+            again[0].history.history[name], values, rtol=1e-6
+        )
 
 
 def test_second_fit_of_a_resumed_model_begins_at_its_first_epoch(tmp_path):
@@ -200,5 +264,9 @@ def test_wrong_use_is_refused(tmp_path):
             X, Y, verbose=0, callbacks=[Checkpoint(tmp_path / "a"), Path()]
         )
     run(tmp_path / "b")
+    model = make()
+    before = model.get_weights()
     with pytest.raises(ValueError, match="given the callbacks with which"):
-        make().fit(X, Y, verbose=0, callbacks=[Checkpoint(tmp_path / "b")])
+        model.fit(X, Y, verbose=0, callbacks=[Checkpoint(tmp_path / "b")])
+    for a, b in zip(model.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(a, b)

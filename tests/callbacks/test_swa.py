@@ -1,3 +1,6 @@
+import warnings
+
+import keras
 import numpy as np
 import pytest
 
@@ -51,3 +54,39 @@ def test_state_goes_on_where_it_was():
 def test_nothing_collected_is_an_error_that_says_why():
     with pytest.raises(RuntimeError, match="at least 1 collection.*epoch=7"):
         SWA(start_epoch=7).posterior  # noqa: B018
+
+
+def test_a_step_that_never_falls_due_is_an_error():
+    swa = SWA(start_epoch=1, every=5, unit="step")  # 4 steps an epoch
+    with pytest.raises(ValueError, match="no step falls due.*steps=4"):
+        network().fit(X, Y, 8, epochs=2, callbacks=[swa], verbose=0)
+
+
+def test_nothing_to_replace_the_weights_with_is_a_warning():
+    model = network()
+    swa = SWA(start_epoch=1, replace_weights=True)
+    stop = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: setattr(model, "stop_training", True)
+    )
+    with pytest.warns(UserWarning, match="before the first collection"):
+        model.fit(X, Y, epochs=2, callbacks=[swa, stop], verbose=0)
+
+
+@pytest.mark.parametrize("trainable", [True, False])
+def test_replaced_weights_leave_statistics_of_others(trainable, recwarn):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.add(keras.layers.BatchNormalization(trainable=trainable))
+    model.compile("sgd", "mse")
+    swa = SWA(start_epoch=0, replace_weights=True)
+    warnings.simplefilter("always")
+    model.fit(X, Y, epochs=2, callbacks=[swa], verbose=0)
+    said = [str(w.message) for w in recwarn]
+    assert len(said) == trainable
+    if trainable:
+        assert "keras_bdl.prediction.reestimate_batch_norm(model, x)" in said[0]
+
+
+def test_state_with_another_setting_is_refused():
+    state = SWA(start_epoch=0, replace_weights=True).get_state()
+    with pytest.raises(ValueError, match="replace_weights=False, in the state"):
+        SWA(start_epoch=0).set_state(state)

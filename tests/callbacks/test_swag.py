@@ -90,6 +90,19 @@ def test_steps_are_collected_where_keras_shows_them():
     assert_posterior(swag.posterior, visited, 2)
 
 
+def test_steps_are_counted_anew_in_every_fit():
+    model, swag = network(), SWAG(1, rank=0, every=3, unit="step")
+    visited = []
+    for _ in range(2):  # 8 steps an epoch: at 11 and 14
+        model.compile("sgd", "mse")  # iterations begin at 0
+        record = Record()
+        fit(model, record, swag, epochs=2)
+        visited += [record.steps[step] for step in (11, 14)]
+    assert swag.num_collected == 4
+    for mean, *weights in zip(swag.posterior.mean(), *visited, strict=True):
+        np.testing.assert_allclose(mean, np.mean(weights, axis=0), rtol=1e-6)
+
+
 def test_steps_skipped_by_loss_scaling_do_not_count():
     optimizer = keras.optimizers.LossScaleOptimizer(
         keras.optimizers.SGD(1e-3), initial_scale=2.0**127
@@ -107,8 +120,8 @@ def test_steps_skipped_by_loss_scaling_do_not_count():
 
 def test_rank_zero_has_no_columns():
     swag = SWAG(start_epoch=0, rank=0, scale=1.0)
-    visited = path(3)
-    fit(network(), Follow(visited), swag, epochs=3)
+    visited = path(2)
+    fit(network(), Follow(visited), swag, epochs=2)
     assert swag.posterior.rank == 0
     np.testing.assert_allclose(
         swag.posterior.get_state()["variance"][0],
@@ -134,7 +147,7 @@ def test_columns_in_half_precision_and_options_reach_the_posterior():
 
 
 @pytest.mark.parametrize(
-    ("unit", "cut"), [("epoch", 4), ("step", 1), ("step", 4)]
+    ("unit", "cut"), [("epoch", 5), ("step", 1), ("step", 4)]
 )
 def test_state_goes_on_where_it_was(unit, cut, tmp_path):
     options = {"start_epoch": 2, "rank": 2, "every": 3 if unit == "step" else 1}
@@ -177,12 +190,74 @@ def test_replicas_are_collected_as_one(mirrored):
 
 
 def test_state_of_another_model_is_refused_when_it_goes_on():
-    swag = SWAG(start_epoch=0, rank=2)
+    swag, again = SWAG(start_epoch=0, rank=2), SWAG(start_epoch=0, rank=2)
     fit(network(), swag, epochs=3)
+    again.set_state(swag.get_state())
     other = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     other.compile("sgd", "mse")
     with pytest.raises(ValueError, match=r"Variable 0.*\(3, 1\).*\(3, 2\)"):
-        fit(other, swag, epochs=1)
+        fit(other, again, epochs=1)
+
+
+def test_a_second_model_needs_a_new_callback():
+    swag = SWAG(start_epoch=0, rank=2)
+    model = network()
+    fit(model, swag, epochs=3)
+    fit(model, swag, epochs=1)
+    with pytest.raises(ValueError, match="one model. Make a new callback"):
+        fit(network(), swag, epochs=3)
+    assert swag.num_collected == 4
+
+
+SETTINGS = {
+    "start_epoch": (1, 2),
+    "every": (1, 2),
+    "unit": ("step", "epoch"),
+    "rank": (2, 3),
+    "scale": (0.5, 1.0),
+    "block": (False, True),
+    "deviation_dtype": ("float32", "float16"),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_state_with_another_setting_is_refused_before_it_changes_any(name):
+    mine = {key: values[0] for key, values in SETTINGS.items()}
+    theirs = {**mine, name: SETTINGS[name][1]}
+    saved, swag = SWAG(**theirs), SWAG(**mine)
+    saved.num_collected = 7
+    match = f"{name}={mine[name]!r}, in the state {name}={theirs[name]!r}"
+    for refuse in (swag.check_state, swag.set_state):
+        with pytest.raises(ValueError, match=f"old settings.*{match}"):
+            refuse(saved.get_state())
+    assert swag.num_collected == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "epochs", "most"),
+    [
+        ({"start_epoch": 1, "rank": 2}, 3, 2),
+        ({"start_epoch": 0, "rank": 2, "every": 2}, 4, 2),
+        ({"start_epoch": 1, "rank": 0}, 2, 1),
+        # 8 steps an epoch
+        ({"start_epoch": 1, "every": 6, "unit": "step"}, 3, 2),
+    ],
+)
+def test_a_fit_too_short_for_a_posterior_warns(arguments, epochs, most):
+    swag = SWAG(**arguments)
+    with pytest.warns(UserWarning, match=f"will have {most} at most"):
+        fit(network(), swag, epochs=epochs)
+    assert swag.num_collected == most
+
+
+def test_collections_of_fits_before_count():
+    swag = SWAG(start_epoch=0, rank=2, every=8, unit="step")
+    model = network()
+    for most in (1, 2):
+        with pytest.warns(UserWarning, match=f"will have {most} at most"):
+            fit(model, swag, epochs=1)
+    fit(model, swag, epochs=1)
+    assert swag.num_collected == 3
 
 
 @pytest.mark.parametrize(
@@ -190,12 +265,17 @@ def test_state_of_another_model_is_refused_when_it_goes_on():
     [
         ({"start_epoch": -1}, "`start_epoch` must be an integer of at least 0"),
         ({"start_epoch": 0.5}, "`start_epoch` must be an integer"),
+        ({"start_epoch": float("nan")}, "`start_epoch` must be.*=nan"),
+        ({"rank": "a"}, "`rank` must be an integer.*rank='a'"),
+        ({"rank": None}, "`rank` must be an integer.*rank=None"),
         ({"rank": -1}, "`rank` must be an integer of at least 0.*rank=-1"),
         ({"rank": 1}, "one column has no spread"),
         ({"every": 0}, "`every` must be an integer of at least 1"),
         ({"unit": "batch"}, "`unit` must be .*Received: unit='batch'"),
         ({"scale": -0.5}, "`scale` must be"),
         ({"scale": float("nan")}, "`scale` must be"),
+        ({"scale": "x"}, "`scale` must be a finite number.*scale='x'"),
+        ({"block": "yes"}, "`block` must be `True` or.*block='yes'"),
         ({"deviation_dtype": "int8"}, "`deviation_dtype` must be"),
     ],
 )
@@ -222,7 +302,8 @@ def test_too_few_collections_say_how_many_there_were():
     with pytest.raises(RuntimeError, match="num_collected=0 after 0 epochs"):
         SWAG(start_epoch=5).posterior  # noqa: B018
     swag = SWAG(start_epoch=2)
-    fit(network(), swag, epochs=4)
+    with pytest.warns(UserWarning, match="needs 3 collections"):
+        fit(network(), swag, epochs=4)
     match = "at least 3 collections.*num_collected=2 after 4 epochs, with start"
     with pytest.raises(RuntimeError, match=match):
         swag.posterior  # noqa: B018

@@ -1,12 +1,8 @@
 import dataclasses
-import socket
-import sys
-import urllib.request
 
 import keras
 import numpy as np
 import pytest
-import requests
 import tensorflow_datasets as tfds
 
 from keras_bdl import datasets
@@ -173,32 +169,6 @@ def test_static_shapes_on_request(data_dir):
         spec = keras.tree.flatten(part.element_spec)[0]
         assert spec.shape == (16, 28, 28, 3)
     assert len(data.train) == 100 // 16
-
-
-def test_a_machine_without_network_is_told_so(tmp_path, monkeypatch):
-    def fail(*args, **kwargs):
-        raise socket.gaierror("Name or service not known")
-
-    monkeypatch.setattr(socket, "getaddrinfo", fail)
-    monkeypatch.setattr(urllib.request, "getproxies", dict)
-    with pytest.raises(ConnectionError, match='no network.*set "digits"'):
-        datasets.load("cifar10", data_dir=str(tmp_path))
-
-
-def test_a_broken_download_is_told_alike(tmp_path, monkeypatch):
-    def fail(self):
-        raise requests.ConnectionError("HTTPSConnectionPool: max retries")
-
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *args: [])
-    monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", fail)
-    with pytest.raises(ConnectionError, match="`data_dir` a folder"):
-        datasets.load("mnist", data_dir=str(tmp_path))
-
-
-def test_missing_tensorflow_datasets_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-    with pytest.raises(ImportError, match=r'"keras-bdl\[examples\]"'):
-        datasets.load("cifar10")
 
 
 @pytest.mark.parametrize(

@@ -100,7 +100,8 @@ def test_streaming_bins_of_equal_mass_are_close_on_crowded_confidences():
         ({"confidence": [np.nan, 1.0]}, "`confidence` must not hold NaN"),
         ({"confidence": [], "correct": []}, "`confidence` must hold at least"),
         ({"correct": [1]}, "one value for each confidence"),
-        ({"num_bins": 0}, "`num_bins` must be positive"),
+        ({"num_bins": 0}, "`num_bins` must be a positive integer"),
+        ({"num_bins": 2.5}, "`num_bins` must be a positive integer"),
         ({"binning": "log"}, "`binning` must be one of"),
     ],
 )

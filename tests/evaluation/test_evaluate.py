@@ -170,6 +170,7 @@ def test_label_of_probability_zero_is_infinitely_unlikely():
         (np.full(200, np.nan), "`y` must not hold NaN"),
         (np.full((200, 4), 0.25), "must be one-hot"),
         ([], "`y` must hold at least one value"),
+        (["a"] * 200, "`y` must hold numbers"),
     ],
 )
 def test_wrong_labels_are_refused(y, message):
@@ -189,6 +190,43 @@ def test_what_is_no_distribution_is_refused():
         evaluate(ClassificationPrediction(np.zeros((0, 2))), [])
     with pytest.raises(ValueError, match=r"`prediction` must be .* dict"):
         evaluate({"a": make_prediction()}, y)
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "message"),
+    [
+        ([[0.5, np.nan]], "not hold NaN"),
+        ([[1.5, -0.5]], "not be negative.*-0.5"),
+        ([[0.5, 0.4]], "sum to 1 .* sum of 0.9"),
+        (0.5, "classes on the last axis"),
+        (np.zeros((0, 3)), "at least one value"),
+    ],
+)
+def test_wrapped_probabilities_are_checked(probabilities, message):
+    with pytest.raises(ValueError, match=f"`probabilities` must.*{message}"):
+        ClassificationPrediction.from_probabilities(probabilities)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"num_bins": 2.5}, "`num_bins` must be a positive integer.*2.5"),
+        ({"fractions": (0.0, 1.0)}, "`fractions` must hold.*Received: 1.0"),
+        ({"fractions": 1.0}, "`fractions` must hold numbers"),
+        ({"fractions": "a"}, "`fractions` must hold numbers"),
+    ],
+)
+def test_wrong_options_are_refused(kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        evaluate(make_prediction(), make_labels(), **kwargs)
+
+
+def test_referral_of_several_classes_has_no_area():
+    report = evaluate(make_prediction(), make_labels())
+    assert np.isnan(report.referral["auroc"]).all()
+    referral = str(report).partition("Referral")[2]
+    assert "accuracy" in referral
+    assert "AUROC" not in referral
 
 
 def test_ood_of_another_problem_is_refused():

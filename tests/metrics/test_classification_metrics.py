@@ -187,10 +187,17 @@ def test_shape_of_labels_is_checked():
         metrics.BrierScore().update_state(np.zeros((5, 3)), np.ones((5, 4)) / 4)
 
 
+@pytest.mark.parametrize("cls", SCORES)
+def test_from_logits_is_checked(cls):
+    with pytest.raises(ValueError, match="`from_logits` must be.*'a'"):
+        cls(from_logits="a")
+
+
 @pytest.mark.parametrize("cls", BINNED)
 def test_bins_are_checked(cls):
-    with pytest.raises(ValueError, match="num_bins=0"):
-        cls(num_bins=0)
+    for num_bins in (0, 2.5):
+        with pytest.raises(ValueError, match=f"num_bins={num_bins}"):
+            cls(num_bins=num_bins)
     with pytest.raises(ValueError, match="binning='log'"):
         cls(binning="log")
 
@@ -262,3 +269,17 @@ def test_early_stopping_knows_that_less_is_better():
     model.fit(logits, y, epochs=1, verbose=0, callbacks=stops)
     assert all(stop.monitor_op(0.0, 1.0) for stop in stops)
     assert not any(stop.monitor_op(1.0, 0.0) for stop in stops)
+
+
+@pytest.mark.parametrize("column", [False, True], ids=["flat", "column"])
+def test_padding_without_weight_needs_no_valid_label(column):
+    probabilities = np.array([[0.9, 0.1], [0.3, 0.7]], "float32")
+    labels, weights = np.array([0, -1]), np.array([2.0, 0.0])
+    if column:
+        weights = weights[:, None]
+    nll = metrics.NegativeLogLikelihood()
+    nll.update_state(labels, probabilities, weights)
+    assert float(nll.result()) == pytest.approx(-np.log(0.9), rel=1e-6)
+    ece = metrics.ExpectedCalibrationError()
+    ece.update_state(labels, probabilities, weights)
+    assert float(ece.result()) == pytest.approx(0.1, rel=1e-5)

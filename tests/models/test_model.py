@@ -1,4 +1,5 @@
 import contextlib
+import pickle
 
 import keras
 import numpy as np
@@ -212,6 +213,31 @@ def test_registered_subclass_that_is_functional_inside_is_loaded(tmp_path):
     assert_same_state(loaded, model)
 
 
+def test_functional_subclass_with_its_own_constructor_is_cloned():
+    class Own(bdl.Model):
+        def __init__(self, inputs, outputs):
+            super().__init__(inputs, outputs)
+
+    model = functional(Own)
+    model.compile("sgd", loss())
+    assert keras.models.clone_model(model)(X[:2]).shape == (2, 2)
+
+
+def test_parents_do_not_hear_of_the_functional_twin():
+    class Base(bdl.Model):
+        heard = []
+
+        def __init_subclass__(cls, tag, **kwargs):
+            super().__init_subclass__(**kwargs)
+            Base.heard.append((cls.__name__, tag))
+
+    class Child(Base, tag=1):
+        pass
+
+    assert functional(Child)(X[:2]).shape == (2, 2)
+    assert Base.heard == [("Child", 1)]
+
+
 def test_functional_model_is_cloned_as_ours():
     clone = keras.models.clone_model(functional(bdl.Model))
     assert isinstance(clone, bdl.Model)
@@ -259,6 +285,20 @@ def test_two_replicas_train_like_one_device(mirrored):
     np.testing.assert_allclose(
         two.history.history["loss"], one.history.history["loss"], rtol=1e-5
     )
+
+
+@pytest.mark.parametrize("kind", ["functional", "sequential"])
+def test_pickled_model_is_the_same_model(kind):
+    make, ours, _ = KINDS[kind]
+    model, _ = train(make, ours)
+    copy = pickle.loads(pickle.dumps(model))
+    assert isinstance(copy, ours)
+    assert_same_state(copy, model)
+
+
+def test_objective_without_a_method_is_refused():
+    with pytest.raises(ValueError, match="objective='taylor'"):
+        sequential(bdl.Sequential).compile("sgd", "mse", objective="taylor")
 
 
 @pytest.mark.parametrize("bad", [0, 2.0, True])

@@ -53,6 +53,13 @@ def draw_every_one(ax):
 
 
 @pytest.mark.parametrize("name", draw_every_one(None))
+def test_only_axes_are_axes(name):
+    for ax in ("a", plt.figure()):
+        with pytest.raises(ValueError, match="`ax` must be Matplotlib axes"):
+            draw_every_one(ax)[name]()
+
+
+@pytest.mark.parametrize("name", draw_every_one(None))
 def test_axes_are_made_or_taken_and_returned(name, tmp_path):
     made = draw_every_one(None)[name]()
     made.figure.savefig(tmp_path / "made.png")
@@ -77,6 +84,46 @@ def test_reliability_spreads_the_confidences_near_one():
         [(0.9, 0.0), (0.99, 0.0), (0.999, 0.0)]
     )[:, 0]
     np.testing.assert_allclose(more - ninety, most - more, rtol=1e-6)
+
+
+def test_bins_beyond_the_axis_are_one_point_weighted_by_count():
+    probs = [0.6] * 2 + [0.99992] * 3 + [0.99996] * 1 + [1.0] * 4
+    wrong = [0, 1, 0, 1, 0, 0, 1, 0, 0, 0]
+    p = ClassificationPrediction.from_probabilities(
+        [[q, 1 - q] for q in probs], y=wrong
+    )
+    ax = plots.reliability_diagram(p, num_bins=10)
+    mean = (3 * 0.99992 + 0.99996 + 4 * 1.0) / 8
+    np.testing.assert_allclose(
+        ax.lines[-1].get_xydata(),
+        [[0.6, 0.6 - 1 / 2], [0.9999, mean - 6 / 8]],
+        rtol=1e-5,
+    )
+    assert "≥ 0.9999" in [t.get_text() for t in ax.get_xticklabels()]
+
+
+@pytest.mark.parametrize("layout", ["constrained", "tight", None])
+@pytest.mark.parametrize(
+    "draw", [plots.reliability_diagram, plots.referral_curve]
+)
+def test_the_legend_of_many_methods_is_below_and_on_the_page(draw, layout):
+    names = "deterministic temperature_scaling MC_dropout deep_ensemble SWA "
+    names = (names + "SWAG-Diagonal SWAG multi-SWAG").split()
+    predictions = {
+        name: make_prediction(60, seed=i, num_samples=1 + i)
+        for i, name in enumerate(names)
+    }
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4), layout=layout)
+    for ax in axes:
+        draw(predictions, ax=ax)
+    figure.canvas.draw()
+    for ax in axes:
+        legend = ax.get_legend().get_window_extent()
+        label = ax.xaxis.label.get_window_extent()
+        assert figure.bbox.y0 <= legend.y0 < legend.y1 <= label.y0
+        assert figure.bbox.x0 <= legend.x0 and legend.x1 <= figure.bbox.x1
+        assert ax.bbox.height > 0.4 * figure.bbox.height
+        assert ax.get_in_layout()
 
 
 @pytest.mark.parametrize(
@@ -126,6 +173,17 @@ def test_referral_is_drawn_as_it_is_computed():
     np.testing.assert_allclose(ax.lines[0].get_ydata(), expected)
 
 
+def test_referral_says_who_is_referred_by_what():
+    one, many = make_prediction(), make_prediction(num_samples=4)
+    ax = plots.referral_curve({"plain": one, "SWAG": many})
+    drawn = [line.get_label() for line in ax.lines]
+    assert drawn == ["plain (by entropy)", "SWAG"]
+    assert ax.get_xlabel() == "referred by mutual information unless noted (%)"
+    ax = plots.referral_curve({"plain": one, "SWA": one})
+    assert [line.get_label() for line in ax.lines] == ["plain", "SWA"]
+    assert ax.get_xlabel() == "referred by entropy (%)"
+
+
 def test_bands_are_epistemic_inside_total():
     x, regression = make_regression()
     order = np.random.default_rng(0).permutation(len(x))
@@ -162,7 +220,8 @@ def test_comparison_keeps_the_colour_of_a_method_on_the_whole_page():
         if line.get_label() in predictions
     }
     for line in referral.lines:
-        drawn[line.get_label()].append(line.get_color())
+        name = line.get_label().removesuffix(" (by entropy)")
+        drawn[name].append(line.get_color())
     for ax in panels:
         name = ax.get_title(loc="left")
         drawn[name].append(matplotlib.colors.to_hex(ax.patches[0].get_ec()))

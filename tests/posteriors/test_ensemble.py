@@ -1,3 +1,4 @@
+import keras
 import numpy as np
 import pytest
 
@@ -57,6 +58,8 @@ def test_a_streamed_ensemble_reads_a_member_when_it_is_drawn(tmp_path):
     ("weights", "match"),
     [
         ([], "at least one network"),
+        (np.ones((2, 3)), "`members` must be a list.*type ndarray"),
+        ([np.ones(2)], r"`members\[0\]` must be a list of arrays"),
         ([[np.ones(2)], [np.ones(3)]], r"members\[1\] with array 0 of shape"),
         ([[np.ones(2)], []], r"members\[1\] with 0 arrays, expected 1"),
         (
@@ -73,3 +76,14 @@ def test_wrong_members_are_refused(weights, match):
 def test_models_of_two_architectures_are_refused():
     with pytest.raises(ValueError, match=r"Variable 0.*\(2, 3\).*\(2, 4\)"):
         Ensemble.from_models([network(), network(units=4)])
+
+
+def test_models_that_are_not_given_as_built_models_of_a_list_are_refused():
+    model = network()
+    with pytest.raises(ValueError, match="`models` must be a list.*Sequential"):
+        Ensemble.from_models(model)
+    unbuilt = keras.Sequential([keras.layers.Dense(1)])
+    with pytest.raises(ValueError, match="must be built"):
+        Ensemble.from_models([unbuilt, model])
+    with pytest.raises(ValueError, match="Use `Ensemble.from_models"):
+        Ensemble([model, model])

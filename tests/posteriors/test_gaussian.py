@@ -56,6 +56,9 @@ def test_changing_a_draw_does_not_change_the_posterior():
         ([1.0], [1.0], -0.5, r"`scale` must.*Received: scale=-0.5"),
         ([1.0], [1.0], np.nan, "`scale` must"),
         ([1.0], [[1.0, 2.0]], 1.0, r"of shape \(2,\), expected \(\)"),
+        ([1.0], [1.0], "a", "`scale` must be a finite number.*scale='a'"),
+        ([], None, 1.0, "`mean` must have.*at least one"),
+        (np.zeros((2, 3)), None, 1.0, "`mean` must be a list.*ndarray"),
         ([1.0], [1.0, 1.0], 1.0, "one array for each of `mean`.*2 for 1"),
     ],
 )

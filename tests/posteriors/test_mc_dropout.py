@@ -63,6 +63,17 @@ def test_masks_of_a_batch_depend_on_its_number_and_not_on_the_way_there():
     assert np.abs(in_order[1] - in_order[2]).min() > 0
 
 
+def test_blocks_of_one_posterior_nest():
+    model = network(units=32)
+    posterior = MCDropout()
+    with posterior.sampled(model, 1):
+        outer = model.predict_on_batch(X)
+        with posterior.sampled(model, 2):
+            assert np.abs(model.predict_on_batch(X) - outer).min() > 0
+        posterior.position(model, 1, 0)
+        np.testing.assert_array_equal(model.predict_on_batch(X), outer)
+
+
 def test_many_draws_are_traced_once_and_apart_from_the_model_without():
     traces = []
 

@@ -2,6 +2,7 @@ import keras
 import numpy as np
 import pytest
 
+from keras_bdl.callbacks import SWAG
 from keras_bdl.posteriors import Ensemble
 from keras_bdl.posteriors import Gaussian
 from keras_bdl.posteriors import MCDropout
@@ -99,7 +100,8 @@ def test_a_component_that_does_not_fit_is_named():
 
 
 @pytest.mark.parametrize(
-    "weights", [[1], [1, 0], [1, -1], [1, np.nan], [1, np.inf]]
+    "weights",
+    [[1], [1, 0], [1, -1], [1, np.nan], [1, np.inf], ["a", 1], 2],
 )
 def test_wrong_weights_are_refused(weights):
     with pytest.raises(ValueError, match="`weights` must be one positive"):
@@ -112,3 +114,16 @@ def test_equal_components_without_statistics_have_common_variables():
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     posterior = Mixture([gaussian(model), Ensemble.from_models([model])])
     assert len(posterior.variables(model)) == 2
+
+
+@pytest.mark.parametrize(
+    ("components", "match"),
+    [
+        (points(0)[0], "`components` must be a list.*type Gaussian"),
+        ([SWAG(0)], r"Pass its `\.posterior`\..*components\[0\] .*SWAG"),
+        ([*points(0), 3], r"must be posteriors\. .*components\[1\] .*int"),
+    ],
+)
+def test_what_is_no_list_of_posteriors_is_refused(components, match):
+    with pytest.raises(ValueError, match=match):
+        Mixture(components)

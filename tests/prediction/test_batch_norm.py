@@ -170,7 +170,7 @@ def test_a_fraction_takes_spaced_examples_or_the_first_batches():
 @pytest.mark.parametrize(
     "data, kwargs, match",
     [
-        (np.ones((4, 2)), {"fraction": 0.0}, "above 0 and at most 1"),
+        (np.ones((4, 2)), {"fraction": 0.0}, "`fraction` must be above 0"),
         (iter([np.ones((4, 2))]), {}, "read again for every draw"),
         (np.full((4, 2), np.nan), {}, "`data` must not contain NaN"),
         (np.diag([1e30, 1e30]), {}, "must be finite under the weights"),
@@ -183,6 +183,14 @@ def test_wrong_data_is_refused_and_changes_nothing(data, kwargs, match):
         reestimate_batch_norm(model, data, **kwargs)
     np.testing.assert_array_equal(layer.moving_mean, [0, 0])
     np.testing.assert_array_equal(layer.moving_variance, [1, 1])
+
+
+def test_a_wrong_width_is_refused_also_after_right_ones():
+    layer = keras.layers.BatchNormalization()
+    model = keras.Sequential([keras.Input((2,)), layer])
+    reestimate_batch_norm(model, data(5, 2), batch_size=4)
+    with pytest.raises(ValueError, match="to have value 2, but received"):
+        reestimate_batch_norm(model, data(5, 3), batch_size=4)
 
 
 def test_an_unbuilt_model_is_refused():

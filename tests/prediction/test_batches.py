@@ -73,15 +73,16 @@ BAD[4, 1] = np.nan
         ([X, X[:3]], {}, r"same number of examples.*\[7, 3\]"),
         (BAD, {}, r"`x` must not contain NaN.*in example 4"),
         ({"a": X, "b": [BAD]}, {}, r"NaN in `x\['b'\]\[0\]`"),
-        (iter([X, BAD]), {}, "first in example 4 of a batch"),
+        (iter([X, BAD]), {}, "first in example 11"),
         (iter([(X, Y[:3])]), {}, "one label for each example"),
+        (np.array([["a", 1]], object), {}, "numbers or strings.*dtype=object"),
         (None, {}, "must be made of dense arrays"),
         (tf.data.Dataset.from_tensor_slices(Y), {}, "a batched `tf.data"),
         (tf.sparse.from_dense(X), {}, "must be made of dense arrays"),
         (
             tf.data.Dataset.from_tensors(X).repeat(),
             {},
-            "`x` must end. Give `st",
+            "`x` must end; give `st",
         ),
         (
             tf.data.Dataset.from_tensors(X),
@@ -95,3 +96,8 @@ BAD[4, 1] = np.nan
 def test_wrong_data_are_refused(data, kwargs, match):
     with pytest.raises(ValueError, match=match):
         list(Batches(data, **kwargs))
+
+
+def test_tensors_of_strings_are_data():
+    words = tf.data.Dataset.from_tensor_slices(["a", "b", "c"]).batch(2)
+    assert [list(b.inputs) for b in Batches(words)] == [[b"a", b"b"], [b"c"]]

@@ -108,6 +108,20 @@ def test_the_network_as_it_is_can_have_new_statistics_for_one_prediction():
         np.testing.assert_array_equal(weight, value)
 
 
+def test_a_posterior_that_does_not_fit_is_refused_before_any_warning():
+    other = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    with pytest.raises(ValueError, match="must belong to this architecture"):
+        predict(network(), X, gaussian(other), samples=2, verbose=0)
+
+
+def test_samples_of_the_network_as_it_is_are_warned_of():
+    with pytest.warns(UserWarning, match="has one draw.*samples=30") as record:
+        p = predict(network(), X, samples=30, verbose=0)
+    assert record[0].filename == __file__
+    assert p.num_samples == 1
+    predict(network(), X, samples=1, verbose=0)
+
+
 def test_statistics_come_back_after_an_error_in_the_training_data():
     model = network()
     before = model.get_weights()

@@ -502,8 +502,26 @@ def test_logits_and_probabilities_are_told_apart():
         ({"posterior": "swag"}, "`posterior` must be a `keras_bdl.posteriors"),
         ({"verbose": 3}, "`verbose` must be"),
         ({"task": "ranking"}, "`task` must be `None` or one of"),
-        ({"noise_stddev": 1.0}, "`noise_stddev` must be `None` for a class"),
-        ({"noise_stddev": -1.0}, "`noise_stddev` must be finite and not neg"),
+        ({"noise_stddev": 1.0}, "`noise_stddev` must be `None`.*stddev=1.0$"),
+        ({"noise_stddev": -1.0}, "`noise_stddev` must .*finite and not neg"),
+        ({"noise_stddev": "a"}, "`noise_stddev` must be a number"),
+        ({"moments": 3}, "`moments` must be a function"),
+        (
+            {"batch_norm_fraction": 0.5},
+            "`batch_norm_fraction` must be left out",
+        ),
+        (
+            {"batch_norm_fraction": 0, "batch_norm_data": X},
+            "`batch_norm_fraction` must be above 0",
+        ),
+        (
+            {"batch_norm_fraction": "a", "batch_norm_data": X},
+            "`batch_norm_fraction` must be above 0",
+        ),
+        (
+            {"batch_norm_data": tf.data.Dataset.from_tensors(X).repeat()},
+            "^`batch_norm_data` must end; cut the data",
+        ),
         (
             {"noise_stddev": [1.0] * 5, "task": "regression"},
             "`noise_stddev` must be one value for all outputs",
@@ -530,6 +548,48 @@ def test_wrong_arguments_are_refused(kwargs, match):
         predict(model, X, **{"verbose": 0, **kwargs})
 
 
+@pytest.mark.parametrize("model", ["model", keras.layers.Dense(3)])
+def test_what_is_no_model_is_refused(model):
+    with pytest.raises(ValueError, match="`model` must be a `keras.Model`"):
+        predict(model, X)
+
+
+@pytest.mark.parametrize("x", [X[:, :3], X[0], X[:, None, :, None]])
+def test_a_wrong_shape_is_said_as_clearly_late_as_early(x):
+    model = network()
+    with pytest.raises(ValueError) as early:
+        predict(model, x, verbose=0)
+    predict(model, X, batch_size=8, verbose=0)
+    predict(model, X, batch_size=5, verbose=0)
+    with unchanged(model), pytest.raises(ValueError) as late:
+        predict(model, x, verbose=0)
+    assert str(late.value) == str(early.value)
+    assert len(str(late.value)) < 500
+
+
+def test_axes_that_the_model_leaves_open_share_a_trace():
+    layer = Traced()
+    model = keras.Sequential(
+        [keras.Input((None, 4)), layer, keras.layers.GlobalMaxPooling1D()]
+    )
+    model.compile("sgd", "mse")
+    layer.traces = 0
+    for length in (2, 3, 5, 7, 11):
+        x = np.tile(X[:, None], (1, length, 1))
+        p = predict(model, x, verbose=0)
+        np.testing.assert_array_equal(p.mean, X)
+    assert layer.traces == 2  # one length, then any
+
+
+def test_a_changed_architecture_is_traced_again():
+    model = network()
+    predict(model, X, verbose=0)
+    model.pop()
+    model.add(keras.layers.Dense(3))
+    p = predict(model, X, verbose=0)
+    np.testing.assert_allclose(p.mean, softmax(model(X)), 1e-5)
+
+
 def test_a_posterior_of_another_model_is_refused():
     model = network()
     with unchanged(model), pytest.raises(ValueError, match="[Rr]eceived"):
@@ -540,3 +600,32 @@ def test_an_uncompiled_model_is_asked_what_it_means():
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
     with pytest.raises(ValueError, match="not compiled with a loss that tells"):
         predict(model, X, verbose=0)
+
+
+def test_batch_size_of_the_inputs_does_not_touch_batch_norm_statistics():
+    model = network(keras.layers.BatchNormalization())
+    means = [
+        predict(
+            model,
+            X,
+            gaussian(model),
+            samples=2,
+            batch_size=batch_size,
+            batch_norm_data=X,
+            verbose=0,
+        ).mean
+        for batch_size in (32, 1)
+    ]
+    np.testing.assert_allclose(*means, rtol=1e-4, atol=1e-6)
+
+
+def test_stateful_layer_is_refused():
+    model = keras.Sequential(
+        [
+            keras.Input((3, 2), batch_size=4),
+            keras.layers.SimpleRNN(2, stateful=True),
+        ]
+    )
+    model.compile("sgd", "mse")
+    with pytest.raises(ValueError, match="no stateful layer"):
+        predict(model, np.zeros((4, 3, 2)), verbose=0)

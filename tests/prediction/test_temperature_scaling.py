@@ -4,6 +4,7 @@ import scipy.optimize
 import scipy.special
 
 from keras_bdl.prediction import ClassificationPrediction
+from keras_bdl.prediction import RegressionPrediction
 from keras_bdl.prediction.temperature_scaling import TemperatureScaling
 
 
@@ -87,5 +88,13 @@ def test_wrong_use_is_refused():
         TemperatureScaling()(p)
     with pytest.raises(ValueError, match="`temperature` must be positive"):
         TemperatureScaling(temperature=0.0)
+    for wrong in (np.inf, np.nan, "a"):
+        with pytest.raises(ValueError, match="`temperature` must be positive"):
+            TemperatureScaling(wrong)
+    regression = RegressionPrediction([0.0, 1.0])
+    with pytest.raises(ValueError, match="`prediction` must.*RegressionPred"):
+        TemperatureScaling().fit(regression, [0, 1])
+    with pytest.raises(ValueError, match="`prediction` must .* ndarray"):
+        TemperatureScaling(2.0)(p.mean)
     with pytest.raises(ValueError, match="`y` must hold one integer"):
         TemperatureScaling().fit(p, [0, 1])

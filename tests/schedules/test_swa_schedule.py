@@ -21,7 +21,10 @@ def test_rate_is_constant_then_linear_then_constant():
     np.testing.assert_allclose([schedule(s) for s in steps], rates, rtol=1e-5)
 
 
-@pytest.mark.parametrize("values", [(0, 0.1, 10), (0.1, -1, 10), (0.1, 0.1, 0)])
+@pytest.mark.parametrize(
+    "values",
+    [(0, 0.1, 10), (0.1, -1, 10), (0.1, 0.1, 0), ("a", 0.1, 10)],
+)
 def test_what_is_not_positive_is_refused(values):
     with pytest.raises(ValueError, match="must be a positive number"):
         SWASchedule(*values)

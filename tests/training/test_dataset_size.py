@@ -139,6 +139,15 @@ def test_layers_and_regularizers_are_told_too():
     assert layer.kernel_regularizer.dataset_size.counted == 50
 
 
+def test_attribute_of_that_name_may_mean_something_else():
+    class Layer(keras.layers.Dense):
+        dataset_size = 60_000
+
+    model = bdl.Sequential([keras.Input((3,)), Layer(1)])
+    model.compile("sgd", "mse")
+    model.fit(X, X[:, :1], verbose=0)
+
+
 @pytest.mark.parametrize("bad", [0, -3])
 def test_dataset_size_must_be_positive(bad):
     with pytest.raises(ValueError, match=f"dataset_size={bad}"):

@@ -1,0 +1,95 @@
+"""Adaptive thermostat Monte Carlo."""
+
+import keras
+from keras import ops
+
+from keras_bdl.optimizers.momentum_sampler import MomentumSampler
+
+
+@keras.saving.register_keras_serializable(package="keras_bdl")
+class ATMC(MomentumSampler):
+    """Adaptive thermostat Monte Carlo: an optimizer that draws samples.
+
+    Every weight has a momentum p and a thermostat xi, which measures the
+    noise of the minibatch gradients in units of friction; only the friction
+    that is then still missing is added, with its noise,
+
+        alpha = max(D - xi, 0)                                            (1)
+
+    and p, the weight and xi move as `keras_bdl.optimizers.integrators` says.
+    The thermostat is the one that belongs to hyperbolic momentum; the printed
+    algorithm has that of Gaussian momentum, which makes the samples too
+    narrow.
+
+    The loss must be the mean negative log-likelihood; the target is
+    `exp(-U/T)`, `U = N loss - log prior`. At `T = 1` it is the posterior.
+
+    Noise is a function of (seed, variable, iteration): replicas share it, and
+    a chain resumed from a file or a checkpoint continues exactly.
+
+    Args:
+        learning_rate: Float or schedule, the step size h. Defaults to `1e-3`.
+        dataset_size: N, the number of training examples. Defaults to `None`:
+            counted by `keras_bdl.Model.fit`.
+        average_speed: Distance that a weight moves in one step, in the mean
+            square and without a speed limit; sets the mass,
+            `m = (average_speed / h0)^-2`. Defaults to `3e-4`.
+        max_speed: Largest distance, sets the speed limit
+            `c = max_speed / h0`; `None` for Gaussian momentum. Defaults to
+            `1e-3`.
+        friction: Share of its momentum that a weight keeps over one step,
+            sets `D = -log(friction) / h0`. Defaults to `0.9`.
+        temperature: T, float or schedule; `0` is descent without noise.
+            Likelihood and prior are tempered alike. Defaults to `1.0`.
+        prior: Prior of every variable without a regularizer, anything with
+            `log_prob`. Defaults to `None`, flat.
+        seed: Seed of the noise. Defaults to `0`.
+        initial_learning_rate: h0. Mass, speed limit and friction are set by
+            it and stay when a schedule moves h. Defaults to `None`, h at the
+            first step.
+        name: Name of the optimizer. Defaults to `"atmc"`.
+        **kwargs: `loss_scale_factor` of `keras.optimizers.Optimizer`. Options
+            that change the target, such as weight decay, are refused.
+
+    Example:
+
+    ```python
+    model.compile(keras_bdl.ATMC(dataset_size=50_000), loss=loss)
+    ```
+
+    Reference:
+        - Heek and Kalchbrenner, [Bayesian Inference for Large Scale Image
+          Classification](https://arxiv.org/abs/1908.03491), algorithm 1
+    """
+
+    def __init__(
+        self,
+        learning_rate=1e-3,
+        dataset_size: int | None = None,
+        average_speed: float = 3e-4,
+        max_speed: float | None = 1e-3,
+        friction: float = 0.9,
+        temperature=1.0,
+        prior=None,
+        seed: int = 0,
+        initial_learning_rate: float | None = None,
+        name: str = "atmc",
+        **kwargs,
+    ):
+        super().__init__(
+            learning_rate,
+            dataset_size,
+            average_speed,
+            max_speed,
+            friction,
+            temperature,
+            prior,
+            seed,
+            initial_learning_rate,
+            name,
+            kwargs,
+        )
+
+    def injected_friction(self, thermostat):
+        """Returns (1)."""
+        return ops.maximum(self._friction_rate - thermostat, 0.0)  # (1)

@@ -1,0 +1,135 @@
+"""What all samplers have in common."""
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from keras_bdl.optimizers.noise import counter_normal
+from keras_bdl.training.dataset_size import DatasetSize
+
+REFUSED = (
+    "weight_decay",
+    "clipnorm",
+    "clipvalue",
+    "global_clipnorm",
+    "use_ema",
+    "gradient_accumulation_steps",
+)
+
+
+class Sampler(keras.optimizers.Optimizer):
+    """Base of the optimizers whose iterates are samples of a posterior.
+
+    With `loss` the mean negative log-likelihood over the examples, plus
+    `-log p(w)/N` of any prior that a regularizer puts into it, the target is
+
+        exp(-U(w) / T),   U(w) = N loss(w) - log p(w)                     (1)
+
+    where `p` is `prior`, for the variables that have no regularizer. At
+    `T = 1` this is the posterior; likelihood and prior are tempered alike.
+
+    Args:
+        learning_rate: Float or schedule.
+        dataset_size: N, the number of training examples.
+        temperature: T, a float or a schedule of it.
+        prior: See (1); anything with `log_prob`, or `None`: flat.
+        seed: Seed of the noise.
+        name: Name of the optimizer.
+        **kwargs: `loss_scale_factor` of `keras.optimizers.Optimizer`.
+            Options that would change the target are refused.
+    """
+
+    def __init__(
+        self,
+        learning_rate,
+        dataset_size,
+        temperature,
+        prior,
+        seed,
+        name,
+        kwargs,
+    ):
+        changing = sorted(k for k in REFUSED if kwargs.pop(k, None))
+        if changing:
+            raise ValueError(
+                f"`{type(self).__name__}` draws from the posterior, and these "
+                "options would make it another one; leave them out, and write "
+                f"weight decay as a `prior`. Received: {changing}"
+            )
+        kwargs.pop("ema_momentum", None)  # of a config; unused without EMA
+        kwargs.pop("ema_overwrite_frequency", None)
+        super().__init__(learning_rate=learning_rate, name=name, **kwargs)
+        if not callable(temperature) and not temperature >= 0:
+            raise ValueError(
+                "`temperature` must be a schedule or a number from 0 on. "
+                f"Received: temperature={temperature}"
+            )
+        if prior is not None and not hasattr(prior, "log_prob"):
+            raise ValueError(
+                "`prior` must have a method `log_prob`, as the distributions "
+                "of TensorFlow Probability and `keras_bdl.priors` have. "
+                f"Received: prior={prior!r}"
+            )
+        self.dataset_size = DatasetSize(dataset_size, type(self).__name__)
+        self.temperature = temperature
+        self.prior = prior
+        self.seed = seed
+
+    def build(self, variables):
+        """Notes which variables bring a prior of their own."""
+        if not self.built:
+            self._has_own_prior = [v.regularizer is not None for v in variables]
+        super().build(variables)
+
+    def energy_gradient(self, gradient, variable):
+        """Returns the gradient of U at a variable."""
+        gradient = self.dataset_size.value() * ops.cast(gradient, "float32")
+        index = self._get_variable_index(variable)
+        if self.prior is None or self._has_own_prior[index]:
+            return gradient
+        return gradient - self._score(variable)
+
+    def temperature_now(self):
+        """Returns T at this iteration."""
+        if callable(self.temperature):
+            return ops.cast(self.temperature(self.iterations), "float32")
+        return self.temperature
+
+    def noise(self, variable):
+        """Returns the noise of this iteration for a variable."""
+        return counter_normal(
+            variable.shape,
+            "float32",
+            seed=self.seed,
+            index=self._get_variable_index(variable),
+            step=self.iterations,
+        )
+
+    def get_config(self):
+        """Returns every constructor argument but those refused."""
+        config = super().get_config()
+        for name in (*REFUSED, "ema_momentum", "ema_overwrite_frequency"):
+            config.pop(name, None)
+        serialize = keras.saving.serialize_keras_object
+        config["dataset_size"] = self.dataset_size.given
+        config["temperature"] = serialize(self.temperature)
+        config["prior"] = None if self.prior is None else serialize(self.prior)
+        config["seed"] = self.seed
+        return config
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        """Returns the sampler that `get_config` described."""
+        config = dict(config)
+        for name in ("temperature", "prior"):
+            config[name] = keras.saving.deserialize_keras_object(
+                config[name], custom_objects=custom_objects
+            )
+        return super().from_config(config, custom_objects=custom_objects)
+
+    def _score(self, variable):
+        value = ops.cast(ops.convert_to_tensor(variable), "float32")
+        with tf.GradientTape() as tape:
+            tape.watch(value)
+            log_prob = ops.sum(self.prior.log_prob(value))
+        return tape.gradient(log_prob, value)

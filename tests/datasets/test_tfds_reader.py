@@ -1,0 +1,94 @@
+import importlib
+import re
+import socket
+import sys
+import urllib.request
+
+import pytest
+import requests
+import tensorflow as tf
+import tensorflow_datasets as tfds
+
+from keras_bdl import datasets
+
+
+def test_a_machine_without_network_is_told_so(tmp_path, monkeypatch):
+    def fail(*args, **kwargs):
+        raise socket.gaierror("Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
+    monkeypatch.setattr(urllib.request, "getproxies", dict)
+    with pytest.raises(ConnectionError, match='no network.*set "digits"'):
+        datasets.load("cifar10", data_dir=str(tmp_path))
+
+
+def test_a_broken_download_is_told_alike(tmp_path, monkeypatch):
+    def fail(self):
+        raise requests.ConnectionError("HTTPSConnectionPool: max retries")
+
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *args: [])
+    monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", fail)
+    with pytest.raises(ConnectionError, match="`data_dir` a folder"):
+        datasets.load("mnist", data_dir=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("imagenet2012", "ILSVRC2012_img_train.tar"),
+        ("diabetic_retinopathy_detection", "trainLabels.csv"),
+    ],
+)
+def test_what_is_downloaded_by_hand_is_said_before_trying(
+    name, file, tmp_path, capfd
+):
+    manual = re.escape(str(tmp_path / "downloads" / "manual"))
+    message = f'^[^\n]*by hand: put .*`{manual}`.*{file}.*set "digits"\\.$'
+    with pytest.raises(FileNotFoundError, match=message):
+        datasets.load(name, data_dir=str(tmp_path))
+    assert "Downloading" not in "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        AssertionError("At least one of the split should be available"),
+        tf.errors.NotFoundError(None, None, "ILSVRC2012_img_val.tar"),
+    ],
+)
+def test_files_of_another_set_are_not_enough(error, tmp_path, monkeypatch):
+    def fail(self):
+        raise error
+
+    monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", fail)
+    (tmp_path / "downloads" / "manual" / "other").mkdir(parents=True)
+    with pytest.raises(FileNotFoundError, match="by hand") as raised:
+        datasets.load("imagenet2012", data_dir=str(tmp_path))
+    assert raised.value.__cause__ is error
+
+
+@pytest.mark.parametrize(
+    ("module", "message"),
+    [
+        ("importlib_resources", r'"keras-bdl\[examples\]".*set "digits"'),
+        ("cv2", "import of cv2"),
+    ],
+)
+def test_only_what_the_extra_installs_is_said_to_be_in_it(
+    module, message, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *args: [])
+    monkeypatch.setattr(
+        tfds.core.DatasetBuilder,
+        "download_and_prepare",
+        lambda self: importlib.import_module(module),
+    )
+    with pytest.raises(ImportError, match=message):
+        datasets.load("mnist", data_dir=str(tmp_path))
+
+
+def test_missing_tensorflow_datasets_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
+    with pytest.raises(ImportError, match=r'"keras-bdl\[examples\]"'):
+        datasets.load("cifar10")
