@@ -49,6 +49,7 @@ class WeightCollector(StatefulCallback):
         self._epochs_run = 0
         self._next_step = None
         self._first_possible_batch = 0
+        self._goes_on = False  # whether the next `fit` is one resumed
         self._trained = None  # weak reference to the model
         self._structure = None
         self._dtype = "float32"
@@ -57,10 +58,9 @@ class WeightCollector(StatefulCallback):
     def on_train_begin(self, logs=None):
         """Refuses a training that would end without a collection."""
         self._check_model()
-        # Steps are counted anew in every `fit`; a checkpoint that resumes one
-        # sets the state after this.
-        self._next_step = None
-        self._first_possible_batch = 0
+        if not self._goes_on:  # steps are counted anew in every `fit`
+            self._next_step = None
+            self._first_possible_batch = 0
         name = type(self).__name__
         epochs = self.params["epochs"]
         if epochs <= self.start_epoch:
@@ -81,6 +81,7 @@ class WeightCollector(StatefulCallback):
 
     def on_epoch_begin(self, epoch, logs=None):
         """Finds out when the next step is due."""
+        self._goes_on = False
         if self.unit == "epoch" or epoch < self.start_epoch:
             return
         steps = self._steps()
@@ -139,6 +140,7 @@ class WeightCollector(StatefulCallback):
         self.num_collected = state["num_collected"]
         self._epochs_run = state["epochs_run"]
         self._next_step = state["next_step"]
+        self._goes_on = True
         self._first_possible_batch = 0
         self._dtype = state["dtype"]
         structure = state["structure"]
