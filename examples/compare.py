@@ -242,7 +242,13 @@ def main():
     numbers = {method: report.to_dict() for method, report in reports.items()}
     (args.out / "reports.json").write_text(json.dumps(numbers, indent=1))
     draw(args.out, test, y, predictions)
-    print(f"\n{text}\n\nTable and pictures: {args.out.resolve()}")
+    print(f"\n{text}\n")
+    print(
+        f"{len(y)} test images, one run: accuracies are known to about "
+        f"{(0.01 * 0.99 / len(y)) ** 0.5:.1%}, and small differences between "
+        "the methods mean nothing."
+    )
+    print(f"Table and pictures: {args.out.resolve()}")
 
 
 if __name__ == "__main__":

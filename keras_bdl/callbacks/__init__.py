@@ -1,6 +1,7 @@
 from keras_bdl.callbacks.checkpoint import Checkpoint
+from keras_bdl.callbacks.sample_collector import SampleCollector
 from keras_bdl.callbacks.stateful_callback import StatefulCallback
 from keras_bdl.callbacks.swa import SWA
 from keras_bdl.callbacks.swag import SWAG
 
-__all__ = ["SWA", "SWAG", "Checkpoint", "StatefulCallback"]
+__all__ = ["SWA", "SWAG", "Checkpoint", "SampleCollector", "StatefulCallback"]

@@ -1,5 +1,7 @@
 """A callback whose state outlives the process."""
 
+import weakref
+
 import keras
 
 
@@ -21,6 +23,18 @@ class StatefulCallback(keras.callbacks.Callback):
         known = params.setdefault("stateful_callbacks", [])
         if not any(callback is self for callback in known):
             known.append(self)
+
+    def keep_to_one_model(self):
+        """Refuses to mix what two models did; for `on_train_begin`."""
+        if self._trained is not None and self._trained() is not self.model:
+            raise ValueError(
+                f"`{type(self).__name__}` must be used with one model. Make a "
+                "new callback for each. Received: "
+                f"model={self.model.name!r}, after another one"
+            )
+        self._trained = weakref.ref(self.model)
+
+    _trained = None
 
     def get_state(self):
         """Returns the state: nested dictionaries of numbers and arrays."""

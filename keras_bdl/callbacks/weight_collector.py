@@ -2,7 +2,6 @@
 
 import numbers
 import warnings
-import weakref
 
 import keras
 import numpy as np
@@ -50,14 +49,12 @@ class WeightCollector(StatefulCallback):
         self._next_step = None
         self._first_possible_batch = 0
         self._goes_on = False  # whether the next `fit` is one resumed
-        self._trained = None  # weak reference to the model
         self._structure = None
         self._dtype = "float32"
         self._mean = None
 
     def on_train_begin(self, logs=None):
         """Refuses a training that would end without a collection."""
-        self._check_model()
         if not self._goes_on:  # steps are counted anew in every `fit`
             self._next_step = None
             self._first_possible_batch = 0
@@ -77,7 +74,7 @@ class WeightCollector(StatefulCallback):
                 f"every={self.every}, steps_per_execution={steps}"
             )
         self._check_most_collections()
-        self._trained = weakref.ref(self.model)
+        self.keep_to_one_model()
 
     def on_epoch_begin(self, epoch, logs=None):
         """Finds out when the next step is due."""
@@ -151,15 +148,6 @@ class WeightCollector(StatefulCallback):
     def posterior(self):
         """The posterior made of what was collected so far."""
         raise NotImplementedError
-
-    def _check_model(self):
-        if self._trained is None or self._trained() is self.model:
-            return
-        raise ValueError(
-            f"`{type(self).__name__}` must be used with one model. Make a new "
-            f"callback for each. Received: model={self.model.name!r}, after "
-            "another one"
-        )
 
     def _check_most_collections(self):
         """Refuses, or warns of, a `fit` that is too short for a posterior."""

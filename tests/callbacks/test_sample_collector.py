@@ -1,0 +1,120 @@
+import keras
+import numpy as np
+import pytest
+
+import keras_bdl as bdl
+from keras_bdl.callbacks import Checkpoint
+from keras_bdl.callbacks import SampleCollector
+from keras_bdl.schedules import CyclicalCosine
+from tests.callbacks.paths import Record
+
+X = np.random.default_rng(0).normal(size=(32, 3)).astype("float32")
+Y = (X[:, 0] > 0).astype("int32")
+CYCLE = CyclicalCosine(1e-3, cycle_steps=6)  # 8 steps make an epoch
+
+
+def make(**compile_args):
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    sampler = bdl.ATMC(CYCLE, dataset_size=32)
+    model.compile(**{"optimizer": sampler, "loss": loss, **compile_args})
+    return model
+
+
+def fit(model, *callbacks, epochs=4, **kwargs):
+    options = {"batch_size": 4, "epochs": epochs, "verbose": 0, **kwargs}
+    model.fit(X, Y, callbacks=list(callbacks), **options)
+    return model
+
+
+def assert_samples(collector, expected):
+    posterior = collector.posterior
+    assert len(posterior) == collector.num_collected == len(expected)
+    for seed, weights in enumerate(expected):
+        for a, b in zip(posterior.sample(seed), weights, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_last_state_of_each_cycle_after_burn_in_is_taken():
+    record = Record()
+    collector = SampleCollector(every=CYCLE, burn_in_epochs=1)
+    fit(make(), record, collector)
+    assert_samples(collector, [record.steps[s] for s in (12, 18, 24, 30)])
+
+
+def test_epochs_and_the_latest_few_are_taken_when_asked():
+    record = Record()
+    collector = SampleCollector(every=2, burn_in_epochs=1, max_samples=2)
+    fit(make(), record, collector, epochs=7)
+    assert_samples(collector, [record.epochs[e] for e in (4, 6)])
+
+
+def test_samples_on_disk_are_those_in_memory(tmp_path):
+    memory = SampleCollector(every=CYCLE)
+    disk = SampleCollector(every=CYCLE, max_samples=3, directory=tmp_path)
+    model = fit(make(), memory, disk)
+    assert memory.num_collected == 5
+    assert_samples(disk, [memory.posterior.sample(s) for s in (2, 3, 4)])
+    assert len(list(tmp_path.iterdir())) == 3
+    prediction = bdl.predict(model, X, disk.posterior, verbose=0)
+    assert prediction.num_samples == 3
+
+
+def test_steps_skipped_by_loss_scaling_do_not_count():
+    scaled = keras.optimizers.LossScaleOptimizer(
+        bdl.ATMC(CYCLE, dataset_size=32), initial_scale=2.0**127
+    )
+    record, collector = Record(), SampleCollector(every=CYCLE)
+    model = make(optimizer=scaled, loss_weights=[100.0])
+    fit(model, record, collector)
+    done = int(scaled.inner_optimizer.iterations.numpy())
+    assert 6 < done < 32
+    assert_samples(collector, [record.steps[s] for s in range(6, done + 1, 6)])
+
+
+@pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "disk"])
+def test_killed_chain_ends_with_the_same_samples(on_disk, tmp_path):
+    class Killed(Exception):
+        pass
+
+    class Kill(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 3:
+                raise Killed
+
+    def run(name, *kill):
+        directory = tmp_path / f"{name}_samples" if on_disk else None
+        samples = SampleCollector(
+            CYCLE, burn_in_epochs=1, max_samples=2, directory=directory
+        )
+        checkpoint = Checkpoint(tmp_path / name, every=5)
+        fit(make(), samples, checkpoint, *kill, epochs=5)
+        return samples
+
+    whole = run("whole")
+    with pytest.raises(Killed):
+        run("killed", Kill())
+    resumed = run("killed")
+    assert_samples(resumed, [whole.posterior.sample(s) for s in (0, 1)])
+
+
+def test_wrong_use_is_refused():
+    for arguments, match in (
+        ({"every": 0}, "`every` must be"),
+        ({"every": 1, "unit": "batch"}, "`unit` must be"),
+        ({"every": 1, "max_samples": 0}, "`max_samples` must be"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            SampleCollector(**arguments)
+    with pytest.raises(ValueError, match="would take nothing"):
+        fit(make(), SampleCollector(1, burn_in_epochs=4))
+    for uneven in (4, 3):  # of the cycle of 6, of the epoch of 8
+        with pytest.raises(ValueError, match="must divide the steps"):
+            fit(make(steps_per_execution=uneven), SampleCollector(CYCLE))
+    collector = SampleCollector(3, burn_in_epochs=2)
+    fit(make(), collector)
+    with pytest.raises(RuntimeError, match="has taken no sample"):
+        _ = collector.posterior
+    with pytest.raises(ValueError, match="must be used with one model"):
+        fit(make(), collector)
