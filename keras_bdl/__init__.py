@@ -16,6 +16,7 @@ from keras_bdl import optimizers  # noqa: E402
 from keras_bdl import plots  # noqa: E402
 from keras_bdl import posteriors  # noqa: E402
 from keras_bdl import prediction  # noqa: E402
+from keras_bdl import priors  # noqa: E402
 from keras_bdl import schedules  # noqa: E402
 from keras_bdl import training  # noqa: E402
 from keras_bdl.callbacks import SWA  # noqa: E402
@@ -49,6 +50,7 @@ __all__ = [
     "posteriors",
     "predict",
     "prediction",
+    "priors",
     "schedules",
     "training",
 ]

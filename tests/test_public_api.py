@@ -37,6 +37,7 @@ def test_short_names():
         "posteriors",
         "predict",
         "prediction",
+        "priors",
         "schedules",
         "training",
     ]

@@ -107,6 +107,13 @@ class Sampler(keras.optimizers.Optimizer):
 
     def get_config(self):
         """Returns every constructor argument but those refused."""
+        if self.prior is not None and not hasattr(self.prior, "get_config"):
+            raise ValueError(
+                "`prior` must have `get_config` for the sampler to be saved, "
+                "as those of `keras_bdl.priors` have. Save the weights alone, "
+                "with `model.save_weights`, or use one of them. "
+                f"Received: prior={self.prior!r}"
+            )
         config = super().get_config()
         for name in (*REFUSED, "ema_momentum", "ema_overwrite_frequency"):
             config.pop(name, None)

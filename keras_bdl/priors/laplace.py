@@ -1,0 +1,52 @@
+"""Laplace prior."""
+
+import math
+
+import keras
+from keras import ops
+
+from keras_bdl.priors.prior import Prior
+from keras_bdl.priors.prior import check_positive
+
+
+@keras.saving.register_keras_serializable(package="keras_bdl")
+class Laplace(Prior):
+    """Independent Laplace distributions, `log p = -|w - m|/b - log 2b`.
+
+    Args:
+        scale: b. Defaults to `1.0`.
+        mean: m. Defaults to `0.0`.
+        dataset_size: See `Prior`. Defaults to `None`.
+
+    Example:
+
+    ```python
+    keras_bdl.SGNHT(dataset_size=50_000, prior=keras_bdl.priors.Laplace(5.0))
+    ```
+    """
+
+    def __init__(
+        self,
+        scale: float = 1.0,
+        mean: float = 0.0,
+        dataset_size: int | None = None,
+    ):
+        super().__init__(dataset_size)
+        self.scale = check_positive("scale", scale)
+        self.mean = mean
+
+    def log_prob(self, x):
+        """Returns the log density of each weight."""
+        return -ops.abs(x - self.mean) / self.scale - math.log(2 * self.scale)
+
+    def sample(self, shape, seed=None):
+        """Returns draws of the given shape."""
+        # The inverse of the distribution function, at u - 1/2; |u| < 1/2, so
+        # that the logarithm is finite.
+        u = keras.random.uniform(shape, -0.5 + 1e-7, 0.5, seed=seed)
+        size = -ops.log1p(-2.0 * ops.abs(u))
+        return self.mean + self.scale * ops.sign(u) * size
+
+    def get_config(self):
+        """Returns all arguments."""
+        return {**super().get_config(), "scale": self.scale, "mean": self.mean}

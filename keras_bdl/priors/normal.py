@@ -1,0 +1,53 @@
+"""Gaussian prior."""
+
+import math
+
+import keras
+from keras import ops
+
+from keras_bdl.priors.prior import Prior
+from keras_bdl.priors.prior import check_positive
+
+
+@keras.saving.register_keras_serializable(package="keras_bdl")
+class Normal(Prior):
+    """Independent Gaussians, `log p = -(w - m)^2/(2 s^2) - log(s sqrt(2 pi))`.
+
+    Args:
+        stddev: s. Defaults to `1.0`.
+        mean: m. Defaults to `0.0`.
+        dataset_size: See `Prior`. Defaults to `None`.
+
+    Example:
+
+    ```python
+    keras_bdl.ATMC(dataset_size=50_000, prior=keras_bdl.priors.Normal(0.1))
+    ```
+    """
+
+    def __init__(
+        self,
+        stddev: float = 1.0,
+        mean: float = 0.0,
+        dataset_size: int | None = None,
+    ):
+        super().__init__(dataset_size)
+        self.stddev = check_positive("stddev", stddev)
+        self.mean = mean
+
+    def log_prob(self, x):
+        """Returns the log density of each weight."""
+        constant = math.log(self.stddev) + 0.5 * math.log(2 * math.pi)
+        return -0.5 * ops.square((x - self.mean) / self.stddev) - constant
+
+    def sample(self, shape, seed=None):
+        """Returns draws of the given shape."""
+        return keras.random.normal(shape, self.mean, self.stddev, seed=seed)
+
+    def get_config(self):
+        """Returns all arguments."""
+        return {
+            **super().get_config(),
+            "stddev": self.stddev,
+            "mean": self.mean,
+        }

@@ -1,0 +1,49 @@
+"""What all priors have in common."""
+
+import keras
+from keras import ops
+
+from keras_bdl.training.dataset_size import DatasetSize
+
+
+class Prior(keras.regularizers.Regularizer):
+    """Base of the distributions of weights before any data were seen.
+
+    As a `kernel_regularizer` it adds to a loss that is a mean over N examples
+
+        -log p(w) / N                                                     (1)
+
+    so that N times the loss is the negative log of the joint density. Its
+    constants are kept. As `prior=` of a sampler it needs no N of its own.
+
+    Args:
+        dataset_size: N in (1), the number of training examples. Defaults to
+            `None`: counted by `keras_bdl.Model.fit`.
+    """
+
+    def __init__(self, dataset_size: int | None = None):
+        self.dataset_size = DatasetSize(dataset_size, type(self).__name__)
+
+    def log_prob(self, x):
+        """Returns the log density of each weight."""
+        raise NotImplementedError
+
+    def sample(self, shape, seed=None):
+        """Returns draws of the given shape."""
+        raise NotImplementedError
+
+    def __call__(self, x):
+        """Returns (1)."""
+        log_prob = ops.sum(self.log_prob(ops.cast(x, "float32")))
+        return -log_prob / self.dataset_size.value()
+
+    def get_config(self):
+        """Returns all arguments."""
+        return {"dataset_size": self.dataset_size.given}
+
+
+def check_positive(name, value):
+    """Raises an error unless the value is a positive number."""
+    if not value > 0:
+        raise ValueError(f"`{name}` must be positive. Received: {name}={value}")
+    return value
