@@ -28,6 +28,10 @@ class Sampler(keras.optimizers.Optimizer):
     where `p` is `prior`, for the variables that have no regularizer. At
     `T = 1` this is the posterior; likelihood and prior are tempered alike.
 
+    The noise of the minibatches should be fresh in every epoch. Keras shuffles
+    arrays in the same way in every epoch once `keras.utils.set_random_seed`
+    was called; `tf.data.Dataset.shuffle` does not.
+
     Args:
         learning_rate: Float or schedule.
         dataset_size: N, the number of training examples.
