@@ -133,6 +133,7 @@ class Checkpoint(keras.callbacks.Callback):
         seen *= self._steps_per_epoch()
         if seen or state["step"]:
             self._skipped = SkippedSteps(self.model, seen, state["step"] > 0)
+            self._set_skipping(state["step"] > 0)
 
     def on_epoch_begin(self, epoch, logs=None):
         """Undoes what `on_train_begin` of later callbacks reset."""
@@ -154,6 +155,7 @@ class Checkpoint(keras.callbacks.Callback):
             # steps for real ones.
             if step >= self._restored["step"]:
                 self._skipped.undo()
+                self._set_skipping(False)
                 set_training_state(
                     self.model, self._restored["model"], with_metrics=True
                 )
@@ -185,6 +187,10 @@ class Checkpoint(keras.callbacks.Callback):
             )
         elif self.model.stop_training:
             self._save(self._epoch + 1, 0, stopped=True)
+
+    def _set_skipping(self, skipping):
+        for callback in self._stateful:
+            callback.skipping = skipping
 
     def _steps_per_epoch(self):
         if not self.skip_seen_data:

@@ -31,7 +31,8 @@ class SampleCollector(StatefulCallback):
         max_samples: How many are kept, the latest ones. Defaults to `None`,
             all.
         directory: Where samples are kept, one file each, instead of in
-            memory. Defaults to `None`, in memory.
+            memory; the posterior keeps these files open. Defaults to `None`,
+            in memory.
         unit: `"epoch"` or `"step"`, what a number in `every` counts.
             Defaults to `"epoch"`.
 
@@ -68,7 +69,9 @@ class SampleCollector(StatefulCallback):
             max_samples = check_integer("max_samples", max_samples, 1)
         self.max_samples = max_samples
         self.directory = None if directory is None else os.fspath(directory)
-        self._samples = {}  # iteration -> weights, or the file that has them
+        self._samples = []  # weights, or the file that has them
+        self._num_taken = 0
+        self._cycle = None  # how many have ended, by the counter of steps
         self._names = None
         self._first_possible_batch = None
 
@@ -87,19 +90,14 @@ class SampleCollector(StatefulCallback):
                 f"every={self.every}, unit={self.unit!r}, "
                 f"burn_in_epochs={self.burn_in_epochs}"
             )
-        members = [self._read(sample) for sample in self._samples.values()]
+        members = [self._read(sample) for sample in self._samples]
         return Ensemble(members, self._names)
 
     def on_train_begin(self, logs=None):
         """Refuses a training that would miss the end of a cycle."""
-        self._first_possible_batch = None
-        epochs = self.params["epochs"]
-        if epochs <= self.burn_in_epochs:
-            raise ValueError(
-                "`SampleCollector` would take nothing: `burn_in_epochs` must "
-                "be less than the number of epochs. Received: "
-                f"burn_in_epochs={self.burn_in_epochs}, epochs={epochs}"
-            )
+        # Of this optimizer; a checkpoint that resumes sets them after this.
+        self._first_possible_batch = self._cycle = None
+        self._check_length()
         at_once, steps = self.model.steps_per_execution, self.params["steps"]
         uneven = steps is not None and steps % at_once
         if self.unit == "step" and (self.every % at_once or uneven):
@@ -115,20 +113,25 @@ class SampleCollector(StatefulCallback):
 
     def on_epoch_begin(self, epoch, logs=None):
         """Finds out when the next cycle ends."""
-        if self.unit == "step" and epoch >= self.burn_in_epochs:
-            # The counter lies on the device, and reading it would wait for it.
-            self._first_possible_batch = self._missing_steps() - 1
+        if self.unit == "epoch" or epoch < self.burn_in_epochs:
+            return
+        iterations = self._iterations()
+        if self._cycle is None:
+            self._cycle = iterations // self.every
+        # The counter lies on the device, and reading it would wait for it.
+        self._first_possible_batch = self._missing(iterations) - 1
 
     def on_train_batch_end(self, batch, logs=None):
-        """Takes a sample if a cycle ends here."""
+        """Takes a sample if a cycle ended."""
         first = self._first_possible_batch
-        if first is None or batch < first:
+        if self.skipping or first is None or batch < first:
             return
-        missing = self._missing_steps()
-        if missing == self.every and self._iterations():
+        iterations = self._iterations()
+        if iterations // self.every > self._cycle:
+            self._cycle = iterations // self.every
             self._collect()
         # Not exact where loss scaling skips steps: then it is asked again.
-        self._first_possible_batch = batch + missing
+        self._first_possible_batch = batch + self._missing(iterations)
 
     def on_epoch_end(self, epoch, logs=None):
         """Takes a sample if an epoch is due."""
@@ -140,8 +143,9 @@ class SampleCollector(StatefulCallback):
         """Returns all samples, or the files that have them."""
         return {
             "settings": [self.every, self.unit, self.burn_in_epochs],
-            "iterations": list(self._samples),
-            "samples": list(self._samples.values()),
+            "samples": list(self._samples),
+            "num_taken": self._num_taken,
+            "cycle": self._cycle,
             "names": self._names,
         }
 
@@ -158,10 +162,34 @@ class SampleCollector(StatefulCallback):
     def set_state(self, state):
         """Goes on from what `get_state` returned."""
         self.check_state(state)
-        self._samples = dict(
-            zip(state["iterations"], state["samples"], strict=True)
-        )
+        self._samples = list(state["samples"])
+        self._num_taken = state["num_taken"]
+        self._cycle = state["cycle"]
+        if self._first_possible_batch is not None:
+            self._first_possible_batch = 0  # within an epoch: ask at once
         self._names = state["names"]
+
+    def _check_length(self):
+        """Refuses a `fit` in which no cycle ends."""
+        epochs, steps = self.params["epochs"], self.params["steps"]
+        if self._samples or (self.unit == "step" and steps is None):
+            return
+        if self.unit == "epoch":
+            most = (epochs - self.burn_in_epochs) // self.every
+        else:
+            ended = [
+                e * steps // self.every for e in (self.burn_in_epochs, epochs)
+            ]
+            most = ended[1] - ended[0]
+        if most > 0:
+            return
+        raise ValueError(
+            "`SampleCollector` would take nothing: `burn_in_epochs` must be "
+            "less than the number of epochs, and a cycle must end in those "
+            f"left. Received: burn_in_epochs={self.burn_in_epochs}, "
+            f"epochs={epochs}, every={self.every}, unit={self.unit!r}, "
+            f"steps={steps}"
+        )
 
     def _iterations(self):
         optimizer = self.model.optimizer
@@ -169,22 +197,23 @@ class SampleCollector(StatefulCallback):
             optimizer = optimizer.inner_optimizer
         return int(optimizer.iterations.numpy())
 
-    def _missing_steps(self):
+    def _missing(self, iterations):
         """Returns the steps to the end of the cycle, all of them at its end."""
-        return self.every - self._iterations() % self.every
+        return self.every - iterations % self.every
 
     def _collect(self):
-        iteration, weights = self._iterations(), self.model.get_weights()
+        weights = self.model.get_weights()
         self._names = Structure.of(self.model.weights).names
         if self.directory is None:
-            self._samples[iteration] = [np.array(w) for w in weights]
+            sample = [np.array(w) for w in weights]
         else:
-            path = os.path.join(self.directory, f"sample_{iteration:09d}.bdl")
-            write_state(path, {"weights": weights})
-            self._samples[iteration] = path
+            name = f"sample_{self._num_taken:06d}.bdl"
+            sample = os.path.join(self.directory, name)
+            write_state(sample, {"weights": weights})
+        self._samples.append(sample)
+        self._num_taken += 1
         while self.max_samples and len(self._samples) > self.max_samples:
-            oldest = next(iter(self._samples))
-            dropped = self._samples.pop(oldest)
+            dropped = self._samples.pop(0)
             if isinstance(dropped, str):
                 # A killed run may have dropped it already.
                 with contextlib.suppress(FileNotFoundError):

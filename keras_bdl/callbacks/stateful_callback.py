@@ -11,7 +11,13 @@ class StatefulCallback(keras.callbacks.Callback):
     `Checkpoint` saves what `get_state` returns and gives it back to
     `set_state` when the run is started again. Derive from it to have the
     state of a callback of your own saved.
+
+    Attributes:
+        skipping: Whether the steps that Keras reports now are those that the
+            killed run had done already. What happens in them is undone.
     """
+
+    skipping = False
 
     def set_params(self, params):
         """Makes the callback known to the `Checkpoint` of the same `fit`.
@@ -20,6 +26,7 @@ class StatefulCallback(keras.callbacks.Callback):
         sees another by any other way.
         """
         super().set_params(params)
+        self.skipping = False
         known = params.setdefault("stateful_callbacks", [])
         if not any(callback is self for callback in known):
             known.append(self)

@@ -88,7 +88,11 @@ class WeightCollector(StatefulCallback):
 
     def on_train_batch_end(self, batch, logs=None):
         """Collects if a step is due."""
-        if self._next_step is None or batch < self._first_possible_batch:
+        if (
+            self.skipping
+            or self._next_step is None
+            or batch < self._first_possible_batch
+        ):
             # The counter lies on the device, and reading it would wait for it.
             return
         steps = self._steps()
@@ -101,6 +105,7 @@ class WeightCollector(StatefulCallback):
 
     def on_epoch_end(self, epoch, logs=None):
         """Collects if an epoch is due."""
+        self._goes_on = False
         self._epochs_run = epoch + 1
         since = epoch - self.start_epoch
         if self.unit == "epoch" and since >= 0 and since % self.every == 0:

@@ -2,6 +2,7 @@
 
 import math
 
+import keras
 from keras import ops
 
 from keras_bdl.optimizers.integrators import kick
@@ -55,10 +56,7 @@ class MomentumSampler(Sampler):
             learning_rate, dataset_size, temperature, prior, seed, name, kwargs
         )
         if initial_learning_rate is None:
-            rate = (
-                learning_rate(0) if callable(learning_rate) else learning_rate
-            )
-            initial_learning_rate = float(rate)
+            initial_learning_rate = _initial_value(learning_rate)
         _check_positive("initial_learning_rate", initial_learning_rate)
         _check_positive("average_speed", average_speed)
         if max_speed is not None:
@@ -133,6 +131,14 @@ class MomentumSampler(Sampler):
             # Keras's config holds the learning rate of the moment.
             "initial_learning_rate": self.initial_learning_rate,
         }
+
+
+def _initial_value(learning_rate):
+    if isinstance(
+        learning_rate, keras.optimizers.schedules.LearningRateSchedule
+    ):
+        return float(learning_rate(0))
+    return float(learning_rate() if callable(learning_rate) else learning_rate)
 
 
 def _check_positive(name, value):

@@ -21,6 +21,7 @@ def counter_normal(shape, dtype, *, seed: int, index: int, step):
         A tensor of the given shape and dtype.
     """
     key = tf.constant([seed, 0], dtype=tf.int64)
-    key = tf.random.experimental.stateless_fold_in(key, index)
-    key = tf.random.experimental.stateless_fold_in(key, tf.cast(step, tf.int64))
-    return tf.random.stateless_normal(shape, seed=key, dtype=dtype)
+    for data in (index, tf.cast(step, tf.int64)):
+        key = tf.random.experimental.stateless_fold_in(key, data, alg="philox")
+    # Named, since XLA would choose another algorithm, and so another chain.
+    return tf.random.stateless_normal(shape, key, dtype=dtype, alg="philox")

@@ -74,6 +74,11 @@ class Sampler(keras.optimizers.Optimizer):
                 "of TensorFlow Probability and `keras_bdl.priors` have. "
                 f"Received: prior={prior!r}"
             )
+        if not isinstance(seed, int) or not 0 <= seed < 2**63:
+            raise ValueError(
+                "`seed` must be an integer from 0 on, below 2**63. "
+                f"Received: seed={seed!r}"
+            )
         self.dataset_size = DatasetSize(dataset_size, type(self).__name__)
         self.temperature = temperature
         self.prior = prior
@@ -83,7 +88,28 @@ class Sampler(keras.optimizers.Optimizer):
         """Notes which variables bring a prior of their own."""
         if not self.built:
             self._has_own_prior = [v.regularizer is not None for v in variables]
+            self._refuse(
+                "have no constraint, which would cut the posterior",
+                [v for v in variables if v.constraint is not None],
+            )
         super().build(variables)
+
+    def apply(self, grads, trainable_variables=None):
+        """Moves every variable; one without a gradient is an error."""
+        grads = list(grads)
+        variables = trainable_variables or self._trainable_variables
+        self._refuse(
+            "have a gradient; set `trainable=False` where the loss has none",
+            [v for g, v in zip(grads, variables, strict=False) if g is None],
+        )
+        super().apply(grads, trainable_variables)
+
+    def _refuse(self, rule, variables):
+        if variables:
+            raise ValueError(
+                f"Every variable that `{type(self).__name__}` samples must "
+                f"{rule}. Received: {[v.path for v in variables]}"
+            )
 
     def energy_gradient(self, gradient, variable):
         """Returns the gradient of U at a variable."""
@@ -133,9 +159,10 @@ class Sampler(keras.optimizers.Optimizer):
         """Returns the sampler that `get_config` described."""
         config = dict(config)
         for name in ("temperature", "prior"):
-            config[name] = keras.saving.deserialize_keras_object(
-                config[name], custom_objects=custom_objects
-            )
+            if name in config:
+                config[name] = keras.saving.deserialize_keras_object(
+                    config[name], custom_objects=custom_objects
+                )
         return super().from_config(config, custom_objects=custom_objects)
 
     def _score(self, variable):

@@ -1,6 +1,7 @@
 """An array that stays on disk until it is needed."""
 
 import contextlib
+import errno
 import zipfile
 
 import numpy as np
@@ -68,6 +69,8 @@ def damage_explained(path):
         TypeError,
         ValueError,
     ) as error:
+        if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE):
+            raise  # too many open files say nothing about this one
         raise ValueError(
             "`path` must be a whole file written by `keras_bdl`; this one is "
             "truncated, damaged or something else. Write it again. "

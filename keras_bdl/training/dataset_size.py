@@ -1,5 +1,7 @@
 """The one place where the number of training examples is kept."""
 
+import numbers
+
 import keras
 from keras import ops
 
@@ -21,10 +23,12 @@ class DatasetSize:
     """
 
     def __init__(self, given: int | None, owner: str):
-        if given is not None and not given > 0:
+        if given is not None and not (
+            isinstance(given, numbers.Real) and given >= 1
+        ):
             raise ValueError(
                 "`dataset_size` must be the number of training examples. "
-                f"Received: dataset_size={given}"
+                f"Received: dataset_size={given!r}"
             )
         self.given = given
         self.owner = owner

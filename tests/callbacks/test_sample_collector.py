@@ -74,29 +74,50 @@ def test_steps_skipped_by_loss_scaling_do_not_count():
 
 
 @pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "disk"])
-def test_killed_chain_ends_with_the_same_samples(on_disk, tmp_path):
+def test_chain_killed_anywhere_ends_with_the_same_samples(on_disk, tmp_path):
     class Killed(Exception):
         pass
 
     class Kill(keras.callbacks.Callback):
+        def __init__(self, epoch, batch):
+            super().__init__()
+            self.at = (epoch, batch)
+
         def on_epoch_begin(self, epoch, logs=None):
-            if epoch == 3:
+            self.epoch = epoch
+
+        def on_train_batch_end(self, batch, logs=None):
+            if (self.epoch, batch) == self.at:
                 raise Killed
 
+    model = make()  # one, so that it is traced once
+    start = [v.numpy() for v in model.variables]
+
     def run(name, *kill):
-        directory = tmp_path / f"{name}_samples" if on_disk else None
+        for variable, value in zip(model.variables, start, strict=True):
+            variable.assign(value)
+        for variable in model.optimizer.variables:
+            variable.assign(np.zeros(variable.shape, variable.dtype))
         samples = SampleCollector(
-            CYCLE, burn_in_epochs=1, max_samples=2, directory=directory
+            CYCLE,
+            max_samples=2,
+            directory=tmp_path / f"{name}_samples" if on_disk else None,
         )
-        checkpoint = Checkpoint(tmp_path / name, every=5)
-        fit(make(), samples, checkpoint, *kill, epochs=5)
-        return samples
+        checkpoint = Checkpoint(tmp_path / name, every=1)
+        fit(model, samples, checkpoint, *kill, epochs=3, shuffle=False)
+        return samples.posterior
 
     whole = run("whole")
-    with pytest.raises(Killed):
-        run("killed", Kill())
-    resumed = run("killed")
-    assert_samples(resumed, [whole.posterior.sample(s) for s in (0, 1)])
+    for batch in range(0, 24, 3 if on_disk else 2):
+        name = f"killed_{batch}"
+        with pytest.raises(Killed):
+            run(name, Kill(*divmod(batch, 8)))
+        resumed = run(name)
+        for seed in (0, 1):
+            for a, b in zip(
+                resumed.sample(seed), whole.sample(seed), strict=True
+            ):
+                np.testing.assert_array_equal(a, b)
 
 
 def test_wrong_use_is_refused():
@@ -112,9 +133,35 @@ def test_wrong_use_is_refused():
     for uneven in (4, 3):  # of the cycle of 6, of the epoch of 8
         with pytest.raises(ValueError, match="must divide the steps"):
             fit(make(steps_per_execution=uneven), SampleCollector(CYCLE))
-    collector = SampleCollector(3, burn_in_epochs=2)
-    fit(make(), collector)
+    for collector in (
+        SampleCollector(3, 2),
+        SampleCollector(40, 1, unit="step"),
+    ):
+        with pytest.raises(ValueError, match="would take nothing"):
+            fit(make(), collector)
+    collector = SampleCollector(3)
     with pytest.raises(RuntimeError, match="has taken no sample"):
         _ = collector.posterior
+    fit(make(), collector)
     with pytest.raises(ValueError, match="must be used with one model"):
         fit(make(), collector)
+
+
+def test_odd_steps_and_pairs_give_the_first_state_after_a_cycle():
+    # One step skipped by loss scaling, and Keras shows every second one only.
+    scaled = keras.optimizers.LossScaleOptimizer(
+        bdl.ATMC(CYCLE, dataset_size=32), initial_scale=2.0**122
+    )
+    record, collector = Record(), SampleCollector(every=CYCLE)
+    model = make(optimizer=scaled, loss_weights=[100.0], steps_per_execution=2)
+    fit(model, record, collector)
+    assert int(scaled.inner_optimizer.iterations.numpy()) == 31
+    assert_samples(collector, [record.steps[s] for s in (7, 13, 19, 25, 31)])
+
+
+def test_second_chain_of_the_model_adds_its_samples():
+    collector, model = SampleCollector(every=CYCLE), make()
+    fit(model, collector, epochs=2)
+    model.compile(bdl.ATMC(CYCLE, dataset_size=32, seed=1), model.loss)
+    fit(model, collector, epochs=2)
+    assert collector.num_collected == 4

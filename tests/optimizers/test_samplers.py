@@ -11,6 +11,7 @@ from keras_bdl.optimizers import SGNHT
 from keras_bdl.optimizers import momentum_sampler
 from keras_bdl.optimizers.integrators import decay_average
 from keras_bdl.optimizers.integrators import kick
+from keras_bdl.optimizers.noise import counter_normal
 from tests.helpers import assert_moment
 
 N, CHAINS = 10, 4096
@@ -281,3 +282,23 @@ def test_what_would_change_the_target_is_refused():
         ATMC(average_speed=0.0)
     with pytest.raises(ValueError, match="`prior` must have"):
         ATMC(prior="normal")
+
+
+def test_noise_is_the_same_with_and_without_xla():
+    def draw():
+        return counter_normal((50,), "float32", seed=3, index=1, step=7)
+
+    np.testing.assert_array_equal(
+        tf.function(draw)(), tf.function(draw, jit_compile=True)()
+    )
+
+
+def test_what_cannot_be_sampled_is_refused():
+    layer = keras.layers.Dense(2, kernel_constraint="non_neg")
+    model = keras.Sequential([keras.Input((3,)), layer])
+    model.compile(SGLD(dataset_size=12), "mse")
+    with pytest.raises(ValueError, match="have no constraint"):
+        model.fit(X, X[:, :2], verbose=0)
+    w = keras.Variable(np.zeros(3))
+    with pytest.raises(ValueError, match="have a gradient"):
+        SGLD(dataset_size=12).apply([None], [w])
