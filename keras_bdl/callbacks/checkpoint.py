@@ -100,6 +100,9 @@ class Checkpoint(keras.callbacks.Callback):
                 "saves: put it last in the list. Received after it: "
                 f"{[type(c).__name__ for c in late]}"
             )
+        if isinstance(self.model.train_function, SkippedSteps):
+            # Of a `fit` that an error ended while it was skipping.
+            self.model.train_function.undo()
         self._restored = self._skipped = self._first_epoch = None
         if not os.path.exists(self.path):
             os.makedirs(self.directory, exist_ok=True)

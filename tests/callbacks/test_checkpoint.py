@@ -239,6 +239,13 @@ def test_copies_of_two_replicas_are_restored_one_by_one(mirrored, tmp_path):
         )
 
 
+def test_error_while_steps_are_skipped_leaves_a_model_that_trains(tmp_path):
+    whole = run(tmp_path / "whole", every=4)
+    run(tmp_path / "killed", (2, 4), every=4)
+    model, _ = run(tmp_path / "killed", (2, 1), every=4)
+    assert_same_end(run(tmp_path / "killed", model=model, every=4), whole)
+
+
 def test_second_fit_of_a_resumed_model_begins_at_its_first_epoch(tmp_path):
     run(tmp_path, (3, 0))
     model, _ = run(tmp_path)
