@@ -3,7 +3,6 @@
 import contextlib
 import os
 
-import keras
 import numpy as np
 
 from keras_bdl.callbacks.stateful_callback import StatefulCallback
@@ -192,10 +191,7 @@ class SampleCollector(StatefulCallback):
         )
 
     def _iterations(self):
-        optimizer = self.model.optimizer
-        while isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-            optimizer = optimizer.inner_optimizer
-        return int(optimizer.iterations.numpy())
+        return int(self.model.optimizer.iterations.numpy())
 
     def _missing(self, iterations):
         """Returns the steps to the end of the cycle, all of them at its end."""

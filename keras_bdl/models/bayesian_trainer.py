@@ -12,6 +12,7 @@ from keras_bdl.models.averaging import average_draws
 from keras_bdl.models.averaging import likelihoods_of
 from keras_bdl.training.count_examples import count_examples
 from keras_bdl.training.dataset_size import DatasetSize
+from keras_bdl.training.inner_optimizer import inner_optimizer
 from keras_bdl.training.protocols import DrawsFunctions
 from keras_bdl.training.protocols import OwnsTrainStep
 
@@ -130,7 +131,7 @@ class BayesianTrainer:
             for _ in range(self.train_samples):
                 outputs.append(self._call_for(x, training=True))
                 losses.append(
-                    self.compute_loss(
+                    self._compute_loss(
                         x, y, outputs[-1], sample_weight, training=True
                     )
                 )
@@ -154,7 +155,7 @@ class BayesianTrainer:
         # one; otherwise the average of the losses.
         judged = outputs if None in likelihoods else [y_pred]
         losses = [
-            self.compute_loss(x, y, output, sample_weight, training=False)
+            self._compute_loss(x, y, output, sample_weight, training=False)
             for output in judged
         ]
         return self.finish_step(
@@ -180,10 +181,11 @@ class BayesianTrainer:
             sample_weight: The weights of the examples. Defaults to `None`.
         """
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        first = next(i for i in keras.tree.flatten(x) if i is not None)
         self._loss_tracker.update_state(
             # `compute_loss` returns this replica's share of the mean.
             loss * replicas,
-            sample_weight=ops.shape(keras.tree.flatten(x)[0])[0],
+            sample_weight=ops.shape(first)[0],
         )
         return self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 
@@ -205,21 +207,13 @@ class BayesianTrainer:
             "objective draws weights. Compile with `samples=0`, or call "
             "`keras_bdl.predict(model, x, posterior=...)`. "
             f"Received: samples={self.samples}, "
-            f"optimizer={type(self._inner_optimizer()).__name__}"
+            f"optimizer={type(inner_optimizer(self)).__name__}"
         )
-
-    def _inner_optimizer(self):
-        optimizer = self.optimizer
-        while isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-            optimizer = optimizer.inner_optimizer
-        return optimizer
 
     def _methods(self):
         """Who may own a part of the work; an objective comes first."""
         return [
-            m
-            for m in (self.objective, self._inner_optimizer())
-            if m is not None
+            m for m in (self.objective, inner_optimizer(self)) if m is not None
         ]
 
     def _dataset_sizes(self):

@@ -39,7 +39,7 @@ class Sampler(keras.optimizers.Optimizer):
         prior: See (1); anything with `log_prob`, or `None`: flat.
         seed: Seed of the noise.
         name: Name of the optimizer.
-        **kwargs: `loss_scale_factor` of `keras.optimizers.Optimizer`.
+        kwargs: `loss_scale_factor` of `keras.optimizers.Optimizer`.
             Options that would change the target are refused.
     """
 

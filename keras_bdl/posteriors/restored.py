@@ -2,6 +2,8 @@
 
 import contextlib
 
+from keras_bdl.saving.variable_copies import variable_copies
+
 
 @contextlib.contextmanager
 def restored(variables):
@@ -14,7 +16,7 @@ def restored(variables):
         A function that puts them back at once.
     """
     # Under a distribution strategy the copies of a BatchNorm statistic differ.
-    copies = [copy for v in variables for copy in _copies(v)]
+    copies = [copy for v in variables for copy in variable_copies(v)]
     values = [copy.numpy() for copy in copies]
 
     def restore():
@@ -25,7 +27,3 @@ def restored(variables):
         yield restore
     finally:
         restore()
-
-
-def _copies(variable):
-    return getattr(variable.value, "values", (variable.value,))

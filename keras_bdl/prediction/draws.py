@@ -3,8 +3,6 @@
 import contextlib
 import warnings
 
-import keras
-
 from keras_bdl.posteriors import Layerwise
 from keras_bdl.posteriors import Posterior
 from keras_bdl.posteriors import SamplesWeights
@@ -14,6 +12,7 @@ from keras_bdl.prediction.batch_norm import batch_norm_layers
 from keras_bdl.prediction.batch_norm import batch_norm_statistics
 from keras_bdl.prediction.batch_norm import moving_statistics
 from keras_bdl.prediction.batches import check_positive
+from keras_bdl.training.inner_optimizer import inner_optimizer
 
 
 class Draws:
@@ -130,9 +129,7 @@ def find_posterior(model, posterior):
 
 
 def _posterior_of(model):
-    optimizer = getattr(model, "optimizer", None)
-    while isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
-        optimizer = optimizer.inner_optimizer
+    optimizer = inner_optimizer(model)
     if callable(getattr(optimizer, "posterior", None)):
         return optimizer.posterior(model)
     if any(isinstance(n, SamplesWeights) for n in model._flatten_layers()):

@@ -387,3 +387,15 @@ def test_step_goes_to_the_optimizer_that_asks_for_it():
     for a, b in zip(own.weights, plain.weights, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)
     np.testing.assert_allclose(own_loss, 2 * np.array(plain_loss), rtol=1e-6)
+
+
+def test_train_samples_use_a_loss_of_the_older_form():
+    class Own(bdl.Sequential):
+        def compute_loss(self, x, y, y_pred, sample_weight=None):
+            return 3.0 * keras.ops.mean(keras.ops.square(y_pred - 1.0))
+
+    model = sequential(Own)
+    model.compile(keras.optimizers.SGD(0.0), "mse", train_samples=2)
+    logs = model.train_on_batch(X, X[:, :2], return_dict=True)
+    expected = 3 * np.mean((model(X).numpy() - 1) ** 2)
+    np.testing.assert_allclose(logs["loss"], expected, rtol=1e-5)
