@@ -7,9 +7,12 @@ if keras.backend.backend() != "tensorflow":
         f"Received: backend={keras.backend.backend()}"
     )
 
+from keras_bdl import applications  # noqa: E402
 from keras_bdl import callbacks  # noqa: E402
 from keras_bdl import datasets  # noqa: E402
+from keras_bdl import diagnostics  # noqa: E402
 from keras_bdl import evaluation  # noqa: E402
+from keras_bdl import layers  # noqa: E402
 from keras_bdl import metrics  # noqa: E402
 from keras_bdl import models  # noqa: E402
 from keras_bdl import optimizers  # noqa: E402
@@ -39,10 +42,13 @@ __all__ = [
     "SWAG",
     "Model",
     "Sequential",
+    "applications",
     "callbacks",
     "datasets",
+    "diagnostics",
     "evaluate",
     "evaluation",
+    "layers",
     "metrics",
     "models",
     "optimizers",

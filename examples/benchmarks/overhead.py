@@ -17,6 +17,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import numpy as np
+from timing import ratio
+from timing import timed
 
 import keras_bdl as bdl
 
@@ -44,22 +46,6 @@ def data(examples):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(examples, 32, 32, 3)).astype("float32")
     return x, rng.integers(0, 10, examples)
-
-
-def timed(function):
-    start = time.perf_counter()
-    function()
-    return time.perf_counter() - start
-
-
-def ratio(ours, theirs, rounds):
-    """Ratio of the best times, measured in turns."""
-    ours(), theirs()  # trace
-    times = {ours: [], theirs: []}
-    for i in range(rounds):
-        for function in (ours, theirs) if i % 2 else (theirs, ours):
-            times[function].append(timed(function))
-    return min(times[ours]) / min(times[theirs])
 
 
 def step(model_class, rounds, examples, width):

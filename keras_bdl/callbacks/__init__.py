@@ -1,7 +1,15 @@
+from keras_bdl.callbacks.chain_diagnostics import ChainDiagnostics
 from keras_bdl.callbacks.checkpoint import Checkpoint
 from keras_bdl.callbacks.sample_collector import SampleCollector
 from keras_bdl.callbacks.stateful_callback import StatefulCallback
 from keras_bdl.callbacks.swa import SWA
 from keras_bdl.callbacks.swag import SWAG
 
-__all__ = ["SWA", "SWAG", "Checkpoint", "SampleCollector", "StatefulCallback"]
+__all__ = [
+    "SWA",
+    "SWAG",
+    "ChainDiagnostics",
+    "Checkpoint",
+    "SampleCollector",
+    "StatefulCallback",
+]

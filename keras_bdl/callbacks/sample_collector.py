@@ -5,6 +5,7 @@ import os
 
 import numpy as np
 
+from keras_bdl.callbacks.running_evaluation import RunningEvaluation
 from keras_bdl.callbacks.stateful_callback import StatefulCallback
 from keras_bdl.callbacks.weight_collector import check_integer
 from keras_bdl.posteriors.ensemble import Ensemble
@@ -30,10 +31,18 @@ class SampleCollector(StatefulCallback):
         max_samples: How many are kept, the latest ones. Defaults to `None`,
             all.
         directory: Where samples are kept, one file each, instead of in
-            memory; the posterior keeps these files open. Defaults to `None`,
-            in memory.
+            memory; the posterior reads them when it is used, and fails once
+            `max_samples` has dropped one of them. Defaults to `None`, in
+            memory.
         unit: `"epoch"` or `"step"`, what a number in `every` counts.
             Defaults to `"epoch"`.
+        validation_data: `(x, y)`, or a data set of batches of these in a
+            fixed order, on which the ensemble of the samples so far is
+            evaluated whenever one joins: every epoch logs
+            `posterior_samples`, `posterior_nll` and `posterior_accuracy` (or
+            `posterior_rmse`), NaN before the first sample. Put the collector
+            before `CSVLogger` and `TensorBoard`. Defaults to `None`.
+        validation_batch_size: For arrays. Defaults to `None`, 32.
 
     Example:
 
@@ -53,6 +62,8 @@ class SampleCollector(StatefulCallback):
         max_samples: int | None = None,
         directory: str | None = None,
         unit: str = "epoch",
+        validation_data=None,
+        validation_batch_size: int | None = None,
     ):
         super().__init__()
         if unit not in ("epoch", "step"):
@@ -68,6 +79,11 @@ class SampleCollector(StatefulCallback):
             max_samples = check_integer("max_samples", max_samples, 1)
         self.max_samples = max_samples
         self.directory = None if directory is None else os.fspath(directory)
+        self._evaluation = None
+        if validation_data is not None:
+            self._evaluation = RunningEvaluation(
+                validation_data, validation_batch_size
+            )
         self._samples = []  # weights, or the file that has them
         self._num_taken = 0
         self._cycle = None  # how many have ended, by the counter of steps
@@ -107,6 +123,8 @@ class SampleCollector(StatefulCallback):
                 f"cycle of {self.every} steps, epoch of {steps} steps"
             )
         self.keep_to_one_model()
+        if self._evaluation is not None:
+            self._evaluation.begin(self.model)
         if self.directory is not None:
             os.makedirs(self.directory, exist_ok=True)
 
@@ -133,10 +151,12 @@ class SampleCollector(StatefulCallback):
         self._first_possible_batch = batch + self._missing(iterations)
 
     def on_epoch_end(self, epoch, logs=None):
-        """Takes a sample if an epoch is due."""
+        """Takes a sample if an epoch is due, and logs the evaluation."""
         since = epoch + 1 - self.burn_in_epochs
         if self.unit == "epoch" and since > 0 and since % self.every == 0:
             self._collect()
+        if self._evaluation is not None and logs is not None:
+            logs.update(self._evaluated())
 
     def get_state(self):
         """Returns all samples, or the files that have them."""
@@ -162,6 +182,8 @@ class SampleCollector(StatefulCallback):
         """Goes on from what `get_state` returned."""
         self.check_state(state)
         self._samples = list(state["samples"])
+        if self._evaluation is not None:
+            self._evaluation.forget()
         self._num_taken = state["num_taken"]
         self._cycle = state["cycle"]
         if self._first_possible_batch is not None:
@@ -210,10 +232,19 @@ class SampleCollector(StatefulCallback):
         self._num_taken += 1
         while self.max_samples and len(self._samples) > self.max_samples:
             dropped = self._samples.pop(0)
+            if self._evaluation is not None:
+                self._evaluation.forget()
             if isinstance(dropped, str):
                 # A killed run may have dropped it already.
                 with contextlib.suppress(FileNotFoundError):
                     os.remove(dropped)
+
+    def _evaluated(self):
+        """Returns the logs; samples not known yet are predicted first."""
+        evaluation = self._evaluation
+        for sample in self._samples[evaluation.num_samples :]:
+            evaluation.add(self.model, self._read(sample), self._names)
+        return evaluation.logs()
 
     def _read(self, sample):
         if isinstance(sample, str):

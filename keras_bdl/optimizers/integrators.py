@@ -20,16 +20,6 @@ def relativistic_factor(momentum, mass: float, max_speed: float | None):
     return ops.square(momentum / (mass * max_speed)) + 1.0
 
 
-def decay_average(rate, step):
-    """Returns `(1 - exp(-rate step)) / rate`, finite at `rate = 0`."""
-    x = rate * step
-    small = ops.abs(x) < 1e-3
-    series = 1.0 - x / 2.0 + ops.square(x) / 6.0
-    # Where the branch not taken divides by zero, nothing may become NaN.
-    exact = -ops.expm1(-x) / ops.where(small, ops.ones_like(x), x)
-    return step * ops.where(small, series, exact)
-
-
 def kick(
     momentum, gradient, noise, *, step, mass, max_speed, injected, friction,
     temperature,
@@ -58,13 +48,16 @@ def kick(
         The new momentum.
     """
     q = relativistic_factor(momentum, mass, max_speed)
-    rate = friction / ops.sqrt(q)
-    variance = (
-        temperature * injected * mass * 2.0 * decay_average(2.0 * rate, step)
-    )
+    x = step * friction / ops.sqrt(q)
+    # Where there is no friction: its limit, within the rounding of float32.
+    x = ops.where(ops.abs(x) < 1e-6, 1e-6, x)
+    lost = -ops.expm1(-x)  # 1 - e^(-b h)
+    average = step * lost / x  # (1 - e^(-b h)) / b
+    # (1 - e^(-2 b h)) / b is (2 - lost) times that.
+    variance = temperature * injected * mass * average * (2.0 - lost)
     return (  # (4)
-        ops.exp(-rate * step) * momentum
-        - decay_average(rate, step) * gradient
+        (1.0 - lost) * momentum
+        - average * gradient
         + ops.sqrt(variance) * noise
     )
 

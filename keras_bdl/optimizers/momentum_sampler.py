@@ -8,6 +8,7 @@ from keras import ops
 from keras_bdl.optimizers.integrators import kick
 from keras_bdl.optimizers.integrators import thermostat_force
 from keras_bdl.optimizers.integrators import velocity
+from keras_bdl.optimizers.layer_masses import LayerMasses
 from keras_bdl.optimizers.sampler import Sampler
 
 
@@ -32,11 +33,16 @@ class MomentumSampler(Sampler):
         prior: See `Sampler`.
         seed: See `Sampler`.
         initial_learning_rate: h0. `None` means that of `learning_rate`.
+        precondition_every: Steps after which each variable gets a mass of
+            its own again, see `LayerMasses`, or `None`: one for all.
+        precondition_until: The last step at which masses may change, or
+            `None`.
         name: Name of the optimizer.
         **kwargs: See `Sampler`.
     """
 
     uses_thermostat = True
+    _masses = None
 
     def __init__(
         self,
@@ -49,6 +55,8 @@ class MomentumSampler(Sampler):
         prior,
         seed,
         initial_learning_rate,
+        precondition_every,
+        precondition_until,
         name,
         kwargs,
     ):
@@ -66,10 +74,20 @@ class MomentumSampler(Sampler):
                 "`friction` must be between 0 and 1, the share of its momentum "
                 f"that a weight keeps. Received: friction={friction}"
             )
+        if precondition_until is not None and precondition_every is None:
+            raise ValueError(
+                "`precondition_until` must be left out without "
+                "`precondition_every`. "
+                f"Received: precondition_until={precondition_until}"
+            )
+        _check_steps("precondition_every", precondition_every)
+        _check_steps("precondition_until", precondition_until)
         self.initial_learning_rate = initial_learning_rate
         self.average_speed = average_speed
         self.max_speed = max_speed
         self.friction = friction
+        self.precondition_every = precondition_every
+        self.precondition_until = precondition_until
         # (1)
         self._mass = (average_speed / initial_learning_rate) ** -2
         self._limit = max_speed and max_speed / initial_learning_rate
@@ -85,6 +103,19 @@ class MomentumSampler(Sampler):
             self._thermostats = self.add_optimizer_variables(
                 variables, "thermostat"
             )
+        if self.precondition_every is not None:
+            self._masses = LayerMasses(
+                self,
+                variables,
+                self.precondition_every,
+                self.precondition_until,
+            )
+
+    def apply(self, grads, trainable_variables=None):
+        """Moves every variable, and perhaps changes their masses."""
+        super().apply(grads, trainable_variables)
+        if self._masses is not None:
+            self._masses.update()
 
     def injected_friction(self, thermostat):
         """Returns alpha, the friction that comes with noise."""
@@ -95,31 +126,63 @@ class MomentumSampler(Sampler):
         index = self._get_variable_index(variable)
         step = ops.cast(learning_rate, "float32")
         temperature = self.temperature_now()
+        momentum = self._momentum(index)
         thermostat = (
             ops.cast(self._thermostats[index], "float32")
             if self.uses_thermostat
             else 0.0
         )
+        gradient = self.energy_gradient(gradient, variable)
+        if self._masses is not None:
+            self._masses.observe(index, gradient)
+        mass, limit = self.mass_and_limit(index)
         injected = self.injected_friction(thermostat)
         momentum = kick(
-            ops.cast(self._momenta[index], "float32"),
-            self.energy_gradient(gradient, variable),
+            momentum,
+            gradient,
             self.noise(variable),
             step=step,
-            mass=self._mass,
-            max_speed=self._limit,
+            mass=mass,
+            max_speed=limit,
             injected=injected,
             friction=injected + thermostat,
             temperature=temperature,
         )
-        move = step * velocity(momentum, self._mass, self._limit)
         self.assign(self._momenta[index], momentum)
-        self.assign_add(variable, ops.cast(move, variable.dtype))
+        self.assign_add(variable, step * velocity(momentum, mass, limit))
         if self.uses_thermostat:
-            force = thermostat_force(
-                momentum, self._mass, self._limit, temperature
-            )
+            force = thermostat_force(momentum, mass, limit, temperature)
             self.assign(self._thermostats[index], thermostat + step * force)
+
+    def kinetic_temperatures(self):
+        """Returns the mean of `p K'(p)` over each variable; T in the mean."""
+        indices = range(len(self._momenta))
+        return ops.stack(
+            [
+                ops.mean(p * velocity(p, *self.mass_and_limit(index)))
+                for index, p in enumerate(map(self._momentum, indices))
+            ]
+        )
+
+    @property
+    def rest_energy(self):
+        """`m c^2`, the same for every variable; `None` without a limit."""
+        return self._limit and self._mass * self._limit**2
+
+    def _momentum(self, index):
+        """Returns the momentum that belongs to the mass of this step."""
+        momentum = ops.cast(self._momenta[index], "float32")
+        if self._masses is not None:
+            momentum = momentum * ops.sqrt(self._masses.growth(index))
+        return momentum
+
+    def mass_and_limit(self, index):
+        """Returns the mass and the speed limit of a variable now."""
+        if self._masses is None:
+            return self._mass, self._limit
+        factor = self._masses.factor(index)
+        limit = self._limit and self._limit / ops.sqrt(factor)
+        return self._mass * factor, limit
 
     def get_config(self):
         """Returns every constructor argument."""
@@ -130,6 +193,8 @@ class MomentumSampler(Sampler):
             "friction": self.friction,
             # Keras's config holds the learning rate of the moment.
             "initial_learning_rate": self.initial_learning_rate,
+            "precondition_every": self.precondition_every,
+            "precondition_until": self.precondition_until,
         }
 
 
@@ -144,3 +209,11 @@ def _initial_value(learning_rate):
 def _check_positive(name, value):
     if not value > 0:
         raise ValueError(f"`{name}` must be positive. Received: {name}={value}")
+
+
+def _check_steps(name, value):
+    if value is not None and not (value >= 1 and int(value) == value):
+        raise ValueError(
+            f"`{name}` must be a positive number of steps, or `None`. "
+            f"Received: {name}={value}"
+        )

@@ -1,6 +1,9 @@
 """Gaussian noise addressed by a counter instead of a hidden state."""
 
+import numpy as np
 import tensorflow as tf
+
+PHILOX = 1  # of `tf.random.Algorithm`; by name, so that XLA takes no other
 
 
 def counter_normal(shape, dtype, *, seed: int, index: int, step):
@@ -20,8 +23,16 @@ def counter_normal(shape, dtype, *, seed: int, index: int, step):
     Returns:
         A tensor of the given shape and dtype.
     """
-    key = tf.constant([seed, 0], dtype=tf.int64)
-    for data in (index, tf.cast(step, tf.int64)):
-        key = tf.random.experimental.stateless_fold_in(key, data, alg="philox")
-    # Named, since XLA would choose another algorithm, and so another chain.
-    return tf.random.stateless_normal(shape, key, dtype=dtype, alg="philox")
+    # Philox numbers the blocks of its output by a counter of 128 bits. A draw
+    # goes on in the lower half, so that steps in the upper one never overlap.
+    # The stateless functions of TensorFlow would hash key and counter again,
+    # by 50 operations for each variable.
+    key = np.random.SeedSequence(seed, spawn_key=(index,))
+    step = tf.cast(step, tf.uint64)
+    return tf.raw_ops.StatelessRandomNormalV2(
+        shape=tuple(shape),
+        key=tf.constant(key.generate_state(1, np.uint64)),
+        counter=tf.stack([tf.zeros_like(step), step]),
+        alg=PHILOX,
+        dtype=dtype,
+    )

@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl import priors
 from keras_bdl.optimizers.noise import counter_normal
 from keras_bdl.training.dataset_size import DatasetSize
 
@@ -36,12 +37,18 @@ class Sampler(keras.optimizers.Optimizer):
         learning_rate: Float or schedule.
         dataset_size: N, the number of training examples.
         temperature: T, a float or a schedule of it.
-        prior: See (1); anything with `log_prob`, or `None`: flat.
+        prior: See (1); one of `keras_bdl.priors`, a distribution of
+            TensorFlow Probability, or `None`: flat.
         seed: Seed of the noise.
         name: Name of the optimizer.
         kwargs: `loss_scale_factor` of `keras.optimizers.Optimizer`.
             Options that would change the target are refused.
+
+    Attributes:
+        virials: `Virials` to keep while training, or `None`.
     """
+
+    virials = None
 
     def __init__(
         self,
@@ -68,12 +75,6 @@ class Sampler(keras.optimizers.Optimizer):
                 "`temperature` must be a schedule or a number from 0 on. "
                 f"Received: temperature={temperature}"
             )
-        if prior is not None and not hasattr(prior, "log_prob"):
-            raise ValueError(
-                "`prior` must have a method `log_prob`, as the distributions "
-                "of TensorFlow Probability and `keras_bdl.priors` have. "
-                f"Received: prior={prior!r}"
-            )
         if not isinstance(seed, int) or not 0 <= seed < 2**63:
             raise ValueError(
                 "`seed` must be an integer from 0 on, below 2**63. "
@@ -81,7 +82,7 @@ class Sampler(keras.optimizers.Optimizer):
             )
         self.dataset_size = DatasetSize(dataset_size, type(self).__name__)
         self.temperature = temperature
-        self.prior = prior
+        self.prior = priors.get(prior)
         self.seed = seed
 
     def build(self, variables):
@@ -91,6 +92,12 @@ class Sampler(keras.optimizers.Optimizer):
             self._refuse(
                 "have no constraint, which would cut the posterior",
                 [v for v in variables if v.constraint is not None],
+            )
+            self._refuse(
+                "be float32 or float64, since its steps are smaller than the "
+                "spacing of shorter numbers; use a mixed policy for speed, "
+                "such as `mixed_bfloat16`",
+                [v for v in variables if v.dtype not in ("float32", "float64")],
             )
         super().build(variables)
 
@@ -115,9 +122,16 @@ class Sampler(keras.optimizers.Optimizer):
         """Returns the gradient of U at a variable."""
         gradient = self.dataset_size.value() * ops.cast(gradient, "float32")
         index = self._get_variable_index(variable)
-        if self.prior is None or self._has_own_prior[index]:
-            return gradient
-        return gradient - self._score(variable)
+        if self.prior is not None and not self._has_own_prior[index]:
+            gradient = gradient - self._score(variable)
+        if self.virials is not None:
+            self.virials.add(self, index, variable, gradient)
+        return gradient
+
+    @property
+    def sampled_variables(self):
+        """The variables that are sampled, in the order of all lists here."""
+        return list(self._trainable_variables)
 
     def temperature_now(self):
         """Returns T at this iteration."""

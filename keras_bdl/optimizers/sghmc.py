@@ -37,12 +37,19 @@ class SGHMC(MomentumSampler):
             sets `D = -log(friction) / h0`. Defaults to `0.9`.
         temperature: T, float or schedule; `0` is descent without noise.
             Likelihood and prior are tempered alike. Defaults to `1.0`.
-        prior: Prior of every variable without a regularizer, anything with
-            `log_prob`. Defaults to `None`, flat.
+        prior: Prior of every variable without a regularizer: one of
+            `keras_bdl.priors` or a distribution of TensorFlow Probability.
+            Defaults to `None`, flat.
         seed: Seed of the noise. Defaults to `0`.
         initial_learning_rate: h0. Mass, speed limit and friction are set by
             it and stay when a schedule moves h. Defaults to `None`, h at the
             first step.
+        precondition_every: Steps after which the mass of each variable is set
+            anew from the mean square of its gradients, so that all move at
+            their own scale. Defaults to `None`, the same mass for all.
+        precondition_until: The last step at which masses may change, such as
+            the end of the burn-in; samples are exact from there on. Defaults
+            to `None`, never.
         name: Name of the optimizer. Defaults to `"sghmc"`.
         **kwargs: `loss_scale_factor` of `keras.optimizers.Optimizer`. Options
             that change the target, such as weight decay, are refused.
@@ -71,6 +78,8 @@ class SGHMC(MomentumSampler):
         prior=None,
         seed: int = 0,
         initial_learning_rate: float | None = None,
+        precondition_every: int | None = None,
+        precondition_until: int | None = None,
         name: str = "sghmc",
         **kwargs,
     ):
@@ -84,6 +93,8 @@ class SGHMC(MomentumSampler):
             prior,
             seed,
             initial_learning_rate,
+            precondition_every,
+            precondition_until,
             name,
             kwargs,
         )

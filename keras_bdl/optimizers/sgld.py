@@ -27,8 +27,9 @@ class SGLD(Sampler):
             counted by `keras_bdl.Model.fit`.
         temperature: T, float or schedule; `0` is SGD. Likelihood and prior
             are tempered alike. Defaults to `1.0`.
-        prior: Prior of every variable without a regularizer, anything with
-            `log_prob`. Defaults to `None`, flat.
+        prior: Prior of every variable without a regularizer: one of
+            `keras_bdl.priors` or a distribution of TensorFlow Probability.
+            Defaults to `None`, flat.
         seed: Seed of the noise. Defaults to `0`.
         name: Name of the optimizer. Defaults to `"sgld"`.
         **kwargs: `loss_scale_factor` of `keras.optimizers.Optimizer`. Options

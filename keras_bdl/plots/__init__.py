@@ -1,13 +1,17 @@
+from keras_bdl.plots.autocorrelation import autocorrelation
 from keras_bdl.plots.comparison import comparison
 from keras_bdl.plots.entropy_histograms import entropy_histograms
 from keras_bdl.plots.referral_curve import referral_curve
 from keras_bdl.plots.regression_bands import regression_bands
 from keras_bdl.plots.reliability_diagram import reliability_diagram
+from keras_bdl.plots.trace import trace
 
 __all__ = [
+    "autocorrelation",
     "comparison",
     "entropy_histograms",
     "referral_curve",
     "regression_bands",
     "reliability_diagram",
+    "trace",
 ]

@@ -1,5 +1,23 @@
+from keras_bdl.priors.conversion import get
+from keras_bdl.priors.group_laplace import GroupLaplace
+from keras_bdl.priors.he_normal import HeNormal
 from keras_bdl.priors.laplace import Laplace
 from keras_bdl.priors.normal import Normal
 from keras_bdl.priors.prior import Prior
+from keras_bdl.priors.scale_mixture import ScaleMixture
+from keras_bdl.priors.symmetric_gamma import SymmetricGamma
+from keras_bdl.priors.tfp_distribution import TFPDistribution
+from keras_bdl.priors.unit_direction import UnitDirection
 
-__all__ = ["Laplace", "Normal", "Prior"]
+__all__ = [
+    "GroupLaplace",
+    "HeNormal",
+    "Laplace",
+    "Normal",
+    "Prior",
+    "ScaleMixture",
+    "SymmetricGamma",
+    "TFPDistribution",
+    "UnitDirection",
+    "get",
+]

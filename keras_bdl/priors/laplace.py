@@ -5,8 +5,9 @@ import math
 import keras
 from keras import ops
 
+from keras_bdl.priors.arguments import check_finite
+from keras_bdl.priors.arguments import check_positive
 from keras_bdl.priors.prior import Prior
-from keras_bdl.priors.prior import check_positive
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
@@ -33,17 +34,19 @@ class Laplace(Prior):
     ):
         super().__init__(dataset_size)
         self.scale = check_positive("scale", scale)
-        self.mean = mean
+        self.mean = check_finite("mean", mean)
 
     def log_prob(self, x):
         """Returns the log density of each weight."""
         return -ops.abs(x - self.mean) / self.scale - math.log(2 * self.scale)
 
     def sample(self, shape, seed=None):
-        """Returns draws of the given shape."""
+        """Returns a draw of a variable of the given shape."""
         # The inverse of the distribution function, at u - 1/2; |u| < 1/2, so
         # that the logarithm is finite.
-        u = keras.random.uniform(shape, -0.5 + 1e-7, 0.5, seed=seed)
+        u = keras.random.uniform(
+            shape, -0.5 + 1e-7, 0.5, dtype="float32", seed=seed
+        )
         size = -ops.log1p(-2.0 * ops.abs(u))
         return self.mean + self.scale * ops.sign(u) * size
 

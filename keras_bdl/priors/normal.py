@@ -5,8 +5,9 @@ import math
 import keras
 from keras import ops
 
+from keras_bdl.priors.arguments import check_finite
+from keras_bdl.priors.arguments import check_positive
 from keras_bdl.priors.prior import Prior
-from keras_bdl.priors.prior import check_positive
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
@@ -33,7 +34,7 @@ class Normal(Prior):
     ):
         super().__init__(dataset_size)
         self.stddev = check_positive("stddev", stddev)
-        self.mean = mean
+        self.mean = check_finite("mean", mean)
 
     def log_prob(self, x):
         """Returns the log density of each weight."""
@@ -41,8 +42,10 @@ class Normal(Prior):
         return -0.5 * ops.square((x - self.mean) / self.stddev) - constant
 
     def sample(self, shape, seed=None):
-        """Returns draws of the given shape."""
-        return keras.random.normal(shape, self.mean, self.stddev, seed=seed)
+        """Returns a draw of a variable of the given shape."""
+        return keras.random.normal(
+            shape, self.mean, self.stddev, dtype="float32", seed=seed
+        )
 
     def get_config(self):
         """Returns all arguments."""

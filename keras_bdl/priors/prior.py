@@ -16,6 +16,10 @@ class Prior(keras.regularizers.Regularizer):
     so that N times the loss is the negative log of the joint density. Its
     constants are kept. As `prior=` of a sampler it needs no N of its own.
 
+    A subclass defines `log_prob` and `sample` for a whole variable, and may
+    look at its shape: the last axis counts the output features, as it does in
+    the kernels of Keras.
+
     Args:
         dataset_size: N in (1), the number of training examples. Defaults to
             `None`: counted by `keras_bdl.Model.fit`.
@@ -25,11 +29,18 @@ class Prior(keras.regularizers.Regularizer):
         self.dataset_size = DatasetSize(dataset_size, type(self).__name__)
 
     def log_prob(self, x):
-        """Returns the log density of each weight."""
+        """Returns the log density of each independent part of a variable.
+
+        A part is a weight, or a group of weights: the result may have fewer
+        entries than the variable, and `log p` is their sum.
+        """
         raise NotImplementedError
 
     def sample(self, shape, seed=None):
-        """Returns draws of the given shape."""
+        """Returns a draw of a variable of the given shape.
+
+        `seed` is that of `keras.random`.
+        """
         raise NotImplementedError
 
     def __call__(self, x):
@@ -40,10 +51,3 @@ class Prior(keras.regularizers.Regularizer):
     def get_config(self):
         """Returns all arguments."""
         return {"dataset_size": self.dataset_size.given}
-
-
-def check_positive(name, value):
-    """Raises an error unless the value is a positive number."""
-    if not value > 0:
-        raise ValueError(f"`{name}` must be positive. Received: {name}={value}")
-    return value

@@ -1,6 +1,7 @@
 """Nested states in one file, without pickle."""
 
 import contextlib
+import functools
 import glob
 import json
 import os
@@ -12,6 +13,7 @@ import numpy as np
 
 from keras_bdl.saving.lazy_array import LazyArray
 from keras_bdl.saving.lazy_array import damage_explained
+from keras_bdl.saving.lazy_array import read_array
 
 FORMAT = "keras_bdl.state"
 VERSION = 1
@@ -63,32 +65,23 @@ def read_state(path: str, lazy: bool = False) -> dict:
     Args:
         path: The file.
         lazy: Whether arrays stay on disk, as a `LazyArray` each, until they
-            are read. Defaults to `False`.
+            are read; the file must stay as it is meanwhile. Defaults to
+            `False`.
     """
     path = os.path.abspath(os.fspath(path))
-    with contextlib.ExitStack() as stack:
-        with damage_explained(path):
-            archive = stack.enter_context(zipfile.ZipFile(path))
-            document = json.loads(archive.read("state.json"))
-            if document["format"] != FORMAT:
-                raise ValueError("not a state")
-            version = document["version"]
-        if version != VERSION:
-            raise ValueError(
-                f"`path` must be a state file of format version {VERSION}. "
-                "Read it with the release of `keras_bdl` that wrote it. "
-                f"Received: path={path!r}, which has version {version!r}"
-            )
-
-        def leaf(*described):
-            array = LazyArray(archive, *described)
-            return array if lazy else array.read()
-
-        with damage_explained(path):
-            state = _decode(document["state"], leaf)
-        if lazy:
-            stack.pop_all()  # the arrays keep the file open
-        return state
+    with damage_explained(path), zipfile.ZipFile(path) as archive:
+        document = json.loads(archive.read("state.json"))
+        if document["format"] != FORMAT:
+            raise ValueError("not a state")
+        version = document["version"]
+        if version == VERSION:
+            leaf = _lazy_leaf if lazy else _leaf
+            return _decode(document["state"], functools.partial(leaf, archive))
+    raise ValueError(
+        f"`path` must be a state file of format version {VERSION}. "
+        "Read it with the release of `keras_bdl` that wrote it. "
+        f"Received: path={path!r}, which has version {version!r}"
+    )
 
 
 def _encode(node, key, arrays):
@@ -145,6 +138,16 @@ def _decode(node, leaf):
     if "dict" in node:
         return {k: _decode(v, leaf) for k, v in node["dict"].items()}
     return leaf(node["array"], node["shape"], node["dtype"])
+
+
+def _leaf(archive, member, shape, dtype):
+    with archive.open(member) as file:
+        return read_array(file, tuple(shape), np.dtype(dtype))
+
+
+def _lazy_leaf(archive, member, shape, dtype):
+    info = archive.getinfo(member)
+    return LazyArray(archive.filename, info, shape, dtype)
 
 
 def _member(index):

@@ -1,4 +1,5 @@
 from keras_bdl.schedules.cyclical_cosine import CyclicalCosine
+from keras_bdl.schedules.linear_ramp import LinearRamp
 from keras_bdl.schedules.swa_schedule import SWASchedule
 
-__all__ = ["CyclicalCosine", "SWASchedule"]
+__all__ = ["CyclicalCosine", "LinearRamp", "SWASchedule"]

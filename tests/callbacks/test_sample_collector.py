@@ -1,8 +1,10 @@
 import keras
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 import keras_bdl as bdl
+from keras_bdl.callbacks import ChainDiagnostics
 from keras_bdl.callbacks import Checkpoint
 from keras_bdl.callbacks import SampleCollector
 from keras_bdl.schedules import CyclicalCosine
@@ -61,6 +63,45 @@ def test_samples_on_disk_are_those_in_memory(tmp_path):
     assert prediction.num_samples == 3
 
 
+@pytest.mark.parametrize("max_samples", [None, 2])
+def test_logs_are_the_numbers_of_the_ensemble_so_far(max_samples):
+    record = Record()
+    collector = SampleCollector(
+        CYCLE, 1, max_samples, validation_data=(X, Y), validation_batch_size=7
+    )
+    model = fit(make(), record, collector)
+    logs = model.history.history
+    most = max_samples or 4
+    assert logs["posterior_samples"] == [0, 1, min(3, most), min(4, most)]
+    assert np.isnan(logs["posterior_nll"][0])
+    assert np.isnan(logs["posterior_accuracy"][0])
+    taken = [12, 18, 24, 30]  # 8 steps make an epoch
+    for epoch in (1, 2, 3):
+        known = [s for s in taken if s <= 8 * (epoch + 1)]
+        known = known[-max_samples:] if max_samples else known
+        logits = [
+            X @ kernel + bias for kernel, bias in map(record.steps.get, known)
+        ]
+        p = np.mean([softmax(z, -1) for z in logits], 0)
+        nll = -np.mean(np.log(p[np.arange(32), Y]))
+        np.testing.assert_allclose(logs["posterior_nll"][epoch], nll, rtol=1e-5)
+        assert logs["posterior_accuracy"][epoch] == np.mean(p.argmax(-1) == Y)
+
+
+def test_regression_is_evaluated_too():
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile(bdl.SGLD(0.1, dataset_size=32), "mse")
+    record = Record()
+    targets = X[:, :1]
+    collector = SampleCollector(every=1, validation_data=(X, targets))
+    logs = model.fit(
+        X, targets, epochs=2, verbose=0, callbacks=[record, collector]
+    ).history
+    mean = np.mean([X @ kernel + bias for kernel, bias in record.epochs], 0)
+    rmse = np.sqrt(np.mean((mean - targets) ** 2))
+    np.testing.assert_allclose(logs["posterior_rmse"][1], rmse, rtol=1e-5)
+
+
 def test_steps_skipped_by_loss_scaling_do_not_count():
     scaled = keras.optimizers.LossScaleOptimizer(
         bdl.ATMC(CYCLE, dataset_size=32), initial_scale=2.0**127
@@ -74,7 +115,9 @@ def test_steps_skipped_by_loss_scaling_do_not_count():
 
 
 @pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "disk"])
-def test_chain_killed_anywhere_ends_with_the_same_samples(on_disk, tmp_path):
+def test_chain_killed_anywhere_ends_with_the_same_samples_and_logs(
+    on_disk, tmp_path
+):
     class Killed(Exception):
         pass
 
@@ -102,17 +145,23 @@ def test_chain_killed_anywhere_ends_with_the_same_samples(on_disk, tmp_path):
             CYCLE,
             max_samples=2,
             directory=tmp_path / f"{name}_samples" if on_disk else None,
+            validation_data=(X, Y),
         )
+        diagnostics = ChainDiagnostics(verbose=0)
         checkpoint = Checkpoint(tmp_path / name, every=1)
-        fit(model, samples, checkpoint, *kill, epochs=3, shuffle=False)
-        return samples.posterior
+        callbacks = (samples, diagnostics, checkpoint, *kill)
+        fit(model, *callbacks, epochs=3, shuffle=False)
+        return samples.posterior, model.history.history
 
-    whole = run("whole")
+    whole, logs = run("whole")
+    assert {"posterior_nll", "configurational_temperature"} < set(logs)
     for batch in range(0, 24, 3 if on_disk else 2):
         name = f"killed_{batch}"
         with pytest.raises(Killed):
             run(name, Kill(*divmod(batch, 8)))
-        resumed = run(name)
+        resumed, resumed_logs = run(name)
+        for key in logs:
+            np.testing.assert_array_equal(resumed_logs[key], logs[key], key)
         for seed in (0, 1):
             for a, b in zip(
                 resumed.sample(seed), whole.sample(seed), strict=True

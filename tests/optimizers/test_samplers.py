@@ -1,3 +1,5 @@
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -9,7 +11,6 @@ from keras_bdl.optimizers import SGHMC
 from keras_bdl.optimizers import SGLD
 from keras_bdl.optimizers import SGNHT
 from keras_bdl.optimizers import momentum_sampler
-from keras_bdl.optimizers.integrators import decay_average
 from keras_bdl.optimizers.integrators import kick
 from keras_bdl.optimizers.noise import counter_normal
 from tests.helpers import assert_moment
@@ -191,14 +192,18 @@ def test_steps_equal_the_equations_also_when_a_schedule_moves_the_step(name):
 
 
 def test_kick_is_finite_and_continuous_where_there_is_no_friction():
-    rates = np.array([-1.0, -1e-3, -1e-6, 0.0, 1e-6, 1e-3, 1.0])
-    exact = [0.1 if r == 0 else -np.expm1(-r * 0.1) / r for r in rates]
-    np.testing.assert_allclose(decay_average(rates, 0.1), exact, rtol=1e-6)
+    h = 0.1
+    frictions = np.array([-10.0, -1e-3, -1e-6, 0.0, 1e-6, 1e-3, 10.0])
+    with np.errstate(invalid="ignore"):
+        lost = -np.expm1(-frictions * h)
+        average = np.where(frictions == 0, h, lost / frictions)
+    ones = np.ones(7)
+    expected = (1 - lost) - average + np.sqrt(average * (2 - lost))
     momentum = kick(
-        np.ones(1), np.ones(1), np.ones(1), step=0.1, mass=1.0, max_speed=None,
-        injected=1.0, friction=np.zeros(1), temperature=1.0,
+        ones, ones, ones, step=h, mass=1.0, max_speed=None, injected=1.0,
+        friction=frictions, temperature=1.0,
     )  # fmt: skip
-    np.testing.assert_allclose(momentum, 1 - 0.1 + np.sqrt(0.2), rtol=1e-6)
+    np.testing.assert_allclose(momentum, expected, rtol=1e-6)
 
 
 def test_variables_and_steps_get_different_noise():
@@ -222,11 +227,18 @@ def make(optimizer, model_class=keras.Sequential):
     return model
 
 
-@pytest.mark.parametrize("cls", [*SAMPLERS.values(), SGLD])
-def test_chain_goes_on_exactly_after_save_and_load(cls, tmp_path):
+@pytest.mark.parametrize(
+    "make_optimizer",
+    [
+        *SAMPLERS.values(),
+        SGLD,
+        functools.partial(ATMC, precondition_every=4),
+    ],
+)
+def test_chain_goes_on_exactly_after_save_and_load(make_optimizer, tmp_path):
     schedule = keras.optimizers.schedules.CosineDecay(1e-3, 20)
     fit = {"batch_size": 4, "shuffle": False, "verbose": 0}
-    model = make(cls(schedule, 12, seed=5))
+    model = make(make_optimizer(schedule, 12, seed=5))
     model.fit(X, X[:, :2], epochs=2, **fit)
     model.save(tmp_path / "chain.keras")
     loaded = keras.models.load_model(tmp_path / "chain.keras")
@@ -253,12 +265,26 @@ def test_config_keeps_the_initial_step_size_and_not_the_count():
     assert (revived.seed, revived.temperature) == (4, 0.5)
 
 
-@pytest.mark.parametrize("cls", [ATMC, SGLD])
-def test_replicas_stay_equal(cls, mirrored):
+@pytest.fixture
+def _policy():
+    yield
+    keras.config.set_dtype_policy("float32")
+
+
+@pytest.mark.parametrize(
+    "make_optimizer",
+    [
+        ATMC,
+        SGLD,
+        functools.partial(ATMC, precondition_every=2),
+    ],
+    ids=["ATMC", "SGLD", "masses"],
+)
+def test_replicas_stay_equal(make_optimizer, mirrored):
     with mirrored.scope():
-        model = make(cls(1e-3, 12))
+        model = make(make_optimizer(1e-3, 12))
     model.fit(X, X[:, :2], batch_size=4, epochs=3, verbose=0)
-    for variable in model.trainable_variables:
+    for variable in [*model.trainable_variables, *model.optimizer.variables]:
         np.testing.assert_array_equal(*variable.value.values)
 
 
@@ -280,7 +306,7 @@ def test_what_would_change_the_target_is_refused():
         SGLD(temperature=-1.0)
     with pytest.raises(ValueError, match="`average_speed` must be positive"):
         ATMC(average_speed=0.0)
-    with pytest.raises(ValueError, match="`prior` must have"):
+    with pytest.raises(ValueError, match="`prior` must be"):
         ATMC(prior="normal")
 
 
@@ -291,6 +317,18 @@ def test_noise_is_the_same_with_and_without_xla():
     np.testing.assert_array_equal(
         tf.function(draw)(), tf.function(draw, jit_compile=True)()
     )
+
+
+@pytest.mark.usefixtures("_policy")
+def test_mixed_precision_moves_float32_and_pure_bfloat16_is_refused():
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    model = make(ATMC(1e-3, 12))
+    model.fit(X, X[:, :2], verbose=0)
+    assert {v.dtype for v in model.optimizer._momenta} == {"float32"}
+    assert {v.dtype for v in model.optimizer._thermostats} == {"float32"}
+    keras.config.set_dtype_policy("bfloat16")
+    with pytest.raises(ValueError, match="must be float32 or float64"):
+        make(ATMC(1e-3, 12)).fit(X, X[:, :2], verbose=0)
 
 
 def test_what_cannot_be_sampled_is_refused():

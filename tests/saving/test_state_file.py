@@ -1,5 +1,6 @@
 import json
 import os
+import resource
 import signal
 import tracemalloc
 import zipfile
@@ -80,12 +81,44 @@ def test_lazy_state_can_be_written_again(path, tmp_path):
     assert equal(read_state(tmp_path / "b"), state)
 
 
-def test_lazy_array_of_a_replaced_file_is_the_old_one(path):
+@pytest.mark.parametrize("other", [{"a": np.ones(3)}, {"b": 1, "a": None}])
+def test_lazy_array_of_a_file_replaced_by_another_is_refused(path, other):
     write_state(path, {"a": np.zeros(3)})
     lazy = read_state(path, lazy=True)["a"]
     assert isinstance(lazy, LazyArray)
-    write_state(path, {"a": np.ones(3)})
-    np.testing.assert_array_equal(lazy.read(), 0.0)
+    write_state(path, other)
+    with pytest.raises(ValueError, match="another one has taken its place"):
+        lazy.read()
+
+
+def test_lazy_array_is_read_from_an_equal_file_in_its_place(path):
+    write_state(path, {"a": np.arange(3)})
+    lazy = read_state(path, lazy=True)
+    write_state(path, lazy)  # over the file it reads from
+    np.testing.assert_array_equal(lazy["a"].read(), np.arange(3))
+
+
+def test_lazy_array_of_a_deleted_file_says_so(path):
+    write_state(path, {"a": np.zeros(3)})
+    lazy = read_state(path, lazy=True)["a"]
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match="was deleted or moved"):
+        lazy.read()
+
+
+def test_lazy_files_may_be_more_than_a_process_may_open(path):
+    write_state(path, {"a": np.arange(3)})
+    copies = [path.with_suffix(f".{i}") for i in range(3000)]
+    for copy in copies:
+        os.link(path, copy)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(200, hard), hard))
+    try:
+        lazy = [read_state(copy, lazy=True)["a"] for copy in copies]
+        total = sum(array.read() for array in lazy)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    np.testing.assert_array_equal(total, 3000 * np.arange(3))
 
 
 def test_neither_writing_nor_lazy_reading_copies_the_arrays(path):
@@ -143,12 +176,13 @@ def test_truncated_file_is_refused(path, keep):
 
 def test_damage_is_found_by_a_lazy_read(path):
     write_state(path, {"a": np.arange(100.0)})
+    before = read_state(path, lazy=True)["a"]
     whole = bytearray(path.read_bytes())
     whole[whole.index(np.float64(50.0).tobytes()) + 6] ^= 1
     path.write_bytes(whole)
-    lazy = read_state(path, lazy=True)["a"]
-    with pytest.raises(ValueError, match="truncated, damaged"):
-        lazy.read()
+    for lazy in (before, read_state(path, lazy=True)["a"]):
+        with pytest.raises(ValueError, match="truncated, damaged"):
+            lazy.read()
 
 
 def test_other_zip_and_later_version_are_refused(path):

@@ -1,0 +1,68 @@
+"""What a step of a sampler costs, in steps of SGD with momentum.
+
+    python examples/benchmarks/sampler_step.py [--smoke]
+
+On ResNet++-20 with batches of 128 images of 32x32. Both are measured in turns
+on the same data, so that whatever else the machine is doing falls on both, and
+the ratio of the best times is printed.
+"""
+
+import argparse
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import keras
+import numpy as np
+from timing import ratio
+
+import keras_bdl as bdl
+
+SAMPLERS = {
+    "ATMC": bdl.ATMC(),
+    "ATMC, a mass for each variable": bdl.ATMC(precondition_every=10),
+    "SGNHT": bdl.SGNHT(),
+    "SGHMC": bdl.SGHMC(),
+    "SGLD": bdl.SGLD(),
+}
+
+
+def make(optimizer, smoke):
+    keras.utils.set_random_seed(0)
+    model = bdl.applications.ResNetPlusPlus(8 if smoke else 20)
+    model.compile(
+        optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
+    return model
+
+
+def steps_of(model, batch_size, steps):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(steps * batch_size, 32, 32, 3)).astype("float32")
+    y = rng.integers(0, 10, len(x))
+    return lambda: model.fit(x, y, batch_size=batch_size, verbose=0)
+
+
+def numbers_kept(model):
+    """Numbers in the slots of the optimizer, for each weight."""
+    slots = sum(np.prod(v.shape) for v in model.optimizer.variables)
+    return slots / model.count_params()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--smoke", action="store_true", help="seconds only")
+    smoke = parser.parse_args().smoke
+    batch_size, steps, rounds = (8, 2, 1) if smoke else (128, 4, 6)
+
+    plain = make(keras.optimizers.SGD(1e-3, momentum=0.9), smoke)
+    theirs = steps_of(plain, batch_size, steps)
+    print(f"{'sampler':34}{'time / SGD':>12}{'slots / weight':>16}")
+    for name, sampler in SAMPLERS.items():
+        model = make(sampler, smoke)
+        value = ratio(steps_of(model, batch_size, steps), theirs, rounds)
+        print(f"{name:34}{value:12.3f}{numbers_kept(model):16.3f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

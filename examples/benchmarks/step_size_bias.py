@@ -1,0 +1,150 @@
+"""How fast the bias of a sampler's variance falls with the step size.
+
+    python examples/benchmarks/step_size_bias.py [--smoke] [--out PICTURE]
+
+The target is a standard normal, the mass 1 and the speed limit, where there is
+one, 1: so the step is measured in the time that a weight takes to cross the
+target. The friction is twice the critical one, which makes the bias large
+against the noise of the measurement. Prints a table with standard errors and
+draws it, with lines of first and second order through the largest step.
+"""
+
+import argparse
+import itertools
+import math
+import os
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import keras_bdl as bdl
+
+CHAINS = 4096
+FRICTION = 4.0
+STEP_SIZES = (0.4, 0.2, 0.1, 0.05)
+MOMENTA = {"Gaussian": None, "hyperbolic": 1.0}
+NOISE_VARIANCES = (0.0, 5.0)
+
+
+def variance_bias(
+    sampler, step_size, *, max_speed=None, noise_variance=0.0, weight_steps
+):
+    """Returns the bias of the variance over many chains, and its error."""
+    optimizer = sampler(
+        step_size,
+        dataset_size=1,
+        average_speed=step_size,
+        max_speed=max_speed and max_speed * step_size,
+        friction=math.exp(-FRICTION * step_size),
+    )
+    start = np.random.default_rng(0).normal(size=CHAINS)
+    w = keras.Variable(start.astype("float32"))
+    optimizer.build([w])
+
+    @tf.function(jit_compile=True)
+    def mean_square(seed, steps):
+        total = tf.zeros(CHAINS)
+        for step in tf.range(steps):
+            gradient = w.value
+            if noise_variance:
+                noise = tf.random.stateless_normal([CHAINS], [seed, step])
+                gradient = w + math.sqrt(noise_variance) * noise
+            optimizer.apply([gradient], [w])
+            total += tf.square(w.value)
+        return total / tf.cast(steps, "float32")
+
+    mean_square(0, tf.constant(int(20 / step_size)))  # the thermostats settle
+    squares = mean_square(1, tf.constant(int(weight_steps / CHAINS))).numpy()
+    squares = squares.astype("float64")
+    return squares.mean() - 1, squares.std() / math.sqrt(CHAINS)
+
+
+def observed_order(coarse, fine):
+    """Order of convergence from the biases at a step and at its half."""
+    (a, a_error), (b, b_error) = coarse, fine
+    error = math.hypot(a_error / a, b_error / b) / math.log(2)
+    return math.log2(a / b), error
+
+
+def measure(smoke):
+    """Prints the table, and returns (bias, error) by sampler and step."""
+    print(f"{'':28}{'step':>6}{'bias':>9}{'error':>9}{'order':>14}")
+    curves = {}
+    for (momentum, max_speed), variance in itertools.product(
+        MOMENTA.items(), NOISE_VARIANCES
+    ):
+        name = f"{momentum}, noise {variance:g}"
+        curves[name] = []
+        for h in STEP_SIZES:
+            point = variance_bias(
+                bdl.ATMC,
+                h,
+                max_speed=max_speed,
+                noise_variance=variance,
+                weight_steps=1e5 if smoke else 2e7 / h,
+            )
+            order = ""
+            if curves[name] and not smoke:
+                order = "{:.2f} +- {:.2f}".format(
+                    *observed_order(curves[name][-1], point)
+                )
+            curves[name].append(point)
+            print(
+                f"{name:28}{h:6g}{point[0]:9.4f}{point[1]:9.4f}{order:>14}",
+                flush=True,
+            )
+    return curves
+
+
+def draw(curves, path):
+    from matplotlib import pyplot as plt
+
+    figure, ax = plt.subplots(figsize=(5.6, 4.2), layout="constrained")
+    h = np.array(STEP_SIZES)
+    for i, (name, points) in enumerate(curves.items()):
+        color = f"C{i // len(NOISE_VARIANCES)}"
+        bias, error = np.array(points).T
+        if i % len(NOISE_VARIANCES) == 0:
+            for order, style in ((1, ":"), (2, "--")):
+                ax.plot(
+                    h, bias[0] * (h / h[0]) ** order, style, color=color, lw=1
+                )
+        ax.errorbar(
+            h, bias, 2 * error, fmt="os"[i % 2], color=color, ms=5, label=name
+        )
+    ax.set(
+        xscale="log",
+        yscale="log",
+        xlabel="step size",
+        ylabel="bias of the variance",
+        xticks=h,
+        xticklabels=[f"{x:g}" for x in h],
+    )
+    ax.minorticks_off()
+    ax.plot([], [], ":", color="grey", label="first order")
+    ax.plot([], [], "--", color="grey", label="second order")
+    ax.legend(frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--smoke", action="store_true", help="seconds only")
+    parser.add_argument(
+        "--out", type=Path, default=Path("results/step_size_bias.png")
+    )
+    args = parser.parse_args()
+    draw(measure(args.smoke), args.out)
+    print(f"written to {args.out}")
+
+
+if __name__ == "__main__":
+    main()

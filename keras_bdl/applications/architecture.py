@@ -1,0 +1,115 @@
+"""Residual networks as tables of numbers."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Convolution:
+    """One of the convolutions in a residual branch.
+
+    Attributes:
+        kernel_size: Height and width of its filters.
+        expansion: Its filters, as a multiple of the width of the stage.
+        strided: Whether it is the one that takes the strides of the stage.
+    """
+
+    kernel_size: int
+    expansion: int = 1
+    strided: bool = False
+
+
+BASIC = (Convolution(3, strided=True), Convolution(3))
+BOTTLENECK = (
+    Convolution(1),
+    Convolution(3, strided=True),
+    Convolution(1, expansion=4),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """Blocks that work at one resolution.
+
+    Attributes:
+        blocks: How many.
+        width: Filters, as a multiple of those of the network.
+        strides: Strides of the first block.
+    """
+
+    blocks: int
+    width: int
+    strides: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Stem:
+    """What comes before the first block.
+
+    Attributes:
+        kernel_size: Height and width of the filters.
+        strides: Strides of the convolution.
+        pool_size: Height and width of the windows of a max pooling with
+            strides 2, or `None`: no pooling.
+        scale: Initial scale of the filters.
+    """
+
+    kernel_size: int
+    strides: int = 1
+    pool_size: int | None = None
+    scale: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Architecture:
+    """The numbers of a residual network.
+
+    Attributes:
+        stem: What comes before the first block.
+        branch: The convolutions in the branch of every block.
+        stages: The stages, in their order.
+    """
+
+    stem: Stem
+    branch: tuple[Convolution, ...]
+    stages: tuple[Stage, ...]
+
+    @property
+    def depth(self):
+        """Layers with weights on the longest path."""
+        blocks = sum(stage.blocks for stage in self.stages)
+        return blocks * len(self.branch) + 2  # stem and classifier
+
+    @classmethod
+    def of_depth(cls, depth: int):
+        """Returns the network for small images that has this depth.
+
+        Args:
+            depth: 6n + 2, with n blocks of two convolutions in each of three
+                stages.
+        """
+        if isinstance(depth, bool) or not isinstance(depth, int):
+            raise ValueError(
+                "`depth` must be an integer of the form 6n + 2, such as 20, "
+                f"56 or 110. Received: depth={depth!r}"
+            )
+        blocks = (depth - 2) // 6
+        if blocks < 1 or depth != 6 * blocks + 2:
+            below = max(6 * blocks + 2, 8)
+            raise ValueError(
+                "`depth` must be of the form 6n + 2; the nearest are "
+                f"{below} and {below + 6}. Received: depth={depth}"
+            )
+        return cls(
+            Stem(3),
+            BASIC,
+            (Stage(blocks, 1, 1), Stage(blocks, 2, 2), Stage(blocks, 4, 2)),
+        )
+
+
+RESNET_50 = Architecture(
+    # The maximum of nine standard normal values has the mean square 2.5626;
+    # the scale brings it to one.
+    Stem(7, strides=2, pool_size=3, scale=2.5626**-0.5),
+    BOTTLENECK,
+    (Stage(3, 1, 1), Stage(4, 2, 2), Stage(6, 4, 2), Stage(3, 8, 2)),
+)

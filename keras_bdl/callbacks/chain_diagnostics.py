@@ -1,0 +1,222 @@
+"""Watches whether a sampler keeps its temperature."""
+
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from keras_bdl.callbacks.kinetic_band import kinetic_band
+from keras_bdl.callbacks.stateful_callback import StatefulCallback
+from keras_bdl.optimizers.momentum_sampler import MomentumSampler
+from keras_bdl.optimizers.sampler import Sampler
+from keras_bdl.optimizers.virials import Virials
+from keras_bdl.training.inner_optimizer import inner_optimizer
+
+COLUMNS = {
+    "kinetic T": "kinetic_temperature",
+    "from": "kinetic_temperature_low",
+    "to": "kinetic_temperature_high",
+    "configur. T": "configurational_temperature",
+}
+
+
+class ChainDiagnostics(StatefulCallback):
+    """Compares two temperatures of a chain with the one it should have.
+
+    In equilibrium at temperature T, for every weight w with momentum p and
+    kinetic energy K,
+
+        E[p K'(p)] = T        kinetic temperature                         (1)
+        E[w dU/dw] = T        configurational temperature                 (2)
+
+    where (2) needs a density that vanishes at infinity, so a proper prior for
+    directions that the likelihood leaves open. (1), of the momenta at the end
+    of each epoch, lies for each variable in a band that follows from its
+    number of weights; fewer variables in the band than `confidence` says mean
+    a step too long, or noise of the gradients that no thermostat takes out.
+    (2) is averaged over the steps of the epoch; far from T, the chain has not
+    yet found its place, or moves too slowly to show it.
+
+    Put it before `keras.callbacks.TensorBoard` and `CSVLogger`, which then
+    write the logs it adds to every epoch:
+
+    - `kinetic_temperature`: (1) over all weights;
+    - `kinetic_in_band`: share of the variables that lie in their band;
+    - `configurational_temperature`: (2) over all weights;
+    - with `per_variable`, (1), its band and (2) of each variable, such as
+      `kinetic_temperature/dense/kernel`.
+
+    The optimizer is one of the samplers of `keras_bdl`; `SGLD` has no momenta
+    and shows only (2). The training step is traced once more.
+
+    Args:
+        per_variable: Whether each variable is logged. Defaults to `False`;
+            the table has them all.
+        confidence: Probability of the band. Defaults to `0.99`.
+        verbose: Whether the table is printed after training. Defaults to `1`.
+
+    Example:
+
+    ```python
+    diagnostics = keras_bdl.callbacks.ChainDiagnostics()
+    model.fit(train, epochs=1000, callbacks=[samples, diagnostics])
+    print(diagnostics.table())
+    ```
+
+    Reference:
+        - Wenzel et al., [How Good is the Bayes Posterior in Deep Neural
+          Networks Really?](https://arxiv.org/abs/2002.02405), appendix I
+    """
+
+    def __init__(
+        self,
+        per_variable: bool = False,
+        confidence: float = 0.99,
+        verbose: int = 1,
+    ):
+        super().__init__()
+        if not 0 < confidence < 1:
+            raise ValueError(
+                "`confidence` must be between 0 and 1. "
+                f"Received: confidence={confidence}"
+            )
+        self.per_variable = per_variable
+        self.confidence = confidence
+        self.verbose = verbose
+        self.rows = []
+        self._virials = None
+        self._first_step = 0
+
+    def on_train_begin(self, logs=None):
+        """Has the sampler keep what (2) needs."""
+        sampler = inner_optimizer(self.model)
+        if not isinstance(sampler, Sampler):
+            raise ValueError(
+                "`ChainDiagnostics` needs a sampler of `keras_bdl`, such as "
+                "`keras_bdl.ATMC`, for an optimizer. "
+                f"Received: optimizer={sampler!r}"
+            )
+        self.keep_to_one_model()
+        self._sampler = sampler
+        with self.model.distribute_strategy.scope():
+            if not sampler.built:
+                sampler.build(self.model.trainable_variables)
+            self._virials = Virials(len(sampler.sampled_variables))
+        sampler.virials = self._virials
+        self.model.make_train_function(force=True)
+        self._kinetic_temperatures = None
+        if isinstance(sampler, MomentumSampler):
+            self._kinetic_temperatures = tf.function(
+                sampler.kinetic_temperatures
+            )
+
+    def on_epoch_begin(self, epoch, logs=None):
+        """Starts the averages anew."""
+        self._first_step = self._steps()
+        self._virials.assign(np.zeros(len(self._virials.sums)))
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Logs the temperatures."""
+        self.rows = self._measure()
+        if logs is not None:
+            logs.update(self._logs())
+
+    def table(self) -> str:
+        """Returns the temperatures of the last epoch, a line a variable."""
+        if not self.rows:
+            raise RuntimeError(
+                "`ChainDiagnostics` has seen no epoch. Train with it in "
+                "`fit(callbacks=[...])` first."
+            )
+        width = max(len(row["variable"]) for row in self.rows) + 2
+        lines = [
+            "variable".ljust(width)
+            + "".join(head.rjust(14) for head in ("weights", *COLUMNS))
+        ]
+        for row in self.rows:
+            cells = [f"{row['weights']}"]
+            cells += [f"{row[name]:.3f}" for name in COLUMNS.values()]
+            mark = "" if row["in_band"] else "  out of its band"
+            line = row["variable"].ljust(width)
+            lines.append(line + "".join(c.rjust(14) for c in cells) + mark)
+        return "\n".join(lines)
+
+    def on_train_end(self, logs=None):
+        """Prints the table."""
+        self._sampler.virials = None
+        self.model.make_train_function(force=True)
+        if self.verbose and self.rows:
+            print(self.table())
+
+    def get_state(self):
+        """Returns the averages of this epoch, and the last table."""
+        return {
+            "sums": [v.numpy() for v in self._virials.sums],
+            "first_step": self._first_step,
+            "rows": self.rows,
+        }
+
+    def set_state(self, state):
+        """Goes on from what `get_state` returned."""
+        self._virials.assign(state["sums"])
+        self._first_step = state["first_step"]
+        self.rows = state["rows"]
+
+    def _steps(self):
+        return int(self._sampler.iterations.numpy())
+
+    def _measure(self):
+        sampler = self._sampler
+        steps = self._steps() - self._first_step
+        sums = np.array([float(v.numpy()) for v in self._virials.sums])
+        configurational = sums / steps if steps else np.full_like(sums, np.nan)
+        kinetic = np.full_like(sums, np.nan)
+        if self._kinetic_temperatures is not None:
+            kinetic = self._kinetic_temperatures().numpy()
+        return [
+            self._row(variable, *temperatures)
+            for variable, *temperatures in zip(
+                sampler.sampled_variables, kinetic, configurational, strict=True
+            )
+        ]
+
+    def _row(self, variable, kinetic, configurational):
+        low, high = self._band(math.prod(variable.shape))
+        return {
+            "variable": variable.path,
+            "weights": math.prod(variable.shape),
+            "kinetic_temperature": float(kinetic),
+            "kinetic_temperature_low": low,
+            "kinetic_temperature_high": high,
+            "configurational_temperature": float(configurational),
+            "in_band": bool(low <= kinetic <= high or math.isnan(low)),
+        }
+
+    def _band(self, num_weights):
+        temperature = float(self._sampler.temperature_now())
+        if self._kinetic_temperatures is None:
+            return math.nan, math.nan
+        if temperature == 0:
+            return 0.0, 0.0
+        energy = self._sampler.rest_energy
+        energy = energy and energy / temperature
+        band = kinetic_band(num_weights, self.confidence, energy)
+        return tuple(float(temperature * end) for end in band)
+
+    def _logs(self):
+        weights = [row["weights"] for row in self.rows]
+        names = ["configurational_temperature"]
+        if self._kinetic_temperatures is not None:
+            names.append("kinetic_temperature")
+        logs = {}
+        for name in names:
+            values = [row[name] for row in self.rows]
+            logs[name] = float(np.average(values, weights=weights))
+        if self._kinetic_temperatures is not None:
+            in_band = [row["in_band"] for row in self.rows]
+            logs["kinetic_in_band"] = float(np.mean(in_band))
+        if self.per_variable:
+            for row in self.rows:
+                for name in COLUMNS.values():
+                    logs[f"{name}/{row['variable']}"] = row[name]
+        return logs

@@ -1,0 +1,5 @@
+from keras_bdl.distributions.mean_field import MeanField
+from keras_bdl.distributions.radial import Radial
+from keras_bdl.distributions.weight_distribution import WeightDistribution
+
+__all__ = ["MeanField", "Radial", "WeightDistribution"]

@@ -1,0 +1,154 @@
+"""What the weight-normalised layers have in common."""
+
+import keras
+from keras import ops
+
+from keras_bdl.priors import GroupLaplace
+from keras_bdl.priors.groups import group_length
+from keras_bdl.priors.groups import squared_norms
+
+
+class WeightNorm:
+    """Makes the kernel of a Keras layer out of directions and scales.
+
+    Each output feature, an entry of the last axis of the kernel, has a
+    direction vector phi_d and a scale phi_s,
+
+        theta = phi_s phi_d / ||phi_d||                                   (1)
+
+    with the norm over all other axes. Below 1e-6 the norm in (1) stays at
+    that, so that a direction of zero gives a kernel of zero.
+
+    A weight-normalised layer derives from this class and from the layer whose
+    kernel it makes, in this order. That layer must create its kernel by
+    `add_weight(name="kernel")`, keep it as `_kernel` and read it as `kernel`.
+    Its weights are the direction, the scale, and then the others.
+
+    Args:
+        *args: As of the layer.
+        scale_initializer: Initializer of phi_s. Defaults to `"ones"`.
+        direction_regularizer: Regularizer of phi_d. Defaults to `None`.
+        scale_regularizer: Regularizer of phi_s; of a `GroupLaplace` prior,
+            the density that it gives to phi_s. Defaults to `None`.
+        **kwargs: As of the layer. Of what `kernel_initializer` draws, only
+            the directions count.
+    """
+
+    def __init__(
+        self,
+        *args,
+        scale_initializer="ones",
+        direction_regularizer=None,
+        scale_regularizer=None,
+        **kwargs,
+    ):
+        super().__init__(*args, **kwargs)
+        for name in (
+            "kernel_regularizer",
+            "kernel_constraint",
+            "lora_rank",
+            "quantization_mode",
+        ):
+            value = getattr(self, name)
+            if value is not None:
+                raise ValueError(self._unsupported(name, value))
+        self.scale_initializer = keras.initializers.get(scale_initializer)
+        self.direction_regularizer = keras.regularizers.get(
+            direction_regularizer
+        )
+        self.scale_regularizer = keras.regularizers.get(scale_regularizer)
+
+    def add_weight(self, *args, name=None, **kwargs):
+        """Adds a weight; in place of the kernel, a direction and a scale."""
+        if name != "kernel":
+            return super().add_weight(*args, name=name, **kwargs)
+        shape = kwargs["shape"]
+        # autocast=False: the norm is taken in float32.
+        direction = super().add_weight(
+            name="direction",
+            shape=shape,
+            initializer=self._initial_direction,
+            regularizer=self.direction_regularizer,
+            autocast=False,
+        )
+        scale_regularizer = self.scale_regularizer
+        if isinstance(scale_regularizer, GroupLaplace):
+            scale_regularizer = scale_regularizer.of_scales(group_length(shape))
+        self.scale = super().add_weight(
+            name="scale",
+            shape=shape[-1:],
+            initializer=self.scale_initializer,
+            regularizer=scale_regularizer,
+            autocast=False,
+        )
+        return direction
+
+    @property
+    def direction(self):
+        """The variable phi_d, which has the shape of the kernel."""
+        return self._kernel
+
+    @property
+    def kernel(self):
+        """Theta of (1), a tensor of the compute dtype."""
+        if not self.built:
+            raise AttributeError(
+                f"The kernel of `{type(self).__name__}` needs a built layer: "
+                f"call it on an input first. Received: built={self.built}"
+            )
+        factor = self.scale * _inverse_norm(self.direction)
+        return ops.cast(self.direction * factor, self.compute_dtype)  # (1)
+
+    def enable_lora(self, rank, *args, **kwargs):
+        """Raises an error."""
+        raise ValueError(self._unsupported("lora_rank", rank))
+
+    def quantize(self, mode=None, *args, **kwargs):
+        """Raises an error."""
+        # Of this type, so that `keras.Model.quantize` can go on and warn.
+        raise NotImplementedError(self._unsupported("quantization_mode", mode))
+
+    def save_own_variables(self, store):
+        """Saves the weights in their order."""
+        # Past the layer, which would save its kernel.
+        keras.layers.Layer.save_own_variables(self, store)
+
+    def load_own_variables(self, store):
+        """Loads what `save_own_variables` saved."""
+        keras.layers.Layer.load_own_variables(self, store)
+
+    def get_config(self):
+        """Returns all arguments."""
+        return {
+            **super().get_config(),
+            "scale_initializer": keras.initializers.serialize(
+                self.scale_initializer
+            ),
+            "direction_regularizer": keras.regularizers.serialize(
+                self.direction_regularizer
+            ),
+            "scale_regularizer": keras.regularizers.serialize(
+                self.scale_regularizer
+            ),
+        }
+
+    def _initial_direction(self, shape, dtype=None):
+        # Keras takes `None` for its default.
+        initializer = self.kernel_initializer or "glorot_uniform"
+        draw = keras.initializers.get(initializer)(shape, dtype=dtype)
+        return ops.cast(draw * _inverse_norm(draw), dtype)
+
+    def _unsupported(self, name, value):
+        return (
+            f"`{name}` needs a kernel that is a variable, and "
+            f"`{type(self).__name__}` computes its kernel from a direction and "
+            "a scale. Leave it out; penalties are `direction_regularizer` and "
+            f"`scale_regularizer`. Received: {name}={value!r}"
+        )
+
+
+def _inverse_norm(directions):
+    """Returns 1/||phi_d|| of each feature, at least in float32."""
+    dtype = keras.backend.result_type(directions.dtype, "float32")
+    squares = squared_norms(ops.cast(directions, dtype))
+    return ops.rsqrt(ops.maximum(squares, 1e-12))

@@ -1,0 +1,79 @@
+"""Gaussian prior with the scale of He initialization."""
+
+import math
+
+import keras
+
+from keras_bdl.priors.arguments import check_positive
+from keras_bdl.priors.groups import group_length
+from keras_bdl.priors.normal import Normal
+from keras_bdl.priors.prior import Prior
+
+
+@keras.saving.register_keras_serializable(package="keras_bdl")
+class HeNormal(Prior):
+    """Independent Gaussians around zero, narrower for more inputs.
+
+        w ~ N(0, gain / fan_in)                                           (1)
+
+    `fan_in` is the number of weights of an output feature: the product of
+    all axes of the variable but the last, as Keras counts it for `Dense` and
+    convolutional kernels. So a layer passes the variance of its inputs on,
+    whatever its size. Where an `EinsumDense` kernel has several output axes,
+    all but the last are counted as inputs.
+
+    Variables of rank 0 and 1, such as biases and the scales of a
+    normalization, have no inputs: they get `N(0, bias_stddev^2)`.
+
+    Args:
+        gain: See (1); `2.0` suits ReLU, `1.0` SELU and linear layers.
+            Defaults to `2.0`.
+        bias_stddev: Standard deviation of the variables without inputs.
+            Defaults to `1.0`.
+        dataset_size: See `Prior`. Defaults to `None`.
+
+    Example:
+
+    ```python
+    keras_bdl.ATMC(dataset_size=50_000, prior=keras_bdl.priors.HeNormal())
+    ```
+
+    Reference:
+        - [He et al., 2015](https://arxiv.org/abs/1502.01852), eq. 10
+    """
+
+    def __init__(
+        self,
+        gain: float = 2.0,
+        bias_stddev: float = 1.0,
+        dataset_size: int | None = None,
+    ):
+        super().__init__(dataset_size)
+        self.gain = check_positive("gain", gain)
+        self.bias_stddev = check_positive("bias_stddev", bias_stddev)
+
+    def of_shape(self, shape):
+        """Returns the `Normal` that a variable of the given shape gets."""
+        has_inputs = len(shape) > 1
+        return Normal(
+            math.sqrt(self.gain / group_length(shape))  # (1)
+            if has_inputs
+            else self.bias_stddev,
+            dataset_size=self.dataset_size.given,
+        )
+
+    def log_prob(self, x):
+        """Returns the log density of each weight."""
+        return self.of_shape(x.shape).log_prob(x)
+
+    def sample(self, shape, seed=None):
+        """Returns a draw of a variable of the given shape."""
+        return self.of_shape(shape).sample(shape, seed)
+
+    def get_config(self):
+        """Returns all arguments."""
+        return {
+            **super().get_config(),
+            "gain": self.gain,
+            "bias_stddev": self.bias_stddev,
+        }

@@ -1,0 +1,88 @@
+"""Mixture of two Gaussians."""
+
+import math
+import statistics
+
+import keras
+from keras import ops
+
+from keras_bdl.priors.arguments import check_positive
+from keras_bdl.priors.normal import Normal
+from keras_bdl.priors.prior import Prior
+
+
+@keras.saving.register_keras_serializable(package="keras_bdl")
+class ScaleMixture(Prior):
+    """Independent mixtures of a wide and a narrow Gaussian around zero.
+
+        p(w) = pi N(w; 0, s_1^2) + (1 - pi) N(w; 0, s_2^2)                (1)
+
+    The narrow one keeps many weights near zero, the wide one leaves the
+    others free.
+
+    Args:
+        stddev_1: s_1. Defaults to `1.0`.
+        stddev_2: s_2. Defaults to `0.0025`.
+        probability_1: pi, between 0 and 1. Defaults to `0.5`.
+        dataset_size: See `Prior`. Defaults to `None`.
+
+    Example:
+
+    ```python
+    prior = keras_bdl.priors.ScaleMixture(probability_1=0.25)
+    keras.layers.Dense(400, kernel_regularizer=prior)
+    ```
+
+    Reference:
+        - [Blundell et al., 2015](https://arxiv.org/abs/1505.05424), eq. 7;
+          the defaults are close to values searched there
+    """
+
+    def __init__(
+        self,
+        stddev_1: float = 1.0,
+        stddev_2: float = 0.0025,
+        probability_1: float = 0.5,
+        dataset_size: int | None = None,
+    ):
+        super().__init__(dataset_size)
+        self.stddev_1 = check_positive("stddev_1", stddev_1)
+        self.stddev_2 = check_positive("stddev_2", stddev_2)
+        self.probability_1 = check_positive("probability_1", probability_1)
+        if not self.probability_1 < 1:
+            raise ValueError(
+                "`probability_1` must be between 0 and 1; use "
+                "`keras_bdl.priors.Normal` for a single Gaussian. "
+                f"Received: probability_1={probability_1}"
+            )
+
+    def log_prob(self, x):
+        """Returns the log density of each weight."""
+        first = Normal(self.stddev_1).log_prob(x)
+        second = Normal(self.stddev_2).log_prob(x)
+        joint = ops.stack(
+            [
+                first + math.log(self.probability_1),
+                second + math.log1p(-self.probability_1),
+            ]
+        )
+        return ops.logsumexp(joint, axis=0)  # (1)
+
+    def sample(self, shape, seed=None):
+        """Returns a draw of a variable of the given shape."""
+        # Both numbers of a weight come from one call: two calls with the same
+        # integer as their seed would depend on each other.
+        noise = keras.random.normal((2, *shape), dtype="float32", seed=seed)
+        is_first = noise[0] < statistics.NormalDist().inv_cdf(
+            self.probability_1
+        )
+        return noise[1] * ops.where(is_first, self.stddev_1, self.stddev_2)
+
+    def get_config(self):
+        """Returns all arguments."""
+        return {
+            **super().get_config(),
+            "stddev_1": self.stddev_1,
+            "stddev_2": self.stddev_2,
+            "probability_1": self.probability_1,
+        }

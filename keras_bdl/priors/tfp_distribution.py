@@ -1,0 +1,113 @@
+"""Any distribution of TensorFlow Probability as a prior."""
+
+import keras
+import tensorflow as tf
+
+from keras_bdl.priors.distribution_config import describe
+from keras_bdl.priors.distribution_config import revive
+from keras_bdl.priors.prior import Prior
+
+
+@keras.saving.register_keras_serializable(package="keras_bdl")
+class TFPDistribution(Prior):
+    """A distribution of TensorFlow Probability as the prior of a variable.
+
+    The last axes of the variable are the event of the distribution, and its
+    batch is broadcast over the others: one `MultivariateNormalDiag` of 10
+    numbers is the prior of each row of a kernel of shape `(64, 10)`. The
+    density is computed in the precision of the distribution.
+
+    The config holds the name of the class and its arguments, which have to be
+    numbers, arrays or distributions again. Where they are not, such as the
+    bijector of a `TransformedDistribution`, the prior works, but a model with
+    it can only save its weights.
+
+    Args:
+        distribution: A continuous distribution with a single output.
+        dataset_size: See `Prior`. Defaults to `None`.
+
+    Example:
+
+    ```python
+    tfd = tensorflow_probability.distributions
+    prior = keras_bdl.priors.TFPDistribution(tfd.StudentT(3.0, 0.0, 0.1))
+    keras.layers.Dense(10, kernel_regularizer=prior)
+    ```
+    """
+
+    def __init__(self, distribution, dataset_size: int | None = None):
+        from tensorflow_probability import distributions as tfd
+
+        super().__init__(dataset_size)
+        if not isinstance(distribution, tfd.Distribution):
+            raise ValueError(
+                "`distribution` must be a distribution of TensorFlow "
+                f"Probability. Received: distribution={distribution!r}"
+            )
+        if not getattr(distribution.dtype, "is_floating", False):
+            raise ValueError(
+                "`distribution` must be one of floating point numbers, of one "
+                f"tensor. Received: distribution={distribution!r}"
+            )
+        if _belongs_to_graph(distribution):
+            # No other graph could use its tensors, nor eager code.
+            distribution = revive(describe(distribution))
+        self.distribution = distribution
+
+    def log_prob(self, x):
+        """Returns the log density of each event, in float32."""
+        self._batch_axes(x.shape)
+        x = tf.cast(x, self.distribution.dtype)
+        return tf.cast(self.distribution.log_prob(x), "float32")
+
+    def sample(self, shape, seed=None):
+        """Returns a draw of a variable of the given shape, in float32."""
+        from tensorflow_probability import distributions as tfd
+
+        # A seed of TFP that is a pair of numbers does not depend on the state
+        # of TensorFlow.
+        seed = keras.random.randint((2,), 0, 2**31 - 1, "int32", seed)
+        each = tfd.BatchBroadcast(
+            self.distribution, with_shape=self._batch_axes(shape)
+        )
+        return tf.cast(each.sample(seed=seed), "float32")
+
+    def _batch_axes(self, shape):
+        """Returns the axes of a variable that are not those of an event."""
+        shape = tuple(shape)
+        batch = tuple(self.distribution.batch_shape)
+        event = tuple(self.distribution.event_shape)
+        axes = shape[: max(len(shape) - len(event), 0)]
+        if axes + event != shape or not _broadcasts(batch, axes):
+            raise ValueError(
+                "`distribution` must fit the variable: its event shape must be "
+                "that of the last axes, and its batch shape must broadcast to "
+                "the other axes. Use a scalar distribution for variables of "
+                f"any shape. Received: event shape {event}, batch shape "
+                f"{batch}, variable of shape {shape}"
+            )
+        return axes
+
+    def get_config(self):
+        """Returns all arguments."""
+        return {
+            **super().get_config(),
+            "distribution": describe(self.distribution),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        """Returns the prior that `get_config` described."""
+        distribution = revive(config["distribution"])
+        return cls(**{**config, "distribution": distribution})
+
+
+def _belongs_to_graph(distribution):
+    modules = (distribution, *distribution.submodules)
+    values = [value for module in modules for value in vars(module).values()]
+    return any(tf.is_symbolic_tensor(value) for value in values)
+
+
+def _broadcasts(shape, target):
+    pairs = zip(reversed(shape), reversed(target), strict=False)
+    return len(shape) <= len(target) and all(a in (1, b) for a, b in pairs)
