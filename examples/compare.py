@@ -6,8 +6,9 @@ A small convolutional net learns the digits 0 to 4 from 200 of scikit-learn's
 images, so few that there is something to be uncertain about. It is then asked
 about unseen images of them, about the digits 5 to 9, which it has never met,
 and about noise. A good method is right about the first, knows when it is not,
-and is uncertain about the others. Prints a table, and writes it with the
-pictures to a folder.
+and is uncertain about the others. The samplers have a small ResNet++ instead,
+which has no BatchNorm. Prints a table, and writes it with the pictures to a
+folder.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from pathlib import Path
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
+import tensorflow as tf
 
 import keras_bdl as bdl
 
@@ -99,6 +101,38 @@ class Run:
         }
         return self.fit(seed, schedule, callbacks.values()), callbacks
 
+    def chain(self, sampler):
+        """A network that can be sampled, and the samples."""
+        keras.utils.set_random_seed(0)
+        model = bdl.applications.ResNetPlusPlus(
+            8, self.data.input_shape, self.data.num_classes, filters=8
+        )
+        # Four times as long, of which the first quarter is forgotten.
+        cycle = bdl.schedules.CyclicalCosine(0.03, self.steps // 4)
+        model.compile(
+            sampler(
+                cycle,
+                average_speed=0.01,
+                max_speed=0.03,
+                precondition_every=self.steps // 4,
+                precondition_until=self.steps,
+            ),
+            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        )
+        samples = bdl.callbacks.SampleCollector(
+            cycle, burn_in_epochs=self.epochs
+        )
+        # Shuffled anew in every epoch: what repeats itself is no noise.
+        data = tf.data.Dataset.from_tensor_slices((self.x, self.y))
+        model.fit(
+            data.shuffle(TRAIN, seed=0).batch(32),
+            epochs=4 * self.epochs,
+            shuffle=False,  # by Keras
+            verbose=0,
+            callbacks=[samples, EpochBar()],
+        )
+        return model, samples.posterior
+
     def predict(self, model, x, posterior=None):
         return bdl.predict(
             model,
@@ -160,6 +194,11 @@ def multi_swag(run):
     return lambda x: run.predict(runs[0][0], x, mixture)
 
 
+def sampling(sampler, run):
+    model, posterior = run.chain(sampler)
+    return lambda x: bdl.predict(model, x, posterior, verbose=0)
+
+
 METHODS = {
     "deterministic": deterministic,
     "temperature scaling": temperature_scaling,
@@ -169,6 +208,8 @@ METHODS = {
     "SWAG-Diagonal": functools.partial(averaging, "SWAG-Diagonal"),
     "SWAG": functools.partial(averaging, "SWAG"),
     "multi-SWAG": multi_swag,
+    "ATMC": functools.partial(sampling, bdl.ATMC),
+    "SGNHT": functools.partial(sampling, bdl.SGNHT),
 }
 
 

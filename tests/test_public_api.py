@@ -26,10 +26,13 @@ def test_short_names():
         "SWA",
         "SWAG",
         "Sequential",
+        "applications",
         "callbacks",
         "datasets",
+        "diagnostics",
         "evaluate",
         "evaluation",
+        "layers",
         "metrics",
         "models",
         "optimizers",
@@ -104,14 +107,24 @@ def names(tmp_path, monkeypatch):
     p = bdl.prediction.ClassificationPrediction.from_probabilities(
         rng.dirichlet([1.0, 1.0], 32), y=y
     )
+    chain = bdl.posteriors.Ensemble(
+        [
+            [abs(w + rng.normal(size=w.shape)) for w in model.get_weights()]
+            for _ in range(4)
+        ]
+    )
     return {
         "keras": keras,
         "bdl": bdl,
         "model": model,
         "loss": loss,
         "train": tf.data.Dataset.from_tensor_slices((x, y)).batch(32),
+        "val": (x, y),
+        "x": x,
         "x_test": x,
         "y_test": y,
+        "samples_1": chain,
+        "samples_2": chain,
         "p": p,
         "p_svhn": p,
     }

@@ -26,7 +26,7 @@ def test_quickstart_prints_a_report():
 def test_compare_prints_the_table_and_writes_the_pictures(tmp_path):
     printed = run("compare.py", "--out", tmp_path)
     reports = json.loads((tmp_path / "reports.json").read_text())
-    assert len(reports) == 8
+    assert len(reports) == 10
     assert all(method in printed for method in reports)
     assert printed.rstrip().endswith(str(tmp_path))
     assert {p.stem for p in tmp_path.glob("*.png")} == {
@@ -40,3 +40,19 @@ def test_compare_prints_the_table_and_writes_the_pictures(tmp_path):
 
 def test_overhead_prints_its_ratios():
     assert run("benchmarks/overhead.py").count("/") >= 4
+
+
+def test_sampling_prints_its_tables_and_writes_the_pictures(tmp_path):
+    printed = run("sampling.py", "--seeds", "2", "--out", tmp_path)
+    assert "kinetic T" in printed and "R-hat" in printed
+    table = (tmp_path / "table.txt").read_text()
+    assert table in printed
+    for name in ("SGD", "ATMC, one sample", "SGNHT, posterior predictive"):
+        assert name in table
+    pictures = {p.stem for p in tmp_path.glob("*.png")}
+    assert pictures == {"calibration", "trace"}
+
+
+def test_sampler_step_prints_a_ratio_for_each_sampler():
+    printed = run("benchmarks/sampler_step.py")
+    assert all(s in printed for s in ("ATMC", "SGNHT", "SGHMC", "SGLD"))
