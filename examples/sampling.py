@@ -177,7 +177,12 @@ def main():
             agreement, first, name="probability of the first test image's class"
         )
         axes.figure.savefig(args.out / "trace.png", dpi=150)
-    shown = ("SGD", "ATMC, one sample", "ATMC, posterior predictive")
+    shown = (
+        "SGD",
+        "ATMC, one sample",
+        "ATMC, posterior predictive",
+        "ATMC at T = 0.1, posterior predictive",
+    )
     axes = bdl.plots.reliability_diagram(
         {name: predictions[name] for name in shown},
         run.data.test[1],

@@ -79,7 +79,7 @@ def measure(smoke):
     ):
         name = f"{momentum}, noise {variance:g}"
         curves[name] = []
-        for h in STEP_SIZES:
+        for h in STEP_SIZES[:2] if smoke else STEP_SIZES:
             point = variance_bias(
                 bdl.ATMC,
                 h,
@@ -104,8 +104,8 @@ def draw(curves, path):
     from matplotlib import pyplot as plt
 
     figure, ax = plt.subplots(figsize=(5.6, 4.2), layout="constrained")
-    h = np.array(STEP_SIZES)
     for i, (name, points) in enumerate(curves.items()):
+        h = np.array(STEP_SIZES[: len(points)])
         color = f"C{i // len(NOISE_VARIANCES)}"
         bias, error = np.array(points).T
         if i % len(NOISE_VARIANCES) == 0:
@@ -114,7 +114,14 @@ def draw(curves, path):
                     h, bias[0] * (h / h[0]) ** order, style, color=color, lw=1
                 )
         ax.errorbar(
-            h, bias, 2 * error, fmt="os"[i % 2], color=color, ms=5, label=name
+            h,
+            bias,
+            yerr=2 * error,
+            fmt=".s"[i % 2],
+            markerfacecolor="none",  # both are seen where they coincide
+            markersize=8,
+            color=color,
+            label=name,
         )
     ax.set(
         xscale="log",

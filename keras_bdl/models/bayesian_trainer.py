@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import warnings
 
 import keras
 import tensorflow as tf
@@ -10,11 +9,13 @@ from keras import ops
 
 from keras_bdl.models.averaging import average_draws
 from keras_bdl.models.averaging import likelihoods_of
-from keras_bdl.training.count_examples import count_examples
+from keras_bdl.models.evidence_bound import EvidenceBound
+from keras_bdl.models.evidence_bound import variational_layers
 from keras_bdl.training.dataset_size import DatasetSize
 from keras_bdl.training.inner_optimizer import inner_optimizer
 from keras_bdl.training.protocols import DrawsFunctions
 from keras_bdl.training.protocols import OwnsTrainStep
+from keras_bdl.training.tell_dataset_size import tell_dataset_size
 
 _COMPILE_DEFAULTS = {
     "objective": None,
@@ -30,6 +31,8 @@ class BayesianTrainer:
     objective = None
     train_samples = 1
     samples = 0
+    said_endless = False  # the warning, once
+    _evidence_bound = None
 
     def compile(
         self,
@@ -70,6 +73,7 @@ class BayesianTrainer:
                 f"Received: objective={objective!r}"
             )
         super().compile(optimizer, loss, *args, **kwargs)
+        self._evidence_bound = EvidenceBound()
         self.objective = objective
         self.train_samples = train_samples
         self.samples = samples
@@ -114,8 +118,37 @@ class BayesianTrainer:
             self, *args, **kwargs
         )
         arguments.apply_defaults()
-        self._tell_dataset_size(arguments.arguments)
+        sizes = self._dataset_sizes()
+        if sizes:
+            tell_dataset_size(self, sizes, arguments.arguments)
         return super().fit(*args, **kwargs)
+
+    @property
+    def metrics(self):
+        """The metrics of Keras and, where layers have a KL, `nll`, `kl`."""
+        metrics = super().metrics
+        if self._evidence_bound is not None and variational_layers(self):
+            metrics = [*metrics, *self._evidence_bound.metrics]
+        return metrics
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
+        """Computes the loss; with variational layers, the evidence bound.
+
+        Args:
+            x: See `keras.Model.compute_loss`, as all others.
+            y: The targets.
+            y_pred: The outputs.
+            sample_weight: The weights of the examples.
+            training: Whether the outputs are those of training.
+        """
+        loss = super().compute_loss(
+            x, y, y_pred, sample_weight, training=training
+        )
+        if variational_layers(self):
+            loss = self._evidence_bound.complete(self, loss, x, training)
+        return loss
 
     def train_step(self, data):
         """Trains on one batch, or lets a method do it that asks for it."""
@@ -227,40 +260,6 @@ class BayesianTrainer:
         }
         return list(sizes.values())
 
-    def _tell_dataset_size(self, fit_arguments):
-        sizes = self._dataset_sizes()
-        if not sizes:
-            return
-        count = count_examples(
-            fit_arguments["x"],
-            fit_arguments["validation_split"],
-            fit_arguments["steps_per_epoch"],
-            fit_arguments["validation_data"] is not None,
-        )
-        for size in sizes:
-            if size.given is not None:
-                _compare(size, count)
-            elif count is None:
-                raise ValueError(
-                    f"`{size.owner}` needs the number of training examples, "
-                    "and this data does not tell it. Write "
-                    f"`{size.owner}(..., dataset_size=<examples>)`. "
-                    f"Received: x={type(fit_arguments['x']).__name__}"
-                )
-            else:
-                with self.distribute_strategy.scope():
-                    size.count(count.examples)
-        if count is not None and count.endless and not self._said_endless:
-            self._said_endless = True
-            warnings.warn(
-                "The data has no end: the training set is taken to have "
-                f"batch size x `steps_per_epoch` = {count.examples} examples. "
-                "Give `dataset_size` if an epoch is not one pass over it.",
-                stacklevel=3,
-            )
-
-    _said_endless = False
-
 
 def _check_draws(name, value, at_least):
     if isinstance(value, bool) or not isinstance(value, int):
@@ -271,14 +270,3 @@ def _check_draws(name, value, at_least):
         raise ValueError(
             f"`{name}` must be at least {at_least}. Received: {name}={value}"
         )
-
-
-def _compare(size, count):
-    if count is None or abs(size.given - count.examples) <= count.tolerance:
-        return
-    warnings.warn(
-        f"`{size.owner}` was given another number of training examples than "
-        "`fit` counts; the number given is used. "
-        f"Received: dataset_size={size.given}, counted {count.examples}",
-        stacklevel=4,
-    )

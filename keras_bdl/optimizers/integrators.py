@@ -16,7 +16,7 @@ from keras import ops
 def relativistic_factor(momentum, mass: float, max_speed: float | None):
     """Returns `q`, which is 1 where there is no speed limit."""
     if max_speed is None:
-        return ops.ones_like(momentum)
+        return 1.0
     return ops.square(momentum / (mass * max_speed)) + 1.0
 
 
@@ -24,14 +24,19 @@ def kick(
     momentum, gradient, noise, *, step, mass, max_speed, injected, friction,
     temperature,
 ):  # fmt: skip
-    """Solves (2) over one step, gradient and friction frozen.
+    """Solves (2) over one step, gradient frozen.
 
     Without a speed limit this is the exact Ornstein-Uhlenbeck process. With
-    one, friction depends on the momentum and is that of its beginning,
-    `b = friction / sqrt q`,
+    one, friction depends on the momentum, `b(p) = friction / sqrt q(p)`: a
+    step with that of its beginning, `b = b(p)`, is corrected to that of both
+    its ends,
 
-        p <- e^(-b h) p - (1 - e^(-b h))/b G
+        p' = e^(-b h) p - (1 - e^(-b h))/b G
              + sqrt(T alpha m (1 - e^(-2 b h))/b) noise                   (4)
+        p <- p' exp(h/2 (b(p) - b(p')))                                   (5)
+
+    and the bias of the samples falls with the square of h, as it does without
+    a limit; by (4) alone it would fall with h.
 
     Args:
         momentum: p.
@@ -47,19 +52,23 @@ def kick(
     Returns:
         The new momentum.
     """
-    q = relativistic_factor(momentum, mass, max_speed)
-    x = step * friction / ops.sqrt(q)
+    rate = friction / ops.sqrt(relativistic_factor(momentum, mass, max_speed))
+    x = step * rate
     # Where there is no friction: its limit, within the rounding of float32.
     x = ops.where(ops.abs(x) < 1e-6, 1e-6, x)
     lost = -ops.expm1(-x)  # 1 - e^(-b h)
     average = step * lost / x  # (1 - e^(-b h)) / b
     # (1 - e^(-2 b h)) / b is (2 - lost) times that.
     variance = temperature * injected * mass * average * (2.0 - lost)
-    return (  # (4)
+    moved = (  # (4)
         (1.0 - lost) * momentum
         - average * gradient
         + ops.sqrt(variance) * noise
     )
+    if max_speed is None:
+        return moved
+    q = relativistic_factor(moved, mass, max_speed)
+    return moved * ops.exp(step / 2 * (rate - friction / ops.sqrt(q)))  # (5)
 
 
 def velocity(momentum, mass: float, max_speed: float | None):

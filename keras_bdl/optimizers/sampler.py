@@ -31,7 +31,10 @@ class Sampler(keras.optimizers.Optimizer):
 
     The noise of the minibatches should be fresh in every epoch. Keras shuffles
     arrays in the same way in every epoch once `keras.utils.set_random_seed`
-    was called; `tf.data.Dataset.shuffle` does not.
+    was called; `tf.data.Dataset.shuffle` does not. Even so, minibatches
+    without replacement have noise that cancels over an epoch. A thermostat
+    takes it for white, and makes samples too narrow, where it forgets, in
+    `-log(friction) / (T h0^2)` steps, about as fast as an epoch passes.
 
     Args:
         learning_rate: Float or schedule.

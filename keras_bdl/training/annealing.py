@@ -1,7 +1,6 @@
 """What a training may turn up slowly: the KL and the noise."""
 
 import keras
-from keras import ops
 
 
 class Annealing:
@@ -12,7 +11,8 @@ class Annealing:
 
     Attributes:
         kl_weight: Factor of the KL in the loss; 1 is the evidence bound.
-        noise: Factor of the noise of the weights; 0 is training of the means.
+        noise: Factor of the noise of the weights in the outputs; 0 is
+            training of the means.
     """
 
     def __init__(self):
@@ -21,4 +21,6 @@ class Annealing:
 
 
 def _number(name):
-    return keras.Variable(1.0, dtype="float32", trainable=False, name=name)
+    return keras.Variable(
+        1.0, dtype="float32", trainable=False, autocast=False, name=name
+    )

@@ -45,15 +45,22 @@ class DatasetSize:
                 float(examples),
                 dtype="float32",
                 trainable=False,
+                # Half precision ends at 65504.
+                autocast=False,
                 name="dataset_size",
             )
         self._variable.assign(float(examples))
+
+    @property
+    def known(self) -> bool:
+        """Whether N was given or counted."""
+        return self.given is not None or self.counted is not None
 
     def value(self):
         """Returns N as a float32 tensor; raises where nobody knows it."""
         if self.given is not None:
             return ops.convert_to_tensor(float(self.given), "float32")
-        if self.counted is None:
+        if not self.known:
             raise ValueError(
                 f"`{self.owner}` needs the number of training examples, and "
                 "nobody has counted them. Write "

@@ -1,0 +1,63 @@
+"""The evidence bound of a model whose layers have distributions."""
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+
+class EvidenceBound:
+    """Keeps `loss = nll + kl_weight kl + penalties` and its parts in view.
+
+    In training the layers add their KL to the loss themselves. In evaluation
+    they do not, since Keras evaluates without asking for N; where N is known,
+    it is added here, without `kl_weight`.
+
+    Attributes:
+        metrics: The parts as metrics: `nll`, the mean negative log-likelihood,
+            and `kl`, the KL of all layers by N.
+    """
+
+    def __init__(self):
+        self._nll = keras.metrics.Mean(name="nll")
+        self._kl = keras.metrics.Mean(name="kl")
+        self.metrics = [self._nll, self._kl]
+
+    def complete(self, model, loss, x, training):
+        """Returns the loss with the KL in it, and updates the metrics.
+
+        Args:
+            model: The model; the forward pass has just been done.
+            loss: This replica's share of the mean loss, as Keras computes it.
+            x: The inputs.
+            training: Whether the layers were called with `training=True`.
+        """
+        layers = variational_layers(model)
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        added = sum(ops.cast(one, "float32") for one in model.losses)
+        nll = ops.cast(loss, "float32") * replicas - added
+        if training:
+            kls = [layer.kl_per_example for layer in layers]
+            kl = sum(one for one in kls if one is not None)
+        elif all(layer.dataset_size.known for layer in layers):
+            kl = sum(
+                layer.kl_divergence() / layer.dataset_size.value()
+                for layer in layers
+            )
+            loss = loss + ops.cast(kl / replicas, loss.dtype)
+        else:
+            kl = None
+        first = next(i for i in keras.tree.flatten(x) if i is not None)
+        size = ops.shape(first)[0]
+        self._nll.update_state(nll, sample_weight=size)
+        if kl is not None:
+            self._kl.update_state(kl, sample_weight=size)
+        return loss
+
+
+def variational_layers(model):
+    """Returns the layers of a model that have a KL, each once."""
+    return [
+        layer
+        for layer in model._flatten_layers()
+        if hasattr(type(layer), "kl_divergence")
+    ]

@@ -1,0 +1,59 @@
+"""Counts the training data for all that depend on its size."""
+
+import warnings
+
+from keras_bdl.training.count_examples import count_examples
+
+
+def tell_dataset_size(model, sizes, fit_arguments):
+    """Tells N to those that were not given it, and compares it with others.
+
+    Args:
+        model: The model that is about to be trained.
+        sizes: The `DatasetSize` of everything that asks for N.
+        fit_arguments: All arguments of `fit`, by name.
+    """
+    count = count_examples(
+        fit_arguments["x"],
+        fit_arguments["validation_split"],
+        fit_arguments["steps_per_epoch"],
+        fit_arguments["validation_data"] is not None,
+    )
+    news = [size for size in sizes if not size.known]
+    for size in sizes:
+        if size.given is not None:
+            _compare(size, count)
+        elif count is None:
+            raise ValueError(
+                f"`{size.owner}` needs the number of training examples, and "
+                "this data does not tell it. Write "
+                f"`{size.owner}(..., dataset_size=<examples>)`. "
+                f"Received: x={type(fit_arguments['x']).__name__}"
+            )
+        else:
+            with model.distribute_strategy.scope():
+                size.count(count.examples)
+    if news and model.test_function is not None:
+        # An evaluation that was traced without N left the KL out.
+        model.make_test_function(force=True)
+    if count is not None and count.endless and not model.said_endless:
+        model.said_endless = True
+        warnings.warn(
+            "The data has no end: the training set is taken to have "
+            f"batch size x `steps_per_epoch` = {count.examples} examples. "
+            "Give `dataset_size` if an epoch is not one pass over it.",
+            stacklevel=3,
+        )
+
+
+def _compare(size, count):
+    if count is None or count.endless:
+        return
+    if abs(size.given - count.examples) <= count.tolerance:
+        return
+    warnings.warn(
+        f"`{size.owner}` was given another number of training examples than "
+        "`fit` counts; the number given is used. "
+        f"Received: dataset_size={size.given}, counted {count.examples}",
+        stacklevel=4,
+    )
