@@ -96,6 +96,12 @@ class ChainDiagnostics(StatefulCallback):
                 "`keras_bdl.ATMC`, for an optimizer. "
                 f"Received: optimizer={sampler!r}"
             )
+        if not self.model.built:
+            raise ValueError(
+                "`ChainDiagnostics` needs a model that is built before `fit`. "
+                "Give it a `keras.Input`, or call it on one batch. "
+                f"Received: model={self.model.name!r}"
+            )
         self.keep_to_one_model()
         self._sampler = sampler
         with self.model.distribute_strategy.scope():

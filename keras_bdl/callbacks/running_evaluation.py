@@ -1,5 +1,7 @@
 """How good the ensemble of the samples so far is."""
 
+import numpy as np
+
 from keras_bdl.evaluation import evaluate
 from keras_bdl.posteriors.ensemble import Ensemble
 from keras_bdl.prediction import ClassificationPrediction
@@ -18,8 +20,17 @@ class RunningEvaluation:
     """
 
     def __init__(self, data, batch_size: int | None):
-        is_pair = isinstance(data, (tuple, list)) and len(data) == 2
-        self._x, self._y = data if is_pair else (data, None)
+        if isinstance(data, (tuple, list)):
+            if len(data) != 2:
+                raise ValueError(
+                    "`validation_data` must be `(x, y)` or a data set of "
+                    f"batches. Received: a {type(data).__name__} of "
+                    f"{len(data)} elements"
+                )
+            self._x, self._y = data
+        else:
+            self._x, self._y = data, None
+        self._seen = None
         self._batch_size = batch_size
         self.forget()
 
@@ -56,9 +67,23 @@ class RunningEvaluation:
             )
         return prediction
 
+    def _labels(self, prediction):
+        if self._y is not None:
+            return self._y
+        if self._seen is None:
+            self._seen = prediction.y
+        if not np.array_equal(self._seen, prediction.y):
+            raise ValueError(
+                "`validation_data` must give the same examples in the same "
+                "order each time it is read, or their predictions cannot be "
+                "averaged. Leave out its `shuffle`. Received: other labels "
+                "than the time before"
+            )
+        return prediction.y
+
     def _take(self, prediction):
         self.num_samples += 1
-        y = prediction.y if self._y is None else self._y
+        y = self._labels(prediction)
         if isinstance(prediction, ClassificationPrediction):
             self._average = self._average or ClassificationAverage()
             self._average.update(
@@ -81,7 +106,6 @@ class RunningEvaluation:
                 }
             )
             report = evaluate(RegressionAverage.join([self._average]), y)
-            self._numbers = {
-                "posterior_rmse": report.rmse,
-                "posterior_nll": -report.log_likelihood,
-            }
+            self._numbers = {"posterior_rmse": report.rmse}
+            if np.any(prediction.variance_within > 0):  # the noise is known
+                self._numbers["posterior_nll"] = -report.log_likelihood

@@ -39,8 +39,9 @@ class SampleCollector(StatefulCallback):
         validation_data: `(x, y)`, or a data set of batches of these in a
             fixed order, on which the ensemble of the samples so far is
             evaluated whenever one joins: every epoch logs
-            `posterior_samples`, `posterior_nll` and `posterior_accuracy` (or
-            `posterior_rmse`), NaN before the first sample. Put the collector
+            `posterior_samples`, `posterior_accuracy` and `posterior_nll` (in
+            regression, `posterior_rmse` and, where the loss tells the noise,
+            `posterior_nll`), NaN before the first sample. Put the collector
             before `CSVLogger` and `TensorBoard`. Defaults to `None`.
         validation_batch_size: For arrays. Defaults to `None`, 32.
 

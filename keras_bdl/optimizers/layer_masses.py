@@ -27,10 +27,10 @@ class LayerMasses:
 
     which leaves the distribution of the energy `K(p)` as it was.
 
-    Masses that go on changing with the chain's own past are, strictly, no
-    longer a Markov chain; the error is of the size of the fluctuation of (1),
-    an average over a whole variable and many steps. Stop with the burn-in
-    where that is too much.
+    A chain whose masses follow its own past is no Markov chain. So each new
+    estimate counts less, `2 / (k + 1)` for the k-th, which is an average that
+    forgets the begin: masses settle, and the samples are those of the target
+    in the limit. Stop with the burn-in to be exact from there on.
 
     Args:
         optimizer: The sampler, which owns the variables made here.
@@ -69,7 +69,10 @@ class LayerMasses:
             due = due & (steps <= self._until)
         factors = ops.cast(self._factors, "float32")
         self._former_factors.assign(factors)
-        self._factors.assign(ops.where(due, self._estimate(), factors))
+        number = ops.cast(steps, "float32") / self._every
+        weight = 2.0 / (ops.maximum(number, 1.0) + 1.0)
+        new = ops.power(factors, 1.0 - weight) * self._estimate() ** weight
+        self._factors.assign(ops.where(due, new, factors))
 
     def observe(self, index: int, gradient):
         """Takes the gradient of U of one variable into account."""

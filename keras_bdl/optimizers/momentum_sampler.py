@@ -207,7 +207,7 @@ def _initial_value(learning_rate):
 
 
 def _check_positive(name, value):
-    if not value > 0:
+    if not 0 < value < math.inf:
         raise ValueError(f"`{name}` must be positive. Received: {name}={value}")
 
 

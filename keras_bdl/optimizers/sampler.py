@@ -1,5 +1,7 @@
 """What all samplers have in common."""
 
+import math
+
 import keras
 import tensorflow as tf
 from keras import ops
@@ -73,7 +75,7 @@ class Sampler(keras.optimizers.Optimizer):
         kwargs.pop("ema_momentum", None)  # of a config; unused without EMA
         kwargs.pop("ema_overwrite_frequency", None)
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
-        if not callable(temperature) and not temperature >= 0:
+        if not callable(temperature) and not 0 <= temperature < math.inf:
             raise ValueError(
                 "`temperature` must be a schedule or a number from 0 on. "
                 f"Received: temperature={temperature}"

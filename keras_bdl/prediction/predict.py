@@ -70,7 +70,8 @@ def predict(
             structure of the outputs. Defaults to `None`, unknown.
         moments: For a network that predicts its own noise: a function, made
             of `keras.ops`, from all that the model returns to one pair (mean,
-            variance). Defaults to `None`.
+            variance). Defaults to `None`, as the compiled loss says, if it is
+            one of `keras_bdl.likelihoods`.
         keep_samples: Whether to keep every draw in `Prediction.samples`.
             Defaults to `False`.
         verbose: `0` for silence, `1` for a progress bar, `2` for one line.
@@ -88,6 +89,9 @@ def predict(
     ```
     """
     check_model(model)
+    if moments is None and task is None and noise_stddev is None:
+        # A loss such as `keras_bdl.likelihoods.Gaussian` knows the noise.
+        moments = getattr(getattr(model, "loss", None), "moments", None)
     _check_moments(moments)
     _check_noise(noise_stddev, moments)
     batches = Batches(x, batch_size, steps, pad=True)

@@ -162,6 +162,10 @@ def test_wrong_use_is_refused():
     model.compile("adam", "mse")
     with pytest.raises(ValueError, match="needs a sampler"):
         model.fit(X, X[:, :1], verbose=0, callbacks=[ChainDiagnostics()])
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile(bdl.SGLD(dataset_size=N), "mse")
+    with pytest.raises(ValueError, match="is built before `fit`"):
+        model.fit(X, X[:, :1], verbose=0, callbacks=[ChainDiagnostics()])
     with pytest.raises(ValueError, match="confidence=1.0"):
         ChainDiagnostics(confidence=1.0)
     with pytest.raises(RuntimeError, match="has seen no epoch"):

@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from scipy.special import softmax
 
 import keras_bdl as bdl
@@ -100,6 +101,15 @@ def test_regression_is_evaluated_too():
     mean = np.mean([X @ kernel + bias for kernel, bias in record.epochs], 0)
     rmse = np.sqrt(np.mean((mean - targets) ** 2))
     np.testing.assert_allclose(logs["posterior_rmse"][1], rmse, rtol=1e-5)
+    assert "posterior_nll" not in logs  # nobody knows the noise
+
+
+def test_validation_data_that_cannot_be_averaged_are_refused():
+    data = tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(32).batch(8)
+    with pytest.raises(ValueError, match="same examples in the same order"):
+        fit(make(), SampleCollector(every=1, validation_data=data))
+    with pytest.raises(ValueError, match="a tuple of 3 elements"):
+        SampleCollector(every=1, validation_data=(X, Y, Y))
 
 
 def test_steps_skipped_by_loss_scaling_do_not_count():

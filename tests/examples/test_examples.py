@@ -56,3 +56,10 @@ def test_sampling_prints_its_tables_and_writes_the_pictures(tmp_path):
 def test_sampler_step_prints_a_ratio_for_each_sampler():
     printed = run("benchmarks/sampler_step.py")
     assert all(s in printed for s in ("ATMC", "SGNHT", "SGHMC", "SGLD"))
+
+
+def test_step_size_bias_prints_its_table_and_draws_it(tmp_path):
+    picture = tmp_path / "bias.png"
+    printed = run("benchmarks/step_size_bias.py", "--out", picture)
+    assert "Gaussian, noise 0" in printed and "hyperbolic, noise 5" in printed
+    assert picture.exists()

@@ -69,6 +69,30 @@ def test_momenta_keep_their_kinetic_energy_when_masses_change(max_speed):
     np.testing.assert_allclose(optimizer.kinetic_temperatures(), energy, 1e-5)
 
 
+def test_masses_of_single_weights_settle():
+    # Each estimate of a mass follows the one weight that it then moves, which
+    # would heat the chain if it counted the same for ever.
+    optimizer = bdl.ATMC(
+        STEP, 1, STEP, None, float(np.exp(-STEP)), precondition_every=20
+    )
+    rng = np.random.default_rng(0)
+    start = rng.normal(size=(40, 1)).astype("float32")
+    weights = [keras.Variable(w) for w in start]
+    optimizer.build(weights)
+
+    @tf.function(jit_compile=True)
+    def mean_squares(steps):
+        total = tf.zeros(40)
+        for _ in tf.range(steps):
+            optimizer.apply([w.value for w in weights], weights)
+            total += tf.square(tf.concat([w.value for w in weights], 0))
+        return total / tf.cast(steps, "float32")
+
+    mean_squares(tf.constant(10_000))
+    squares = mean_squares(tf.constant(20_000)).numpy()
+    assert_moment(squares.mean(), 1.0, squares.std() / np.sqrt(40))
+
+
 def test_masses_stay_after_the_last_step_they_may_change_at():
     stopped, _ = chains(None, 90, precondition_until=40)
     early, _ = chains(None, 45)

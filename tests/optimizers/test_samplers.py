@@ -295,13 +295,37 @@ def test_what_would_change_the_target_is_refused():
         ATMC(prior="normal")
 
 
-def test_noise_is_the_same_with_and_without_xla():
-    def draw():
-        return counter_normal((50,), "float32", seed=3, index=1, step=7)
+@pytest.mark.parametrize("jit", [False, True])
+def test_noise_is_a_function_of_seed_and_step(jit):
+    @tf.function(jit_compile=jit)
+    def draw(seed, step):
+        return counter_normal((5000,), "float32", seed=seed, index=1, step=step)
 
-    np.testing.assert_array_equal(
-        tf.function(draw)(), tf.function(draw, jit_compile=True)()
-    )
+    first, again = draw(3, tf.constant(7)), draw(3, tf.constant(7))
+    np.testing.assert_array_equal(first, again)
+    for seed, step in ((4, 7), (3, 8)):
+        other = draw(seed, tf.constant(step))
+        assert abs(np.corrcoef(first, other)[0, 1]) < 5 / np.sqrt(5000)
+
+
+def test_prior_leaves_variables_with_their_own_regularizer_alone():
+    w = [keras.Variable(np.ones(3)) for _ in range(2)]
+    w[0].regularizer = keras.regularizers.L2(1e-9)
+    sampler = SGLD(0.5, 1, temperature=0.0, prior=bdl.priors.Normal(1.0))
+    sampler.apply([tf.zeros(3)] * 2, w)
+    np.testing.assert_array_equal(w[0], np.ones(3))
+    np.testing.assert_allclose(w[1], np.full(3, 0.5))
+
+
+def test_temperature_follows_its_schedule():
+    ramp = bdl.schedules.LinearRamp(0.0, 1.0, end_step=2, begin_step=1)
+    sampler, w = SGLD(0.5, 1, temperature=ramp), keras.Variable(np.zeros(4000))
+    spreads = []
+    for _ in range(3):
+        before = w.numpy()
+        sampler.apply([tf.zeros(4000)], [w])
+        spreads.append((w.numpy() - before).std())
+    np.testing.assert_allclose(spreads, [0, 0, 1], atol=5 / np.sqrt(8000))
 
 
 @pytest.mark.usefixtures("_policy")

@@ -43,7 +43,9 @@ def test_autocorrelation_shows_band_and_effective_sample_size():
         np.testing.assert_array_equal(line[:, 0], np.arange(11))
         np.testing.assert_array_equal(line[:, 1], expected)
     (band,) = ax.patches
-    corners = band.get_bbox().get_points()
+    corners = (
+        band.get_extents().transformed(ax.transData.inverted()).get_points()
+    )
     np.testing.assert_allclose(
         corners[:, 1], np.array([-1, 1]) * 1.96 / 40**0.5
     )

@@ -1,0 +1,4 @@
+from keras_bdl.likelihoods.gaussian import Gaussian
+from keras_bdl.likelihoods.mean_and_stddev import mean_and_stddev
+
+__all__ = ["Gaussian", "mean_and_stddev"]

@@ -1,0 +1,83 @@
+"""Negative log-likelihood of real numbers under Gaussian noise."""
+
+import math
+
+import keras
+from keras import ops
+
+
+@keras.saving.register_keras_serializable(package="keras_bdl")
+class Gaussian(keras.losses.Loss):
+    """Loss of a regression whose noise is known, or predicted by the network.
+
+        -log N(y; mean, stddev^2)
+            = (y - mean)^2 / (2 stddev^2) + log stddev + log(2 pi) / 2    (1)
+
+    summed over the targets of an example. Unlike the mean squared error it is
+    a likelihood: priors, variational layers and samplers weigh it rightly, and
+    `keras_bdl.predict` knows the noise from it.
+
+    Args:
+        noise_stddev: The standard deviation, if it is known. Defaults to
+            `None`: the last axis of the output holds means, then as many
+            standard deviations, as `mean_and_stddev` makes them.
+        reduction: As of `keras.losses.Loss`. Defaults to
+            `"sum_over_batch_size"`.
+        name: Name of the loss. Defaults to `"gaussian"`.
+
+    Example:
+
+    ```python
+    model = keras.Sequential(
+        [
+            keras.layers.Dense(50, activation="tanh"),
+            keras.layers.Dense(
+                2, activation=keras_bdl.likelihoods.mean_and_stddev
+            ),
+        ]
+    )
+    model.compile("adam", loss=keras_bdl.likelihoods.Gaussian())
+    ```
+    """
+
+    def __init__(
+        self,
+        noise_stddev: float | None = None,
+        reduction: str = "sum_over_batch_size",
+        name: str = "gaussian",
+    ):
+        super().__init__(name=name, reduction=reduction)
+        if noise_stddev is not None and not noise_stddev > 0:
+            raise ValueError(
+                "`noise_stddev` must be positive, or `None` where the network "
+                f"predicts it. Received: noise_stddev={noise_stddev}"
+            )
+        self.noise_stddev = noise_stddev
+
+    def call(self, y_true, y_pred):
+        """Returns (1) of each example."""
+        mean, variance = self.moments(y_pred)
+        if len(y_true.shape) == len(mean.shape) - 1 and mean.shape[-1] == 1:
+            y_true = ops.expand_dims(y_true, -1)
+        if len(y_true.shape) != len(mean.shape):
+            raise ValueError(
+                "`y_true` must have the shape of the predicted mean, "
+                f"{tuple(mean.shape)}. "
+                f"Received: y_true of shape {tuple(y_true.shape)}"
+            )
+        square = ops.square(ops.cast(y_true, mean.dtype) - mean)
+        constant = math.log(2 * math.pi)
+        return ops.sum(  # (1)
+            0.5 * (square / variance + ops.log(variance) + constant), axis=-1
+        )
+
+    def moments(self, outputs):
+        """Returns the mean and the variance that an output stands for."""
+        if self.noise_stddev is not None:
+            return outputs, ops.full_like(outputs, self.noise_stddev**2)
+        mean, stddev = ops.split(outputs, 2, axis=-1)
+        return mean, ops.square(stddev)
+
+    def get_config(self):
+        """Returns every constructor argument."""
+        return {**super().get_config(), "noise_stddev": self.noise_stddev}

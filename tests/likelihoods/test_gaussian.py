@@ -1,0 +1,62 @@
+import keras
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+import keras_bdl as bdl
+from keras_bdl.likelihoods import Gaussian
+from keras_bdl.likelihoods import mean_and_stddev
+from tests.helpers import check_config
+
+RNG = np.random.default_rng(0)
+Y = RNG.normal(size=(6, 2)).astype("float32")
+MEAN = RNG.normal(size=(6, 2)).astype("float32")
+STDDEV = RNG.uniform(0.1, 2.0, size=(6, 2)).astype("float32")
+
+
+def test_config():
+    check_config(Gaussian, noise_stddev=0.3, reduction="sum", name="other")
+
+
+def test_loss_is_the_density_of_scipy_summed_over_targets():
+    expected = -norm.logpdf(Y, MEAN, STDDEV).sum(-1).mean()
+    both = np.concatenate([MEAN, STDDEV], -1)
+    assert float(Gaussian()(Y, both)) == pytest.approx(expected, rel=1e-5)
+    expected = -norm.logpdf(Y, MEAN, 0.3).sum(-1).mean()
+    assert float(Gaussian(0.3)(Y, MEAN)) == pytest.approx(expected, rel=1e-5)
+    column = -norm.logpdf(Y[:, 0], MEAN[:, 0], 0.3).mean()
+    loss = Gaussian(0.3)(Y[:, 0], MEAN[:, :1])
+    assert float(loss) == pytest.approx(column, rel=1e-5)
+
+
+def test_activation_keeps_means_and_makes_stddevs_positive():
+    x = np.array([[-3.0, 5.0, -200.0, 1.0]], "float32")
+    y = np.asarray(mean_and_stddev(keras.ops.convert_to_tensor(x)))
+    expected = [[-3.0, 5.0, 1e-3, np.log1p(np.e) + 1e-3]]
+    np.testing.assert_allclose(y, expected, rtol=1e-6)
+    with pytest.raises(ValueError, match="even number"):
+        mean_and_stddev(keras.ops.ones((2, 3)))
+
+
+def test_predict_takes_the_noise_from_the_loss_also_after_loading(tmp_path):
+    model = keras.Sequential(
+        [keras.Input((3,)), keras.layers.Dense(4, mean_and_stddev)]
+    )
+    model.compile("adam", Gaussian())
+    x = RNG.normal(size=(6, 3)).astype("float32")
+    model.fit(x, Y, verbose=0)
+    model.save(tmp_path / "model.keras")
+    for one in (model, keras.models.load_model(tmp_path / "model.keras")):
+        p = bdl.predict(one, x, verbose=0)
+        output = one.predict(x, verbose=0)
+        np.testing.assert_allclose(p.mean, output[:, :2], rtol=1e-6)
+        np.testing.assert_allclose(
+            p.variance_within, output[:, 2:] ** 2, rtol=1e-5
+        )
+
+
+def test_wrong_input_is_refused():
+    with pytest.raises(ValueError, match="noise_stddev=0"):
+        Gaussian(0.0)
+    with pytest.raises(ValueError, match="`y_true` must have the shape"):
+        Gaussian(0.3)(Y[:, 0], MEAN)
