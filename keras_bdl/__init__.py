@@ -11,8 +11,10 @@ from keras_bdl import applications  # noqa: E402
 from keras_bdl import callbacks  # noqa: E402
 from keras_bdl import datasets  # noqa: E402
 from keras_bdl import diagnostics  # noqa: E402
+from keras_bdl import distributions  # noqa: E402
 from keras_bdl import evaluation  # noqa: E402
 from keras_bdl import layers  # noqa: E402
+from keras_bdl import likelihoods  # noqa: E402
 from keras_bdl import metrics  # noqa: E402
 from keras_bdl import models  # noqa: E402
 from keras_bdl import optimizers  # noqa: E402
@@ -27,6 +29,7 @@ from keras_bdl.callbacks import SWAG  # noqa: E402
 from keras_bdl.evaluation import evaluate  # noqa: E402
 from keras_bdl.models import Model  # noqa: E402
 from keras_bdl.models import Sequential  # noqa: E402
+from keras_bdl.models import convert  # noqa: E402
 from keras_bdl.optimizers import ATMC  # noqa: E402
 from keras_bdl.optimizers import SGHMC  # noqa: E402
 from keras_bdl.optimizers import SGLD  # noqa: E402
@@ -44,11 +47,14 @@ __all__ = [
     "Sequential",
     "applications",
     "callbacks",
+    "convert",
     "datasets",
     "diagnostics",
+    "distributions",
     "evaluate",
     "evaluation",
     "layers",
+    "likelihoods",
     "metrics",
     "models",
     "optimizers",

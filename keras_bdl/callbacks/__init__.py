@@ -1,5 +1,7 @@
 from keras_bdl.callbacks.chain_diagnostics import ChainDiagnostics
 from keras_bdl.callbacks.checkpoint import Checkpoint
+from keras_bdl.callbacks.kl_annealing import KLAnnealing
+from keras_bdl.callbacks.pretrain_means import PretrainMeans
 from keras_bdl.callbacks.sample_collector import SampleCollector
 from keras_bdl.callbacks.stateful_callback import StatefulCallback
 from keras_bdl.callbacks.swa import SWA
@@ -10,6 +12,8 @@ __all__ = [
     "SWAG",
     "ChainDiagnostics",
     "Checkpoint",
+    "KLAnnealing",
+    "PretrainMeans",
     "SampleCollector",
     "StatefulCallback",
 ]

@@ -1,10 +1,12 @@
 """Weights whose noise has the length of one normal number."""
 
+import functools
 import math
 
 import numpy as np
 from keras import ops
 
+from keras_bdl.distributions.gaussian_noise import gaussian_noise
 from keras_bdl.distributions.weight_distribution import WeightDistribution
 
 # Below this distance from the mean, in standard deviations, the density stays
@@ -43,40 +45,70 @@ class Radial(WeightDistribution):
     """
 
     @classmethod
-    def num_normals(cls, size):
-        """Returns how many normal numbers a draw of `size` weights needs."""
+    def num_uniforms(cls, size):
+        """Returns one for each weight, and one for the length."""
         return size + 1
 
     @classmethod
-    def noise(cls, normals, shape):
+    def noise(cls, uniforms, shape):
         """Returns `u r` of (1)."""
-        direction, length = normals[:-1], ops.abs(normals[-1])
+        direction = gaussian_noise(ops.reshape(uniforms[:-1], shape))
+        length = ops.abs(gaussian_noise(uniforms[-1]))
         norm = ops.sqrt(ops.sum(ops.square(direction)))
-        return ops.reshape(direction * (length / norm), shape)
+        return direction * (length / norm)  # (1)
 
     @property
     def variance(self):
         """The variance of each weight."""
-        return ops.square(self.stddev) / math.prod(self.mean.shape)
+        return ops.square(self.stddev) / self._size()
 
     def log_prob(self, x):
         """Returns (2), one number."""
-        size = math.prod(self.mean.shape)
         square = ops.sum(ops.square((x - self.mean) / self.stddev))
-        distance = ops.sqrt(ops.maximum(square, SMALLEST_DISTANCE**2))
+        smallest = ops.maximum(square, SMALLEST_DISTANCE**2)
+        return self._log_density(square, ops.log(smallest) / 2)
+
+    def negative_entropy(self):
+        """Returns terms whose sum is (3)."""
+        constant = _log_constant(self._size()) - 0.5
+        constant += (self._size() - 1) * (np.euler_gamma + math.log(2)) / 2
+        return constant / self._size() - ops.log(self.stddev)  # (3)
+
+    def lengths(self, noise):
+        """Returns the direction u of the noise, and the r that it can have."""
+        norm = ops.sqrt(ops.sum(ops.square(noise)))
+        return noise / ops.maximum(norm, SMALLEST_DISTANCE), *_half_normal()
+
+    def expected_log_prob(self, q, noise):
+        """Returns the mean of (2) under q, with a draw of its direction only.
+
+        Of the terms of (2) only log rho has no closed expectation. In a fixed
+        direction, that over all lengths is a sum of one dimension, and takes
+        away the steep gradient near the mean of this distribution: there q
+        is when training starts, if this is the posterior of a task before.
+        """
+        step, lengths, probabilities = q.lengths(noise())
+        step = q.stddev * step / self.stddev
+        shift = (q.mean - self.mean) / self.stddev
+        shift_square = ops.sum(ops.square(shift))
+        even = shift_square + ops.sum(ops.square(step)) * lengths**2
+        odd = 2 * ops.sum(step * shift) * lengths
+        squares = ops.maximum(ops.stack([even + odd, even - odd]), 1e-30)
+        log_rho = ops.sum(ops.log(squares) * probabilities) / 4
+        spread = ops.sum(q.variance / ops.square(self.stddev))
+        return self._log_density(shift_square + spread, log_rho)
+
+    def _log_density(self, square, log_rho):
+        """Returns (2)."""
         return (  # (2)
-            _log_constant(size)
+            _log_constant(self._size())
             - square / 2
-            - (size - 1) * ops.log(distance)
+            - (self._size() - 1) * log_rho
             - ops.sum(ops.log(self.stddev))
         )
 
-    def negative_entropy(self):
-        """Returns (3)."""
-        size = math.prod(self.mean.shape)
-        constant = _log_constant(size) - 0.5
-        constant += (size - 1) * (np.euler_gamma + math.log(2)) / 2
-        return constant - ops.sum(ops.log(self.stddev))  # (3)
+    def _size(self):
+        return math.prod(self.mean.shape)
 
 
 def _log_constant(size):
@@ -84,3 +116,16 @@ def _log_constant(size):
     log_area = math.log(2) + size / 2 * math.log(math.pi)
     log_area -= math.lgamma(size / 2)
     return math.log(2) - 0.5 * math.log(2 * math.pi) - log_area
+
+
+@functools.cache
+def _half_normal():
+    """Returns lengths r and their probabilities, sums that are integrals.
+
+    Close together near zero, where a logarithm changes most: evenly spaced in
+    log r.
+    """
+    r = np.geomspace(1e-9, 8.0, 160)
+    probabilities = r * np.exp(-0.5 * r**2)
+    probabilities /= probabilities.sum()
+    return r.astype("float32"), probabilities.astype("float32")

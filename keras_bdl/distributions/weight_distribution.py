@@ -1,13 +1,18 @@
 """What the distributions of variational layers have in common."""
 
+import numpy as np
 from keras import ops
+
+from keras_bdl.distributions.perturbation import perturbation
+from keras_bdl.distributions.perturbation import perturbed
 
 
 class WeightDistribution:
     """A distribution of one tensor of weights, `w = mean + stddev noise`.
 
-    A subclass makes the noise out of standard normal numbers, so that a layer
-    can draw those of all its tensors at once, and knows its negative entropy.
+    A subclass makes the noise out of uniform numbers, so that a layer can
+    draw those of all its tensors at once. It may be the distribution that a
+    layer learns, and the prior of another one.
 
     Args:
         mean: Means, a float32 tensor.
@@ -19,16 +24,16 @@ class WeightDistribution:
         self.stddev = stddev
 
     @classmethod
-    def num_normals(cls, size: int) -> int:
-        """Returns how many normal numbers a draw of `size` weights needs."""
+    def num_uniforms(cls, size: int) -> int:
+        """Returns how many uniform numbers a draw of `size` weights needs."""
         raise NotImplementedError
 
     @classmethod
-    def noise(cls, normals, shape):
+    def noise(cls, uniforms, shape):
         """Returns the noise of one draw.
 
         Args:
-            normals: As many standard normal numbers as `num_normals` says.
+            uniforms: Numbers between -1 and 1, as many as `num_uniforms` says.
             shape: Shape of the noise.
         """
         raise NotImplementedError
@@ -39,16 +44,44 @@ class WeightDistribution:
         raise NotImplementedError
 
     def log_prob(self, x):
-        """Returns the log density, constants included."""
+        """Returns the log density of each independent part of a tensor."""
         raise NotImplementedError
 
     def negative_entropy(self):
-        """Returns `E log q(w)`, in closed form."""
+        """Returns terms, one for each weight, whose sum is `E log q(w)`."""
         raise NotImplementedError
+
+    def lengths(self, noise):
+        """Returns what lengths the noise has in the direction of a draw.
+
+        Args:
+            noise: The noise of a draw.
+
+        Returns:
+            A tensor of the shape of the noise, the numbers to multiply it
+            with, and their probabilities, two arrays. Noise of the opposite
+            direction is as likely.
+        """
+        return noise, np.ones(1, "float32"), np.ones(1, "float32")
+
+    def expected_distance(self, point):
+        """Returns `E |w_i - point|`, or `None` if it is not known."""
+        del point
+
+    def expected_log_prob(self, q, noise):
+        """Returns `E log p(w)` under q, p this distribution, or `None`.
+
+        As `keras_bdl.priors.Prior.expected_log_prob`.
+        """
+        del q, noise
 
     def draw(self, noise):
         """Returns the weights that belong to some noise."""
-        return self.mean + self.stddev * noise
+        return perturbed(self.mean, self.stddev, noise)
+
+    def perturbation(self, noise):
+        """Returns these weights less their means."""
+        return perturbation(self.stddev, noise)
 
     def kl_divergence(self, prior, noise):
         """Returns `KL(q || p) = E log q(w) - E log p(w)` in nats.
@@ -58,11 +91,14 @@ class WeightDistribution:
         is taken at one draw.
 
         Args:
-            prior: An object with `log_prob`, such as a `keras_bdl.priors`.
-            noise: The noise of the draw.
+            prior: p, an object with `log_prob`.
+            noise: A function that returns the noise of that draw.
         """
-        expected = getattr(prior, "expected_log_prob", lambda q, noise: None)
-        log_prior = expected(self, noise)
+        expected = getattr(prior, "expected_log_prob", None)
+        log_prior = expected(self, noise) if expected else None
         if log_prior is None:
-            log_prior = prior.log_prob(self.draw(noise))
-        return self.negative_entropy() - ops.sum(log_prior)
+            log_prior = prior.log_prob(self.draw(noise()))
+        entropy = self.negative_entropy()
+        if entropy.shape == log_prior.shape:
+            return ops.sum(entropy - log_prior)
+        return ops.sum(entropy) - ops.sum(log_prior)

@@ -1,49 +1,73 @@
 """What the layers with a distribution over their weights have in common."""
 
-import contextlib
-import numbers
-
 import keras
+import numpy as np
 from keras import ops
 
-from keras_bdl import priors
+from keras_bdl.layers import estimators
 from keras_bdl.layers import random_numbers
+from keras_bdl.layers.compilation import CompiledDraw
+from keras_bdl.layers.compilation import worth_compiling
+from keras_bdl.layers.computed_weights import ComputedWeights
+from keras_bdl.layers.draw import Draw
+from keras_bdl.layers.draw import split_noise
+from keras_bdl.layers.forward_pass import ForwardPass
+from keras_bdl.layers.seen_attribute import CallState
+from keras_bdl.layers.seen_attribute import SeenAttribute
+from keras_bdl.layers.seen_attribute import assigned
+from keras_bdl.layers.seen_attribute import seeing
 from keras_bdl.layers.weight_posterior import WeightPosterior
+from keras_bdl.layers.weight_priors import WeightPriors
+from keras_bdl.layers.weight_priors import as_prior
+from keras_bdl.priors import Normal
 from keras_bdl.training.annealing import Annealing
 from keras_bdl.training.dataset_size import DatasetSize
 
-WEIGHTS = ("kernel", "embeddings")
+
+def _mean_or_assigned(layer, name):
+    for posterior in layer._posteriors:
+        if posterior.name == name:
+            return ops.cast(posterior.mean, layer.compute_dtype)
+    return assigned(layer, name)
 
 
-class Variational:
+class Variational(WeightPriors, ComputedWeights):
     """Gives the weights of a Keras layer a distribution.
 
-    A variational layer derives from a subclass of this one, which names the
-    `family` of distributions, and from the layer whose weights it draws, in
-    this order. That layer must create them by `add_weight`, with the names
-    `kernel` or `embeddings`, and `bias`, and read them as attributes of these
-    names. Where it does, they are here
+    The weights are
 
         w = mean + softplus(rho) noise                                    (1)
 
-    in training, one draw for all calls of a forward pass, and the mean
-    otherwise. In training, the first call adds
+    in training, one draw for all calls of the layer in a forward pass, and
+    the mean otherwise. In training, the first of these calls adds
 
         kl_weight KL(q || p) / N                                          (2)
 
-    to the losses, which makes the loss the negative evidence lower bound of
-    an example. How the draw enters the output is told by `estimator`:
+    to the losses, so that a loss that is the mean negative log likelihood of
+    a batch becomes the negative evidence lower bound of an example. Replicas
+    have draws of their own. How the draw enters the outputs is told by
+    `estimator`:
 
-    - `"weight"`: one draw for the whole batch (of each replica).
-    - `"flipout"`: one draw whose signs are changed at random for each
+    - `"weight"`: one draw for the whole batch.
+    - `"flipout"`: one draw, whose signs are changed at random for each
       example. The same expectation, with less variance.
-    - `"local"`: for each output its own noise, of the variance that (1) gives
-      it. The same expectation for `Dense` on inputs of rank 2, where it has
-      the least variance; elsewhere an approximation, since positions that
-      share their weights get independent noise.
+    - `"local"`: for each output noise of its own, of the variance that (1)
+      gives it. The same expectation, with the least variance, where a layer
+      without axes of positions is called once: `Dense` on inputs of rank 2.
+      Elsewhere an approximation: positions that share their weights get
+      independent noise.
+
+    KL(q || p) is exact where its formula is known: for Gaussian priors, and
+    for a Laplace prior of Gaussian weights. Otherwise E log p is taken at one
+    draw, that of the weights with `"weight"` and `"flipout"`.
+
+    A layer type derives from a subclass of this one, which names the `family`
+    of distributions, and from the layer of Keras, in this order. That layer
+    must create its weights by `add_weight`, with the names `kernel` or
+    `embeddings`, and `bias`, and read them as attributes of these names.
 
     Args:
-        *args: As of the layer.
+        *args: As of the layer of Keras.
         prior: p of each weight: one of `keras_bdl.priors`, a distribution of
             TensorFlow Probability, or one of `keras_bdl.distributions`.
             Defaults to `None`, `keras_bdl.priors.Normal(1.0)`.
@@ -55,12 +79,24 @@ class Variational:
         dataset_size: N, the number of training examples. Defaults to `None`:
             counted by `keras_bdl.Model.fit`.
         seed: Seed of the draws. Defaults to `None`.
-        **kwargs: As of the layer; regularizers and constraints are those of
-            the means.
+        **kwargs: As of the layer of Keras. Initializers, regularizers and
+            constraints are those of the means. LoRA and quantization are
+            refused.
+
+    Call arguments:
+        inputs: As of the layer of Keras.
+        training: Whether to draw the weights and to add (2).
     """
 
     family = None
     estimators = ("weight", "flipout", "local")
+    sources = "a mean and a scale"
+
+    kernel = SeenAttribute(_mean_or_assigned)
+    embeddings = SeenAttribute(_mean_or_assigned)
+    bias = SeenAttribute(_mean_or_assigned)
+    use_bias = SeenAttribute()
+    activation = SeenAttribute()
 
     def __init__(
         self,
@@ -74,18 +110,17 @@ class Variational:
         seed: int | None = None,
         **kwargs,
     ):
-        self._calls = _Calls()
+        self._call_state = CallState()
+        self._posteriors = ()
+        self._compiled_draw = CompiledDraw()
         super().__init__(*args, **kwargs)
-        for name in ("lora_rank", "quantization_mode"):
-            if getattr(self, name, None) is not None:
-                raise ValueError(self._unsupported(name, getattr(self, name)))
         if estimator not in self.estimators:
             raise ValueError(
-                f"`estimator` must be one of {self.estimators} for "
-                f"`{type(self).__name__}`. Received: estimator={estimator!r}"
+                f"`estimator` of `{type(self).__name__}` must be one of "
+                f"{self.estimators}. Received: estimator={estimator!r}"
             )
-        self.prior = priors.get(priors.Normal(1.0) if prior is None else prior)
-        self.bias_prior = priors.get(bias_prior)
+        self.prior = as_prior(Normal(1.0) if prior is None else prior)
+        self.bias_prior = as_prior(bias_prior)
         self.variational_bias = variational_bias
         self.estimator = estimator
         if rho_initializer is None:
@@ -95,3 +130,146 @@ class Variational:
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)
         self.annealing = Annealing()
+
+    def add_weight(self, *args, name=None, **kwargs):
+        """Adds a weight; in place of one that is drawn, a mean and a rho."""
+        drawn = {"kernel", "embeddings"}
+        if self.variational_bias:
+            drawn.add("bias")
+        if name not in drawn:
+            return super().add_weight(*args, name=name, **kwargs)
+        # The KL loses its small terms in half precision.
+        kwargs.update(dtype="float32", autocast=False)
+        mean = super().add_weight(*args, name=f"{name}_mean", **kwargs)
+        rho = super().add_weight(
+            shape=mean.shape,
+            initializer=self.rho_initializer,
+            dtype="float32",
+            autocast=False,
+            name=f"{name}_rho",
+        )
+        setattr(self, f"{name}_mean", mean)
+        setattr(self, f"{name}_rho", rho)
+        posterior = WeightPosterior(name, self.family, mean, rho)
+        self._posteriors += (posterior,)
+        self._use_prior(posterior, self._prior_of(name))
+        return mean
+
+    def call(self, inputs, training=None):
+        """Applies the layer with drawn weights, or with the means."""
+        if not training:
+            return super().call(inputs)
+        estimator = estimators.BY_NAME[self.estimator]
+        return estimator(self, inputs, self._forward_pass())
+
+    def call_seeing(self, inputs, attributes):
+        """Calls the layer of Keras as if it had these attributes."""
+        with seeing(self, attributes):
+            return super().call(inputs)
+
+    @property
+    def posteriors(self):
+        """The distribution of each tensor of weights at present, by name."""
+        return {p.name: p.distribution() for p in self.weight_posteriors}
+
+    @property
+    def weight_posteriors(self):
+        """A `WeightPosterior`, variables and prior, for each tensor."""
+        if not self.built:
+            raise ValueError(
+                f"`{type(self).__name__}` must be built to have weights: call "
+                f"it on an input first. Received: built={self.built}"
+            )
+        return self._posteriors
+
+    @property
+    def kl_per_example(self):
+        """KL(q || p) / N of the forward pass whose losses are in `losses`.
+
+        Without `kl_weight`; `None` where the layer was not called with
+        `training=True`.
+        """
+        last = self._call_state.forward_pass
+        # Keras clears the losses when a forward pass begins.
+        if last is None or not any(x is last.loss for x in self.losses):
+            return None
+        return last.kl_per_example
+
+    def kl_divergence(self):
+        """Returns KL(q || p) in nats, not divided by N.
+
+        Where it has no closed form, E log p is taken at always the same draw.
+        """
+        tensors = [p.read() for p in self.weight_posteriors]
+        return Draw(self.weight_posteriors, tensors, (0, 0)).kl_divergence()
+
+    def sample_weights(self, seed: int):
+        """Returns pairs of a variable, a mean, and the draw in its place.
+
+        See `keras_bdl.posteriors.SamplesWeights`.
+
+        Args:
+            seed: Selects the draw; any integer from 0 on.
+        """
+        size = sum(p.num_uniforms for p in self.weight_posteriors)
+        bits = np.random.default_rng(seed).integers(
+            -(2**31), 2**31, size, "int32"
+        )
+        uniforms = random_numbers.of_bits(bits) * self._noise_bound
+        noise = split_noise(self.weight_posteriors, uniforms)
+        return [
+            (p.mean, p.distribution().draw(noise[p.name]))
+            for p in self.weight_posteriors
+        ]
+
+    def get_config(self):
+        """Returns all arguments."""
+        return {
+            **super().get_config(),
+            "prior": keras.saving.serialize_keras_object(self.prior),
+            "bias_prior": keras.saving.serialize_keras_object(self.bias_prior),
+            "variational_bias": self.variational_bias,
+            "estimator": self.estimator,
+            "rho_initializer": keras.initializers.serialize(
+                self.rho_initializer
+            ),
+            "dataset_size": self.dataset_size.given,
+            "seed": self.seed,
+        }
+
+    # Of the uniform numbers that make the noise.
+    _noise_bound = 1.0
+
+    def _forward_pass(self):
+        """Returns what this forward pass draws; the first call adds (2)."""
+        if self.kl_per_example is None:
+            seed = random_numbers.next_seed(self.seed_generator)
+            draw = self._draw
+            if worth_compiling(self):
+                draw = self._compiled_draw.of(draw)
+            drawn, kl = draw(
+                [p.read() for p in self.weight_posteriors],
+                seed,
+                1.0 * self.annealing.noise,
+            )
+            kl_per_example = kl / self.dataset_size.value()
+            loss = self.annealing.kl_factor() * kl_per_example  # (2)
+            self.add_loss(loss)
+            means = {n: q.mean for n, q in self.posteriors.items()}
+            self._call_state.forward_pass = ForwardPass(
+                means, drawn, seed, kl_per_example, loss
+            )
+        return self._call_state.forward_pass
+
+    def _draw(self, tensors, seed, annealed):
+        """Returns what the estimator needs of a draw, and KL(q || p)."""
+        draw = Draw(
+            self.weight_posteriors,
+            tensors,
+            seed,
+            self._noise_bound,
+            annealed,
+            own_noise=self.estimator != "local" and self._noise_bound == 1.0,
+        )
+        drawn = getattr(draw, estimators.DRAWN[self.estimator])
+        return drawn, draw.kl_divergence()

@@ -3,12 +3,13 @@
 import keras
 from keras import ops
 
+from keras_bdl.layers.computed_weights import ComputedWeights
 from keras_bdl.priors import GroupLaplace
 from keras_bdl.priors.groups import group_length
 from keras_bdl.priors.groups import squared_norms
 
 
-class WeightNorm:
+class WeightNorm(ComputedWeights):
     """Makes the kernel of a Keras layer out of directions and scales.
 
     Each output feature, an entry of the last axis of the kernel, has a
@@ -34,6 +35,14 @@ class WeightNorm:
             the directions count.
     """
 
+    sources = "a direction and a scale"
+    refused = (
+        "kernel_regularizer",
+        "kernel_constraint",
+        *ComputedWeights.refused,
+    )
+    hint = "; penalties are `direction_regularizer` and `scale_regularizer`"
+
     def __init__(
         self,
         *args,
@@ -43,15 +52,6 @@ class WeightNorm:
         **kwargs,
     ):
         super().__init__(*args, **kwargs)
-        for name in (
-            "kernel_regularizer",
-            "kernel_constraint",
-            "lora_rank",
-            "quantization_mode",
-        ):
-            value = getattr(self, name)
-            if value is not None:
-                raise ValueError(self._unsupported(name, value))
         self.scale_initializer = keras.initializers.get(scale_initializer)
         self.direction_regularizer = keras.regularizers.get(
             direction_regularizer
@@ -99,24 +99,6 @@ class WeightNorm:
         factor = self.scale * _inverse_norm(self.direction)
         return ops.cast(self.direction * factor, self.compute_dtype)  # (1)
 
-    def enable_lora(self, rank, *args, **kwargs):
-        """Raises an error."""
-        raise ValueError(self._unsupported("lora_rank", rank))
-
-    def quantize(self, mode=None, *args, **kwargs):
-        """Raises an error."""
-        # Of this type, so that `keras.Model.quantize` can go on and warn.
-        raise NotImplementedError(self._unsupported("quantization_mode", mode))
-
-    def save_own_variables(self, store):
-        """Saves the weights in their order."""
-        # Past the layer, which would save its kernel.
-        keras.layers.Layer.save_own_variables(self, store)
-
-    def load_own_variables(self, store):
-        """Loads what `save_own_variables` saved."""
-        keras.layers.Layer.load_own_variables(self, store)
-
     def get_config(self):
         """Returns all arguments."""
         return {
@@ -137,14 +119,6 @@ class WeightNorm:
         initializer = self.kernel_initializer or "glorot_uniform"
         draw = keras.initializers.get(initializer)(shape, dtype=dtype)
         return ops.cast(draw * _inverse_norm(draw), dtype)
-
-    def _unsupported(self, name, value):
-        return (
-            f"`{name}` needs a kernel that is a variable, and "
-            f"`{type(self).__name__}` computes its kernel from a direction and "
-            "a scale. Leave it out; penalties are `direction_regularizer` and "
-            f"`scale_regularizer`. Received: {name}={value!r}"
-        )
 
 
 def _inverse_norm(directions):

@@ -66,6 +66,10 @@ class HeNormal(Prior):
         """Returns the log density of each weight."""
         return self.of_shape(x.shape).log_prob(x)
 
+    def expected_log_prob(self, q, noise):
+        """Returns `log_prob`, averaged over a distribution."""
+        return self.of_shape(q.mean.shape).expected_log_prob(q, noise)
+
     def sample(self, shape, seed=None):
         """Returns a draw of a variable of the given shape."""
         return self.of_shape(shape).sample(shape, seed)

@@ -40,6 +40,14 @@ class Laplace(Prior):
         """Returns the log density of each weight."""
         return -ops.abs(x - self.mean) / self.scale - math.log(2 * self.scale)
 
+    def expected_log_prob(self, q, noise):
+        """Returns `log_prob`, averaged over a distribution, or `None`."""
+        del noise
+        distance = q.expected_distance(self.mean)
+        if distance is None:
+            return None
+        return -distance / self.scale - math.log(2 * self.scale)
+
     def sample(self, shape, seed=None):
         """Returns a draw of a variable of the given shape."""
         # The inverse of the distribution function, at u - 1/2; |u| < 1/2, so

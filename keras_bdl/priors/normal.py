@@ -41,6 +41,11 @@ class Normal(Prior):
         constant = math.log(self.stddev) + 0.5 * math.log(2 * math.pi)
         return -0.5 * ops.square((x - self.mean) / self.stddev) - constant
 
+    def expected_log_prob(self, q, noise):
+        """Returns `log_prob`, averaged over a distribution."""
+        del noise
+        return self.log_prob(q.mean) - 0.5 * q.variance / self.stddev**2
+
     def sample(self, shape, seed=None):
         """Returns a draw of a variable of the given shape."""
         return keras.random.normal(

@@ -36,6 +36,17 @@ class Prior(keras.regularizers.Regularizer):
         """
         raise NotImplementedError
 
+    def expected_log_prob(self, q, noise):
+        """Returns `log_prob`, averaged over a distribution, or `None`.
+
+        Variational layers take `log_prob` at a draw where this is `None`.
+
+        Args:
+            q: A `keras_bdl.distributions.WeightDistribution`.
+            noise: A function that returns the noise of a draw of q.
+        """
+        del q, noise
+
     def sample(self, shape, seed=None):
         """Returns a draw of a variable of the given shape.
 

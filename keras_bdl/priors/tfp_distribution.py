@@ -60,6 +60,16 @@ class TFPDistribution(Prior):
         x = tf.cast(x, self.distribution.dtype)
         return tf.cast(self.distribution.log_prob(x), "float32")
 
+    def expected_log_prob(self, q, noise):
+        """Returns `log_prob` of a Gaussian, averaged; otherwise `None`."""
+        from tensorflow_probability import distributions as tfd
+
+        del noise
+        if type(self.distribution) is not tfd.Normal:
+            return None
+        variance = tf.cast(self.distribution.variance(), "float32")
+        return self.log_prob(q.mean) - 0.5 * q.variance / variance
+
     def sample(self, shape, seed=None):
         """Returns a draw of a variable of the given shape, in float32."""
         from tensorflow_probability import distributions as tfd

@@ -4,20 +4,29 @@ import keras
 
 
 class Annealing:
-    """Two numbers of a variational layer that callbacks change.
+    """Numbers of a variational layer that callbacks change.
 
     They are variables, so that nothing is traced again, and hidden in this
     plain object, so that they are no weights of the layer.
 
     Attributes:
         kl_weight: Factor of the KL in the loss; 1 is the evidence bound.
+        kl_schedule: A function without arguments that returns this factor in
+            the graph, in place of `kl_weight`, or `None`.
         noise: Factor of the noise of the weights in the outputs; 0 is
-            training of the means.
+            training of the means, by the likelihood alone.
     """
 
     def __init__(self):
         self.kl_weight = _number("kl_weight")
+        self.kl_schedule = None
         self.noise = _number("noise")
+
+    def kl_factor(self):
+        """Returns what the KL is multiplied with in the loss."""
+        if self.kl_schedule is not None:
+            return self.noise * self.kl_schedule()
+        return self.noise * self.kl_weight
 
 
 def _number(name):

@@ -1,0 +1,73 @@
+"""Dropout of the inputs of a layer, for Monte-Carlo dropout."""
+
+import keras
+
+
+@keras.saving.register_keras_serializable(package="keras_bdl")
+class MCDropout(keras.layers.Wrapper):
+    """Applies dropout to what a layer is given, then the layer.
+
+        y = layer(x z / (1 - rate)),   z ~ Bernoulli(1 - rate)            (1)
+
+    in training, with a z of its own for each entry of x, and `layer(x)`
+    otherwise. To drop an input is to drop the weights it is multiplied with:
+    of a `Dense` layer (1) draws rows of the kernel. With
+    `keras_bdl.posteriors.MCDropout` a prediction draws, too.
+
+    Args:
+        layer: A layer with one input of real numbers.
+        rate: Probability of a zero, between 0 and 1.
+        seed: Seed of the dropout. Defaults to `None`.
+        **kwargs: As of `keras.layers.Layer`. The dtype defaults to that of
+            the layer.
+
+    Call arguments:
+        inputs: As of the layer.
+        training: Whether to drop, and what the layer is told, if it asks.
+
+    Example:
+
+    ```python
+    model = keras.Sequential(
+        [
+            keras.Input((8,)),
+            keras.layers.Dense(50, activation="relu"),
+            keras_bdl.layers.MCDropout(keras.layers.Dense(1), rate=0.1),
+        ]
+    )
+    ```
+
+    Reference:
+        - Gal and Ghahramani, [Dropout as a Bayesian Approximation](
+          https://arxiv.org/abs/1506.02142), eq. 4
+    """
+
+    def __init__(self, layer, rate: float, seed: int | None = None, **kwargs):
+        if not 0 < rate < 1:
+            raise ValueError(
+                "`rate` must be a number between 0 and 1, the probability of "
+                f"a zero. Received: rate={rate}"
+            )
+        super().__init__(layer, **{"dtype": layer.dtype_policy, **kwargs})
+        self.rate = rate
+        self.seed = seed
+        self.dropout = keras.layers.Dropout(
+            rate, seed=seed, dtype=self.dtype_policy
+        )
+        self.supports_masking = layer.supports_masking
+
+    def call(self, inputs, training=None):
+        """Applies (1), or the layer alone."""
+        return self.layer(self.dropout(inputs, training=training))
+
+    def compute_mask(self, inputs, previous_mask=None):
+        """Returns the mask of the layer."""
+        return self.layer.compute_mask(inputs, previous_mask)
+
+    def compute_output_shape(self, input_shape):
+        """Returns that of the layer."""
+        return self.layer.compute_output_shape(input_shape)
+
+    def get_config(self):
+        """Returns all arguments."""
+        return {**super().get_config(), "rate": self.rate, "seed": self.seed}

@@ -1,0 +1,29 @@
+"""Dense layer between any axes with Radial weights."""
+
+import keras
+
+from keras_bdl.layers.radial_layer import RadialLayer
+
+
+@keras.saving.register_keras_serializable(package="keras_bdl")
+class RadialEinsumDense(RadialLayer, keras.layers.EinsumDense):
+    """Dense layer between any axes with Radial weights.
+
+    In training the kernel and the bias are drawn, each with a direction and a
+    length of its own, and KL(q || p) / N is added to the losses; otherwise
+    they are the means. See `keras_bdl.layers.RadialLayer`.
+
+    Args:
+        *args: As of `keras.layers.EinsumDense`.
+        **kwargs: As of `keras.layers.EinsumDense`, and as of `RadialLayer`:
+            `prior`, `bias_prior`, `variational_bias`, `estimator`,
+            `rho_initializer`, `dataset_size`, `seed`.
+
+    Example:
+
+    ```python
+    layer = keras_bdl.layers.RadialEinsumDense(
+        "abc,cd->abd", output_shape=(None, 64), bias_axes="d"
+    )
+    ```
+    """

@@ -1,0 +1,103 @@
+"""The priors of the tensors of a variational layer."""
+
+import keras
+
+from keras_bdl import priors
+from keras_bdl.distributions import StoredPrior
+from keras_bdl.distributions import WeightDistribution
+
+
+class WeightPriors:
+    """Gives each `WeightPosterior` of a layer its prior.
+
+    Those that are made of tensors are kept in non-trainable weights of the
+    layer, `kernel_prior_mean`, `kernel_prior_stddev` and so on.
+
+    Attributes:
+        prior: Of kernel or embeddings, and of the bias, if it has no other.
+        bias_prior: Of the bias, or `None`.
+    """
+
+    def set_prior(self, **priors_of_weights):
+        """Gives tensors of weights another prior, also after training.
+
+        A distribution of `keras_bdl.distributions` is copied into weights of
+        the layer. Where only values of such weights change, nothing else has
+        to be done. Otherwise a model has to be compiled again, for its
+        training step has the old prior built in.
+
+        Args:
+            **priors_of_weights: By name (`kernel`, `embeddings`, `bias`), a
+                prior as the layer takes it.
+        """
+        posteriors = {p.name: p for p in self.weight_posteriors}
+        unknown = set(priors_of_weights) - set(posteriors)
+        if unknown:
+            raise ValueError(
+                f"`{type(self).__name__}` has distributions of "
+                f"{sorted(posteriors)}. Received: priors of {sorted(unknown)}"
+            )
+        self.bias_prior = self._prior_of("bias")
+        for name, prior in priors_of_weights.items():
+            self._use_prior(posteriors[name], as_prior(prior))
+            argument = "bias_prior" if name == "bias" else "prior"
+            setattr(self, argument, posteriors[name].prior)
+        self._compiled_draw.forget()
+
+    def posterior_becomes_prior(self):
+        """Makes what was learned the prior of what comes next.
+
+        See `set_prior` for what a compiled model needs.
+        """
+        self.set_prior(**self.posteriors)
+
+    def _prior_of(self, name):
+        if name == "bias" and self.bias_prior is not None:
+            return self.bias_prior
+        return self.prior
+
+    def _use_prior(self, posterior, prior):
+        if isinstance(prior, StoredPrior):
+            values = prior.initial_values(posterior.shape)
+            if not posterior.stored:
+                posterior.stored = self._add_stored(posterior)
+            for variable, value in zip(posterior.stored, values, strict=True):
+                variable.assign(value)
+            # Without the values, which would be kept twice.
+            prior = StoredPrior(prior.family)
+        elif posterior.stored:
+            posterior.stored = ()
+            for name in _stored_names(posterior):
+                delattr(self, name)
+        posterior.prior = prior
+
+    def _add_stored(self, posterior):
+        # As Keras does to give a layer that is built the weights of LoRA.
+        locked = self._tracker.locked
+        self._tracker.unlock()
+        for name in _stored_names(posterior):
+            variable = self.add_weight(
+                shape=posterior.shape,
+                initializer="zeros",
+                trainable=False,
+                dtype="float32",
+                autocast=False,
+                name=name,
+            )
+            setattr(self, name, variable)
+        if locked:
+            self._tracker.lock()
+        return [getattr(self, name) for name in _stored_names(posterior)]
+
+
+def as_prior(prior):
+    """Returns a prior with `log_prob`, a `StoredPrior`, or `None`."""
+    if isinstance(prior, dict):
+        prior = keras.saving.deserialize_keras_object(prior)
+    if isinstance(prior, WeightDistribution):
+        return StoredPrior.of(prior)
+    return prior if isinstance(prior, StoredPrior) else priors.get(prior)
+
+
+def _stored_names(posterior):
+    return [f"{posterior.name}_prior_{part}" for part in ("mean", "stddev")]

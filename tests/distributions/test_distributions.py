@@ -1,0 +1,168 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy import stats
+
+import keras_bdl as bdl
+from keras_bdl.distributions import MeanField
+from keras_bdl.distributions import Radial
+from keras_bdl.distributions.gaussian_noise import gaussian_noise
+from keras_bdl.layers import random_numbers
+from tests.helpers import assert_moment
+
+FAMILIES = [MeanField, Radial]
+DRAWS = 4000
+
+
+def noise_of(family, shape, draws=DRAWS, seed=0):
+    size = family.num_uniforms(int(np.prod(shape)))
+    uniforms = random_numbers.uniform((draws, size), (seed, 1))
+    return each(lambda u: family.noise(u, shape), uniforms)
+
+
+def each(function, draws):
+    return tf.function(lambda: tf.map_fn(function, draws))()
+
+
+def test_noise_is_that_of_scipy_to_the_last_number():
+    # TensorFlow's erfinv is infinite for the largest of them.
+    last = np.array([1, 3, 5, 2**23 + 1, 2**24 - 1]) * 2.0**-24
+    uniforms = np.concatenate([1 - last, last - 1]).astype("float32")
+    expected = stats.norm.ppf((1 + uniforms.astype("float64")) / 2)
+    np.testing.assert_allclose(gaussian_noise(uniforms), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(1,), (3, 4), (3, 3, 2, 5)])
+def test_radial_noise_has_half_normal_length_and_uniform_direction(shape):
+    noise = noise_of(Radial, shape).numpy().reshape(DRAWS, -1)
+    length = np.linalg.norm(noise, axis=1)
+    assert stats.kstest(length, stats.halfnorm.cdf).pvalue > 1e-6
+    direction = noise / length[:, None]
+    size = direction.shape[1]
+    assert_moment(direction.mean(0), 0.0, np.sqrt(1 / size / DRAWS))
+    covariance = direction.T @ direction / DRAWS
+    assert_moment(covariance, np.eye(size) / size, np.sqrt(3 / DRAWS) / size)
+    assert_moment((length**2).mean(), 1.0, np.sqrt(2 / DRAWS))
+
+
+def test_mean_field_noise_is_standard_normal():
+    noise = noise_of(MeanField, (5,)).numpy().ravel()
+    assert stats.kstest(noise, stats.norm.cdf).pvalue > 1e-6
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_density_integrates_to_one(family, size):
+    # A fine grid around the pole of the Radial density misses the inside of
+    # one cell, which holds no more than its radius.
+    q = family(np.full(size, 0.3, "float32"), np.full(size, 0.5, "float32"))
+    points = {1: 8001, 2: 801, 3: 161}[size]
+    axis = np.linspace(-3, 3, points) + 0.5 * 6 / (points - 1)
+    grid = np.stack(np.meshgrid(*[axis] * size), -1).reshape(-1, size)
+    density = np.exp(
+        [float(np.sum(log)) for log in _log_probs(q, grid.astype("float32"))]
+    )
+    integral = density.sum() * (axis[1] - axis[0]) ** size
+    assert integral == pytest.approx(1.0, abs={1: 1e-3, 2: 2e-2, 3: 8e-2}[size])
+
+
+def _log_probs(q, points):
+    if len(points) > 10_000:
+        rho = np.linalg.norm((points - q.mean) / q.stddev, axis=1)
+        if isinstance(q, MeanField):
+            return stats.norm.logpdf(points, q.mean, q.stddev)
+        # The same function of the distance: checked on every 20,000th point.
+        known = _log_probs(q, points[::20_000])
+        size = points.shape[1]
+        shape = -(rho**2) / 2 - (size - 1) * np.log(rho)
+        constant = known - shape[::20_000]
+        np.testing.assert_allclose(constant, constant[0], atol=1e-4)
+        return shape + constant[0]
+    return np.array([np.sum(q.log_prob(x)) for x in points])
+
+
+PRIORS = {
+    "normal": bdl.priors.Normal(0.7, 0.1),
+    "he": bdl.priors.HeNormal(),
+    "laplace": bdl.priors.Laplace(0.5, 0.2),
+    "mixture": bdl.priors.ScaleMixture(1.0, 0.1),
+}
+
+
+@pytest.mark.parametrize("prior", PRIORS)
+@pytest.mark.parametrize("size", [1, 7, 100_000])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_divergence_is_the_mean_log_ratio_of_the_densities(family, size, prior):
+    rng = np.random.default_rng(size)
+    mean = rng.normal(0, 0.3, size).astype("float32")
+    stddev = rng.uniform(0.2, 0.6, size).astype("float32")
+    if family is Radial:
+        stddev *= np.sqrt(size)
+    q, p = family(mean, stddev), PRIORS[prior]
+    draws = 50 if size > 1000 else DRAWS
+    noises = noise_of(family, (size,), draws)
+
+    def ratio(noise):
+        w = q.mean + q.stddev * noise
+        return tf.reduce_sum(q.log_prob(w)) - tf.reduce_sum(p.log_prob(w))
+
+    def divergence(noise):
+        return q.kl_divergence(p, lambda: noise)
+
+    ratios = each(ratio, noises).numpy().astype("float64")
+    kls = each(divergence, noises).numpy().astype("float64")
+    error = np.hypot(ratios.std(), kls.std()) / np.sqrt(draws)
+    # And the rounding of a sum of so many numbers.
+    error += 1e-6 * np.abs(ratios).max()
+    assert_moment(kls.mean(), ratios.mean(), error)
+    closed = prior in ("normal", "he")
+    closed |= prior == "laplace" and family is MeanField
+    if closed:
+        assert np.ptp(kls) <= 1e-6 * np.abs(kls).max()
+
+
+@pytest.mark.parametrize("prior_family", FAMILIES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_distributions_are_priors_too(family, prior_family):
+    rng = np.random.default_rng(3)
+    q = family(rng.normal(size=6).astype("f"), np.full(6, 0.8, "f"))
+    p = prior_family(rng.normal(size=6).astype("f"), np.full(6, 1.1, "f"))
+    noises = noise_of(family, (6,), 20_000)
+    w = q.mean + q.stddev * noises
+    log = each(
+        lambda x: tf.reduce_sum(q.log_prob(x)) - tf.reduce_sum(p.log_prob(x)), w
+    ).numpy()
+    kls = each(lambda n: q.kl_divergence(p, lambda: n), noises).numpy()
+    error = np.hypot(log.std(), kls.std()) / np.sqrt(len(log))
+    assert_moment(kls.mean(), log.mean(), error)
+
+
+@pytest.mark.parametrize("prior_family", FAMILIES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_divergence_and_gradients_are_finite_for_any_rho(family, prior_family):
+    for rho in (-20.0, -5.0, 0.0, 20.0):
+        rhos = tf.Variable(tf.fill([50], rho))
+        mean = tf.Variable(np.linspace(-1, 1, 50).astype("float32"))
+        same = prior_family(
+            np.asarray(mean), np.asarray(keras.ops.softplus(rhos))
+        )
+        for prior in (*PRIORS.values(), same):
+            with tf.GradientTape() as tape:
+                q = family(mean, keras.ops.softplus(rhos))
+                noise = noise_of(family, (50,), 1)[0]
+                kl = q.kl_divergence(prior, lambda noise=noise: noise)
+            gradients = tape.gradient(kl, [mean, rhos])
+            for tensor in (kl, *[g for g in gradients if g is not None]):
+                assert np.isfinite(tensor).all(), (rho, prior)
+
+
+def test_optimum_of_a_radial_divergence_is_where_the_mathematics_says():
+    # sigma = s sqrt(D), mu = m: the gradient of the KL to N(m, s^2) is zero.
+    s, size = 0.3, 20
+    mean, stddev = tf.fill([size], 0.1), tf.fill([size], s * size**0.5)
+    with tf.GradientTape() as tape:
+        tape.watch([mean, stddev])
+        kl = Radial(mean, stddev).kl_divergence(bdl.priors.Normal(s, 0.1), None)
+    for gradient in tape.gradient(kl, [mean, stddev]):
+        np.testing.assert_allclose(gradient, np.zeros(size), atol=1e-5)

@@ -1,0 +1,351 @@
+import contextlib
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy.stats import multivariate_normal
+
+import keras_bdl as bdl
+from keras_bdl import layers
+from tests.helpers import assert_moment
+
+IMAGE, LINE, VOLUME = (6, 6, 4), (8, 4), (4, 4, 4, 2)
+CASES = {
+    "Dense": ((5,), {"units": 3, "activation": "tanh"}),
+    "EinsumDense": (
+        (6, 4),
+        {
+            "equation": "abc,cde->abde",
+            "output_shape": (6, 2, 3),
+            "bias_axes": "de",
+        },
+    ),
+    "Conv1D": (LINE, {"filters": 3, "kernel_size": 3, "padding": "causal"}),
+    "Conv2D": (
+        IMAGE,
+        {"filters": 6, "kernel_size": 3, "strides": 2, "groups": 2},
+    ),
+    "Conv3D": (VOLUME, {"filters": 2, "kernel_size": 2}),
+    "Conv2DTranspose": (IMAGE, {"filters": 3, "kernel_size": 3, "strides": 2}),
+    "DepthwiseConv2D": (IMAGE, {"kernel_size": 3, "depth_multiplier": 2}),
+}
+KINDS = [f"{kind}{name}" for kind in ("MeanField", "Radial") for name in CASES]
+
+
+def make(name, **kwargs):
+    kind = "MeanField" if name.startswith("MeanField") else "Radial"
+    shape, arguments = CASES[name.removeprefix(kind)]
+    layer = getattr(layers, name)(
+        **arguments, bias_initializer="random_normal", dataset_size=10, **kwargs
+    )
+    x = np.random.default_rng(0).normal(size=(4, *shape)).astype("float32")
+    layer(x)
+    return layer, x
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_layer_is_that_of_keras_with_the_means_or_a_draw(name):
+    layer, x = make(name)
+    kind = "MeanField" if name.startswith("MeanField") else "Radial"
+    shape, arguments = CASES[name.removeprefix(kind)]
+    twin = getattr(keras.layers, name.removeprefix(kind))(**arguments)
+    twin.build((None, *shape))
+    twin.set_weights([layer.kernel_mean, layer.bias_mean])
+    np.testing.assert_allclose(layer(x), twin(x), atol=1e-6)
+    assert not layer.losses
+
+    y = layer(x, training=True)
+    assert len(layer.losses) == 1
+    # What was drawn, put into the layer of Keras, gives the same outputs.
+    drawn = layer._forward_pass().drawn
+    twin.set_weights([drawn["kernel"], drawn["bias"]])
+    np.testing.assert_allclose(y, twin(x), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_save_load_and_clone_keep_layer_and_outputs(name, tmp_path):
+    prior = bdl.priors.Laplace(0.3)
+    shape = make(name)[1].shape[1:]
+    kind = "MeanField" if name.startswith("MeanField") else "Radial"
+    _, arguments = CASES[name.removeprefix(kind)]
+    layer = getattr(layers, name)(
+        **arguments, prior=prior, estimator="flipout", seed=4, dataset_size=7
+    )
+    model = keras.Sequential([keras.Input(shape), layer])
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    x = np.ones((2, *shape), "float32")
+    np.testing.assert_array_equal(loaded(x), model(x))
+    assert loaded.layers[0].get_config() == layer.get_config()
+    clone = keras.models.clone_model(model)
+    assert clone.layers[0].get_config() == layer.get_config()
+
+
+@pytest.mark.parametrize(
+    "name, estimator",
+    [(name, "flipout") for name in KINDS] + [("MeanFieldDense", "local")],
+)
+def test_estimators_have_the_mean_of_one_draw_and_less_variance(
+    name, estimator
+):
+    rho = keras.initializers.Constant(-1.0)
+    common = {"rho_initializer": rho, "variational_bias": False}
+    plain, x = make(name, **common)
+    other, _ = make(name, estimator=estimator, **common)
+    other.set_weights(plain.get_weights())
+    x = np.repeat(x[:2], 16, axis=0)  # of a batch of 32
+
+    def moments(layer, draws=1500):
+        @tf.function(autograph=False)
+        def run():
+            def one(_):
+                with tf.GradientTape() as tape:
+                    # Not linear in the weights, and not of one example.
+                    y = layer(x, training=True)
+                    loss = tf.reduce_mean(tf.square(y) + tf.sin(y))
+                gradient = tape.gradient(loss, layer.kernel_mean)
+                return tf.concat([[loss], tf.reshape(gradient, [-1])], 0)
+
+            size = 1 + int(np.prod(layer.kernel_mean.shape))
+            return tf.map_fn(
+                one,
+                tf.range(draws),
+                fn_output_signature=tf.TensorSpec((size,), tf.float32),
+            )
+
+        values = run().numpy().astype("float64")
+        return values.mean(0), values.var(0) / draws
+
+    (mean, error), (other_mean, other_error) = moments(plain), moments(other)
+    z = (mean - other_mean) / np.sqrt(error + other_error + 1e-20)
+    assert np.abs(z).max() < 5
+    assert other_error.sum() < error.sum()
+
+
+def network(**kwargs):
+    inputs = keras.Input((3,))
+    shared = layers.MeanFieldDense(3, name="shared", **kwargs)
+    inner = keras.Sequential([keras.Input((3,)), shared])
+    x = inner(shared(inputs))
+    outputs = layers.RadialDense(1, **kwargs)(x)
+    return inputs, outputs
+
+
+X = np.random.default_rng(1).normal(size=(12, 3)).astype("float32")
+Y = X[:, :1]
+
+
+def total_kl(model):
+    return sum(
+        float(layer.kl_divergence())
+        for layer in model._flatten_layers()
+        if hasattr(layer, "kl_divergence")
+    )
+
+
+@pytest.mark.parametrize("draws", [1, 5])
+@pytest.mark.parametrize("batch_size, size", [(4, None), (12, None), (4, 40)])
+def test_loss_is_nll_plus_kl_of_each_layer_once(draws, batch_size, size):
+    model = bdl.Model(*network(dataset_size=size))
+    frozen = keras.optimizers.SGD(0.0)
+    model.compile(frozen, "mse", train_samples=draws)
+    with pytest.warns(UserWarning) if size else contextlib.nullcontext():
+        logs = model.fit(
+            X, Y, batch_size=batch_size, verbose=0, validation_data=(X, Y)
+        ).history
+    kl = total_kl(model) / (size or 12)
+    for prefix in ("", "val_"):
+        assert logs[f"{prefix}kl"][0] == pytest.approx(kl, rel=1e-5)
+        parts = logs[f"{prefix}nll"][0] + logs[f"{prefix}kl"][0]
+        assert logs[f"{prefix}loss"][0] == pytest.approx(parts, rel=1e-5)
+    nll = np.mean((model.predict(X, verbose=0) - Y) ** 2)
+    assert logs["val_nll"][0] == pytest.approx(nll, rel=1e-3)
+
+
+@pytest.mark.parametrize("replicas, at_once", [(2, 1), (1, 3)])
+def test_loss_is_the_same_on_replicas_and_for_steps_at_once(
+    replicas, at_once, mirrored
+):
+    with mirrored.scope() if replicas == 2 else contextlib.nullcontext():
+        model = bdl.Model(*network())
+        model.compile(
+            keras.optimizers.SGD(0.0), "mse", steps_per_execution=at_once
+        )
+    logs = model.fit(X, Y, batch_size=4, verbose=0).history
+    kl = total_kl(model) / 12
+    assert logs["kl"][0] == pytest.approx(kl, rel=1e-5)
+    assert logs["loss"][0] == pytest.approx(logs["nll"][0] + kl, rel=1e-5)
+
+
+def test_replicas_draw_weights_of_their_own(mirrored):
+    with mirrored.scope():
+        layer = layers.MeanFieldDense(3, dataset_size=1)
+        layer.build((None, 3))
+    ones = tf.ones((1, 3))
+    draws = mirrored.run(tf.function(lambda: layer(ones, training=True)))
+    a, b = mirrored.experimental_local_results(draws)
+    assert not np.allclose(a, b)
+
+
+def test_plain_model_says_what_to_write_where_nobody_knows_n():
+    model = keras.Model(*network())
+    model.compile("sgd", "mse")
+    model.predict(X, verbose=0)
+    model.evaluate(X, Y, verbose=0)
+    with pytest.raises(ValueError, match=r"Dense\(..., dataset_size="):
+        model.fit(X, Y, verbose=0)
+
+
+def test_evaluation_without_n_is_that_of_the_likelihood():
+    model = bdl.Model(*network())
+    model.compile("sgd", "mse")
+    before = model.evaluate(X, Y, verbose=0, return_dict=True)
+    assert before["loss"] == pytest.approx(before["nll"])
+    model.fit(X, Y, verbose=0)
+    after = model.evaluate(X, Y, verbose=0, return_dict=True)
+    assert after["loss"] == pytest.approx(after["nll"] + after["kl"], rel=1e-6)
+
+
+def test_mean_field_regression_finds_the_known_optimum():
+    # Means are exact, and variances the inverse of the diagonal of the
+    # precision.
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 3)).astype("float32")
+    x[:, 1] += 0.5 * x[:, 0]
+    y = (x @ [[1.0], [-2.0], [0.5]] + rng.normal(size=(60, 1))).astype("f")
+    precision = x.T @ x + np.eye(3) / 0.7**2
+    layer = layers.MeanFieldDense(
+        1,
+        use_bias=False,
+        estimator="local",
+        prior=bdl.priors.Normal(0.7),
+        rho_initializer=keras.initializers.Constant(-2.0),
+        dataset_size=60,
+    )
+    model = keras.Sequential([keras.Input((3,)), layer])
+    steps = 3000
+    rate = keras.optimizers.schedules.CosineDecay(0.03, steps)
+    model.compile(keras.optimizers.Adam(rate), bdl.likelihoods.Gaussian(1.0))
+    model.fit(
+        tf.data.Dataset.from_tensors((x, y)).repeat(steps),
+        verbose=0,
+        shuffle=False,
+    )
+    q = layer.posteriors["kernel"]
+    mean, stddev = np.asarray(q.mean), np.asarray(q.stddev)
+    expected = np.sqrt(1 / np.diag(precision))[:, None]
+    difference = mean - np.linalg.solve(precision, x.T @ y)
+    assert np.abs(difference / expected).max() < 0.02
+    np.testing.assert_allclose(stddev, expected, rtol=0.02)
+
+    squares = np.sum((y - x @ mean) ** 2) + np.sum(x**2 @ stddev**2)
+    likelihood = -0.5 * squares - 30 * np.log(2 * np.pi)
+    elbo = likelihood - float(layer.kl_divergence())
+    covariance = np.eye(60) + x @ x.T * 0.7**2
+    evidence = multivariate_normal(np.zeros(60), covariance).logpdf(y[:, 0])
+    assert evidence - 1 < elbo < evidence
+
+
+def test_draws_of_predict_are_functions_with_the_spread_of_the_weights():
+    layer = layers.MeanFieldDense(
+        1, use_bias=False, rho_initializer=keras.initializers.Constant(0.0)
+    )
+    model = bdl.Sequential([keras.Input((3,)), layer])
+    model.compile("sgd", "mse")
+    p = bdl.predict(model, X, samples=400, keep_samples=True, verbose=0)
+    expected = np.log(2) * np.linalg.norm(X, axis=1)
+    spread = p.samples[..., 0].std(0)
+    assert_moment(spread / expected, 1.0, 1 / np.sqrt(2 * 400))
+    # One function: linear in the inputs.
+    weights, *_ = np.linalg.lstsq(X, p.samples[0], rcond=None)
+    np.testing.assert_allclose(X @ weights, p.samples[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_mixed_precision_trains_in_float32(policy):
+    keras.config.set_dtype_policy(policy)
+    try:
+        model = bdl.Model(*network())
+        model.compile("adam", "mse")
+        logs = model.fit(X, Y, epochs=2, verbose=0).history
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert np.isfinite(logs["loss"]).all()
+    assert {v.dtype for v in model.trainable_variables} == {"float32"}
+
+
+@pytest.mark.parametrize("kind", ["MeanFieldDense", "RadialDense"])
+def test_posterior_as_its_own_prior_trains_from_the_first_step(kind, tmp_path):
+    layer = getattr(layers, kind)(2)
+    model = bdl.Sequential([keras.Input((3,)), layer])
+    model.compile("adam", "mse", jit_compile=True)
+    model.fit(X, X[:, :2], epochs=2, verbose=0)
+    layer.posterior_becomes_prior()
+    if kind == "MeanFieldDense":
+        assert abs(float(layer.kl_divergence())) < 1e-4
+    model.compile("adam", "mse", jit_compile=True)
+    logs = model.fit(X, X[:, :2], epochs=2, verbose=0).history
+    assert np.isfinite(logs["loss"]).all()
+    assert all(np.isfinite(w).all() for w in model.get_weights())
+    model.save(tmp_path / "task.keras")
+    loaded = keras.models.load_model(tmp_path / "task.keras")
+    np.testing.assert_allclose(
+        loaded.layers[0].kl_divergence(), layer.kl_divergence(), rtol=1e-6
+    )
+
+
+def test_embedding_draws_rows_and_refuses_other_estimators():
+    layer = layers.MeanFieldEmbedding(5, 3, dataset_size=10)
+    a, b = layer(np.array([[1, 1], [2, 1]]), training=True)
+    np.testing.assert_array_equal(a[0], a[1])
+    np.testing.assert_array_equal(a[0], b[1])
+    with pytest.raises(ValueError, match="estimator='flipout'"):
+        layers.MeanFieldEmbedding(5, 3, estimator="flipout")
+    with pytest.raises(ValueError, match="estimator='local'"):
+        layers.RadialDense(3, estimator="local")
+    with pytest.raises(ValueError, match="lora_rank"):
+        layers.MeanFieldDense(3, lora_rank=2)
+
+
+def test_truncated_noise_is_that_of_a_truncated_normal():
+    from scipy.stats import kstest
+    from scipy.stats import truncnorm
+
+    layer = layers.MeanFieldDense(
+        5000, use_bias=False, truncation=1.5, dataset_size=1,
+        rho_initializer=keras.initializers.Constant(0.0),
+        kernel_initializer="zeros",
+    )  # fmt: skip
+    noise = layer(np.eye(1, dtype="f"), training=True).numpy()[0] / np.log(2)
+    assert kstest(noise, truncnorm(-1.5, 1.5).cdf).pvalue > 1e-6
+
+
+def test_annealing_callbacks_change_the_loss_and_no_trace():
+    model = bdl.Model(*network())
+    model.compile(keras.optimizers.SGD(0.0), "mse")
+    callbacks = [bdl.callbacks.KLAnnealing(4), bdl.callbacks.PretrainMeans(2)]
+    logs = model.fit(X, Y, epochs=6, verbose=0, callbacks=callbacks).history
+    kl = total_kl(model) / 12
+    weights = (np.array(logs["loss"]) - logs["nll"]) / kl
+    np.testing.assert_allclose(weights, [0, 0, 0.5, 0.75, 1, 1], atol=1e-5)
+    np.testing.assert_allclose(logs["kl"], kl, rtol=1e-5)
+    nll = np.mean((model.predict(X, verbose=0) - Y) ** 2)
+    np.testing.assert_allclose(logs["nll"][:2], nll, rtol=1e-4)  # no noise
+    assert logs["nll"][2] != logs["nll"][1]
+    with pytest.raises(ValueError, match="needs a model with variational"):
+        plain = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+        plain.compile("sgd", "mse")
+        plain.fit(X, Y, verbose=0, callbacks=[bdl.callbacks.KLAnnealing(2)])
+
+
+def test_annealing_follows_a_schedule_of_steps():
+    model = bdl.Model(*network())
+    model.compile(keras.optimizers.SGD(0.0), "mse")
+    ramp = bdl.schedules.LinearRamp(0.0, 1.0, end_step=4)
+    logs = model.fit(
+        X, Y, batch_size=12, epochs=6, verbose=0,
+        callbacks=[bdl.callbacks.KLAnnealing(ramp)],
+    ).history  # fmt: skip
+    weights = (np.array(logs["loss"]) - logs["nll"]) / logs["kl"]
+    np.testing.assert_allclose(weights, [0, 0.25, 0.5, 0.75, 1, 1], atol=1e-4)
