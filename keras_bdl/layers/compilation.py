@@ -1,4 +1,4 @@
-"""Compiles the draw of the weights where the training step is not compiled."""
+"""Compiles what is drawn where the training step is not compiled."""
 
 import functools
 import math
@@ -48,23 +48,24 @@ def _is_compilable(prior):
     return ours and not isinstance(prior, TFPDistribution)
 
 
-class CompiledDraw:
-    """Keeps a compiled function for all traces.
+class Compiled:
+    """Keeps the compiled functions of a layer for all traces.
 
-    In a plain object: as an attribute of a layer it would be exported with it.
+    In a plain object: as attributes of a layer they would be exported with
+    it.
     """
 
     def __init__(self):
-        self._function = None
+        self._functions = {}
 
     def of(self, function):
-        """Returns the function, compiled when it was first given."""
-        if self._function is None:
-            self._function = tf.function(
+        """Returns a function, compiled when it was first asked for."""
+        if function not in self._functions:
+            self._functions[function] = tf.function(
                 function, jit_compile=True, autograph=False
             )
-        return self._function
+        return self._functions[function]
 
     def forget(self):
-        """Compiles again what is given next."""
-        self._function = None
+        """Compiles anew whatever is asked for next."""
+        self._functions.clear()

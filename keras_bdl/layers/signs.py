@@ -6,8 +6,8 @@ from keras import ops
 from keras_bdl.layers import random_numbers
 
 
-def random_signs(x, axes, seed):
-    """Returns signs to multiply with x.
+def with_random_signs(x, axes, seed):
+    """Returns x, multiplied with random signs.
 
     Args:
         x: A tensor whose axis 0 counts examples.
@@ -16,10 +16,20 @@ def random_signs(x, axes, seed):
     """
     rank = len(x.shape)
     varied = {0, *(axis % rank for axis in axes)}
-    shape = [
-        size if axis in varied else 1 for axis, size in enumerate(ops.shape(x))
-    ]
-    return random_numbers.signs(shape, x.dtype, seed)
+
+    def random_signs():
+        shape = [
+            size if axis in varied else 1
+            for axis, size in enumerate(ops.shape(x))
+        ]
+        return random_numbers.signs(shape, x.dtype, seed)
+
+    @ops.custom_gradient
+    def multiplied(x):
+        # Made again for the gradient, they need not be kept for it.
+        return x * random_signs(), lambda upstream: upstream * random_signs()
+
+    return multiplied(x)
 
 
 def sign_axes(layer):
