@@ -191,6 +191,14 @@ def test_kick_is_finite_and_continuous_where_there_is_no_friction():
     np.testing.assert_allclose(momentum, expected, rtol=1e-6)
 
 
+def test_atmc_adds_the_friction_that_is_missing_and_sgnht_all_of_it():
+    d = -np.log(0.9) / 1e-3
+    thermostat = np.array([-2 * d, 0.0, d / 2, 3 * d], "float32")
+    added = ATMC(1e-3).injected_friction(thermostat)
+    np.testing.assert_allclose(added, [3 * d, d, d / 2, 0], rtol=1e-6)
+    assert SGNHT(1e-3).injected_friction(thermostat) == pytest.approx(d)
+
+
 def test_variables_and_steps_get_different_noise():
     a, b = keras.Variable(np.zeros(1000)), keras.Variable(np.zeros(1000))
     optimizer = SGLD(1.0, dataset_size=1)
