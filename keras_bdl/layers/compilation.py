@@ -1,4 +1,4 @@
-"""Compiles what is drawn where the training step is not compiled."""
+"""Compiles the draw of the weights where the training step is not compiled."""
 
 import functools
 import math
@@ -48,24 +48,23 @@ def _is_compilable(prior):
     return ours and not isinstance(prior, TFPDistribution)
 
 
-class Compiled:
-    """Keeps the compiled functions of a layer for all traces.
+class CompiledDraw:
+    """Keeps a compiled function for all traces.
 
-    In a plain object: as attributes of a layer they would be exported with
-    it.
+    In a plain object: as an attribute of a layer it would be exported with it.
     """
 
     def __init__(self):
-        self._functions = {}
+        self._function = None
 
     def of(self, function):
-        """Returns a function, compiled when it was first asked for."""
-        if function not in self._functions:
-            self._functions[function] = tf.function(
+        """Returns the function, compiled when it was first given."""
+        if self._function is None:
+            self._function = tf.function(
                 function, jit_compile=True, autograph=False
             )
-        return self._functions[function]
+        return self._function
 
     def forget(self):
-        """Compiles anew whatever is asked for next."""
-        self._functions.clear()
+        """Compiles again what is given next."""
+        self._function = None

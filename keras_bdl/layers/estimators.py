@@ -9,10 +9,9 @@ outputs. The layer calls the one of Keras with other attributes, by
 
 from keras import ops
 
-from keras_bdl.distributions.perturbation import perturbation
 from keras_bdl.layers import random_numbers
+from keras_bdl.layers.signs import random_signs
 from keras_bdl.layers.signs import sign_axes
-from keras_bdl.layers.signs import with_random_signs
 
 # Below this variance of an output its root has no gradient.
 SMALLEST_VARIANCE = 1e-30
@@ -25,14 +24,13 @@ def weight(layer, inputs, forward_pass):
 
 def flipout(layer, inputs, forward_pass):
     """One draw, with signs of its own for each example."""
-    signed = layer.maybe_compiled(with_random_signs)
     input_axes, output_axes = sign_axes(layer)
     input_seed, output_seed = forward_pass.sign_seeds()
     noise = layer.call_seeing(
-        signed(inputs, input_axes, input_seed),
+        inputs * random_signs(inputs, input_axes, input_seed),
         _linear(layer) | _cast(layer, forward_pass.drawn),
     )
-    noise = signed(noise, output_axes, output_seed)
+    noise *= random_signs(noise, output_axes, output_seed)
     return _activate(layer, _mean(layer, inputs, forward_pass) + noise)
 
 
@@ -43,10 +41,10 @@ def local(layer, inputs, forward_pass):
         ops.square(ops.cast(inputs, "float32")),
         _linear(layer) | forward_pass.drawn,
     )
-    draw = layer.maybe_compiled(_noise_of_variance)
-    noise = draw(variance, forward_pass.output_seed())
+    stddev = ops.sqrt(ops.maximum(variance, SMALLEST_VARIANCE))
+    noise = random_numbers.normal(ops.shape(stddev), forward_pass.output_seed())
     mean = _mean(layer, inputs, forward_pass)
-    return _activate(layer, mean + ops.cast(noise, mean.dtype))
+    return _activate(layer, mean + ops.cast(stddev * noise, mean.dtype))
 
 
 BY_NAME = {"weight": weight, "flipout": flipout, "local": local}
@@ -55,12 +53,6 @@ DRAWN = {
     "flipout": "perturbations",
     "local": "variances",
 }
-
-
-def _noise_of_variance(variance, seed):
-    stddev = ops.sqrt(ops.maximum(variance, SMALLEST_VARIANCE))
-    noise = random_numbers.normal(ops.shape(stddev), seed)
-    return perturbation(stddev, noise)
 
 
 def _mean(layer, inputs, forward_pass):

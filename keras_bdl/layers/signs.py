@@ -6,8 +6,8 @@ from keras import ops
 from keras_bdl.layers import random_numbers
 
 
-def with_random_signs(x, axes, seed):
-    """Returns x, multiplied with random signs.
+def random_signs(x, axes, seed):
+    """Returns signs to multiply with x.
 
     Args:
         x: A tensor whose axis 0 counts examples.
@@ -16,20 +16,10 @@ def with_random_signs(x, axes, seed):
     """
     rank = len(x.shape)
     varied = {0, *(axis % rank for axis in axes)}
-
-    def random_signs():
-        shape = [
-            size if axis in varied else 1
-            for axis, size in enumerate(ops.shape(x))
-        ]
-        return random_numbers.signs(shape, x.dtype, seed)
-
-    @ops.custom_gradient
-    def multiplied(x):
-        # Made again for the gradient, they need not be kept for it.
-        return x * random_signs(), lambda upstream: upstream * random_signs()
-
-    return multiplied(x)
+    shape = [
+        size if axis in varied else 1 for axis, size in enumerate(ops.shape(x))
+    ]
+    return random_numbers.signs(shape, x.dtype, seed)
 
 
 def sign_axes(layer):

@@ -6,7 +6,7 @@ from keras import ops
 
 from keras_bdl.layers import estimators
 from keras_bdl.layers import random_numbers
-from keras_bdl.layers.compilation import Compiled
+from keras_bdl.layers.compilation import CompiledDraw
 from keras_bdl.layers.compilation import worth_compiling
 from keras_bdl.layers.computed_weights import ComputedWeights
 from keras_bdl.layers.draw import Draw
@@ -112,7 +112,7 @@ class Variational(WeightPriors, ComputedWeights):
     ):
         self._call_state = CallState()
         self._posteriors = ()
-        self._compiled = Compiled()
+        self._compiled_draw = CompiledDraw()
         super().__init__(*args, **kwargs)
         if estimator not in self.estimators:
             raise ValueError(
@@ -166,12 +166,6 @@ class Variational(WeightPriors, ComputedWeights):
         """Calls the layer of Keras as if it had these attributes."""
         with seeing(self, attributes):
             return super().call(inputs)
-
-    def maybe_compiled(self, function):
-        """Returns a function of tensors, compiled if that is worth it."""
-        return (
-            self._compiled.of(function) if worth_compiling(self) else function
-        )
 
     @property
     def posteriors(self):
@@ -250,7 +244,10 @@ class Variational(WeightPriors, ComputedWeights):
         """Returns what this forward pass draws; the first call adds (2)."""
         if self.kl_per_example is None:
             seed = random_numbers.next_seed(self.seed_generator)
-            drawn, kl = self.maybe_compiled(self._draw)(
+            draw = self._draw
+            if worth_compiling(self):
+                draw = self._compiled_draw.of(draw)
+            drawn, kl = draw(
                 [p.read() for p in self.weight_posteriors],
                 seed,
                 1.0 * self.annealing.noise,

@@ -4,8 +4,6 @@ import math
 
 import tensorflow as tf
 
-from keras_bdl.layers.softplus import softplus
-
 
 class WeightPosterior:
     """The variables of one distribution, and its prior.
@@ -39,7 +37,7 @@ class WeightPosterior:
     def distribution(self, tensors=None):
         """Returns the distribution that `read` describes."""
         mean, rho, *_ = tensors or self.read()
-        return self.family(mean, softplus(rho))
+        return self.family(mean, tf.nn.softplus(rho))
 
     def prior_distribution(self, tensors):
         """Returns the prior that `read` describes, with `log_prob`."""

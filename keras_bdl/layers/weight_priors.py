@@ -42,7 +42,7 @@ class WeightPriors:
             self._use_prior(posteriors[name], as_prior(prior))
             argument = "bias_prior" if name == "bias" else "prior"
             setattr(self, argument, posteriors[name].prior)
-        self._compiled.forget()
+        self._compiled_draw.forget()
 
     def posterior_becomes_prior(self):
         """Makes what was learned the prior of what comes next.
