@@ -167,6 +167,25 @@ class Variational(WeightPriors, ComputedWeights):
         with seeing(self, attributes):
             return super().call(inputs)
 
+    def holding(self, draw: int):
+        """Returns a block in which calls without training take one draw.
+
+        It is the same draw for all calls, batches and replicas, as long as
+        the variables of the layer stay what they are.
+
+        Args:
+            draw: Which one, from 0 on.
+        """
+        start = self.seed_generator.state[0]
+        seed = ops.stack([start, ops.cast(draw, start.dtype)])
+        tensors = [p.read() for p in self.weight_posteriors]
+        held = Draw(self.weight_posteriors, tensors, seed, self._noise_bound)
+        weights = {
+            name: ops.cast(weight, self.compute_dtype)
+            for name, weight in held.weights.items()
+        }
+        return seeing(self, weights)
+
     @property
     def posteriors(self):
         """The distribution of each tensor of weights at present, by name."""

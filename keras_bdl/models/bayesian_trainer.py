@@ -11,6 +11,7 @@ from keras_bdl.models.averaging import average_draws
 from keras_bdl.models.averaging import likelihoods_of
 from keras_bdl.models.evidence_bound import EvidenceBound
 from keras_bdl.models.evidence_bound import variational_layers
+from keras_bdl.models.layerwise_draws import LayerwiseDraws
 from keras_bdl.training.dataset_size import DatasetSize
 from keras_bdl.training.inner_optimizer import inner_optimizer
 from keras_bdl.training.protocols import DrawsFunctions
@@ -228,7 +229,7 @@ class BayesianTrainer:
         return self(x)
 
     def _call_with_draws(self, x):
-        for method in self._methods():
+        for method in [*self._methods(), LayerwiseDraws.of(self)]:
             if isinstance(method, DrawsFunctions):
                 return [
                     method.call_with_draw(self, x, draw)
@@ -237,8 +238,8 @@ class BayesianTrainer:
         raise ValueError(
             "`samples` asks for posterior draws in evaluation, and this model "
             "has no posterior of its own: neither its optimizer nor its "
-            "objective draws weights. Compile with `samples=0`, or call "
-            "`keras_bdl.predict(model, x, posterior=...)`. "
+            "objective nor its layers draw weights. Compile with `samples=0`, "
+            "or call `keras_bdl.predict(model, x, posterior=...)`. "
             f"Received: samples={self.samples}, "
             f"optimizer={type(inner_optimizer(self)).__name__}"
         )
