@@ -7,8 +7,8 @@ images, so few that there is something to be uncertain about. It is then asked
 about unseen images of them, about the digits 5 to 9, which it has never met,
 and about noise. A good method is right about the first, knows when it is not,
 and is uncertain about the others. The samplers have a small ResNet++ instead,
-which has no BatchNorm. Prints a table, and writes it with the pictures to a
-folder.
+which has no BatchNorm; variational layers have the net without BatchNorm and
+dropout. Prints a table, and writes it with the pictures to a folder.
 """
 
 import argparse
@@ -40,31 +40,30 @@ class Run:
         self.data = bdl.datasets.load("digits", validation_size=200, seed=0)
         self.x, self.y = (array[:TRAIN] for array in self.data.train)
 
-    def build(self, learning_rate):
+    def build(self, regularized=True):
+        """A convolutional net, with or without BatchNorm and dropout."""
         inputs = keras.Input(self.data.input_shape)
         x = inputs
         for filters, strides in ((16, 1), (32, 2)):
             x = keras.layers.Conv2D(
-                filters, 3, strides, padding="same", use_bias=False
+                filters, 3, strides, padding="same", use_bias=not regularized
             )(x)
-            x = keras.layers.BatchNormalization()(x)
+            if regularized:
+                x = keras.layers.BatchNormalization()(x)
             x = keras.layers.Activation("relu")(x)
-            x = keras.layers.Dropout(0.2)(x)
+            if regularized:
+                x = keras.layers.Dropout(0.2)(x)
         x = keras.layers.Flatten()(x)
         x = keras.layers.Dense(32, "relu")(x)
-        x = keras.layers.Dropout(0.2)(x)
-        model = bdl.Model(inputs, keras.layers.Dense(self.data.num_classes)(x))
+        if regularized:
+            x = keras.layers.Dropout(0.2)(x)
+        return bdl.Model(inputs, keras.layers.Dense(self.data.num_classes)(x))
+
+    def fit(self, model, optimizer, callbacks=()):
         model.compile(
-            keras.optimizers.SGD(
-                learning_rate, momentum=0.9, nesterov=True, weight_decay=3e-3
-            ),
+            optimizer,
             keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         )
-        return model
-
-    def fit(self, seed, learning_rate, callbacks=()):
-        keras.utils.set_random_seed(seed)
-        model = self.build(learning_rate)
         model.fit(
             self.x,
             self.y,
@@ -75,6 +74,13 @@ class Run:
         )
         return model
 
+    def fit_regularized(self, seed, learning_rate, callbacks=()):
+        keras.utils.set_random_seed(seed)
+        optimizer = keras.optimizers.SGD(
+            learning_rate, momentum=0.9, nesterov=True, weight_decay=3e-3
+        )
+        return self.fit(self.build(), optimizer, callbacks)
+
     @property
     def steps(self):
         return self.epochs * -(-TRAIN // 32)
@@ -84,7 +90,7 @@ class Run:
         """A network trained in the ordinary way."""
         print(f"  training network {seed + 1} of {self.members}")
         cosine = keras.optimizers.schedules.CosineDecay(0.1, self.steps)
-        return self.fit(seed, cosine)
+        return self.fit_regularized(seed, cosine)
 
     @functools.cache  # noqa: B019 (one run a process)
     def averaged(self, seed):
@@ -99,7 +105,17 @@ class Run:
             "SWAG-Diagonal": bdl.SWAG(start, rank=0, scale=1.0),
             "SWAG": bdl.SWAG(start, rank=20),
         }
-        return self.fit(seed, schedule, callbacks.values()), callbacks
+        model = self.fit_regularized(seed, schedule, callbacks.values())
+        return model, callbacks
+
+    @functools.cache  # noqa: B019 (one run a process)
+    def variational(self, kind, seed):
+        """A network whose weights have distributions."""
+        print(f"  training {kind} network {seed + 1}")
+        keras.utils.set_random_seed(seed)
+        model = bdl.convert(self.build(regularized=False), kind)
+        cosine = keras.optimizers.schedules.CosineDecay(3e-3, self.steps)
+        return self.fit(model, keras.optimizers.Adam(cosine))
 
     def chain(self, sampler):
         """A network that can be sampled, and the samples."""
@@ -194,6 +210,19 @@ def multi_swag(run):
     return lambda x: run.predict(runs[0][0], x, mixture)
 
 
+def variational(kind, run):
+    model = run.variational(kind, 0)
+    return lambda x: run.predict(model, x)
+
+
+def radial_ensemble(run):
+    members = [run.variational("radial", seed) for seed in range(run.members)]
+    mixture = bdl.posteriors.Mixture(
+        [bdl.posteriors.Layerwise(model) for model in members]
+    )
+    return lambda x: run.predict(members[0], x, mixture)
+
+
 def sampling(sampler, run):
     model, posterior = run.chain(sampler)
     return lambda x: bdl.predict(model, x, posterior, verbose=0)
@@ -208,6 +237,9 @@ METHODS = {
     "SWAG-Diagonal": functools.partial(averaging, "SWAG-Diagonal"),
     "SWAG": functools.partial(averaging, "SWAG"),
     "multi-SWAG": multi_swag,
+    "mean-field": functools.partial(variational, "mean_field"),
+    "Radial": functools.partial(variational, "radial"),
+    "Radial ensemble": radial_ensemble,
     "ATMC": functools.partial(sampling, bdl.ATMC),
     "SGNHT": functools.partial(sampling, bdl.SGNHT),
 }
