@@ -15,11 +15,23 @@ from keras_bdl.posteriors.structure import Structure
 class Layerwise(Posterior):
     """Asks each layer for a draw of its weights (see `SamplesWeights`).
 
-    The distribution is in the variables of the model and is saved with it; a
-    file of this posterior only recognises the model.
+    The distribution is in the variables of the model, and follows them when
+    they are trained on. Put into another model of the same architecture, it
+    brings all weights of its own model along, those without a distribution
+    and BatchNorm statistics included. So several networks can be mixed, and a
+    file, which holds these weights, needs no other.
 
     Args:
         model: A model with at least one layer that draws its weights.
+
+    Example:
+
+    ```python
+    ensemble = keras_bdl.posteriors.Mixture(
+        [keras_bdl.posteriors.Layerwise(net) for net in (net_1, net_2)]
+    )
+    prediction = keras_bdl.predict(net_1, x, posterior=ensemble)
+    ```
     """
 
     def __init__(self, model: keras.Model):
@@ -33,6 +45,7 @@ class Layerwise(Posterior):
             )
         super().__init__(Structure.of(variables))
         self._model = model
+        self._weights = None  # those of a file
 
     def variables(self, model):
         """Returns the means that draws take the place of."""
@@ -54,14 +67,25 @@ class Layerwise(Posterior):
         variables = self.variables(self._bound_model())
         return [keras.ops.convert_to_numpy(v) for v in variables]
 
+    def check(self, model):
+        """Raises a `ValueError` that says why the model does not fit."""
+        super().check(model)
+        if self._model is None:
+            Structure(**self._weights["structure"]).check(model.weights)
+        elif model is not self._model:
+            Structure.of(self._model.weights).check(model.weights)
+
     @contextlib.contextmanager
     def drawing(self, model):
         """Puts the means back before each draw: it starts from them."""
         self.check(model)
-        with (
-            restored(model.variables),
-            restored(self.variables(model)) as restore_means,
-        ):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(restored(model.variables))
+            if model is not self._model:
+                values = self._all_weights()["values"]
+                for variable, value in zip(model.weights, values, strict=True):
+                    variable.assign(value)
+            restore_means = stack.enter_context(restored(self.variables(model)))
 
             def draw(seed):
                 restore_means()
@@ -70,13 +94,28 @@ class Layerwise(Posterior):
 
             yield draw
 
+    def get_state(self):
+        """Returns all weights of the model as well."""
+        return {**super().get_state(), "weights": self._all_weights()}
+
     @classmethod
     def from_state(cls, state):
         """Returns the posterior without a model; `sampled` is given one."""
         self = cls.__new__(cls)
         Posterior.__init__(self, Structure(**state["structure"]))
         self._model = None
+        self._weights = state["weights"]
         return self
+
+    def _all_weights(self):
+        """Returns the weights to bring along, and how to recognise them."""
+        if self._model is None:
+            return self._weights
+        weights = self._model.weights
+        return {
+            "structure": Structure.of(weights).get_state(),
+            "values": [keras.ops.convert_to_numpy(v) for v in weights],
+        }
 
     def _bound_model(self):
         if self._model is None:

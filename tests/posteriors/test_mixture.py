@@ -3,10 +3,13 @@ import numpy as np
 import pytest
 
 from keras_bdl.callbacks import SWAG
+from keras_bdl.layers import RadialDense
 from keras_bdl.posteriors import Ensemble
 from keras_bdl.posteriors import Gaussian
+from keras_bdl.posteriors import Layerwise
 from keras_bdl.posteriors import MCDropout
 from keras_bdl.posteriors import Mixture
+from keras_bdl.posteriors import load
 from tests.helpers import assert_moment
 from tests.posteriors.networks import assert_equal
 from tests.posteriors.networks import gaussian
@@ -127,3 +130,48 @@ def test_equal_components_without_statistics_have_common_variables():
 def test_what_is_no_list_of_posteriors_is_refused(components, match):
     with pytest.raises(ValueError, match=match):
         Mixture(components)
+
+
+@pytest.mark.parametrize("from_file", [False, True])
+def test_layers_that_draw_bring_all_weights_of_their_network(
+    from_file, tmp_path
+):
+    model, *networks = [
+        keras.Sequential(
+            [
+                keras.Input((2,)),
+                RadialDense(3, variational_bias=False),
+                keras.layers.BatchNormalization(),
+            ]
+        )
+        for _ in range(4)
+    ]
+    for value, net in enumerate(networks):
+        for weight in net.weights:
+            weight.assign(keras.ops.full_like(weight, value - 1.0))
+    components = [Layerwise(net) for net in networks]
+    posterior = Mixture(components)
+    if from_file:
+        posterior.save(tmp_path / "mixture")
+        posterior = load(tmp_path / "mixture")
+    before = values(model.variables)
+    drawn = set()
+    with posterior.drawing(model) as draw:
+        for seed in posterior.seeds(0, 6):
+            draw(seed)
+            index = posterior.components.index(posterior.component(seed))
+            drawn.add(index)
+            with components[index].sampled(networks[index], seed):
+                expected = values(networks[index].weights)
+            assert_equal(values(model.weights), expected)
+    assert drawn == {0, 1, 2}
+    assert_equal(values(model.variables), before)
+
+
+def test_networks_that_differ_beside_the_drawn_weights_are_not_mixed():
+    one, other = (
+        keras.Sequential([keras.Input((2,)), RadialDense(3), *more])
+        for more in ([], [keras.layers.BatchNormalization()])
+    )
+    with pytest.raises(ValueError, match="must belong to this architecture"):
+        Mixture([Layerwise(one), Layerwise(other)]).check(one)
