@@ -8,7 +8,7 @@ from keras import ops
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
 class Gaussian(keras.losses.Loss):
-    """Loss of a regression whose noise is known, or predicted by the network.
+    """Loss of a regression whose noise is known, learned or predicted.
 
         -log N(y; mean, stddev^2)
             = (y - mean)^2 / (2 stddev^2) + log stddev + log(2 pi) / 2    (1)
@@ -20,7 +20,8 @@ class Gaussian(keras.losses.Loss):
     Args:
         noise_stddev: The standard deviation, if it is known. Defaults to
             `None`: the last axis of the output holds means, then as many
-            standard deviations, as `mean_and_stddev` makes them.
+            standard deviations, as `LearnedStddev` makes them, the same for
+            all inputs, or `mean_and_stddev`, of each input its own.
         reduction: As of `keras.losses.Loss`. Defaults to
             `"sum_over_batch_size"`.
         name: Name of the loss. Defaults to `"gaussian"`.

@@ -6,6 +6,7 @@ import keras
 
 from keras_bdl import layers
 from keras_bdl.layers.mc_dropout import MCDropout
+from keras_bdl.likelihoods import LearnedStddev
 
 _ALIKE = (
     "Conv1D",
@@ -45,8 +46,8 @@ RULES = {
     ),
 }
 
-# Their weights stay numbers: those of one scale or offset a feature, and
-# those that are statistics.
+# Their weights stay numbers: those of one scale or offset a feature, those
+# that are statistics, and the noise of the data.
 DETERMINISTIC = (
     keras.layers.BatchNormalization,
     keras.layers.GroupNormalization,
@@ -54,6 +55,7 @@ DETERMINISTIC = (
     keras.layers.Normalization,
     keras.layers.PReLU,
     keras.layers.RMSNormalization,
+    LearnedStddev,
 )
 
 # These use the layers inside in ways of their own, such as many times in a

@@ -5,6 +5,7 @@ from scipy.stats import norm
 
 import keras_bdl as bdl
 from keras_bdl.likelihoods import Gaussian
+from keras_bdl.likelihoods import LearnedStddev
 from keras_bdl.likelihoods import mean_and_stddev
 from tests.helpers import check_config
 
@@ -55,7 +56,35 @@ def test_predict_takes_the_noise_from_the_loss_also_after_loading(tmp_path):
         )
 
 
+def test_learned_stddev_becomes_that_of_the_data():
+    check_config(LearnedStddev, initial_stddev=0.25)
+    y = RNG.normal(3.0, [0.2, 0.6], size=(512, 2)).astype("float32")
+    noise = LearnedStddev(0.25)
+    model = keras.Sequential([keras.Input((2,)), noise])
+    means = np.full_like(y, 3.0)
+    expected = np.full((512, 2), 0.25)
+    np.testing.assert_allclose(model(means)[:, 2:], expected, rtol=1e-6)
+    model.compile(keras.optimizers.Adam(0.2), Gaussian())
+    model.fit(means, y, batch_size=512, epochs=100, verbose=0)
+    output = model.predict(means[:1], verbose=0)
+    np.testing.assert_array_equal(output[:, :2], means[:1])
+    # The maximum of the likelihood, in closed form.
+    expected = np.sqrt(np.mean((y - 3.0) ** 2, axis=0))
+    np.testing.assert_allclose(output[0, 2:], expected, rtol=0.01)
+
+
+def test_learned_stddev_stays_a_number_when_a_model_is_converted():
+    model = keras.Sequential(
+        [keras.Input((3,)), keras.layers.Dense(1), LearnedStddev(0.5)]
+    )
+    converted = bdl.convert(model, "mean_field")
+    assert isinstance(converted.layers[-1], LearnedStddev)
+    np.testing.assert_allclose(converted(Y[:, :1] * [1, 1, 1])[:, 1], 0.5)
+
+
 def test_wrong_input_is_refused():
+    with pytest.raises(ValueError, match="initial_stddev=0"):
+        LearnedStddev(0)
     with pytest.raises(ValueError, match="noise_stddev=0"):
         Gaussian(0.0)
     with pytest.raises(ValueError, match="`y_true` must have the shape"):

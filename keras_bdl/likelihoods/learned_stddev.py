@@ -1,0 +1,80 @@
+"""A standard deviation that is learned and the same for all inputs."""
+
+import math
+
+import keras
+from keras import ops
+
+from keras_bdl.likelihoods.mean_and_stddev import SMALLEST
+
+
+@keras.saving.register_keras_serializable(package="keras_bdl")
+class LearnedStddev(keras.layers.Layer):
+    """Puts learned standard deviations beside the means of a regression.
+
+    One for each target, the same for all inputs,
+
+        stddev = softplus(raw_stddev) + 0.001                             (1)
+
+    For noise that depends on the input, the network predicts it: see
+    `keras_bdl.likelihoods.mean_and_stddev`. `keras_bdl.convert` leaves this
+    layer as it is: (1) stays a number.
+
+    Args:
+        initial_stddev: (1) before training, in the units of the targets.
+            Defaults to `1.0`.
+        **kwargs: As of `keras.layers.Layer`.
+
+    Call arguments:
+        inputs: Means, `(..., targets)`.
+
+    Output shape:
+        `(..., 2 * targets)`, as `keras_bdl.likelihoods.Gaussian` takes it.
+
+    Example:
+
+    ```python
+    model = keras.Sequential(
+        [
+            keras.layers.Dense(50, activation="tanh"),
+            keras.layers.Dense(1),
+            keras_bdl.likelihoods.LearnedStddev(),
+        ]
+    )
+    model.compile("adam", loss=keras_bdl.likelihoods.Gaussian())
+    ```
+    """
+
+    def __init__(self, initial_stddev: float = 1.0, **kwargs):
+        super().__init__(**kwargs)
+        if not SMALLEST < initial_stddev < math.inf:
+            raise ValueError(
+                f"`initial_stddev` must be above {SMALLEST} and finite. "
+                f"Received: initial_stddev={initial_stddev}"
+            )
+        self.initial_stddev = initial_stddev
+
+    def build(self, input_shape):
+        """Creates `raw_stddev`, one number a target."""
+        above = self.initial_stddev - SMALLEST
+        # The inverse of softplus, which does not overflow.
+        raw = above + math.log(-math.expm1(-above))
+        self.raw_stddev = self.add_weight(
+            shape=(input_shape[-1],),
+            initializer=keras.initializers.Constant(raw),
+            name="raw_stddev",
+        )
+
+    def call(self, inputs):
+        """Returns the means, then the standard deviations."""
+        stddev = ops.softplus(self.raw_stddev) + SMALLEST  # (1)
+        stddev = ops.broadcast_to(stddev, ops.shape(inputs))
+        return ops.concatenate([inputs, stddev], axis=-1)
+
+    def compute_output_shape(self, input_shape):
+        """Doubles the last dimension."""
+        return (*input_shape[:-1], 2 * input_shape[-1])
+
+    def get_config(self):
+        """Returns all arguments."""
+        return {**super().get_config(), "initial_stddev": self.initial_stddev}
