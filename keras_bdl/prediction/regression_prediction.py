@@ -50,6 +50,42 @@ class RegressionPrediction(Prediction):
         )
         self.sample_variances = sample_variances
 
+    def rescaled(self, scale, offset=0.0):
+        """Returns the prediction of `offset + scale * target`.
+
+        For a network that was trained on standardised targets, the prediction
+        in the units of the data:
+
+        ```python
+        model.fit(x, (y - y.mean()) / y.std())
+        prediction = keras_bdl.predict(model, x_test)
+        prediction = prediction.rescaled(y.std(), y.mean())
+        ```
+
+        Args:
+            scale: A positive number, or one for each target.
+            offset: A number, or one for each target. Defaults to `0.0`.
+        """
+        scale = np.asarray(scale, "float64")
+        offset = np.asarray(offset, "float64")
+        if not (np.all(scale > 0) and np.all(np.isfinite(scale))):
+            raise ValueError(
+                "`scale` must be positive and finite, such as the standard "
+                f"deviation of the targets. Received: scale={scale}"
+            )
+        known = self.sample_variances is not None
+        return RegressionPrediction(
+            offset + scale * self.mean,
+            scale**2 * self.variance_between,
+            scale**2 * self.variance_within,
+            num_samples=self.num_samples,
+            y=None if self.y is None else offset + scale * self.y,
+            samples=offset + scale * self.samples if self.has_samples else None,
+            sample_variances=scale**2 * self.sample_variances
+            if known
+            else None,
+        )
+
     @property
     def variance(self):
         """(4)."""

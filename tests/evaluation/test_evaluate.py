@@ -273,6 +273,28 @@ def test_regression_without_draws_uses_the_total_variance():
     assert "Density: Gaussian of the total variance\n" in str(report)
 
 
+@pytest.mark.parametrize("keep", [True, False])
+def test_rescaled_regression_has_the_density_of_the_units_of_the_data(keep):
+    y, samples, variances, moments = make_regression()
+    draws = {"samples": samples, "sample_variances": variances}
+    p = RegressionPrediction(*moments, y=y, **(draws if keep else {}))
+    standard, report = evaluate(p), evaluate(p.rescaled(8.0, -3.0))
+    change = {
+        "rmse": 8.0 * standard.rmse,
+        "crps": 8.0 * standard.crps,
+        "log_likelihood": standard.log_likelihood - np.log(8.0),
+        "variance_within": 64.0 * standard.variance_within,
+        "variance_between": 64.0 * standard.variance_between,
+        "density": standard.density,
+    }
+    assert {n: report[n] for n in change} == pytest.approx(change)
+    assert report.coverage == standard.coverage
+    in_units = evaluate(p.rescaled(8.0, -3.0), 8.0 * y - 3.0)
+    assert in_units.rmse == pytest.approx(report.rmse)
+    with pytest.raises(ValueError, match="`scale` must be positive"):
+        p.rescaled(0.0)
+
+
 def test_regression_without_variance_has_no_density():
     report = evaluate(RegressionPrediction([1.0, 2.0]), [1.5, 4.0])
     assert np.isnan([report.log_likelihood, *report.coverage.values()]).all()
