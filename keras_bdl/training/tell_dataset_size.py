@@ -36,7 +36,8 @@ def tell_dataset_size(model, sizes, fit_arguments):
     if news and model.test_function is not None:
         # An evaluation that was traced without N left the KL out.
         model.make_test_function(force=True)
-    if count is not None and count.endless and not model.said_endless:
+    counted = any(size.given is None for size in sizes)
+    if counted and count.endless and not model.said_endless:
         model.said_endless = True
         warnings.warn(
             "The data has no end: the training set is taken to have "

@@ -77,6 +77,11 @@ def test_endless_data_is_batch_size_times_steps_said_once():
     assert float(model.trainable_variables[1][0]) == 40
 
 
+def test_endless_data_is_not_counted_where_n_is_given():
+    data = batched(10).repeat()
+    assert told(data, 50, steps_per_epoch=3) == 50  # a warning would raise
+
+
 def test_recount_reaches_a_traced_step_without_a_retrace():
     model = bdl.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
     model.compile(NeedsN(), "mse")
