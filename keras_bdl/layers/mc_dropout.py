@@ -48,7 +48,9 @@ class MCDropout(keras.layers.Wrapper):
                 "`rate` must be a number between 0 and 1, the probability of "
                 f"a zero. Received: rate={rate}"
             )
-        super().__init__(layer, **{"dtype": layer.dtype_policy, **kwargs})
+        # Of no layer, `Wrapper` says what it is.
+        kwargs.setdefault("dtype", getattr(layer, "dtype_policy", None))
+        super().__init__(layer, **kwargs)
         self.rate = rate
         self.seed = seed
         self.dropout = keras.layers.Dropout(
