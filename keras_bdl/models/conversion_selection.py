@@ -45,6 +45,7 @@ class Selection:
             elif sealed:
                 uncovered += sealed if layer.weights else []
             elif type(layer) in RULES[kind]:
+                _check_built(layer)
                 plan[id(layer)] = kind
                 used.add(selector)
             elif _has_weights_of_its_own(layer):
@@ -94,6 +95,15 @@ def _check_selector(selector):
         )
 
 
+def _check_built(layer):
+    if not layer.built:
+        raise ValueError(
+            "`to` must select layers that are built, which those are that "
+            "`model` has called. Leave others out with `None`. "
+            f"Received: {_named([layer])}, which is not built"
+        )
+
+
 def _useless(selector, model):
     there_are = [
         layer
@@ -132,9 +142,14 @@ def _has_weights_of_its_own(layer):
         return False
     if isinstance(layer, SEALED):
         return bool(layer.weights)
+    return bool(own_weights(layer))
+
+
+def own_weights(layer):
+    """Returns the weights of a layer without those of layers inside."""
     inner = layer._flatten_layers(include_self=False)
     others = {id(w) for x in inner for w in x.weights}
-    return any(id(w) not in others for w in layer.weights)
+    return [w for w in layer.weights if id(w) not in others]
 
 
 def _named(layers):

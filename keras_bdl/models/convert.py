@@ -7,11 +7,13 @@ import keras
 from keras_bdl.layers import Variational
 from keras_bdl.layers.mc_dropout import MCDropout
 from keras_bdl.models.conversion_copy import ModelCopy
+from keras_bdl.models.conversion_copy import config_of
 from keras_bdl.models.conversion_copy import copy_values
 from keras_bdl.models.conversion_priors import set_prior_from_means
 from keras_bdl.models.conversion_rules import RULES
 from keras_bdl.models.conversion_rules import options_of
 from keras_bdl.models.conversion_selection import Selection
+from keras_bdl.models.conversion_selection import own_weights
 from keras_bdl.posteriors.noise import sequence
 from keras_bdl.priors.arguments import check_positive
 
@@ -83,7 +85,10 @@ def convert(
             convert again what the first time left.
 
     Returns:
-        A `keras_bdl.Sequential`, or another `keras_bdl.Model`.
+        A `keras_bdl.Sequential`, or another `keras_bdl.Model`. It has the
+        methods of a class of its own, such as a `train_step`, if the class
+        has a `call`; a class that only makes a functional or sequential model
+        is left behind.
 
     Example:
 
@@ -136,7 +141,7 @@ def _replacement(kind, options, index, layer):
         # With one seed, kernels of one shape would have the same noise.
         state = sequence(options["seed"], index).generate_state(1)
         options["seed"] = int(state[0])
-    config = layer.get_config()
+    config = config_of(layer)
     if kind == "mc_dropout":
         inner = type(layer).from_config(config)
         return MCDropout(inner, name=layer.name, **options)
@@ -148,7 +153,7 @@ def _keep_weights(layer, new):
         return copy_values(layer, new.layer)
     variables = {w.name: w for w in new.weights}
     variables |= {p.name: p.mean for p in new.weight_posteriors}
-    for weight in layer.weights:
+    for weight in own_weights(layer):
         variables[weight.name].assign(weight)
 
 

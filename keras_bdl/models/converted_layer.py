@@ -23,14 +23,8 @@ class ConvertedLayer:
 
     def get_config(self):
         """Returns the config of the layer, and of the inner layers."""
-        origin = dict(self._converted["origin"])
-        if "trainable" in origin["config"]:
-            origin["config"] = {
-                **origin["config"],
-                "trainable": self.trainable,
-            }
         return {
-            "origin": origin,
+            "origin": self._origin(),
             "build_config": self._converted["build_config"],
             "parts": {
                 str(index): keras.saving.serialize_keras_object(
@@ -39,6 +33,15 @@ class ConvertedLayer:
                 for index in self._converted["parts"]
             },
         }
+
+    def _origin(self):
+        origin = dict(self._converted["origin"])
+        if "trainable" in origin["config"]:
+            origin["config"] = {
+                **origin["config"],
+                "trainable": self.trainable,
+            }
+        return origin
 
     def get_build_config(self):
         """Returns nothing: `from_config` builds what has to be."""
@@ -62,6 +65,25 @@ class ConvertedLayer:
         # could find it.
         _, state = super().__reduce__()
         return keras.layers.Layer._unpickle_model, state
+
+
+def disassembled(layer):
+    """Returns what `assemble` takes to make a copy of a layer.
+
+    Args:
+        layer: A layer of any class.
+
+    Returns:
+        A new layer as its class makes it, what it is to be built with, and
+        the indices of the inner layers that are others.
+    """
+    if isinstance(layer, ConvertedLayer):
+        converted = layer._converted
+        cls = type(layer).__bases__[1]  # see `_converted_class`
+        made = cls.from_config(layer._origin()["config"])
+        return made, converted["build_config"], converted["parts"]
+    made = type(layer).from_config(layer.get_config())
+    return made, layer.get_build_config(), []
 
 
 def assemble(layer, build_config, find_parts):
@@ -140,16 +162,16 @@ def _exchanged(value, by_id, found):
 
 
 def _become_converted(layer, origin, build_config, parts):
-    if not isinstance(layer, ConvertedLayer):
-        layer.__class__ = _converted_class(type(layer))
-        # Past Keras, which would look for layers in it.
-        vars(layer)["_converted"] = {
-            "origin": origin,
-            "build_config": build_config,
-            "parts": [],
-        }
-    known = layer._converted["parts"]
-    layer._converted["parts"] = sorted({*known, *parts})
+    layer.__class__ = _converted_class(type(layer))
+    # Keras trains a model whose `call` has no argument `training` as if it
+    # were to predict. The layers inside are told in any case.
+    layer._call_has_training_arg = True
+    # Past Keras, which would look for layers in it.
+    vars(layer)["_converted"] = {
+        "origin": origin,
+        "build_config": build_config,
+        "parts": sorted(parts),
+    }
 
 
 @functools.cache
