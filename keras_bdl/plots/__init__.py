@@ -3,6 +3,7 @@ from keras_bdl.plots.comparison import comparison
 from keras_bdl.plots.entropy_histograms import entropy_histograms
 from keras_bdl.plots.referral_curve import referral_curve
 from keras_bdl.plots.regression_bands import regression_bands
+from keras_bdl.plots.regression_comparison import regression_comparison
 from keras_bdl.plots.reliability_diagram import reliability_diagram
 from keras_bdl.plots.trace import trace
 
@@ -12,6 +13,7 @@ __all__ = [
     "entropy_histograms",
     "referral_curve",
     "regression_bands",
+    "regression_comparison",
     "reliability_diagram",
     "trace",
 ]

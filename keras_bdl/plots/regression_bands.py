@@ -15,6 +15,7 @@ def regression_bands(
     prediction,
     x_train=None,
     y_train=None,
+    truth=None,
     width: float = 2.0,
     ax=None,
 ):
@@ -29,6 +30,9 @@ def regression_bands(
         prediction: A `RegressionPrediction` of one target.
         x_train: Inputs of the training data. Defaults to `None`.
         y_train: Targets of the training data. Defaults to `None`.
+        truth: The true mean at each input, or a pair of it and the true
+            standard deviation of an observation: drawn as dashed lines.
+            Defaults to `None`, unknown.
         width: Half the width of the bands in standard deviations. Defaults
             to `2.0`, about 95 %.
         ax: Matplotlib axes. Defaults to `None`, those of a new figure.
@@ -54,6 +58,7 @@ def regression_bands(
             "`x_train` and `y_train` must be given together. Received: "
             f"{'x_train' if y_train is None else 'y_train'} alone"
         )
+    truth = None if truth is None else _truth(truth, x.size)
     order = np.argsort(x)
     x, mean = x[order], mean[order]
     between = _stddev(prediction.variance_between, mean.shape)[order]
@@ -79,13 +84,41 @@ def regression_bands(
             np.ravel(y_train),
             "o",
             color=DARK,
-            markersize=3.5,
+            markersize=3.0,
+            alpha=0.6,
+            markeredgewidth=0,
             label="training data",
         )
+    if truth is not None:
+        _draw_truth(ax, x, *(t[order] for t in truth), width)
     ax.set_xlabel("input")
     ax.set_ylabel("target")
     add_legend(ax)
     return ax
+
+
+def _truth(truth, size):
+    """Returns the mean, and the standard deviation if it is known."""
+    parts = truth if isinstance(truth, tuple) else (truth,)
+    parts = [numbers("truth", part).ravel() for part in parts]
+    if len(parts) not in (1, 2) or any(part.size != size for part in parts):
+        raise ValueError(
+            "`truth` must hold the true mean at each input, or be a tuple of "
+            f"it and the standard deviation, {size} numbers each. "
+            f"Received: {[part.size for part in parts]} numbers"
+        )
+    return parts
+
+
+def _draw_truth(ax, x, mean, stddev=None, width=2.0):
+    style = {"color": DARK, "linewidth": 1.2}
+    ax.plot(x, mean, linestyle=(0, (4, 2)), label="truth", **style)
+    if stddev is None:
+        return
+    style["linestyle"] = (0, (1, 2))
+    name = f"truth ±{width:g} sd of an observation"
+    ax.plot(x, mean + width * stddev, label=name, **style)
+    ax.plot(x, mean - width * stddev, **style)
 
 
 def _stddev(variance, shape):

@@ -205,6 +205,56 @@ def test_bands_are_epistemic_inside_total():
     np.testing.assert_allclose(ax.lines[0].get_xydata()[:, 0], x)
 
 
+def test_truth_is_drawn_at_its_inputs_with_its_noise():
+    x, regression = make_regression()
+    mean, stddev = np.cos(x), 0.1 + x**2
+    ax = plots.regression_bands(x[::-1], regression, truth=mean[::-1])
+    drawn = {line.get_label(): line.get_xydata() for line in ax.lines}
+    np.testing.assert_allclose(drawn["truth"], np.stack([x, mean], 1))
+    ax = plots.regression_bands(x, regression, truth=(mean, stddev), width=3)
+    _, truth, above, below = (line.get_ydata() for line in ax.lines)
+    np.testing.assert_allclose(truth, mean)
+    np.testing.assert_allclose(above, mean + 3 * stddev)
+    np.testing.assert_allclose(below, mean - 3 * stddev)
+
+
+def test_regressions_side_by_side_share_axes_and_one_legend(tmp_path):
+    x, regression = make_regression()
+    wide = RegressionPrediction(regression.mean, 1e4 + np.zeros((20, 1)))
+    predictions = {f"method {i}": regression for i in range(4)}
+    figure = plots.regression_comparison(
+        x,
+        {**predictions, "wide": wide},
+        x,
+        np.sin(x),
+        truth=(np.sin(x), np.full(20, 0.5)),
+        columns=3,
+        title="Bands",
+    )
+    figure.savefig(tmp_path / "page.png")
+    panels = [ax for ax in figure.axes if ax.axison]
+    titles = [ax.get_title(loc="left") for ax in panels]
+    assert titles == [*predictions, "wide"]
+    # Data and truth, with a margin, not the wide band.
+    low, high = np.sin(-1) - 1.0, np.sin(1) + 1.0
+    margin = 0.35 * (high - low)
+    for ax in panels:
+        np.testing.assert_allclose(ax.get_ylim(), [low - margin, high + margin])
+        assert ax.get_legend() is None
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "±2 sd of an observation",
+        "±2 sd of the mean (epistemic)",
+        "mean",
+        "training data",
+        "truth",
+        "truth ±2 sd of an observation",
+    ]
+    # The panel above the empty place is the last of its column.
+    labelled = [bool(ax.get_xlabel()) for ax in panels]
+    assert labelled == [False, False, True, True, True]
+
+
 def test_comparison_keeps_the_colour_of_a_method_on_the_whole_page():
     predictions = {
         "plain": make_prediction(),
@@ -270,6 +320,21 @@ def test_wrong_input_is_refused_and_leaves_no_figure():
         (
             "given together.*x_train alone",
             lambda: plots.regression_bands(x, regression, x_train=x),
+        ),
+        (
+            "20 numbers each.*19",
+            lambda: plots.regression_bands(x, regression, truth=x[1:]),
+        ),
+        ("must be a dict", lambda: plots.regression_comparison(x, regression)),
+        (
+            "`columns`",
+            lambda: plots.regression_comparison(
+                x, {"a": regression}, columns=0
+            ),
+        ),
+        (
+            "`prediction` must be a `Regr",
+            lambda: plots.regression_comparison(x, {"a": p}),
         ),
         ("must be a dict", lambda: plots.comparison(p)),
         (
