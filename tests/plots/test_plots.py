@@ -207,7 +207,7 @@ def test_bands_are_epistemic_inside_total():
 
 def test_truth_is_drawn_at_its_inputs_with_its_noise():
     x, regression = make_regression()
-    mean, stddev = np.cos(x), 0.1 + x**2
+    mean, stddev = np.exp(x), 0.1 + x**2
     ax = plots.regression_bands(x[::-1], regression, truth=mean[::-1])
     drawn = {line.get_label(): line.get_xydata() for line in ax.lines}
     np.testing.assert_allclose(drawn["truth"], np.stack([x, mean], 1))
