@@ -36,8 +36,12 @@ class EvidenceBound:
         added = sum(ops.cast(one, "float32") for one in model.losses)
         nll = ops.cast(loss, "float32") * replicas - added
         if training:
+            # Of several heads on one body, some are not called.
             kls = [layer.kl_per_example for layer in layers]
-            kl = sum(one for one in kls if one is not None)
+            kls = [kl for kl in kls if kl is not None]
+            if not kls:
+                raise ValueError(_not_in_training(model, layers[0]))
+            kl = sum(kls)
         elif all(layer.dataset_size.known for layer in layers):
             kl = sum(
                 layer.kl_divergence() / layer.dataset_size.value()
@@ -52,6 +56,17 @@ class EvidenceBound:
         if kl is not None:
             self._kl.update_state(kl, sample_weight=size)
         return loss
+
+
+def _not_in_training(model, layer):
+    return (
+        "A training step must call the variational layers with "
+        "`training=True`, for their weights to be drawn. Give the `call` of "
+        "your model the argument `training=None`, without which Keras trains "
+        "it as if it were to predict. "
+        f"Received: {type(model).__name__} {model.name!r}, whose layer "
+        f"{layer.name!r} has drawn nothing"
+    )
 
 
 def variational_layers(model):

@@ -399,3 +399,20 @@ def test_train_samples_use_a_loss_of_the_older_form():
     logs = model.train_on_batch(X, X[:, :2], return_dict=True)
     expected = 3 * np.mean((model(X).numpy() - 1) ** 2)
     np.testing.assert_allclose(logs["loss"], expected, rtol=1e-5)
+
+
+def test_model_that_calls_its_layers_without_training_is_refused():
+    class Silent(bdl.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = bdl.layers.MeanFieldDense(1)
+
+        def call(self, x):
+            return self.dense(x)
+
+    model = Silent()
+    model.compile("sgd", "mse")
+    model.predict(X, verbose=0)
+    model.evaluate(X, Y, verbose=0)
+    with pytest.raises(ValueError, match="the argument `training=None`"):
+        model.fit(X, Y, verbose=0)
