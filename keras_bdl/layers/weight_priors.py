@@ -1,5 +1,7 @@
 """The priors of the tensors of a variational layer."""
 
+import contextlib
+
 import keras
 
 from keras_bdl import priors
@@ -16,14 +18,19 @@ class WeightPriors:
     Attributes:
         prior: Of kernel or embeddings, and of the bias, if it has no other.
         bias_prior: Of the bias, or `None`.
+        prior_version: How often tensors were given priors that a traced step
+            does not know: others than before, not the same with other values.
     """
+
+    prior_version = 0
 
     def set_prior(self, **priors_of_weights):
         """Gives tensors of weights another prior, also after training.
 
         A distribution of `keras_bdl.distributions` is copied into weights of
-        the layer. Where only values of such weights change, nothing else has
-        to be done. Otherwise a model has to be compiled again, for its
+        the layer. Where only values of such weights change, no training step
+        is traced again. Otherwise `keras_bdl.Model` traces it again by
+        itself, and a plain `keras.Model` has to be compiled again, for its
         training step has the old prior built in.
 
         Args:
@@ -38,18 +45,31 @@ class WeightPriors:
                 f"{sorted(posteriors)}. Received: priors of {sorted(unknown)}"
             )
         self.bias_prior = self._prior_of("bias")
+        before = [p.prior for p in self.weight_posteriors]
         for name, prior in priors_of_weights.items():
             self._use_prior(posteriors[name], as_prior(prior))
             argument = "bias_prior" if name == "bias" else "prior"
             setattr(self, argument, posteriors[name].prior)
-        self._compiled_draw.forget()
+        pairs = zip(before, self.weight_posteriors, strict=True)
+        if any(old is not p.prior for old, p in pairs):
+            self.prior_version += 1
+            self._compiled_draw.forget()
 
-    def posterior_becomes_prior(self):
+    def posterior_becomes_prior(self, widening: float = 1.0):
         """Makes what was learned the prior of what comes next.
 
-        See `set_prior` for what a compiled model needs.
+        See `set_prior` for what a compiled model needs, and
+        `keras_bdl.continual.posterior_becomes_prior` for whole models.
+
+        Args:
+            widening: Factor of the scales. Defaults to `1.0`.
         """
-        self.set_prior(**self.posteriors)
+        self.set_prior(
+            **{
+                name: type(q)(q.mean, widening * q.stddev)
+                for name, q in self.posteriors.items()
+            }
+        )
 
     def _prior_of(self, name):
         if name == "bias" and self.bias_prior is not None:
@@ -59,12 +79,15 @@ class WeightPriors:
     def _use_prior(self, posterior, prior):
         if isinstance(prior, StoredPrior):
             values = prior.initial_values(posterior.shape)
+            if posterior.stored and posterior.prior.family == prior.family:
+                prior = posterior.prior
+            else:
+                # Without the values, which would be kept twice.
+                prior = StoredPrior(prior.family)
             if not posterior.stored:
                 posterior.stored = self._add_stored(posterior)
             for variable, value in zip(posterior.stored, values, strict=True):
                 variable.assign(value)
-            # Without the values, which would be kept twice.
-            prior = StoredPrior(prior.family)
         elif posterior.stored:
             posterior.stored = ()
             for name in _stored_names(posterior):
@@ -75,18 +98,27 @@ class WeightPriors:
         # As Keras does to give a layer that is built the weights of LoRA.
         locked = self._tracker.locked
         self._tracker.unlock()
-        for name in _stored_names(posterior):
-            variable = self.add_weight(
-                shape=posterior.shape,
-                initializer="zeros",
-                trainable=False,
-                dtype="float32",
-                autocast=False,
-                name=name,
-            )
-            setattr(self, name, variable)
+        # On all replicas of the mean, whatever the scope of the caller.
+        strategy = getattr(posterior.mean.value, "distribute_strategy", None)
+        with strategy.scope() if strategy else contextlib.nullcontext():
+            for name in _stored_names(posterior):
+                variable = self.add_weight(
+                    shape=posterior.shape,
+                    initializer="zeros",
+                    trainable=False,
+                    dtype="float32",
+                    autocast=False,
+                    name=name,
+                )
+                setattr(self, name, variable)
         if locked:
             self._tracker.lock()
+        # In the order of a layer that has them from the start: files have
+        # weights without names.
+        order = [n for p in self._posteriors for n in _stored_names(p)]
+        self._non_trainable_variables.sort(
+            key=lambda v: order.index(v.name) if v.name in order else -1
+        )
         return [getattr(self, name) for name in _stored_names(posterior)]
 
 

@@ -12,6 +12,7 @@ from keras_bdl.models.averaging import likelihoods_of
 from keras_bdl.models.evidence_bound import EvidenceBound
 from keras_bdl.models.evidence_bound import variational_layers
 from keras_bdl.models.layerwise_draws import LayerwiseDraws
+from keras_bdl.models.prior_versions import PriorVersions
 from keras_bdl.training.dataset_size import DatasetSize
 from keras_bdl.training.inner_optimizer import inner_optimizer
 from keras_bdl.training.protocols import DrawsFunctions
@@ -75,6 +76,7 @@ class BayesianTrainer:
             )
         super().compile(optimizer, loss, *args, **kwargs)
         self._evidence_bound = EvidenceBound()
+        self._prior_versions = PriorVersions()
         self.objective = objective
         self.train_samples = train_samples
         self.samples = samples
@@ -123,6 +125,24 @@ class BayesianTrainer:
         if sizes:
             tell_dataset_size(self, sizes, arguments.arguments)
         return super().fit(*args, **kwargs)
+
+    def make_train_function(self, force=False):
+        """Makes the training step; anew where layers got other priors.
+
+        Args:
+            force: Whether to make it anew in any case. Defaults to `False`.
+        """
+        force |= self._prior_versions.differ(self, "train")
+        return super().make_train_function(force)
+
+    def make_test_function(self, force=False):
+        """Makes the step of an evaluation; anew as the training step.
+
+        Args:
+            force: Whether to make it anew in any case. Defaults to `False`.
+        """
+        force |= self._prior_versions.differ(self, "test")
+        return super().make_test_function(force)
 
     @property
     def metrics(self):
