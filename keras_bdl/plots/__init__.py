@@ -5,6 +5,7 @@ from keras_bdl.plots.referral_curve import referral_curve
 from keras_bdl.plots.regression_bands import regression_bands
 from keras_bdl.plots.regression_comparison import regression_comparison
 from keras_bdl.plots.reliability_diagram import reliability_diagram
+from keras_bdl.plots.task_accuracies import task_accuracies
 from keras_bdl.plots.trace import trace
 
 __all__ = [
@@ -15,5 +16,6 @@ __all__ = [
     "regression_bands",
     "regression_comparison",
     "reliability_diagram",
+    "task_accuracies",
     "trace",
 ]

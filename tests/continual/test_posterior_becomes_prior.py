@@ -1,0 +1,226 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_bdl as bdl
+from keras_bdl import layers
+from keras_bdl.continual import posterior_becomes_prior
+
+KINDS = ["MeanFieldDense", "RadialDense"]
+X = np.random.default_rng(1).normal(size=(12, 3)).astype("float32")
+Y = X[:, :2]
+
+
+class Counting(bdl.Sequential):
+    """Counts how often its training step is traced."""
+
+    traces = 0
+
+    def train_step(self, data):
+        self.traces += 1
+        return super().train_step(data)
+
+
+def make(kind, **kwargs):
+    layer = getattr(layers, kind)(2, **kwargs)
+    model = Counting([keras.Input((3,)), layer])
+    model.compile(keras.optimizers.Adam(0.05), "mse")
+    return model, layer
+
+
+def numbers(distribution):
+    return np.asarray(distribution.mean), np.asarray(distribution.stddev)
+
+
+def stored(layer):
+    return [
+        (np.asarray(v[0]), np.asarray(v[1]))
+        for v in (p.stored for p in layer.weight_posteriors)
+    ]
+
+
+def assert_prior_is(layer, expected):
+    for prior, q in zip(stored(layer), expected, strict=True):
+        np.testing.assert_allclose(prior, q, rtol=1e-6)
+
+
+def posteriors(layer):
+    return [numbers(q) for q in layer.posteriors.values()]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_first_step_is_finite_where_posterior_and_prior_coincide(kind):
+    model, layer = make(kind, dataset_size=12)
+    model.compile("adam", "mse", jit_compile=True)
+    model.fit(X, Y, epochs=2, verbose=0)
+    posterior_becomes_prior(model)
+    assert abs(float(layer.kl_divergence())) < 1e-5
+    with tf.GradientTape() as tape:
+        layer(X, training=True)
+        (kl,) = layer.losses
+    gradients = tape.gradient(kl, model.trainable_variables)
+    assert np.isfinite(kl) and all(np.isfinite(g).all() for g in gradients)
+    if kind == "MeanFieldDense":
+        # The KL has its minimum here.
+        assert max(np.abs(g).max() for g in gradients) < 1e-6
+    logs = model.fit(X, Y, batch_size=4, epochs=1, verbose=0).history
+    assert np.isfinite(logs["loss"]).all()
+    assert all(np.isfinite(w).all() for w in model.get_weights())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_goes_on_with_a_new_prior_and_one_trace_for_all(kind):
+    model, layer = make(kind)
+    model.fit(X, Y, verbose=0)
+    traces = []
+    for size in (10, 7, 12):
+        posterior_becomes_prior(model)
+        assert_prior_is(layer, posteriors(layer))
+        assert model.optimizer.iterations == 0
+        before, traces = model.traces, [*traces, model.traces]
+        logs = model.fit(X[:size], Y[:size], epochs=3, verbose=0).history
+        assert before <= model.traces <= before + 1
+        # Of the new prior, and of the number of examples that there are now.
+        total = model.evaluate(X, Y, verbose=0, return_dict=True)["kl"]
+        kl = float(layer.kl_divergence()) / size
+        assert kl > 0 and total == pytest.approx(kl, rel=1e-5)
+        np.testing.assert_allclose(
+            logs["loss"], np.add(logs["nll"], logs["kl"]), rtol=1e-5
+        )
+    assert traces[1] == traces[0] + 1  # a prior of another kind
+    assert model.traces == traces[1]  # only other values
+
+
+def test_chain_of_tasks_finds_the_posterior_of_all_data():
+    # In an orthogonal design the posterior is one of independent weights, so
+    # that (1) of the docstring holds exactly.
+    rng = np.random.default_rng(0)
+    layer = layers.MeanFieldDense(
+        1,
+        use_bias=False,
+        estimator="local",
+        prior=bdl.priors.Normal(0.7),
+        rho_initializer=keras.initializers.Constant(-2.0),
+        dataset_size=30,
+    )
+    model = keras.Sequential([keras.Input((3,)), layer])
+    steps = 1000
+    rate = keras.optimizers.schedules.CosineDecay(0.03, steps)
+    model.compile(keras.optimizers.Adam(rate), bdl.likelihoods.Gaussian(1.0))
+    precision, score = np.full(3, 1 / 0.7**2), np.zeros(3)
+    for scales in ([2.0, 5.0, 4.0], [6.0, 2.0, 3.0], [3.0, 3.0, 8.0]):
+        x = np.linalg.qr(rng.normal(size=(30, 3)))[0] * scales
+        # Closer to a line than the likelihood says: residuals are the noise
+        # of the gradients.
+        y = x @ [[1.0], [-2.0], [0.5]] + 0.1 * rng.normal(size=(30, 1))
+        data = tf.data.Dataset.from_tensors((x.astype("f"), y.astype("f")))
+        model.fit(data.repeat(steps), verbose=0, shuffle=False)
+        posterior_becomes_prior(model)
+        precision += np.sum(x**2, 0)
+        score += (x.T @ y)[:, 0]
+    mean, stddev = numbers(layer.posteriors["kernel"])
+    expected = 1 / np.sqrt(precision)
+    np.testing.assert_allclose(stddev[:, 0], expected, rtol=0.02)
+    difference = (mean[:, 0] - score / precision) / expected
+    assert np.abs(difference).max() < 0.06
+
+
+def test_heads_of_other_tasks_stay_as_they_are():
+    inputs = keras.Input((3,))
+    body = layers.RadialDense(4, activation="relu")
+    heads = [layers.MeanFieldDense(2) for _ in range(3)]
+    models = [bdl.Model(inputs, head(body(inputs))) for head in heads]
+    for model in models:
+        model.compile("adam", "mse")
+        model.fit(X, Y, verbose=0)
+        # All have traced their steps with the prior of the beginning.
+        model.evaluate(X, Y, verbose=0)
+    first = posteriors(body)
+    posterior_becomes_prior(models[0])
+    assert_prior_is(heads[0], posteriors(heads[0]))
+    assert not any(p.stored for h in heads[1:] for p in h.weight_posteriors)
+    models[1].compile("adam", "mse")
+    models[1].fit(X, Y, epochs=2, verbose=0)
+    assert_prior_is(body, first)
+    kept = stored(heads[0])
+    posterior_becomes_prior(models[1])
+    assert_prior_is(body, posteriors(body))
+    assert_prior_is(heads[0], kept)
+    # The one that nobody compiled again knows the prior all the same.
+    models[2].optimizer.learning_rate = 0.0
+    logs = models[2].fit(X, Y, verbose=0, validation_data=(X, Y)).history
+    kl = sum(float(part.kl_divergence()) for part in (body, heads[2])) / 12
+    assert logs["kl"][0] == pytest.approx(kl, rel=1e-5)
+    assert logs["val_kl"][0] == pytest.approx(kl, rel=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_next_task_may_begin_in_another_process(kind, tmp_path):
+    model, layer = make(kind, seed=3)
+    for _ in range(2):
+        model.fit(X, Y, epochs=2, verbose=0)
+        posterior_becomes_prior(model)
+    prior = stored(layer)
+    model.fit(X, -Y, epochs=2, verbose=0)
+    model.save(tmp_path / "task.keras")
+    with keras.saving.custom_object_scope({"Counting": Counting}):
+        loaded = keras.models.load_model(tmp_path / "task.keras")
+    assert_prior_is(loaded.layers[0], prior)
+    for one in (model, loaded):
+        one.layers[0].seed_generator.state.assign([7, 0])
+        posterior_becomes_prior(one)
+        one.fit(X, -Y, epochs=2, verbose=0, shuffle=False)
+    for a, b in zip(model.get_weights(), loaded.get_weights(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_replicas_have_the_same_prior(mirrored):
+    with mirrored.scope():
+        model, layer = make("RadialDense")
+    model.fit(X, Y, verbose=0)
+    posterior_becomes_prior(model)
+    expected = posteriors(layer)
+    logs = model.fit(X, Y, epochs=3, verbose=0).history
+    assert logs["loss"][-1] == pytest.approx(logs["nll"][-1] + logs["kl"][-1])
+    assert_prior_is(layer, expected)
+    for p in layer.weight_posteriors:
+        for variable in (*p.stored, p.mean, p.rho):
+            a, b = variable.value.values
+            np.testing.assert_array_equal(a, b)
+
+
+def test_chosen_layers_and_a_wider_prior():
+    model, layer = make("RadialDense")
+    other = layers.MeanFieldDense(2, name="other")
+    model.add(other)
+    posterior_becomes_prior(model, layers=["other"], widening=3.0)
+    assert_prior_is(other, [(m, 3 * s) for m, s in posteriors(other)])
+    assert not any(p.stored for p in layer.weight_posteriors)
+    posterior_becomes_prior(model, layers=[layer])
+    assert_prior_is(layer, posteriors(layer))
+
+
+def test_optimizer_goes_on_if_it_is_told_to():
+    model, _ = make("MeanFieldDense")
+    model.fit(X, Y, verbose=0)
+    before = [np.asarray(v) for v in model.optimizer.variables]
+    posterior_becomes_prior(model, reset_optimizer=False)
+    for a, b in zip(before, model.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_wrong_arguments_are_refused_before_anything_changes():
+    model, layer = make("MeanFieldDense")
+    for widening in (0.0, -1.0, float("inf"), "2"):
+        with pytest.raises(ValueError, match="`widening` must be a positive"):
+            posterior_becomes_prior(model, widening=widening)
+    with pytest.raises(ValueError, match="`layers` must be variational"):
+        posterior_becomes_prior(model, layers=[layer.name, "absent"])
+    plain = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    with pytest.raises(ValueError, match="must have variational layers"):
+        posterior_becomes_prior(plain)
+    unbuilt = bdl.Sequential([layer, layers.RadialDense(2)])
+    with pytest.raises(ValueError, match="must be built"):
+        posterior_becomes_prior(unbuilt)
+    assert not any(p.stored for p in layer.weight_posteriors)
