@@ -1,15 +1,12 @@
 """From one task to the next."""
 
-import math
-import numbers
-
 from keras_bdl.layers.weight_priors import WeightPriors
 from keras_bdl.training.inner_optimizer import inner_optimizer
 from keras_bdl.training.restart_optimizer import restart_optimizer
 
 
 def posterior_becomes_prior(
-    model, layers=None, widening: float = 1.0, reset_optimizer: bool = True
+    model, layers=None, transform=None, reset_optimizer: bool = True
 ):
     """Makes what a model has learned the prior of what it learns next.
 
@@ -24,6 +21,14 @@ def posterior_becomes_prior(
     so that training goes on from there, with a KL of zero in the first step.
     The approximations of all tasks add up; only where q can be exact is the
     last one that of all data.
+
+    A Radial prior holds on to what it has learned more than a Gaussian of the
+    same variances does: its density is infinite at the mean, where the KL has
+    an edge, of about `1.25 D |shift / scale|` for a small shift of all D
+    means. While the data pull less than that, a tensor does not move at all.
+    The paper has no such edge, for its density misses the Jacobian; without
+    it, what is left of the prior is `MeanField(q.mean, q.stddev)`, which
+    `transform` can return.
 
     A model that is compiled can be trained at once. The first call traces its
     training step again, since priors of another kind are built into it; from
@@ -41,9 +46,11 @@ def posterior_becomes_prior(
             learned: other heads stay as they are.
         layers: Layers of it, or their names, if not all. Defaults to `None`,
             all variational layers.
-        widening: Factor of the scales of the new prior. Above 1, older tasks
-            are forgotten gradually, in favour of new ones. Defaults to `1.0`,
-            that is (1).
+        transform: Function that makes the new prior of a tensor out of its
+            posterior, a distribution of `keras_bdl.distributions`. With
+            `lambda q: type(q)(q.mean, 2.0 * q.stddev)`, older tasks are
+            forgotten gradually, in favour of new ones. Defaults to `None`,
+            the posterior itself, that is (1).
         reset_optimizer: Whether the model's optimizer starts anew: moments
             and number of steps, and so the schedule of its learning rate.
             Those of the old task say nothing about the new loss. A learning
@@ -90,14 +97,10 @@ def posterior_becomes_prior(
         - Farquhar et al., [Radial Bayesian Neural Networks](
           https://arxiv.org/abs/1907.00865), section 4.2
     """
-    if not (
-        isinstance(widening, numbers.Real)
-        and math.isfinite(widening)
-        and widening > 0
-    ):
+    if not (transform is None or callable(transform)):
         raise ValueError(
-            "`widening` must be a positive number. "
-            f"Received: widening={widening!r}"
+            "`transform` must be a function of a distribution, or `None`. "
+            f"Received: transform={transform!r}"
         )
     selected = _selected(model, layers)
     for layer in selected:
@@ -105,7 +108,7 @@ def posterior_becomes_prior(
         _ = layer.weight_posteriors
     before = [layer.prior_version for layer in selected]
     for layer in selected:
-        layer.posterior_becomes_prior(widening)
+        layer.posterior_becomes_prior(transform)
     changed = before != [layer.prior_version for layer in selected]
     if changed and getattr(model, "train_function", None) is not None:
         model.make_train_function(force=True)

@@ -55,21 +55,20 @@ class WeightPriors:
             self.prior_version += 1
             self._compiled_draw.forget()
 
-    def posterior_becomes_prior(self, widening: float = 1.0):
+    def posterior_becomes_prior(self, transform=None):
         """Makes what was learned the prior of what comes next.
 
         See `set_prior` for what a compiled model needs, and
         `keras_bdl.continual.posterior_becomes_prior` for whole models.
 
         Args:
-            widening: Factor of the scales. Defaults to `1.0`.
+            transform: Function that makes the prior out of the distribution
+                of a tensor. Defaults to `None`, that distribution.
         """
-        self.set_prior(
-            **{
-                name: type(q)(q.mean, widening * q.stddev)
-                for name, q in self.posteriors.items()
-            }
-        )
+        learned = self.posteriors
+        if transform is not None:
+            learned = {name: transform(q) for name, q in learned.items()}
+        self.set_prior(**learned)
 
     def _prior_of(self, name):
         if name == "bias" and self.bias_prior is not None:

@@ -6,6 +6,7 @@ import tensorflow as tf
 import keras_bdl as bdl
 from keras_bdl import layers
 from keras_bdl.continual import posterior_becomes_prior
+from keras_bdl.distributions import MeanField
 
 KINDS = ["MeanFieldDense", "RadialDense"]
 X = np.random.default_rng(1).normal(size=(12, 3)).astype("float32")
@@ -126,6 +127,20 @@ def test_chain_of_tasks_finds_the_posterior_of_all_data():
     assert np.abs(difference).max() < 0.06
 
 
+def test_radial_prior_has_an_edge_at_its_mean():
+    layer = layers.RadialDense(40, use_bias=False)
+    layer.build((None, 50))
+    layer.posterior_becomes_prior()
+    q = layer.posteriors["kernel"]
+    direction = np.random.default_rng(0).normal(size=(50, 40))
+    for distance in (0.01, 0.02):
+        shift = direction * q.stddev * distance / np.linalg.norm(direction)
+        layer.kernel_mean.assign(q.mean + shift)
+        # E log(1 + distance^2 / r^2) / 2 for each of D - 1 dimensions.
+        expected = 1999 * np.sqrt(np.pi / 2) * distance
+        assert float(layer.kl_divergence()) == pytest.approx(expected, rel=0.03)
+
+
 def test_heads_of_other_tasks_stay_as_they_are():
     inputs = keras.Input((3,))
     body = layers.RadialDense(4, activation="relu")
@@ -190,15 +205,23 @@ def test_replicas_have_the_same_prior(mirrored):
             np.testing.assert_array_equal(a, b)
 
 
-def test_chosen_layers_and_a_wider_prior():
+def test_chosen_layers_get_a_prior_made_of_their_posterior():
     model, layer = make("RadialDense")
     other = layers.MeanFieldDense(2, name="other")
     model.add(other)
-    posterior_becomes_prior(model, layers=["other"], widening=3.0)
+    posterior_becomes_prior(
+        model, ["other"], lambda q: type(q)(q.mean, 3.0 * q.stddev)
+    )
     assert_prior_is(other, [(m, 3 * s) for m, s in posteriors(other)])
     assert not any(p.stored for p in layer.weight_posteriors)
     posterior_becomes_prior(model, layers=[layer])
     assert_prior_is(layer, posteriors(layer))
+    before = layer.prior_version
+    posterior_becomes_prior(
+        model, [layer], lambda q: MeanField(q.mean, q.stddev)
+    )
+    assert layer.prior.family == "mean_field"
+    assert layer.prior_version == before + 1
 
 
 def test_optimizer_goes_on_if_it_is_told_to():
@@ -212,9 +235,8 @@ def test_optimizer_goes_on_if_it_is_told_to():
 
 def test_wrong_arguments_are_refused_before_anything_changes():
     model, layer = make("MeanFieldDense")
-    for widening in (0.0, -1.0, float("inf"), "2"):
-        with pytest.raises(ValueError, match="`widening` must be a positive"):
-            posterior_becomes_prior(model, widening=widening)
+    with pytest.raises(ValueError, match="`transform` must be a function"):
+        posterior_becomes_prior(model, transform=2.0)
     with pytest.raises(ValueError, match="`layers` must be variational"):
         posterior_becomes_prior(model, layers=[layer.name, "absent"])
     plain = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])

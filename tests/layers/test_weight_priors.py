@@ -30,6 +30,6 @@ def test_version_counts_priors_of_another_kind_only():
         versions.append(layer.prior_version)
     layer.posterior_becomes_prior()
     versions.append(layer.prior_version)
-    layer.posterior_becomes_prior(widening=2.0)
+    layer.posterior_becomes_prior(lambda q: type(q)(q.mean, 2 * q.stddev))
     versions.append(layer.prior_version)
     assert versions == [0, 1, 2, 3, 3]
