@@ -9,6 +9,7 @@ if keras.backend.backend() != "tensorflow":
 
 from keras_bdl import applications  # noqa: E402
 from keras_bdl import callbacks  # noqa: E402
+from keras_bdl import continual  # noqa: E402
 from keras_bdl import datasets  # noqa: E402
 from keras_bdl import diagnostics  # noqa: E402
 from keras_bdl import distributions  # noqa: E402
@@ -47,6 +48,7 @@ __all__ = [
     "Sequential",
     "applications",
     "callbacks",
+    "continual",
     "convert",
     "datasets",
     "diagnostics",

@@ -28,6 +28,7 @@ def test_short_names():
         "Sequential",
         "applications",
         "callbacks",
+        "continual",
         "convert",
         "datasets",
         "diagnostics",

@@ -9,6 +9,7 @@ from keras_bdl.plots.canvas import pyplot
 
 PANEL = (1.75, 2.5)  # inches
 FEWEST_WIDTHS = 3
+DODGE = 0.07  # keeps error bars apart
 
 
 def task_accuracies(
@@ -76,8 +77,8 @@ def task_accuracies(
                 ax.axhline(chance, color=GREY, linestyle=":", label="guessing")
             ax.set_xlim(0.6, count + 0.4)
             ax.set_xticks(range(1, count + 1))
+            ax.set_xlabel("tasks learned")
         panels[0].set_ylabel("accuracy")
-        figure.supxlabel("tasks learned", size="medium")
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(
             handles,
@@ -130,13 +131,14 @@ def _means_so_far(arrays):
 def _draw(ax, x, curves):
     """Draws means over the first axis, with their standard errors."""
     open_axes(ax)
-    for name, style in method_styles(curves).items():
+    middle = (len(curves) - 1) / 2
+    for place, (name, style) in enumerate(method_styles(curves).items()):
         y = curves[name]
         error = None
         if len(y) > 1:
             error = y.std(0, ddof=1) / np.sqrt(len(y))
         ax.errorbar(
-            x,
+            x + DODGE * (place - middle),
             y.mean(0),
             error,
             label=name,

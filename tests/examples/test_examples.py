@@ -63,3 +63,14 @@ def test_step_size_bias_prints_its_table_and_draws_it(tmp_path):
     printed = run("benchmarks/step_size_bias.py", "--out", picture)
     assert "Gaussian, noise 0" in printed and "hyperbolic, noise 5" in printed
     assert picture.exists()
+
+
+def test_continual_learning_prints_its_table_and_draws_the_tasks(tmp_path):
+    printed = run("continual_learning.py", "--seeds", "1", "--out", tmp_path)
+    assert (tmp_path / "table.txt").read_text() in printed
+    accuracies = json.loads((tmp_path / "accuracies.json").read_text())
+    methods = ["fine-tuned", "mean-field", "Radial", "Radial as printed"]
+    for heads in ("multi", "single"):
+        assert list(accuracies[heads]) == methods
+        assert [len(row) for row in accuracies[heads]["Radial"][0]] == [1, 2]
+        assert (tmp_path / f"{heads}_head.png").exists()

@@ -37,7 +37,7 @@ def test_panels_show_what_is_left_of_each_task_and_of_all():
         ([0.9, 0.6], [0.9], [0.9, 0.75]),
         strict=True,
     ):
-        np.testing.assert_array_equal(line.get_xdata(), x)
+        np.testing.assert_array_equal(np.round(line.get_xdata()), x)
         np.testing.assert_allclose(line.get_ydata(), y)
     (bars,) = lines[0][2]
     ends = np.array([s[:, 1] for s in bars.get_segments()])
