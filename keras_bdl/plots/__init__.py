@@ -1,6 +1,7 @@
 from keras_bdl.plots.autocorrelation import autocorrelation
 from keras_bdl.plots.comparison import comparison
 from keras_bdl.plots.entropy_histograms import entropy_histograms
+from keras_bdl.plots.gradient_variance import gradient_variance
 from keras_bdl.plots.referral_curve import referral_curve
 from keras_bdl.plots.regression_bands import regression_bands
 from keras_bdl.plots.regression_comparison import regression_comparison
@@ -12,6 +13,7 @@ __all__ = [
     "autocorrelation",
     "comparison",
     "entropy_histograms",
+    "gradient_variance",
     "referral_curve",
     "regression_bands",
     "regression_comparison",
