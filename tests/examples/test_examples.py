@@ -74,3 +74,15 @@ def test_continual_learning_prints_its_table_and_draws_the_tasks(tmp_path):
         assert list(accuracies[heads]) == methods
         assert [len(row) for row in accuracies[heads]["Radial"][0]] == [1, 2]
         assert (tmp_path / f"{heads}_head.png").exists()
+
+
+def test_regression_prints_its_tables_and_writes_the_pictures(tmp_path):
+    printed = run("regression.py", "--out", tmp_path)
+    assert (tmp_path / "tables.txt").read_text() in printed
+    reports = json.loads((tmp_path / "reports.json").read_text())
+    gap = reports["one input"]["in the gap"]
+    assert {"mean-field", "ensemble of Radial", "SWAG", "SGHMC"} < set(gap)
+    assert len(reports["diabetes"]["constant"]["mean-field"]) == 2
+    assert all(method in printed for method in gap)
+    pictures = {p.stem for p in tmp_path.glob("*.png")}
+    assert pictures == {"bands", "scores"}
