@@ -6,6 +6,7 @@ import tempfile
 
 import keras
 
+from keras_bdl.models.conversion_selection import own_weights
 from keras_bdl.models.converted_layer import assemble
 from keras_bdl.models.converted_layer import disassembled
 from keras_bdl.models.functional_twin import functional_class
@@ -134,7 +135,7 @@ class ModelCopy:
         for layer in model._flatten_layers():
             if id(layer) in self._copies:
                 yield layer, self._copies[id(layer)]
-            elif not isinstance(layer, keras.layers.InputLayer):
+            elif own_weights(layer):
                 raise ValueError(
                     "`model` must use its layers, or they are lost. "
                     f"Received: layer={layer.name!r}, which is no part of the "
