@@ -44,10 +44,20 @@ class WeightPriors:
                 f"`{type(self).__name__}` has distributions of "
                 f"{sorted(posteriors)}. Received: priors of {sorted(unknown)}"
             )
+        found = {n: as_prior(prior) for n, prior in priors_of_weights.items()}
+        # All of them before the first one is used.
+        for name, prior in found.items():
+            if prior is None:
+                raise ValueError(
+                    f"The prior of `{name}` must be one that the layer takes, "
+                    "such as `keras_bdl.priors.Normal(1.0)`. Received: None"
+                )
+            if isinstance(prior, StoredPrior):
+                prior.initial_values(posteriors[name].shape)
         self.bias_prior = self._prior_of("bias")
         before = [p.prior for p in self.weight_posteriors]
-        for name, prior in priors_of_weights.items():
-            self._use_prior(posteriors[name], as_prior(prior))
+        for name, prior in found.items():
+            self._use_prior(posteriors[name], prior)
             argument = "bias_prior" if name == "bias" else "prior"
             setattr(self, argument, posteriors[name].prior)
         pairs = zip(before, self.weight_posteriors, strict=True)

@@ -123,18 +123,19 @@ def test_divergence_to_a_prior_of_tfp_is_the_integral(prior):
     assert_moment(np.mean(draws), expected, error)
 
 
-def test_set_prior_changes_the_named_tensors_alone():
+def test_set_prior_changes_the_named_tensors_alone_also_in_the_config():
     layer = built(prior=bdl.priors.Normal(0.7, 0.1))
-    layer.set_prior(kernel=bdl.priors.Normal(0.3))
-    expected = total(layer, (0.0, 0.3), (0.1, 0.7))
-    assert kl_of(layer) == pytest.approx(expected, rel=1e-5)
-    layer.set_prior(bias=tfd.Normal(-0.5, 0.2))
-    expected = total(layer, (0.0, 0.3), (-0.5, 0.2))
-    assert kl_of(layer) == pytest.approx(expected, rel=1e-5)
-    again = type(layer).from_config(layer.get_config())
-    again.build((None, 3))
-    again.set_weights(layer.get_weights())
-    assert kl_of(again) == kl_of(layer)
+    for new, expected in (
+        ({"kernel": bdl.priors.Normal(0.3)}, ((0.0, 0.3), (0.1, 0.7))),
+        ({"bias": tfd.Normal(-0.5, 0.2)}, ((0.0, 0.3), (-0.5, 0.2))),
+    ):
+        layer.set_prior(**new)
+        expected = total(layer, *expected)
+        assert kl_of(layer) == pytest.approx(expected, rel=1e-5)
+        again = type(layer).from_config(layer.get_config())
+        again.build((None, 3))
+        again.set_weights(layer.get_weights())
+        assert kl_of(again) == kl_of(layer)
 
 
 def test_set_prior_keeps_distributions_in_weights_until_another_one_comes():
@@ -206,8 +207,9 @@ def test_bias_without_a_distribution_has_no_divergence(kind, bias):
         layer.set_prior(bias=bdl.priors.Normal(1.0))
 
 
-def test_what_is_no_prior_of_the_tensor_is_refused():
+def test_what_is_no_prior_of_the_tensor_is_refused_and_changes_nothing():
     layer = built()
+    before = kl_of(layer), layer.get_config()
     wrong = MeanField(np.zeros((2, 3), "f"), np.ones((2, 3), "f"))
     for message, call in (
         (r"of \['bias', 'kernel'\]", lambda: layer.set_prior(weights=wrong)),
@@ -225,8 +227,14 @@ def test_what_is_no_prior_of_the_tensor_is_refused():
                 bias=MeanField(np.full(2, np.nan), np.ones(2))
             ),
         ),
+        (
+            r"shape, \(3, 2\)",
+            lambda: layer.set_prior(bias=bdl.priors.Normal(0.1), kernel=wrong),
+        ),
+        ("of `kernel` must be one", lambda: layer.set_prior(kernel=None)),
         ("must be built", lambda: layers.RadialDense(1).set_prior()),
         ("`family` must be one of", lambda: StoredPrior("gaussian")),
     ):
         with pytest.raises(ValueError, match=message):
             call()
+    assert (kl_of(layer), layer.get_config()) == before
