@@ -1,5 +1,7 @@
 """Follows the noise of the gradient along a training."""
 
+import math
+
 from keras_bdl.callbacks.stateful_callback import StatefulCallback
 from keras_bdl.callbacks.weight_collector import check_integer
 from keras_bdl.diagnostics.gradient_variance import gradient_variance
@@ -12,10 +14,10 @@ class GradientVariance(StatefulCallback):
     """Measures the noise of drawn weights in the gradient between epochs.
 
     Calls `keras_bdl.diagnostics.gradient_variance` before training and after
-    every so many epochs, on the same batch and with the same seed, and adds to
-    the logs of these epochs `gradient_variance_means` and
-    `gradient_variance_rhos`. Training itself is not changed. A measurement
-    costs about as much as `draws` training steps.
+    every so many epochs, on the same batch and with the same seed. Every epoch
+    logs `gradient_variance_means` and `gradient_variance_rhos`, NaN where it
+    was not measured. Training itself is not changed. A measurement costs about
+    as much as `draws` training steps.
 
     Put it before `keras.callbacks.CSVLogger` and `TensorBoard`.
 
@@ -70,13 +72,13 @@ class GradientVariance(StatefulCallback):
 
     def on_epoch_end(self, epoch, logs=None):
         """Measures if an epoch is due, and logs the result."""
-        trained = epoch + 1
-        if trained % self.every:
+        due = (epoch + 1) % self.every == 0
+        report = self._measure(epoch + 1) if due else None
+        if logs is None:
             return
-        report = self._measure(trained)
-        if logs is not None:
-            logs["gradient_variance_means"] = report.means["variance"]
-            logs["gradient_variance_rhos"] = report.rhos["variance"]
+        for of in ("means", "rhos"):
+            value = getattr(report, of)["variance"] if due else math.nan
+            logs[f"gradient_variance_{of}"] = value
 
     def get_state(self):
         """Returns all reports."""

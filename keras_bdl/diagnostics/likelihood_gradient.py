@@ -55,7 +55,6 @@ class LikelihoodGradient:
         model = self._model()
         variables = [v.value for v in _parameters(model)]
         with tf.GradientTape() as tape:
-            tape.watch(variables)  # those that are frozen, too
             training = model._call_has_training_arg
             outputs = model(x, training=True) if training else model(x)
             nll = (self._loss or model._compile_loss)(y, outputs)

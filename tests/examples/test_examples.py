@@ -88,3 +88,15 @@ def test_regression_prints_its_tables_and_writes_the_pictures(tmp_path):
     assert all(method in printed for method in gap)
     pictures = {p.stem for p in tmp_path.glob("*.png")}
     assert pictures == {"bands", "scores"}
+
+
+def test_radial_robustness_prints_its_tables_and_draws_them(tmp_path):
+    printed = run("radial_robustness.py", "--out", tmp_path)
+    table = (tmp_path / "table.txt").read_text()
+    assert table in printed and "% of the runs with an accuracy" in table
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert set(results) == {"scale", "training", "robustness"}
+    for of_task in results["scale"].values():
+        assert set(of_task) == {"mean-field", "Radial"}
+    pictures = {p.stem for p in tmp_path.glob("*.png")}
+    assert pictures == {"scale", "training", "robustness"}
