@@ -37,6 +37,7 @@ class Run:
     """The data, and how long everything takes."""
 
     def __init__(self, smoke, seeds):
+        self.tasks = ("regression", "classification")
         self.channels, self.draws = 512, 20
         self.stddevs = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
         self.epochs, self.every = 60, 4
@@ -44,6 +45,7 @@ class Run:
         self.learning_rates = (0.03, 0.003, 0.0003)
         self.grid_epochs, self.seeds = 30, seeds
         if smoke:
+            self.tasks = ("classification",)
             self.channels, self.draws = 4, 3
             self.stddevs = (0.01, 1.0)
             self.epochs, self.every = 2, 1
@@ -100,6 +102,7 @@ def against_scale(run):
         "regression": rng.normal(size=x.shape).astype("float32"),
         "classification": rng.integers(0, 10, len(x)),
     }
+    targets = {task: targets[task] for task in run.tasks}
     size = 9 * run.channels**2
     # So that the standard deviation of a weight covers the same range.
     scales = {
@@ -152,7 +155,12 @@ def spread(kind, size):
 def draw_scale(run, reports, size):
     plt = bdl.plots.canvas.pyplot()
     figure, axes = plt.subplots(
-        2, 2, figsize=(9, 7), layout="constrained", sharey="row"
+        len(reports),
+        2,
+        figsize=(9, 0.4 + 3.3 * len(reports)),
+        layout="constrained",
+        sharey="row",
+        squeeze=False,
     )
     for row, (task, found) in zip(axes, reports.items(), strict=True):
         by_sigma = {
