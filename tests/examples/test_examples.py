@@ -100,3 +100,9 @@ def test_radial_robustness_prints_its_tables_and_draws_them(tmp_path):
         assert set(of_task) == {"mean-field", "Radial"}
     pictures = {p.stem for p in tmp_path.glob("*.png")}
     assert pictures == {"scale", "training", "robustness"}
+
+
+def test_layers_benchmark_prints_a_ratio_for_each_estimator():
+    printed = run("benchmarks/layers.py", "--framework", "ours")
+    for estimator in ("weight", "local", "flipout"):
+        assert printed.count(f" {estimator} ") >= 1
