@@ -108,6 +108,8 @@ def names(tmp_path, monkeypatch):
     )
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile("sgd", loss)
+    net = bdl.Sequential([keras.Input((4,)), bdl.layers.MeanFieldDense(2)])
+    net.compile("adam", loss)
     p = bdl.prediction.ClassificationPrediction.from_probabilities(
         rng.dirichlet([1.0, 1.0], 32), y=y
     )
@@ -121,6 +123,7 @@ def names(tmp_path, monkeypatch):
         "keras": keras,
         "bdl": bdl,
         "model": model,
+        "net": net,
         "loss": loss,
         "train": tf.data.Dataset.from_tensor_slices((x, y)).batch(32),
         "val": (x, y),
