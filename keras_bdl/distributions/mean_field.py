@@ -4,7 +4,6 @@ import math
 
 from keras import ops
 
-from keras_bdl.distributions.gaussian_noise import gaussian_noise
 from keras_bdl.distributions.weight_distribution import WeightDistribution
 
 # Where the distance to a point is larger, in standard deviations, its sign is
@@ -21,14 +20,14 @@ class MeanField(WeightDistribution):
     """
 
     @classmethod
-    def num_uniforms(cls, size):
+    def num_normals(cls, size):
         """Returns `size`."""
         return size
 
     @classmethod
-    def noise(cls, uniforms, shape):
-        """Returns normal numbers."""
-        return gaussian_noise(ops.reshape(uniforms, shape))
+    def noise(cls, normals, shape):
+        """Returns the normal numbers."""
+        return ops.reshape(normals, shape)
 
     @property
     def variance(self):

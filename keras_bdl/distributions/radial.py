@@ -6,7 +6,6 @@ import math
 import numpy as np
 from keras import ops
 
-from keras_bdl.distributions.gaussian_noise import gaussian_noise
 from keras_bdl.distributions.weight_distribution import WeightDistribution
 
 # Below this distance from the mean, in standard deviations, the density stays
@@ -45,15 +44,15 @@ class Radial(WeightDistribution):
     """
 
     @classmethod
-    def num_uniforms(cls, size):
+    def num_normals(cls, size):
         """Returns one for each weight, and one for the length."""
         return size + 1
 
     @classmethod
-    def noise(cls, uniforms, shape):
+    def noise(cls, normals, shape):
         """Returns `u r` of (1)."""
-        direction = gaussian_noise(ops.reshape(uniforms[:-1], shape))
-        length = ops.abs(gaussian_noise(uniforms[-1]))
+        direction = ops.reshape(normals[:-1], shape)
+        length = ops.abs(normals[-1])
         norm = ops.sqrt(ops.sum(ops.square(direction)))
         return direction * (length / norm)  # (1)
 

@@ -10,7 +10,7 @@ from keras_bdl.distributions.perturbation import perturbed
 class WeightDistribution:
     """A distribution of one tensor of weights, `w = mean + stddev noise`.
 
-    A subclass makes the noise out of uniform numbers, so that a layer can
+    A subclass makes the noise out of normal numbers, so that a layer can
     draw those of all its tensors at once. It may be the distribution that a
     layer learns, and the prior of another one.
 
@@ -24,16 +24,16 @@ class WeightDistribution:
         self.stddev = stddev
 
     @classmethod
-    def num_uniforms(cls, size: int) -> int:
-        """Returns how many uniform numbers a draw of `size` weights needs."""
+    def num_normals(cls, size: int) -> int:
+        """Returns how many normal numbers a draw of `size` weights needs."""
         raise NotImplementedError
 
     @classmethod
-    def noise(cls, uniforms, shape):
+    def noise(cls, normals, shape):
         """Returns the noise of one draw.
 
         Args:
-            uniforms: Numbers between -1 and 1, as many as `num_uniforms` says.
+            normals: Standard normal numbers, as many as `num_normals` says.
             shape: Shape of the noise.
         """
         raise NotImplementedError

@@ -49,22 +49,60 @@ def _is_compilable(prior):
 
 
 class CompiledDraw:
-    """Keeps a compiled function for all traces.
+    """Keeps the compiled functions of a draw for all traces.
 
-    In a plain object: as an attribute of a layer it would be exported with it.
+    Random numbers have a function of their own, for XLA would make them again
+    wherever they are used. What follows from them is computed a second time
+    for the gradient: faster than to write the parts of a KL to memory and to
+    read them.
+
+    In a plain object: as attributes of a layer they would be exported with it.
     """
 
     def __init__(self):
-        self._function = None
+        self._functions = None
 
-    def of(self, function):
-        """Returns the function, compiled when it was first given."""
-        if self._function is None:
-            self._function = tf.function(
-                function, jit_compile=True, autograph=False
+    def of(self, numbers, outputs, tensors, seed, annealed):
+        """Returns `outputs(tensors, numbers(seed), seed, annealed)`.
+
+        Both functions are compiled when they are first given. The result has
+        a gradient with respect to the tensors.
+        """
+        if self._functions is None:
+            self._functions = (
+                _compiled(numbers),
+                _compiled(outputs),
+                _compiled(functools.partial(_gradients, outputs)),
             )
-        return self._function
+        numbers, outputs, gradients = self._functions
+        structures = {}
+
+        @tf.custom_gradient
+        def draw(*flat):
+            packed = tf.nest.pack_sequence_as(tensors, flat)
+            arguments = packed, numbers(seed), seed, annealed
+            results = outputs(*arguments)
+            structures["results"] = results
+            return tf.nest.flatten(results), lambda *upstream: gradients(
+                *arguments, upstream
+            )
+
+        flat = draw(*tf.nest.flatten(tensors))
+        return tf.nest.pack_sequence_as(structures["results"], flat)
 
     def forget(self):
         """Compiles again what is given next."""
-        self._function = None
+        self._functions = None
+
+
+def _compiled(function):
+    return tf.function(function, jit_compile=True, autograph=False)
+
+
+def _gradients(function, tensors, numbers, seed, annealed, upstream):
+    """Returns the products of upstream with the derivatives of a function."""
+    flat = tf.nest.flatten(tensors)
+    with tf.GradientTape() as tape:
+        tape.watch(flat)
+        results = tf.nest.flatten(function(tensors, numbers, seed, annealed))
+    return tape.gradient(results, flat, upstream, tf.UnconnectedGradients.ZERO)

@@ -2,6 +2,7 @@
 
 import functools
 
+from keras_bdl.layers import estimators
 from keras_bdl.layers import random_numbers
 
 # The streams of random numbers of one seed.
@@ -12,30 +13,84 @@ OUTPUT_SIGNS = 3
 OUTPUTS = 4
 
 
+def normals(posteriors, seed, stream=WEIGHTS, bound=1.0):
+    """Returns the numbers that the noise of all tensors is made of.
+
+    Args:
+        posteriors: The `WeightPosterior` of each tensor.
+        seed: Seed of all numbers of the draw.
+        stream: Which of them. Defaults to `WEIGHTS`.
+        bound: See `random_numbers.normal`. Defaults to `1.0`.
+    """
+    size = sum(p.num_normals for p in posteriors)
+    seed = random_numbers.fold_in(seed, stream)
+    return random_numbers.normal((size,), seed, bound)
+
+
+def noise(posteriors, numbers):
+    """Returns the noise of each tensor, by name, out of one draw for all."""
+    by_name, start = {}, 0
+    for p in posteriors:
+        part = numbers[start : start + p.num_normals]
+        by_name[p.name] = p.family.noise(part, p.shape)
+        start += p.num_normals
+    return by_name
+
+
+def numbers_of(layer, seed):
+    """Returns the numbers of which the weights of a forward pass are made.
+
+    Args:
+        layer: A variational layer.
+        seed: Seed of all numbers of the draw.
+    """
+    if layer.estimator == "local":
+        return None
+    bound = layer.noise_bound
+    return normals(layer.weight_posteriors, seed, bound=bound)
+
+
+def results_of(layer, tensors, numbers, seed, annealed):
+    """Returns what the estimator needs of a draw, and KL(q || p).
+
+    Args:
+        layer: A variational layer.
+        tensors: What its `weight_posteriors` read from their variables.
+        numbers: Those that `numbers_of` returns.
+        seed: Seed of all numbers of the draw.
+        annealed: Factor of the noise in the weights.
+    """
+    posteriors, kl_numbers = layer.weight_posteriors, None
+    if layer.estimator == "local" or layer.noise_bound < 1:
+        kl_numbers = functools.partial(normals, posteriors, seed, KL)
+    draw = Draw(posteriors, tensors, lambda: numbers, kl_numbers, annealed)
+    return getattr(
+        draw, estimators.DRAWN[layer.estimator]
+    ), draw.kl_divergence()
+
+
 class Draw:
     """What a draw of the weights is made of.
 
-    Nothing is computed before it is asked for, and nothing twice.
+    Nothing is computed before it is asked for, and no noise twice.
 
     Args:
         posteriors: The `WeightPosterior` of each tensor.
         tensors: What each of them read from its variables.
-        seed: Seed of all numbers.
-        bound: Bound of the uniform numbers that make the noise. Defaults to
-            `1.0`.
+        numbers: A function that returns the `normals` of the weights.
+        kl_numbers: A function that returns the `normals` at which a KL is
+            taken that is not closed. Defaults to `None`, those of the
+            weights.
         annealed: Factor of the noise in the weights. Defaults to `1.0`.
-        own_noise: Whether a sampled KL takes the noise of the weights, and
-            not noise of its own. Defaults to `True`.
     """
 
     def __init__(
-        self, posteriors, tensors, seed, bound=1.0, annealed=1.0, own_noise=True
+        self, posteriors, tensors, numbers, kl_numbers=None, annealed=1.0
     ):
         self._posteriors = dict(zip(posteriors, tensors, strict=True))
-        self._seed = seed
-        self._bound = bound
+        self._numbers = numbers
+        self._kl_numbers = kl_numbers
         self._annealed = annealed
-        self._own_noise = own_noise
 
     @functools.cached_property
     def distributions(self):
@@ -78,27 +133,13 @@ class Draw:
 
     @functools.cached_property
     def _noise(self):
-        return self._draw_noise(WEIGHTS, self._bound)
+        return noise(self._posteriors, self._numbers())
 
     @functools.cached_property
     def _kl_noise(self):
-        return self._noise if self._own_noise else self._draw_noise(KL, 1.0)
+        if self._kl_numbers is None:
+            return self._noise
+        return noise(self._posteriors, self._kl_numbers())
 
     def _kl_noise_of(self, name):
         return self._kl_noise[name]
-
-    def _draw_noise(self, stream, bound):
-        size = sum(p.num_uniforms for p in self._posteriors)
-        seed = random_numbers.fold_in(self._seed, stream)
-        uniforms = random_numbers.uniform((size,), seed)
-        return split_noise(self._posteriors, uniforms * bound)
-
-
-def split_noise(posteriors, uniforms):
-    """Returns the noise of each tensor, by name, out of one draw for all."""
-    noise, start = {}, 0
-    for p in posteriors:
-        part = uniforms[start : start + p.num_uniforms]
-        noise[p.name] = p.family.noise(part, p.shape)
-        start += p.num_uniforms
-    return noise

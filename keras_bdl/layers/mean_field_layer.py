@@ -51,7 +51,7 @@ class MeanFieldLayer(Variational):
                 '`truncation` needs weights that are drawn. Use `"weight"` or '
                 '`"flipout"`. Received: estimator="local"'
             )
-        self._noise_bound = math.erf(truncation / math.sqrt(2))
+        self.noise_bound = math.erf(truncation / math.sqrt(2))
 
     def get_config(self):
         """Returns all arguments."""

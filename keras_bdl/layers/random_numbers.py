@@ -40,9 +40,16 @@ def of_bits(bits):
     return tf.cast(odd, tf.float32) * 2.0**-24
 
 
-def normal(shape, seed):
-    """Returns standard normal numbers."""
-    return gaussian_noise(uniform(shape, seed))
+def normal(shape, seed, bound=1.0):
+    """Returns standard normal numbers.
+
+    Args:
+        shape: Their shape.
+        seed: Their seed.
+        bound: Of the uniform numbers that they are made of; `erf(k / sqrt 2)`
+            gives those smaller than k. Defaults to `1.0`, all.
+    """
+    return gaussian_noise(uniform(shape, seed) * bound)
 
 
 def signs(shape, dtype, seed):

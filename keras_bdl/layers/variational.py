@@ -1,16 +1,18 @@
 """What the layers with a distribution over their weights have in common."""
 
+import functools
+
 import keras
 import numpy as np
 from keras import ops
 
+from keras_bdl.distributions.gaussian_noise import gaussian_noise
+from keras_bdl.layers import draw
 from keras_bdl.layers import estimators
 from keras_bdl.layers import random_numbers
 from keras_bdl.layers.compilation import CompiledDraw
 from keras_bdl.layers.compilation import worth_compiling
 from keras_bdl.layers.computed_weights import ComputedWeights
-from keras_bdl.layers.draw import Draw
-from keras_bdl.layers.draw import split_noise
 from keras_bdl.layers.forward_pass import ForwardPass
 from keras_bdl.layers.seen_attribute import CallState
 from keras_bdl.layers.seen_attribute import SeenAttribute
@@ -219,8 +221,10 @@ class Variational(WeightPriors, ComputedWeights):
 
         Where it has no closed form, E log p is taken at always the same draw.
         """
-        tensors = [p.read() for p in self.weight_posteriors]
-        return Draw(self.weight_posteriors, tensors, (0, 0)).kl_divergence()
+        posteriors = self.weight_posteriors
+        numbers = functools.partial(draw.normals, posteriors, (0, 0))
+        tensors = [p.read() for p in posteriors]
+        return draw.Draw(posteriors, tensors, numbers).kl_divergence()
 
     def sample_weights(self, seed: int):
         """Returns pairs of a variable, a mean, and the draw in its place.
@@ -230,12 +234,12 @@ class Variational(WeightPriors, ComputedWeights):
         Args:
             seed: Selects the draw; any integer from 0 on.
         """
-        size = sum(p.num_uniforms for p in self.weight_posteriors)
+        size = sum(p.num_normals for p in self.weight_posteriors)
         bits = np.random.default_rng(seed).integers(
             -(2**31), 2**31, size, "int32"
         )
-        uniforms = random_numbers.of_bits(bits) * self._noise_bound
-        noise = split_noise(self.weight_posteriors, uniforms)
+        uniforms = random_numbers.of_bits(bits) * self.noise_bound
+        noise = draw.noise(self.weight_posteriors, gaussian_noise(uniforms))
         return [
             (p.mean, p.distribution().draw(noise[p.name]))
             for p in self.weight_posteriors
@@ -256,25 +260,24 @@ class Variational(WeightPriors, ComputedWeights):
             "seed": self.seed,
         }
 
-    # Of the uniform numbers that make the noise.
-    _noise_bound = 1.0
+    # Of the uniform numbers that make the noise, see `random_numbers.normal`.
+    noise_bound = 1.0
 
     def _forward_pass(self):
         """Returns what this forward pass draws; the first call adds (2)."""
         if self.kl_per_example is None:
             seed = random_numbers.next_seed(self.seed_generator)
-            draw = self._draw
-            if worth_compiling(self):
-                draw = self._compiled_draw.of(draw)
-            drawn, kl = draw(
-                [p.read() for p in self.weight_posteriors],
-                seed,
-                1.0 * self.annealing.noise,
-            )
+            tensors = [p.read() for p in self.weight_posteriors]
+            drawn, kl = self._draw(tensors, seed, 1.0 * self.annealing.noise)
             kl_per_example = kl / self.dataset_size.value()
             loss = self.annealing.kl_factor() * kl_per_example  # (2)
             self.add_loss(loss)
-            means = {n: q.mean for n, q in self.posteriors.items()}
+            means = {
+                p.name: mean
+                for p, (mean, *_) in zip(
+                    self.weight_posteriors, tensors, strict=True
+                )
+            }
             self._call_state.forward_pass = ForwardPass(
                 means, drawn, seed, kl_per_example, loss
             )
@@ -282,13 +285,10 @@ class Variational(WeightPriors, ComputedWeights):
 
     def _draw(self, tensors, seed, annealed):
         """Returns what the estimator needs of a draw, and KL(q || p)."""
-        draw = Draw(
-            self.weight_posteriors,
-            tensors,
-            seed,
-            self._noise_bound,
-            annealed,
-            own_noise=self.estimator != "local" and self._noise_bound == 1.0,
-        )
-        drawn = getattr(draw, estimators.DRAWN[self.estimator])
-        return drawn, draw.kl_divergence()
+        numbers = functools.partial(draw.numbers_of, self)
+        results = functools.partial(draw.results_of, self)
+        if worth_compiling(self):
+            return self._compiled_draw.of(
+                numbers, results, tensors, seed, annealed
+            )
+        return results(tensors, numbers(seed), seed, annealed)

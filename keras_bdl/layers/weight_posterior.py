@@ -27,7 +27,7 @@ class WeightPosterior:
         self.prior = None
         self.stored = ()
         self.shape = tuple(mean.shape)
-        self.num_uniforms = family.num_uniforms(math.prod(self.shape))
+        self.num_normals = family.num_normals(math.prod(self.shape))
 
     def read(self):
         """Returns the tensors that all variables hold now."""

@@ -16,9 +16,9 @@ DRAWS = 4000
 
 
 def noise_of(family, shape, draws=DRAWS, seed=0):
-    size = family.num_uniforms(int(np.prod(shape)))
-    uniforms = random_numbers.uniform((draws, size), (seed, 1))
-    return each(lambda u: family.noise(u, shape), uniforms)
+    size = family.num_normals(int(np.prod(shape)))
+    normals = random_numbers.normal((draws, size), (seed, 1))
+    return each(lambda n: family.noise(n, shape), normals)
 
 
 def each(function, draws):
