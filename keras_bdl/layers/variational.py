@@ -169,19 +169,23 @@ class Variational(WeightPriors, ComputedWeights):
         with seeing(self, attributes):
             return super().call(inputs)
 
-    def holding(self, draw: int):
+    def holding(self, number: int):
         """Returns a block in which calls without training take one draw.
 
         It is the same draw for all calls, batches and replicas, as long as
         the variables of the layer stay what they are.
 
         Args:
-            draw: Which one, from 0 on.
+            number: Which one, from 0 on.
         """
         start = self.seed_generator.state[0]
-        seed = ops.stack([start, ops.cast(draw, start.dtype)])
-        tensors = [p.read() for p in self.weight_posteriors]
-        held = Draw(self.weight_posteriors, tensors, seed, self._noise_bound)
+        seed = ops.stack([start, ops.cast(number, start.dtype)])
+        posteriors, bound = self.weight_posteriors, self.noise_bound
+        held = draw.Draw(
+            posteriors,
+            [p.read() for p in posteriors],
+            functools.partial(draw.normals, posteriors, seed, bound=bound),
+        )
         weights = {
             name: ops.cast(weight, self.compute_dtype)
             for name, weight in held.weights.items()
