@@ -13,6 +13,10 @@ from keras_bdl.layers import random_numbers
 from keras_bdl.layers.signs import random_signs
 from keras_bdl.layers.signs import sign_axes
 
+# The noise of outputs is as likely as its opposite, and subtracted: where it is
+# added and an activation follows, TensorFlow 2.21 fails to optimize the graph
+# of a dense layer on a CPU, and says so with pages of errors.
+
 # Below this variance of an output its root has no gradient.
 SMALLEST_VARIANCE = 1e-30
 
@@ -31,7 +35,7 @@ def flipout(layer, inputs, forward_pass):
         _linear(layer) | _cast(layer, forward_pass.drawn),
     )
     noise *= random_signs(noise, output_axes, output_seed)
-    return _activate(layer, _mean(layer, inputs, forward_pass) + noise)
+    return _activate(layer, _mean(layer, inputs, forward_pass) - noise)
 
 
 def local(layer, inputs, forward_pass):
@@ -44,7 +48,7 @@ def local(layer, inputs, forward_pass):
     stddev = ops.sqrt(ops.maximum(variance, SMALLEST_VARIANCE))
     noise = random_numbers.normal(ops.shape(stddev), forward_pass.output_seed())
     mean = _mean(layer, inputs, forward_pass)
-    return _activate(layer, mean + ops.cast(stddev * noise, mean.dtype))
+    return _activate(layer, mean - ops.cast(stddev * noise, mean.dtype))
 
 
 BY_NAME = {"weight": weight, "flipout": flipout, "local": local}
