@@ -129,7 +129,7 @@ def test_gradients_are_finite_for_small_and_large_rho_side_by_side(
         mean = tf.constant(np.linspace(0.1, 1, size), "float32")
         same = family(np.asarray(mean), np.asarray(tf.nn.softplus(rho)))
         noise = family.noise(
-            tf.linspace(-0.9, 0.8, family.num_uniforms(size)), (size,)
+            tf.linspace(-0.9, 0.8, family.num_normals(size)), (size,)
         )
         for prior in (*priors(size).values(), same):
             with tf.GradientTape() as tape:
