@@ -18,6 +18,7 @@ from keras_bdl.layers.seen_attribute import CallState
 from keras_bdl.layers.seen_attribute import SeenAttribute
 from keras_bdl.layers.seen_attribute import assigned
 from keras_bdl.layers.seen_attribute import seeing
+from keras_bdl.layers.thread_losses import ThreadLosses
 from keras_bdl.layers.weight_posterior import WeightPosterior
 from keras_bdl.layers.weight_priors import WeightPriors
 from keras_bdl.layers.weight_priors import as_prior
@@ -33,7 +34,7 @@ def _mean_or_assigned(layer, name):
     return assigned(layer, name)
 
 
-class Variational(WeightPriors, ComputedWeights):
+class Variational(ThreadLosses, WeightPriors, ComputedWeights):
     """Gives the weights of a Keras layer a distribution.
 
     The weights are
