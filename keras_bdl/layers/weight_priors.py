@@ -133,7 +133,7 @@ class WeightPriors:
 
 def as_prior(prior):
     """Returns a prior with `log_prob`, a `StoredPrior`, or `None`."""
-    if isinstance(prior, dict):
+    if isinstance(prior, dict) and "class_name" in prior:
         prior = keras.saving.deserialize_keras_object(prior)
     if isinstance(prior, WeightDistribution):
         return StoredPrior.of(prior)

@@ -13,6 +13,7 @@ from keras_bdl.models.evidence_bound import EvidenceBound
 from keras_bdl.models.evidence_bound import variational_layers
 from keras_bdl.models.layerwise_draws import LayerwiseDraws
 from keras_bdl.models.prior_versions import PriorVersions
+from keras_bdl.training.annealing import end_annealing
 from keras_bdl.training.dataset_size import DatasetSize
 from keras_bdl.training.inner_optimizer import inner_optimizer
 from keras_bdl.training.protocols import DrawsFunctions
@@ -124,7 +125,11 @@ class BayesianTrainer:
         sizes = self._dataset_sizes()
         if sizes:
             tell_dataset_size(self, sizes, arguments.arguments)
-        return super().fit(*args, **kwargs)
+        try:
+            return super().fit(*args, **kwargs)
+        except BaseException:
+            end_annealing(self)  # No callback hears of it.
+            raise
 
     def make_train_function(self, force=False):
         """Makes the training step; anew where layers got other priors.

@@ -186,6 +186,11 @@ def _check_options(options, kinds):
 
 
 def _check_prior_from_weights(delta, prior, means_from_weights, kinds):
+    if isinstance(delta, bool):
+        raise ValueError(
+            "`prior_from_weights` must be the number delta, such as 0.1. "
+            f"Received: prior_from_weights={delta}"
+        )
     check_positive("prior_from_weights", delta)
     if kinds == {"mc_dropout"}:
         raise ValueError(

@@ -31,7 +31,8 @@ class EvidenceBound:
             x: The inputs.
             training: Whether the layers were called with `training=True`.
         """
-        layers = variational_layers(model)
+        # A layer that nothing has called yet has no weights.
+        layers = [one for one in variational_layers(model) if one.built]
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         added = sum(ops.cast(one, "float32") for one in model.losses)
         nll = ops.cast(loss, "float32") * replicas - added

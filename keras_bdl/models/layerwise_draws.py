@@ -25,7 +25,7 @@ class LayerwiseDraws:
         layers = [
             layer
             for layer in model._flatten_layers()
-            if isinstance(layer, Variational)
+            if isinstance(layer, Variational) and layer.built
         ]
         return cls(layers) if layers else None
 

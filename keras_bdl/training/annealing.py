@@ -29,6 +29,19 @@ class Annealing:
         return self.noise * self.kl_weight
 
 
+def end_annealing(model):
+    """Goes back to the bound in all layers of a model."""
+    found = [getattr(x, "annealing", None) for x in model._flatten_layers()]
+    for annealing in found:
+        if not isinstance(annealing, Annealing):
+            continue
+        annealing.kl_weight.assign(1.0)
+        annealing.noise.assign(1.0)
+        if annealing.kl_schedule is not None:
+            annealing.kl_schedule = None
+            model.train_function = None  # it has the schedule built in
+
+
 def _number(name):
     return keras.Variable(
         1.0, dtype="float32", trainable=False, autocast=False, name=name
