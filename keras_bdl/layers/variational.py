@@ -81,7 +81,8 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
         rho_initializer: Initializer of rho. Defaults to `None`, -5.
         dataset_size: N, the number of training examples. Defaults to `None`:
             counted by `keras_bdl.Model.fit`.
-        seed: Seed of the draws. Defaults to `None`.
+        seed: Seed of the draws, not that of another layer, whose noise would
+            be the same. Defaults to `None`.
         **kwargs: As of the layer of Keras. Initializers, regularizers and
             constraints are those of the means. LoRA and quantization are
             refused.
