@@ -1,0 +1,215 @@
+"""A forward pass that knows the gradients of each example."""
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from keras_bdl.curvature.capture import Capture
+from keras_bdl.curvature.factors import kronecker_factors_of
+from keras_bdl.curvature.losses import Losses
+from keras_bdl.curvature.plan import Plan
+from keras_bdl.curvature.reductions import in_full_precision
+from keras_bdl.curvature.weight_scope import current_values
+
+
+class CapturedPass:
+    """One forward pass, and what can be had from it going backward.
+
+    The cotangents are those of the mean loss of the data, of which example i
+    has the share
+
+        c_i = omega_i g_i / (n R)                                         (1)
+
+    on R replicas with n examples each. See `step` for the symbols, and for
+    the arguments.
+
+    Args:
+        model: A built Keras model.
+        x: A batch of inputs.
+        y: The targets.
+        sample_weight: The weights of the examples.
+        values: Tensors for the weights, or `None`.
+        training: Passed to the model.
+        loss: Instead of that of the model, or `None`.
+        loss_scale: A number, or `None`.
+        fallback: Whether any layer will do.
+        pure: Whether no variable is assigned. Defaults to `False`.
+
+    Attributes:
+        loss: The whole loss.
+        y_pred: The outputs.
+    """
+
+    def __init__(
+        self,
+        model,
+        x,
+        y,
+        sample_weight,
+        values,
+        training,
+        loss,
+        loss_scale,
+        fallback,
+        pure=False,
+    ):
+        self._plan = Plan(model, fallback)
+        losses = Losses(model, loss)
+        if values is None:
+            values = current_values(self._plan.variables)
+        # All kinds of accesses are watched, to find those past the layers.
+        self._tape = tf.GradientTape(persistent=True)
+        with self._tape:
+            self._capture = Capture(self._plan, values, self._tape, pure)
+            with self._capture.recording():
+                with self._capture.forward():
+                    self.y_pred = _call(model, x, training)
+                self.loss = losses.total(
+                    x, y, self.y_pred, sample_weight, training
+                )
+                of_outputs = losses.of_outputs()
+            self._total = self._data = self.loss
+            if of_outputs is not None:
+                self._data = self.loss - of_outputs
+            if loss_scale is not None:
+                self._total = self._total * ops.cast(loss_scale, "float32")
+                self._data = self._data * ops.cast(loss_scale, "float32")
+        self._unscale = None if loss_scale is None else 1.0 / loss_scale
+        first = next(i for i in keras.tree.flatten(x) if i is not None)
+        self._examples = ops.shape(first)[0]
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        self._all_examples = ops.cast(self._examples * replicas, "float32")
+        self._omega = _one_weight_each(sample_weight)
+
+    def gradients(self):
+        """Returns the gradients of the whole loss, by autodiff."""
+        values = [self._capture.value_of(v) for v in self._plan.variables]
+        gradients = self._tape.gradient(
+            self._total, values, unconnected_gradients="zero"
+        )
+        return [self._unscaled(tf.convert_to_tensor(g)) for g in gradients]
+
+    def gradients_and_squares(self):
+        """Returns gradients and mean squares, both from the calls."""
+        copies = self._capture.read_in_loss
+        cotangents, of_copies = self._tape.gradient(
+            self._data, [self._capture.outputs, list(copies.values())]
+        )
+        moments = {}
+        for layer, rule, calls in self._calls_by_layer(cotangents):
+            moments.update(self._moments(layer, rule, calls))
+        variables = self._plan.variables
+        squares = [moments[id(v)][1] for v in variables]
+        if self._total is not self._data:
+            return self.gradients(), squares
+        gradients = {id(v): moments[id(v)][0] for v in variables}
+        for key, g in zip(copies, of_copies, strict=True):
+            if g is not None:
+                gradients[key] += self._unscaled(g)
+        return list(gradients.values()), squares
+
+    def factors_and_squares(self):
+        """Returns mean squares, `None` for those of matrices, and factors."""
+        cotangents = self._tape.gradient(self._data, self._capture.outputs)
+        factors, squares = [], {}
+        for layer, rule, calls in self._calls_by_layer(cotangents):
+            found = self._factors(layer, rule, calls)
+            covered = {id(v) for v in found.variables} if found else set()
+            factors += [found] if found else []
+            if any(id(v) not in covered for v in rule.weights(layer)):
+                for key, moments in self._moments(layer, rule, calls).items():
+                    squares[key] = None if key in covered else moments[1]
+        variables = self._plan.variables
+        return [squares.get(id(v)) for v in variables], factors
+
+    def per_example(self):
+        """Returns n c_i for all examples i, a tensor for each variable."""
+        cotangents = self._tape.gradient(self._data, self._capture.outputs)
+        found = {}
+        for layer, rule, calls in self._calls_by_layer(cotangents):
+            weights = rule.weights(layer)
+            if calls:
+                gradients = rule.summed_per_example(layer, calls)
+            else:
+                gradients = [
+                    tf.zeros((self._examples, *v.shape)) for v in weights
+                ]
+            for variable, g in zip(weights, gradients, strict=True):
+                found[id(variable)] = g * ops.cast(self._all_examples, g.dtype)
+        return [found[id(v)] for v in self._plan.variables]
+
+    def _calls_by_layer(self, cotangents):
+        with self._capture.computing_rules():
+            yield from self._capture.calls_by_layer(
+                cotangents, self._examples, self._unscale
+            )
+
+    def _moments(self, layer, rule, calls):
+        """Returns sum_i c_i and n R sum_i c_i^2 / omega_i, by `id`."""
+        weights = rule.weights(layer)
+        if not calls:
+            zeros = [tf.zeros(v.shape, v.dtype) for v in weights]
+            return {id(v): (z, z) for v, z in zip(weights, zeros, strict=True)}
+        inverse = None
+        if self._omega is not None:
+            inverse = tf.math.divide_no_nan(1.0, self._omega)
+        moments = rule.moments(layer, calls, inverse)
+        return {
+            id(v): (g, h * ops.cast(self._all_examples, h.dtype))
+            for v, (g, h) in zip(weights, moments, strict=True)
+        }
+
+    def _factors(self, layer, rule, calls):
+        rows = [rule.rows(layer, *call) for call in calls]
+        if not rows or rows[0] is None:
+            return None
+        return kronecker_factors_of(
+            layer.kernel,
+            rule.bias_of_rows(layer),
+            rows,
+            self._all_examples,
+            self._omega,
+        )
+
+    def _unscaled(self, gradient):
+        if self._unscale is None:
+            return gradient
+        return gradient * ops.cast(self._unscale, gradient.dtype)
+
+
+def _call(model, x, training):
+    if model._call_has_training_arg:
+        return model(x, training=training)
+    return model(x)
+
+
+def _one_weight_each(sample_weight):
+    """Returns omega, if there is one number for each example."""
+    weights = keras.tree.flatten(sample_weight)
+    if sample_weight is None or len(weights) != 1:
+        return None
+    weight = tf.convert_to_tensor(weights[0])
+    if len(weight.shape) > 1 and tuple(weight.shape[1:]) != (1,):
+        return None
+    return tf.reshape(in_full_precision(weight), [-1])
+
+
+def pure_pass(model, x, y, sample_weight, training, loss, fallback):
+    """Returns a pass at the weights of a model that changes nothing in it.
+
+    Args:
+        model: A built Keras model.
+        x: A batch of inputs, arrays or tensors.
+        y: The targets.
+        sample_weight: The weights of the examples.
+        training: Passed to the model.
+        loss: Instead of that of the model, or `None`.
+        fallback: Whether any layer will do.
+    """
+    x, y, sample_weight = keras.tree.map_structure(
+        lambda t: None if t is None else tf.convert_to_tensor(t),
+        (x, y, sample_weight),
+    )
+    return CapturedPass(
+        model, x, y, sample_weight, None, training, loss, None, fallback, True
+    )

@@ -1,0 +1,82 @@
+"""The Kronecker factors of the curvature of a matrix."""
+
+import dataclasses
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+
+@dataclasses.dataclass
+class KroneckerFactors:
+    """A factored approximation of the curvature of one layer.
+
+    The layer multiplies a matrix to its inputs a, at P positions of each
+    example, such as those of a convolution. With z the product, l_i the loss
+    of example i of n, and omega_i its weight (one, without `sample_weight`),
+
+        A = sum_i omega_i sum_p a_ip a_ip^T / sum_i omega_i               (1)
+        S = 1/(n P) sum_i omega_i sum_p (dl_i/dz_ip) (dl_i/dz_ip)^T       (2)
+
+    and the mean of the squared gradients, as a matrix over pairs of weights,
+    is about A (x) S for the kernel as a matrix `(in, out)`, flattened row by
+    row.
+
+    Attributes:
+        kernel: The variable. Its axes are those of `in`, then those of
+            `out`, such as (height, width, channels) and (filters).
+        bias: The variable that is a further row of the matrix, with a = 1,
+            or `None`.
+        inputs: A, of shape `(in, in)`, where `in` counts that row, the last.
+        outputs: S, of shape `(out, out)`.
+    """
+
+    kernel: keras.Variable
+    bias: keras.Variable | None
+    inputs: object
+    outputs: object
+
+    @property
+    def variables(self):
+        """The kernel and, if it is a row of the matrix, the bias."""
+        return [v for v in (self.kernel, self.bias) if v is not None]
+
+
+def kronecker_factors_of(kernel, bias, rows, all_examples, omega=None):
+    """Returns the factors of one layer, this replica's share of them.
+
+    Args:
+        kernel: Variable of the layer.
+        bias: Variable of the layer, or `None`.
+        rows: Pairs of inputs `(n, positions, in)` and cotangents
+            `(n, positions, out)` of the mean loss, one for each call.
+        all_examples: n times the number R of replicas, a float tensor.
+        omega: The weights of the examples; `None` for ones.
+    """
+    a, dz = (
+        parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=1)
+        for parts in zip(*rows, strict=True)
+    )
+    if bias is not None:
+        a = ops.concatenate([a, ops.ones_like(a[..., :1])], axis=-1)
+    positions = ops.cast(ops.shape(dz)[1], dz.dtype)
+    all_examples = ops.cast(all_examples, dz.dtype)
+    if omega is None:
+        inputs = _gram(a) / all_examples  # (1)
+        outputs = _gram(dz) * all_examples / positions  # (2)
+        return KroneckerFactors(kernel, bias, inputs, outputs)
+    replicas = all_examples / ops.cast(ops.shape(dz)[0], dz.dtype)
+    root = ops.sqrt(omega)[:, None, None]
+    inputs = tf.math.divide_no_nan(
+        _gram(a * root), replicas * ops.sum(omega)
+    )  # (1)
+    # Of omega_i^2 in the square of a cotangent, one stays.
+    dz = tf.math.divide_no_nan(dz, root)
+    outputs = _gram(dz) * all_examples / positions  # (2)
+    return KroneckerFactors(kernel, bias, inputs, outputs)
+
+
+def _gram(rows):
+    """Returns the sum over examples and positions of r r^T."""
+    rows = ops.reshape(rows, (-1, rows.shape[-1]))
+    return tf.matmul(rows, rows, transpose_a=True)

@@ -1,0 +1,82 @@
+"""Which layers are responsible for which weights."""
+
+import keras
+
+from keras_bdl.curvature.registry import own_variables
+from keras_bdl.curvature.registry import rule_of
+from keras_bdl.curvature.rules.whole_layer import WholeLayerRule
+
+# These use the layers inside in ways of their own, such as many times in a
+# loop, and not by calling them as they are.
+_SEALED = (
+    keras.layers.Bidirectional,
+    keras.layers.RNN,
+    keras.layers.StackedRNNCells,
+    keras.layers.Wrapper,
+)
+
+
+class Plan:
+    """The rule of each layer of a model that has weights to train.
+
+    Args:
+        model: A built Keras model.
+        fallback: Whether a layer without a rule is differentiated example by
+            example, as a whole, together with the layers inside.
+
+    Attributes:
+        variables: The trainable variables of the model, in its order.
+        rules: Pairs of layers and rules.
+        owners: By `id` of a variable, the layer.
+    """
+
+    def __init__(self, model, fallback: bool = False):
+        self.variables = model.trainable_variables
+        self.rules = []
+        self.owners = {}
+        self._fallback = fallback
+        wanted = {id(v) for v in self.variables}
+        inside = set()
+        for layer in model._flatten_layers():
+            if id(layer) in inside:
+                continue
+            sealed = isinstance(layer, _SEALED)
+            own = layer.trainable_variables if sealed else own_variables(layer)
+            if not any(id(v) in wanted for v in own):
+                continue
+            rule = None if sealed else rule_of(layer)
+            if rule is None:
+                rule = self._whole_layer(layer, own)
+                inner = layer._flatten_layers(include_self=False)
+                inside.update(id(part) for part in inner)
+            self.rules.append((layer, rule))
+            for variable in rule.weights(layer):
+                self._own(variable, layer)
+        lost = [v.path for v in self.variables if id(v) not in self.owners]
+        if lost:
+            raise ValueError(
+                "Per-example curvature needs every trainable variable to "
+                "belong to a layer of the model. "
+                f"Received: {', '.join(lost)}, which belong to none"
+            )
+
+    def _own(self, variable, layer):
+        owner = self.owners.setdefault(id(variable), layer)
+        if owner is not layer:
+            raise ValueError(
+                "Per-example curvature needs every trainable variable to "
+                f"belong to one layer. Received: {variable.path}, in "
+                f"{owner.name!r} and in {layer.name!r}"
+            )
+
+    def _whole_layer(self, layer, own):
+        if self._fallback:
+            return WholeLayerRule()
+        raise ValueError(
+            "Per-example curvature knows no rule for "
+            f"`{type(layer).__name__}` with the weights "
+            f"{', '.join(v.path for v in own)}. Register one with "
+            "`keras_bdl.curvature.register_rule`, pass `fallback=True` to "
+            "differentiate this layer example by example, or freeze it. "
+            f"Received: layer={layer.name!r}"
+        )

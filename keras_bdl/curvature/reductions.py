@@ -1,0 +1,149 @@
+"""Sums over the examples of a batch."""
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+# Numbers of per-example gradients that may be in memory at a time, 64 MiB in
+# float32; and the size of a batch where it is not known.
+BUDGET = 2**24
+LIKELY_BATCH = 128
+
+
+def in_full_precision(tensor):
+    """Returns a tensor at least in float32, whatever the layer computes in.
+
+    Args:
+        tensor: A tensor of numbers.
+    """
+    dtype = keras.backend.result_type(tensor.dtype, "float32")
+    return ops.cast(tensor, dtype)
+
+
+def sum_and_squares(per_example, example_weights=None):
+    """Returns the sums over the first axis of g_i and of v_i g_i^2.
+
+    Args:
+        per_example: The g_i.
+        example_weights: The v_i; `None` for ones. Defaults to `None`.
+    """
+    squares = ops.square(per_example)
+    if example_weights is None:
+        return ops.sum(per_example, axis=0), ops.sum(squares, axis=0)
+    return (
+        ops.sum(per_example, axis=0),
+        ops.tensordot(example_weights, squares, axes=1),
+    )
+
+
+def outer_moments(calls, groups=1, example_weights=None):
+    """Returns the moments of sums of outer products.
+
+    For the gradients of a matrix,
+
+        g_i = sum_p x_ip dz_ip^T                                          (1)
+
+    it returns sum_i g_i and sum_i v_i g_i^2. Where an example has one
+    position, the square of (1) is the outer product of the squares, and no
+    g_i is computed.
+
+    Args:
+        calls: Pairs of x, `(examples * groups, positions, in)`, and dz,
+            `(examples * groups, positions, out)`. Positions of several calls
+            are added.
+        groups: How many matrices there are, side by side. Defaults to `1`.
+        example_weights: The v_i; `None` for ones. Defaults to `None`.
+
+    Returns:
+        Two tensors of shape `(groups, in, out)`.
+    """
+    x, dz = (
+        parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=1)
+        for parts in zip(*calls, strict=True)
+    )
+    if x.shape[1] == 1:
+        return _moments_of_one_position(x, dz, groups, example_weights)
+
+    def moments(x):
+        g = _matmul_transposed(x, dz)  # (1)
+        g = ops.reshape(g, (-1, groups, *g.shape[1:]))
+        return sum_and_squares(g, example_weights)
+
+    in_size, out_size = x.shape[-1], dz.shape[-1]
+    pieces = pieces_of(in_size, (x.shape[0] or LIKELY_BATCH) * out_size)
+    if len(pieces) == 1:
+        return moments(x)
+    results = []
+    for piece in pieces:
+        # One after the other, or all are in memory at a time.
+        part = x[:, :, piece]
+        results.append(moments(after(results[-1], part) if results else part))
+    return tuple(
+        ops.concatenate(parts, axis=1) for parts in zip(*results, strict=True)
+    )
+
+
+def outer_products(calls, groups=1):
+    """Returns the g_i of (1) of `outer_moments`.
+
+    Args:
+        calls: As of `outer_moments`.
+        groups: As of `outer_moments`. Defaults to `1`.
+
+    Returns:
+        A tensor of shape `(examples, groups, in, out)`.
+    """
+    g = sum(_matmul_transposed(x, dz) for x, dz in calls)
+    return ops.reshape(g, (-1, groups, *g.shape[1:]))
+
+
+def pieces_of(size, numbers_each):
+    """Returns slices of `range(size)` that need no more than `BUDGET` each.
+
+    Args:
+        size: A length.
+        numbers_each: How many numbers one element needs.
+    """
+    length = max(BUDGET // max(numbers_each, 1), 1)
+    return [slice(i, i + length) for i in range(0, size, length)]
+
+
+def after(tensors, structure):
+    """Returns a nest of tensors that exist only once others do.
+
+    TensorFlow runs an operation as soon as it can. What depends on the inputs
+    of a layer alone would run in the forward pass and be kept until the
+    backward pass comes there.
+
+    Args:
+        tensors: What to wait for.
+        structure: The nest; what is no tensor stays as it is.
+    """
+    if not tf.inside_function():
+        return structure
+    with tf.control_dependencies(tensors):
+        return keras.tree.map_structure(
+            lambda t: tf.identity(t) if tf.is_tensor(t) else t, structure
+        )
+
+
+def _moments_of_one_position(x, dz, groups, example_weights):
+    x = ops.reshape(x, (-1, groups, x.shape[-1]))
+    dz = ops.reshape(dz, (-1, groups, dz.shape[-1]))
+    squares = ops.square(dz)
+    if example_weights is not None:
+        squares = squares * example_weights[:, None, None]
+    if groups == 1:
+        x, dz, squares = (t[:, 0] for t in (x, dz, squares))
+        gradient = tf.matmul(x, dz, transpose_a=True)[None]
+        square = tf.matmul(ops.square(x), squares, transpose_a=True)[None]
+        return gradient, square
+    return (
+        ops.einsum("bgi,bgo->gio", x, dz),
+        ops.einsum("bgi,bgo->gio", ops.square(x), squares),
+    )
+
+
+def _matmul_transposed(x, dz):
+    # Not by transposing, which would copy.
+    return tf.matmul(x, dz, transpose_a=True)

@@ -1,0 +1,46 @@
+"""The rule for dense layers."""
+
+import keras
+from keras import ops
+
+from keras_bdl.curvature.reductions import in_full_precision
+from keras_bdl.curvature.registry import register_rule
+from keras_bdl.curvature.rule import summed_over_positions
+from keras_bdl.curvature.rules.matrix import MatrixRule
+
+
+@register_rule(keras.layers.Dense)
+class DenseRule(MatrixRule):
+    """The rule for `Dense`, whose positions are all axes but two."""
+
+    def blocks(self, layer, inputs, cotangents):
+        """Yields the only block."""
+        yield positions_of(in_full_precision(inputs)), positions_of(cotangents)
+
+    def kernel_of_blocks(self, layer, blocks):
+        """Returns the only block."""
+        return ops.squeeze(blocks[0], axis=-3)
+
+    def bias_per_example(self, layer, cotangents):
+        """Returns the sums over positions."""
+        return summed_over_positions(cotangents)
+
+
+def positions_of(tensor):
+    """Returns a tensor as `(examples, positions, features)`.
+
+    Args:
+        tensor: A tensor whose first axis are examples and last are features.
+    """
+    sizes = tensor.shape[1:-1]
+    positions = 1
+    for size in sizes:
+        positions = None if None in (positions, size) else positions * size
+    return ops.reshape(
+        tensor,
+        (
+            -1 if positions is not None else ops.shape(tensor)[0],
+            -1 if positions is None else positions,
+            tensor.shape[-1],
+        ),
+    )

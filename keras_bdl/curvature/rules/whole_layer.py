@@ -1,0 +1,59 @@
+"""The rule for layers of any kind, at the price of the memory."""
+
+import keras
+import tensorflow as tf
+
+from keras_bdl.curvature.rule import Rule
+
+
+class WholeLayerRule(Rule):
+    """Differentiates a layer again for each example, vectorised.
+
+    For a layer that has no rule, with one tensor for an output, which must
+    be a function of its first argument, example by example: not one that
+    draws random numbers or keeps statistics. The gradients of all examples
+    are in memory at once.
+    """
+
+    taps = "output"
+    calls_again = True
+
+    def weights(self, layer):
+        """Returns all trainable variables, of the layers inside as well."""
+        return layer.trainable_variables
+
+    def run(self, layer, call, inputs, *args, **kwargs):
+        """Calls the layer, and keeps how to do so again."""
+        outputs = call(inputs, *args, **kwargs)
+        if not tf.is_tensor(outputs):
+            raise ValueError(
+                "A layer without a rule of its own must have one tensor for "
+                f"an output. Received: layer={layer.name!r} with "
+                f"{type(outputs).__name__}"
+            )
+        return (inputs, call, args, kwargs), outputs
+
+    def per_example(self, layer, inputs, cotangents):
+        """Returns the gradients of each example by all variables."""
+        inputs, call, args, kwargs = inputs
+        variables = self.weights(layer)
+        values = [tf.convert_to_tensor(v.value) for v in variables]
+
+        def of_one_example(example):
+            x, dz = keras.tree.map_structure(lambda t: t[None], example)
+            scope = keras.StatelessScope(zip(variables, values, strict=True))
+            with tf.GradientTape() as tape, scope:
+                tape.watch(values)
+                outputs = call(x, *args, **kwargs)
+            return tape.gradient(
+                outputs,
+                values,
+                output_gradients=tf.cast(dz, outputs.dtype),
+                unconnected_gradients="zero",
+            )
+
+        gradients = tf.vectorized_map(of_one_example, (inputs, cotangents))
+        return [
+            tf.cast(g, cotangents.dtype) if g.dtype != cotangents.dtype else g
+            for g in gradients
+        ]
