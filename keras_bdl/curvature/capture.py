@@ -117,9 +117,8 @@ class Capture:
             if dz is None:
                 continue
             inputs = after([dz], call.inputs)
-            dz = _example_by_example(
-                call.layer, in_full_precision(dz), examples
-            )
+            dz = in_full_precision(tf.convert_to_tensor(dz))
+            dz = _example_by_example(call, dz, examples)
             if factor is not None:
                 dz = dz * ops.cast(factor, dz.dtype)
             pairs.append((inputs, dz))
@@ -225,20 +224,22 @@ def _places_of(variable):
     return [place, *strategy.experimental_local_results(place)]
 
 
-def _example_by_example(layer, dz, examples):
+def _example_by_example(call, dz, examples):
     """Refuses a layer that is called on anything but one row an example."""
-    known = dz.shape[0], tf.get_static_value(examples)
+    known = call.outputs.shape[0], tf.get_static_value(examples)
     if None in known:
         # Only with `examples` for the first axis are there as many numbers.
-        shape = [examples, *ops.shape(dz)[1:]]
-        return tf.reshape(dz, shape, name=f"examples_of_{layer.name}")
-    if known[0] != known[1]:
+        shape = [examples, *ops.shape(call.outputs)[1:]]
+        dz = tf.reshape(dz, shape, name=f"examples_of_{call.layer.name}")
+    elif known[0] != known[1]:
         raise ValueError(
             "Per-example curvature needs every layer with weights to be "
             "called on tensors whose first axis are the examples of the "
-            f"batch. Received: layer={layer.name!r}, called on {known[0]} "
-            f"rows in a batch of {known[1]}"
+            f"batch. Received: layer={call.layer.name!r}, called on "
+            f"{known[0]} rows in a batch of {known[1]}"
         )
+    # A gradient in the branch of a condition may have lost it.
+    dz.set_shape(call.outputs.shape)
     return dz
 
 

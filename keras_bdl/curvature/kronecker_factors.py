@@ -1,8 +1,12 @@
 """Kronecker factors of the curvature of a batch."""
 
+import tensorflow as tf
+
 from keras_bdl.curvature.captured_pass import pure_pass
 
 
+# What is run here is ordinary Python.
+@tf.autograph.experimental.do_not_convert
 def kronecker_factors(
     model,
     x,

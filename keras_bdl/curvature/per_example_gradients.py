@@ -1,8 +1,12 @@
 """The gradient of each example of a batch."""
 
+import tensorflow as tf
+
 from keras_bdl.curvature.captured_pass import pure_pass
 
 
+# What is run here is ordinary Python.
+@tf.autograph.experimental.do_not_convert
 def per_example_gradients(
     model,
     x,

@@ -7,7 +7,7 @@ from keras import ops
 # Numbers of per-example gradients that may be in memory at a time, 64 MiB in
 # float32; and the size of a batch where it is not known.
 BUDGET = 2**24
-LIKELY_BATCH = 128
+LIKELY = 128
 
 
 def in_full_precision(tensor):
@@ -36,16 +36,16 @@ def sum_and_squares(per_example, example_weights=None):
     )
 
 
-def outer_moments(calls, groups=1, example_weights=None):
+def outer_moments(calls, groups=1, example_weights=None, minus=None):
     """Returns the moments of sums of outer products.
 
     For the gradients of a matrix,
 
-        g_i = sum_p x_ip dz_ip^T                                          (1)
+        g_i = sum_p x_ip dz_ip^T - u t_i                                  (1)
 
     it returns sum_i g_i and sum_i v_i g_i^2. Where an example has one
-    position, the square of (1) is the outer product of the squares, and no
-    g_i is computed.
+    position, the square of (1) is made of products of sums over the examples,
+    and no g_i is computed.
 
     Args:
         calls: Pairs of x, `(examples * groups, positions, in)`, and dz,
@@ -53,6 +53,8 @@ def outer_moments(calls, groups=1, example_weights=None):
             are added.
         groups: How many matrices there are, side by side. Defaults to `1`.
         example_weights: The v_i; `None` for ones. Defaults to `None`.
+        minus: The pair of u, `(groups, in, out)`, and t, `(examples, groups,
+            out)`; `None` for zeros. Defaults to `None`.
 
     Returns:
         Two tensors of shape `(groups, in, out)`.
@@ -62,22 +64,25 @@ def outer_moments(calls, groups=1, example_weights=None):
         for parts in zip(*calls, strict=True)
     )
     if x.shape[1] == 1:
-        return _moments_of_one_position(x, dz, groups, example_weights)
+        return _moments_of_one_position(x, dz, groups, example_weights, minus)
 
-    def moments(x):
-        g = _matmul_transposed(x, dz)  # (1)
+    def moments(x, piece):
+        g = _matmul_transposed(x, dz)
         g = ops.reshape(g, (-1, groups, *g.shape[1:]))
+        if minus is not None:
+            u, t = minus
+            g = g - u[:, piece] * t[:, :, None]  # (1)
         return sum_and_squares(g, example_weights)
 
-    in_size, out_size = x.shape[-1], dz.shape[-1]
-    pieces = pieces_of(in_size, (x.shape[0] or LIKELY_BATCH) * out_size)
+    pieces = _pieces_of(x.shape[-1], (x.shape[0] or LIKELY) * dz.shape[-1])
     if len(pieces) == 1:
-        return moments(x)
+        return moments(x, pieces[0])
     results = []
     for piece in pieces:
         # One after the other, or all are in memory at a time.
         part = x[:, :, piece]
-        results.append(moments(after(results[-1], part) if results else part))
+        part = after(results[-1], part) if results else part
+        results.append(moments(part, piece))
     return tuple(
         ops.concatenate(parts, axis=1) for parts in zip(*results, strict=True)
     )
@@ -95,17 +100,6 @@ def outer_products(calls, groups=1):
     """
     g = sum(_matmul_transposed(x, dz) for x, dz in calls)
     return ops.reshape(g, (-1, groups, *g.shape[1:]))
-
-
-def pieces_of(size, numbers_each):
-    """Returns slices of `range(size)` that need no more than `BUDGET` each.
-
-    Args:
-        size: A length.
-        numbers_each: How many numbers one element needs.
-    """
-    length = max(BUDGET // max(numbers_each, 1), 1)
-    return [slice(i, i + length) for i in range(0, size, length)]
 
 
 def after(tensors, structure):
@@ -127,21 +121,39 @@ def after(tensors, structure):
         )
 
 
-def _moments_of_one_position(x, dz, groups, example_weights):
+def _pieces_of(size, numbers_each):
+    """Returns slices of `range(size)` that need no more than `BUDGET` each."""
+    length = max(BUDGET // max(numbers_each, 1), 1)
+    return [slice(i, i + length) for i in range(0, size, length)]
+
+
+def _moments_of_one_position(x, dz, groups, example_weights, minus):
     x = ops.reshape(x, (-1, groups, x.shape[-1]))
     dz = ops.reshape(dz, (-1, groups, dz.shape[-1]))
-    squares = ops.square(dz)
-    if example_weights is not None:
-        squares = squares * example_weights[:, None, None]
-    if groups == 1:
-        x, dz, squares = (t[:, 0] for t in (x, dz, squares))
-        gradient = tf.matmul(x, dz, transpose_a=True)[None]
-        square = tf.matmul(ops.square(x), squares, transpose_a=True)[None]
-        return gradient, square
-    return (
-        ops.einsum("bgi,bgo->gio", x, dz),
-        ops.einsum("bgi,bgo->gio", ops.square(x), squares),
-    )
+
+    def weighted(values):
+        if example_weights is None:
+            return values
+        return values * example_weights[:, None, None]
+
+    gradient = _summed_outer(x, dz)
+    squares = _summed_outer(ops.square(x), weighted(ops.square(dz)))
+    if minus is None:
+        return gradient, squares
+    u, t = minus
+    gradient = gradient - u * ops.sum(t, axis=0)[:, None]
+    mixed = _summed_outer(x, weighted(dz * t))
+    sizes = ops.sum(weighted(ops.square(t)), axis=0)[:, None]
+    squares = squares - 2.0 * u * mixed + ops.square(u) * sizes
+    # Rounding may leave a zero negative.
+    return gradient, ops.maximum(squares, 0.0)
+
+
+def _summed_outer(x, dz):
+    """Returns the sum over examples, `(groups, in, out)`."""
+    if x.shape[1] == 1:
+        return tf.matmul(x[:, 0], dz[:, 0], transpose_a=True)[None]
+    return ops.einsum("bgi,bgo->gio", x, dz)
 
 
 def _matmul_transposed(x, dz):

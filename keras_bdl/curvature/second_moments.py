@@ -1,8 +1,12 @@
 """Mean squares of per-example gradients."""
 
+import tensorflow as tf
+
 from keras_bdl.curvature.captured_pass import pure_pass
 
 
+# What is run here is ordinary Python.
+@tf.autograph.experimental.do_not_convert
 def second_moments(
     model,
     x,

@@ -30,6 +30,8 @@ class Step:
     factors: list[KroneckerFactors]
 
 
+# What is run here is ordinary Python.
+@tf.autograph.experimental.do_not_convert
 def step(
     model,
     x,

@@ -1,5 +1,7 @@
 """The rule for dense layers."""
 
+import math
+
 import keras
 from keras import ops
 
@@ -26,21 +28,15 @@ class DenseRule(MatrixRule):
         return summed_over_positions(cotangents)
 
 
-def positions_of(tensor):
+def positions_of(tensor, leading=1, trailing=1):
     """Returns a tensor as `(examples, positions, features)`.
 
     Args:
-        tensor: A tensor whose first axis are examples and last are features.
+        tensor: A tensor.
+        leading: How many axes are those of examples. Defaults to `1`.
+        trailing: How many axes are those of features. Defaults to `1`.
     """
-    sizes = tensor.shape[1:-1]
-    positions = 1
-    for size in sizes:
-        positions = None if None in (positions, size) else positions * size
-    return ops.reshape(
-        tensor,
-        (
-            -1 if positions is not None else ops.shape(tensor)[0],
-            -1 if positions is None else positions,
-            tensor.shape[-1],
-        ),
-    )
+    shape = ops.shape(tensor)
+    end = len(shape) - trailing
+    parts = shape[:leading], shape[leading:end], shape[end:]
+    return ops.reshape(tensor, tuple(math.prod(part) for part in parts))

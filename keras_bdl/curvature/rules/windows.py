@@ -35,7 +35,7 @@ class Windows:
             strict=True,
         )
         paddings = [_paddings(*axis, padding) for axis in axes]
-        if any(tuple(p) != (0, 0) for p in paddings):
+        if any(_may_be_positive(n) for pair in paddings for n in pair):
             x = tf.pad(x, [(0, 0), *paddings, (0, 0)])
         self._x = x
         if any(s > 1 for s in strides):
@@ -52,7 +52,7 @@ class Windows:
             )
             x = self._x[phases] if self._phased else self._x
             if all(
-                step == 0 and size == out
+                step == 0 and isinstance(out, int) and size == out
                 for step, size, out in zip(
                     steps, x.shape[1:-1], self._out, strict=True
                 )
@@ -103,3 +103,7 @@ def _paddings(size, out_size, kernel_size, stride, dilation, padding):
 
 def _at_least_zero(number):
     return max(number, 0) if isinstance(number, int) else tf.maximum(number, 0)
+
+
+def _may_be_positive(number):
+    return not isinstance(number, int) or number > 0

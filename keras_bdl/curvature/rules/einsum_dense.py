@@ -1,0 +1,128 @@
+"""The rule for dense layers written as a sum over indices."""
+
+import math
+import string
+
+import keras
+from keras import ops
+
+from keras_bdl.curvature.reductions import in_full_precision
+from keras_bdl.curvature.registry import register_rule
+from keras_bdl.curvature.rules.dense import positions_of
+from keras_bdl.curvature.rules.matrix import MatrixRule
+
+
+@register_rule(keras.layers.EinsumDense)
+class EinsumDenseRule(MatrixRule):
+    """The rule for `EinsumDense`, and so for `MultiHeadAttention`.
+
+    An index of the kernel is one of `in` if the inputs have it, one of `out`
+    if the outputs have it, and one of groups if both do.
+    """
+
+    def groups(self, layer):
+        """Returns the number of values of all indices of groups."""
+        return math.prod(_Indices(layer).sizes("groups"))
+
+    def blocks(self, layer, inputs, cotangents):
+        """Yields the only block."""
+        indices = _Indices(layer, len(inputs.shape))
+        yield (
+            indices.sorted(in_full_precision(inputs), indices.x, "ins"),
+            indices.sorted(cotangents, indices.out, "outs"),
+        )
+
+    def kernel_of_blocks(self, layer, blocks):
+        """Returns the only block, its indices in the order of the kernel."""
+        (block,) = blocks
+        indices = _Indices(layer)
+        rank = len(block.shape) - 3
+        kinds = ("groups", "ins", "outs")
+        sizes = [size for kind in kinds for size in indices.sizes(kind)]
+        block = ops.reshape(block, (*ops.shape(block)[:rank], *sizes))
+        letters = "".join(getattr(indices, kind) for kind in kinds)
+        order = [rank + letters.index(c) for c in indices.kernel]
+        return ops.transpose(block, [*range(rank), *order])
+
+    def bias_per_example(self, layer, cotangents):
+        """Returns the sums over what the bias is the same for."""
+        shape = layer.bias.shape
+        # It is broadcast from the right.
+        first = len(cotangents.shape) - len(shape)
+        total = ops.sum(cotangents, axis=list(range(1, first)))
+        same = [
+            1 + i
+            for i, size in enumerate(shape)
+            if size == 1 and total.shape[1 + i] != 1
+        ]
+        return ops.sum(total, axis=same, keepdims=True) if same else total
+
+    def rows(self, layer, inputs, cotangents):
+        """Returns inputs and cotangents, if the kernel is one matrix."""
+        indices = _Indices(layer)
+        if indices.kernel != indices.ins + indices.outs:
+            return None
+        return super().rows(layer, inputs, cotangents)
+
+    def bias_of_rows(self, layer):
+        """Returns the bias, if it has the indices of `out`."""
+        indices = _Indices(layer)
+        if layer.bias is None or not indices.out.endswith(indices.outs):
+            return None
+        same = tuple(layer.bias.shape) == tuple(indices.sizes("outs"))
+        return layer.bias if same else None
+
+
+class _Indices:
+    """The indices of a layer's equation, by what they stand for.
+
+    Args:
+        layer: An `EinsumDense`.
+        rank: That of the inputs; needed where the equation has dots.
+
+    Attributes:
+        x: Those of the inputs.
+        kernel: Those of the kernel.
+        out: Those of the outputs.
+        groups: Those of the kernel in inputs and outputs.
+        ins: Those of the kernel in the inputs.
+        outs: Those of the kernel in the outputs.
+    """
+
+    def __init__(self, layer, rank=None):
+        operands, out = layer.equation.replace(" ", "").split("->")
+        x, kernel = operands.split(",")
+        if "..." in x and rank is not None:
+            unused = [c for c in string.ascii_letters if c not in x + out]
+            dots = "".join(unused[: rank - len(x.replace("...", ""))])
+            x, out = x.replace("...", dots), out.replace("...", dots)
+        self.x, self.kernel, self.out = x, kernel, out
+        self._sizes = dict(zip(kernel, layer.kernel.shape, strict=True))
+        self.groups = "".join(c for c in kernel if c in x and c in out)
+        self.ins = "".join(c for c in kernel if c in x and c not in out)
+        self.outs = "".join(c for c in kernel if c in out and c not in x)
+        known = self.groups + self.ins + self.outs
+        if x[0] != out[0] or x[0] in kernel or len(known) != len(kernel):
+            raise ValueError(
+                "Per-example curvature of `EinsumDense` needs an equation "
+                "whose first index counts examples in inputs and outputs, and "
+                "each index of the kernel in one of them. "
+                f"Received: equation={layer.equation!r} in {layer.name!r}"
+            )
+
+    def sizes(self, kind):
+        """Returns the sizes of the indices of a kind."""
+        return [self._sizes[c] for c in getattr(self, kind)]
+
+    def sorted(self, tensor, letters, kind):
+        """Returns a tensor as examples and groups, positions, features."""
+        features = getattr(self, kind)
+        positions = [
+            c
+            for c in letters[1:]
+            if c in self.x and c in self.out and c not in self.kernel
+        ]
+        order = [letters[0], *self.groups, *positions, *features]
+        # What only the inputs have is summed over in the forward pass.
+        tensor = ops.einsum(f"{letters}->{''.join(order)}", tensor)
+        return positions_of(tensor, 1 + len(self.groups), len(features))

@@ -1,0 +1,77 @@
+"""The rule for embeddings."""
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from keras_bdl.curvature.registry import register_rule
+from keras_bdl.curvature.rule import Rule
+
+
+@register_rule(keras.layers.Embedding)
+class EmbeddingRule(Rule):
+    """The rule for `Embedding`.
+
+    The gradient of an example is zero but in the rows that it looked up, and
+    the cotangents of a row that it looked up several times add before they
+    are squared.
+    """
+
+    taps = "output"
+
+    def weights(self, layer):
+        """Returns the table."""
+        return [layer.embeddings]
+
+    def per_example(self, layer, inputs, cotangents):
+        """Returns the gradients of each example, as whole tables."""
+        ids, dz = _looked_up(layer, [(inputs, cotangents)])
+        examples = tf.shape(ids)[0]
+        size = layer.input_dim
+        rows = ids + size * tf.range(examples)[:, None]
+        tables = tf.math.unsorted_segment_sum(
+            tf.reshape(dz, (-1, layer.output_dim)),
+            tf.reshape(rows, [-1]),
+            examples * size,
+        )
+        return [ops.reshape(tables, (-1, size, layer.output_dim))]
+
+    def moments(self, layer, calls, example_weights=None):
+        """Returns the moments, with no more than the rows looked up."""
+        ids, dz = _looked_up(layer, calls)
+        order = tf.argsort(ids, axis=1)
+        ids = tf.gather(ids, order, batch_dims=1)
+        dz = tf.gather(dz, order, batch_dims=1)
+        # Equal rows are neighbours now. Each run of them is a segment.
+        first = tf.concat(
+            [tf.ones_like(ids[:, :1], tf.bool), ids[:, 1:] != ids[:, :-1]], 1
+        )
+        segments = tf.cumsum(tf.cast(tf.reshape(first, [-1]), tf.int32)) - 1
+        count = tf.size(ids)
+        ids = tf.reshape(ids, [-1])
+        flat = tf.reshape(dz, (-1, layer.output_dim))
+        totals = tf.math.unsorted_segment_sum(flat, segments, count)
+        # Each once: where its run begins.
+        once = tf.cast(first, dz.dtype)
+        if example_weights is not None:
+            once = once * example_weights[:, None]
+        squares = tf.square(tf.gather(totals, segments))
+        squares = squares * tf.reshape(once, (-1, 1))
+        return [
+            tuple(
+                tf.math.unsorted_segment_sum(part, ids, layer.input_dim)
+                for part in (flat, squares)
+            )
+        ]
+
+
+def _looked_up(layer, calls):
+    """Returns rows `(examples, times)` and cotangents of them, of all calls."""
+    ids, dz = [], []
+    for inputs, cotangents in calls:
+        rank = len(inputs.shape)
+        shape = ops.shape(inputs)
+        times = 1 if rank == 1 else -1
+        ids.append(tf.reshape(tf.cast(inputs, tf.int32), (shape[0], times)))
+        dz.append(tf.reshape(cotangents, (shape[0], times, layer.output_dim)))
+    return tf.concat(ids, 1), tf.concat(dz, 1)

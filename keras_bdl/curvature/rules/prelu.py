@@ -1,0 +1,29 @@
+"""The rule for learned slopes."""
+
+import keras
+from keras import ops
+
+from keras_bdl.curvature.reductions import in_full_precision
+from keras_bdl.curvature.registry import register_rule
+from keras_bdl.curvature.rule import Rule
+
+
+@register_rule(keras.layers.PReLU)
+class PReLURule(Rule):
+    """The rule for `PReLU`, whose slopes multiply what is negative."""
+
+    taps = "output"
+
+    def weights(self, layer):
+        """Returns the slopes."""
+        return [layer.alpha]
+
+    def per_example(self, layer, inputs, cotangents):
+        """Returns the gradients of each example."""
+        by_slope = cotangents * ops.minimum(in_full_precision(inputs), 0.0)
+        shared = [
+            1 + i for i, size in enumerate(layer.alpha.shape) if size == 1
+        ]
+        if not shared:
+            return [by_slope]
+        return [ops.sum(by_slope, axis=shared, keepdims=True)]

@@ -1,0 +1,78 @@
+"""The rule for separable convolutions."""
+
+import keras
+from keras import ops
+
+from keras_bdl.curvature.reductions import in_full_precision
+from keras_bdl.curvature.reductions import outer_moments
+from keras_bdl.curvature.reductions import outer_products
+from keras_bdl.curvature.reductions import sum_and_squares
+from keras_bdl.curvature.registry import register_rule
+from keras_bdl.curvature.rule import Rule
+from keras_bdl.curvature.rule import summed_over_positions
+from keras_bdl.curvature.rules.conv import channels_last
+from keras_bdl.curvature.rules.dense import positions_of
+from keras_bdl.curvature.rules.depthwise_conv import (
+    depthwise_kernel_per_example,
+)
+
+
+@register_rule(keras.layers.SeparableConv1D, keras.layers.SeparableConv2D)
+class SeparableConvRule(Rule):
+    """The rule for `SeparableConv1D` and `SeparableConv2D`.
+
+    What is between the two convolutions is computed again, its cotangents
+    follow from those of the outputs.
+    """
+
+    def weights(self, layer):
+        """Returns both kernels and the bias, if there is one."""
+        kernels = [layer.depthwise_kernel, layer.pointwise_kernel]
+        return kernels + ([] if layer.bias is None else [layer.bias])
+
+    def per_example(self, layer, inputs, cotangents):
+        """Returns the gradients of each example."""
+        depthwise, between, dz = self._stages(layer, inputs, cotangents)
+        pointwise = outer_products([(between, positions_of(dz))])
+        gradients = [
+            depthwise,
+            ops.reshape(pointwise, (-1, *layer.pointwise_kernel.shape)),
+        ]
+        if layer.bias is not None:
+            gradients.append(summed_over_positions(dz))
+        return gradients
+
+    def moments(self, layer, calls, example_weights=None):
+        """Returns the moments, without the g_i of the pointwise kernel."""
+        stages = [self._stages(layer, *call) for call in calls]
+        depthwise = sum(d for d, _, _ in stages)
+        pointwise = outer_moments(
+            [(between, positions_of(dz)) for _, between, dz in stages],
+            example_weights=example_weights,
+        )
+        shape = layer.pointwise_kernel.shape
+        found = [
+            sum_and_squares(depthwise, example_weights),
+            tuple(ops.reshape(m, shape) for m in pointwise),
+        ]
+        if layer.bias is not None:
+            bias = sum(summed_over_positions(dz) for _, _, dz in stages)
+            found.append(sum_and_squares(bias, example_weights))
+        return found
+
+    def _stages(self, layer, inputs, cotangents):
+        x = channels_last(in_full_precision(inputs), layer.data_format)
+        dz = channels_last(cotangents, layer.data_format)
+        between = ops.depthwise_conv(
+            x,
+            ops.cast(layer.depthwise_kernel, x.dtype),
+            layer.strides,
+            layer.padding,
+            "channels_last",
+            layer.dilation_rate,
+        )
+        kernel = ops.cast(layer.pointwise_kernel, dz.dtype)
+        kernel = ops.reshape(kernel, kernel.shape[-2:])
+        dbetween = ops.matmul(dz, ops.transpose(kernel))
+        depthwise = depthwise_kernel_per_example(layer, x, dbetween)
+        return depthwise, positions_of(between), dz
