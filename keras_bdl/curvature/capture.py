@@ -226,18 +226,19 @@ def _places_of(variable):
 
 def _example_by_example(call, dz, examples):
     """Refuses a layer that is called on anything but one row an example."""
-    known = call.outputs.shape[0], tf.get_static_value(examples)
-    if None in known:
-        # Only with `examples` for the first axis are there as many numbers.
-        shape = [examples, *ops.shape(call.outputs)[1:]]
-        dz = tf.reshape(dz, shape, name=f"examples_of_{call.layer.name}")
-    elif known[0] != known[1]:
-        raise ValueError(
-            "Per-example curvature needs every layer with weights to be "
-            "called on tensors whose first axis are the examples of the "
-            f"batch. Received: layer={call.layer.name!r}, called on "
-            f"{known[0]} rows in a batch of {known[1]}"
-        )
+    message = (
+        "Per-example curvature needs every layer with weights to be called on "
+        "tensors whose first axis are the examples of the batch. "
+        f"Received: layer={call.layer.name!r}, called on others"
+    )
+    rows = ops.shape(call.outputs)[0]
+    # Raises at once where the sizes are known.
+    check = tf.debugging.assert_equal(rows, examples, message)
+    if check is not None:
+        with tf.control_dependencies([check]):
+            # Compiled functions have no assertions, but fail here.
+            shape = [examples, *ops.shape(call.outputs)[1:]]
+            dz = tf.reshape(dz, shape)
     # A gradient in the branch of a condition may have lost it.
     dz.set_shape(call.outputs.shape)
     return dz

@@ -150,9 +150,10 @@ class CapturedPass:
         if not calls:
             zeros = [tf.zeros(v.shape, v.dtype) for v in weights]
             return {id(v): (z, z) for v, z in zip(weights, zeros, strict=True)}
+        omega = self._omega_as(calls)
         inverse = None
-        if self._omega is not None:
-            inverse = tf.math.divide_no_nan(1.0, self._omega)
+        if omega is not None:
+            inverse = tf.math.divide_no_nan(tf.ones_like(omega), omega)
         moments = rule.moments(layer, calls, inverse)
         return {
             id(v): (g, h * ops.cast(self._all_examples, h.dtype))
@@ -168,8 +169,14 @@ class CapturedPass:
             rule.bias_of_rows(layer),
             rows,
             self._all_examples,
-            self._omega,
+            self._omega_as(calls),
         )
+
+    def _omega_as(self, calls):
+        """Returns omega in the dtype of the cotangents, or `None`."""
+        if self._omega is None:
+            return None
+        return ops.cast(self._omega, calls[0][1].dtype)
 
     def _unscaled(self, gradient):
         if self._unscale is None:
@@ -189,7 +196,7 @@ def _one_weight_each(sample_weight):
     if sample_weight is None or len(weights) != 1:
         return None
     weight = tf.convert_to_tensor(weights[0])
-    if len(weight.shape) > 1 and tuple(weight.shape[1:]) != (1,):
+    if any(size != 1 for size in weight.shape[1:]):
         return None
     return tf.reshape(in_full_precision(weight), [-1])
 

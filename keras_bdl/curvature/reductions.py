@@ -1,5 +1,7 @@
 """Sums over the examples of a batch."""
 
+import math
+
 import keras
 import tensorflow as tf
 from keras import ops
@@ -27,13 +29,17 @@ def sum_and_squares(per_example, example_weights=None):
         per_example: The g_i.
         example_weights: The v_i; `None` for ones. Defaults to `None`.
     """
-    squares = ops.square(per_example)
+    shape = per_example.shape[1:]
+    rows = ops.reshape(per_example, (-1, math.prod(shape)))
+    ones = ops.ones_like(rows[:, 0])
     if example_weights is None:
-        return ops.sum(per_example, axis=0), ops.sum(squares, axis=0)
-    return (
-        ops.sum(per_example, axis=0),
-        ops.tensordot(example_weights, squares, axes=1),
+        example_weights = ones
+    # Products with a vector are faster than sums over the first axis.
+    sums = (
+        _weighted_sum(ones, rows),
+        _weighted_sum(example_weights, ops.square(rows)),
     )
+    return tuple(ops.reshape(t, shape) for t in sums)
 
 
 def outer_moments(calls, groups=1, example_weights=None, minus=None):
@@ -119,6 +125,10 @@ def after(tensors, structure):
         return keras.tree.map_structure(
             lambda t: tf.identity(t) if tf.is_tensor(t) else t, structure
         )
+
+
+def _weighted_sum(weights, rows):
+    return ops.matmul(weights[None], rows)
 
 
 def _pieces_of(size, numbers_each):
