@@ -150,15 +150,15 @@ class CapturedPass:
         if not calls:
             zeros = [tf.zeros(v.shape, v.dtype) for v in weights]
             return {id(v): (z, z) for v, z in zip(weights, zeros, strict=True)}
-        omega = self._omega_as(calls)
-        inverse = None
-        if omega is not None:
-            inverse = tf.math.divide_no_nan(tf.ones_like(omega), omega)
-        moments = rule.moments(layer, calls, inverse)
-        return {
-            id(v): (g, h * ops.cast(self._all_examples, h.dtype))
-            for v, (g, h) in zip(weights, moments, strict=True)
-        }
+        # n R / omega_i is what the squares of (1) lack.
+        if self._omega is None:
+            lacking = tf.fill([self._examples], self._all_examples)
+        else:
+            all_examples = ops.cast(self._all_examples, self._omega.dtype)
+            lacking = tf.math.divide_no_nan(all_examples, self._omega)
+        dtype = calls[0][1].dtype
+        moments = rule.moments(layer, calls, ops.cast(lacking, dtype))
+        return {id(v): pair for v, pair in zip(weights, moments, strict=True)}
 
     def _factors(self, layer, rule, calls):
         rows = [rule.rows(layer, *call) for call in calls]

@@ -22,27 +22,17 @@ def in_full_precision(tensor):
     return ops.cast(tensor, dtype)
 
 
-def sum_and_squares(per_example, example_weights=None):
+def sum_and_squares(per_example, example_weights):
     """Returns the sums over the first axis of g_i and of v_i g_i^2.
 
     Args:
         per_example: The g_i.
-        example_weights: The v_i; `None` for ones. Defaults to `None`.
+        example_weights: The v_i.
     """
-    shape = per_example.shape[1:]
-    rows = ops.reshape(per_example, (-1, math.prod(shape)))
-    ones = ops.ones_like(rows[:, 0])
-    if example_weights is None:
-        example_weights = ones
-    # Products with a vector are faster than sums over the first axis.
-    sums = (
-        _weighted_sum(ones, rows),
-        _weighted_sum(example_weights, ops.square(rows)),
-    )
-    return tuple(ops.reshape(t, shape) for t in sums)
+    return _sum_and_squares(per_example, example_weights, per_example.shape[1:])
 
 
-def outer_moments(calls, groups=1, example_weights=None, minus=None):
+def outer_moments(calls, groups, example_weights, minus=None):
     """Returns the moments of sums of outer products.
 
     For the gradients of a matrix,
@@ -57,8 +47,8 @@ def outer_moments(calls, groups=1, example_weights=None, minus=None):
         calls: Pairs of x, `(examples * groups, positions, in)`, and dz,
             `(examples * groups, positions, out)`. Positions of several calls
             are added.
-        groups: How many matrices there are, side by side. Defaults to `1`.
-        example_weights: The v_i; `None` for ones. Defaults to `None`.
+        groups: How many matrices there are, side by side.
+        example_weights: The v_i.
         minus: The pair of u, `(groups, in, out)`, and t, `(examples, groups,
             out)`; `None` for zeros. Defaults to `None`.
 
@@ -74,11 +64,12 @@ def outer_moments(calls, groups=1, example_weights=None, minus=None):
 
     def moments(x, piece):
         g = _matmul_transposed(x, dz)
-        g = ops.reshape(g, (-1, groups, *g.shape[1:]))
+        shape = (groups, *g.shape[1:])
         if minus is not None:
             u, t = minus
+            g = ops.reshape(g, (-1, *shape))
             g = g - u[:, piece] * t[:, :, None]  # (1)
-        return sum_and_squares(g, example_weights)
+        return _sum_and_squares(g, example_weights, shape)
 
     pieces = _pieces_of(x.shape[-1], (x.shape[0] or LIKELY) * dz.shape[-1])
     if len(pieces) == 1:
@@ -94,17 +85,18 @@ def outer_moments(calls, groups=1, example_weights=None, minus=None):
     )
 
 
-def outer_products(calls, groups=1):
-    """Returns the g_i of (1) of `outer_moments`.
+def outer_products(x, dz, groups=1):
+    """Returns the g_i of (1) of `outer_moments`, with u = 0 and one call.
 
     Args:
-        calls: As of `outer_moments`.
+        x: As of `outer_moments`.
+        dz: As of `outer_moments`.
         groups: As of `outer_moments`. Defaults to `1`.
 
     Returns:
         A tensor of shape `(examples, groups, in, out)`.
     """
-    g = sum(_matmul_transposed(x, dz) for x, dz in calls)
+    g = _matmul_transposed(x, dz)
     return ops.reshape(g, (-1, groups, *g.shape[1:]))
 
 
@@ -127,8 +119,13 @@ def after(tensors, structure):
         )
 
 
-def _weighted_sum(weights, rows):
-    return ops.matmul(weights[None], rows)
+def _sum_and_squares(per_example, example_weights, shape):
+    rows = tf.reshape(per_example, (-1, math.prod(shape)))
+    weights = tf.expand_dims(example_weights, 0)
+    # Products with a vector are faster than sums over the first axis.
+    sums = tf.matmul(tf.ones_like(weights), rows)
+    squares = tf.matmul(weights, tf.square(rows))
+    return tf.reshape(sums, shape), tf.reshape(squares, shape)
 
 
 def _pieces_of(size, numbers_each):
@@ -142,8 +139,6 @@ def _moments_of_one_position(x, dz, groups, example_weights, minus):
     dz = ops.reshape(dz, (-1, groups, dz.shape[-1]))
 
     def weighted(values):
-        if example_weights is None:
-            return values
         return values * example_weights[:, None, None]
 
     gradient = _summed_outer(x, dz)

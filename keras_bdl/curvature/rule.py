@@ -84,7 +84,7 @@ class Rule:
         """
         raise NotImplementedError
 
-    def moments(self, layer, calls, example_weights=None):
+    def moments(self, layer, calls, example_weights):
         """Returns the sums over the examples of g_i and of v_i g_i^2.
 
         To be overridden where they are had without the g_i.
@@ -92,7 +92,7 @@ class Rule:
         Args:
             layer: The layer.
             calls: Pairs of inputs and cotangents, one a call.
-            example_weights: The v_i, a tensor; `None` for ones.
+            example_weights: The v_i, a tensor `(examples,)`.
 
         Returns:
             Two tensors of the shape of the weight for each of `weights`.

@@ -36,7 +36,13 @@ def positions_of(tensor, leading=1, trailing=1):
         leading: How many axes are those of examples. Defaults to `1`.
         trailing: How many axes are those of features. Defaults to `1`.
     """
-    shape = ops.shape(tensor)
-    end = len(shape) - trailing
-    parts = shape[:leading], shape[leading:end], shape[end:]
-    return ops.reshape(tensor, tuple(math.prod(part) for part in parts))
+
+    def sizes_of(shape):
+        end = len(shape) - trailing
+        parts = shape[:leading], shape[leading:end], shape[end:]
+        return [None if None in p else math.prod(p) for p in parts]
+
+    sizes = sizes_of(tuple(tensor.shape))
+    if sizes.count(None) > 1:
+        sizes = sizes_of(ops.shape(tensor))
+    return ops.reshape(tensor, [-1 if s is None else s for s in sizes])

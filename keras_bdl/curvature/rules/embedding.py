@@ -36,7 +36,7 @@ class EmbeddingRule(Rule):
         )
         return [ops.reshape(tables, (-1, size, layer.output_dim))]
 
-    def moments(self, layer, calls, example_weights=None):
+    def moments(self, layer, calls, example_weights):
         """Returns the moments, with no more than the rows looked up."""
         ids, dz = _looked_up(layer, calls)
         order = tf.argsort(ids, axis=1)
@@ -53,8 +53,7 @@ class EmbeddingRule(Rule):
         totals = tf.math.unsorted_segment_sum(flat, segments, count)
         # Each once: where its run begins.
         once = tf.cast(first, dz.dtype)
-        if example_weights is not None:
-            once = once * example_weights[:, None]
+        once = once * example_weights[:, None]
         squares = tf.square(tf.gather(totals, segments))
         squares = squares * tf.reshape(once, (-1, 1))
         return [

@@ -63,7 +63,7 @@ class MatrixRule(Rule):
         """Returns the gradients of each example."""
         groups = self.groups(layer)
         blocks = [
-            outer_products([block], groups)
+            outer_products(*block, groups)
             for block in self.blocks(layer, inputs, cotangents)
         ]
         gradients = [self.kernel_of_blocks(layer, blocks)]
@@ -71,7 +71,7 @@ class MatrixRule(Rule):
             gradients.append(self.bias_per_example(layer, cotangents))
         return gradients
 
-    def moments(self, layer, calls, example_weights=None):
+    def moments(self, layer, calls, example_weights):
         """Returns the moments, block by block."""
         each = [self.blocks(layer, *call) for call in calls]
         groups = self.groups(layer)

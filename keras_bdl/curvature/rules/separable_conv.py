@@ -33,7 +33,7 @@ class SeparableConvRule(Rule):
     def per_example(self, layer, inputs, cotangents):
         """Returns the gradients of each example."""
         depthwise, between, dz = self._stages(layer, inputs, cotangents)
-        pointwise = outer_products([(between, positions_of(dz))])
+        pointwise = outer_products(between, positions_of(dz))
         gradients = [
             depthwise,
             ops.reshape(pointwise, (-1, *layer.pointwise_kernel.shape)),
@@ -42,13 +42,14 @@ class SeparableConvRule(Rule):
             gradients.append(summed_over_positions(dz))
         return gradients
 
-    def moments(self, layer, calls, example_weights=None):
+    def moments(self, layer, calls, example_weights):
         """Returns the moments, without the g_i of the pointwise kernel."""
         stages = [self._stages(layer, *call) for call in calls]
         depthwise = sum(d for d, _, _ in stages)
         pointwise = outer_moments(
             [(between, positions_of(dz)) for _, between, dz in stages],
-            example_weights=example_weights,
+            1,
+            example_weights,
         )
         shape = layer.pointwise_kernel.shape
         found = [

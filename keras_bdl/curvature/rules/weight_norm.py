@@ -42,7 +42,7 @@ class WeightNormRule:
         """Returns the gradients of each example."""
         groups = self.groups(layer)
         blocks = [
-            outer_products([block], groups)
+            outer_products(*block, groups)
             for block in self.blocks(layer, inputs, cotangents)
         ]
         kernels = self.kernel_of_blocks(layer, blocks)
@@ -57,7 +57,7 @@ class WeightNormRule:
             gradients.append(self.bias_per_example(layer, cotangents))
         return gradients
 
-    def moments(self, layer, calls, example_weights=None):
+    def moments(self, layer, calls, example_weights):
         """Returns the moments, block by block."""
         groups = self.groups(layer)
         unit, factor, curved = _parts(layer)

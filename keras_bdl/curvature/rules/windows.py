@@ -59,11 +59,8 @@ class Windows:
             ):
                 yield x
                 continue
-            slices = [
-                slice(step, step + size)
-                for step, size in zip(steps, self._out, strict=True)
-            ]
-            yield x[:, *slices]
+            # One operation, where indices between brackets are many.
+            yield tf.slice(x, [0, *steps, 0], [-1, *self._out, -1])
 
     @property
     def _phased(self):
