@@ -69,6 +69,14 @@ CASES = {
             layers.Conv2D(4, (7, 8), groups=2),
         ],
     ),
+    "conv 2d on large images": (
+        (32, 34, 8),
+        lambda: [
+            layers.Conv2D(2, 3, padding="same"),
+            layers.Conv2D(2, (2, 3), dilation_rate=(3, 1), use_bias=False),
+            layers.Conv2D(2, (3, 1), dilation_rate=(1, 2), groups=1),
+        ],
+    ),
     "conv 3d": (
         (4, 5, 3, 2),
         lambda: [

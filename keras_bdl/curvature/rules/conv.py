@@ -1,8 +1,12 @@
 """The rule for convolutions."""
 
+import math
+
 import keras
 from keras import ops
 
+from keras_bdl.curvature.reductions import BUDGET
+from keras_bdl.curvature.reductions import LIKELY
 from keras_bdl.curvature.reductions import in_full_precision
 from keras_bdl.curvature.registry import register_rule
 from keras_bdl.curvature.rule import summed_over_positions
@@ -15,41 +19,61 @@ from keras_bdl.curvature.rules.windows import Windows
 class ConvRule(MatrixRule):
     """The rule for `Conv1D`, `Conv2D` and `Conv3D`, a block for each place."""
 
+    stacks_rows = True
+
     def groups(self, layer):
         """Returns the number of groups."""
         return layer.groups
 
     def blocks(self, layer, inputs, cotangents):
+        """Yields what each place of the window sees.
+
+        Or, where that is faster, what each column of it sees, with the
+        cotangents of all places of a column side by side.
+        """
+        x, dz = self._examples(layer, inputs, cotangents)
+        size, rows = layer.kernel_size, 1
+        if self.stacks_rows and _is_large(layer, x, dz):
+            rows, size = size[0], (1, *size[1:])
+            dz = _rows_side_by_side(dz, rows, layer.dilation_rate[0])
+        yield from self._views(layer, x, dz, size)
+
+    def places(self, layer, inputs, cotangents):
         """Yields what each place of the window sees."""
-        x = channels_last(in_full_precision(inputs), layer.data_format)
-        dz = channels_last(cotangents, layer.data_format)
-        x, dz = (_groups_as_examples(t, layer.groups) for t in (x, dz))
-        windows = Windows(
-            x,
-            ops.shape(dz)[1:-1],
-            layer.kernel_size,
-            layer.strides,
-            layer.dilation_rate,
-            layer.padding,
-        )
-        dz = positions_of(dz)
-        for view in windows:
-            yield positions_of(view), dz
+        x, dz = self._examples(layer, inputs, cotangents)
+        yield from self._views(layer, x, dz, layer.kernel_size)
 
     def kernel_of_blocks(self, layer, blocks):
         """Returns the places first, then inputs, then groups and outputs."""
         stacked = ops.stack(blocks, axis=-4)
-        rank = len(stacked.shape)
-        order = [*range(rank - 3), rank - 2, rank - 3, rank - 1]
-        kernels = ops.transpose(stacked, order)
-        return ops.reshape(
-            kernels, (*ops.shape(kernels)[: rank - 4], *layer.kernel.shape)
-        )
+        lead, shape = ops.shape(stacked)[:-4], stacked.shape[-4:]
+        outputs = layer.kernel.shape[-1] // shape[1]
+        split = (*lead, *shape[:3], shape[3] // outputs, outputs)
+        kernels = ops.reshape(stacked, split)
+        # Of columns, groups, inputs, rows, outputs.
+        order = [len(lead) + axis for axis in (3, 0, 2, 1, 4)]
+        kernels = ops.transpose(kernels, [*range(len(lead)), *order])
+        return ops.reshape(kernels, (*lead, *layer.kernel.shape))
 
     def bias_per_example(self, layer, cotangents):
         """Returns the sums over positions."""
         axis = -1 if layer.data_format == "channels_last" else 1
         return summed_over_positions(cotangents, axis)
+
+    @staticmethod
+    def _examples(layer, inputs, cotangents):
+        x = channels_last(in_full_precision(inputs), layer.data_format)
+        dz = channels_last(cotangents, layer.data_format)
+        return [_groups_as_examples(t, layer.groups) for t in (x, dz)]
+
+    @staticmethod
+    def _views(layer, x, dz, kernel_size):
+        sizes = ops.shape(dz)[1:-1]
+        geometry = layer.strides, layer.dilation_rate, layer.padding
+        windows = Windows(x, sizes, kernel_size, *geometry)
+        dz = positions_of(dz)
+        for view in windows:
+            yield positions_of(view), dz
 
 
 def channels_last(tensor, data_format):
@@ -72,3 +96,28 @@ def _groups_as_examples(tensor, groups):
     split = ops.reshape(tensor, (*shape[:-1], groups, shape[-1] // groups))
     moved = ops.moveaxis(split, rank - 1, 1)
     return ops.reshape(moved, (-1, *shape[1:-1], shape[-1] // groups))
+
+
+def _is_large(layer, x, dz):
+    """Whether the columns of a window are faster than its places.
+
+    They need fewer copies of the inputs. That was measured to pay for images
+    too large for the caches, unless they have few channels.
+    """
+    sizes = (*x.shape[1:], *dz.shape[1:])
+    if layer.rank != 2 or None in sizes or any(s > 1 for s in layer.strides):
+        return False
+    numbers = (dz.shape[0] or LIKELY) * math.prod(dz.shape[1:])
+    return (
+        math.prod(x.shape[1:-1]) >= 1024
+        and x.shape[-1] >= 8
+        and 1 < layer.kernel_size[0] <= BUDGET // numbers
+    )
+
+
+def _rows_side_by_side(dz, rows, dilation):
+    """Returns cotangents for each row of a window, among the channels."""
+    reach = (rows - 1) * dilation
+    paddings = [(i * dilation, reach - i * dilation) for i in range(rows)]
+    shifted = [ops.pad(dz, [(0, 0), p, (0, 0), (0, 0)]) for p in paddings]
+    return ops.concatenate(shifted, axis=-1)

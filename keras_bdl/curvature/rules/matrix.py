@@ -39,6 +39,10 @@ class MatrixRule(Rule):
         """
         raise NotImplementedError
 
+    def places(self, layer, inputs, cotangents):
+        """Yields blocks of which each has the same dz, for `rows`."""
+        return self.blocks(layer, inputs, cotangents)
+
     def groups(self, layer):
         """Returns the number of groups."""
         return 1
@@ -94,7 +98,7 @@ class MatrixRule(Rule):
         """Returns the inputs of all blocks side by side, and dz."""
         if self.groups(layer) > 1:
             return None
-        blocks = list(self.blocks(layer, inputs, cotangents))
+        blocks = list(self.places(layer, inputs, cotangents))
         x = [x for x, _ in blocks]
         return (
             x[0] if len(x) == 1 else ops.concatenate(x, axis=-1),

@@ -105,6 +105,8 @@ class WeightNormDenseRule(WeightNormRule, DenseRule):
 class WeightNormConvRule(WeightNormRule, ConvRule):
     """The rule for `WeightNormConv2D`."""
 
+    stacks_rows = False
+
     def apply(self, layer, inputs, kernel):
         """Returns the outputs with another kernel and without the bias."""
         return layer.convolution_op(inputs, kernel)
