@@ -10,6 +10,9 @@ if keras.backend.backend() != "tensorflow":
 from keras_bdl import applications  # noqa: E402
 from keras_bdl import callbacks  # noqa: E402
 from keras_bdl import continual  # noqa: E402
+
+
+from keras_bdl import curvature  # noqa: E402
 from keras_bdl import datasets  # noqa: E402
 from keras_bdl import diagnostics  # noqa: E402
 from keras_bdl import distributions  # noqa: E402
@@ -50,6 +53,7 @@ __all__ = [
     "callbacks",
     "continual",
     "convert",
+    "curvature",
     "datasets",
     "diagnostics",
     "distributions",

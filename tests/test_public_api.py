@@ -30,6 +30,7 @@ def test_short_names():
         "callbacks",
         "continual",
         "convert",
+        "curvature",
         "datasets",
         "diagnostics",
         "distributions",
