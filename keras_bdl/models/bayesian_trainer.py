@@ -199,8 +199,7 @@ class BayesianTrainer:
         variables = self.trainable_variables
         gradients = tape.gradient(scaled_loss, variables)
         self.optimizer.apply(gradients, variables)
-        y_pred = average_draws(outputs, likelihoods_of(self, outputs[0]))
-        return self.finish_step(loss, x, y, y_pred, sample_weight)
+        return self.finish_draws(losses, x, y, outputs, sample_weight)
 
     def test_step(self, data):
         """Evaluates one batch with the mean or the draws of the posterior."""
@@ -228,6 +227,22 @@ class BayesianTrainer:
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         outputs = self._call_with_draws(x)
         return average_draws(outputs, likelihoods_of(self, outputs[0]))
+
+    def finish_draws(self, losses, x, y, outputs, sample_weight=None):
+        """Updates the metrics after a step of several draws, as `finish_step`.
+
+        Args:
+            losses: What `compute_loss` returned for each draw.
+            x: The inputs.
+            y: The targets.
+            outputs: The outputs of each draw.
+            sample_weight: The weights of the examples. Defaults to `None`.
+        """
+        y_pred = outputs[0]
+        if len(outputs) > 1:
+            y_pred = average_draws(outputs, likelihoods_of(self, y_pred))
+        loss = ops.mean(ops.stack(losses))
+        return self.finish_step(loss, x, y, y_pred, sample_weight)
 
     def finish_step(self, loss, x, y, y_pred, sample_weight=None):
         """Updates the metrics after a step and returns the logs.
