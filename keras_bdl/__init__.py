@@ -35,18 +35,24 @@ from keras_bdl.models import Model  # noqa: E402
 from keras_bdl.models import Sequential  # noqa: E402
 from keras_bdl.models import convert  # noqa: E402
 from keras_bdl.optimizers import ATMC  # noqa: E402
+from keras_bdl.optimizers import IVON  # noqa: E402
+from keras_bdl.optimizers import OGN  # noqa: E402
 from keras_bdl.optimizers import SGHMC  # noqa: E402
 from keras_bdl.optimizers import SGLD  # noqa: E402
 from keras_bdl.optimizers import SGNHT  # noqa: E402
+from keras_bdl.optimizers import VOGN  # noqa: E402
 from keras_bdl.prediction import predict  # noqa: E402
 
 __all__ = [
     "ATMC",
+    "IVON",
+    "OGN",
     "SGHMC",
     "SGLD",
     "SGNHT",
     "SWA",
     "SWAG",
+    "VOGN",
     "Model",
     "Sequential",
     "applications",

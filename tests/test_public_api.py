@@ -19,13 +19,16 @@ COMING = [s for s in SNIPPETS if s.startswith("# Coming")]
 def test_short_names():
     assert sorted(bdl.__all__) == [
         "ATMC",
+        "IVON",
         "Model",
+        "OGN",
         "SGHMC",
         "SGLD",
         "SGNHT",
         "SWA",
         "SWAG",
         "Sequential",
+        "VOGN",
         "applications",
         "callbacks",
         "continual",

@@ -26,10 +26,8 @@ class VOGN(NaturalGradient):
         s <- beta_2 s + (1 - beta_2) h                                    (3)
         mu <- mu - learning_rate m / (s + delta_t + damping)              (4)
 
-    There is no `1 - beta_1` in (2): the step is `1 / (1 - beta_1)` times as
-    long as the learning rate says. A constant learning rate of `1 - beta_1`
-    would go to the minimum of a quadratic at once, which is too much for
-    gradients that are noisy.
+    There is no `1 - beta_1` in (2): where gradients agree, steps are
+    `1 / (1 - beta_1)` times as long as the learning rate says.
 
     The loss must be the mean negative log-likelihood. What is fitted is
     `p(w) exp(-rho N loss(w) / tau)`: at a temperature other than 1 the
@@ -166,10 +164,10 @@ class VOGN(NaturalGradient):
         decay, weight = self._curvature_weights(variable.dtype)
         m = self.beta_1 * momentum + g + prior * variable  # (2)
         s = decay * curvature + weight * h  # (3)
-        step = ops.cast(learning_rate, variable.dtype)
+        step = ops.cast(learning_rate, variable.dtype) * m
         self.assign(momentum, m)
         self.assign(curvature, s)
-        self.assign_sub(variable, step * m / (s + (prior + self.damping)))  # (4)
+        self.assign_sub(variable, step / (s + (prior + self.damping)))  # (4)
 
     def _is_due(self):
         return ops.equal(ops.mod(self.iterations, self.curvature_every), 0)

@@ -19,7 +19,8 @@ class OwnsTrainStep(Protocol):
 
         Args:
             model: The `keras_bdl.Model`. Its `train_samples` is the number
-                of Monte-Carlo draws, its `finish_step` updates the metrics.
+                of Monte-Carlo draws; `finish_step` or `finish_draws` updates
+                the metrics.
             data: What `keras.utils.unpack_x_y_sample_weight` unpacks.
 
         Returns:
