@@ -107,7 +107,10 @@ class VariationalOptimizer(keras.optimizers.Optimizer):
             model._call_for(x, training=False)
         variables = model.trainable_variables
         if not self.built:
-            with model.distribute_strategy.scope():
+            if not tf.executing_eagerly():
+                self.dataset_size.value()  # raises here, before the step
+            # Variables made in a step would have it traced twice.
+            with tf.init_scope(), model.distribute_strategy.scope():
                 model.optimizer.build(variables)
         excluded = excluded_variables(model, self.exclude_from_inference)
         self._excluded = frozenset(
