@@ -176,6 +176,15 @@ class BayesianTrainer:
             loss = self._evidence_bound.complete(self, loss, x, training)
         return loss
 
+    def make_train_function(self, force=False):
+        """Makes the function that trains, see `keras.Model`."""
+        own = any(isinstance(m, OwnsTrainStep) for m in self._methods())
+        if own and self.built and not self.optimizer.built:
+            # Variables made in a step would have it traced twice.
+            with self.distribute_strategy.scope():
+                self.optimizer.build(self.trainable_variables)
+        return super().make_train_function(force)
+
     def train_step(self, data):
         """Trains on one batch, or lets a method do it that asks for it."""
         for method in self._methods():

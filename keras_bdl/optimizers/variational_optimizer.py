@@ -108,9 +108,9 @@ class VariationalOptimizer(keras.optimizers.Optimizer):
         variables = model.trainable_variables
         if not self.built:
             if not tf.executing_eagerly():
-                self.dataset_size.value()  # raises here, before the step
-            # Variables made in a step would have it traced twice.
-            with tf.init_scope(), model.distribute_strategy.scope():
+                # Whoever has no state was told N or does not know it.
+                self.dataset_size.value()
+            with model.distribute_strategy.scope():
                 model.optimizer.build(variables)
         excluded = excluded_variables(model, self.exclude_from_inference)
         self._excluded = frozenset(
