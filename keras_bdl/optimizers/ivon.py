@@ -84,6 +84,8 @@ class IVON(NaturalGradient):
           Networks](https://arxiv.org/abs/2402.17641), algorithm 1
     """
 
+    needs_scores = True
+
     def __init__(
         self,
         learning_rate=0.1,
@@ -124,10 +126,10 @@ class IVON(NaturalGradient):
     def look(self, model, data, draw, loss_scale):
         """Returns loss, outputs and, with noise, pairs of g and (2)'s mean."""
         x, y, sample_weight = data
-        variables, (values, noises) = model.trainable_variables, draw
+        values, scores = draw
         with tf.GradientTape() as tape:
             tape.watch(values)
-            with WeightScope(variables, values):
+            with WeightScope(model.trainable_variables, values):
                 y_pred = model._call_for(x, training=True)
                 loss = model._compute_loss(
                     x, y, y_pred, sample_weight, training=True
@@ -135,16 +137,11 @@ class IVON(NaturalGradient):
             target = loss if loss_scale is None else loss * loss_scale
         gradients = tape.gradient(target, values, unconnected_gradients="zero")
         found = []
-        for variable, g, eps in zip(variables, gradients, noises, strict=True):
+        for g, score in zip(gradients, scores, strict=True):
             g = tf.convert_to_tensor(g)
             if loss_scale is not None:
                 g = g / ops.cast(loss_scale, g.dtype)
-            if eps is None:
-                found.append((g,))
-                continue
-            variance = ops.cast(self.noise_variance(), g.dtype)
-            precise = ops.sqrt(self.precision(variable) / variance)
-            found.append((g, g * eps * precise))
+            found.append((g,) if score is None else (g, g * score))
         return loss, y_pred, found
 
     def update_step(self, gradient, variable, learning_rate):

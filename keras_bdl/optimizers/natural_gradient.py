@@ -15,6 +15,7 @@ from keras_bdl.optimizers.weight_draws import EVALUATION
 from keras_bdl.optimizers.weight_draws import TRAINING
 from keras_bdl.optimizers.weight_draws import Compilation
 from keras_bdl.optimizers.weight_draws import gaussian_draw
+from keras_bdl.optimizers.weight_draws import gaussian_draw_and_score
 from keras_bdl.optimizers.weight_draws import random_bits
 from keras_bdl.posteriors import Gaussian
 
@@ -50,6 +51,7 @@ class NaturalGradient(VariationalOptimizer):
     """
 
     noisy_training = True
+    needs_scores = False
     _sizes = None
 
     def __init__(
@@ -125,7 +127,7 @@ class NaturalGradient(VariationalOptimizer):
             scale = tf.convert_to_tensor(model.optimizer.dynamic_scale.value)
         losses, outputs, looks = [], [], []
         for number in range(model.train_samples):
-            draw = self.draw(variables, TRAINING, number)
+            draw = self.draw(variables, TRAINING, number, self.needs_scores)
             loss, y_pred, found = self.look(model, data, draw, scale)
             losses.append(loss)
             outputs.append(y_pred)
@@ -159,37 +161,41 @@ class NaturalGradient(VariationalOptimizer):
             start += size
         super().apply(found, variables)
 
-    def draw(self, variables, stream: int, number: int):
-        """Returns weights and their noise, `None` where there is none; (1).
+    def draw(self, variables, stream: int, number: int, scores: bool = False):
+        """Returns weights, as a list of tensors; (1).
 
         Args:
             variables: The trainable variables of the model.
             stream: `TRAINING`, or `EVALUATION`: the same on every replica
                 and in every call.
             number: Which draw.
+            scores: Whether to return a second list, of `eps` divided by the
+                standard deviation of its weight; `None` where there is no
+                noise. Defaults to `False`.
         """
         values = current_values(variables)
-        noises = [None] * len(values)
+        of_values = [None] * len(values)
         drawn = [i for i, v in enumerate(variables) if not self.is_excluded(v)]
-        if not drawn or (stream == TRAINING and not self.noisy_training):
-            return values, noises
-        bits = random_bits(
-            sum(math.prod(variables[i].shape) for i in drawn),
-            seed=self.seed,
-            stream=stream,
-            draw=number,
-            step=self.iterations if stream == TRAINING else 0,
-        )
-        draws = self._compilation.run(
-            gaussian_draw,
-            bits,
-            [values[i] for i in drawn],
-            [self.precision(variables[i]) for i in drawn],
-            self.noise_variance(),
-        )
-        for i, value, noise in zip(drawn, *draws, strict=True):
-            values[i], noises[i] = value, noise
-        return values, noises
+        if drawn and (self.noisy_training or stream == EVALUATION):
+            bits = random_bits(
+                sum(math.prod(variables[i].shape) for i in drawn),
+                seed=self.seed,
+                stream=stream,
+                draw=number,
+                step=self.iterations if stream == TRAINING else 0,
+            )
+            draws = self._compilation.run(
+                gaussian_draw_and_score if scores else gaussian_draw,
+                bits,
+                [values[i] for i in drawn],
+                [self.curvature(variables[i]) for i in drawn],
+                [self.scaled_prior(variables[i]) for i in drawn],
+                self.noise_variance(),
+            )
+            draws, found = draws if scores else (draws, [None] * len(drawn))
+            for i, value, score in zip(drawn, draws, found, strict=True):
+                values[i], of_values[i] = value, score
+        return (values, of_values) if scores else values
 
     def call_with_draw(self, model, x, draw):
         """Returns the outputs under one draw, the same for all batches.
@@ -200,7 +206,7 @@ class NaturalGradient(VariationalOptimizer):
             draw: Which draw.
         """
         variables = self.prepare(model, x)
-        values, _ = self.draw(variables, EVALUATION, draw)
+        values = self.draw(variables, EVALUATION, draw)
         scope = WeightScope(variables, values)
         scope.collect_losses = False  # the layers keep them, as ever
         with scope:

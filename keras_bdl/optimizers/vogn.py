@@ -147,7 +147,7 @@ class VOGN(NaturalGradient):
             x,
             y,
             sample_weight,
-            values=draw[0],
+            values=draw,
             loss_scale=loss_scale,
             due=None if self.curvature_every == 1 else self._is_due(),
             fallback=self.fallback,

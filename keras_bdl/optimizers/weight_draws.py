@@ -108,36 +108,52 @@ def _worth_compiling(bits):
     )
 
 
-def gaussian_draw(bits, means, precisions, variance):
+def gaussian_draw(bits, means, curvatures, priors, factor):
     """Draws weights from independent Gaussians.
 
-        w = mean + sqrt(variance / precision) eps,   eps ~ N(0, I)        (1)
+        sigma^2 = factor / (curvature + prior)                            (1)
+        w = mean + sigma eps,   eps ~ N(0, I)                             (2)
 
     Args:
         bits: What `random_bits` returned, 32 for each weight.
         means: List of tensors.
-        precisions: List of tensors, up to a factor.
-        variance: This factor is divided by it.
+        curvatures: List of tensors.
+        priors: List of numbers.
+        factor: A number.
 
     Returns:
-        Lists of `w` and of `eps`.
+        A list of `w`.
     """
-    noises = normal_numbers(bits, [m.shape for m in means])
-    noises = [ops.cast(e, m.dtype) for e, m in zip(noises, means, strict=True)]
-    draws = [
-        mean + ops.sqrt(ops.cast(variance, mean.dtype) / precision) * eps  # (1)
-        for mean, precision, eps in zip(means, precisions, noises, strict=True)
+    parts = _noise_and_stddev(bits, means, curvatures, priors, factor)
+    return [
+        mean + stddev * eps  # (2)
+        for mean, eps, stddev in zip(means, *parts, strict=True)
     ]
-    return draws, noises
 
 
-def gaussian_values(bits, means, precisions, variance):
-    """Returns the `w` of `gaussian_draw`, without keeping `eps`.
+def gaussian_draw_and_score(bits, means, curvatures, priors, factor):
+    """Returns `w` and `eps / sigma`, two lists, see `gaussian_draw`.
 
     Args:
         bits: See `gaussian_draw`, as all others.
         means: List of tensors.
-        precisions: List of tensors.
-        variance: A number.
+        curvatures: List of tensors.
+        priors: List of numbers.
+        factor: A number.
     """
-    return gaussian_draw(bits, means, precisions, variance)[0]
+    noises, stddevs = _noise_and_stddev(bits, means, curvatures, priors, factor)
+    draws, scores = [], []
+    for mean, eps, stddev in zip(means, noises, stddevs, strict=True):
+        draws.append(mean + stddev * eps)  # (2)
+        scores.append(eps / stddev)
+    return draws, scores
+
+
+def _noise_and_stddev(bits, means, curvatures, priors, factor):
+    noises = normal_numbers(bits, [m.shape for m in means])
+    stddevs = [
+        ops.sqrt(ops.cast(factor, s.dtype) / (s + ops.cast(prior, s.dtype)))
+        for s, prior in zip(curvatures, priors, strict=True)  # (1)
+    ]
+    noises = [ops.cast(e, m.dtype) for e, m in zip(noises, means, strict=True)]
+    return noises, stddevs

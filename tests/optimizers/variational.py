@@ -5,6 +5,7 @@ import numpy as np
 
 import keras_bdl as bdl
 from keras_bdl.optimizers.weight_draws import TRAINING
+from keras_bdl.training.inner_optimizer import inner_optimizer
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(12, 4)).astype("float32")
@@ -37,15 +38,17 @@ def per_example_gradients(kernel, bias, x=X, y=Y):
 
 def noise_of_next_step(model, draws=1):
     """The `eps` of each draw, in float64, before a training step."""
-    optimizer = model.optimizer
+    optimizer = inner_optimizer(model)
     variables = optimizer.prepare(model)
     noises = []
     for draw in range(draws):
-        values, eps = optimizer.draw(variables, TRAINING, draw)
+        _, scores = optimizer.draw(variables, TRAINING, draw, scores=True)
         noises.append(
             [
-                np.zeros(v.shape) if e is None else np.float64(e)
-                for v, e in zip(values, eps, strict=True)
+                np.zeros(v.shape)
+                if e is None
+                else np.float64(e) * stddev(optimizer, v)
+                for v, e in zip(variables, scores, strict=True)
             ]
         )
     return noises
@@ -56,3 +59,9 @@ def assert_same(actual, expected):
     for a, e in zip(actual, expected, strict=True):
         a = keras.ops.convert_to_numpy(a)
         np.testing.assert_allclose(a, e, rtol=0, atol=1e-6 * np.abs(e).max())
+
+
+def stddev(optimizer, variable):
+    """Of a draw, in float64."""
+    factor = np.float64(optimizer.noise_variance())
+    return np.sqrt(factor / np.float64(optimizer.precision(variable)))
