@@ -230,7 +230,12 @@ class NaturalGradient(VariationalOptimizer):
             else factor / ops.convert_to_numpy(self.precision(variable))
             for variable, mean in zip(variables, means, strict=True)
         ]
-        return Gaussian(means, variances, names=names)
+        return Gaussian(
+            means,
+            variances,
+            names=names,
+            trained_under_draws=self.noisy_training,
+        )
 
     def precision(self, variable):
         """Returns s + delta_t of a variable."""

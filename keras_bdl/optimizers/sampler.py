@@ -7,17 +7,9 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bdl import priors
+from keras_bdl.optimizers.arguments import REFUSED
 from keras_bdl.optimizers.noise import counter_normal
 from keras_bdl.training.dataset_size import DatasetSize
-
-REFUSED = (
-    "weight_decay",
-    "clipnorm",
-    "clipvalue",
-    "global_clipnorm",
-    "use_ema",
-    "gradient_accumulation_steps",
-)
 
 
 class Sampler(keras.optimizers.Optimizer):

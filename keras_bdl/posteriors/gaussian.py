@@ -23,6 +23,7 @@ class Gaussian(Posterior):
         scale: Factor of the whole covariance. Defaults to `1.0`.
         names: Leaf names of the variables, to recognise the model by.
             Defaults to `None`: only shapes are compared.
+        trained_under_draws: See `Posterior`. Defaults to `False`.
     """
 
     def __init__(
@@ -31,6 +32,7 @@ class Gaussian(Posterior):
         variance: list | None = None,
         scale: float = 1.0,
         names: list | None = None,
+        trained_under_draws: bool = False,
     ):
         self._mean = _as_moments("mean", mean)
         if not self._mean:
@@ -50,6 +52,7 @@ class Gaussian(Posterior):
                         f"{v.min()} in variance[{i}]"
                     )
         self._scale = as_scale(scale)
+        self.trained_under_draws = trained_under_draws
 
     @property
     def scale(self):
@@ -88,6 +91,7 @@ class Gaussian(Posterior):
             "mean": self._mean,
             "variance": self._variance,
             "scale": self._scale,
+            "trained_under_draws": self.trained_under_draws,
         }
 
     @classmethod
@@ -98,6 +102,7 @@ class Gaussian(Posterior):
             state["variance"],
             scale=state["scale"],
             names=state["structure"]["names"],
+            trained_under_draws=state.get("trained_under_draws", False),
         )
 
     def _facts(self):

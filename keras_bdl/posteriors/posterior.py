@@ -30,12 +30,16 @@ class Posterior(abc.ABC):
     Attributes:
         structure: A `Structure`, or `None` where no variable is covered.
         kind: Name of the class in files.
+        trained_under_draws: Whether the model was trained under draws from
+            this posterior, so that its BatchNorm statistics are averages
+            over them, and will do as they are.
 
     Args:
         structure: See above. Defaults to `None`.
     """
 
     kinds = {}
+    trained_under_draws = False
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)

@@ -95,6 +95,8 @@ class Draws:
     def _warn_of_stale_statistics(self):
         if self.posterior is None or not batch_norm_layers(self.model):
             return
+        if self.posterior.trained_under_draws:
+            return
         if any(self.posterior.needs_batch_norm(seed) for seed in self.seeds):
             warnings.warn(
                 "The posterior moves the weights, and the BatchNorm statistics "

@@ -375,6 +375,7 @@ def test_batch_normalization_is_excluded_and_needs_damping():
     trained.fit(X, Y, verbose=0)
     variances = optimizer.posterior(trained).get_state()["variance"]
     assert [v.any() for v in variances] == [False, False, True, True]
+    bdl.predict(trained, X, samples=2, verbose=0)  # statistics fit: no warning
     with pytest.raises(ValueError, match=r"`damping`.*bn/gamma"):
         model(vogn(damping=0.0)).fit(X, Y, verbose=0)
 
