@@ -37,8 +37,10 @@ class Run:
 
     def __init__(self, smoke):
         self.epochs, self.every, self.draws = 50, 2, 10
+        self.kinds = tuple(DATA)
         if smoke:
             self.epochs, self.every, self.draws = 2, 1, 2
+            self.kinds = (True,)
         self.data = bdl.datasets.load(
             "digits", classes=range(8), validation_size=200, seed=0
         )
@@ -148,9 +150,9 @@ METHODS = {"Adam": adam, "MC dropout": mc_dropout, "VOGN": vogn, "IVON": ivon}
 def train(run, seeds):
     """Returns reports, histories and predictions by data and method."""
     reports, histories, predictions = {}, {}, {}
-    total = len(DATA) * len(METHODS) * seeds
+    total = len(run.kinds) * len(METHODS) * seeds
     for seed in range(seeds):
-        for augmented in DATA:
+        for augmented in run.kinds:
             for name, method in METHODS.items():
                 key = augmented, name
                 done = sum(map(len, reports.values())) + 1

@@ -10,8 +10,6 @@ if keras.backend.backend() != "tensorflow":
 from keras_bdl import applications  # noqa: E402
 from keras_bdl import callbacks  # noqa: E402
 from keras_bdl import continual  # noqa: E402
-
-
 from keras_bdl import curvature  # noqa: E402
 from keras_bdl import datasets  # noqa: E402
 from keras_bdl import diagnostics  # noqa: E402

@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_bdl.models.averaging import average_draws
 from keras_bdl.models.averaging import likelihoods_of
+from keras_bdl.models.compile_arguments import check_compile_arguments
 from keras_bdl.models.evidence_bound import EvidenceBound
 from keras_bdl.models.evidence_bound import variational_layers
 from keras_bdl.models.layerwise_draws import LayerwiseDraws
@@ -64,17 +65,7 @@ class BayesianTrainer:
                 know, `evaluate` averages the values. Defaults to `0`.
             **kwargs: As of `keras.Model.compile`.
         """
-        _check_draws("train_samples", train_samples, at_least=1)
-        _check_draws("samples", samples, at_least=0)
-        if not (
-            objective is None
-            or isinstance(objective, (OwnsTrainStep, DrawsFunctions))
-        ):
-            raise ValueError(
-                "`objective` must be one of `keras_bdl.objectives`, or have a "
-                "method of `keras_bdl.training.OwnsTrainStep`. "
-                f"Received: objective={objective!r}"
-            )
+        check_compile_arguments(objective, train_samples, samples)
         super().compile(optimizer, loss, *args, **kwargs)
         self._evidence_bound = EvidenceBound()
         self._prior_versions = PriorVersions()
@@ -137,6 +128,11 @@ class BayesianTrainer:
         Args:
             force: Whether to make it anew in any case. Defaults to `False`.
         """
+        own = any(isinstance(m, OwnsTrainStep) for m in self._methods())
+        if own and self.built and not self.optimizer.built:
+            # Variables made in a step would have it traced twice.
+            with self.distribute_strategy.scope():
+                self.optimizer.build(self.trainable_variables)
         force |= self._prior_versions.differ(self, "train")
         return super().make_train_function(force)
 
@@ -175,15 +171,6 @@ class BayesianTrainer:
         if variational_layers(self):
             loss = self._evidence_bound.complete(self, loss, x, training)
         return loss
-
-    def make_train_function(self, force=False):
-        """Makes the function that trains, see `keras.Model`."""
-        own = any(isinstance(m, OwnsTrainStep) for m in self._methods())
-        if own and self.built and not self.optimizer.built:
-            # Variables made in a step would have it traced twice.
-            with self.distribute_strategy.scope():
-                self.optimizer.build(self.trainable_variables)
-        return super().make_train_function(force)
 
     def train_step(self, data):
         """Trains on one batch, or lets a method do it that asks for it."""
@@ -309,14 +296,3 @@ class BayesianTrainer:
             id(size): size for size in found if isinstance(size, DatasetSize)
         }
         return list(sizes.values())
-
-
-def _check_draws(name, value, at_least):
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(
-            f"`{name}` must be an integer. Received: {name}={value!r}"
-        )
-    if value < at_least:
-        raise ValueError(
-            f"`{name}` must be at least {at_least}. Received: {name}={value}"
-        )

@@ -106,3 +106,13 @@ def test_layers_benchmark_prints_a_ratio_for_each_estimator():
     printed = run("benchmarks/layers.py", "--framework", "ours")
     for estimator in ("weight", "local", "flipout"):
         assert printed.count(f" {estimator} ") >= 1
+
+
+def test_natural_gradient_prints_its_table_and_draws(tmp_path):
+    printed = run("natural_gradient.py", "--seeds", "1", "--out", tmp_path)
+    table = (tmp_path / "table.txt").read_text()
+    assert table in printed
+    for name in ("Adam", "MC dropout", "VOGN", "IVON"):
+        assert f"{name}, augmentation" in table
+    pictures = {p.stem for p in tmp_path.glob("*.png")}
+    assert pictures == {"convergence", "entropy"}

@@ -1,0 +1,36 @@
+"""Checks what `compile` is given beside the arguments of Keras."""
+
+from keras_bdl.training.protocols import DrawsFunctions
+from keras_bdl.training.protocols import OwnsTrainStep
+
+
+def check_compile_arguments(objective, train_samples, samples):
+    """Raises an error that names the argument that is wrong.
+
+    Args:
+        objective: See `keras_bdl.models.BayesianTrainer.compile`.
+        train_samples: As above.
+        samples: As above.
+    """
+    _check_draws("train_samples", train_samples, at_least=1)
+    _check_draws("samples", samples, at_least=0)
+    if not (
+        objective is None
+        or isinstance(objective, (OwnsTrainStep, DrawsFunctions))
+    ):
+        raise ValueError(
+            "`objective` must be one of `keras_bdl.objectives`, or have a "
+            "method of `keras_bdl.training.OwnsTrainStep`. "
+            f"Received: objective={objective!r}"
+        )
+
+
+def _check_draws(name, value, at_least):
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError(
+            f"`{name}` must be an integer. Received: {name}={value!r}"
+        )
+    if value < at_least:
+        raise ValueError(
+            f"`{name}` must be at least {at_least}. Received: {name}={value}"
+        )
