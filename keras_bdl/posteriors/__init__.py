@@ -4,6 +4,8 @@ from keras_bdl.posteriors.gaussian import Gaussian
 from keras_bdl.posteriors.layerwise import Layerwise
 from keras_bdl.posteriors.loading import load
 from keras_bdl.posteriors.low_rank_gaussian import LowRankGaussian
+from keras_bdl.posteriors.matrix_covariance import MatrixCovariance
+from keras_bdl.posteriors.matrix_normal import MatrixNormal
 from keras_bdl.posteriors.mc_dropout import MCDropout
 from keras_bdl.posteriors.mixture import Mixture
 from keras_bdl.posteriors.posterior import Posterior
@@ -17,6 +19,8 @@ __all__ = [
     "Layerwise",
     "LowRankGaussian",
     "MCDropout",
+    "MatrixCovariance",
+    "MatrixNormal",
     "Mixture",
     "Posterior",
     "SamplesWeights",

@@ -18,8 +18,9 @@ class Gaussian(Posterior):
 
     Args:
         mean: One array for each trainable variable.
-        variance: Arrays like `mean`, not negative. Defaults to `None`, zero:
-            every draw is the mean, as after stochastic weight averaging.
+        variance: Arrays like `mean`, not negative, or `None` for a variable
+            that does not vary. Defaults to `None`, zero: every draw is the
+            mean, as after stochastic weight averaging.
         scale: Factor of the whole covariance. Defaults to `1.0`.
         names: Leaf names of the variables, to recognise the model by.
             Defaults to `None`: only shapes are compared.
@@ -43,10 +44,10 @@ class Gaussian(Posterior):
         super().__init__(Structure([m.shape for m in self._mean], names))
         self._variance = None
         if variance is not None:
-            self._variance = _as_moments("variance", variance)
+            self._variance = _as_moments("variance", variance, optional=True)
             self._check_shapes("variance", self._variance)
             for i, v in enumerate(self._variance):
-                if np.any(v < 0):
+                if v is not None and np.any(v < 0):
                     raise ValueError(
                         "`variance` must not be negative. Received: "
                         f"{v.min()} in variance[{i}]"
@@ -116,7 +117,7 @@ class Gaussian(Posterior):
         """Yields a new array for each variable: a draw with `scale=1`."""
         for i, mean in enumerate(self._mean):
             noise = np.zeros(mean.shape, mean.dtype)
-            if self._variance is not None:
+            if self._variance is not None and self._variance[i] is not None:
                 rng.standard_normal(out=noise, dtype=noise.dtype)
                 noise *= np.sqrt(self._variance[i], dtype=noise.dtype)
             yield noise
@@ -124,7 +125,7 @@ class Gaussian(Posterior):
     def _check_shapes(self, name, arrays, leading=()):
         shapes = [(*leading, *m.shape) for m in self._mean]
         for i, (array, shape) in enumerate(zip(arrays, shapes, strict=False)):
-            if array.shape != shape:
+            if array is not None and array.shape != shape:
                 raise ValueError(
                     f"`{name}` must have the shapes of `mean`"
                     f"{' behind an axis of columns' * bool(leading)}. "
@@ -143,20 +144,30 @@ def all_finite(array):
     return bool(np.isfinite(np.sum(array, dtype="float64")))
 
 
-def _as_moments(name, arrays):
+def _as_moments(name, arrays, optional=False):
     """Returns finite, read-only float32 or float64 arrays."""
-    moments = []
-    for i, array in enumerate(as_list(name, arrays, "arrays")):
-        array = np.asarray(array)
-        if array.dtype != "float64":
-            array = array.astype("float32", copy=False)
-        if not all_finite(array):
-            raise ValueError(
-                f"`{name}` must be finite. Received: NaN or infinity in "
-                f"{name}[{i}]. Did the training diverge?"
-            )
-        moments.append(read_only(array))
-    return moments
+    return [
+        None if array is None and optional else as_moment(f"{name}[{i}]", array)
+        for i, array in enumerate(as_list(name, arrays, "arrays"))
+    ]
+
+
+def as_moment(name, array):
+    """Returns a finite, read-only array in float32 or float64.
+
+    Args:
+        name: What error messages call it, such as `"mean[0]"`.
+        array: Numbers.
+    """
+    array = np.asarray(array)
+    if array.dtype != "float64":
+        array = array.astype("float32", copy=False)
+    if not all_finite(array):
+        raise ValueError(
+            f"`{name.partition('[')[0]}` must be finite. Received: NaN or "
+            f"infinity in {name}. Did the training diverge?"
+        )
+    return read_only(array)
 
 
 def read_only(array):
