@@ -34,16 +34,19 @@ from keras_bdl.models import Sequential  # noqa: E402
 from keras_bdl.models import convert  # noqa: E402
 from keras_bdl.optimizers import ATMC  # noqa: E402
 from keras_bdl.optimizers import IVON  # noqa: E402
+from keras_bdl.optimizers import KFAC  # noqa: E402
 from keras_bdl.optimizers import OGN  # noqa: E402
 from keras_bdl.optimizers import SGHMC  # noqa: E402
 from keras_bdl.optimizers import SGLD  # noqa: E402
 from keras_bdl.optimizers import SGNHT  # noqa: E402
 from keras_bdl.optimizers import VOGN  # noqa: E402
+from keras_bdl.optimizers import NoisyKFAC  # noqa: E402
 from keras_bdl.prediction import predict  # noqa: E402
 
 __all__ = [
     "ATMC",
     "IVON",
+    "KFAC",
     "OGN",
     "SGHMC",
     "SGLD",
@@ -52,6 +55,7 @@ __all__ = [
     "SWAG",
     "VOGN",
     "Model",
+    "NoisyKFAC",
     "Sequential",
     "applications",
     "callbacks",

@@ -20,7 +20,9 @@ def test_short_names():
     assert sorted(bdl.__all__) == [
         "ATMC",
         "IVON",
+        "KFAC",
         "Model",
+        "NoisyKFAC",
         "OGN",
         "SGHMC",
         "SGLD",

@@ -161,13 +161,12 @@ class CapturedPass:
         return {id(v): pair for v, pair in zip(weights, moments, strict=True)}
 
     def _factors(self, layer, rule, calls):
-        rows = [rule.rows(layer, *call) for call in calls]
-        if not rows or rows[0] is None:
+        matrix = self._plan.matrix(layer, rule)
+        if matrix is None:
             return None
         return kronecker_factors_of(
-            layer.kernel,
-            rule.bias_of_rows(layer),
-            rows,
+            matrix,
+            [rule.rows(layer, *call) for call in calls],
             self._all_examples,
             self._omega_as(calls),
         )

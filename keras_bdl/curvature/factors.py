@@ -42,12 +42,11 @@ class KroneckerFactors:
         return [v for v in (self.kernel, self.bias) if v is not None]
 
 
-def kronecker_factors_of(kernel, bias, rows, all_examples, omega=None):
+def kronecker_factors_of(matrix, rows, all_examples, omega=None):
     """Returns the factors of one layer, this replica's share of them.
 
     Args:
-        kernel: Variable of the layer.
-        bias: Variable of the layer, or `None`.
+        matrix: The `Matrix` of the layer.
         rows: Pairs of inputs `(n, positions, in)` and cotangents
             `(n, positions, out)` of the mean loss, one for each call.
         all_examples: n times the number R of replicas, a float tensor.
@@ -57,14 +56,14 @@ def kronecker_factors_of(kernel, bias, rows, all_examples, omega=None):
         parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=1)
         for parts in zip(*rows, strict=True)
     )
-    if bias is not None:
+    if matrix.bias is not None:
         a = ops.concatenate([a, ops.ones_like(a[..., :1])], axis=-1)
     positions = ops.cast(ops.shape(dz)[1], dz.dtype)
     all_examples = ops.cast(all_examples, dz.dtype)
     if omega is None:
         inputs = _gram(a) / all_examples  # (1)
         outputs = _gram(dz) * all_examples / positions  # (2)
-        return KroneckerFactors(kernel, bias, inputs, outputs)
+        return KroneckerFactors(matrix.kernel, matrix.bias, inputs, outputs)
     replicas = all_examples / ops.cast(ops.shape(dz)[0], dz.dtype)
     root = ops.sqrt(omega)[:, None, None]
     inputs = tf.math.divide_no_nan(
@@ -73,7 +72,7 @@ def kronecker_factors_of(kernel, bias, rows, all_examples, omega=None):
     # Of omega_i^2 in the square of a cotangent, one stays.
     dz = tf.math.divide_no_nan(dz, root)
     outputs = _gram(dz) * all_examples / positions  # (2)
-    return KroneckerFactors(kernel, bias, inputs, outputs)
+    return KroneckerFactors(matrix.kernel, matrix.bias, inputs, outputs)
 
 
 def _gram(rows):

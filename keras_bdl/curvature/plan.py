@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_bdl.curvature.matrix import Matrix
 from keras_bdl.curvature.registry import own_variables
 from keras_bdl.curvature.registry import rule_of
 from keras_bdl.curvature.rules.whole_layer import WholeLayerRule
@@ -22,7 +23,8 @@ class Plan:
     Args:
         model: A built Keras model.
         fallback: Whether a layer without a rule is differentiated example by
-            example, as a whole, together with the layers inside.
+            example, as a whole, together with the layers inside. Defaults to
+            `False`.
 
     Attributes:
         variables: The trainable variables of the model, in its order.
@@ -35,14 +37,14 @@ class Plan:
         self.rules = []
         self.owners = {}
         self._fallback = fallback
-        wanted = {id(v) for v in self.variables}
+        self._wanted = {id(v) for v in self.variables}
         inside = set()
         for layer in model._flatten_layers():
             if id(layer) in inside:
                 continue
             sealed = isinstance(layer, _SEALED)
             own = layer.trainable_variables if sealed else own_variables(layer)
-            if not any(id(v) in wanted for v in own):
+            if not any(map(self._trains, own)):
                 continue
             rule = None if sealed else rule_of(layer)
             if rule is None:
@@ -59,6 +61,24 @@ class Plan:
                 "belong to a layer of the model. "
                 f"Received: {', '.join(lost)}, which belong to none"
             )
+
+    def matrix(self, layer, rule):
+        """Returns the `Matrix` of a layer, or `None` if it has none to train.
+
+        Args:
+            layer: A layer of `rules`.
+            rule: Its rule.
+        """
+        shape = rule.matrix_shape(layer)
+        if shape is None or not self._trains(layer.kernel):
+            return None
+        bias = rule.bias_of_rows(layer)
+        if bias is None or not self._trains(bias):
+            return Matrix(layer.kernel, None, shape)
+        return Matrix(layer.kernel, bias, (shape[0] + 1, shape[1]))
+
+    def _trains(self, variable):
+        return id(variable) in self._wanted
 
     def _own(self, variable, layer):
         owner = self.owners.setdefault(id(variable), layer)

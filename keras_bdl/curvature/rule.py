@@ -110,26 +110,33 @@ class Rule:
         each = [self.per_example(layer, *call) for call in calls]
         return [sum(parts[1:], parts[0]) for parts in zip(*each, strict=True)]
 
+    def matrix_shape(self, layer):
+        """Returns `(in, out)` if the kernel is a matrix, `None` otherwise.
+
+        Args:
+            layer: The layer, built.
+        """
+        return None
+
     def rows(self, layer, inputs, cotangents):
         """Returns what the Kronecker factors of a layer are made of.
 
         Args:
-            layer: The layer.
+            layer: The layer, one that has a `matrix_shape`.
             inputs: What `run` returned for it.
             cotangents: dL/dz.
 
         Returns:
-            `None` for a layer whose weights are no matrix. Otherwise
-            the inputs of that matrix, `(examples, positions, in)`, and the
+            The inputs of the matrix, `(examples, positions, in)`, and the
             cotangents `(examples, positions, out)`.
         """
-        return None
+        raise NotImplementedError
 
     def bias_of_rows(self, layer):
         """Returns the variable that a one behind the inputs multiplies.
 
         Args:
-            layer: The layer, one that has `rows`.
+            layer: The layer, one that has a `matrix_shape`.
         """
         return layer.bias
 

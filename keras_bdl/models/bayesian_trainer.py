@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_bdl.models.averaging import average_draws
 from keras_bdl.models.averaging import likelihoods_of
+from keras_bdl.models.compile_arguments import changed_arguments
 from keras_bdl.models.compile_arguments import check_compile_arguments
 from keras_bdl.models.evidence_bound import EvidenceBound
 from keras_bdl.models.evidence_bound import variational_layers
@@ -18,15 +19,9 @@ from keras_bdl.training.annealing import end_annealing
 from keras_bdl.training.dataset_size import DatasetSize
 from keras_bdl.training.inner_optimizer import inner_optimizer
 from keras_bdl.training.protocols import DrawsFunctions
+from keras_bdl.training.protocols import KnowsModel
 from keras_bdl.training.protocols import OwnsTrainStep
 from keras_bdl.training.tell_dataset_size import tell_dataset_size
-
-_COMPILE_DEFAULTS = {
-    "objective": None,
-    "train_samples": 1,
-    "samples": 0,
-    "auto_scale_loss": True,
-}
 
 
 class BayesianTrainer:
@@ -72,19 +67,15 @@ class BayesianTrainer:
         self.objective = objective
         self.train_samples = train_samples
         self.samples = samples
-        ours = {
-            "objective": objective,
-            "train_samples": train_samples,
-            "samples": samples,
-            "auto_scale_loss": kwargs.get("auto_scale_loss", True),
-        }
-        # Defaults are left out: Keras clones a functional subclass into a
-        # model of its own class, whose `compile` knows none of these.
-        self._bayesian_compile_config = {
-            name: value
-            for name, value in ours.items()
-            if value != _COMPILE_DEFAULTS[name]
-        }
+        for method in self._methods():
+            if isinstance(method, KnowsModel):
+                method.attach(self)
+        self._bayesian_compile_config = changed_arguments(
+            objective=objective,
+            train_samples=train_samples,
+            samples=samples,
+            auto_scale_loss=kwargs.get("auto_scale_loss", True),
+        )
 
     def get_compile_config(self):
         """Returns every argument of `compile`."""

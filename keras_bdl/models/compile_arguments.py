@@ -1,7 +1,14 @@
-"""Checks what `compile` is given beside the arguments of Keras."""
+"""What `compile` is given beside the arguments that Keras saves."""
 
 from keras_bdl.training.protocols import DrawsFunctions
 from keras_bdl.training.protocols import OwnsTrainStep
+
+_DEFAULTS = {
+    "objective": None,
+    "train_samples": 1,
+    "samples": 0,
+    "auto_scale_loss": True,
+}
 
 
 def check_compile_arguments(objective, train_samples, samples):
@@ -23,6 +30,18 @@ def check_compile_arguments(objective, train_samples, samples):
             "method of `keras_bdl.training.OwnsTrainStep`. "
             f"Received: objective={objective!r}"
         )
+
+
+def changed_arguments(**given):
+    """Returns the arguments of `compile` that are not at their defaults.
+
+    Defaults are left out of configs: Keras clones a functional subclass into
+    a model of its own class, whose `compile` knows none of these.
+
+    Args:
+        **given: All of them.
+    """
+    return {k: value for k, value in given.items() if value != _DEFAULTS[k]}
 
 
 def _check_draws(name, value, at_least):

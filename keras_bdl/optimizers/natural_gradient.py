@@ -95,11 +95,18 @@ class NaturalGradient(VariationalOptimizer):
         start = self.initial_curvature
         if start == "first_batch":
             start = 0.0
-        self._momenta, self._curvatures = self.add_optimizer_variables(
-            variables,
-            ["momentum", "curvature"],
-            ["zeros", keras.initializers.Constant(start)],
-        )
+        self._momenta = self.add_optimizer_variables(variables, "momentum")
+        self._curvatures = self.add_curvatures(variables, start)
+
+    def add_curvatures(self, variables, start: float):
+        """Returns one variable for s of each trainable variable.
+
+        Args:
+            variables: Those of the model.
+            start: What they hold.
+        """
+        constant = keras.initializers.Constant(start)
+        return self.add_optimizer_variables(variables, "curvature", constant)
 
     def look(self, model, data, draw, loss_scale):
         """Finds out the gradient of a batch, and more, under a draw.
@@ -112,8 +119,9 @@ class NaturalGradient(VariationalOptimizer):
                 and the result divided by; or `None`.
 
         Returns:
-            The loss, the outputs, and for each variable a tuple of tensors;
-            replicas add them up.
+            The loss, the outputs, and for each variable a tuple of tensors,
+            an empty one if it moves together with another; replicas add them
+            up.
         """
         raise NotImplementedError
 
@@ -155,7 +163,7 @@ class NaturalGradient(VariationalOptimizer):
                 f"Received: {len(grads)} gradients from another training step"
             )
         variables, found, start = [], [], 0
-        for size in self._sizes:
+        for size in filter(None, self._sizes):
             variables.append(trainable_variables[start])
             found.append(tuple(grads[start : start + size]))
             start += size
@@ -177,13 +185,8 @@ class NaturalGradient(VariationalOptimizer):
         of_values = [None] * len(values)
         drawn = [i for i, v in enumerate(variables) if not self.is_excluded(v)]
         if drawn and (self.noisy_training or stream == EVALUATION):
-            bits = random_bits(
-                sum(math.prod(variables[i].shape) for i in drawn),
-                seed=self.seed,
-                stream=stream,
-                draw=number,
-                step=self.iterations if stream == TRAINING else 0,
-            )
+            size = sum(math.prod(variables[i].shape) for i in drawn)
+            bits = self.bits(size, stream, number)
             draws = self._compilation.run(
                 gaussian_draw_and_score if scores else gaussian_draw,
                 bits,
@@ -196,6 +199,22 @@ class NaturalGradient(VariationalOptimizer):
             for i, value, score in zip(drawn, draws, found, strict=True):
                 values[i], of_values[i] = value, score
         return (values, of_values) if scores else values
+
+    def bits(self, size: int, stream: int, number: int):
+        """Returns the random bits of a draw, 32 for each weight.
+
+        Args:
+            size: Number of weights.
+            stream: See `draw`.
+            number: See `draw`.
+        """
+        return random_bits(
+            size,
+            seed=self.seed,
+            stream=stream,
+            draw=number,
+            step=self.iterations if stream == TRAINING else 0,
+        )
 
     def call_with_draw(self, model, x, draw):
         """Returns the outputs under one draw, the same for all batches.
@@ -223,19 +242,23 @@ class NaturalGradient(VariationalOptimizer):
         names = [v.name for v in variables]
         if self.initial_curvature == "first_batch" and self.is_first():
             return Gaussian(means, names=names)
-        factor = float(self.noise_variance())
-        variances = [
-            np.zeros_like(mean)
-            if self.is_excluded(variable)
-            else factor / ops.convert_to_numpy(self.precision(variable))
-            for variable, mean in zip(variables, means, strict=True)
-        ]
         return Gaussian(
             means,
-            variances,
+            [self.variance(variable) for variable in variables],
             names=names,
             trained_under_draws=self.noisy_training,
         )
+
+    def variance(self, variable):
+        """Returns sigma^2 of a variable, an array; zeros if it is excluded.
+
+        Args:
+            variable: A trainable variable.
+        """
+        if self.is_excluded(variable):
+            return np.zeros(variable.shape, variable.dtype)
+        factor = float(self.noise_variance())
+        return factor / ops.convert_to_numpy(self.precision(variable))
 
     def precision(self, variable):
         """Returns s + delta_t of a variable."""

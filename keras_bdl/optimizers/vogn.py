@@ -141,19 +141,34 @@ class VOGN(NaturalGradient):
 
     def look(self, model, data, draw, loss_scale):
         """Returns loss, outputs and pairs of g and h."""
+        found = self.captured_step(model, data, draw, loss_scale)
+        pairs = list(zip(found.gradients, found.squares, strict=True))
+        return found.loss, found.y_pred, pairs
+
+    def captured_step(
+        self, model, data, draw, loss_scale, statistics: str = "squares"
+    ):
+        """Returns a `keras_bdl.curvature.Step`.
+
+        Args:
+            model: See `look`, as all others.
+            data: See there.
+            draw: See there.
+            loss_scale: See there.
+            statistics: Which curvature. Defaults to `"squares"`.
+        """
         x, y, sample_weight = data
-        found = curvature.step(
+        return curvature.step(
             model,
             x,
             y,
             sample_weight,
             values=draw,
             loss_scale=loss_scale,
+            statistics=statistics,
             due=None if self.curvature_every == 1 else self._is_due(),
             fallback=self.fallback,
         )
-        pairs = list(zip(found.gradients, found.squares, strict=True))
-        return found.loss, found.y_pred, pairs
 
     def update_step(self, gradient, variable, learning_rate):
         """Moves one variable by (2) to (4)."""
@@ -161,7 +176,7 @@ class VOGN(NaturalGradient):
         index = self._get_variable_index(variable)
         momentum, curvature = self._momenta[index], self._curvatures[index]
         prior = self.scaled_prior(variable)
-        decay, weight = self._curvature_weights(variable.dtype)
+        decay, weight = self.curvature_weights(variable.dtype)
         m = self.beta_1 * momentum + g + prior * variable  # (2)
         s = decay * curvature + weight * h  # (3)
         step = ops.cast(learning_rate, variable.dtype) * m
@@ -172,8 +187,12 @@ class VOGN(NaturalGradient):
     def _is_due(self):
         return ops.equal(ops.mod(self.iterations, self.curvature_every), 0)
 
-    def _curvature_weights(self, dtype):
-        """Returns what the old and the new curvature are multiplied by."""
+    def curvature_weights(self, dtype):
+        """Returns what the old and the new curvature are multiplied by.
+
+        Args:
+            dtype: What they are to be.
+        """
         decay = ops.convert_to_tensor(self.beta_2, dtype)
         weight = ops.convert_to_tensor(1.0 - self.beta_2, dtype)
         if self.initial_curvature == "first_batch":

@@ -29,6 +29,18 @@ class OwnsTrainStep(Protocol):
 
 
 @runtime_checkable
+class KnowsModel(Protocol):
+    """Has a state that depends on the layers, and not on variables alone."""
+
+    def attach(self, model):
+        """Hears of the model, perhaps not built yet, in `compile`.
+
+        Args:
+            model: The `keras_bdl.Model`.
+        """
+
+
+@runtime_checkable
 class DrawsFunctions(Protocol):
     """Has a posterior of its own to evaluate and predict with."""
 

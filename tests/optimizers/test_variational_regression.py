@@ -91,6 +91,32 @@ def test_vogn_and_the_posterior_agree_where_the_noise_is_known_and_n_large():
     np.testing.assert_allclose(variance, exact, rtol=0.05)
 
 
+def test_noisy_kfac_finds_the_exact_covariance_where_the_noise_is_known():
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(20_000, 2)) * [1.0, 0.5]
+    x[:, 1] += 0.5 * x[:, 0]
+    y = x @ [1.0, -1.0] + 2.0 + rng.normal(size=len(x))
+    model = bdl.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile(
+        bdl.NoisyKFAC(
+            0.05, beta_1=0.0, beta_2=0.9, damping=0.0, prior_precision=30.0
+        ),
+        negative_log_likelihood,
+    )
+    model.fit(x, y, batch_size=2000, epochs=20, verbose=0)
+    (matrix,) = model.optimizer.posterior(model).matrices
+    x = np.hstack([x, np.ones((len(x), 1))])
+    exact = np.linalg.inv(x.T @ x + 30.0 * np.eye(3))
+    covariance = (matrix.inputs * matrix.variance[:, 0]) @ matrix.inputs.T
+    scale = np.sqrt(np.diag(exact))
+    # S, the squared residuals of 20 000 examples, is within 1 % of 1.
+    np.testing.assert_allclose(
+        covariance / np.outer(scale, scale),
+        exact / np.outer(scale, scale),
+        atol=0.05,
+    )
+
+
 def test_numbers_are_standard_normal_and_different_everywhere():
     def numbers(**key):
         key = {"seed": 3, "stream": 0, "draw": 0, "step": 0, **key}

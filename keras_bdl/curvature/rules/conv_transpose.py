@@ -43,6 +43,6 @@ class ConvTransposeRule(ConvRule):
         for view in windows:
             yield positions_of(view), x
 
-    def rows(self, layer, inputs, cotangents):
+    def matrix_shape(self, layer):
         """Returns `None`: the matrix has `out` times places for outputs."""
         return None

@@ -57,12 +57,12 @@ class EinsumDenseRule(MatrixRule):
         ]
         return ops.sum(total, axis=same, keepdims=True) if same else total
 
-    def rows(self, layer, inputs, cotangents):
-        """Returns inputs and cotangents, if the kernel is one matrix."""
+    def matrix_shape(self, layer):
+        """Returns the products of sizes, if those of `in` come first."""
         indices = _Indices(layer)
         if indices.kernel != indices.ins + indices.outs:
             return None
-        return super().rows(layer, inputs, cotangents)
+        return tuple(math.prod(indices.sizes(k)) for k in ("ins", "outs"))
 
     def bias_of_rows(self, layer):
         """Returns the bias, if it has the indices of `out`."""

@@ -1,5 +1,7 @@
 """What rules of layers have in common that multiply by a matrix."""
 
+import math
+
 from keras import ops
 
 from keras_bdl.curvature.reductions import outer_moments
@@ -94,10 +96,14 @@ class MatrixRule(Rule):
             found.append(sum_and_squares(bias, example_weights))
         return found
 
-    def rows(self, layer, inputs, cotangents):
-        """Returns the inputs of all blocks side by side, and dz."""
+    def matrix_shape(self, layer):
+        """Returns `(in, out)`, with the places of a window in `in`."""
         if self.groups(layer) > 1:
             return None
+        return math.prod(layer.kernel.shape[:-1]), layer.kernel.shape[-1]
+
+    def rows(self, layer, inputs, cotangents):
+        """Returns the inputs of all blocks side by side, and dz."""
         blocks = list(self.places(layer, inputs, cotangents))
         x = [x for x, _ in blocks]
         return (

@@ -82,7 +82,7 @@ class WeightNormRule:
             found.append(sum_and_squares(bias, example_weights))
         return found
 
-    def rows(self, layer, inputs, cotangents):
+    def matrix_shape(self, layer):
         """Returns `None`: the kernel is no variable."""
         return None
 

@@ -1,0 +1,180 @@
+"""The curvature of a matrix of weights, in the state of an optimizer."""
+
+import tensorflow as tf
+from keras import ops
+
+from keras_bdl.posteriors import MatrixCovariance
+
+
+class MatrixCurvature:
+    """Moving averages of the Kronecker factors, and their eigenvectors.
+
+        A = Q_A diag(a) Q_A^T,   S = Q_S diag(s) Q_S^T                    (1)
+
+    as of the last decomposition, which takes much longer than an average.
+    A plain object: the variables belong to the optimizer.
+
+    Args:
+        optimizer: Who they belong to.
+        indices: Which trainable variables the kernel and the bias, if it is
+            a row of the matrix, are.
+        matrix: A `keras_bdl.curvature.Matrix`.
+        start: The curvature of each weight at the beginning: A and S are
+            `sqrt(start)` times the identity.
+    """
+
+    def __init__(self, optimizer, indices, matrix, start: float):
+        self.indices = indices
+        self.kernel = matrix.kernel
+        self.bias = matrix.bias
+        self.variables = matrix.variables
+        self.shape = matrix.shape
+        name = matrix.kernel.path.replace("/", "_")
+
+        def square(n, factor, suffix):
+            return optimizer.add_variable(
+                (n, n),
+                lambda shape, dtype: factor * ops.eye(shape[0], dtype=dtype),
+                dtype=matrix.kernel.dtype,
+                name=f"{name}_{suffix}",
+            )
+
+        def vector(n, suffix):
+            return optimizer.add_variable(
+                (n,),
+                lambda shape, dtype: ops.full(shape, start**0.5, dtype),
+                dtype=matrix.kernel.dtype,
+                name=f"{name}_{suffix}",
+            )
+
+        # Of inputs, (in, in), and of outputs, (out, out).
+        names = ("inputs", "outputs")
+        sides = list(zip(self.shape, names, strict=True))
+        self.factors = [square(n, start**0.5, side) for n, side in sides]
+        self._vectors = [square(n, 1.0, f"{s}_vectors") for n, s in sides]
+        self._values = [vector(n, f"{s}_values") for n, s in sides]
+
+    def join(self, parts):
+        """Returns tensors like `variables` as one matrix `(in, out)`.
+
+        Args:
+            parts: One or two tensors.
+        """
+        rows = [ops.reshape(part, (-1, self.shape[1])) for part in parts]
+        return ops.concatenate(rows, axis=0)
+
+    def split(self, matrix):
+        """Returns what `join` joined.
+
+        Args:
+            matrix: A tensor `(in, out)`.
+        """
+        if self.bias is None:
+            return [ops.reshape(matrix, self.kernel.shape)]
+        return [
+            ops.reshape(matrix[:-1], self.kernel.shape),
+            ops.reshape(matrix[-1], self.bias.shape),
+        ]
+
+    def eigenvalues(self):
+        """Returns a and s of (1), as a column and as a row."""
+        a, s = (tf.convert_to_tensor(v.value) for v in self._values)
+        return a[:, None], s[None, :]
+
+    def eigenvectors(self):
+        """Returns Q_A and Q_S of (1)."""
+        return [tf.convert_to_tensor(v.value) for v in self._vectors]
+
+    def update(self, optimizer, found, decay, weight, due):
+        """Adds the factors of a step to the averages.
+
+        Args:
+            optimizer: Who the variables belong to.
+            found: A and S of the step.
+            decay: What the averages are multiplied by.
+            weight: What the new factors are multiplied by.
+            due: A boolean tensor, whether to decompose them.
+        """
+        new = [
+            decay * old + weight * ops.cast(f, old.dtype)
+            for old, f in zip(self.factors, found, strict=True)
+        ]
+
+        def decomposed():
+            pairs = [tf.linalg.eigh(factor) for factor in new]
+            # Rounding makes some that are zero negative.
+            values = [ops.maximum(values, 0.0) for values, _ in pairs]
+            return values, [vectors for _, vectors in pairs]
+
+        def kept():
+            return (
+                [tf.convert_to_tensor(v.value) for v in self._values],
+                self.eigenvectors(),
+            )
+
+        values, vectors = tf.cond(due, decomposed, kept)
+        for variables, tensors in (
+            (self.factors, new),
+            (self._values, values),
+            (self._vectors, vectors),
+        ):
+            for variable, tensor in zip(variables, tensors, strict=True):
+                optimizer.assign(variable, tensor)
+
+    def precondition(self, matrix, damping):
+        """Divides by the curvature, with damping in each of its factors.
+
+            (A + pi sqrt(damping) I)^-1 M (S + sqrt(damping) / pi I)^-1,
+            pi^2 = (tr A / dim A) / (tr S / dim S)                        (2)
+
+        Args:
+            matrix: M, a tensor `(in, out)`.
+            damping: A number.
+        """
+        a, s = self.eigenvalues()
+        ratio = tf.math.divide_no_nan(ops.mean(a), ops.mean(s))
+        pi = ops.where(ratio > 0, ops.sqrt(ratio), 1.0)
+        root = ops.sqrt(damping)
+        scale = (a + pi * root) * (s + root / pi)
+        return self._in_eigenbasis(matrix, lambda m: m / scale)  # (2)
+
+    def correlated(self, noise, factor, prior):
+        """Returns noise with the covariance of the posterior.
+
+            sqrt(factor) Q_A [ E_jk / sqrt(a_j s_k + prior) ] Q_S^T       (3)
+
+        Args:
+            noise: E, standard normal numbers `(in, out)`.
+            factor: A number.
+            prior: A number.
+        """
+        q_a, q_s = self.eigenvectors()
+        stddev = ops.sqrt(self.variances(factor, prior))
+        return q_a @ (noise * stddev) @ ops.transpose(q_s)  # (3)
+
+    def variances(self, factor, prior):
+        """Returns the squares of what multiplies E in (3).
+
+        Args:
+            factor: A number.
+            prior: A number.
+        """
+        a, s = self.eigenvalues()
+        return ops.cast(factor, a.dtype) / (a * s + prior)
+
+    def covariance(self, factor, prior):
+        """Returns that of (3), a `keras_bdl.posteriors.MatrixCovariance`.
+
+        Args:
+            factor: A number.
+            prior: A number.
+        """
+        kernel, *bias = self.indices
+        tensors = (*self.eigenvectors(), self.variances(factor, prior))
+        arrays = map(ops.convert_to_numpy, tensors)
+        return MatrixCovariance(kernel, bias[0] if bias else None, *arrays)
+
+    def _in_eigenbasis(self, matrix, function):
+        q_a, q_s = self.eigenvectors()
+        inside = ops.transpose(q_a) @ matrix @ q_s
+        return q_a @ function(inside) @ ops.transpose(q_s)

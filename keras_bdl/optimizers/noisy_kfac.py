@@ -1,0 +1,290 @@
+"""Noisy K-FAC."""
+
+import math
+import weakref
+
+import keras
+from keras import ops
+
+from keras_bdl.curvature.matrices import matrices
+from keras_bdl.curvature.weight_scope import current_values
+from keras_bdl.optimizers.arguments import check_number
+from keras_bdl.optimizers.matrix_curvature import MatrixCurvature
+from keras_bdl.optimizers.vogn import VOGN
+from keras_bdl.optimizers.weight_draws import EVALUATION
+from keras_bdl.optimizers.weight_draws import normal_numbers
+from keras_bdl.posteriors import MatrixNormal
+
+
+@keras.saving.register_keras_serializable(package="keras_bdl")
+class NoisyKFAC(VOGN):
+    """Noisy K-FAC: fits a Gaussian with correlated weights to the posterior.
+
+    As `VOGN`, for the weights of an ordinary model. Here the kernel of each
+    `Dense`, convolution without groups, and `EinsumDense` whose kernel is a
+    matrix is, with its bias as a further row, one matrix W with the mean M,
+    and its curvature has two factors: with a the inputs of the layer and dz
+    the gradient of one example's loss by what the matrix makes of them, the
+    moving averages
+
+        A <- beta_2 A + (1 - beta_2) mean(sum over positions of a a^T)    (1)
+        S <- beta_2 S + (1 - beta_2) mean(dz dz^T)                        (2)
+
+    over examples, draws, replicas and, in (2), positions. With their
+    eigenvectors, `A = Q_A diag(a) Q_A^T`, `S = Q_S diag(s) Q_S^T`, N examples,
+    augmentation factor rho, temperature tau, prior precision delta and
+    `delta_t = tau delta / (rho N)`, the weights of each draw are
+
+        W = M + sqrt(tau / (rho N))
+            Q_A [ E_jk / sqrt(a_j s_k + delta_t) ] Q_S^T,  E ~ N(0, I)    (3)
+
+    With g the mean gradient and `lambda = delta_t + damping`, M moves by
+
+        m <- beta_1 m + g + delta_t M                                     (4)
+        M <- M - learning_rate (A + pi sqrt(lambda) I)^-1 m
+                 (S + sqrt(lambda) / pi I)^-1                             (5)
+
+    where `pi^2 = (tr A / dim A) / (tr S / dim S)`. All other weights are
+    independent, as in `VOGN`.
+
+    The damping of both factors in (5) keeps steps short; the posterior (3)
+    has the prior as it is. For the loss and the temperature see `VOGN`.
+
+    The two factors of a matrix `(in, out)` and their eigenvectors take
+    `2 in^2 + 2 out^2` numbers, and a decomposition a time in proportion to
+    `in^3 + out^3`, in which a convolution counts as in the places of its
+    window times its channels.
+
+    Args:
+        learning_rate: Float or schedule. Defaults to `1e-3`.
+        dataset_size: N, the number of training examples. Defaults to `None`:
+            counted by `keras_bdl.Model.fit`.
+        prior_precision: delta, of the prior `N(0, 1/delta)` of every weight.
+            Defaults to `1.0`.
+        beta_1: Decay of the momentum. Defaults to `0.9`.
+        beta_2: Decay of the curvature. Defaults to `0.999`.
+        temperature: tau, float or schedule. Defaults to `1.0`.
+        augmentation_factor: rho, see `VOGN`. Defaults to `1.0`.
+        damping: Makes steps shorter; must be positive where weights are
+            excluded from inference. Defaults to `1e-3`.
+        initial_curvature: The curvature of each weight at the beginning, or
+            `"first_batch"`, see `VOGN`. Defaults to `"first_batch"`.
+        exclude_from_inference: Names of layers, of classes of layers or of
+            variables without prior and noise; a kernel and its bias only
+            together. Defaults to `("BatchNormalization",)`.
+        curvature_every: Steps from one (1) and (2) to the next. Defaults to
+            `1`.
+        update_every: Steps from one decomposition to the next, which both
+            (3) and (5) look at. Defaults to `10`.
+        fallback: Whether layers that `keras_bdl.curvature` has no rule for
+            are differentiated example by example. Defaults to `False`.
+        seed: Seed of the draws. Defaults to `0`.
+        name: Name of the optimizer. Defaults to `"noisy_kfac"`.
+        **kwargs: See `VOGN`.
+
+    Example:
+
+    ```python
+    model = keras_bdl.Model(net.inputs, net.outputs)
+    model.compile(keras_bdl.NoisyKFAC(prior_precision=50.0), loss=loss)
+    model.fit(x, y, epochs=50)
+    prediction = keras_bdl.predict(model, x_test)
+    ```
+
+    Reference:
+        - Zhang et al., [Noisy Natural Gradient as Variational Inference](
+          https://arxiv.org/abs/1712.02390), with the prior added to the
+          eigenvalues in (3) instead of to both factors, which would make the
+          posterior too narrow where there are no data
+        - Osawa et al., [Practical Deep Learning with Bayesian Principles](
+          https://arxiv.org/abs/1906.02506), appendix A
+    """
+
+    _model = None
+
+    def __init__(
+        self,
+        learning_rate=1e-3,
+        dataset_size: int | None = None,
+        prior_precision: float = 1.0,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        temperature=1.0,
+        augmentation_factor: float = 1.0,
+        damping: float = 1e-3,
+        initial_curvature="first_batch",
+        exclude_from_inference=("BatchNormalization",),
+        curvature_every: int = 1,
+        update_every: int = 10,
+        fallback: bool = False,
+        seed: int = 0,
+        name: str = "noisy_kfac",
+        **kwargs,
+    ):
+        super().__init__(
+            learning_rate,
+            dataset_size,
+            prior_precision,
+            beta_1,
+            beta_2,
+            temperature,
+            augmentation_factor,
+            damping,
+            initial_curvature,
+            exclude_from_inference,
+            curvature_every,
+            fallback,
+            seed,
+            name,
+            **kwargs,
+        )
+        check_number("update_every", update_every, at_least=1, integer=True)
+        self.update_every = update_every
+
+    def attach(self, model):
+        """Looks up the matrices of a model when the state is made.
+
+        Args:
+            model: The `keras_bdl.Model` that is compiled with this optimizer.
+        """
+        # Not the model itself, which owns the optimizer.
+        self._model = weakref.ref(model)
+
+    def add_curvatures(self, variables, start):
+        """Returns one variable for s, `None` where a matrix has factors."""
+        model = None if self._model is None else self._model()
+        found = [] if model is None else matrices(model, self.fallback)
+        self._matrices = [
+            MatrixCurvature(
+                self,
+                [self._get_variable_index(v) for v in matrix.variables],
+                matrix,
+                start,
+            )
+            for matrix in found
+        ]
+        self._matrix_of = {i: m for m in self._matrices for i in m.indices}
+        others = [i for i in range(len(variables)) if i not in self._matrix_of]
+        slots = super().add_curvatures([variables[i] for i in others], start)
+        curvatures = dict(zip(others, slots, strict=True))
+        return [curvatures.get(i) for i in range(len(variables))]
+
+    def check(self, variables):
+        """Refuses a bias without its kernel, which have one curvature."""
+        super().check(variables)
+        for matrix in self._matrices:
+            if len({self.is_excluded(v) for v in matrix.variables}) > 1:
+                raise ValueError(
+                    "`exclude_from_inference` must name the kernel and the "
+                    "bias of a layer, or none of them, since they are one "
+                    "matrix here. "
+                    f"Received: one of {[v.path for v in matrix.variables]}"
+                )
+
+    def look(self, model, data, draw, loss_scale):
+        """Returns loss, outputs and tuples of gradients and curvature.
+
+        A kernel has gradients of kernel and bias, A and S.
+        """
+        step = self.captured_step(model, data, draw, loss_scale, "factors")
+        found = list(zip(step.gradients, step.squares, strict=True))
+        for matrix, factors in zip(self._matrices, step.factors, strict=True):
+            gradients = [found[i][0] for i in matrix.indices]
+            for i in matrix.indices:
+                found[i] = ()
+            found[matrix.indices[0]] = (
+                *gradients,
+                factors.inputs,
+                factors.outputs,
+            )
+        return step.loss, step.y_pred, found
+
+    def update_step(self, gradient, variable, learning_rate):
+        """Moves a kernel and its bias by (1) to (5), others as `VOGN`."""
+        index = self._get_variable_index(variable)
+        if index not in self._matrix_of:
+            return super().update_step(gradient, variable, learning_rate)
+        matrix = self._matrix_of[index]
+        *gradients, inputs, outputs = gradient
+        decay, weight = self.curvature_weights(variable.dtype)
+        due = ops.equal(ops.mod(self.iterations, self.update_every), 0)
+        matrix.update(self, (inputs, outputs), decay, weight, due)  # (1), (2)
+        prior = self.scaled_prior(variable)
+        momenta = []
+        for i, v, g in zip(
+            matrix.indices, matrix.variables, gradients, strict=True
+        ):
+            g = ops.cast(g, v.dtype)
+            m = self.beta_1 * self._momenta[i] + g + prior * v  # (4)
+            momenta.append(m)
+            self.assign(self._momenta[i], m)
+        direction = matrix.precondition(
+            matrix.join(momenta), prior + self.damping
+        )
+        rate = ops.cast(learning_rate, variable.dtype)
+        steps = matrix.split(rate * direction)
+        for v, step in zip(matrix.variables, steps, strict=True):
+            self.assign_sub(v, step)  # (5)
+
+    def draw(self, variables, stream, number, scores=False):
+        """Returns weights, as a list of tensors; (3)."""
+        values = current_values(variables)
+        noises = {}
+        drawn = [i for i, v in enumerate(variables) if not self.is_excluded(v)]
+        if drawn and (self.noisy_training or stream == EVALUATION):
+            shapes = [tuple(variables[i].shape) for i in drawn]
+            bits = self.bits(sum(map(math.prod, shapes)), stream, number)
+            noise = self._compilation.run(normal_numbers, bits, shapes)
+            noises = {
+                i: ops.cast(e, variables[i].dtype)
+                for i, e in zip(drawn, noise, strict=True)
+            }
+            self._correlate(variables, noises)
+        return [
+            value if i not in noises else value + noises[i]
+            for i, value in enumerate(values)
+        ]
+
+    def _correlate(self, variables, noises):
+        """Makes standard normal noise that of the posterior."""
+        factor = self.noise_variance()
+        for i in [i for i in noises if i not in self._matrix_of]:
+            precision = self.precision(variables[i])
+            noises[i] *= ops.sqrt(ops.cast(factor, precision.dtype) / precision)
+        for matrix in self._drawn_matrices():
+            noise = matrix.join([noises[i] for i in matrix.indices])
+            prior = self.scaled_prior(matrix.kernel)
+            noise = matrix.correlated(noise, factor, prior)
+            parts = matrix.split(noise)
+            noises.update(zip(matrix.indices, parts, strict=True))
+
+    def _drawn_matrices(self):
+        return [m for m in self._matrices if not self.is_excluded(m.kernel)]
+
+    def posterior(self, model):
+        """Returns the `keras_bdl.posteriors.MatrixNormal` that was learned.
+
+        Args:
+            model: The model that was trained.
+        """
+        self.prepare(model)
+        if self.initial_curvature == "first_batch" and self.is_first():
+            return super().posterior(model)
+        drawn = self._drawn_matrices()
+        factor = self.noise_variance()
+        covered = {i for matrix in drawn for i in matrix.indices}
+        variables = model.trainable_variables
+        return MatrixNormal(
+            [ops.convert_to_numpy(v) for v in variables],
+            [m.covariance(factor, self.scaled_prior(m.kernel)) for m in drawn],
+            [
+                None if i in covered else self.variance(v)
+                for i, v in enumerate(variables)
+            ],
+            names=[v.name for v in variables],
+            trained_under_draws=self.noisy_training,
+        )
+
+    def get_config(self):
+        """Returns every constructor argument."""
+        return {**super().get_config(), "update_every": self.update_every}
