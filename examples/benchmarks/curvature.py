@@ -4,14 +4,14 @@
 
 Whole steps with batches of 128 are measured in turns, so that whatever else
 the machine is doing falls on both, and the ratio of the best times is printed.
-The step is that of VOGN: one draw of all weights, gradients and second
-moments, two moving averages. Peak memory is that of a process of its own.
+The steps are those of `VOGN`, the draws of the weights included, and of its
+relatives. Peak memory is that of a process of its own.
 With the extra `bench` installed, the same nets are measured in PyTorch with
 the squares of BackPACK, again in steps of Adam.
 """
 
 import argparse
-import math
+import functools
 import os
 import subprocess
 import sys
@@ -25,7 +25,7 @@ import tensorflow as tf
 from keras import layers
 from timing import ratio
 
-from keras_bdl.curvature import step
+import keras_bdl as bdl
 
 BATCH = 128
 
@@ -76,56 +76,6 @@ def resnet20():
     return keras.Model(inputs, layers.Dense(10)(x))
 
 
-class VOGNState:
-    """What a step of VOGN keeps: averages of g and h, and their number."""
-
-    def __init__(self, variables):
-        self.momenta = [tf.Variable(tf.zeros(v.shape)) for v in variables]
-        self.squares = [tf.Variable(tf.fill(v.shape, 0.1)) for v in variables]
-        self.count = tf.Variable(0)
-
-    def draw(self, variables, index):
-        sizes = [math.prod(v.shape) for v in variables]
-        seed = tf.stack([self.count, index])
-        noise = tf.split(tf.random.stateless_normal([sum(sizes)], seed), sizes)
-        return [
-            v.value + tf.reshape(e, v.shape) * tf.math.rsqrt(5e4 * (s + 1e-3))
-            for v, e, s in zip(variables, noise, self.squares, strict=True)
-        ]
-
-    def update(self, variables, steps, due):
-        for i, v in enumerate(variables):
-            g = sum(s.gradients[i] for s in steps) / len(steps)
-            h = sum(s.squares[i] for s in steps) / len(steps)
-            m, s = self.momenta[i], self.squares[i]
-            new = 0.999 * s + 0.001 * h
-            s.assign(new if due is None else tf.where(due, new, s))
-            m.assign(0.9 * m + g + 1e-5 * v.value)
-            v.assign_sub(1e-4 * m / (s + 1e-3))
-        self.count.assign_add(1)
-
-
-class Curved(keras.Model):
-    """A model whose training step is one of VOGN, in its shortest form."""
-
-    state = None
-    draws, every = 1, 1
-
-    def train_step(self, data):
-        x, y, _ = keras.utils.unpack_x_y_sample_weight(data)
-        variables = self.trainable_variables
-        due = None
-        if self.every > 1:
-            due = tf.equal(self.state.count % self.every, 0)
-        steps = [
-            step(self, x, y, values=self.state.draw(variables, k), due=due)
-            for k in range(self.draws)
-        ]
-        self.state.update(variables, steps, due)
-        self._loss_tracker.update_state(steps[0].loss)
-        return {"loss": self._loss_tracker.result()}
-
-
 NETS = {"ResNet-20": resnet20, "LeNet-5": lenet, "MLP": mlp}
 
 
@@ -135,21 +85,33 @@ def batch_of(net, batch):
     return x, rng.integers(0, 10, batch)
 
 
-def steps_of(make, batch, curved=False, steps=1, **options):
+def adam(name):
+    return NETS[name](), keras.optimizers.Adam(1e-3), {}
+
+
+def natural(optimizer, name, draws=1, **options):
+    """A net, an optimizer of ours and other arguments of `compile`."""
+    net = NETS[name]()
+    optimizer = optimizer(1e-4, 50_000, prior_precision=50.0, **options)
+    net = bdl.Model(net.inputs, net.outputs)
+    return net, optimizer, {"train_samples": draws}
+
+
+vogn = functools.partial(natural, bdl.VOGN)
+METHODS = {"Adam": adam, "VOGN": vogn}
+
+
+def steps_of(method, name, batch, steps=1, **options):
     """A function that trains for some steps, on one batch.
 
     Not by `fit`, which ends with a wait of its own.
     """
     keras.utils.set_random_seed(0)
-    net = make()
-    if curved:
-        net = Curved(net.inputs, net.outputs)
-        for name, value in options.items():
-            setattr(net, name, value)
-        net.state = VOGNState(net.trainable_variables)
+    net, optimizer, arguments = method(name, **options)
     net.compile(
-        keras.optimizers.Adam(1e-3),
+        optimizer,
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        **arguments,
     )
     net.optimizer.build(net.trainable_variables)
     data = tf.data.Dataset.from_tensors(batch_of(net, batch)).repeat()
@@ -164,11 +126,10 @@ def steps_of(make, batch, curved=False, steps=1, **options):
     return run
 
 
-def memory(name, curved, batch):
+def memory(method, name, batch):
     """Peak memory of a process that trains a net, MiB."""
-    code = (
-        f"import curvature; curvature.train_alone({name!r}, {curved}, {batch})"
-    )
+    arguments = f"{method!r}, {name!r}, {batch}"
+    code = f"import curvature; curvature.train_alone({arguments})"
     output = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],
         cwd=os.path.dirname(os.path.abspath(__file__)),
@@ -179,10 +140,10 @@ def memory(name, curved, batch):
     return float(output.split()[-1])
 
 
-def train_alone(name, curved, batch):
+def train_alone(method, name, batch):
     import resource
 
-    run = steps_of(NETS[name], batch, curved)
+    run = steps_of(METHODS[method], name, batch)
     for _ in range(4):
         run()
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
@@ -257,32 +218,35 @@ def main():
         bound = f"  ({bound})" if bound else ""
         print(f"{what:52}{value:8.3f}{bound}", flush=True)
 
-    def compare(name, rounds, **options):
-        rounds = 1 if smoke else rounds
-        steps = options.get("steps", 1)
-        ours = steps_of(NETS[name], batch, True, **options)
-        adam = steps_of(NETS[name], batch, steps=steps)
-        return ratio(ours, adam, rounds)
+    def compare(ours, name, rounds, theirs=adam, steps=1, **options):
+        ours = steps_of(ours, name, batch, steps, **options)
+        theirs = steps_of(theirs, name, batch, steps)
+        return ratio(ours, theirs, 1 if smoke else rounds)
 
     bounds = {"ResNet-20": (40, 1.5), "LeNet-5": (200, 1.6), "MLP": (200, 2.0)}
     for name, (rounds, bound) in bounds.items():
-        if smoke and name == "ResNet-20":
+        if smoke and name != "LeNet-5":
             continue
-        show(f"{name}, second moments / Adam", compare(name, rounds), bound)
-        if name == "LeNet-5" or not smoke:
-            ours = steps_of(NETS[name], batch, True, draws=2)
-            once = steps_of(NETS[name], batch, True)
-            value = ratio(ours, once, 1 if smoke else rounds // 2)
-            show(f"{name}, two draws / one", value, "2.0")
+        show(f"{name}, VOGN / Adam", compare(vogn, name, rounds), bound)
+        value = compare(vogn, name, rounds // 2, vogn, draws=2)
+        show(f"{name}, VOGN with two draws / one", value, "2.0")
+        others = {"IVON": bdl.IVON, "Noisy K-FAC": bdl.NoisyKFAC}
+        for other, optimizer in others.items():
+            make = functools.partial(natural, optimizer)
+            # Ten steps, one of which decomposes the factors.
+            value = compare(make, name, rounds // 10, steps=10)
+            show(f"{name}, {other} / Adam", value)
     name = "LeNet-5" if smoke else "ResNet-20"
-    value = compare(name, 5, every=10, steps=10)
-    show(f"{name}, every tenth step / Adam", value, "1.2")
+    value = compare(vogn, name, 5, steps=10, curvature_every=10)
+    show(f"{name}, VOGN, every tenth curvature / Adam", value, "1.2")
     start = time.perf_counter()
-    steps_of(NETS[name], batch, True)()
-    show(f"{name}, seconds to trace", time.perf_counter() - start, "10")
-    peaks = [memory(name, curved, batch) for curved in (True, False)]
+    steps_of(vogn, name, batch)()
+    show(f"{name}, VOGN, seconds to trace", time.perf_counter() - start, "10")
+    peaks = [memory(method, name, batch) for method in ("VOGN", "Adam")]
     value = peaks[0] / peaks[1]
-    show(f"{name}, peak memory / Adam", value, f"1.25; {peaks[1]:.0f} MiB")
+    show(
+        f"{name}, VOGN, peak memory / Adam", value, f"1.25; {peaks[1]:.0f} MiB"
+    )
     try:
         import backpack  # noqa: F401
     except ImportError:

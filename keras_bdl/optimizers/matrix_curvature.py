@@ -101,10 +101,8 @@ class MatrixCurvature:
         ]
 
         def decomposed():
-            pairs = [tf.linalg.eigh(factor) for factor in new]
-            # Rounding makes some that are zero negative.
-            values = [ops.maximum(values, 0.0) for values, _ in pairs]
-            return values, [vectors for _, vectors in pairs]
+            values, vectors = zip(*map(_eigh, new), strict=True)
+            return list(values), list(vectors)
 
         def kept():
             return (
@@ -178,3 +176,15 @@ class MatrixCurvature:
         q_a, q_s = self.eigenvectors()
         inside = ops.transpose(q_a) @ matrix @ q_s
         return q_a @ function(inside) @ ops.transpose(q_s)
+
+
+def _eigh(factor):
+    """Returns eigenvalues, none of them negative, and eigenvectors."""
+    # A training that diverged shows NaN, as with any optimizer; on a CPU,
+    # `eigh` would stop it with an error.
+    finite = ops.all(ops.isfinite(factor))
+    identity = ops.eye(factor.shape[0], dtype=factor.dtype)
+    values, vectors = tf.linalg.eigh(ops.where(finite, factor, identity))
+    # Rounding makes some that are zero negative.
+    values = ops.maximum(values, 0.0)
+    return ops.where(finite, values, float("nan")), vectors

@@ -75,7 +75,8 @@ class NoisyKFAC(VOGN):
         curvature_every: Steps from one (1) and (2) to the next. Defaults to
             `1`.
         update_every: Steps from one decomposition to the next, which both
-            (3) and (5) look at. Defaults to `10`.
+            (3) and (5) look at; each of the first so many steps has one.
+            Defaults to `10`.
         fallback: Whether layers that `keras_bdl.curvature` has no rule for
             are differentiated example by example. Defaults to `False`.
         seed: Seed of the draws. Defaults to `0`.
@@ -200,15 +201,15 @@ class NoisyKFAC(VOGN):
         return step.loss, step.y_pred, found
 
     def update_step(self, gradient, variable, learning_rate):
-        """Moves a kernel and its bias by (1) to (5), others as `VOGN`."""
+        """Moves a kernel and its bias by (1), (2), (4) and (5)."""
         index = self._get_variable_index(variable)
         if index not in self._matrix_of:
             return super().update_step(gradient, variable, learning_rate)
         matrix = self._matrix_of[index]
         *gradients, inputs, outputs = gradient
         decay, weight = self.curvature_weights(variable.dtype)
-        due = ops.equal(ops.mod(self.iterations, self.update_every), 0)
-        matrix.update(self, (inputs, outputs), decay, weight, due)  # (1), (2)
+        factors = (inputs, outputs)
+        matrix.update(self, factors, decay, weight, self._decomposes())
         prior = self.scaled_prior(variable)
         momenta = []
         for i, v, g in zip(
@@ -225,6 +226,13 @@ class NoisyKFAC(VOGN):
         steps = matrix.split(rate * direction)
         for v, step in zip(matrix.variables, steps, strict=True):
             self.assign_sub(v, step)  # (5)
+
+    def _decomposes(self):
+        # In the beginning always: the curvature under draws is far from that
+        # at the means, and draws from what is outdated may be far too wide.
+        first = ops.less(self.iterations, self.update_every)
+        now = ops.equal(ops.mod(self.iterations, self.update_every), 0)
+        return ops.logical_or(first, now)
 
     def draw(self, variables, stream, number, scores=False):
         """Returns weights, as a list of tensors; (3)."""
