@@ -7,8 +7,9 @@ images, so few that there is something to be uncertain about. It is then asked
 about unseen images of them, about the digits 5 to 9, which it has never met,
 and about noise. A good method is right about the first, knows when it is not,
 and is uncertain about the others. The samplers have a small ResNet++ instead,
-which has no BatchNorm; variational layers have the net without BatchNorm and
-dropout. Prints a table, and writes it with the pictures to a folder.
+which has no BatchNorm; variational layers and the optimizers that learn a
+distribution have the net without BatchNorm and dropout. Prints a table, and
+writes it with the pictures to a folder.
 """
 
 import argparse
@@ -117,6 +118,18 @@ class Run:
         cosine = keras.optimizers.schedules.CosineDecay(3e-3, self.steps)
         return self.fit(model, keras.optimizers.Adam(cosine))
 
+    def natural(self, optimizer, learning_rate, **options):
+        """A network with a Gaussian over its ordinary weights."""
+        keras.utils.set_random_seed(0)
+        cosine = keras.optimizers.schedules.CosineDecay(
+            learning_rate, self.steps
+        )
+        # Of so few images, a posterior at a temperature of 1 knows little.
+        optimizer = optimizer(
+            cosine, prior_precision=10.0, temperature=0.1, **options
+        )
+        return self.fit(self.build(regularized=False), optimizer)
+
     def chain(self, sampler):
         """A network that can be sampled, and the samples."""
         keras.utils.set_random_seed(0)
@@ -223,6 +236,11 @@ def radial_ensemble(run):
     return lambda x: run.predict(members[0], x, mixture)
 
 
+def natural(optimizer, learning_rate, options, run):
+    model = run.natural(optimizer, learning_rate, **options)
+    return lambda x: run.predict(model, x)
+
+
 def sampling(sampler, run):
     model, posterior = run.chain(sampler)
     return lambda x: bdl.predict(model, x, posterior, verbose=0)
@@ -240,6 +258,13 @@ METHODS = {
     "mean-field": functools.partial(variational, "mean_field"),
     "Radial": functools.partial(variational, "radial"),
     "Radial ensemble": radial_ensemble,
+    "VOGN": functools.partial(natural, bdl.VOGN, 0.01, {"beta_2": 0.99}),
+    "IVON": functools.partial(
+        natural, bdl.IVON, 1.0, {"initial_curvature": 0.1}
+    ),
+    "Noisy K-FAC": functools.partial(
+        natural, bdl.NoisyKFAC, 0.01, {"beta_2": 0.99}
+    ),
     "ATMC": functools.partial(sampling, bdl.ATMC),
     "SGNHT": functools.partial(sampling, bdl.SGNHT),
 }

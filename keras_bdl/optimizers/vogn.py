@@ -199,8 +199,8 @@ class VOGN(NaturalGradient):
             decay = ops.where(self.is_first(), 0.0, decay)
             weight = ops.where(self.is_first(), 1.0, weight)
         if self.curvature_every > 1:
+            # Where it is not due, the new one is zero.
             decay = ops.where(self._is_due(), decay, 1.0)
-            weight = ops.where(self._is_due(), weight, 0.0)
         return decay, weight
 
     def get_config(self):

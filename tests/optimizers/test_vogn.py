@@ -216,6 +216,13 @@ def test_two_replicas_draw_differently_and_stay_equal(mirrored):
         np.testing.assert_array_equal(first, second)
 
 
+def test_each_step_draws_anew():
+    model = softmax_regression(vogn())
+    first = noise_of_next_step(model)[0][0]
+    model.train_on_batch(X, Y)
+    assert np.abs(noise_of_next_step(model)[0][0] - first).min() > 0
+
+
 def test_resumed_run_ends_as_one_that_was_not_interrupted(tmp_path):
     def fit(model, epochs):
         model.fit(X, Y, 4, epochs=epochs, shuffle=False, verbose=0)
