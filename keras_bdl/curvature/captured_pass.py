@@ -63,7 +63,7 @@ class CapturedPass:
             self._capture = Capture(self._plan, values, self._tape, pure)
             with self._capture.recording():
                 with self._capture.forward():
-                    self.y_pred = _call(model, x, training)
+                    self.y_pred = call_model(model, x, training)
                 self.loss = losses.total(
                     x, y, self.y_pred, sample_weight, training
                 )
@@ -183,7 +183,14 @@ class CapturedPass:
         return gradient * ops.cast(self._unscale, gradient.dtype)
 
 
-def _call(model, x, training):
+def call_model(model, x, training):
+    """Returns the outputs of a model, told whether this is training.
+
+    Args:
+        model: A Keras model.
+        x: A batch of inputs.
+        training: What to tell it, if it asks.
+    """
     if model._call_has_training_arg:
         return model(x, training=training)
     return model(x)

@@ -61,21 +61,25 @@ def kronecker_factors_of(matrix, rows, all_examples, omega=None):
     positions = ops.cast(ops.shape(dz)[1], dz.dtype)
     all_examples = ops.cast(all_examples, dz.dtype)
     if omega is None:
-        inputs = _gram(a) / all_examples  # (1)
-        outputs = _gram(dz) * all_examples / positions  # (2)
+        inputs = gram(a) / all_examples  # (1)
+        outputs = gram(dz) * all_examples / positions  # (2)
         return KroneckerFactors(matrix.kernel, matrix.bias, inputs, outputs)
     replicas = all_examples / ops.cast(ops.shape(dz)[0], dz.dtype)
     root = ops.sqrt(omega)[:, None, None]
     inputs = tf.math.divide_no_nan(
-        _gram(a * root), replicas * ops.sum(omega)
+        gram(a * root), replicas * ops.sum(omega)
     )  # (1)
     # Of omega_i^2 in the square of a cotangent, one stays.
     dz = tf.math.divide_no_nan(dz, root)
-    outputs = _gram(dz) * all_examples / positions  # (2)
+    outputs = gram(dz) * all_examples / positions  # (2)
     return KroneckerFactors(matrix.kernel, matrix.bias, inputs, outputs)
 
 
-def _gram(rows):
-    """Returns the sum over examples and positions of r r^T."""
+def gram(rows):
+    """Returns the sum over examples and positions of r r^T.
+
+    Args:
+        rows: A tensor `(examples, positions, features)`.
+    """
     rows = ops.reshape(rows, (-1, rows.shape[-1]))
     return tf.matmul(rows, rows, transpose_a=True)

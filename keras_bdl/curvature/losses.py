@@ -44,6 +44,16 @@ class Losses:
             loss = loss + self._share(self._model.losses)
         return loss
 
+    def of_data(self, y, y_pred, sample_weight):
+        """Returns the mean loss of the data, without penalties.
+
+        Args:
+            y: The targets.
+            y_pred: The outputs.
+            sample_weight: The weights of the examples.
+        """
+        return self._judge._compile_loss(y, y_pred, sample_weight)
+
     def of_outputs(self):
         """Returns the penalties in the loss that depend on more than weights.
 

@@ -25,15 +25,19 @@ class Plan:
         fallback: Whether a layer without a rule is differentiated example by
             example, as a whole, together with the layers inside. Defaults to
             `False`.
+        variables: Those whose curvature is wanted; layers with others only
+            need no rule. Defaults to `None`, all that train.
 
     Attributes:
-        variables: The trainable variables of the model, in its order.
+        variables: The variables, in the order of the model.
         rules: Pairs of layers and rules.
         owners: By `id` of a variable, the layer.
     """
 
-    def __init__(self, model, fallback: bool = False):
+    def __init__(self, model, fallback: bool = False, variables=None):
         self.variables = model.trainable_variables
+        if variables is not None:
+            self.variables = list(variables)
         self.rules = []
         self.owners = {}
         self._fallback = fallback

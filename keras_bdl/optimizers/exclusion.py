@@ -12,7 +12,7 @@ def excluded_variables(model, names):
     Returns:
         A set of their `id`.
     """
-    found, known = set(), {"BatchNormalization"}
+    found, known = set(), {"BatchNormalization", "LearnedStddev"}
     for layer in model._flatten_layers():
         own = {layer.name, *(c.__name__ for c in type(layer).__mro__)}
         known |= own

@@ -1,10 +1,12 @@
 from keras_bdl.posteriors.dropout import dropout_is_on
 from keras_bdl.posteriors.ensemble import Ensemble
 from keras_bdl.posteriors.gaussian import Gaussian
+from keras_bdl.posteriors.laplace import Laplace
 from keras_bdl.posteriors.layerwise import Layerwise
 from keras_bdl.posteriors.loading import load
 from keras_bdl.posteriors.low_rank_gaussian import LowRankGaussian
 from keras_bdl.posteriors.matrix_covariance import MatrixCovariance
+from keras_bdl.posteriors.matrix_curvature import MatrixCurvature
 from keras_bdl.posteriors.matrix_normal import MatrixNormal
 from keras_bdl.posteriors.mc_dropout import MCDropout
 from keras_bdl.posteriors.mixture import Mixture
@@ -16,10 +18,12 @@ from keras_bdl.posteriors.structure import Structure
 __all__ = [
     "Ensemble",
     "Gaussian",
+    "Laplace",
     "Layerwise",
     "LowRankGaussian",
     "MCDropout",
     "MatrixCovariance",
+    "MatrixCurvature",
     "MatrixNormal",
     "Mixture",
     "Posterior",

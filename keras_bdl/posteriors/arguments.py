@@ -16,6 +16,23 @@ def as_scale(scale):
     return float(scale)
 
 
+def as_positive(name, value):
+    """Returns a positive, finite number as a `float`.
+
+    Args:
+        name: The argument.
+        value: What came for it.
+    """
+    if not (
+        isinstance(value, numbers.Real) and math.isfinite(value) and value > 0
+    ):
+        raise ValueError(
+            f"`{name}` must be a positive, finite number. "
+            f"Received: {name}={value!r}"
+        )
+    return float(value)
+
+
 def as_list(name, value, of):
     """Returns a list or tuple as a list; an array is none.
 

@@ -1,0 +1,3 @@
+from keras_bdl.laplace.fitting import fit
+
+__all__ = ["fit"]

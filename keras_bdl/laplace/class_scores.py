@@ -1,0 +1,54 @@
+"""Scores of one label of several classes."""
+
+from keras import ops
+
+from keras_bdl.laplace.binary_scores import BinaryScores
+from keras_bdl.laplace.scores import Scores
+from keras_bdl.laplace.scores import reciprocal
+from keras_bdl.layers.random_numbers import uniform
+
+
+class ClassScores(Scores):
+    """Scores of classes on the last axis, with probabilities p.
+
+        s(y) = e_y - p    by logits,    s(y) = e_y / p_y    by p          (1)
+
+    Args:
+        from_logits: Whether the outputs are logits, and not p.
+    """
+
+    def __init__(self, from_logits: bool):
+        self.from_logits = from_logits
+
+    def of_outputs(self, outputs):
+        """Returns scores of zero or one where there is but one entry."""
+        if outputs.shape[-1] == 1:
+            return BinaryScores(self.from_logits)
+        return self
+
+    def options(self):
+        """Returns what the outputs mean."""
+        return {"task": "classification", "from_logits": self.from_logits}
+
+    def averaged(self, shape):
+        """Returns all axes but that of the classes."""
+        return shape[:-1]
+
+    def component(self, outputs, mask):
+        """Returns the score of a class, times the root of its probability."""
+        if not self.from_logits:
+            return mask * ops.sqrt(reciprocal(outputs))
+        p = ops.softmax(outputs)
+        # Zero at the other positions.
+        of_class = ops.sum(mask * p, axis=-1, keepdims=True)
+        return ops.sqrt(of_class) * (mask - p)
+
+    def draw(self, outputs, seed):
+        """Returns the score of a label."""
+        p = ops.softmax(outputs) if self.from_logits else outputs
+        u = 0.5 + 0.5 * uniform(ops.shape(p)[:-1], seed)
+        # The first class at which the distribution function reaches u.
+        below = ops.cumsum(p, axis=-1) < ops.cast(u, p.dtype)[..., None]
+        y = ops.sum(ops.cast(below[..., :-1], "int32"), axis=-1)
+        y = ops.one_hot(y, p.shape[-1], dtype=p.dtype)
+        return y - p if self.from_logits else y * reciprocal(p)

@@ -1,0 +1,71 @@
+"""The prior precision with the best predictions on held-out data."""
+
+import warnings
+
+import numpy as np
+
+from keras_bdl.evaluation import evaluate
+from keras_bdl.prediction import predict
+from keras_bdl.prediction.batches import is_arrays
+
+# Powers of the root of 10.
+CANDIDATES = 10.0 ** (np.arange(-4, 11) / 2)
+
+
+def best_prior_precision(
+    posterior, model, data, options, batch_size, seed, verbose
+):
+    """Returns the best of `CANDIDATES`.
+
+    The draws of all candidates are made of the same random numbers.
+
+    Args:
+        posterior: A `keras_bdl.posteriors.Laplace`.
+        model: The model.
+        data: Held-out data with labels, as of `Laplace.fit`.
+        options: What tells `predict` the meaning of the outputs.
+        batch_size: For arrays.
+        seed: Selects the draws.
+        verbose: `0` for silence.
+    """
+    x, y = data, None
+    if is_arrays(data):
+        if not isinstance(data, (tuple, list)) or len(data) != 2:
+            raise ValueError(
+                "`validation_data` must be `(x, y)`, or batches of these. "
+                f"Received: validation_data of type {type(data).__name__}"
+            )
+        x, y = data
+    elif hasattr(data, "__next__"):
+        raise ValueError(
+            "`validation_data` must be data that can be read again for every "
+            f"candidate. Received: validation_data={data}"
+        )
+    losses = []
+    for delta in CANDIDATES:
+        prediction = predict(
+            model,
+            x,
+            posterior.with_prior_precision(delta),
+            seed=seed,
+            batch_size=batch_size,
+            keep_samples=True,
+            verbose=0,
+            **options,
+        )
+        report = evaluate(prediction, y)
+        losses.append(
+            -report.log_likelihood if "moments" in options else report.nll
+        )
+        if verbose:
+            print(f"prior_precision={delta:.4g}: nll={losses[-1]:.4f}")
+    best = int(np.nanargmin(losses))
+    if best in (0, len(losses) - 1):
+        warnings.warn(
+            "The best prior precision is at the end of those tried, "
+            f"{CANDIDATES[0]:g} to {CANDIDATES[-1]:g}. Choose one yourself, "
+            "with `with_prior_precision`. "
+            f"Received: prior_precision={CANDIDATES[best]:g}",
+            stacklevel=4,
+        )
+    return float(CANDIDATES[best])
