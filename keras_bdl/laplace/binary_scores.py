@@ -3,6 +3,7 @@
 from keras import ops
 
 from keras_bdl.laplace.scores import Scores
+from keras_bdl.laplace.scores import nan_unless
 from keras_bdl.laplace.scores import reciprocal
 from keras_bdl.layers.random_numbers import uniform
 
@@ -33,13 +34,19 @@ class BinaryScores(Scores):
             # Not p (1 - p), which is 0 where p rounds to 1.
             variance = ops.sigmoid(outputs) * ops.sigmoid(-outputs)
             return mask * ops.sqrt(variance)
-        return mask * ops.sqrt(reciprocal(outputs * (1.0 - outputs)))
+        p = self._probabilities(outputs)
+        return mask * ops.sqrt(reciprocal(p * (1.0 - p)))
 
     def draw(self, outputs, seed):
         """Returns the scores of labels."""
-        p = ops.sigmoid(outputs) if self.from_logits else outputs
+        p = self._probabilities(outputs)
         u = 0.5 + 0.5 * uniform(ops.shape(p), seed)
         score = ops.cast(ops.cast(u, p.dtype) < p, p.dtype) - p
         if self.from_logits:
             return score
         return score * reciprocal(p * (1.0 - p))
+
+    def _probabilities(self, outputs):
+        if self.from_logits:
+            return ops.sigmoid(outputs)
+        return nan_unless((outputs >= 0.0) & (outputs <= 1.0), outputs)

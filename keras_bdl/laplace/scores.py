@@ -111,5 +111,17 @@ def reciprocal(values):
     Args:
         values: x, a tensor.
     """
-    positive = values > 0
-    return ops.where(positive, 1.0 / ops.where(positive, values, 1.0), 0.0)
+    zero = ops.equal(values, 0.0)
+    return ops.where(zero, 0.0, 1.0 / ops.where(zero, 1.0, values))
+
+
+def nan_unless(valid, values):
+    """Returns the values, or NaN, which whoever adds them up will find.
+
+    A graph raises no errors.
+
+    Args:
+        valid: A boolean tensor that broadcasts.
+        values: A tensor.
+    """
+    return ops.where(valid, values, float("nan"))

@@ -2,9 +2,13 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from scipy import optimize
+from scipy import stats
 
 import keras_bdl as bdl
 from keras_bdl.posteriors import Laplace
+from keras_bdl.posteriors import Mixture
+from keras_bdl.posteriors import load
 
 N, IN = 20, 3
 RNG = np.random.default_rng(0)
@@ -279,7 +283,7 @@ def test_factors_are_those_of_all_labels_in_turn():
     expected = {}
     for label in range(4):
         y = np.full(len(IMAGES), label)
-        # Half the examples at a time, of which the weights are a part of S.
+        # The weights of the examples are divided out of A, and not of S.
         for f in bdl.curvature.kronecker_factors(
             model, IMAGES, y, p[:, label], training=False
         ):
@@ -292,3 +296,246 @@ def test_factors_are_those_of_all_labels_in_turn():
             c, np.kron(*e), rtol=1e-3, atol=1e-5 * c.max()
         )
     assert [m.variables for m in posterior.matrices] == [[0, 1], [4, 5], [6, 7]]
+
+
+ROWS = np.column_stack([X, np.ones(N)]).astype("float64")
+TARGETS = X @ [1.0, -0.5, 0.2] + 0.3 + NOISE * RNG.standard_normal(N)
+
+
+def exact_evidence(delta):
+    """Of Bayesian linear regression."""
+    total = NOISE**2 * np.eye(N) + ROWS @ ROWS.T / delta
+    return stats.multivariate_normal(cov=total).logpdf(TARGETS)
+
+
+def regression_at_maximum(delta):
+    """A model at the maximum of its posterior."""
+    model = model_of(1, bdl.likelihoods.Gaussian(NOISE))
+    precision = ROWS.T @ ROWS / NOISE**2 + delta * np.eye(IN + 1)
+    weights = np.linalg.solve(precision, ROWS.T @ TARGETS / NOISE**2)
+    model.set_weights([weights[:-1, None], weights[-1:]])
+    return model
+
+
+@pytest.mark.parametrize("delta", [0.1, 1.0, 30.0])
+def test_evidence_of_linear_regression_is_exact(delta):
+    posterior = fit(
+        regression_at_maximum(delta), (X, TARGETS), prior_precision=delta
+    )
+    np.testing.assert_allclose(
+        posterior.log_marginal_likelihood, exact_evidence(delta), rtol=1e-5
+    )
+
+
+def test_at_the_best_prior_the_marginal_likelihood_finds_it():
+    best = np.exp(
+        optimize.minimize_scalar(
+            lambda log_delta: -exact_evidence(np.exp(log_delta)),
+            bounds=(-5, 5),
+            method="bounded",
+            options={"xatol": 1e-8},
+        ).x
+    )
+    posterior = fit(
+        regression_at_maximum(best), X, prior_precision="marginal_likelihood"
+    )
+    np.testing.assert_allclose(posterior.prior_precision, best, rtol=1e-4)
+
+
+@pytest.mark.parametrize("structure", ["kronecker", "diagonal"])
+def test_marginal_likelihood_is_the_maximum_over_prior_precisions(structure):
+    model = network("sparse_categorical_crossentropy", "softmax")
+    posterior = fit(
+        model,
+        IMAGES,
+        structure=structure,
+        temperature=0.5,
+        prior_precision="marginal_likelihood",
+    )
+    others = posterior.prior_precision * np.array([0.5, 0.99, 1.01, 2.0])
+    for delta in others:
+        other = posterior.with_prior_precision(delta)
+        assert other.log_marginal_likelihood < posterior.log_marginal_likelihood
+
+
+def test_temperature_and_size_of_the_data_are_factors_of_the_curvature():
+    model = network("sparse_categorical_crossentropy", "softmax")
+    labels = np.arange(6) % 4
+    cold = fit(model, (IMAGES, labels), temperature=0.5)
+    large = fit(model, (IMAGES, labels), dataset_size=12)
+    for a, b in zip(cold.matrices, large.matrices, strict=True):
+        np.testing.assert_allclose(a.variance, b.variance, rtol=1e-5)
+    np.testing.assert_allclose(
+        cold.log_marginal_likelihood, large.log_marginal_likelihood, rtol=1e-5
+    )
+
+
+def test_other_than_the_last_layer_stays_as_it_is():
+    model = network("sparse_categorical_crossentropy", "softmax")
+    posterior = fit(model, IMAGES, subset="last_layer")
+    draw = posterior.sample(0)
+    for i, (w, trained) in enumerate(
+        zip(draw, model.trainable_variables, strict=True)
+    ):
+        assert (w == trained.numpy()).all() == (i < 6)
+    whole = fit(model, IMAGES)
+    np.testing.assert_allclose(
+        posterior.matrices[-1].variance, whole.matrices[-1].variance, rtol=1e-5
+    )
+
+
+def test_layers_that_stay_as_they_are_need_no_rule():
+    model = keras.Sequential(
+        [
+            keras.Input((5, IN)),
+            keras.layers.LSTM(4),
+            keras.layers.Dense(2),
+            bdl.likelihoods.LearnedStddev(0.7),
+        ]
+    )
+    model.compile("sgd", bdl.likelihoods.Gaussian())
+    posterior = fit(model, SEQUENCES, subset="last_layer")
+    assert [m.variables for m in posterior.matrices] == [[3, 4]]
+    with pytest.raises(ValueError, match="no rule for `LSTM`"):
+        fit(model, SEQUENCES)
+
+
+def test_excluded_variables_stay_as_they_are():
+    model = network("sparse_categorical_crossentropy", "softmax")
+    posterior = fit(model, IMAGES, exclude_from_inference=("bias", "gamma"))
+    varies = [np.any(n) for n in posterior._noises(np.random.default_rng(0))]
+    assert varies == [True, False, False, True, True, False, True, False]
+    np.testing.assert_allclose(
+        posterior.evidence._square_norm,
+        sum(
+            np.square(v.numpy()).sum()
+            for v in model.trainable_variables
+            if v.name in ("kernel", "beta")
+        ),
+        rtol=1e-6,
+    )
+
+
+def test_predictions_average_over_draws_also_of_a_mixture_from_a_file(tmp_path):
+    model = network("sparse_categorical_crossentropy", "softmax")
+    trained = model.get_weights()
+    posterior = fit(model, (IMAGES, np.zeros(6))).with_scale(0.7)
+    Mixture([posterior, posterior]).save(tmp_path / "p.bdl")
+    loaded = load(tmp_path / "p.bdl").components[0]
+    assert repr(loaded) == repr(posterior)
+    assert loaded.log_marginal_likelihood == posterior.log_marginal_likelihood
+    predictions = [
+        bdl.predict(model, IMAGES, p, batch_norm_data=IMAGES, verbose=0)
+        for p in (posterior, loaded)
+    ]
+    assert predictions[0].num_samples == 30
+    np.testing.assert_array_equal(*[p.mean for p in predictions])
+    assert predictions[0].mutual_information.min() > 0
+    for a, b in zip(trained, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_validation_takes_the_prior_with_the_best_predictions(monkeypatch):
+    candidates = np.array([0.01, 1.0, 100.0, 1e4])
+    module = "keras_bdl.laplace.validation.CANDIDATES"
+    monkeypatch.setattr(module, candidates)
+    model = model_of(1, "mse")
+    model.set_weights(regression_at_maximum(1.0).get_weights())
+    likelihood = bdl.likelihoods.Gaussian(NOISE)
+    held_out = (X[:8], TARGETS[:8, None] + 0.1)
+    kwargs = {
+        "loss": likelihood,
+        "prior_precision": "validation",
+        "validation_data": held_out,
+    }
+    posterior = fit(model, X, **kwargs)
+
+    def log_likelihood(delta):
+        prediction = bdl.predict(
+            model,
+            held_out[0],
+            posterior.with_prior_precision(delta),
+            moments=likelihood.moments,
+            keep_samples=True,
+            verbose=0,
+        )
+        return bdl.evaluate(prediction, held_out[1]).log_likelihood
+
+    best = candidates[np.argmax([log_likelihood(d) for d in candidates])]
+    assert posterior.prior_precision == best
+    monkeypatch.setattr(module, candidates[candidates >= best])
+    with pytest.warns(UserWarning, match="at the end of those tried"):
+        fit(model, X, **kwargs)
+
+
+def test_a_model_that_is_not_compiled_is_told_the_loss():
+    compiled = model_of(3, sparse(from_logits=True))
+    bare = keras.Sequential(compiled.layers)
+    expected = fit(compiled, (X, CLASSES)).log_marginal_likelihood
+    found = fit(bare, (X, CLASSES), loss=sparse(from_logits=True))
+    assert found.log_marginal_likelihood == expected
+
+
+def test_all_batches_are_one_trace():
+    calls = []
+
+    class Counted(keras.layers.Dense):
+        def call(self, inputs, training=None):
+            calls.append(inputs.shape)
+            return super().call(inputs, training)
+
+    bdl.curvature.register_rule(Counted)(bdl.curvature.rules.dense.DenseRule)
+    model = keras.Sequential([keras.Input((IN,)), Counted(3)])
+    model.compile("sgd", sparse(from_logits=True))
+    calls.clear()
+    fit(model, X, batch_size=8)
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("eagerly", [True, False])
+def test_eager_and_compiled_fits_agree(eagerly):
+    model = network("sparse_categorical_crossentropy", "softmax")
+    expected = arrays_of(fit(model, IMAGES))
+    model.compile(
+        "sgd", model.loss, run_eagerly=eagerly, jit_compile=not eagerly
+    )
+    for a, b in zip(arrays_of(fit(model, IMAGES)), expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5 * np.max(b))
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "match"),
+    [
+        ({"loss": "mse"}, "`loss` must be a negative log-likelihood.*mse"),
+        ({"loss": "binary_focal_crossentropy"}, "negative log-likelihood"),
+        ({"loss": sparse(ignore_class=0)}, "must not ignore a class"),
+        ({"loss": ["bce", "bce"]}, "one output"),
+        ({"loss": binary(reduction="sum")}, "mean over the batch"),
+        ({"structure": "full"}, "`structure` must be one of.*'full'"),
+        ({"subset": "first"}, "`subset` must be one of.*'first'"),
+        ({"labels": "true"}, "`labels` must be one of.*'true'"),
+        ({"labels": "drawn", "label_draws": 0}, "`label_draws` must"),
+        ({"prior_precision": 0.0}, "`prior_precision` must be a positive"),
+        ({"prior_precision": "best"}, "`prior_precision` must be one of"),
+        ({"prior_precision": "validation"}, "`validation_data` must be given"),
+        ({"validation_data": (X, X)}, "`validation_data` must be given"),
+        ({"temperature": -1.0}, "`temperature` must be a positive"),
+        ({"dataset_size": 0}, "`dataset_size` must be a positive integer"),
+        ({"exclude_from_inference": "dens"}, "Received: .'dens'."),
+        ({"exclude_from_inference": "Dense"}, "not excluded from inference"),
+        ({"data": (X, None, -np.ones(N))}, "negative weights"),
+        ({"data": (X, None, np.ones((N, 2)))}, "one weight for each example"),
+        ({"data": X * np.nan}, "must not contain NaN"),
+    ],
+)
+def test_wrong_arguments_are_refused(kwargs, match):
+    model = model_of(1, binary(from_logits=True))
+    with pytest.raises(ValueError, match=match):
+        fit(model, **{"data": X, **kwargs})
+
+
+@pytest.mark.parametrize("labels", ["expected", "drawn"])
+@pytest.mark.parametrize("loss", [sparse(), binary()], ids=["class", "binary"])
+def test_logits_taken_for_probabilities_are_refused(loss, labels):
+    with pytest.raises(ValueError, match="whether the outputs are logits"):
+        fit(model_of(3, loss), labels=labels)
