@@ -10,6 +10,7 @@ from keras_bdl.laplace.fisher_information import FisherOptions
 from keras_bdl.laplace.scores_of_loss import scores_of_loss
 from keras_bdl.laplace.uncertain_variables import uncertain_variables
 from keras_bdl.laplace.validation import best_prior_precision
+from keras_bdl.posteriors.arguments import as_positive
 from keras_bdl.posteriors.matrix_curvature import MatrixCurvature
 from keras_bdl.prediction.checked_inputs import check_count
 from keras_bdl.prediction.checked_inputs import check_model
@@ -67,6 +68,11 @@ def fit(
     if isinstance(prior_precision, str):
         known = (MARGINAL_LIKELIHOOD, VALIDATION)
         _check_choice("prior_precision", prior_precision, known)
+    else:
+        as_positive("prior_precision", prior_precision)
+    as_positive("temperature", temperature)
+    if dataset_size is not None:
+        check_count("dataset_size", dataset_size)
     if (validation_data is not None) != (prior_precision == VALIDATION):
         raise ValueError(
             "`validation_data` must be given where `prior_precision` is "
@@ -74,6 +80,7 @@ def fit(
             f"prior_precision={prior_precision!r}, validation_data of type "
             f"{type(validation_data).__name__}"
         )
+    verbose = 1 if verbose == "auto" else verbose
     scores = scores_of_loss(
         getattr(model, "loss", None) if loss is None else loss
     )
@@ -95,7 +102,7 @@ def fit(
         ),
         batch_size,
         seed,
-        1 if verbose == "auto" else verbose,
+        verbose,
     )
     posterior = _posterior(
         cls,
@@ -127,10 +134,7 @@ def _posterior(
     cls, model, information, variables, prior_precision, temperature, size
 ):
     """Returns the posterior of sums over the data, scaled to all data."""
-    factor = 1.0
-    if size is not None:
-        check_count("dataset_size", size)
-        factor = size / information.examples
+    factor = 1.0 if size is None else size / information.examples
     trained = model.trainable_variables
     index_of = {id(v): i for i, v in enumerate(trained)}
     curvature = [None] * len(trained)

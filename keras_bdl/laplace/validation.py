@@ -2,6 +2,7 @@
 
 import warnings
 
+import keras
 import numpy as np
 
 from keras_bdl.evaluation import evaluate
@@ -26,7 +27,7 @@ def best_prior_precision(
         options: What tells `predict` the meaning of the outputs.
         batch_size: For arrays.
         seed: Selects the draws.
-        verbose: `0` for silence.
+        verbose: As of `keras.utils.Progbar`.
     """
     x, y = data, None
     if is_arrays(data):
@@ -41,24 +42,28 @@ def best_prior_precision(
             "`validation_data` must be data that can be read again for every "
             f"candidate. Received: validation_data={data}"
         )
+    bar = keras.utils.Progbar(
+        len(CANDIDATES),
+        verbose=verbose,
+        stateful_metrics=("prior_precision", "nll"),
+        unit_name="prior",
+    )
+    regression = "moments" in options
     losses = []
-    for delta in CANDIDATES:
+    for i, delta in enumerate(CANDIDATES):
         prediction = predict(
             model,
             x,
             posterior.with_prior_precision(delta),
             seed=seed,
             batch_size=batch_size,
-            keep_samples=True,
+            keep_samples=regression,
             verbose=0,
             **options,
         )
         report = evaluate(prediction, y)
-        losses.append(
-            -report.log_likelihood if "moments" in options else report.nll
-        )
-        if verbose:
-            print(f"prior_precision={delta:.4g}: nll={losses[-1]:.4f}")
+        losses.append(-report.log_likelihood if regression else report.nll)
+        bar.update(i + 1, [("prior_precision", delta), ("nll", losses[-1])])
     best = int(np.nanargmin(losses))
     if best in (0, len(losses) - 1):
         warnings.warn(

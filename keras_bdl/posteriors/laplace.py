@@ -81,7 +81,8 @@ class Laplace(MatrixNormal):
         data,
         structure: str = "kronecker",
         subset: str = "all",
-        prior_precision: float | str = 1.0,
+        *,
+        prior_precision: float | str,
         validation_data=None,
         labels: str = "expected",
         label_draws: int = 1,
@@ -98,8 +99,8 @@ class Laplace(MatrixNormal):
 
         The model is an ordinary Keras model, trained as ever, with one output
         and a loss that is the mean negative log-likelihood: a cross-entropy
-        or `keras_bdl.likelihoods.Gaussian`. It runs as in inference, BatchNorm
-        and dropout included, and is not changed.
+        or `keras_bdl.likelihoods.Gaussian`. It runs as in inference, and is
+        not changed. BatchNorm statistics are constants, in F as in draws.
 
         A regularizer of training is a prior: `L2(c)`, of all weights, is the
         one of precision `2 c N`. It is no part of F; give that precision, if
@@ -122,7 +123,10 @@ class Laplace(MatrixNormal):
                 maximises `log_marginal_likelihood`; or `"validation"`, the
                 power of the root of 10 with the best log-likelihood of
                 `keras_bdl.predict`, draws and all, on `validation_data`.
-                Defaults to `1.0`.
+                There is no default: where a network fits all its training
+                data, F is near zero, and draws are as wide as delta says.
+                The marginal likelihood judges weights and not predictions,
+                and tends to leave them too wide there.
             validation_data: Held-out `(x, y)`, or such batches that can be
                 read again. Defaults to `None`.
             labels: `"expected"`, (2) as it is, by as many backward passes as
@@ -203,7 +207,7 @@ class Laplace(MatrixNormal):
 
     @property
     def evidence(self):
-        """The `Evidence` of delta: (3) as a function, and its maximum."""
+        """The `Evidence`: (3) as a function of delta, and its maximum."""
         eigenvalues = [c.eigenvalues for c in self._curvatures]
         eigenvalues += [h for h in self._curvature if h is not None]
         means = [
@@ -230,6 +234,10 @@ class Laplace(MatrixNormal):
         known = (self._log_likelihood or 0.0) / self.temperature
         return known + self.evidence(self.prior_precision)
 
+    def needs_batch_norm(self, seed):
+        """No: F is that of a network with the statistics that it has."""
+        return False
+
     def with_prior_precision(self, prior_precision: float):
         """Returns this approximation with another delta.
 
@@ -243,12 +251,11 @@ class Laplace(MatrixNormal):
     def get_state(self):
         """Returns all arguments."""
         state = super().get_state()
-        arguments = self._arguments()
-        arguments["matrices"] = [vars(c) for c in self._curvatures]
         return {
             "kind": state["kind"],
             "structure": state["structure"],
-            **arguments,
+            **self._arguments(),
+            "matrices": [vars(c) for c in self._curvatures],
         }
 
     @classmethod

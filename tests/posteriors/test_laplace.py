@@ -201,6 +201,20 @@ def network(loss, activation):
     return model
 
 
+def shared(loss, activation):
+    """A network that calls one of its layers twice."""
+    keras.utils.set_random_seed(1)
+    layers = keras.layers
+    twice = layers.Dense(5, activation="tanh")
+    x = inputs = keras.Input((6, 6, 2))
+    for layer in (layers.Flatten(), layers.Dense(5), twice, twice):
+        x = layer(x)
+    outputs = layers.Dense(4, activation=activation)(x)
+    model = keras.Model(inputs, outputs)
+    model.compile("sgd", loss)
+    return model
+
+
 IMAGES = RNG.standard_normal((6, 6, 6, 2)).astype("float32")
 
 
@@ -213,8 +227,9 @@ def gradients_of_labels(model, x, y):
         yield tape.gradient(loss, [v.value for v in model.trainable_variables])
 
 
-def test_diagonal_of_a_classifier_is_that_of_all_labels_in_turn():
-    model = network("sparse_categorical_crossentropy", "softmax")
+@pytest.mark.parametrize("make", [network, shared])
+def test_diagonal_of_a_classifier_is_that_of_all_labels_in_turn(make):
+    model = make("sparse_categorical_crossentropy", "softmax")
     p = model.predict(IMAGES, verbose=0)
     weight = np.array([1.0, 0.0, 2.0, 0.5, 3.0, 1.0], "float32")
     expected = [0.0] * len(model.trainable_variables)
@@ -277,8 +292,9 @@ def arrays_of(posterior):
     return arrays
 
 
-def test_factors_are_those_of_all_labels_in_turn():
-    model = network("sparse_categorical_crossentropy", "softmax")
+@pytest.mark.parametrize("make", [network, shared])
+def test_factors_are_those_of_all_labels_in_turn(make):
+    model = make("sparse_categorical_crossentropy", "softmax")
     p = model.predict(IMAGES, verbose=0)
     expected = {}
     for label in range(4):
@@ -295,7 +311,6 @@ def test_factors_are_those_of_all_labels_in_turn():
         np.testing.assert_allclose(
             c, np.kron(*e), rtol=1e-3, atol=1e-5 * c.max()
         )
-    assert [m.variables for m in posterior.matrices] == [[0, 1], [4, 5], [6, 7]]
 
 
 ROWS = np.column_stack([X, np.ones(N)]).astype("float64")
@@ -402,6 +417,8 @@ def test_layers_that_stay_as_they_are_need_no_rule():
 
 def test_excluded_variables_stay_as_they_are():
     model = network("sparse_categorical_crossentropy", "softmax")
+    posterior = fit(model, IMAGES)
+    assert [m.variables for m in posterior.matrices] == [[0, 1], [4, 5], [6, 7]]
     posterior = fit(model, IMAGES, exclude_from_inference=("bias", "gamma"))
     varies = [np.any(n) for n in posterior._noises(np.random.default_rng(0))]
     assert varies == [True, False, False, True, True, False, True, False]
@@ -425,8 +442,7 @@ def test_predictions_average_over_draws_also_of_a_mixture_from_a_file(tmp_path):
     assert repr(loaded) == repr(posterior)
     assert loaded.log_marginal_likelihood == posterior.log_marginal_likelihood
     predictions = [
-        bdl.predict(model, IMAGES, p, batch_norm_data=IMAGES, verbose=0)
-        for p in (posterior, loaded)
+        bdl.predict(model, IMAGES, p, verbose=0) for p in (posterior, loaded)
     ]
     assert predictions[0].num_samples == 30
     np.testing.assert_array_equal(*[p.mean for p in predictions])
