@@ -74,7 +74,8 @@ def fisher_sums(
         with capture.recording(), capture.forward():
             outputs = call_model(model, x, training=False)
     backward = _Backward(capture, tape, outputs, omega, factored)
-    count, score = scores(tf.stop_gradient(outputs))
+    # The tape is closed, and takes the scores for constants.
+    count, score = scores(outputs)
     _, sums = tf.while_loop(
         lambda k, sums: k < count,
         lambda k, sums: (k + 1, backward(score(k), sums)),

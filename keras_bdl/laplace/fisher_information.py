@@ -126,7 +126,10 @@ class FisherInformation:
         self._layout = [(f.kernel, f.bias) for f in found.factors]
         log_likelihood = None
         if y is not None:
-            loss = self._losses.of_data(y, found.outputs, weight)
+            # Keras wants an axis for each of the loss.
+            axes = [1] * (len(found.outputs.shape) - 2)
+            weights = tf.reshape(weight, [-1, *axes])
+            loss = self._losses.of_data(y, found.outputs, weights)
             log_likelihood = -loss * tf.cast(tf.shape(weight)[0], loss.dtype)
         return (
             log_likelihood,

@@ -145,6 +145,21 @@ def test_the_expectation_over_labels_is_the_hessian_of_a_linear_model(case):
     )
 
 
+@pytest.mark.parametrize("case", LINEAR)
+def test_log_likelihood_is_that_of_the_weighted_loss(case):
+    loss, activation, y, x = LINEAR[case]
+    model = model_of(3, loss, activation, x.shape[1:])
+    weight = np.arange(N, dtype="float32") % 3
+    rows = np.repeat(np.arange(N), weight.astype(int))
+    posterior = fit(model, (x, y, weight), batch_size=8)
+    expected = -len(rows) * model.evaluate(x[rows], y[rows], verbose=0)
+    np.testing.assert_allclose(
+        posterior.log_marginal_likelihood - posterior.evidence(1.0),
+        expected,
+        rtol=1e-4,
+    )
+
+
 @pytest.mark.parametrize("case", [*LINEAR, "means and stddevs"])
 def test_drawn_labels_have_the_expectation_for_their_mean(case):
     loss, activation, _, x = LINEAR.get(
@@ -548,6 +563,13 @@ def test_wrong_arguments_are_refused(kwargs, match):
     model = model_of(1, binary(from_logits=True))
     with pytest.raises(ValueError, match=match):
         fit(model, **{"data": X, **kwargs})
+
+
+def test_several_outputs_are_refused():
+    inputs = keras.Input((IN,))
+    outputs = [keras.layers.Dense(units)(inputs) for units in (2, 3)]
+    with pytest.raises(ValueError, match="one output. Received.*returns list"):
+        fit(keras.Model(inputs, outputs), loss="binary_crossentropy")
 
 
 @pytest.mark.parametrize("labels", ["expected", "drawn"])
