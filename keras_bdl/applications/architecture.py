@@ -106,6 +106,11 @@ class Architecture:
         )
 
 
+RESNET_18 = Architecture(
+    Stem(3),
+    BASIC,
+    (Stage(2, 1, 1), Stage(2, 2, 2), Stage(2, 4, 2), Stage(2, 8, 2)),
+)
 RESNET_50 = Architecture(
     # The maximum of nine standard normal values has the mean square 2.5626;
     # the scale brings it to one.
