@@ -1,7 +1,5 @@
 """Arguments of the optimizers that fit a distribution of the weights."""
 
-import warnings
-
 import keras
 import tensorflow as tf
 from keras import ops
@@ -10,6 +8,7 @@ from keras_bdl.optimizers.arguments import check_number
 from keras_bdl.optimizers.arguments import drop_options
 from keras_bdl.optimizers.arguments import refuse_options
 from keras_bdl.optimizers.exclusion import excluded_variables
+from keras_bdl.optimizers.weight_check import check_weights
 from keras_bdl.training.dataset_size import DatasetSize
 
 # Tuples of tensors are no gradients, and are not divided by it.
@@ -125,33 +124,9 @@ class VariationalOptimizer(keras.optimizers.Optimizer):
             variables: What `prepare` returned.
         """
         uncertain = [v for v in variables if not self.is_excluded(v)]
-        self._refuse(
-            "have no constraint, which would cut the posterior",
-            [v for v in uncertain if v.constraint is not None],
+        check_weights(
+            type(self).__name__, uncertain, variables, "prior_precision"
         )
-        self._refuse(
-            "be float32 or float64, since its steps are smaller than the "
-            "spacing of shorter numbers; use a mixed policy for speed, such "
-            "as `mixed_bfloat16`",
-            [v for v in variables if v.dtype not in ("float32", "float64")],
-        )
-        regularized = [v.path for v in uncertain if v.regularizer is not None]
-        if regularized:
-            warnings.warn(
-                f"`{type(self).__name__}` gives every weight a prior, "
-                "`prior_precision`. A regularizer is a second one: it moves "
-                "the mean, and is not in the curvature. Leave it out, or "
-                "exclude the weight with `exclude_from_inference`. "
-                f"Received: regularizers of {regularized}",
-                stacklevel=2,
-            )
-
-    def _refuse(self, rule, variables):
-        if variables:
-            raise ValueError(
-                f"Every variable that `{type(self).__name__}` moves must "
-                f"{rule}. Received: {[v.path for v in variables]}"
-            )
 
     def is_excluded(self, variable):
         """Whether a variable has neither prior nor noise."""

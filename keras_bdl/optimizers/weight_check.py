@@ -1,0 +1,44 @@
+"""Which weights can have a Gaussian posterior."""
+
+import warnings
+
+
+def check_weights(owner, uncertain, variables, prior="prior"):
+    """Raises an error, or warns, where a posterior would not be one.
+
+    Args:
+        owner: Name of the class that fits it.
+        uncertain: The variables that have a posterior.
+        variables: All that are moved.
+        prior: The argument that gives the prior. Defaults to `"prior"`.
+    """
+    _refuse(
+        owner,
+        "have no constraint, which would cut the posterior",
+        [v for v in uncertain if v.constraint is not None],
+    )
+    _refuse(
+        owner,
+        "be float32 or float64, since its steps are smaller than the spacing "
+        "of shorter numbers; use a mixed policy for speed, such as "
+        "`mixed_bfloat16`",
+        [v for v in variables if v.dtype not in ("float32", "float64")],
+    )
+    regularized = [v.path for v in uncertain if v.regularizer is not None]
+    if regularized:
+        warnings.warn(
+            f"`{owner}` gives every weight a prior, `{prior}`. A regularizer "
+            "is a second one: it moves the mean, and is not in the curvature. "
+            "Leave it out, or exclude the weight with "
+            f"`exclude_from_inference`. Received: regularizers of "
+            f"{regularized}",
+            stacklevel=3,
+        )
+
+
+def _refuse(owner, rule, variables):
+    if variables:
+        raise ValueError(
+            f"Every variable that `{owner}` moves must {rule}. "
+            f"Received: {[v.path for v in variables]}"
+        )
