@@ -37,7 +37,7 @@ def test_shortcuts_pass_on_what_the_branches_do_not_change():
     second = model.get_layer("stage1_block2_add").output
     stem = model.get_layer("stem_conv").output
     x = np.random.default_rng(0).normal(size=(2, 8, 8, 1))
-    outputs = keras.Model(model.inputs, [stem, first, second])(x)
+    outputs = keras.Model(model.input, [stem, first, second])(x)
     for one in outputs[1:]:
         np.testing.assert_array_equal(one, outputs[0])
 
