@@ -19,6 +19,7 @@ from keras_bdl import layers  # noqa: E402
 from keras_bdl import likelihoods  # noqa: E402
 from keras_bdl import metrics  # noqa: E402
 from keras_bdl import models  # noqa: E402
+from keras_bdl import objectives  # noqa: E402
 from keras_bdl import optimizers  # noqa: E402
 from keras_bdl import plots  # noqa: E402
 from keras_bdl import posteriors  # noqa: E402
@@ -71,6 +72,7 @@ __all__ = [
     "likelihoods",
     "metrics",
     "models",
+    "objectives",
     "optimizers",
     "plots",
     "posteriors",

@@ -4,16 +4,21 @@ import numpy as np
 
 from keras_bdl.saving.global_seed_generator import global_seed_generator
 from keras_bdl.saving.variable_copies import variable_copies
+from keras_bdl.training.build_optimizer import build_optimizer
+from keras_bdl.training.protocols import OwnsVariables
 
 
 def _groups(model):
     """Names every variable that training changes, in a fixed order."""
+    objective = getattr(model, "objective", None)
+    owns = isinstance(objective, OwnsVariables)
     return {
         # Weights and the states of the layers' seed generators.
         "model": model.variables,
         "optimizer": []
         if model.optimizer is None
         else model.optimizer.variables,
+        "objective": objective.trainable_variables if owns else [],
         "metrics": model.metrics_variables,
         "random": [global_seed_generator().state],
     }
@@ -45,12 +50,10 @@ def check_training_state(model, state):
         model: The model, built. Its optimizer is built here if it is not.
         state: What `get_training_state` returned.
     """
-    if model.optimizer is not None and not model.optimizer.built:
-        with model.distribute_strategy.scope():
-            model.optimizer.build(model.trainable_variables)
+    build_optimizer(model)
     for group, variables in _groups(model).items():
         if group != "metrics":
-            _check(group, variables, state[group])
+            _check(group, variables, state.get(group, []))
 
 
 def set_training_state(model, state, with_metrics):
@@ -66,7 +69,8 @@ def set_training_state(model, state, with_metrics):
     if not with_metrics:
         del groups["metrics"]
     for group, variables in groups.items():
-        for variable, saved in zip(variables, state[group], strict=True):
+        of_group = state.get(group, [])
+        for variable, saved in zip(variables, of_group, strict=True):
             copies, values = variable_copies(variable), saved["copies"]
             if len(values) != len(copies):  # equal, or of other replicas
                 values = values[:1] * len(copies)

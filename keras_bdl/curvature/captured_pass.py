@@ -38,6 +38,8 @@ class CapturedPass:
     Attributes:
         loss: The whole loss.
         y_pred: The outputs.
+        penalties: What is in the loss beside that of the data, for all
+            replicas together.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class CapturedPass:
                     x, y, self.y_pred, sample_weight, training
                 )
                 of_outputs = losses.of_outputs()
+                self.penalties = [ops.sum(one) for one in model.losses]
             self._total = self._data = self.loss
             if of_outputs is not None:
                 self._data = self.loss - of_outputs

@@ -25,7 +25,7 @@ class Losses:
                 "`model` must be compiled with a loss, or `loss` be given. "
                 f"Received: model={model.name!r}, which is not compiled"
             )
-        _check_reductions(self._judge.loss)
+        check_reductions("Per-example gradients", self._judge.loss)
 
     def total(self, x, y, y_pred, sample_weight, training):
         """Returns the whole loss, as `compute_loss` of the model.
@@ -74,12 +74,18 @@ class Losses:
         return sum(tf.reduce_sum(loss) for loss in losses) / replicas
 
 
-def _check_reductions(losses):
+def check_reductions(owner, losses):
+    """Raises an error unless losses are means over the batch.
+
+    Args:
+        owner: Who needs it, a plural.
+        losses: Losses of Keras, as `compile` takes them.
+    """
     for loss in keras.tree.flatten(losses):
         reduction = getattr(loss, "reduction", "mean")
         if reduction not in ("mean", "sum_over_batch_size"):
             raise ValueError(
-                "Per-example gradients need a loss that is the mean over the "
-                'batch, with reduction="sum_over_batch_size". '
+                f"{owner} need a loss that is the mean over the batch, with "
+                'reduction="sum_over_batch_size". '
                 f"Received: loss={loss.name!r} with reduction={reduction!r}"
             )

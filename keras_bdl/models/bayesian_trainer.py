@@ -12,15 +12,18 @@ from keras_bdl.models.averaging import likelihoods_of
 from keras_bdl.models.compile_arguments import changed_arguments
 from keras_bdl.models.compile_arguments import check_compile_arguments
 from keras_bdl.models.evidence_bound import EvidenceBound
+from keras_bdl.models.evidence_bound import divergences
 from keras_bdl.models.evidence_bound import variational_layers
 from keras_bdl.models.layerwise_draws import LayerwiseDraws
 from keras_bdl.models.prior_versions import PriorVersions
 from keras_bdl.training.annealing import end_annealing
-from keras_bdl.training.dataset_size import DatasetSize
+from keras_bdl.training.build_optimizer import build_objective
+from keras_bdl.training.build_optimizer import build_optimizer
 from keras_bdl.training.inner_optimizer import inner_optimizer
 from keras_bdl.training.protocols import DrawsFunctions
 from keras_bdl.training.protocols import KnowsModel
 from keras_bdl.training.protocols import OwnsTrainStep
+from keras_bdl.training.tell_dataset_size import dataset_sizes
 from keras_bdl.training.tell_dataset_size import tell_dataset_size
 
 
@@ -70,6 +73,8 @@ class BayesianTrainer:
         for method in self._methods():
             if isinstance(method, KnowsModel):
                 method.attach(self)
+        if self.built:
+            build_objective(self)  # what a file may hold values for
         self._bayesian_compile_config = changed_arguments(
             objective=objective,
             train_samples=train_samples,
@@ -94,8 +99,8 @@ class BayesianTrainer:
             # A user's own `compile`: Keras says what to do.
             return super().compile_from_config(config)
         self.compile(**keras.saving.deserialize_keras_object(config))
-        if self.optimizer is not None and self.built:
-            self.optimizer.build(self.trainable_variables)
+        if self.built:
+            build_optimizer(self)
 
     @functools.wraps(keras.Model.fit)
     def fit(self, *args, **kwargs):
@@ -104,7 +109,7 @@ class BayesianTrainer:
             self, *args, **kwargs
         )
         arguments.apply_defaults()
-        sizes = self._dataset_sizes()
+        sizes = dataset_sizes(self, self._methods())
         if sizes:
             tell_dataset_size(self, sizes, arguments.arguments)
         try:
@@ -120,10 +125,8 @@ class BayesianTrainer:
             force: Whether to make it anew in any case. Defaults to `False`.
         """
         own = any(isinstance(m, OwnsTrainStep) for m in self._methods())
-        if own and self.built and not self.optimizer.built:
-            # Variables made in a step would have it traced twice.
-            with self.distribute_strategy.scope():
-                self.optimizer.build(self.trainable_variables)
+        if own and self.built:
+            build_optimizer(self)
         force |= self._prior_versions.differ(self, "train")
         return super().make_train_function(force)
 
@@ -138,9 +141,9 @@ class BayesianTrainer:
 
     @property
     def metrics(self):
-        """The metrics of Keras and, where layers have a KL, `nll`, `kl`."""
+        """The metrics of Keras and, where there is a KL, `nll` and `kl`."""
         metrics = super().metrics
-        if self._evidence_bound is not None and variational_layers(self):
+        if self._evidence_bound is not None and divergences(self):
             metrics = [*metrics, *self._evidence_bound.metrics]
         return metrics
 
@@ -159,7 +162,8 @@ class BayesianTrainer:
         loss = super().compute_loss(
             x, y, y_pred, sample_weight, training=training
         )
-        if variational_layers(self):
+        # In training, an objective adds what belongs to it.
+        if variational_layers(self) or (not training and divergences(self)):
             loss = self._evidence_bound.complete(self, loss, x, training)
         return loss
 
@@ -250,6 +254,15 @@ class BayesianTrainer:
         )
         return self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 
+    def _symbolic_build(self, *args, **kwargs):
+        # Keras would build the optimizer for the weights of the model alone.
+        optimizer, self.optimizer = self.optimizer, None
+        try:
+            super()._symbolic_build(*args, **kwargs)
+        finally:
+            self.optimizer = optimizer
+        build_optimizer(self)
+
     def _call_for(self, x, training):
         if self._call_has_training_arg:
             return self(x, training=training)
@@ -276,14 +289,3 @@ class BayesianTrainer:
         return [
             m for m in (self.objective, inner_optimizer(self)) if m is not None
         ]
-
-    def _dataset_sizes(self):
-        """Every `DatasetSize` of the model, each once."""
-        owners = [*self._methods(), *self._flatten_layers()]
-        owners += [v.regularizer for v in self.trainable_variables]
-        found = [getattr(owner, "dataset_size", None) for owner in owners]
-        # Others may have an attribute of that name, too.
-        sizes = {
-            id(size): size for size in found if isinstance(size, DatasetSize)
-        }
-        return list(sizes.values())

@@ -1,4 +1,6 @@
-"""The evidence bound of a model whose layers have distributions."""
+"""The evidence bound of a model whose weights have distributions."""
+
+import functools
 
 import keras
 import tensorflow as tf
@@ -8,13 +10,13 @@ from keras import ops
 class EvidenceBound:
     """Keeps `loss = nll + kl_weight kl + penalties` and its parts in view.
 
-    In training the layers add their KL to the loss themselves. In evaluation
-    they do not, since Keras evaluates without asking for N; where N is known,
-    it is added here, without `kl_weight`.
+    In training the layers, or the objective, add their KL to the loss
+    themselves. In evaluation they do not, since Keras evaluates without asking
+    for N; where N is known, it is added here, without `kl_weight`.
 
     Attributes:
         metrics: The parts as metrics: `nll`, the mean negative log-likelihood,
-            and `kl`, the KL of all layers by N.
+            and `kl`, the whole KL by N.
     """
 
     def __init__(self):
@@ -43,20 +45,27 @@ class EvidenceBound:
             if not kls:
                 raise ValueError(_not_in_training(model, layers[0]))
             kl = sum(kls)
-        elif all(layer.dataset_size.known for layer in layers):
-            kl = sum(
-                layer.kl_divergence() / layer.dataset_size.value()
-                for layer in layers
-            )
+        elif all(size.known for size, _ in divergences(model)):
+            kl = sum(kl() / size.value() for size, kl in divergences(model))
             loss = loss + ops.cast(kl / replicas, loss.dtype)
         else:
             kl = None
+        self.update(x, nll, kl)
+        return loss
+
+    def update(self, x, nll, kl):
+        """Updates the metrics after a batch.
+
+        Args:
+            x: The inputs.
+            nll: The mean over the batch.
+            kl: The KL by N, or `None`.
+        """
         first = next(i for i in keras.tree.flatten(x) if i is not None)
         size = ops.shape(first)[0]
         self._nll.update_state(nll, sample_weight=size)
         if kl is not None:
             self._kl.update_state(kl, sample_weight=size)
-        return loss
 
 
 def _not_in_training(model, layer):
@@ -68,6 +77,20 @@ def _not_in_training(model, layer):
         f"Received: {type(model).__name__} {model.name!r}, whose layer "
         f"{layer.name!r} has drawn nothing"
     )
+
+
+def divergences(model):
+    """Returns pairs of a `DatasetSize` and a function that returns a KL."""
+    found = [
+        (layer.dataset_size, layer.kl_divergence)
+        for layer in variational_layers(model)
+        if layer.built
+    ]
+    objective = getattr(model, "objective", None)
+    if hasattr(type(objective), "kl_divergence"):
+        kl = functools.partial(objective.kl_divergence, model)
+        found.append((objective.dataset_size, kl))
+    return found
 
 
 def variational_layers(model):

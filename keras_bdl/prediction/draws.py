@@ -114,9 +114,9 @@ def find_posterior(model, posterior):
 
     Args:
         model: A built Keras model.
-        posterior: What the user gave. If `None`, the compiled optimizer is
-            asked for `optimizer.posterior(model)`, then the layers whether
-            they draw their own weights.
+        posterior: What the user gave. If `None`, the compiled objective and
+            optimizer are asked for `posterior(model)`, then the layers
+            whether they draw their own weights.
     """
     if posterior is None:
         return _posterior_of(model)
@@ -131,9 +131,9 @@ def find_posterior(model, posterior):
 
 
 def _posterior_of(model):
-    optimizer = inner_optimizer(model)
-    if callable(getattr(optimizer, "posterior", None)):
-        return optimizer.posterior(model)
+    for method in (getattr(model, "objective", None), inner_optimizer(model)):
+        if callable(getattr(method, "posterior", None)):
+            return method.posterior(model)
     if any(isinstance(n, SamplesWeights) for n in model._flatten_layers()):
         return Layerwise(model)
     return None

@@ -1,5 +1,6 @@
 from keras_bdl.training.dataset_size import DatasetSize
 from keras_bdl.training.protocols import DrawsFunctions
 from keras_bdl.training.protocols import OwnsTrainStep
+from keras_bdl.training.protocols import OwnsVariables
 
-__all__ = ["DatasetSize", "DrawsFunctions", "OwnsTrainStep"]
+__all__ = ["DatasetSize", "DrawsFunctions", "OwnsTrainStep", "OwnsVariables"]

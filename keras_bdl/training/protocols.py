@@ -52,3 +52,23 @@ class DrawsFunctions(Protocol):
             x: A batch of inputs.
             draw: Integer, which draw of this batch.
         """
+
+
+@runtime_checkable
+class OwnsVariables(Protocol):
+    """Has variables that the optimizer trains beside those of the model.
+
+    Attributes:
+        trainable_variables: A list of them.
+        built: Whether they are there.
+    """
+
+    trainable_variables: list
+    built: bool
+
+    def build(self, model):
+        """Creates them.
+
+        Args:
+            model: A built `keras_bdl.Model`.
+        """

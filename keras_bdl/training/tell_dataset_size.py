@@ -3,6 +3,7 @@
 import warnings
 
 from keras_bdl.training.count_examples import count_examples
+from keras_bdl.training.dataset_size import DatasetSize
 
 
 def tell_dataset_size(model, sizes, fit_arguments):
@@ -45,6 +46,21 @@ def tell_dataset_size(model, sizes, fit_arguments):
             "Give `dataset_size` if an epoch is not one pass over it.",
             stacklevel=3,
         )
+
+
+def dataset_sizes(model, methods):
+    """Returns every `DatasetSize` of a model, each once.
+
+    Args:
+        model: The model.
+        methods: Its objective and its optimizer.
+    """
+    owners = [*methods, *model._flatten_layers()]
+    owners += [v.regularizer for v in model.trainable_variables]
+    found = [getattr(owner, "dataset_size", None) for owner in owners]
+    # Others may have an attribute of that name, too.
+    sizes = {id(size): size for size in found if isinstance(size, DatasetSize)}
+    return list(sizes.values())
 
 
 def _compare(size, count):

@@ -1,0 +1,147 @@
+"""The variances of independent Gaussians over the weights."""
+
+import math
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from keras_bdl.optimizers.arguments import check_number
+
+KINDS = ("fixed", "scalar", "diagonal")
+
+_INITIAL = 0.01
+
+
+class Covariance:
+    """Gives each weight its standard deviation.
+
+        log sigma = log sigma_0 + c v                                     (1)
+
+    with v zero in the beginning. The optimizer is told the gradient by
+    `log sigma`, and moves v: by the step it thinks right for `log sigma`,
+    which so moves c times as far. That is c times the learning rate, for
+    optimizers that look at the size of a gradient and those that do not.
+
+    Args:
+        kind: `"fixed"`, without v; `"scalar"`, one v for each tensor of
+            weights; `"diagonal"`, one for each weight.
+        stddev: sigma_0, or `None`: given by `learning_rate_equivalent`, or
+            0.01 where it is learned.
+        learning_rate_equivalent: eta, for `sigma_0^2 = eta / (2 S)`.
+        gradient_batch_size: S.
+        learning_rate_multiplier: c.
+    """
+
+    def __init__(
+        self,
+        kind,
+        stddev,
+        learning_rate_equivalent,
+        gradient_batch_size,
+        learning_rate_multiplier,
+    ):
+        if kind not in KINDS:
+            raise ValueError(
+                f"`covariance` must be one of {KINDS}. "
+                f"Received: covariance={kind!r}"
+            )
+        check_number(
+            "learning_rate_multiplier", learning_rate_multiplier, above=0.0
+        )
+        self._learned = kind != "fixed"
+        self._initial_stddev = _initial_stddev(
+            self._learned, stddev, learning_rate_equivalent, gradient_batch_size
+        )
+        self._by_weight = kind == "diagonal"
+        self._multiplier = learning_rate_multiplier
+        self._shapes = None
+        self.variables = []
+
+    @property
+    def built(self):
+        """Whether there is no variable to make."""
+        return bool(self.variables) or not self._learned
+
+    def build(self, shapes):
+        """Creates v.
+
+        Args:
+            shapes: Of the tensors of weights.
+        """
+        if self.built:
+            return
+        self._shapes = [tuple(shape) for shape in shapes]
+        self.variables = [
+            keras.Variable(
+                "zeros",
+                shape=(sum(self._sizes()),),
+                dtype="float32",
+                # Half precision would lose the small steps.
+                autocast=False,
+                name="log_stddev",
+            )
+        ]
+
+    def check(self, shapes):
+        """Raises an error if the weights are not those of `build`.
+
+        Args:
+            shapes: Of the tensors of weights.
+        """
+        shapes = [tuple(shape) for shape in shapes]
+        if self._learned and shapes != self._shapes:
+            raise ValueError(
+                "An objective with learned variances belongs to the weights "
+                "that it was built for: compile with a new one. Received: "
+                f"weights of the shapes {shapes}, before {self._shapes}"
+            )
+
+    def stddevs(self, own, count):
+        """Returns sigma, for each tensor its like or a number.
+
+        Args:
+            own: Tensors for `variables`.
+            count: How many tensors of weights there are.
+        """
+        initial = ops.convert_to_tensor(self._initial_stddev, "float32")
+        if not self._learned:
+            return [initial] * count
+        (v,) = own
+        rest = (self._multiplier - 1.0) * tf.stop_gradient(v)
+        stddev = initial * ops.exp(v + rest)  # (1)
+        parts = tf.split(stddev, self._sizes())
+        shapes = self._shapes if self._by_weight else [()] * count
+        return [tf.reshape(p, s) for p, s in zip(parts, shapes, strict=True)]
+
+    def _sizes(self):
+        return [
+            math.prod(shape) if self._by_weight else 1 for shape in self._shapes
+        ]
+
+
+def _initial_stddev(learned, stddev, rate, size):
+    given = {"stddev": stddev, "learning_rate_equivalent": rate}
+    if stddev is not None and rate is not None:
+        raise ValueError(
+            "One of `stddev` and `learning_rate_equivalent` must be left out: "
+            f"each says what the variance is. Received: {given}"
+        )
+    if stddev is not None:
+        check_number("stddev", stddev, above=0.0)
+        return float(stddev)
+    if rate is not None:
+        check_number("learning_rate_equivalent", rate, above=0.0)
+        if size is None:
+            raise ValueError(
+                "`learning_rate_equivalent` needs `gradient_batch_size`, the "
+                "batch size of the stochastic gradient descent that it is the "
+                "learning rate of. Received: gradient_batch_size=None"
+            )
+        return math.sqrt(rate / (2 * size))
+    if learned:
+        return _INITIAL
+    raise ValueError(
+        'With `covariance="fixed"`, one of `stddev` and '
+        f"`learning_rate_equivalent` must be given. Received: {given}"
+    )

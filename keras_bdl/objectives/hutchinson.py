@@ -1,0 +1,85 @@
+"""An unbiased estimate of the diagonal of the true Hessian."""
+
+import math
+
+import keras
+import tensorflow as tf
+
+from keras_bdl.objectives.hessian_diagonal import HessianDiagonal
+from keras_bdl.optimizers.arguments import check_number
+from keras_bdl.optimizers.weight_draws import TRAINING
+from keras_bdl.optimizers.weight_draws import random_bits
+
+
+@keras.saving.register_keras_serializable(package="keras_bdl")
+class Hutchinson(HessianDiagonal):
+    """Estimates the diagonal of the Hessian H by random signs.
+
+        h = z * (H z),   z_i = -1 or 1, as likely                         (1)
+
+    The expectation is the diagonal, whatever the noise of the data. Where H
+    is not positive, neither is the estimate. Its gradient needs third
+    derivatives. Each product with H takes about as long as two gradients,
+    and as long again on the way back.
+
+    Args:
+        probes: How many products are averaged. Defaults to `1`.
+        seed: Seed of the signs. Defaults to `0`.
+    """
+
+    def __init__(self, probes: int = 1, seed: int = 0):
+        check_number("probes", probes, at_least=1, integer=True)
+        check_number("seed", seed, at_least=0, below=2**63, integer=True)
+        self.probes = probes
+        self.seed = seed
+
+    def __call__(self, forward, values):
+        """Returns the outcome of a batch, and (1)."""
+        diagonals = []
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(values)
+            outcome, gradients = forward.with_gradient(values)
+            signs = [self._signs(forward, k) for k in range(self.probes)]
+            products = [
+                tf.add_n(
+                    [
+                        tf.reduce_sum(g * tf.cast(z, g.dtype))
+                        for g, z in zip(gradients, of_probe, strict=True)
+                    ]
+                )
+                for of_probe in signs
+            ]
+        for product, of_probe in zip(products, signs, strict=True):
+            columns = tape.gradient(
+                product, values, unconnected_gradients="zero"
+            )
+            diagonals.append(
+                [
+                    tf.cast(z, c.dtype) * c  # (1)
+                    for z, c in zip(of_probe, columns, strict=True)
+                ]
+            )
+        return outcome, [
+            tf.add_n(of_variable) / self.probes
+            for of_variable in zip(*diagonals, strict=True)
+        ]
+
+    def _signs(self, forward, probe):
+        shapes = [v.shape for v in forward.variables]
+        sizes = [math.prod(shape) for shape in shapes]
+        bits = random_bits(
+            sum(sizes),
+            seed=self.seed,
+            stream=TRAINING,
+            draw=probe,
+            step=forward.model.optimizer.iterations,
+        )
+        signs = tf.cast(1 - 2 * tf.bitwise.bitwise_and(bits, 1), "float32")
+        return [
+            tf.reshape(z, shape)
+            for z, shape in zip(tf.split(signs, sizes), shapes, strict=True)
+        ]
+
+    def get_config(self):
+        """Returns all arguments."""
+        return {"probes": self.probes, "seed": self.seed}
