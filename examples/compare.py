@@ -199,6 +199,17 @@ def temperature_scaling(run):
     return lambda x: scaling(run.predict(run.network(0), x))
 
 
+def kfac_laplace(run):
+    laplace = bdl.posteriors.Laplace.fit(
+        run.network(0),
+        (run.x, run.y),
+        prior_precision="validation",
+        validation_data=run.data.validation,
+        verbose=0,
+    )
+    return lambda x: run.predict(run.network(0), x, laplace)
+
+
 def mc_dropout(run):
     dropout = bdl.posteriors.MCDropout()
     return lambda x: bdl.predict(
@@ -249,6 +260,7 @@ def sampling(sampler, run):
 METHODS = {
     "deterministic": deterministic,
     "temperature scaling": temperature_scaling,
+    "KFAC-Laplace": kfac_laplace,
     "MC dropout": mc_dropout,
     "deep ensemble": deep_ensemble,
     "SWA": functools.partial(averaging, "SWA"),

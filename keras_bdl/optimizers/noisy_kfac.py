@@ -9,7 +9,7 @@ from keras import ops
 from keras_bdl.curvature.matrices import matrices
 from keras_bdl.curvature.weight_scope import current_values
 from keras_bdl.optimizers.arguments import check_number
-from keras_bdl.optimizers.matrix_curvature import MatrixCurvature
+from keras_bdl.optimizers.matrix_slots import MatrixSlots
 from keras_bdl.optimizers.vogn import VOGN
 from keras_bdl.optimizers.weight_draws import EVALUATION
 from keras_bdl.optimizers.weight_draws import normal_numbers
@@ -156,7 +156,7 @@ class NoisyKFAC(VOGN):
         model = None if self._model is None else self._model()
         found = [] if model is None else matrices(model, self.fallback)
         self._matrices = [
-            MatrixCurvature(
+            MatrixSlots(
                 self,
                 [self._get_variable_index(v) for v in matrix.variables],
                 matrix,

@@ -6,7 +6,7 @@ from keras import ops
 from keras_bdl.posteriors import MatrixCovariance
 
 
-class MatrixCurvature:
+class MatrixSlots:
     """Moving averages of the Kronecker factors, and their eigenvectors.
 
         A = Q_A diag(a) Q_A^T,   S = Q_S diag(s) Q_S^T                    (1)
