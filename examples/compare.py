@@ -199,17 +199,6 @@ def temperature_scaling(run):
     return lambda x: scaling(run.predict(run.network(0), x))
 
 
-def kfac_laplace(run):
-    laplace = bdl.posteriors.Laplace.fit(
-        run.network(0),
-        (run.x, run.y),
-        prior_precision="validation",
-        validation_data=run.data.validation,
-        verbose=0,
-    )
-    return lambda x: run.predict(run.network(0), x, laplace)
-
-
 def mc_dropout(run):
     dropout = bdl.posteriors.MCDropout()
     return lambda x: bdl.predict(
@@ -221,6 +210,18 @@ def deep_ensemble(run):
     members = [run.network(seed) for seed in range(run.members)]
     ensemble = bdl.posteriors.Ensemble.from_models(members)
     return lambda x: bdl.predict(members[0], x, ensemble, verbose=0)
+
+
+def laplace(structure, run):
+    posterior = bdl.posteriors.Laplace.fit(
+        run.network(0),
+        (run.x, run.y),
+        structure,
+        prior_precision="validation",
+        validation_data=run.data.validation,
+        verbose=0,
+    )
+    return lambda x: run.predict(run.network(0), x, posterior)
 
 
 def averaging(name, run):
@@ -260,9 +261,10 @@ def sampling(sampler, run):
 METHODS = {
     "deterministic": deterministic,
     "temperature scaling": temperature_scaling,
-    "KFAC-Laplace": kfac_laplace,
     "MC dropout": mc_dropout,
     "deep ensemble": deep_ensemble,
+    "Laplace": functools.partial(laplace, "diagonal"),
+    "KFAC-Laplace": functools.partial(laplace, "kronecker"),
     "SWA": functools.partial(averaging, "SWA"),
     "SWAG-Diagonal": functools.partial(averaging, "SWAG-Diagonal"),
     "SWAG": functools.partial(averaging, "SWAG"),

@@ -13,7 +13,6 @@ import keras_bdl as bdl
 
 README = Path(__file__).parent.parent / "README.md"
 SNIPPETS = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
-COMING = [s for s in SNIPPETS if s.startswith("# Coming")]
 
 
 def test_short_names():
@@ -148,7 +147,7 @@ def names(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "snippet",
-    [s for s in SNIPPETS if s not in COMING],
+    SNIPPETS,
     ids=lambda s: s.splitlines()[-1][:30],
 )
 def test_readme_snippet_runs(snippet, names):
@@ -158,15 +157,3 @@ def test_readme_snippet_runs(snippet, names):
     )
     snippet = snippet.replace("epochs=1000", "epochs=260")  # two samples
     exec(snippet, names)  # noqa: S102
-
-
-@pytest.mark.parametrize("snippet", COMING, ids=lambda s: s.splitlines()[0])
-def test_readme_announces_only_what_does_not_exist(snippet):
-    def exists(path):
-        value = bdl
-        for name in path.split("."):
-            value = getattr(value, name, None)
-        return value is not None
-
-    paths = set(re.findall(r"bdl\.([\w.]+)", snippet))
-    assert not all(exists(path) for path in paths), "true now: drop `Coming`"

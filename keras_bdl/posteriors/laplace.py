@@ -9,6 +9,7 @@ from keras_bdl.posteriors.arguments import as_positive
 from keras_bdl.posteriors.evidence import Evidence
 from keras_bdl.posteriors.gaussian import as_moment
 from keras_bdl.posteriors.matrix_curvature import MatrixCurvature
+from keras_bdl.posteriors.matrix_curvature import as_curvatures
 from keras_bdl.posteriors.matrix_normal import MatrixNormal
 
 
@@ -60,7 +61,7 @@ class Laplace(MatrixNormal):
             None if h is None else _as_curvature(i, h)
             for i, h in enumerate(as_list("curvature", curvature, "arrays"))
         ]
-        self._curvatures = as_list("matrices", matrices, "`MatrixCurvature`")
+        self._curvatures = as_curvatures("matrices", matrices)
         self._log_likelihood = log_likelihood
         delta, temperature = self._prior_precision, self._temperature
         super().__init__(
@@ -123,10 +124,9 @@ class Laplace(MatrixNormal):
                 maximises `log_marginal_likelihood`; or `"validation"`, the
                 power of the root of 10 with the best log-likelihood of
                 `keras_bdl.predict`, draws and all, on `validation_data`.
-                There is no default: where a network fits all its training
-                data, F is near zero, and draws are as wide as delta says.
-                The marginal likelihood judges weights and not predictions,
-                and tends to leave them too wide there.
+                Where a network fits all its data, F is near zero, draws are
+                as wide as delta says, and the first leaves them too wide to
+                predict well.
             validation_data: Held-out `(x, y)`, or such batches that can be
                 read again. Defaults to `None`.
             labels: `"expected"`, (2) as it is, by as many backward passes as

@@ -5,6 +5,7 @@ import operator
 
 import numpy as np
 
+from keras_bdl.posteriors.arguments import as_list
 from keras_bdl.posteriors.gaussian import as_moment
 from keras_bdl.posteriors.matrix_covariance import MatrixCovariance
 
@@ -87,3 +88,19 @@ class MatrixCurvature:
         return MatrixCovariance(
             self.kernel, self.bias, self.inputs, self.outputs, variance
         )
+
+
+def as_curvatures(name, values):
+    """Returns a list of `MatrixCurvature`.
+
+    Args:
+        name: The argument.
+        values: What came for it.
+    """
+    for i, value in enumerate(as_list(name, values, "`MatrixCurvature`")):
+        if not isinstance(value, MatrixCurvature):
+            raise ValueError(
+                f"`{name}` must hold `keras_bdl.posteriors.MatrixCurvature`. "
+                f"Received: {name}[{i}] of type {type(value).__name__}"
+            )
+    return list(values)

@@ -26,7 +26,7 @@ def test_quickstart_prints_a_report():
 def test_compare_prints_the_table_and_writes_the_pictures(tmp_path):
     printed = run("compare.py", "--out", tmp_path)
     reports = json.loads((tmp_path / "reports.json").read_text())
-    assert len(reports) == 17
+    assert len(reports) == 18
     assert all(method in printed for method in reports)
     assert printed.rstrip().endswith(str(tmp_path))
     assert {p.stem for p in tmp_path.glob("*.png")} == {

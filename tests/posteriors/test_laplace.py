@@ -577,3 +577,17 @@ def test_several_outputs_are_refused():
 def test_logits_taken_for_probabilities_are_refused(loss, labels):
     with pytest.raises(ValueError, match="whether the outputs are logits"):
         fit(model_of(3, loss), labels=labels)
+
+
+@pytest.mark.parametrize(
+    ("curvature", "matrices", "match"),
+    [
+        ([-np.ones(2)], [], r"not be negative. Received: -1.0 in curvature"),
+        ([np.ones(3)], [], r"of shape \(3,\), expected \(2,\)"),
+        ([], [], "one array for each of `mean`. Received: 0 for 1"),
+        ([None], [np.ones(2)], r"matrices\[0\] of type ndarray"),
+    ],
+)
+def test_wrong_curvatures_are_refused(curvature, matrices, match):
+    with pytest.raises(ValueError, match=match):
+        Laplace([np.zeros(2)], curvature, matrices, prior_precision=1.0)
