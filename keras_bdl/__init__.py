@@ -13,6 +13,7 @@ from keras_bdl import continual  # noqa: E402
 from keras_bdl import curvature  # noqa: E402
 from keras_bdl import datasets  # noqa: E402
 from keras_bdl import diagnostics  # noqa: E402
+from keras_bdl import distribute  # noqa: E402
 from keras_bdl import distributions  # noqa: E402
 from keras_bdl import evaluation  # noqa: E402
 from keras_bdl import layers  # noqa: E402
@@ -65,6 +66,7 @@ __all__ = [
     "curvature",
     "datasets",
     "diagnostics",
+    "distribute",
     "distributions",
     "evaluate",
     "evaluation",

@@ -37,6 +37,7 @@ def test_short_names():
         "curvature",
         "datasets",
         "diagnostics",
+        "distribute",
         "distributions",
         "evaluate",
         "evaluation",

@@ -11,6 +11,9 @@ from keras_bdl.callbacks.skipped_steps import SkippedSteps
 from keras_bdl.callbacks.training_state import check_training_state
 from keras_bdl.callbacks.training_state import get_training_state
 from keras_bdl.callbacks.training_state import set_training_state
+from keras_bdl.distribute.workers import is_chief
+from keras_bdl.distribute.workers import numbers_of_workers
+from keras_bdl.distribute.workers import wait_for_all
 from keras_bdl.saving import read_state
 from keras_bdl.saving import write_state
 
@@ -33,12 +36,15 @@ class Checkpoint(keras.callbacks.Callback):
     a shuffle that changes from pass to pass the run is as good, but not the
     same.
 
+    On several workers, one writes the file and all read it.
+
     Put it last in the list of callbacks, and give each `fit` a directory of
     its own. A finished run that is started again trains no further, unless
     `epochs` was raised; to begin afresh, delete the directory.
 
     Args:
-        directory: Where the file is kept, `<directory>/latest.bdl`.
+        directory: Where the file is kept, `<directory>/latest.bdl`; a place
+            that all workers see.
         every: `"epoch"`, or a number of steps after which it is written also
             within an epoch; at the end of every epoch in any case. Defaults
             to `"epoch"`.
@@ -104,7 +110,9 @@ class Checkpoint(keras.callbacks.Callback):
             # Of a `fit` that an error ended while it was skipping.
             self.model.train_function.undo()
         self._restored = self._skipped = self._first_epoch = None
-        if not os.path.exists(self.path):
+        state = read_state(self.path) if os.path.exists(self.path) else None
+        self._check_workers(state)
+        if state is None:
             os.makedirs(self.directory, exist_ok=True)
             return
         if not self.model.built:
@@ -113,7 +121,6 @@ class Checkpoint(keras.callbacks.Callback):
                 "`fit`. Give it a `keras.Input`, or call it on one batch. "
                 f"Received: model={self.model.name}"
             )
-        state = read_state(self.path)
         check_training_state(self.model, state["model"])
         self._check_callbacks(state["callbacks"])
         # From here on the model changes.
@@ -191,6 +198,19 @@ class Checkpoint(keras.callbacks.Callback):
         elif self.model.stop_training:
             self._save(self._epoch + 1, 0, stopped=True)
 
+    def _check_workers(self, state):
+        """Refuses to go on where workers have read different files."""
+        place = [-1, -1] if state is None else [state["epoch"], state["step"]]
+        strategy = self.model.distribute_strategy
+        read = numbers_of_workers(strategy, place)
+        if any(other != read[0] for other in read):
+            raise ValueError(
+                "`directory` must be one that all workers see, such as a "
+                "network disk, and be left alone by other trainings. "
+                f"Received: directory={self.directory!r}, in which the workers "
+                f"find the epochs and steps {read}, -1 for none"
+            )
+
     def _set_skipping(self, skipping):
         for callback in self._stateful:
             callback.skipping = skipping
@@ -206,22 +226,24 @@ class Checkpoint(keras.callbacks.Callback):
         return self.params["steps"]
 
     def _save(self, epoch, step, logs=None, stopped=False):
-        write_state(
-            self.path,
-            {
-                "first_epoch": self._first_epoch,
-                "epoch": epoch,
-                "step": step,
-                "stopped": stopped,
-                "epochs": self.params["epochs"],
-                "model": get_training_state(self.model),
-                "history": self._history(epoch - 1, logs),
-                "callbacks": [
-                    {"class": type(c).__name__, "state": get()}
-                    for c, get, _ in self._memories()
-                ],
-            },
-        )
+        state = {
+            "first_epoch": self._first_epoch,
+            "epoch": epoch,
+            "step": step,
+            "stopped": stopped,
+            "epochs": self.params["epochs"],
+            "model": get_training_state(self.model),
+            "history": self._history(epoch - 1, logs),
+            "callbacks": [
+                {"class": type(c).__name__, "state": get()}
+                for c, get, _ in self._memories()
+            ],
+        }
+        strategy = self.model.distribute_strategy
+        if is_chief(strategy):
+            write_state(self.path, state)
+        # Whoever goes on may rely on the file.
+        wait_for_all(strategy)
 
     def _history(self, epoch, logs):
         """The history so far; Keras adds this epoch's logs only later."""

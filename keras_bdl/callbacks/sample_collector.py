@@ -8,6 +8,9 @@ import numpy as np
 from keras_bdl.callbacks.running_evaluation import RunningEvaluation
 from keras_bdl.callbacks.stateful_callback import StatefulCallback
 from keras_bdl.callbacks.weight_collector import check_integer
+from keras_bdl.distribute.workers import is_chief
+from keras_bdl.distribute.workers import wait_for_all
+from keras_bdl.distribute.workers import weights_of_first_replica
 from keras_bdl.posteriors.ensemble import Ensemble
 from keras_bdl.posteriors.structure import Structure
 from keras_bdl.saving.state_file import read_state
@@ -32,7 +35,8 @@ class SampleCollector(StatefulCallback):
             all.
         directory: Where samples are kept, one file each, instead of in
             memory; the posterior reads them when it is used, and fails once
-            `max_samples` has dropped one of them. Defaults to `None`, in
+            `max_samples` has dropped one of them. Of several workers one
+            writes, and all must see the directory. Defaults to `None`, in
             memory.
         unit: `"epoch"` or `"step"`, what a number in `every` counts.
             Defaults to `"epoch"`.
@@ -221,21 +225,25 @@ class SampleCollector(StatefulCallback):
         return self.every - iterations % self.every
 
     def _collect(self):
-        weights = self.model.get_weights()
+        weights = weights_of_first_replica(self.model)
         self._names = Structure.of(self.model.weights).names
         if self.directory is None:
             sample = [np.array(w) for w in weights]
         else:
             name = f"sample_{self._num_taken:06d}.bdl"
             sample = os.path.join(self.directory, name)
-            write_state(sample, {"weights": weights})
+            if is_chief(self.model.distribute_strategy):
+                write_state(sample, {"weights": weights})
+            wait_for_all(self.model.distribute_strategy)
         self._samples.append(sample)
         self._num_taken += 1
         while self.max_samples and len(self._samples) > self.max_samples:
             dropped = self._samples.pop(0)
             if self._evaluation is not None:
                 self._evaluation.forget()
-            if isinstance(dropped, str):
+            if isinstance(dropped, str) and is_chief(
+                self.model.distribute_strategy
+            ):
                 # A killed run may have dropped it already.
                 with contextlib.suppress(FileNotFoundError):
                     os.remove(dropped)

@@ -2,6 +2,9 @@
 
 import numpy as np
 
+from keras_bdl.distribute.keras_fixes import in_several_workers
+from keras_bdl.distribute.workers import first_replica
+from keras_bdl.distribute.workers import replica_arrays
 from keras_bdl.saving.global_seed_generator import global_seed_generator
 from keras_bdl.saving.variable_copies import variable_copies
 from keras_bdl.training.build_optimizer import build_optimizer
@@ -26,18 +29,38 @@ def _groups(model):
 
 def get_training_state(model):
     """Returns the values of all variables of a model in training."""
-    return {
-        group: [
-            {"path": v.path, "copies": _different(variable_copies(v))}
-            for v in variables
-        ]
-        for group, variables in _groups(model).items()
-    }
+    state, own = {}, []
+    for group, variables in _groups(model).items():
+        state[group] = []
+        for variable in variables:
+            copies = [copy.numpy() for copy in variable_copies(variable)]
+            state[group].append({"path": variable.path, "copies": copies})
+            if group != "optimizer" and not variable.trainable:
+                own.append(state[group][-1])
+    _add_other_workers(model.distribute_strategy, own)
+    for variables in state.values():
+        for one in variables:
+            one["copies"] = _different(one["copies"])
+    return state
 
 
-def _different(copies):
-    """Returns the values of the copies, a single one if they are equal."""
-    values = [copy.numpy() for copy in copies]
+def _add_other_workers(strategy, own):
+    """Puts in the copies of all replicas, of variables that each has."""
+    if not in_several_workers(strategy):
+        return
+    local = len(strategy.extended.worker_devices)
+    for one in own:
+        if len(one["copies"]) < local:  # made outside of the scope
+            one["copies"] = one["copies"][:1] * local
+    copies = replica_arrays(
+        strategy, [[one["copies"][r] for one in own] for r in range(local)]
+    )
+    for one, of_replicas in zip(own, zip(*copies, strict=True), strict=True):
+        one["copies"] = list(of_replicas)
+
+
+def _different(values):
+    """Returns a single value if all are equal."""
     if all(np.array_equal(values[0], v, equal_nan=True) for v in values[1:]):
         return values[:1]
     return values
@@ -65,13 +88,18 @@ def set_training_state(model, state, with_metrics):
         with_metrics: Whether to restore the metrics too. Keras creates some of
             their variables in the first step only.
     """
+    strategy = model.distribute_strategy
+    replicas, first = strategy.num_replicas_in_sync, first_replica(strategy)
     groups = _groups(model)
     if not with_metrics:
         del groups["metrics"]
     for group, variables in groups.items():
         of_group = state.get(group, [])
         for variable, saved in zip(variables, of_group, strict=True):
-            copies, values = variable_copies(variable), saved["copies"]
+            copies = variable_copies(variable)
+            values = saved["copies"]
+            if len(values) == replicas:
+                values = values[first : first + len(copies)]
             if len(values) != len(copies):  # equal, or of other replicas
                 values = values[:1] * len(copies)
             for copy, value in zip(copies, values, strict=True):

@@ -7,15 +7,22 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl.distribute.replicas import batch_of_group
+from keras_bdl.distribute.replicas import replica_weight
+from keras_bdl.distribute.replicas import statistics_of_examples
+from keras_bdl.distribute.replicas import weighted
 from keras_bdl.models.averaging import average_draws
 from keras_bdl.models.averaging import likelihoods_of
-from keras_bdl.models.compile_arguments import changed_arguments
 from keras_bdl.models.compile_arguments import check_compile_arguments
+from keras_bdl.models.compile_arguments import compile_config
+from keras_bdl.models.distributed_trainer import DistributedTrainer
 from keras_bdl.models.evidence_bound import EvidenceBound
 from keras_bdl.models.evidence_bound import divergences
 from keras_bdl.models.evidence_bound import variational_layers
 from keras_bdl.models.layerwise_draws import LayerwiseDraws
 from keras_bdl.models.prior_versions import PriorVersions
+from keras_bdl.models.strategy_check import check_scope
+from keras_bdl.models.strategy_check import check_strategy
 from keras_bdl.training.annealing import end_annealing
 from keras_bdl.training.build_optimizer import build_objective
 from keras_bdl.training.build_optimizer import build_optimizer
@@ -27,12 +34,13 @@ from keras_bdl.training.tell_dataset_size import dataset_sizes
 from keras_bdl.training.tell_dataset_size import tell_dataset_size
 
 
-class BayesianTrainer:
+class BayesianTrainer(DistributedTrainer):
     """What `keras_bdl` adds to `compile`, `fit`, `evaluate` and `predict`."""
 
     objective = None
     train_samples = 1
     samples = 0
+    sample_replicas = 1
     said_endless = False  # the warning, once
     _evidence_bound = None
 
@@ -44,6 +52,7 @@ class BayesianTrainer:
         objective=None,
         train_samples=1,
         samples=0,
+        sample_replicas=1,
         **kwargs,
     ):
         """Configures the model for training.
@@ -61,24 +70,34 @@ class BayesianTrainer:
                 posterior mean. Probabilities are averaged where the loss is a
                 cross-entropy, otherwise outputs; of a loss that Keras does not
                 know, `evaluate` averages the values. Defaults to `0`.
+            sample_replicas: On how many replicas of a `tf.distribute` strategy
+                every example is seen in training, each with draws of its own.
+                The number of replicas shows the whole batch to all of them:
+                Monte-Carlo parallelism, for small batches. Defaults to `1`,
+                data parallelism.
             **kwargs: As of `keras.Model.compile`.
         """
         check_compile_arguments(objective, train_samples, samples)
-        super().compile(optimizer, loss, *args, **kwargs)
+        check_scope(self)
+        with self.distribute_strategy.scope():
+            super().compile(optimizer, loss, *args, **kwargs)
+        check_strategy(self, sample_replicas)
         self._evidence_bound = EvidenceBound()
         self._prior_versions = PriorVersions()
         self.objective = objective
         self.train_samples = train_samples
         self.samples = samples
+        self.sample_replicas = sample_replicas
         for method in self._methods():
             if isinstance(method, KnowsModel):
                 method.attach(self)
         if self.built:
             build_objective(self)  # what a file may hold values for
-        self._bayesian_compile_config = changed_arguments(
+        self._bayesian_compile_config = compile_config(
             objective=objective,
             train_samples=train_samples,
             samples=samples,
+            sample_replicas=sample_replicas,
             auto_scale_loss=kwargs.get("auto_scale_loss", True),
         )
 
@@ -169,10 +188,16 @@ class BayesianTrainer:
 
     def train_step(self, data):
         """Trains on one batch, or lets a method do it that asks for it."""
+        data = batch_of_group(data, self.sample_replicas)
+        with statistics_of_examples(self, data):
+            return self._train_on(data)
+
+    def _train_on(self, data):
         for method in self._methods():
             if isinstance(method, OwnsTrainStep):
                 return method.bayesian_train_step(self, data)
-        if self.train_samples == 1:
+        weight = replica_weight(data)
+        if self.train_samples == 1 and weight is None:
             return super().train_step(data)
 
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
@@ -188,7 +213,7 @@ class BayesianTrainer:
             loss = ops.mean(ops.stack(losses))
             scaled_loss = self.optimizer.scale_loss(loss)
         variables = self.trainable_variables
-        gradients = tape.gradient(scaled_loss, variables)
+        gradients = weighted(tape.gradient(scaled_loss, variables), weight)
         self.optimizer.apply(gradients, variables)
         return self.finish_draws(losses, x, y, outputs, sample_weight)
 

@@ -7,8 +7,25 @@ _DEFAULTS = {
     "objective": None,
     "train_samples": 1,
     "samples": 0,
+    "sample_replicas": 1,
     "auto_scale_loss": True,
 }
+
+
+def compile_config(**arguments):
+    """Returns the arguments that are not the default ones.
+
+    Defaults are left out of files: Keras clones a functional subclass into a
+    model of its own class, whose `compile` knows none of these.
+
+    Args:
+        **arguments: All arguments, by name.
+    """
+    return {
+        name: value
+        for name, value in arguments.items()
+        if value != _DEFAULTS[name]
+    }
 
 
 def check_compile_arguments(objective, train_samples, samples):
@@ -30,18 +47,6 @@ def check_compile_arguments(objective, train_samples, samples):
             "method of `keras_bdl.training.OwnsTrainStep`. "
             f"Received: objective={objective!r}"
         )
-
-
-def changed_arguments(**given):
-    """Returns the arguments of `compile` that are not at their defaults.
-
-    Defaults are left out of configs: Keras clones a functional subclass into
-    a model of its own class, whose `compile` knows none of these.
-
-    Args:
-        **given: All of them.
-    """
-    return {k: value for k, value in given.items() if value != _DEFAULTS[k]}
 
 
 def _check_draws(name, value, at_least):

@@ -9,6 +9,8 @@ from keras import ops
 
 from keras_bdl.curvature.weight_scope import WeightScope
 from keras_bdl.curvature.weight_scope import current_values
+from keras_bdl.distribute.replicas import replica_weight
+from keras_bdl.distribute.replicas import weighted
 from keras_bdl.optimizers.arguments import check_number
 from keras_bdl.optimizers.variational_optimizer import VariationalOptimizer
 from keras_bdl.optimizers.weight_draws import EVALUATION
@@ -141,6 +143,7 @@ class NaturalGradient(VariationalOptimizer):
             outputs.append(y_pred)
             looks.append(keras.tree.flatten(found))
         means = [_mean(tensors) for tensors in zip(*looks, strict=True)]
+        means = weighted(means, replica_weight(data))
         if scale is not None:  # by which the optimizer outside divides
             means = [mean * ops.cast(scale, mean.dtype) for mean in means]
         # One list, as if all were gradients: it is reduced in one go, and is

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 
+from keras_bdl.distribute.workers import weights_of_first_replica
 from keras_bdl.posteriors.arguments import as_list
 from keras_bdl.posteriors.gaussian import all_finite
 from keras_bdl.posteriors.gaussian import read_only
@@ -67,7 +68,8 @@ class Ensemble(Posterior):
         structure = Structure.of(models[0].weights)
         for model in models[1:]:
             structure.check(model.weights)
-        return cls([m.get_weights() for m in models], structure.names)
+        members = [weights_of_first_replica(model) for model in models]
+        return cls(members, structure.names)
 
     def __len__(self):
         return len(self._members)

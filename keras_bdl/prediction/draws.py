@@ -12,6 +12,7 @@ from keras_bdl.prediction.batch_norm import batch_norm_layers
 from keras_bdl.prediction.batch_norm import batch_norm_statistics
 from keras_bdl.prediction.batch_norm import moving_statistics
 from keras_bdl.prediction.batches import check_positive
+from keras_bdl.prediction.shards import same_on_all_replicas
 from keras_bdl.training.inner_optimizer import inner_optimizer
 
 
@@ -54,6 +55,7 @@ class Draws:
     def opened(self):
         """Lets `put` change the model until the block ends or raises."""
         with contextlib.ExitStack() as stack:
+            stack.enter_context(same_on_all_replicas(self.model))
             if self._batches is not None:
                 layers = batch_norm_layers(self.model)
                 stack.enter_context(restored(moving_statistics(layers)))

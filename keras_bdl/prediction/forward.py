@@ -66,7 +66,7 @@ class Forward:
         self.outputs = None
         self.structure = None
         self._model = weakref.ref(model)
-        self._function = traced(model, self._call)
+        self._function = traced(model, self._call, sharded=True)
 
     def __call__(self, inputs):
         """Returns a flat list of dictionaries of tensors."""

@@ -3,8 +3,11 @@
 import keras
 import tensorflow as tf
 
+from keras_bdl.prediction.shards import on_all_replicas
+from keras_bdl.prediction.shards import shards_of
 
-def traced(model, function):
+
+def traced(model, function, sharded: bool = False):
     """Returns `function` compiled the way the model's own functions are.
 
     There is one trace for each shape and dtype of an example, and only the
@@ -15,22 +18,34 @@ def traced(model, function):
     Args:
         model: A Keras model.
         function: Takes the inputs of the model and then anything else.
+        sharded: Whether each replica of the model's strategy is to run the
+            function on a part of the inputs. Its results are nested tensors
+            with the examples on the first axis, and there may be more of
+            these than inputs. Defaults to `False`.
     """
     if model.run_eagerly:
         return function
     functions = {}
     declared = _declared_shapes(model)
     jit_compile = model.jit_compile
+    strategy = model.distribute_strategy
+    sharded = sharded and strategy.num_replicas_in_sync > 1
+
+    def make():
+        compiled = tf.function(
+            function,
+            autograph=False,
+            jit_compile=jit_compile,
+            reduce_retracing=True,
+        )
+        return on_all_replicas(strategy, compiled) if sharded else compiled
 
     def call(inputs, *args):
         key = _signature(inputs, declared)
         if key not in functions:
-            functions[key] = tf.function(
-                function,
-                autograph=False,
-                jit_compile=jit_compile,
-                reduce_retracing=True,
-            )
+            functions[key] = make()
+        if sharded:
+            inputs = shards_of(strategy, inputs)
         return functions[key](inputs, *args)
 
     return call

@@ -1,0 +1,5 @@
+from keras_bdl.distribute.keras_fixes import mend_keras
+from keras_bdl.distribute.strategy import strategy
+from keras_bdl.distribute.workers import is_chief
+
+__all__ = ["is_chief", "mend_keras", "strategy"]

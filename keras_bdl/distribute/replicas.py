@@ -1,0 +1,123 @@
+"""What the replicas of a training step share, inside of the step."""
+
+import contextlib
+
+import keras
+import tensorflow as tf
+
+# Others are not gathered on every device.
+_GATHERED = ("float16", "float32", "float64", "bfloat16", "int32", "int64")
+
+
+def replica_weight(data):
+    """Returns the factor that makes a replica's mean its part of the mean.
+
+    Keras takes the mean over the examples of each replica, and the mean of
+    these over the replicas. With n_r examples on replica r of R,
+
+        R n_r / sum_r n_r                                                 (1)
+
+    times that of the replica gives the mean over all examples, also where the
+    last batch of an epoch is not shared out evenly, or not to all.
+
+    Args:
+        data: The batch of this replica, nested tensors.
+
+    Returns:
+        A float32 tensor, or `None` where the factor is known to be 1.
+    """
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    context = tf.distribute.get_replica_context()
+    tensors = _tensors(data)
+    if replicas == 1 or context is None or tensors[0].shape[0] is not None:
+        return None
+    examples = tf.cast(tf.shape(tensors[0])[0], "float32")
+    total = context.all_reduce(tf.distribute.ReduceOp.SUM, examples)
+    return replicas * examples / tf.maximum(total, 1.0)  # (1)
+
+
+def weighted(tensors, weight):
+    """Returns tensors times what `replica_weight` returned.
+
+    Zero times NaN is zero here: that is what BatchNorm makes of no examples.
+
+    Args:
+        tensors: A list of tensors, slices and `None`.
+        weight: The factor, or `None` for 1.
+    """
+    return tensors if weight is None else [_times(t, weight) for t in tensors]
+
+
+def _times(tensor, weight):
+    if tensor is None:
+        return None
+    weight = tf.cast(weight, tensor.dtype)
+    if isinstance(tensor, tf.IndexedSlices):
+        return tensor * weight
+    return tf.math.multiply_no_nan(tensor, weight)
+
+
+def batch_of_group(data, copies: int):
+    """Returns the part of the batch that this replica sees.
+
+    With R replicas and c copies the batch is cut into R / c parts, and each
+    part is seen by c replicas; with c = R, all see the whole batch.
+
+    Args:
+        data: What the strategy gave this replica, nested tensors.
+        copies: c, a divisor of R.
+    """
+    if copies == 1:
+        return data
+    context = tf.distribute.get_replica_context()
+    parts = context.num_replicas_in_sync // copies
+    part = context.replica_id_in_sync_group % parts
+
+    def of_group(tensor):
+        if tensor is None:
+            return None
+        dtype = tensor.dtype
+        if dtype.name not in _GATHERED:
+            tensor = tf.cast(tensor, "int32")
+        tensor = tf.identity(tensor)  # on the device of this replica
+        whole = tf.cast(context.all_gather(tensor, axis=0), dtype)
+        size, *shape = tensor.shape
+        if size is None:
+            total = tf.shape(whole)[0]
+            start, end = part * total // parts, (part + 1) * total // parts
+        else:
+            size *= copies
+            start, end = part * size, (part + 1) * size
+        # A gathered tensor does not know its shape.
+        return tf.ensure_shape(whole[start:end], [size, *shape])
+
+    return keras.tree.map_structure(of_group, data)
+
+
+@contextlib.contextmanager
+def statistics_of_examples(model, data):
+    """Lets a replica that has no examples keep its BatchNorm statistics.
+
+    The mean of no numbers is NaN, and Keras would take it in.
+
+    Args:
+        model: The model, which is trained in the block.
+        data: The batch of this replica.
+    """
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    first = _tensors(data)[0]
+    kept = []
+    if replicas > 1 and first.shape[0] is None:
+        kept = [
+            (variable, tf.identity(variable.value))
+            for variable in model.non_trainable_variables
+            if tf.as_dtype(variable.dtype).is_floating
+        ]
+    yield
+    for variable, before in kept:
+        some = tf.shape(first)[0] > 0
+        variable.assign(tf.where(some, variable.value, before))
+
+
+def _tensors(data):
+    return [t for t in keras.tree.flatten(data) if t is not None]

@@ -1,0 +1,122 @@
+"""A distribution strategy from one word."""
+
+import json
+import os
+
+import tensorflow as tf
+
+from keras_bdl.distribute.keras_fixes import mend_keras
+
+_EXAMPLE = (
+    '{"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]}, '
+    '"task": {"type": "worker", "index": 0}}'
+)
+
+
+def strategy(name: str = "auto"):
+    """Returns the `tf.distribute.Strategy` that a word stands for.
+
+    Model, optimizer and metrics are made under `with strategy.scope():`. The
+    batch size is that of all devices together.
+
+    Args:
+        name: One of
+
+            - `"default"`: one device, TensorFlow's choice.
+            - `"mirrored"`: all GPUs of this machine, or where there is none,
+              all its logical CPUs.
+            - `"multi_worker"`: the machines that the environment variable
+              `TF_CONFIG` names. Every one of them runs the same program with
+              the same seed, `keras.utils.set_random_seed`. Keras itself is
+              mended for it, see `mend_keras`.
+            - `"tpu"`, `"tpu:<name>"`: the TPU of this machine, or the one of
+              that name.
+            - `"auto"`: `"multi_worker"` if `TF_CONFIG` names more than one
+              machine, otherwise `"tpu"` if `TPU_NAME` is set, `"mirrored"`
+              if there are several GPUs, or `"default"`.
+
+            Defaults to `"auto"`.
+
+    Example:
+
+    ```python
+    with keras_bdl.distribute.strategy("mirrored").scope():
+        model = keras_bdl.Sequential([keras.layers.Dense(10)])
+        model.compile(keras_bdl.ATMC(), loss=loss)
+    model.fit(x, y, batch_size=256)
+    ```
+    """
+    if name == "auto":
+        name = _found()
+    if name == "default":
+        return tf.distribute.get_strategy()
+    if name == "mirrored":
+        return _mirrored()
+    if name == "multi_worker":
+        return _multi_worker()
+    if isinstance(name, str) and name.partition(":")[0] == "tpu":
+        return _tpu(name.partition(":")[2])
+    raise ValueError(
+        '`name` must be "auto", "default", "mirrored", "multi_worker", "tpu" '
+        f'or "tpu:<name>". Received: name={name!r}'
+    )
+
+
+def _found():
+    if _number_of_workers() > 1:
+        return "multi_worker"
+    if os.environ.get("TPU_NAME"):
+        return "tpu"
+    # The physical ones, since asking for logical ones starts TensorFlow.
+    several = len(tf.config.list_physical_devices("GPU")) > 1
+    return "mirrored" if several else "default"
+
+
+def _number_of_workers():
+    text = os.environ.get("TF_CONFIG") or "{}"
+    try:
+        cluster = json.loads(text).get("cluster", {})
+        return sum(len(cluster.get(job, [])) for job in ("chief", "worker"))
+    except (AttributeError, TypeError, ValueError):
+        raise ValueError(
+            "`TF_CONFIG` must be a JSON object with a list of machines, such "
+            f"as {_EXAMPLE}. Received: TF_CONFIG={text}"
+        ) from None
+
+
+def _mirrored():
+    if tf.config.list_physical_devices("GPU"):
+        return tf.distribute.MirroredStrategy()
+    cpus = [device.name for device in tf.config.list_logical_devices("CPU")]
+    return tf.distribute.MirroredStrategy(cpus)
+
+
+def _multi_worker():
+    if _number_of_workers() == 0:
+        raise ValueError(
+            '`strategy("multi_worker")` needs the environment variable '
+            "`TF_CONFIG` on every machine, with an `index` of its own: "
+            f"TF_CONFIG='{_EXAMPLE}'. "
+            f"Received: TF_CONFIG={os.environ.get('TF_CONFIG')!r}"
+        )
+    mend_keras()
+    try:
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    except RuntimeError as error:
+        if "program startup" not in str(error):
+            raise
+        raise RuntimeError(
+            '`strategy("multi_worker")` must be called before anything is '
+            "computed with TensorFlow: make the strategy at the begin of the "
+            "program, and data and models after it."
+        ) from error
+
+
+def _tpu(name):
+    # "local" is TensorFlow's word for the TPU that this machine is a host of.
+    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
+        tpu=name or os.environ.get("TPU_NAME") or "local"
+    )
+    tf.config.experimental_connect_to_cluster(resolver)
+    tf.tpu.experimental.initialize_tpu_system(resolver)
+    return tf.distribute.TPUStrategy(resolver)

@@ -1,0 +1,112 @@
+"""What the processes of one training tell each other."""
+
+import numpy as np
+import tensorflow as tf
+
+from keras_bdl.distribute.keras_fixes import in_several_workers
+
+
+def is_chief(strategy) -> bool:
+    """Whether this process is the one that writes files.
+
+    On several machines all hold the same weights and posteriors, and one of
+    them has to save them. The callbacks of `keras_bdl` see to it themselves.
+
+    Args:
+        strategy: The `tf.distribute.Strategy` of the model.
+
+    Example:
+
+    ```python
+    if keras_bdl.distribute.is_chief(strategy):
+        samples.posterior.save("posterior.bdl")
+    ```
+    """
+    return not in_several_workers(strategy) or bool(
+        strategy.extended.should_checkpoint
+    )
+
+
+def first_replica(strategy) -> int:
+    """Returns the number of the first replica of this process."""
+    if not in_several_workers(strategy):
+        return 0
+    return strategy.extended._get_replica_id_in_sync_group(0)
+
+
+def replica_arrays(strategy, arrays):
+    """Returns the arrays of all replicas, wherever they are.
+
+    To be called by all workers, outside of a step.
+
+    Args:
+        strategy: The strategy.
+        arrays: A list of arrays for each replica of this process. They have
+            the same shapes and dtypes on all.
+
+    Returns:
+        A list of such lists, one for each replica, in their order.
+    """
+    if not in_several_workers(strategy):
+        return list(arrays)
+    # As bytes of integers, which survive every way of transport.
+    packed = [_packed(of_replica) for of_replica in arrays]
+    first = first_replica(strategy)
+    values = strategy.experimental_distribute_values_from_function(
+        lambda context: tf.constant(
+            packed[int(context.replica_id_in_sync_group) - first]
+        )[tf.newaxis]
+    )
+    gathered = strategy.gather(values, axis=0).numpy()
+    return [_unpacked(row, arrays[0]) for row in gathered]
+
+
+def weights_of_first_replica(model):
+    """Returns `model.get_weights()` as the first replica has them.
+
+    Each replica has BatchNorm statistics of its own, and `get_weights` returns
+    those of a replica of this process. To be called by all workers.
+
+    Args:
+        model: A built Keras model.
+    """
+    weights = model.get_weights()
+    strategy = model.distribute_strategy
+    if not in_several_workers(strategy):
+        return weights
+    own = [i for i, v in enumerate(model.weights) if not v.trainable]
+    local = len(strategy.extended.worker_devices)
+    first = replica_arrays(strategy, [[weights[i] for i in own]] * local)[0]
+    for i, array in zip(own, first, strict=True):
+        weights[i] = array
+    return weights
+
+
+def wait_for_all(strategy):
+    """Returns when all workers have come here."""
+    numbers_of_workers(strategy, [0])
+
+
+def numbers_of_workers(strategy, numbers):
+    """Returns the lists of integers that the workers have, in their order."""
+    if not in_several_workers(strategy):
+        return [numbers]
+    local = len(strategy.extended.worker_devices)
+    array = np.asarray(numbers, np.int64)
+    found = replica_arrays(strategy, [[array]] * local)
+    return [replica[0].tolist() for replica in found[::local]]
+
+
+def _packed(arrays):
+    data = b"".join(np.ascontiguousarray(a).tobytes() for a in arrays)
+    data += bytes(-len(data) % 4)
+    return np.frombuffer(data, np.int32)
+
+
+def _unpacked(row, like):
+    data, arrays, start = row.tobytes(), [], 0
+    for array in map(np.asarray, like):
+        part = data[start : start + array.nbytes]
+        arrays.append(np.frombuffer(part, array.dtype).reshape(array.shape))
+        start += array.nbytes
+    return arrays

@@ -1,0 +1,126 @@
+"""Checks that a model can be trained under its distribution strategy."""
+
+import tensorflow as tf
+
+from keras_bdl.distribute.keras_fixes import in_several_workers
+from keras_bdl.distribute.keras_fixes import mend_keras
+from keras_bdl.training.inner_optimizer import inner_optimizer
+
+_KNOWN = (
+    tf.distribute.MirroredStrategy,
+    tf.distribute.MultiWorkerMirroredStrategy,
+    tf.distribute.OneDeviceStrategy,
+    tf.distribute.TPUStrategy,
+)
+
+
+def check_scope(model):
+    """Raises an error if a model was made under another strategy.
+
+    Args:
+        model: A model that is about to be compiled.
+    """
+    # Not `distribute_strategy`, which is the current one where there is none.
+    strategy, current = model._distribute_strategy, tf.distribute.get_strategy()
+    if tf.distribute.has_strategy() and current is not strategy:
+        raise ValueError(
+            "A model must be made under the `strategy.scope()` in which it is "
+            f"compiled. Received: model={model.name!r}, made under "
+            f"{_name(strategy)}, compiled under {_name(current)}"
+        )
+
+
+def check_strategy(model, sample_replicas):
+    """Raises an error that names what the strategy cannot do.
+
+    What it can do, Keras is made ready for.
+
+    Args:
+        model: A model that was just compiled.
+        sample_replicas: See `keras_bdl.models.BayesianTrainer.compile`.
+    """
+    strategy = model.distribute_strategy
+    _check_optimizer(model, strategy)
+    _check_copies(strategy.num_replicas_in_sync, sample_replicas)
+    if strategy.num_replicas_in_sync == 1:
+        return
+    if not isinstance(strategy, _KNOWN):
+        raise ValueError(
+            "`keras_bdl` trains under strategies whose replicas go in step: "
+            f"{', '.join(known.__name__ for known in _KNOWN)}. "
+            f"Received: strategy={type(strategy).__name__}"
+        )
+    _check_variables(model, strategy)
+    if in_several_workers(strategy):
+        mend_keras()
+    if not isinstance(strategy, tf.distribute.TPUStrategy):
+        _check_compilation(model, strategy)
+
+
+def _check_optimizer(model, strategy):
+    optimizer = inner_optimizer(model)
+    made_under = getattr(optimizer, "_distribution_strategy", strategy)
+    if strategy.num_replicas_in_sync > 1 and made_under is not strategy:
+        raise ValueError(
+            "`optimizer` must be made under the same `strategy.scope()` as "
+            f"the model. Received: optimizer={type(optimizer).__name__}, made "
+            f"under {_name(made_under)}, for a model under {_name(strategy)}"
+        )
+
+
+def _check_variables(model, strategy):
+    alone = [
+        v.path
+        for v in model.variables
+        if not isinstance(v.value, tf.distribute.DistributedValues)
+    ]
+    if alone:
+        raise ValueError(
+            "Every layer must be made under the `strategy.scope()` of the "
+            "model, or replicas share its variables. Received: "
+            f"{alone[:3]}, made under no strategy, in a model under "
+            f"{_name(strategy)}"
+        )
+
+
+def _check_copies(replicas, copies):
+    if isinstance(copies, bool) or not isinstance(copies, int) or copies < 1:
+        raise ValueError(
+            "`sample_replicas` must be an integer of at least 1. "
+            f"Received: sample_replicas={copies!r}"
+        )
+    if replicas % copies:
+        raise ValueError(
+            "`sample_replicas` must divide the number of replicas: every "
+            "example is seen by that many of them. Make the model under the "
+            "`scope()` of a strategy with enough of them. Received: "
+            f"sample_replicas={copies}, with {replicas} replicas"
+        )
+
+
+def _check_compilation(model, strategy):
+    """Refuses what ends in errors of TensorFlow that name no argument."""
+    devices = strategy.extended.worker_devices
+    on_cpus = any("device:CPU" in device for device in devices)
+    if model.jit_compile and (on_cpus or len(devices) > 1):
+        raise ValueError(
+            '`jit_compile` must be `False` or "auto" here: XLA compiles '
+            "a step for one device of a process, and on CPUs no collective "
+            "operations. "
+            f"Received: jit_compile=True, devices={list(devices)}"
+        )
+    if model.steps_per_execution > 1 and on_cpus:
+        raise ValueError(
+            "`steps_per_execution` must be 1 under a strategy on CPUs, whose "
+            "data cannot be read in a loop of the graph. Received: "
+            f"steps_per_execution={model.steps_per_execution}, "
+            f"devices={list(devices)}"
+        )
+
+
+def _name(strategy):
+    if isinstance(strategy, tf.distribute.Strategy):
+        replicas = strategy.num_replicas_in_sync
+        if replicas > 1:
+            return f"{type(strategy).__name__} of {replicas} replicas"
+    return "no strategy"

@@ -1,0 +1,234 @@
+"""What the tests of distribution run under each strategy.
+
+A case is a function of a strategy and a folder that returns a nested dict of
+numbers and arrays. It is run by two workers, one process each, and by one
+process with two logical CPUs; to add a method, add a line to `METHODS`.
+"""
+
+import functools
+import os
+
+import keras
+import numpy as np
+
+import keras_bdl as bdl
+
+LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+# Of three batches of 16, and one that leaves a replica without an example.
+NUM_EXAMPLES, BATCH_SIZE = 49, 16
+
+METHODS = {
+    "SGD": lambda: keras.optimizers.SGD(0.1, momentum=0.9),
+    "SGLD": lambda: bdl.SGLD(1e-3),
+    "SGHMC": lambda: bdl.SGHMC(1e-2),
+    "SGNHT": lambda: bdl.SGNHT(1e-2),
+    "ATMC": lambda: bdl.ATMC(1e-2),
+    "OGN": lambda: bdl.OGN(1e-2),
+    "VOGN": lambda: bdl.VOGN(1e-2),
+    "IVON": lambda: bdl.IVON(1e-2, initial_curvature=0.1),
+}
+LAYERS = {
+    "mean_field": bdl.layers.MeanFieldDense,
+    "radial": bdl.layers.RadialDense,
+}
+# Those whose steps are the same however the batch is shared out.
+DETERMINISTIC = ("SGD", "SGLD", "SGHMC", "SGNHT", "ATMC", "OGN")
+# Those with a posterior of their own to evaluate and predict with.
+DRAWING = ("VOGN", "IVON", *LAYERS)
+
+
+def data(num_examples=NUM_EXAMPLES):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(num_examples, 4)).astype("float32")
+    return x, (x[:, 0] * x[:, 1] > 0).astype("int32")
+
+
+def compiled(
+    strategy,
+    optimizer,
+    inner=tuple,
+    dense=keras.layers.Dense,
+    kind=bdl.Sequential,
+    **kwargs,
+):
+    keras.utils.clear_session(free_memory=False)
+    keras.utils.set_random_seed(1)
+    with strategy.scope():
+        first, last = dense(5, activation="tanh"), dense(2)
+        model = kind([keras.Input((4,)), first, *inner(), last])
+        model.compile(optimizer(), LOSS, metrics=["accuracy"], **kwargs)
+    return model
+
+
+def fitted(model, epochs=2, num_examples=NUM_EXAMPLES, **kwargs):
+    x, y = data(num_examples)
+    model.fit(x, y, batch_size=BATCH_SIZE, epochs=epochs, verbose=0, **kwargs)
+    return model
+
+
+def state(model):
+    """What must be the same wherever a model was trained."""
+    return {
+        "weights": [v.numpy() for v in model.trainable_variables],
+        "optimizer": [v.numpy() for v in model.optimizer.variables],
+        "history": model.history.history,
+    }
+
+
+def method(name, strategy, folder):
+    kwargs = {"samples": 2} if name in DRAWING else {}
+    if name in LAYERS:
+        kwargs["dense"] = LAYERS[name]
+    optimizer = METHODS.get(name, lambda: keras.optimizers.Adam(1e-2))
+    model = compiled(strategy, optimizer, **kwargs)
+    # An evaluation of 21 examples, whose last batch is uneven, too.
+    fitted(model, validation_data=data(21))
+    result = state(model)
+    if name in DRAWING or name == "SGD":
+        x, _ = data(21)
+        result["predicted"] = model.predict(x, batch_size=16, verbose=0)
+        samples = 3 if name in DRAWING else None
+        prediction = bdl.predict(model, x, samples=samples, verbose=0)
+        result["averaged"] = prediction.mean
+    return result
+
+
+def plain_keras(strategy, folder):
+    """A sampler with a model of Keras."""
+    model = compiled(
+        strategy,
+        lambda: bdl.ATMC(1e-2, dataset_size=48),
+        kind=keras.Sequential,
+    )
+    fitted(model, num_examples=48, validation_data=data(16))
+    x, _ = data(21)
+    predicted = model.predict(x, batch_size=16, verbose=0)
+    return {**state(model), "predicted": predicted}
+
+
+def collected(strategy, folder):
+    """Posteriors and files of callbacks, with BatchNorm and dropout."""
+    model = compiled(
+        strategy,
+        METHODS["SGD"],
+        lambda: [keras.layers.BatchNormalization(), keras.layers.Dropout(0.3)],
+    )
+    swag = bdl.SWAG(start_epoch=0, rank=2)
+    swa = bdl.SWA(start_epoch=0)
+    in_memory = bdl.callbacks.SampleCollector(2, unit="step")
+    on_disk = bdl.callbacks.SampleCollector(
+        2,
+        unit="step",
+        max_samples=3,
+        directory=os.path.join(folder, "samples"),
+        validation_data=data(21),
+    )
+    checkpoint = bdl.callbacks.Checkpoint(
+        os.path.join(folder, "checkpoint"), every=3
+    )
+    with counted_writes() as writes:
+        callbacks = [swag, swa, in_memory, on_disk, checkpoint]
+        fitted(model, epochs=3, callbacks=callbacks)
+    x, _ = data(21)
+    dropout = bdl.posteriors.MCDropout()
+    return {
+        **state(model),
+        "statistics": model.layers[1].moving_mean.numpy(),
+        "swag": swag.posterior.get_state(),
+        "swa": swa.posterior.get_state(),
+        "in_memory": in_memory.posterior.get_state(),
+        "on_disk": on_disk.posterior.get_state(),
+        "averaged": bdl.predict(
+            model, x, in_memory.posterior, batch_size=16, verbose=0
+        ).mean,
+        "dropped": bdl.predict(
+            model, x, dropout, samples=3, batch_size=16, verbose=0
+        ).mean,
+        "plain": bdl.predict(model, x, batch_size=16, verbose=0).mean,
+        "writes": len(writes),
+    }
+
+
+class counted_writes:
+    """Counts the files that come into place in a block."""
+
+    def __enter__(self):
+        self.replace, writes = os.replace, []
+
+        def replace(*args):
+            writes.append(args)
+            return self.replace(*args)
+
+        os.replace = replace
+        return writes
+
+    def __exit__(self, *_):
+        os.replace = self.replace
+
+
+def monte_carlo(strategy, folder):
+    """The same batch on every replica, each with draws of its own."""
+    model = compiled(strategy, METHODS["VOGN"], sample_replicas=2)
+    return state(fitted(model))
+
+
+class Killed(Exception):
+    pass
+
+
+class KilledAt(keras.callbacks.Callback):
+    def __init__(self, *moment):
+        super().__init__()
+        self.moment = moment
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        if (self.epoch, batch) == self.moment:
+            raise Killed
+
+
+def resumed(strategy, folder):
+    """A run that is killed within an epoch, and one that is not."""
+
+    def run(name, *moment):
+        model = compiled(
+            strategy, METHODS["VOGN"], lambda: [keras.layers.Dropout(0.3)]
+        )
+        directory = os.path.join(folder, name)
+        swag = bdl.SWAG(start_epoch=0, rank=2)
+        checkpoint = bdl.callbacks.Checkpoint(directory, every=2)
+        callbacks = [swag, checkpoint, KilledAt(*moment)]
+        try:
+            fitted(model, epochs=3, callbacks=callbacks)
+        except Killed:
+            return None
+        return {**state(model), "swag": swag.posterior.get_state()}
+
+    whole = run("whole")
+    run("killed", 1, 2)
+    return {"whole": whole, "killed": run("killed")}
+
+
+def empty(strategy, folder):
+    """BatchNorm where a replica has no example in the last batch."""
+    model = compiled(
+        strategy,
+        METHODS["SGD"],
+        lambda: [keras.layers.BatchNormalization()],
+    )
+    fitted(model)
+    copies = model.layers[1].moving_variance.value
+    copies = getattr(copies, "values", (copies,))
+    return {**state(model), "local": [copy.numpy() for copy in copies]}
+
+
+CASES = {
+    **{name: functools.partial(method, name) for name in (*METHODS, *LAYERS)},
+    "plain_keras": plain_keras,
+    "collected": collected,
+    "monte_carlo": monte_carlo,
+    "resumed": resumed,
+    "empty": empty,
+}

@@ -1,0 +1,92 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.distribute.cases import CASES
+from tests.distribute.cases import DETERMINISTIC
+from tests.distribute.cases import DRAWING
+from tests.distribute.cases import LAYERS
+from tests.distribute.cases import METHODS
+
+
+def by_path(tree):
+    """The leaves of a result, by where they stand."""
+    leaves = keras.tree.flatten_with_path(tree)
+    return {path: np.asarray(leaf) for path, leaf in leaves if leaf is not None}
+
+
+def assert_same(ours, theirs, **tolerance):
+    ours, theirs = by_path(ours), by_path(theirs)
+    assert ours.keys() == theirs.keys()
+    for path, array in ours.items():
+        if tolerance and array.dtype.kind == "f":
+            np.testing.assert_allclose(
+                array, theirs[path], err_msg=str(path), **tolerance
+            )
+        else:
+            np.testing.assert_array_equal(
+                array, theirs[path], err_msg=str(path)
+            )
+
+
+@pytest.mark.parametrize("name", [n for n in CASES if n != "collected"])
+def test_both_workers_have_the_same_to_the_bit(name, results):
+    first, second = results[name]
+    if name == "empty":  # each replica gathers statistics of its own
+        first, second = ({**r, "local": None} for r in (first, second))
+    assert_same(first, second)
+
+
+@pytest.mark.parametrize("name", [*METHODS, *LAYERS, "plain_keras"])
+def test_two_workers_train_and_predict_like_two_devices(name, results, devices):
+    assert_same(results[name][0], devices(name), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", DETERMINISTIC)
+def test_replicas_train_like_one_device(name, devices):
+    one = CASES[name](tf.distribute.get_strategy(), None)
+    assert_same(devices(name)["weights"], one["weights"], rtol=1e-4, atol=1e-5)
+
+
+def test_callbacks_collect_the_same_everywhere_and_one_worker_saves(
+    results, devices
+):
+    first, second = results["collected"]
+    assert second["writes"] == 0 < first["writes"]
+    ours, theirs = first | {"writes": 0}, second
+    # Each replica has BatchNorm statistics of its own.
+    assert np.any(ours.pop("statistics") != theirs.pop("statistics"))
+    assert_same(ours, theirs)
+    two = devices("collected")
+    assert first["writes"] == two["writes"]
+    assert_same(first, two, rtol=1e-4, atol=1e-5)
+
+
+def test_sample_replicas_see_one_batch_with_draws_of_their_own(
+    results, devices
+):
+    assert_same(
+        results["monte_carlo"][0], devices("monte_carlo"), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_a_resumed_run_ends_like_one_that_was_not_killed(results):
+    for result in results["resumed"]:
+        assert_same(result["killed"], result["whole"])
+
+
+def test_a_replica_without_examples_keeps_its_statistics(results, devices):
+    two = devices("empty")
+    for worker, result in enumerate(results["empty"]):
+        np.testing.assert_allclose(
+            result["local"][0], two["local"][worker], rtol=1e-5
+        )
+        assert np.all(np.isfinite(result["local"][0]))
+    assert_same(results["empty"][0]["weights"], two["weights"], rtol=1e-5)
+
+
+def test_every_drawing_method_was_evaluated_and_predicted(results):
+    for name in DRAWING:
+        assert results[name][0]["predicted"].shape == (21, 2)
+        assert results[name][0]["averaged"].shape == (21, 2)
