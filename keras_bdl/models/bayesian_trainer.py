@@ -93,21 +93,19 @@ class BayesianTrainer(DistributedTrainer):
                 method.attach(self)
         if self.built:
             build_objective(self)  # what a file may hold values for
-        self._bayesian_compile_config = compile_config(
-            objective=objective,
-            train_samples=train_samples,
-            samples=samples,
-            sample_replicas=sample_replicas,
-            auto_scale_loss=kwargs.get("auto_scale_loss", True),
-        )
+        self._auto_scale_loss = kwargs.get("auto_scale_loss", True)
 
     def get_compile_config(self):
         """Returns every argument of `compile`."""
         config = super().get_compile_config()
         if config:
             config.update(
-                keras.saving.serialize_keras_object(
-                    self._bayesian_compile_config
+                compile_config(
+                    objective=self.objective,
+                    train_samples=self.train_samples,
+                    samples=self.samples,
+                    sample_replicas=self.sample_replicas,
+                    auto_scale_loss=self._auto_scale_loss,
                 )
             )
         return config

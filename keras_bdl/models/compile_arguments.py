@@ -1,5 +1,7 @@
 """What `compile` is given beside the arguments that Keras saves."""
 
+import keras
+
 from keras_bdl.training.protocols import DrawsFunctions
 from keras_bdl.training.protocols import OwnsTrainStep
 
@@ -13,7 +15,7 @@ _DEFAULTS = {
 
 
 def compile_config(**arguments):
-    """Returns the arguments that are not the default ones.
+    """Returns the arguments that are not the default ones, for a file.
 
     Defaults are left out of files: Keras clones a functional subclass into a
     model of its own class, whose `compile` knows none of these.
@@ -22,7 +24,8 @@ def compile_config(**arguments):
         **arguments: All arguments, by name.
     """
     return {
-        name: value
+        # One by one: an object is saved with its name.
+        name: keras.saving.serialize_keras_object(value)
         for name, value in arguments.items()
         if value != _DEFAULTS[name]
     }

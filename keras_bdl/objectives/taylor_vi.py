@@ -36,7 +36,10 @@ class TaylorVI(GaussianObjective):
         1 / sigma_i^2 = 1 / s^2 + N h_i / tau                             (3)
 
     averaged over batches. (2) depends on S: `gradient_batch_size` fixes it
-    for any batch size and any number of replicas.
+    for any batch size and any number of replicas. It vanishes, and by (3)
+    variances go to those of the prior, where a network fits all of its
+    training data: mu is then better than draws from q. A fixed variance of
+    the size that steps of gradient descent leave behind does without.
 
     The loss of the model must be the mean negative log-likelihood. `nll`
     among the logs is the sum of the first two terms of (1), `kl` is the KL

@@ -72,6 +72,27 @@ def test_map_is_the_loss_and_the_prior():
     )
 
 
+def test_without_a_prior_map_trains_as_keras_with_statistics_and_dropout():
+    def train(objective):
+        keras.utils.set_random_seed(0)
+        model = bdl.Sequential(
+            [
+                keras.Input((4,)),
+                keras.layers.Dense(5, "relu"),
+                keras.layers.BatchNormalization(),
+                keras.layers.Dropout(0.3),
+                keras.layers.Dense(3),
+            ]
+        )
+        model.compile(adam(), cross_entropy(), objective=objective)
+        logs = fit(model, 2)
+        return [*model.get_weights(), logs["loss"]]
+
+    ours = train(MAP(temperature=1e-30))
+    for a, b in zip(ours, train(None), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
 @VI
 def test_temperature_may_be_a_schedule_of_iterations_and_scales_the_kl(cls):
     ramp = bdl.schedules.LinearRamp(0.1, 1.0, end_step=3)

@@ -1,0 +1,142 @@
+"""What variational objectives cost, in training steps of Adam.
+
+    python examples/benchmarks/objectives.py [--smoke]
+
+The network is a PreActResNet-18 with softplus, of a quarter of its width, on
+images of 32 x 32 pixels. Whole training steps are measured in turns, so that
+whatever else the machine is doing falls on both, and the ratio of the best
+times is printed. Peak memory is that of a process of its own.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import keras
+import numpy as np
+import tensorflow as tf
+from timing import ratio
+
+import keras_bdl as bdl
+from keras_bdl.objectives import MAP
+from keras_bdl.objectives import Hutchinson
+from keras_bdl.objectives import PerExampleFisher
+from keras_bdl.objectives import SampledVI
+from keras_bdl.objectives import TaylorVI
+
+BATCH, FILTERS = 64, 16
+
+OBJECTIVES = {
+    "MAP": MAP,
+    "SampledVI, diagonal": lambda: SampledVI("diagonal"),
+    "TaylorVI, fixed": lambda: TaylorVI("fixed", 1e-3),
+    "TaylorVI, scalar": lambda: TaylorVI("scalar"),
+    "TaylorVI, diagonal": lambda: TaylorVI("diagonal"),
+    "TaylorVI, groups of 16": lambda: TaylorVI(
+        "diagonal", gradient_batch_size=16
+    ),
+    "TaylorVI, per-example Fisher": lambda: TaylorVI(
+        "diagonal", hessian_diagonal=PerExampleFisher()
+    ),
+    "TaylorVI, Hutchinson": lambda: TaylorVI(
+        "diagonal", hessian_diagonal=Hutchinson()
+    ),
+}
+
+
+def steps_of(objective, batch, filters, jit_compile=False):
+    """A function that trains for one step, always on the same batch.
+
+    Not by `fit`, which ends with a wait of its own.
+    """
+    keras.utils.set_random_seed(0)
+    net = bdl.applications.PreActResNet18(
+        filters=filters, activation="softplus"
+    )
+    net.compile(
+        keras.optimizers.Adam(1e-4),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        objective=objective,
+        jit_compile=jit_compile,
+    )
+    if objective is None:
+        net.optimizer.build(net.trainable_variables)
+    else:
+        objective.dataset_size.count(50_000)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(batch, 32, 32, 3)).astype("float32")
+    data = x, rng.integers(0, 10, batch)
+    iterator = iter(tf.data.Dataset.from_tensors(data).repeat())
+    net.make_train_function()
+    return lambda: float(net.train_function(iterator)["loss"])
+
+
+def memory(name, batch, filters):
+    """Peak memory of a process that trains, in MiB."""
+    code = (
+        "import objectives; "
+        f"objectives.train_alone({name!r}, {batch}, {filters})"
+    )
+    output = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        cwd=os.path.dirname(os.path.abspath(__file__)),
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    return float(output.split()[-1])
+
+
+def train_alone(name, batch, filters):
+    import resource
+
+    run = steps_of(OBJECTIVES[name]() if name else None, batch, filters)
+    for _ in range(4):
+        run()
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--smoke", action="store_true", help="seconds only")
+    smoke = parser.parse_args().smoke
+    batch, filters, rounds = (4, 2, 1) if smoke else (BATCH, FILTERS, 12)
+    names = ["TaylorVI, diagonal"] if smoke else list(OBJECTIVES)
+
+    def show(what, value, bound=""):
+        bound = f"  ({bound})" if bound else ""
+        print(f"{what:52}{value:9.3f}{bound}", flush=True)
+
+    if not smoke:
+        # First: a process begins with the peak of the one that started it.
+        usual = memory("", batch, filters)
+        show("plain step, peak memory, MiB", usual)
+        for name in ("TaylorVI, diagonal", "TaylorVI, groups of 16"):
+            peak = memory(name, batch, filters)
+            show(f"{name}, peak memory / plain step", peak / usual)
+
+    plain = steps_of(None, batch, filters)
+    for name in names:
+        start = time.perf_counter()
+        ours = steps_of(OBJECTIVES[name](), batch, filters)
+        ours()
+        traced = time.perf_counter() - start
+        bound = "3.0" if name == "TaylorVI, diagonal" else ""
+        show(f"{name}, step / plain step", ratio(ours, plain, rounds), bound)
+        if bound:
+            show(f"{name}, seconds to trace", traced)
+    if smoke:
+        return
+    compiled = [
+        steps_of(one, batch, filters, jit_compile=True)
+        for one in (OBJECTIVES["TaylorVI, diagonal"](), None)
+    ]
+    show("TaylorVI, diagonal, both by XLA", ratio(*compiled, rounds))
+
+
+if __name__ == "__main__":
+    main()
