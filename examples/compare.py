@@ -41,7 +41,7 @@ class Run:
         self.data = bdl.datasets.load("digits", validation_size=200, seed=0)
         self.x, self.y = (array[:TRAIN] for array in self.data.train)
 
-    def build(self, regularized=True):
+    def build(self, regularized=True, activation="relu"):
         """A convolutional net, with or without BatchNorm and dropout."""
         inputs = keras.Input(self.data.input_shape)
         x = inputs
@@ -51,19 +51,20 @@ class Run:
             )(x)
             if regularized:
                 x = keras.layers.BatchNormalization()(x)
-            x = keras.layers.Activation("relu")(x)
+            x = keras.layers.Activation(activation)(x)
             if regularized:
                 x = keras.layers.Dropout(0.2)(x)
         x = keras.layers.Flatten()(x)
-        x = keras.layers.Dense(32, "relu")(x)
+        x = keras.layers.Dense(32, activation)(x)
         if regularized:
             x = keras.layers.Dropout(0.2)(x)
         return bdl.Model(inputs, keras.layers.Dense(self.data.num_classes)(x))
 
-    def fit(self, model, optimizer, callbacks=()):
+    def fit(self, model, optimizer, callbacks=(), **compile):
         model.compile(
             optimizer,
             keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            **compile,
         )
         model.fit(
             self.x,
@@ -240,6 +241,18 @@ def variational(kind, run):
     return lambda x: run.predict(model, x)
 
 
+def of_objective(cls, run):
+    keras.utils.set_random_seed(0)
+    model = run.build(regularized=False, activation="softplus")
+    cosine = keras.optimizers.schedules.CosineDecay(3e-3, run.steps)
+    # The variance that steps of this length leave behind.
+    objective = cls(
+        "fixed", learning_rate_equivalent=0.03, gradient_batch_size=32
+    )
+    run.fit(model, keras.optimizers.Adam(cosine), objective=objective)
+    return lambda x: run.predict(model, x)
+
+
 def radial_ensemble(run):
     members = [run.variational("radial", seed) for seed in range(run.members)]
     mixture = bdl.posteriors.Mixture(
@@ -279,6 +292,8 @@ METHODS = {
     "Noisy K-FAC": functools.partial(
         natural, bdl.NoisyKFAC, 0.01, {"beta_2": 0.99}
     ),
+    "Taylor VI": functools.partial(of_objective, bdl.objectives.TaylorVI),
+    "sampled VI": functools.partial(of_objective, bdl.objectives.SampledVI),
     "ATMC": functools.partial(sampling, bdl.ATMC),
     "SGNHT": functools.partial(sampling, bdl.SGNHT),
 }
