@@ -26,7 +26,7 @@ def test_quickstart_prints_a_report():
 def test_compare_prints_the_table_and_writes_the_pictures(tmp_path):
     printed = run("compare.py", "--out", tmp_path)
     reports = json.loads((tmp_path / "reports.json").read_text())
-    assert len(reports) == 18
+    assert len(reports) == 20
     assert all(method in printed for method in reports)
     assert printed.rstrip().endswith(str(tmp_path))
     assert {p.stem for p in tmp_path.glob("*.png")} == {
@@ -116,3 +116,17 @@ def test_natural_gradient_prints_its_table_and_draws(tmp_path):
         assert f"{name}, augmentation" in table
     pictures = {p.stem for p in tmp_path.glob("*.png")}
     assert pictures == {"convergence", "entropy"}
+
+
+def test_taylor_vi_prints_its_tables_and_draws_the_sweep(tmp_path):
+    printed = run("taylor_vi.py", "--seeds", "1", "--out", tmp_path)
+    table = (tmp_path / "table.txt").read_text()
+    assert table in printed
+    for name in ("MAP", "TaylorVI, variance", "SampledVI, diagonal"):
+        assert name in table
+    assert (tmp_path / "variance.png").exists()
+
+
+def test_objectives_benchmark_prints_a_ratio():
+    printed = run("benchmarks/objectives.py")
+    assert "TaylorVI, diagonal, step / plain step" in printed
