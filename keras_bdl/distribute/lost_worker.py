@@ -28,27 +28,14 @@ def lost_worker_explained(strategy):
     try:
         yield
     except _LOST as error:
-        if not in_several_workers(strategy):
+        cause = " ".join(str(error).split())
+        if not in_several_workers(strategy) or "ollective" not in cause:
             raise
+        cause = cause.partition("aborted by: ")[2] or cause
         raise RuntimeError(
             "Another worker has stopped, or cannot be reached, and this one "
             "cannot go on alone. Start all workers again with the same "
             "commands; with `keras_bdl.callbacks.Checkpoint`, `fit` goes on "
             "where it was. Received, as worker "
-            f"{strategy.cluster_resolver.task_id} of "
-            f"{_number_of_workers(strategy)}: {_reason(error)}"
+            f"{strategy.cluster_resolver.task_id}: {cause[:300]}"
         ) from error
-
-
-def _number_of_workers(strategy):
-    local = len(strategy.extended.worker_devices)
-    return strategy.num_replicas_in_sync // local
-
-
-def _reason(error):
-    """The lines of TensorFlow that tell who is gone, without the trace."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    told = [i for i, line in enumerate(lines) if "/job:" in line]
-    if not told:
-        return f"{type(error).__name__}: {lines[-1]}"
-    return " ".join(lines[told[0] : told[-1] + 1])

@@ -1,5 +1,7 @@
 """What the processes of one training tell each other."""
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 
@@ -57,7 +59,7 @@ def replica_arrays(strategy, arrays):
             packed[int(context.replica_id_in_sync_group) - first]
         )[tf.newaxis]
     )
-    gathered = strategy.gather(values, axis=0).numpy()
+    gathered = _gather(strategy)(values).numpy()
     return [_unpacked(row, arrays[0]) for row in gathered]
 
 
@@ -95,6 +97,13 @@ def numbers_of_workers(strategy, numbers):
     array = np.asarray(numbers, np.int64)
     found = replica_arrays(strategy, [[array]] * local)
     return [replica[0].tolist() for replica in found[::local]]
+
+
+@functools.cache  # one of a process; eagerly, every call would be traced
+def _gather(strategy):
+    return tf.function(
+        lambda values: strategy.gather(values, axis=0), reduce_retracing=True
+    )
 
 
 def _packed(arrays):

@@ -31,10 +31,10 @@ LAYERS = {
     "mean_field": bdl.layers.MeanFieldDense,
     "radial": bdl.layers.RadialDense,
 }
-# Those whose steps are the same however the batch is shared out.
-DETERMINISTIC = ("SGD", "SGLD", "SGHMC", "SGNHT", "ATMC", "OGN")
 # Those with a posterior of their own to evaluate and predict with.
 DRAWING = ("VOGN", "IVON", *LAYERS)
+# Those that are evaluated and predicted with: one of each kind.
+PREDICTED = ("SGD", "VOGN", "mean_field")
 
 
 def data(num_examples=NUM_EXAMPLES):
@@ -76,20 +76,19 @@ def state(model):
 
 
 def method(name, strategy, folder):
-    kwargs = {"samples": 2} if name in DRAWING else {}
-    if name in LAYERS:
-        kwargs["dense"] = LAYERS[name]
+    kwargs = {"dense": LAYERS[name]} if name in LAYERS else {}
+    if name in DRAWING:
+        kwargs["samples"] = 2
     optimizer = METHODS.get(name, lambda: keras.optimizers.Adam(1e-2))
     model = compiled(strategy, optimizer, **kwargs)
+    if name not in PREDICTED:
+        return state(fitted(model))
     # An evaluation of 21 examples, whose last batch is uneven, too.
-    fitted(model, validation_data=data(21))
-    result = state(model)
-    if name in DRAWING or name == "SGD":
-        x, _ = data(21)
-        result["predicted"] = model.predict(x, batch_size=16, verbose=0)
-        samples = 3 if name in DRAWING else None
-        prediction = bdl.predict(model, x, samples=samples, verbose=0)
-        result["averaged"] = prediction.mean
+    result = state(fitted(model, validation_data=data(21)))
+    x, _ = data(21)
+    result["predicted"] = model.predict(x, batch_size=16, verbose=0)
+    samples = 3 if name in DRAWING else None
+    result["averaged"] = bdl.predict(model, x, samples=samples, verbose=0).mean
     return result
 
 
@@ -101,8 +100,7 @@ def plain_keras(strategy, folder):
         kind=keras.Sequential,
     )
     fitted(model, num_examples=48, validation_data=data(16))
-    x, _ = data(21)
-    predicted = model.predict(x, batch_size=16, verbose=0)
+    predicted = model.predict(data(21)[0], batch_size=16, verbose=0)
     return {**state(model), "predicted": predicted}
 
 
@@ -172,6 +170,19 @@ def monte_carlo(strategy, folder):
     return state(fitted(model))
 
 
+def empty(strategy, folder):
+    """BatchNorm where a replica has no example in the last batch."""
+    model = compiled(
+        strategy,
+        METHODS["SGD"],
+        lambda: [keras.layers.BatchNormalization()],
+    )
+    fitted(model)
+    copies = model.layers[1].moving_variance.value
+    copies = getattr(copies, "values", (copies,))
+    return {**state(model), "local": [copy.numpy() for copy in copies]}
+
+
 class Killed(Exception):
     pass
 
@@ -189,39 +200,37 @@ class KilledAt(keras.callbacks.Callback):
             raise Killed
 
 
-def resumed(strategy, folder):
-    """A run that is killed within an epoch, and one that is not."""
-
-    def run(name, *moment):
-        model = compiled(
-            strategy, METHODS["VOGN"], lambda: [keras.layers.Dropout(0.3)]
-        )
-        directory = os.path.join(folder, name)
-        swag = bdl.SWAG(start_epoch=0, rank=2)
-        checkpoint = bdl.callbacks.Checkpoint(directory, every=2)
-        callbacks = [swag, checkpoint, KilledAt(*moment)]
-        try:
-            fitted(model, epochs=3, callbacks=callbacks)
-        except Killed:
-            return None
-        return {**state(model), "swag": swag.posterior.get_state()}
-
-    whole = run("whole")
-    run("killed", 1, 2)
-    return {"whole": whole, "killed": run("killed")}
-
-
-def empty(strategy, folder):
-    """BatchNorm where a replica has no example in the last batch."""
+def long_run(strategy, folder, *callbacks):
+    """What `killed_run.py` runs; everything that a kill could destroy."""
     model = compiled(
         strategy,
-        METHODS["SGD"],
-        lambda: [keras.layers.BatchNormalization()],
+        METHODS["ATMC"],
+        lambda: [keras.layers.BatchNormalization(), keras.layers.Dropout(0.3)],
     )
-    fitted(model)
-    copies = model.layers[1].moving_variance.value
-    copies = getattr(copies, "values", (copies,))
-    return {**state(model), "local": [copy.numpy() for copy in copies]}
+    samples = bdl.callbacks.SampleCollector(
+        6, unit="step", directory=os.path.join(folder, "samples")
+    )
+    swag = bdl.SWAG(start_epoch=1, rank=3)
+    checkpoint = bdl.callbacks.Checkpoint(
+        os.path.join(folder, "checkpoint"), every=3
+    )
+    callbacks = [*callbacks, samples, swag, checkpoint]
+    fitted(model, epochs=8, callbacks=callbacks)
+    return {
+        **state(model),
+        "samples": samples.posterior.get_state(),
+        "swag": swag.posterior.get_state(),
+    }
+
+
+def resumed(strategy, folder):
+    """The same, killed within an epoch and started again."""
+    killed = False
+    try:
+        long_run(strategy, folder, KilledAt(4, 1))
+    except Killed:
+        killed = True
+    return {**long_run(strategy, folder), "killed": killed}
 
 
 CASES = {
@@ -229,6 +238,7 @@ CASES = {
     "plain_keras": plain_keras,
     "collected": collected,
     "monte_carlo": monte_carlo,
+    "long_run": long_run,
     "resumed": resumed,
     "empty": empty,
 }

@@ -4,6 +4,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,61 +13,66 @@ from keras_bdl.saving import read_state
 from tests.distribute.cases import CASES
 
 ROOT = Path(__file__).parents[2]
+PATIENCE = 500  # seconds
 
 
-def free_ports(count):
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [str(one.getsockname()[1]) for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
+def start_pair(script, folder):
+    """Starts two workers, which find each other through free ports."""
+    sockets = [socket.socket() for _ in range(2)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = ",".join(str(one.getsockname()[1]) for one in sockets)
+    for one in sockets:
+        one.close()
+    return [
+        subprocess.Popen(
+            [sys.executable, "-m", script, str(index), ports, str(folder)],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for index in range(2)
+    ]
 
 
 @pytest.fixture(scope="session")
-def start():
-    """Starts two workers; whatever still runs in the end is killed."""
+def running():
+    """A list of processes; whatever still runs in the end is killed."""
     processes = []
-
-    def start(script, *args):
-        ports = ",".join(free_ports(2))
-        # A pytest run under xdist has variables that are not for them.
-        env = {
-            **os.environ,
-            "PYTHONPATH": str(ROOT),
-            "TF_CPP_MIN_LOG_LEVEL": "3",
-        }
-        pair = [
-            subprocess.Popen(
-                [sys.executable, "-m", script, str(index), ports, *args],
-                env=env,
-                cwd=ROOT,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-            for index in range(2)
-        ]
-        processes.extend(pair)
-        return pair
-
-    yield start
+    yield processes
     for process in processes:
         process.kill()
         process.communicate()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def folder(running, tmp_path_factory):
+    """Where the two workers write; they run beside the first tests."""
+    shared = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        shared = shared.parent  # of all processes of this test run
+    folder = shared / "two_workers"
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        return folder  # another process has started them
+    running += start_pair("tests.distribute.worker", folder)
+    return folder
+
+
 @pytest.fixture(scope="session")
-def results(start, tmp_path_factory):
+def results(running, folder):
     """What the cases returned, by name, a list of two for each."""
-    folder = tmp_path_factory.mktemp("workers")
-    pair = start("tests.distribute.worker", str(folder))
-    for process in pair:
-        output, _ = process.communicate(timeout=400)
+    for process in running[:2]:
+        output, _ = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, output[-3000:]
-    states = [read_state(folder / f"{index}.bdl") for index in range(2)]
+    files = [folder / f"{index}.bdl" for index in range(2)]
+    end = time.time() + PATIENCE
+    while not all(file.exists() for file in files) and time.time() < end:
+        time.sleep(0.2)
+    states = [read_state(file) for file in files]
     return {name: [state[name] for state in states] for name in CASES}
 
 

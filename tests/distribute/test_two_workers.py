@@ -4,8 +4,6 @@ import pytest
 import tensorflow as tf
 
 from tests.distribute.cases import CASES
-from tests.distribute.cases import DETERMINISTIC
-from tests.distribute.cases import DRAWING
 from tests.distribute.cases import LAYERS
 from tests.distribute.cases import METHODS
 
@@ -43,7 +41,7 @@ def test_two_workers_train_and_predict_like_two_devices(name, results, devices):
     assert_same(results[name][0], devices(name), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", DETERMINISTIC)
+@pytest.mark.parametrize("name", ("SGD", "ATMC", "OGN"))
 def test_replicas_train_like_one_device(name, devices):
     one = CASES[name](tf.distribute.get_strategy(), None)
     assert_same(devices(name)["weights"], one["weights"], rtol=1e-4, atol=1e-5)
@@ -71,9 +69,11 @@ def test_sample_replicas_see_one_batch_with_draws_of_their_own(
     )
 
 
-def test_a_resumed_run_ends_like_one_that_was_not_killed(results):
-    for result in results["resumed"]:
-        assert_same(result["killed"], result["whole"])
+def test_a_resumed_run_ends_like_one_that_was_not_killed(results, devices):
+    for name, worker in (("resumed", 0), ("resumed", 1)):
+        again = dict(results[name][worker])
+        assert again.pop("killed")
+        assert_same(again, results["long_run"][worker])
 
 
 def test_a_replica_without_examples_keeps_its_statistics(results, devices):
@@ -84,9 +84,3 @@ def test_a_replica_without_examples_keeps_its_statistics(results, devices):
         )
         assert np.all(np.isfinite(result["local"][0]))
     assert_same(results["empty"][0]["weights"], two["weights"], rtol=1e-5)
-
-
-def test_every_drawing_method_was_evaluated_and_predicted(results):
-    for name in DRAWING:
-        assert results[name][0]["predicted"].shape == (21, 2)
-        assert results[name][0]["averaged"].shape == (21, 2)

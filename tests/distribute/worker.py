@@ -1,18 +1,20 @@
-"""One of the workers that the tests of distribution start.
+"""One of the two workers that run all cases, one after another.
 
-    python worker.py <index> <ports> <folder> <case> ...
+    python -m tests.distribute.worker <index> <ports> <folder>
 
-Runs the cases one after another and writes `<folder>/<index>.bdl`.
+Writes what they return to `<folder>/<index>.bdl`.
 """
 
 import json
 import os
 import sys
-import time
-import traceback
+
+import keras_bdl as bdl
+from keras_bdl.saving import write_state
+from tests.distribute.cases import CASES
 
 
-def main(index, ports, folder, *names):
+def set_cluster(index, ports):
     addresses = [f"127.0.0.1:{port}" for port in ports.split(",")]
     os.environ["TF_CONFIG"] = json.dumps(
         {
@@ -20,22 +22,17 @@ def main(index, ports, folder, *names):
             "task": {"type": "worker", "index": int(index)},
         }
     )
-    import keras_bdl as bdl
 
+
+def main(index, ports, folder, *names):
+    set_cluster(index, ports)
     strategy = bdl.distribute.strategy("auto")
-
-    from keras_bdl.saving import write_state
-    from tests.distribute.cases import CASES
-
     results = {}
     for name in names or CASES:
-        start = time.time()
-        try:
-            results[name] = CASES[name](strategy, folder)
-        except Exception:
-            results[name] = {"error": traceback.format_exc()}
-            print(traceback.format_exc()[-1500:])
-        print(name, round(time.time() - start, 1), flush=True)
+        of_case = os.path.join(folder, name)
+        os.makedirs(of_case, exist_ok=True)
+        results[name] = CASES[name](strategy, of_case)
+        print(name, flush=True)
     write_state(os.path.join(folder, f"{index}.bdl"), results)
 
 
