@@ -1,0 +1,201 @@
+"""Compiles training and prediction steps for TPUs, without a TPU.
+
+    python tpu/compile_check.py [--topology v5e:2x2] [--only CASE ...]
+        [--list] [--batch SIZE] [--smoke] [--out results/compile_check.json]
+
+Needs `pip install -e ".[tpu]"`, on Linux. A case is a method and a network,
+`vogn/resnet_18`; without `--only`, those of the papers are compiled. For both
+steps of each it prints OK, or what a TPU cannot do, with the operations and
+bytes of the step, the memory of a chip that it needs, and what the chips send
+to each other, which has to be what the method needs and no more. Exits with 1
+if anything fails. Results are added to those that `--out` already has.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import step_time
+
+HERE = Path(__file__).parent
+STEPS = ("train", "predict")
+SMOKE = ("atmc/small", "vogn/small")
+# Beside the gradients, replicas may tell each other a few numbers.
+FEW_BYTES = 4096
+COLUMNS = (
+    *("case", "step", "chips", "batch", "", "Tflop", "GB moved"),
+    *("GB needed", "all-reduces", "MB", "ms on paper", "s to compile"),
+)
+
+
+def problems(found, step, memory):
+    """Returns what is wrong with a step, in sentences.
+
+    Args:
+        found: What is known of it.
+        step: `"train"` or `"predict"`.
+        memory: Bytes of the memory of a chip.
+    """
+    if "error" in found:
+        return [" ".join(found["error"].split())]
+    wrong = list(found["complaints"])
+    needed = sum(found["memory"].values())
+    if needed > memory:
+        wrong.append(
+            f"needs {needed / 2**30:.2f} GiB of {memory / 2**30:.2f} GiB"
+        )
+    sent, copies = found["collective_bytes"], found["reduced"]
+    if step == "predict":
+        copies = 0
+    if copies is not None:
+        expected = copies * found["weight_bytes"]
+        if not expected <= sent <= 1.01 * expected + FEW_BYTES:
+            wrong.append(
+                f"chips add up {sent} bytes, and {copies} times the weights "
+                f"are {expected}"
+            )
+    return wrong
+
+
+def run(*command):
+    """Runs a script beside this one; a dot each half minute."""
+    errors = tempfile.TemporaryFile("w+")
+    path = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
+    process = subprocess.Popen(
+        [sys.executable, HERE / command[0], *map(str, command[1:])],
+        stderr=errors,
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    while True:
+        try:
+            if process.wait(timeout=30):
+                errors.seek(0)
+                raise SystemExit(f"\n{command[0]} failed:\n{errors.read()}")
+            return
+        except subprocess.TimeoutExpired:
+            print(".", end="", flush=True)
+
+
+def check(name, steps, topology, batch, folder):
+    """Lowers and compiles a case; yields what is known of each step."""
+    devices = step_time.devices_in(topology)
+    start = time.perf_counter()
+    print(f"{name}: lowering", end=" ", flush=True)
+    run("lowering.py", name, devices, batch or 0, folder, *steps)
+    print(f"{time.perf_counter() - start:.0f} s", flush=True)
+    for step in steps:
+        print(f"  {step}: compiling", end=" ", flush=True)
+        known = json.loads((folder / f"{step}.json").read_text())
+        found = {"case": name, "step": step, "topology": topology, **known}
+        if "error" not in found:
+            result = folder / "compiled.json"
+            program = folder / f"{step}.mlir"
+            run("compiling.py", program, topology, result)
+            found |= json.loads(result.read_text())
+        memory = step_time.chip_of(topology).memory
+        found["problems"] = problems(found, step, memory)
+        print(in_words(found), flush=True)
+        yield found
+
+
+def in_words(found):
+    """Returns the line that is printed of a step."""
+    if "flops" not in found:
+        return f"FAILED: {found['problems'][0][:1000]}"
+    words = "; ".join(found["problems"])
+    return (
+        f"{found['compile_seconds']:.0f} s, "
+        f"{'FAILED: ' + words if words else 'OK'}, "
+        f"{found['flops'] / 1e12:.4g} Tflop, {found['bytes'] / 1e9:.4g} GB, "
+        f"{sum(found['memory'].values()) / 2**30:.3g} GiB a chip, "
+        f"{found['collectives']} all-reduces of "
+        f"{found['collective_bytes'] / 1e6:.4g} MB"
+    )
+
+
+def table(results):
+    """Returns a table of all results, in Markdown."""
+    lines = [COLUMNS, ["---"] * len(COLUMNS)]
+    for found in results:
+        chips = found["topology"]
+        start = (found["case"], found["step"], chips, found["batch_size"])
+        if found["problems"]:
+            lines.append([*start, "FAILED", *["-"] * (len(COLUMNS) - 5)])
+            continue
+        seconds = step_time.times(found, chips)["step"]
+        lines.append(
+            (
+                *start,
+                "OK",
+                f"{found['flops'] / 1e12:.3g}",
+                f"{found['bytes'] / 1e9:.3g}",
+                f"{sum(found['memory'].values()) / 1e9:.2f}",
+                found["collectives"],
+                f"{found['collective_bytes'] / 1e6:.1f}",
+                f"{1e3 * seconds:.3g}",
+                f"{found['compile_seconds']:.0f}",
+            )
+        )
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
+def main():
+    """Checks what the command line says."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--topology", default="v5e:2x2", help="as JAX names it")
+    parser.add_argument("--only", nargs="+", metavar="CASE")
+    parser.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS)
+    parser.add_argument("--list", action="store_true", help="what there is")
+    parser.add_argument("--batch", type=int, help="of all chips together")
+    parser.add_argument("--smoke", action="store_true", help="a minute only")
+    parser.add_argument("--keep", type=Path, help="folder for the programs")
+    parser.add_argument(
+        "--out", type=Path, default=Path("results/compile_check.json")
+    )
+    args = parser.parse_args()
+    if args.list:
+        run("cases.py")
+        return
+    from cases import CASES
+    from cases import Case
+
+    names = args.only or (SMOKE if args.smoke else CASES)
+    for name in names:  # before the first of them takes its time
+        Case(name, args.batch).batch_of(step_time.devices_in(args.topology))
+
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    failed = False
+    for name in names:
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary)
+            if args.keep:
+                folder = args.keep / name.replace("/", "-")
+                folder.mkdir(parents=True, exist_ok=True)
+            for found in check(
+                name, args.steps, args.topology, args.batch, folder
+            ):
+                results = add(args.out, found)
+                failed |= bool(found["problems"])
+    print(f"\n{table(results)}\n\nResults: {args.out.resolve()}")
+    sys.exit(int(failed))
+
+
+def add(path, found):
+    """Adds a result to a file, in place of an older one of the same step."""
+    results = json.loads(path.read_text()) if path.exists() else []
+    key = ("case", "step", "topology", "batch_size")
+    results = [r for r in results if any(r[k] != found[k] for k in key)]
+    results.append(found)
+    path.write_text(json.dumps(results, indent=1) + "\n")
+    return results
+
+
+if __name__ == "__main__":
+    main()
