@@ -13,13 +13,13 @@ from keras_bdl.distribute.replicas import statistics_of_examples
 from keras_bdl.distribute.replicas import weighted
 from keras_bdl.models.averaging import average_draws
 from keras_bdl.models.averaging import likelihoods_of
+from keras_bdl.models.call_with_draws import call_with_draws
 from keras_bdl.models.compile_arguments import check_compile_arguments
 from keras_bdl.models.compile_arguments import compile_config
 from keras_bdl.models.distributed_trainer import DistributedTrainer
 from keras_bdl.models.evidence_bound import EvidenceBound
 from keras_bdl.models.evidence_bound import divergences
 from keras_bdl.models.evidence_bound import variational_layers
-from keras_bdl.models.layerwise_draws import LayerwiseDraws
 from keras_bdl.models.prior_versions import PriorVersions
 from keras_bdl.models.strategy_check import check_scope
 from keras_bdl.models.strategy_check import check_strategy
@@ -27,7 +27,6 @@ from keras_bdl.training.annealing import end_annealing
 from keras_bdl.training.build_optimizer import build_objective
 from keras_bdl.training.build_optimizer import build_optimizer
 from keras_bdl.training.inner_optimizer import inner_optimizer
-from keras_bdl.training.protocols import DrawsFunctions
 from keras_bdl.training.protocols import KnowsModel
 from keras_bdl.training.protocols import OwnsTrainStep
 from keras_bdl.training.tell_dataset_size import dataset_sizes
@@ -220,7 +219,7 @@ class BayesianTrainer(DistributedTrainer):
         if self.samples == 0:
             return super().test_step(data)
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
-        outputs = self._call_with_draws(x)
+        outputs = call_with_draws(self, self._methods(), x)
         likelihoods = likelihoods_of(self, outputs[0])
         y_pred = average_draws(outputs, likelihoods)
         # The loss of the averaged prediction, where an average of outputs is
@@ -239,7 +238,7 @@ class BayesianTrainer(DistributedTrainer):
         if self.samples == 0:
             return super().predict_step(data)
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
-        outputs = self._call_with_draws(x)
+        outputs = call_with_draws(self, self._methods(), x)
         return average_draws(outputs, likelihoods_of(self, outputs[0]))
 
     def finish_draws(self, losses, x, y, outputs, sample_weight=None):
@@ -290,22 +289,6 @@ class BayesianTrainer(DistributedTrainer):
         if self._call_has_training_arg:
             return self(x, training=training)
         return self(x)
-
-    def _call_with_draws(self, x):
-        for method in [*self._methods(), LayerwiseDraws.of(self)]:
-            if isinstance(method, DrawsFunctions):
-                return [
-                    method.call_with_draw(self, x, draw)
-                    for draw in range(self.samples)
-                ]
-        raise ValueError(
-            "`samples` asks for posterior draws in evaluation, and this model "
-            "has no posterior of its own: neither its optimizer nor its "
-            "objective nor its layers draw weights. Compile with `samples=0`, "
-            "or call `keras_bdl.predict(model, x, posterior=...)`. "
-            f"Received: samples={self.samples}, "
-            f"optimizer={type(inner_optimizer(self)).__name__}"
-        )
 
     def _methods(self):
         """Who may own a part of the work; an objective comes first."""
