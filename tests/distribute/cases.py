@@ -43,6 +43,24 @@ def data(num_examples=NUM_EXAMPLES):
     return x, (x[:, 0] * x[:, 1] > 0).astype("int32")
 
 
+class Counted(bdl.Sequential):
+    """Counts how often its training step is traced, once for each replica."""
+
+    traces = 0
+
+    def train_step(self, data):
+        self.traces += 1
+        return super().train_step(data)
+
+
+class TracesOfEpochs(keras.callbacks.Callback):
+    def on_train_begin(self, logs=None):
+        self.counts = []
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.counts.append(self.model.traces)
+
+
 def compiled(
     strategy,
     optimizer,
@@ -80,11 +98,14 @@ def method(name, strategy, folder):
     if name in DRAWING:
         kwargs["samples"] = 2
     optimizer = METHODS.get(name, lambda: keras.optimizers.Adam(1e-2))
-    model = compiled(strategy, optimizer, **kwargs)
+    model = compiled(strategy, optimizer, kind=Counted, **kwargs)
+    traces = TracesOfEpochs()
     if name not in PREDICTED:
-        return state(fitted(model))
+        fitted(model, callbacks=[traces])
+        return {**state(model), "traces": traces.counts}
     # An evaluation of 21 examples, whose last batch is uneven, too.
-    result = state(fitted(model, validation_data=data(21)))
+    fitted(model, callbacks=[traces], validation_data=data(21))
+    result = {**state(model), "traces": traces.counts}
     x, _ = data(21)
     result["predicted"] = model.predict(x, batch_size=16, verbose=0)
     samples = 3 if name in DRAWING else None

@@ -1,0 +1,232 @@
+"""On two logical CPUs of this process; the two workers run meanwhile."""
+
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_bdl as bdl
+from keras_bdl.distribute.replicas import batch_of_group
+from keras_bdl.distribute.replicas import replica_weight
+from keras_bdl.optimizers.weight_draws import TRAINING
+from tests.distribute.cases import CASES
+from tests.distribute.cases import LAYERS
+from tests.distribute.cases import LOSS
+from tests.distribute.cases import METHODS
+from tests.distribute.cases import compiled
+from tests.distribute.cases import data
+from tests.distribute.cases import fitted
+
+ONE = tf.distribute.get_strategy()
+
+
+@pytest.mark.parametrize("name", ("SGD", "ATMC", "OGN"))
+def test_replicas_train_like_one_device_though_a_batch_is_uneven(name, devices):
+    one = CASES[name](ONE, None)["weights"]
+    for ours, theirs in zip(devices(name)["weights"], one, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [*METHODS, *LAYERS])
+def test_nothing_is_traced_after_the_first_epoch(name, devices):
+    first, second = devices(name)["traces"]
+    # A trace for each replica, and for the last batch, which is uneven.
+    assert first == second <= 4
+
+
+def on_replicas(strategy, function, parts):
+    """What a function of nested arrays returns on each replica."""
+    values = strategy.experimental_distribute_values_from_function(
+        lambda context: keras.tree.map_structure(
+            tf.constant, parts[int(context.replica_id_in_sync_group)]
+        )
+    )
+    results = tf.function(lambda: strategy.run(function, (values,)))()
+    local = [
+        [t.numpy() for t in strategy.experimental_local_results(result)]
+        for result in keras.tree.flatten(results)
+    ]
+    return list(zip(*local, strict=True))
+
+
+def test_every_replica_sees_the_whole_batch_whatever_its_type(mirrored):
+    x = np.arange(10).reshape(5, 2)
+    types = ("uint8", "float32", "int64", "bool")
+    parts = [
+        [x[rows].astype(t) for t in types] for rows in (slice(3), slice(3, 5))
+    ]
+    found = on_replicas(mirrored, lambda v: batch_of_group(v, 2), parts)
+    for replica in found:
+        for array, dtype in zip(replica, types, strict=True):
+            assert array.dtype == dtype
+            np.testing.assert_array_equal(array, x.astype(dtype))
+
+
+FOUR = """
+import tensorflow as tf
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0],
+    [tf.config.LogicalDeviceConfiguration()] * 4,
+)
+import numpy as np
+from keras_bdl.distribute import strategy
+from keras_bdl.distribute.replicas import batch_of_group
+from tests.distribute.test_devices import on_replicas
+parts = [np.arange(3.0) + 3 * r for r in range(4)]
+found = on_replicas(strategy("mirrored"), lambda v: batch_of_group(v, 2), parts)
+for replica, (array,) in enumerate(found):
+    half = replica % 2
+    np.testing.assert_array_equal(array, np.arange(6.0) + 6 * half)
+"""
+
+
+def test_two_copies_of_a_batch_on_four_replicas_are_halves():
+    subprocess.run([sys.executable, "-W", "ignore", "-c", FOUR], check=True)
+
+
+def test_weights_of_replicas_make_the_mean_over_examples(mirrored):
+    parts = [np.arange(3.0), np.arange(3.0, 4.0)]
+    weights = on_replicas(
+        # A batch whose size the graph does not know.
+        mirrored,
+        lambda v: replica_weight(tf.boolean_mask(v, v >= 0)),
+        parts,
+    )
+    mean = np.mean(
+        [w * p.mean() for (w,), p in zip(weights, parts, strict=True)]
+    )
+    assert mean == np.mean(np.arange(4.0))
+
+
+def test_a_step_averages_the_gradients_of_one_batch_over_draws(mirrored):
+    model = compiled(mirrored, METHODS["IVON"], sample_replicas=2)
+    model.optimizer.dataset_size.count(6)
+    prepared = model.optimizer.prepare(model)
+    draws = mirrored.run(
+        tf.function(lambda: model.optimizer.draw(prepared, TRAINING, 0))
+    )
+    draws = [mirrored.experimental_local_results(d) for d in draws]
+    x, y = data(6)
+    model.fit(x, y, batch_size=6, shuffle=False, verbose=0)
+
+    one = compiled(ONE, METHODS["SGD"])
+    of_draws = []
+    for replica in range(2):
+        for variable, draw in zip(one.trainable_variables, draws, strict=True):
+            variable.assign(draw[replica])
+        with tf.GradientTape() as tape:
+            loss = LOSS(y, one(x))
+        of_draws.append(tape.gradient(loss, one.trainable_variables))
+    assert all(np.any(d[0] != d[1]) for d in draws)
+    beta_1 = model.optimizer.beta_1
+    for momentum, a, b in zip(model.optimizer._momenta, *of_draws, strict=True):
+        np.testing.assert_allclose(
+            momentum.numpy(), (1 - beta_1) * (a + b) / 2, rtol=1e-4, atol=1e-7
+        )
+
+
+def test_draws_of_a_prediction_are_traced_once_and_shared_out(mirrored):
+    sizes = []
+
+    class Seen(keras.layers.Layer):
+        def call(self, x):
+            sizes.append(x.shape[0])
+            return x
+
+    dense = bdl.layers.MeanFieldDense
+    model = compiled(mirrored, METHODS["SGD"], lambda: [Seen()], dense=dense)
+    x, _ = data(24)
+    sizes.clear()
+    bdl.predict(model, x, samples=5, batch_size=12, verbose=0)
+    assert sizes == [6, 6]  # once for each replica
+
+
+def test_strategy_is_what_its_name_says(monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    monkeypatch.delenv("TPU_NAME", raising=False)
+    assert bdl.distribute.strategy("default") is ONE
+    assert bdl.distribute.strategy() is ONE
+    assert bdl.distribute.strategy("mirrored").num_replicas_in_sync == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "match"),
+    [
+        ("gpu", None, '"mirrored".*Received: name=.gpu'),
+        ("multi_worker", None, "`TF_CONFIG` on every machine"),
+        ("auto", '{"cluster": ["a:1", "b:1"]}', "list of machines"),
+        ("auto", "{", "`TF_CONFIG` must be a JSON object"),
+    ],
+)
+def test_wrong_names_and_clusters_are_refused(name, config, match, monkeypatch):
+    monkeypatch.delenv("TF_CONFIG", raising=False)
+    if config is not None:
+        monkeypatch.setenv("TF_CONFIG", config)
+    with pytest.raises(ValueError, match=match):
+        bdl.distribute.strategy(name)
+
+
+def test_multi_worker_after_the_start_of_tensorflow_is_refused(monkeypatch):
+    tf.constant(1.0)
+    monkeypatch.setenv(
+        "TF_CONFIG",
+        '{"cluster": {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}, '
+        '"task": {"type": "worker", "index": 0}}',
+    )
+    with pytest.raises(RuntimeError, match="before anything is computed"):
+        bdl.distribute.strategy()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"jit_compile": True}, "`jit_compile` must be `False`"),
+        ({"steps_per_execution": 2}, "`steps_per_execution` must be 1"),
+        ({"sample_replicas": 3}, "must divide the number of replicas"),
+        ({"sample_replicas": 0}, "an integer of at least 1"),
+    ],
+)
+def test_compile_refuses_what_a_strategy_cannot_do(arguments, match, mirrored):
+    with pytest.raises(ValueError, match=match):
+        compiled(mirrored, METHODS["SGD"], **arguments)
+
+
+def test_copies_of_a_batch_need_replicas():
+    with pytest.raises(ValueError, match="with 1 replicas"):
+        compiled(ONE, METHODS["SGD"], sample_replicas=2)
+
+
+def test_parts_made_outside_of_the_scope_are_refused(mirrored):
+    optimizer = bdl.ATMC(1e-2)
+    with pytest.raises(ValueError, match="`optimizer` must be made under"):
+        compiled(mirrored, lambda: optimizer)
+
+    noise = keras.layers.Dropout(0.1)
+    with pytest.raises(ValueError, match="Every layer must be made under"):
+        compiled(mirrored, METHODS["SGD"], lambda: [noise])
+
+    model = bdl.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    with pytest.raises(ValueError, match="in which it is compiled"):
+        with mirrored.scope():
+            model.compile("sgd", LOSS)
+
+
+def test_strategies_out_of_step_are_refused(mirrored):
+    class Central(tf.distribute.Strategy):
+        num_replicas_in_sync = 2
+
+    model = bdl.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    model._distribute_strategy = Central(mirrored.extended)
+    with pytest.raises(ValueError, match="go in step.*strategy=Central"):
+        model.compile("sgd", LOSS)
+
+
+def test_an_optimizer_by_name_may_be_compiled_outside_of_the_scope(mirrored):
+    with mirrored.scope():
+        model = bdl.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    model.compile("adam", LOSS)
+    fitted(model, epochs=1, num_examples=16)
+    assert model.optimizer.iterations.numpy() == 1
