@@ -52,14 +52,22 @@ def on_replicas(strategy, function, parts):
     return list(zip(*local, strict=True))
 
 
+def of_any_size(array):
+    """An array whose length the graph does not know, as in `fit`."""
+    return tf.boolean_mask(array, tf.ones(len(array), tf.bool))
+
+
 def test_every_replica_sees_the_whole_batch_whatever_its_type(mirrored):
     x = np.arange(10).reshape(5, 2)
     types = ("uint8", "float32", "int64", "bool")
     parts = [
         [x[rows].astype(t) for t in types] for rows in (slice(3), slice(3, 5))
     ]
-    found = on_replicas(mirrored, lambda v: batch_of_group(v, 2), parts)
-    for replica in found:
+
+    def whole(arrays):
+        return batch_of_group([of_any_size(a) for a in arrays], 2)
+
+    for replica in on_replicas(mirrored, whole, parts):
         for array, dtype in zip(replica, types, strict=True):
             assert array.dtype == dtype
             np.testing.assert_array_equal(array, x.astype(dtype))
@@ -90,10 +98,7 @@ def test_two_copies_of_a_batch_on_four_replicas_are_halves():
 def test_weights_of_replicas_make_the_mean_over_examples(mirrored):
     parts = [np.arange(3.0), np.arange(3.0, 4.0)]
     weights = on_replicas(
-        # A batch whose size the graph does not know.
-        mirrored,
-        lambda v: replica_weight(tf.boolean_mask(v, v >= 0)),
-        parts,
+        mirrored, lambda v: replica_weight(of_any_size(v)), parts
     )
     mean = np.mean(
         [w * p.mean() for (w,), p in zip(weights, parts, strict=True)]
