@@ -1,0 +1,226 @@
+"""Trains a network on a TPU, or on anything else, with one command.
+
+    python tpu/train.py --strategy tpu --method atmc
+        --network ResNetPlusPlus50 --data imagenet2012
+        --data-dir gs://my-bucket/tensorflow_datasets --batch 1024
+        --epochs 150 --burn-in 50 --cycle 10 --steps-per-execution 100
+        --bfloat16 --directory /mnt/disks/persist/atmc [--smoke]
+
+Killed and started again by the same command, it goes on where the last epoch
+ended. `--smoke` trains a small network on digits for a few seconds. At the
+end it says how good the posterior is on the test data. `--directory` then has
+`latest.bdl`, the checkpoint; `samples/`, those of a chain; `posterior.bdl`,
+for `keras_bdl.posteriors.load`; and `report.json`.
+"""
+
+import argparse
+import json
+import os
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import keras
+from cases import METHODS
+
+import keras_bdl as bdl
+
+SAMPLERS = ("atmc", "sgnht", "sghmc", "sgld")
+
+
+class Data:
+    """The data of a run, all batches of one size as a TPU needs them."""
+
+    def __init__(self, args):
+        options = {"data_dir": args.data_dir, "seed": args.seed}
+        if args.data == "digits":
+            options["classes"] = range(10)
+        else:
+            options |= {"batch_size": args.batch, "drop_remainder": True}
+        self.splits = bdl.datasets.load(args.data, **options)
+        self.batch = args.batch
+        self.is_array = isinstance(self.splits.train, tuple)
+
+    @property
+    def steps(self):
+        """Steps of an epoch."""
+        return self.splits.train_size // self.batch
+
+    @property
+    def train_size(self):
+        """Training examples that an epoch has."""
+        return self.steps * self.batch
+
+    def fit_arguments(self):
+        if not self.is_array:
+            return {"x": self.splits.train, "shuffle": False}
+        x, y = (array[: self.train_size] for array in self.splits.train)
+        return {"x": x, "y": y, "batch_size": self.batch}
+
+    def callbacks(self):
+        return [] if self.splits.epochs is None else [self.splits.epochs]
+
+    def test(self):
+        """Inputs, labels if they are apart, and the batch size if needed."""
+        if not self.is_array:
+            return self.splits.test, None, None
+        return *self.splits.test, self.batch
+
+    def batch_norm(self):
+        """Training inputs for the statistics of every draw."""
+        if self.is_array:
+            return self.splits.train_eval[0]
+        return self.splits.train_eval
+
+
+def make_model(args, data, cycle):
+    """Returns the compiled model, made under the strategy."""
+    options = dict(args.options)
+    method = "sgd" if args.method == "swag" else args.method
+    rate = cycle or args.learning_rate
+    if rate is not None:
+        options["learning_rate"] = rate
+    network = getattr(bdl.applications, args.network)(
+        input_shape=data.splits.input_shape,
+        classes=data.splits.num_classes,
+        **args.network_options,
+    )
+    compiled = METHODS[method].compiled
+    model = compiled(network, data.train_size, **options)
+    # As it was compiled, but for how a step is run.
+    model.steps_per_execution = args.steps_per_execution
+    return model
+
+
+def make_cycle(args, data):
+    """Returns the schedule that ends with a sample, or `None`."""
+    if args.method not in SAMPLERS:
+        return None
+    return bdl.schedules.CyclicalCosine(
+        args.learning_rate or 1e-3, args.cycle * data.steps
+    )
+
+
+def make_collector(args, cycle):
+    """Returns the callback that has the posterior, or `None`."""
+    if args.method == "swag":
+        return bdl.SWAG(start_epoch=args.burn_in)
+    if args.method in SAMPLERS:
+        return bdl.callbacks.SampleCollector(
+            every=cycle,
+            burn_in_epochs=args.burn_in,
+            directory=os.path.join(args.directory, "samples"),
+        )
+    return None
+
+
+def train(args):
+    """Trains, or goes on to train; returns model, data and posterior."""
+    keras.utils.set_random_seed(args.seed)
+    strategy = bdl.distribute.strategy(args.strategy)
+    if args.bfloat16:
+        keras.config.set_dtype_policy("mixed_bfloat16")
+    data = Data(args)
+    if not data.steps:
+        raise SystemExit(
+            "`--batch` must be at most the number of training examples, "
+            f"{data.splits.train_size}. Received: --batch {args.batch}"
+        )
+    cycle = make_cycle(args, data)
+    with strategy.scope():
+        model = make_model(args, data, cycle)
+    collector = make_collector(args, cycle)
+    print(
+        f"{args.method}, {model.name} on {args.data}: "
+        f"{strategy.num_replicas_in_sync} replicas, {data.steps} steps an "
+        f"epoch, {args.epochs} epochs, in {args.directory}",
+        flush=True,
+    )
+    callbacks = [] if collector is None else [collector]
+    # Last, since it saves what all others know.
+    checkpoint = bdl.callbacks.Checkpoint(args.directory)
+    model.fit(
+        **data.fit_arguments(),
+        epochs=args.epochs,
+        callbacks=[*callbacks, *data.callbacks(), checkpoint],
+        verbose=2,
+    )
+    return model, data, collector and collector.posterior
+
+
+def evaluate(args, model, data, posterior):
+    """Prints and writes how good the posterior is on the test data."""
+    x, y, batch_size = data.test()
+    norms = any(
+        isinstance(layer, keras.layers.BatchNormalization)
+        for layer in model._flatten_layers()
+    )
+    prediction = bdl.predict(
+        model,
+        x,
+        posterior=posterior,
+        samples=args.samples,
+        batch_size=batch_size,
+        # Of a chain, every sample has statistics of its own.
+        batch_norm_data=data.batch_norm()
+        if norms and args.method == "swag"
+        else None,
+        verbose=0,
+    )
+    report = bdl.evaluate(prediction, y)
+    print(report)
+    numbers = {name: float(report[name]) for name in ("accuracy", "nll", "ece")}
+    return numbers
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument(
+        "--strategy", default="auto", help="see keras_bdl.distribute.strategy"
+    )
+    parser.add_argument(
+        "--method", default="atmc", choices=[*METHODS, "swag"], metavar="NAME"
+    )
+    parser.add_argument(
+        "--options", type=json.loads, default={}, help="of the method, JSON"
+    )
+    parser.add_argument(
+        "--network", default="ResNetPlusPlus50", help="a keras_bdl.application"
+    )
+    parser.add_argument(
+        "--network-options", type=json.loads, default={}, help="JSON"
+    )
+    parser.add_argument("--data", default="imagenet2012")
+    parser.add_argument("--data-dir", help="of TensorFlow Datasets; gs://...")
+    parser.add_argument("--batch", type=int, default=1024, help="of all chips")
+    parser.add_argument("--learning-rate", type=float)
+    parser.add_argument("--epochs", type=int, default=150)
+    parser.add_argument(
+        "--burn-in", type=int, default=50, help="epochs before collecting"
+    )
+    parser.add_argument("--cycle", type=int, default=10, help="epochs a sample")
+    parser.add_argument("--samples", type=int, help="draws of a prediction")
+    parser.add_argument("--steps-per-execution", type=int, default=1)
+    parser.add_argument("--bfloat16", action="store_true")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--directory", default="results/train")
+    parser.add_argument("--smoke", action="store_true", help="seconds only")
+    args = parser.parse_args()
+    if args.smoke:
+        args.data, args.batch, args.samples = "digits", 100, 3
+        sampled = args.method in SAMPLERS
+        args.network = "ResNetPlusPlus" if sampled else "ResNet"
+        args.network_options = {"depth": 8, "filters": 4}
+        args.epochs, args.burn_in, args.cycle = 4, 1, 1
+    model, data, posterior = train(args)
+    directory = Path(args.directory)
+    if posterior is not None:
+        posterior.save(directory / "posterior.bdl")
+    report = evaluate(args, model, data, posterior)
+    (directory / "report.json").write_text(json.dumps(report) + "\n")
+
+
+if __name__ == "__main__":
+    main()
