@@ -7,6 +7,8 @@ from keras import ops
 from keras_bdl import priors
 from keras_bdl.curvature.losses import check_reductions
 from keras_bdl.curvature.weight_scope import current_values
+from keras_bdl.distribute.replicas import replica_weight
+from keras_bdl.distribute.replicas import weighted
 from keras_bdl.objectives.forward import Forward
 from keras_bdl.objectives.optimizer_check import check_optimizer
 from keras_bdl.optimizers.arguments import check_number
@@ -107,6 +109,7 @@ class Objective(keras.losses.Loss):
         own = current_values(self.trainable_variables)
 
         outcomes, of_data = self.gradients(forward, values, own)
+        of_data = weighted(of_data, replica_weight(data))
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         weight = self.temperature_now(model) / self.dataset_size.value()
         with tf.GradientTape() as tape:

@@ -10,6 +10,7 @@ import os
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 import keras_bdl as bdl
 
@@ -26,6 +27,13 @@ METHODS = {
     "OGN": lambda: bdl.OGN(1e-2),
     "VOGN": lambda: bdl.VOGN(1e-2),
     "IVON": lambda: bdl.IVON(1e-2, initial_curvature=0.1),
+    "KFAC": lambda: bdl.KFAC(1e-2, update_every=2),
+    "NoisyKFAC": lambda: bdl.NoisyKFAC(1e-2, update_every=2),
+}
+OBJECTIVES = {
+    "MAP": lambda: bdl.objectives.MAP(),
+    "TaylorVI": lambda: bdl.objectives.TaylorVI("diagonal"),
+    "SampledVI": lambda: bdl.objectives.SampledVI("diagonal"),
 }
 LAYERS = {
     "mean_field": bdl.layers.MeanFieldDense,
@@ -97,6 +105,8 @@ def method(name, strategy, folder):
     kwargs = {"dense": LAYERS[name]} if name in LAYERS else {}
     if name in DRAWING:
         kwargs["samples"] = 2
+    if name in OBJECTIVES:
+        kwargs["objective"] = OBJECTIVES[name]()
     optimizer = METHODS.get(name, lambda: keras.optimizers.Adam(1e-2))
     model = compiled(strategy, optimizer, kind=Counted, **kwargs)
     traces = TracesOfEpochs()
@@ -111,6 +121,25 @@ def method(name, strategy, folder):
     samples = 3 if name in DRAWING else None
     result["averaged"] = bdl.predict(model, x, samples=samples, verbose=0).mean
     return result
+
+
+def volume(strategy, folder):
+    """The sizes of what the workers tell each other in a training step."""
+    sizes = {}
+    for name in ("SGD", "ATMC", "VOGN"):
+        model = compiled(strategy, METHODS[name])
+        fitted(model, epochs=1)
+        step = tf.function(
+            lambda x, y: strategy.run(model.train_step, ((x, y),)),  # noqa: B023
+            autograph=False,
+        )
+        graph = step.get_concrete_function(*data(16)).graph
+        sizes[name] = sorted(
+            int(np.prod(operation.inputs[0].shape))
+            for operation in graph.get_operations()
+            if operation.type.startswith("CollectiveReduce")
+        )
+    return {"sizes": sizes, "weights": model.count_params()}
 
 
 def plain_keras(strategy, folder):
@@ -255,8 +284,12 @@ def resumed(strategy, folder):
 
 
 CASES = {
-    **{name: functools.partial(method, name) for name in (*METHODS, *LAYERS)},
+    **{
+        name: functools.partial(method, name)
+        for name in (*METHODS, *OBJECTIVES, *LAYERS)
+    },
     "plain_keras": plain_keras,
+    "volume": volume,
     "collected": collected,
     "monte_carlo": monte_carlo,
     "long_run": long_run,
