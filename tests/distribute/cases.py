@@ -39,6 +39,7 @@ LAYERS = {
     "mean_field": bdl.layers.MeanFieldDense,
     "radial": bdl.layers.RadialDense,
 }
+ALL = (*METHODS, *OBJECTIVES, *LAYERS)
 # Those with a posterior of their own to evaluate and predict with.
 DRAWING = ("VOGN", "IVON", *LAYERS)
 # Those that are evaluated and predicted with: one of each kind.
@@ -284,10 +285,7 @@ def resumed(strategy, folder):
 
 
 CASES = {
-    **{
-        name: functools.partial(method, name)
-        for name in (*METHODS, *OBJECTIVES, *LAYERS)
-    },
+    **{name: functools.partial(method, name) for name in ALL},
     "plain_keras": plain_keras,
     "volume": volume,
     "collected": collected,

@@ -12,8 +12,8 @@ import keras_bdl as bdl
 from keras_bdl.distribute.replicas import batch_of_group
 from keras_bdl.distribute.replicas import replica_weight
 from keras_bdl.optimizers.weight_draws import TRAINING
+from tests.distribute.cases import ALL
 from tests.distribute.cases import CASES
-from tests.distribute.cases import LAYERS
 from tests.distribute.cases import LOSS
 from tests.distribute.cases import METHODS
 from tests.distribute.cases import compiled
@@ -23,14 +23,14 @@ from tests.distribute.cases import fitted
 ONE = tf.distribute.get_strategy()
 
 
-@pytest.mark.parametrize("name", ("SGD", "ATMC", "OGN"))
+@pytest.mark.parametrize("name", ("SGD", "ATMC", "OGN", "KFAC"))
 def test_replicas_train_like_one_device_though_a_batch_is_uneven(name, devices):
     one = CASES[name](ONE, None)["weights"]
     for ours, theirs in zip(devices(name)["weights"], one, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", [*METHODS, *LAYERS])
+@pytest.mark.parametrize("name", ALL)
 def test_nothing_is_traced_after_the_first_epoch(name, devices):
     first, second = devices(name)["traces"]
     # A trace for each replica, and for the last batch, which is uneven.
@@ -106,8 +106,9 @@ def test_weights_of_replicas_make_the_mean_over_examples(mirrored):
     assert mean == np.mean(np.arange(4.0))
 
 
-def test_a_step_averages_the_gradients_of_one_batch_over_draws(mirrored):
-    model = compiled(mirrored, METHODS["IVON"], sample_replicas=2)
+@pytest.mark.parametrize("copies", (1, 2))
+def test_a_step_averages_gradients_over_draws_of_the_replicas(copies, mirrored):
+    model = compiled(mirrored, METHODS["IVON"], sample_replicas=copies)
     model.optimizer.dataset_size.count(6)
     prepared = model.optimizer.prepare(model)
     draws = mirrored.run(
@@ -123,7 +124,9 @@ def test_a_step_averages_the_gradients_of_one_batch_over_draws(mirrored):
         for variable, draw in zip(one.trainable_variables, draws, strict=True):
             variable.assign(draw[replica])
         with tf.GradientTape() as tape:
-            loss = LOSS(y, one(x))
+            # Half of the batch, or all of it.
+            seen = slice(3 * replica, 3 * replica + 3) if copies == 1 else ...
+            loss = LOSS(y[seen], one(x[seen]))
         of_draws.append(tape.gradient(loss, one.trainable_variables))
     assert all(np.any(d[0] != d[1]) for d in draws)
     beta_1 = model.optimizer.beta_1

@@ -2,9 +2,8 @@ import keras
 import numpy as np
 import pytest
 
+from tests.distribute.cases import ALL
 from tests.distribute.cases import CASES
-from tests.distribute.cases import LAYERS
-from tests.distribute.cases import METHODS
 
 
 def by_path(tree):
@@ -35,17 +34,24 @@ def test_both_workers_have_the_same_to_the_bit(name, results):
     assert_same(first, second)
 
 
-@pytest.mark.parametrize("name", [*METHODS, *LAYERS, "plain_keras"])
+@pytest.mark.parametrize("name", [*ALL, "plain_keras"])
 def test_two_workers_train_and_predict_like_two_devices(name, results, devices):
     two = {**devices(name), "traces": None}
     ours = {**results[name][0], "traces": None}
     assert_same(ours, two, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", [*METHODS, *LAYERS])
+@pytest.mark.parametrize("name", ALL)
 def test_a_worker_traces_the_training_step_once(name, results):
     for result in results[name]:
         assert result["traces"] == [1, 1]
+
+
+def test_workers_tell_each_other_gradients_and_second_moments_alone(results):
+    for result in results["volume"]:
+        weights, sizes = result["weights"], result["sizes"]
+        assert sizes["SGD"] == sizes["ATMC"] == [weights]  # one all-reduce
+        assert sizes["VOGN"] == [2 * weights]  # and one of twice the size
 
 
 def test_callbacks_collect_the_same_everywhere_and_one_worker_saves(
