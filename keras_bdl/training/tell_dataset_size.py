@@ -2,6 +2,9 @@
 
 import warnings
 
+import tensorflow as tf
+
+from keras_bdl.distribute.keras_fixes import in_several_workers
 from keras_bdl.training.count_examples import count_examples
 from keras_bdl.training.dataset_size import DatasetSize
 
@@ -14,12 +17,14 @@ def tell_dataset_size(model, sizes, fit_arguments):
         sizes: The `DatasetSize` of everything that asks for N.
         fit_arguments: All arguments of `fit`, by name.
     """
-    count = count_examples(
-        fit_arguments["x"],
-        fit_arguments["validation_split"],
-        fit_arguments["steps_per_epoch"],
-        fit_arguments["validation_data"] is not None,
-    )
+    count = None
+    if not _are_of_one_worker(fit_arguments["x"], model.distribute_strategy):
+        count = count_examples(
+            fit_arguments["x"],
+            fit_arguments["validation_split"],
+            fit_arguments["steps_per_epoch"],
+            fit_arguments["validation_data"] is not None,
+        )
     news = [size for size in sizes if not size.known]
     for size in sizes:
         if size.given is not None:
@@ -61,6 +66,14 @@ def dataset_sizes(model, methods):
     # Others may have an attribute of that name, too.
     sizes = {id(size): size for size in found if isinstance(size, DatasetSize)}
     return list(sizes.values())
+
+
+def _are_of_one_worker(x, strategy):
+    """Whether each worker has brought data of its own, which make up N."""
+    if not in_several_workers(strategy) or not isinstance(x, tf.data.Dataset):
+        return False
+    policy = x.options().experimental_distribute.auto_shard_policy
+    return policy is tf.data.experimental.AutoShardPolicy.OFF
 
 
 def _compare(size, count):

@@ -143,6 +143,25 @@ def volume(strategy, folder):
     return {"sizes": sizes, "weights": model.count_params()}
 
 
+def own_data(strategy, folder):
+    """A method that asks for N, on data that every worker has brought."""
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = (
+        tf.data.experimental.AutoShardPolicy.OFF
+    )
+    examples = tf.data.Dataset.from_tensor_slices(data(16)).batch(8)
+    said = {}
+    for name, size in (("SGLD", None), ("SGLD of 32", 32)):
+        model = compiled(strategy, lambda: bdl.SGLD(1e-3, size))  # noqa: B023
+        try:
+            examples = examples.with_options(options)
+            model.fit(examples, shuffle=False, verbose=0)
+            said[name] = int(model.optimizer.iterations.numpy())
+        except ValueError as error:
+            said[name] = str(error)
+    return said
+
+
 def plain_keras(strategy, folder):
     """A sampler with a model of Keras."""
     model = compiled(
@@ -288,6 +307,7 @@ CASES = {
     **{name: functools.partial(method, name) for name in ALL},
     "plain_keras": plain_keras,
     "volume": volume,
+    "own_data": own_data,
     "collected": collected,
     "monte_carlo": monte_carlo,
     "long_run": long_run,

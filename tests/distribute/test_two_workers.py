@@ -54,6 +54,12 @@ def test_workers_tell_each_other_gradients_and_second_moments_alone(results):
         assert sizes["VOGN"] == [2 * weights]  # and one of twice the size
 
 
+def test_data_of_workers_of_their_own_are_not_counted(results):
+    for result in results["own_data"]:
+        assert "SGLD(..., dataset_size=<examples>)" in result["SGLD"]
+        assert result["SGLD of 32"] == 2
+
+
 def test_callbacks_collect_the_same_everywhere_and_one_worker_saves(
     results, devices
 ):
