@@ -12,9 +12,10 @@ class Chips(tf.distribute.Strategy):
 
     `run` traces the step once, as one of `chips` replicas: sums over replicas
     become all-reduces, and the number of the replica is asked of the chip.
-    The trace can be lowered for TPUs, and not run here. What `TPUStrategy`
-    does beside it is missing: reading of data, and the mean over replicas of
-    the moving statistics of BatchNorm.
+    The trace can be lowered for TPUs, and not run here. Models are made and
+    compiled as for one device. What `TPUStrategy` does besides is missing:
+    reading of data, and the mean over replicas of the moving statistics of
+    BatchNorm.
 
     Args:
         chips: Number of replicas.
@@ -28,18 +29,23 @@ class _Extended(one_device_strategy.OneDeviceExtended):
     def __init__(self, strategy, chips):
         super().__init__(strategy, "/cpu:0")
         self._chips = chips
+        self._tracing = False
 
     @property
     def _num_replicas_in_sync(self):
-        return self._chips
+        return self._chips if self._tracing else 1
 
     def _call_for_each_replica(self, fn, args, kwargs):
         context = tf.distribute.ReplicaContext(
             self._container_strategy(),
             replica_id_in_sync_group=gen_xla_ops.xla_replica_id(),
         )
-        with tf.device("/cpu:0"), context:
-            return fn(*args, **kwargs)
+        self._tracing = True
+        try:
+            with tf.device("/cpu:0"), context:
+                return fn(*args, **kwargs)
+        finally:
+            self._tracing = False
 
     def _reduce_to(self, reduce_op, value, destinations, options):
         mean = reduce_op == tf.distribute.ReduceOp.MEAN
