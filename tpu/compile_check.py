@@ -1,7 +1,8 @@
 """Compiles training and prediction steps for TPUs, without a TPU.
 
     python tpu/compile_check.py [--topology v5e:2x2] [--only CASE ...]
-        [--list] [--batch SIZE] [--smoke] [--out results/compile_check.json]
+        [--steps train predict] [--batch SIZE] [--smoke] [--list] [--table]
+        [--keep FOLDER] [--out results/compile_check.json]
 
 Needs `pip install -e ".[tpu]"`, on Linux. A case is a method and a network,
 `vogn/resnet_18`; without `--only`, those of the papers are compiled. For both
@@ -153,6 +154,9 @@ def main():
     parser.add_argument("--only", nargs="+", metavar="CASE")
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS)
     parser.add_argument("--list", action="store_true", help="what there is")
+    parser.add_argument(
+        "--table", action="store_true", help="of the results in --out"
+    )
     parser.add_argument("--batch", type=int, help="of all chips together")
     parser.add_argument("--smoke", action="store_true", help="a minute only")
     parser.add_argument("--keep", type=Path, help="folder for the programs")
@@ -162,6 +166,9 @@ def main():
     args = parser.parse_args()
     if args.list:
         run("cases.py")
+        return
+    if args.table:
+        print(table(json.loads(args.out.read_text())))
         return
     from cases import CASES
     from cases import Case
