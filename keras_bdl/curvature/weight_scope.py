@@ -20,7 +20,8 @@ class WeightScope(keras.StatelessScope):
         super().__init__(
             zip(variables, values, strict=True),
             collect_losses=True,
-            initialize_variables=False,
+            # What the first step makes, such as trackers of several losses.
+            initialize_variables=True,
         )
         self._variables = {id(v): v for v in variables}
         self._values = {i: self.state_mapping[i] for i in self._variables}

@@ -286,6 +286,17 @@ def test_several_outputs_and_inputs_have_one_gradient_an_example():
     check(make, {"a": VECTORS, "b": VECTORS[:, ::-1]}, y)
 
 
+def test_a_model_of_several_outputs_can_be_trained_afterwards():
+    # Keras makes what keeps their losses when it first sees them.
+    inputs = keras.Input((4,))
+    outputs = [layers.Dense(2)(inputs), layers.Dense(3)(inputs)]
+    model = keras.Model(inputs, outputs)
+    model.compile("sgd", ["mse", "mse"])
+    y = [VECTORS[:, :2], VECTORS[:, :3]]
+    curvature.second_moments(model, VECTORS, y)
+    model.fit(VECTORS, y, verbose=0)
+
+
 def test_penalties_are_in_the_gradients_and_not_in_the_squares():
     strong = keras.regularizers.L2(0.5)
     check(lambda: mlp(strong), VECTORS, LABELS)
