@@ -52,6 +52,11 @@ def kronecker_factors_of(matrix, rows, all_examples, omega=None):
         all_examples: n times the number R of replicas, a float tensor.
         omega: The weights of the examples; `None` for ones.
     """
+    if not rows:  # the loss does not depend on the layer
+        inputs, outputs = (
+            tf.zeros((size, size), matrix.kernel.dtype) for size in matrix.shape
+        )
+        return KroneckerFactors(matrix.kernel, matrix.bias, inputs, outputs)
     a, dz = (
         parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=1)
         for parts in zip(*rows, strict=True)

@@ -160,14 +160,15 @@ class MatrixSlots:
         a, s = self.eigenvalues()
         return ops.cast(factor, a.dtype) / (a * s + prior)
 
-    def covariance(self, factor, prior):
+    def covariance(self, places, factor, prior):
         """Returns that of (3), a `keras_bdl.posteriors.MatrixCovariance`.
 
         Args:
+            places: Of `variables` in the posterior.
             factor: A number.
             prior: A number.
         """
-        kernel, *bias = self.indices
+        kernel, *bias = places
         tensors = (*self.eigenvectors(), self.variances(factor, prior))
         arrays = map(ops.convert_to_numpy, tensors)
         return MatrixCovariance(kernel, bias[0] if bias else None, *arrays)
@@ -176,6 +177,31 @@ class MatrixSlots:
         q_a, q_s = self.eigenvectors()
         inside = ops.transpose(q_a) @ matrix @ q_s
         return q_a @ function(inside) @ ops.transpose(q_s)
+
+
+def places_of(matrices, variables):
+    """Returns pairs of a matrix and the places of its variables in a list.
+
+    Without the matrices of layers that were frozen.
+
+    Args:
+        matrices: A list of `MatrixSlots`.
+        variables: The variables that train.
+    """
+    place = {id(v): i for i, v in enumerate(variables)}
+    found = []
+    for matrix in matrices:
+        places = [place[id(v)] for v in matrix.variables if id(v) in place]
+        if len(places) == len(matrix.variables):
+            found.append((matrix, places))
+        elif places:
+            raise ValueError(
+                "The kernel and the bias of a layer, which are one matrix "
+                "here, must be frozen together, or before the optimizer is "
+                "built. Received: one of "
+                f"{[v.path for v in matrix.variables]} that still trains"
+            )
+    return found
 
 
 def _eigh(factor):

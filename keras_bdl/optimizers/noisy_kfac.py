@@ -10,6 +10,7 @@ from keras_bdl.curvature.matrices import matrices
 from keras_bdl.curvature.weight_scope import current_values
 from keras_bdl.optimizers.arguments import check_number
 from keras_bdl.optimizers.matrix_slots import MatrixSlots
+from keras_bdl.optimizers.matrix_slots import places_of
 from keras_bdl.optimizers.vogn import VOGN
 from keras_bdl.optimizers.weight_draws import EVALUATION
 from keras_bdl.optimizers.weight_draws import normal_numbers
@@ -177,8 +178,7 @@ class NoisyKFAC(VOGN):
             if len({self.is_excluded(v) for v in matrix.variables}) > 1:
                 raise ValueError(
                     "`exclude_from_inference` must name the kernel and the "
-                    "bias of a layer, or none of them, since they are one "
-                    "matrix here. "
+                    "bias of a layer, one matrix here, or neither of them. "
                     f"Received: one of {[v.path for v in matrix.variables]}"
                 )
 
@@ -189,15 +189,15 @@ class NoisyKFAC(VOGN):
         """
         step = self.captured_step(model, data, draw, loss_scale, "factors")
         found = list(zip(step.gradients, step.squares, strict=True))
-        for matrix, factors in zip(self._matrices, step.factors, strict=True):
-            gradients = [found[i][0] for i in matrix.indices]
-            for i in matrix.indices:
+        # In the order of the calls, which need not be that of the layers.
+        factors = {id(f.kernel): f for f in step.factors}
+        variables = model.trainable_variables
+        for matrix, places in places_of(self._matrices, variables):
+            f = factors[id(matrix.kernel)]
+            gradients = [found[i][0] for i in places]
+            for i in places:
                 found[i] = ()
-            found[matrix.indices[0]] = (
-                *gradients,
-                factors.inputs,
-                factors.outputs,
-            )
+            found[places[0]] = (*gradients, f.inputs, f.outputs)
         return step.loss, step.y_pred, found
 
     def update_step(self, gradient, variable, learning_rate):
@@ -207,9 +207,8 @@ class NoisyKFAC(VOGN):
             return super().update_step(gradient, variable, learning_rate)
         matrix = self._matrix_of[index]
         *gradients, inputs, outputs = gradient
-        decay, weight = self.curvature_weights(variable.dtype)
-        factors = (inputs, outputs)
-        matrix.update(self, factors, decay, weight, self._decomposes())
+        weights = self.curvature_weights(variable.dtype)
+        matrix.update(self, (inputs, outputs), *weights, self._decomposes())
         prior = self.scaled_prior(variable)
         momenta = []
         for i, v, g in zip(
@@ -230,9 +229,8 @@ class NoisyKFAC(VOGN):
     def _decomposes(self):
         # In the beginning always: the curvature under draws is far from that
         # at the means, and draws from what is outdated may be far too wide.
-        first = ops.less(self.iterations, self.update_every)
-        now = ops.equal(ops.mod(self.iterations, self.update_every), 0)
-        return ops.logical_or(first, now)
+        t, every = self.iterations, self.update_every
+        return ops.logical_or(t < every, ops.equal(ops.mod(t, every), 0))
 
     def draw(self, variables, stream, number, scores=False):
         """Returns weights, as a list of tensors; (3)."""
@@ -256,18 +254,20 @@ class NoisyKFAC(VOGN):
     def _correlate(self, variables, noises):
         """Makes standard normal noise that of the posterior."""
         factor = self.noise_variance()
-        for i in [i for i in noises if i not in self._matrix_of]:
+        drawn = self._drawn_matrices(variables)
+        covered = {i for _, places in drawn for i in places}
+        for i in noises.keys() - covered:
             precision = self.precision(variables[i])
             noises[i] *= ops.sqrt(ops.cast(factor, precision.dtype) / precision)
-        for matrix in self._drawn_matrices():
-            noise = matrix.join([noises[i] for i in matrix.indices])
+        for matrix, places in drawn:
+            noise = matrix.join([noises[i] for i in places])
             prior = self.scaled_prior(matrix.kernel)
             noise = matrix.correlated(noise, factor, prior)
-            parts = matrix.split(noise)
-            noises.update(zip(matrix.indices, parts, strict=True))
+            noises.update(zip(places, matrix.split(noise), strict=True))
 
-    def _drawn_matrices(self):
-        return [m for m in self._matrices if not self.is_excluded(m.kernel)]
+    def _drawn_matrices(self, variables):
+        pairs = places_of(self._matrices, variables)
+        return [p for p in pairs if not self.is_excluded(p[0].kernel)]
 
     def posterior(self, model):
         """Returns the `keras_bdl.posteriors.MatrixNormal` that was learned.
@@ -275,16 +275,18 @@ class NoisyKFAC(VOGN):
         Args:
             model: The model that was trained.
         """
-        self.prepare(model)
+        variables = self.prepare(model)
         if self.initial_curvature == "first_batch" and self.is_first():
             return super().posterior(model)
-        drawn = self._drawn_matrices()
+        drawn = self._drawn_matrices(variables)
         factor = self.noise_variance()
-        covered = {i for matrix in drawn for i in matrix.indices}
-        variables = model.trainable_variables
+        covered = {i for _, places in drawn for i in places}
         return MatrixNormal(
             [ops.convert_to_numpy(v) for v in variables],
-            [m.covariance(factor, self.scaled_prior(m.kernel)) for m in drawn],
+            [
+                m.covariance(places, factor, self.scaled_prior(m.kernel))
+                for m, places in drawn
+            ],
             [
                 None if i in covered else self.variance(v)
                 for i, v in enumerate(variables)

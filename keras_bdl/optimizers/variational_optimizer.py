@@ -111,6 +111,18 @@ class VariationalOptimizer(keras.optimizers.Optimizer):
                 self.dataset_size.value()
             with model.distribute_strategy.scope():
                 model.optimizer.build(variables)
+        unknown = [
+            v.path
+            for v in variables
+            if self._var_key(v) not in self._trainable_variables_indices
+        ]
+        if unknown:
+            raise ValueError(
+                f"`{type(self).__name__}` has a posterior of the variables "
+                "that it was built with; compile other models, and layers "
+                "that are no longer frozen, with a new optimizer. "
+                f"Received: model={model.name!r} with {unknown}"
+            )
         excluded = excluded_variables(model, self.exclude_from_inference)
         self._excluded = frozenset(
             self._get_variable_index(v) for v in variables if id(v) in excluded
