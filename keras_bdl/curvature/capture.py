@@ -228,10 +228,14 @@ def _example_by_example(call, dz, examples):
     """Refuses a layer that is called on anything but one row an example."""
     message = (
         "Per-example curvature needs every layer with weights to be called on "
-        "tensors whose first axis are the examples of the batch. "
+        "tensors whose first axis are the examples of the batch; repeat for "
+        "each example what is the same for all, such as positions. "
         f"Received: layer={call.layer.name!r}, called on others"
     )
     rows = ops.shape(call.outputs)[0]
+    if isinstance(rows, int) and not isinstance(examples, int):
+        # A batch may have as many examples by chance.
+        raise ValueError(message)
     # Raises at once where the sizes are known.
     check = tf.debugging.assert_equal(rows, examples, message)
     if check is not None:

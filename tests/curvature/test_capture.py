@@ -203,6 +203,27 @@ def test_a_layer_called_on_positions_is_refused(batch, jit_compile):
         function(SEQUENCES, SEQUENCES)
 
 
+def test_positions_are_refused_also_where_there_are_as_many_examples():
+    class Net(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.positions = layers.Embedding(EXAMPLES, 4)
+            self.positions.build((None, EXAMPLES))
+
+        def call(self, x):
+            return x + self.positions(ops.arange(EXAMPLES))
+
+    model = Net()
+    model.compile(loss="mse")
+    x = np.ones((EXAMPLES, EXAMPLES, 4), "float32")
+    signature = [tf.TensorSpec((None, EXAMPLES, 4))] * 2
+    function = tf.function(
+        lambda x, y: curvature.second_moments(model, x, y)[1], signature
+    )
+    with pytest.raises(ValueError, match="such as positions.*'embedding"):
+        function(x, x)
+
+
 @pytest.mark.parametrize(
     "reduction", ["sum", "none", "mean_with_sample_weight"]
 )
