@@ -67,6 +67,15 @@ def test_fallback_differentiates_any_layer_example_by_example(make):
     check(lambda: compiled(make()), SEQUENCES, LABELS, **options)
 
 
+def test_fallback_takes_masks_example_by_example():
+    x = SEQUENCES.copy()
+    x[::2, 3:] = 0.0
+    options = {"rows": False, "fallback": True}
+    check(
+        lambda: compiled(layers.Masking(), layers.LSTM(2)), x, LABELS, **options
+    )
+
+
 def test_fallback_refuses_what_it_cannot_repeat():
     model = compiled(layers.LSTM(2, dropout=0.5))
     with pytest.raises(ValueError, match="must not draw random numbers"):

@@ -10,9 +10,10 @@ class WholeLayerRule(Rule):
     """Differentiates a layer again for each example, vectorised.
 
     For a layer that has no rule, with one tensor for an output, which must
-    be a function of its first argument, example by example: not one that
-    draws random numbers or keeps statistics. The gradients of all examples
-    are in memory at once.
+    be a function of its arguments, example by example: not one that draws
+    random numbers or keeps statistics. Arguments such as a mask, with as many
+    rows as the first one, are taken row by row, too. The gradients of all
+    examples are in memory at once.
     """
 
     taps = "output"
@@ -39,12 +40,24 @@ class WholeLayerRule(Rule):
         variables = self.weights(layer)
         values = [tf.convert_to_tensor(v.value) for v in variables]
 
+        others = keras.tree.flatten((args, kwargs))
+        rows = keras.tree.flatten(inputs)[0].shape[0]
+        of_rows = {
+            i: other
+            for i, other in enumerate(others)
+            if tf.is_tensor(other) and other.shape[:1] == [rows]
+        }
+
         def of_one_example(example):
-            x, dz = keras.tree.map_structure(lambda t: t[None], example)
+            x, dz, parts = keras.tree.map_structure(lambda t: t[None], example)
+            given = [parts.get(i, other) for i, other in enumerate(others)]
+            args_of_one, kwargs_of_one = keras.tree.pack_sequence_as(
+                (args, kwargs), given
+            )
             scope = keras.StatelessScope(zip(variables, values, strict=True))
             with tf.GradientTape() as tape, scope:
                 tape.watch(values)
-                outputs = call(x, *args, **kwargs)
+                outputs = call(x, *args_of_one, **kwargs_of_one)
             return tape.gradient(
                 outputs,
                 values,
@@ -52,7 +65,9 @@ class WholeLayerRule(Rule):
                 unconnected_gradients="zero",
             )
 
-        gradients = tf.vectorized_map(of_one_example, (inputs, cotangents))
+        gradients = tf.vectorized_map(
+            of_one_example, (inputs, cotangents, of_rows)
+        )
         return [
             tf.cast(g, cotangents.dtype) if g.dtype != cotangents.dtype else g
             for g in gradients
