@@ -23,6 +23,8 @@ def by_groups(look, forward, size):
     """
     examples = forward.examples
     rest = (examples - 1) // size  # whole groups after the first one
+    if not isinstance(rest, int):
+        rest = tf.maximum(rest, 0)  # also of a replica without examples
     begin = examples - rest * size
     first = forward.part(0, begin)
     outcome, gradients = look(first)

@@ -211,6 +211,28 @@ def test_replicas_stay_equal_and_train_the_variances(cls, mirrored):
     )
 
 
+@pytest.mark.parametrize("size", [None, 4])
+def test_examples_count_the_same_where_replicas_have_more_and_less(
+    mirrored, size
+):
+    def train(strategy):
+        with strategy.scope():
+            # So small that squares, which replicas take of what they see, do
+            # not count.
+            objective = TaylorVI("diagonal", 1e-6, gradient_batch_size=size)
+            model = softmax_regression(
+                keras.optimizers.SGD(0.3), objective=objective
+            )
+        # One example is left for the last batch, and one replica has none.
+        data = tf.data.Dataset.from_tensor_slices((X[:9], Y[:9])).batch(8)
+        model.fit(data, shuffle=False, verbose=0)
+        return [*model.get_weights(), *objective.trainable_variables]
+
+    one = train(tf.distribute.get_strategy())
+    for a, b in zip(train(mirrored), one, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+
+
 def test_replicas_with_a_model_that_is_not_built_train_the_variances(mirrored):
     class Late(bdl.Model):
         def __init__(self):
