@@ -1,7 +1,8 @@
 """What `fit` of Keras needs to run on several machines.
 
 `keras.src` is imported here, and nowhere else for this purpose: the step that
-reduces the logs is no method of a model, and has no public name.
+reduces the logs is no method of a model, and has no public name; nor has the
+seed of the program.
 """
 
 import contextlib
@@ -10,6 +11,7 @@ import functools
 import tensorflow as tf
 from keras import tree
 from keras.src.backend.tensorflow import trainer as keras_trainer
+from keras.src.utils.rng_utils import get_random_seed
 
 _MULTI_WORKER = tf.distribute.MultiWorkerMirroredStrategy
 
@@ -49,6 +51,11 @@ def in_several_workers(strategy) -> bool:
         isinstance(strategy, _MULTI_WORKER)
         and strategy.extended._in_multi_worker_mode()
     )
+
+
+def given_seed():
+    """Returns what `keras.utils.set_random_seed` was given, or `None`."""
+    return get_random_seed()
 
 
 def build_with_a_local_batch(model, iterator):

@@ -22,6 +22,7 @@ from keras_bdl.models.evidence_bound import divergences
 from keras_bdl.models.evidence_bound import variational_layers
 from keras_bdl.models.prior_versions import PriorVersions
 from keras_bdl.models.strategy_check import check_scope
+from keras_bdl.models.strategy_check import check_seeds
 from keras_bdl.models.strategy_check import check_strategy
 from keras_bdl.training.annealing import end_annealing
 from keras_bdl.training.build_optimizer import build_objective
@@ -125,6 +126,7 @@ class BayesianTrainer(DistributedTrainer):
             self, *args, **kwargs
         )
         arguments.apply_defaults()
+        check_seeds(self, arguments.arguments)
         sizes = dataset_sizes(self, self._methods())
         if sizes:
             tell_dataset_size(self, sizes, arguments.arguments)

@@ -2,8 +2,10 @@
 
 import tensorflow as tf
 
+from keras_bdl.distribute.keras_fixes import given_seed
 from keras_bdl.distribute.keras_fixes import in_several_workers
 from keras_bdl.distribute.keras_fixes import mend_keras
+from keras_bdl.distribute.workers import numbers_of_workers
 from keras_bdl.training.inner_optimizer import inner_optimizer
 
 _KNOWN = (
@@ -55,6 +57,35 @@ def check_strategy(model, sample_replicas):
         mend_keras()
     if not isinstance(strategy, tf.distribute.TPUStrategy):
         _check_compilation(model, strategy)
+
+
+def check_seeds(model, fit_arguments):
+    """Raises an error where workers would shuffle data in ways of their own.
+
+    Each takes its part of the shuffled data, and all parts must make up one
+    epoch.
+
+    Args:
+        model: A model that is about to be trained.
+        fit_arguments: All arguments of `fit`, by name.
+    """
+    strategy = model.distribute_strategy
+    is_data_set = isinstance(fit_arguments["x"], tf.data.Dataset)
+    if (
+        not in_several_workers(strategy)
+        or is_data_set
+        or not fit_arguments["shuffle"]
+    ):
+        return
+    seed = given_seed()
+    found = numbers_of_workers(strategy, [-1 if seed is None else seed])
+    seeds = [None if s == -1 else s for (s,) in found]
+    if None in seeds or len(set(seeds)) > 1:
+        raise ValueError(
+            "All workers must shuffle the data in the same way: begin the "
+            "program with `keras.utils.set_random_seed`, the same on all, or "
+            f"give `shuffle=False`. Received: seeds of the workers {seeds}"
+        )
 
 
 def _check_optimizer(model, strategy):

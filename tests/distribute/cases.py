@@ -162,6 +162,16 @@ def own_data(strategy, folder):
     return said
 
 
+def unlike_seeds(strategy, folder):
+    """Workers that would shuffle the data each in a way of its own."""
+    model = compiled(strategy, METHODS["SGD"])
+    keras.utils.set_random_seed(1 + strategy.cluster_resolver.task_id)
+    try:
+        fitted(model)
+    except ValueError as error:
+        return {"said": str(error)}
+
+
 def plain_keras(strategy, folder):
     """A sampler with a model of Keras."""
     model = compiled(
@@ -307,6 +317,7 @@ CASES = {
     **{name: functools.partial(method, name) for name in ALL},
     "plain_keras": plain_keras,
     "volume": volume,
+    "unlike_seeds": unlike_seeds,
     "own_data": own_data,
     "collected": collected,
     "monte_carlo": monte_carlo,

@@ -60,6 +60,12 @@ def test_data_of_workers_of_their_own_are_not_counted(results):
         assert result["SGLD of 32"] == 2
 
 
+def test_workers_of_unlike_seeds_are_refused(results):
+    for result in results["unlike_seeds"]:
+        assert "shuffle the data in the same way" in result["said"]
+        assert result["said"].endswith("seeds of the workers [1, 2]")
+
+
 def test_callbacks_collect_the_same_everywhere_and_one_worker_saves(
     results, devices
 ):
