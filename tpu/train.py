@@ -48,10 +48,12 @@ class Data:
 
     @property
     def train_size(self):
-        """Training examples that an epoch has."""
-        return self.steps * self.batch
+        """N; data that is shuffled leaves out others in every epoch."""
+        used = self.steps * self.batch
+        return used if self.is_array else self.splits.train_size
 
     def fit_arguments(self):
+        """What `fit` is to be told of the training data."""
         if not self.is_array:
             return {"x": self.splits.train, "shuffle": False}
         x, y = (array[: self.train_size] for array in self.splits.train)
@@ -66,11 +68,13 @@ class Data:
             return self.splits.test, None, None
         return *self.splits.test, self.batch
 
-    def batch_norm(self):
-        """Training inputs for the statistics of every draw."""
-        if self.is_array:
-            return self.splits.train_eval[0]
-        return self.splits.train_eval
+    def for_batch_norm(self, model):
+        """Training inputs for the statistics of BatchNorm, if there are."""
+        norm = keras.layers.BatchNormalization
+        if not any(isinstance(x, norm) for x in model._flatten_layers()):
+            return None
+        data = self.splits.train_eval
+        return data[0] if self.is_array else data
 
 
 def make_model(args, data, cycle):
@@ -116,8 +120,9 @@ def make_collector(args, cycle):
 
 def train(args):
     """Trains, or goes on to train; returns model, data and posterior."""
-    keras.utils.set_random_seed(args.seed)
+    # Before anything is computed, as several machines want it.
     strategy = bdl.distribute.strategy(args.strategy)
+    keras.utils.set_random_seed(args.seed)
     if args.bfloat16:
         keras.config.set_dtype_policy("mixed_bfloat16")
     data = Data(args)
@@ -151,26 +156,20 @@ def train(args):
 def evaluate(args, model, data, posterior):
     """Prints and writes how good the posterior is on the test data."""
     x, y, batch_size = data.test()
-    norms = any(
-        isinstance(layer, keras.layers.BatchNormalization)
-        for layer in model._flatten_layers()
-    )
+    # Samples of a chain have statistics of their own.
+    swag = args.method == "swag"
     prediction = bdl.predict(
         model,
         x,
         posterior=posterior,
         samples=args.samples,
         batch_size=batch_size,
-        # Of a chain, every sample has statistics of its own.
-        batch_norm_data=data.batch_norm()
-        if norms and args.method == "swag"
-        else None,
+        batch_norm_data=data.for_batch_norm(model) if swag else None,
         verbose=0,
     )
     report = bdl.evaluate(prediction, y)
     print(report)
-    numbers = {name: float(report[name]) for name in ("accuracy", "nll", "ece")}
-    return numbers
+    return {name: float(report[name]) for name in ("accuracy", "nll", "ece")}
 
 
 def main():
@@ -215,11 +214,12 @@ def main():
         args.network_options = {"depth": 8, "filters": 4}
         args.epochs, args.burn_in, args.cycle = 4, 1, 1
     model, data, posterior = train(args)
-    directory = Path(args.directory)
-    if posterior is not None:
-        posterior.save(directory / "posterior.bdl")
     report = evaluate(args, model, data, posterior)
-    (directory / "report.json").write_text(json.dumps(report) + "\n")
+    if bdl.distribute.is_chief(model.distribute_strategy):
+        directory = Path(args.directory)
+        if posterior is not None:
+            posterior.save(directory / "posterior.bdl")
+        (directory / "report.json").write_text(json.dumps(report) + "\n")
 
 
 if __name__ == "__main__":
