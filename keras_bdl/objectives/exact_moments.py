@@ -53,9 +53,12 @@ def _moments(x, axes, shift=None, keepdims=False, name=None):
         short = x.dtype == tf.float16
         y = tf.cast(x, tf.float32) if short else x
         mean = tf.reduce_mean(y, axes, keepdims=True)
-        variance = tf.reduce_mean(
-            tf.math.squared_difference(y, mean), axes, keepdims=True
-        )
+        # Whatever the center, this is the variance, and so are its gradients.
+        # The second term is zero, and it alone is what TensorFlow leaves out.
+        center = tf.stop_gradient(mean)
+        squares = tf.math.squared_difference(y, center)
+        variance = tf.reduce_mean(squares, axes, keepdims=True)
+        variance -= tf.square(mean - center)
         if not keepdims:
             mean = tf.squeeze(mean, axes)
             variance = tf.squeeze(variance, axes)
