@@ -13,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_bdl as bdl
+from keras_bdl.saving.variable_copies import variable_copies
 
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 # Of three batches of 16, and one that leaves a replica without an example.
@@ -99,6 +100,14 @@ def state(model):
         "weights": [v.numpy() for v in model.trainable_variables],
         "optimizer": [v.numpy() for v in model.optimizer.variables],
         "history": model.history.history,
+    }
+
+
+def local_values(model):
+    """What each replica has for itself, BatchNorm statistics and seeds."""
+    return {
+        variable.path: [copy.numpy() for copy in variable_copies(variable)]
+        for variable in model.non_trainable_variables
     }
 
 
@@ -258,9 +267,7 @@ def empty(strategy, folder):
         lambda: [keras.layers.BatchNormalization()],
     )
     fitted(model)
-    copies = model.layers[1].moving_variance.value
-    copies = getattr(copies, "values", (copies,))
-    return {**state(model), "local": [copy.numpy() for copy in copies]}
+    return {**state(model), "local": local_values(model)}
 
 
 class Killed(Exception):
@@ -298,6 +305,7 @@ def long_run(strategy, folder, *callbacks):
     fitted(model, epochs=8, callbacks=callbacks)
     return {
         **state(model),
+        "local": local_values(model),
         "samples": samples.posterior.get_state(),
         "swag": swag.posterior.get_state(),
     }
