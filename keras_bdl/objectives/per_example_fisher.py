@@ -1,6 +1,7 @@
 """The mean square of the gradients of single examples."""
 
 import keras
+import tensorflow as tf
 
 from keras_bdl.curvature.captured_pass import CapturedPass
 from keras_bdl.objectives.hessian_diagonal import HessianDiagonal
@@ -13,7 +14,8 @@ class PerExampleFisher(HessianDiagonal):
         h = (1/n) sum_i g_i^2                                             (1)
 
     with g_i the gradient of the loss of example i, of all n at once: see
-    `keras_bdl.curvature.second_moments`. It is `SquaredGradient` of groups of
+    `keras_bdl.curvature.second_moments`. Without `sample_weight`, which counts
+    examples here, and without BatchNorm, it is `SquaredGradient` of groups of
     one example, without the loop over them.
 
     Args:
@@ -39,7 +41,10 @@ class PerExampleFisher(HessianDiagonal):
             forward.gradient_scale,
             self.fallback,
         )
-        _, squares = run.gradients_and_squares()  # (1)
+        _, shares = run.gradients_and_squares()
+        # Of the mean over all replicas, and (1) is that of this one.
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        squares = [replicas * share for share in shares]  # (1)
         return forward.outcome(run.loss, run.y_pred, run.penalties), squares
 
     def get_config(self):

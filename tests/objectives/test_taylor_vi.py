@@ -282,6 +282,24 @@ def test_per_example_fisher_is_the_square_of_groups_of_one():
         np.testing.assert_allclose(a, b, atol=1e-6)
 
 
+def test_per_example_fisher_is_the_same_on_replicas(mirrored):
+    def train(strategy):
+        with strategy.scope():
+            objective = TaylorVI(
+                "fixed", 0.5, hessian_diagonal=PerExampleFisher()
+            )
+            model = softmax_regression(
+                keras.optimizers.SGD(1.0), objective=objective
+            )
+        return loss_of(model)["loss"], model.get_weights()
+
+    loss, weights = train(tf.distribute.get_strategy())
+    shared = train(mirrored)
+    assert shared[0] == pytest.approx(loss, rel=1e-6)
+    for a, b in zip(shared[1], weights, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-6)
+
+
 def test_hutchinson_is_on_average_the_diagonal_of_the_hessian():
     weights = start()
     logits = X @ weights[0] + weights[1]
