@@ -32,7 +32,10 @@ def by_groups(look, forward, size):
         return outcome, gradients
 
     def weight(part):
-        return tf.cast(part, "float32") / tf.cast(examples, "float32")
+        # A replica without examples has a group of none, of no weight.
+        return tf.math.divide_no_nan(
+            tf.cast(part, "float32"), tf.cast(examples, "float32")
+        )
 
     def scaled(outcome, gradients, by):
         numbers = [outcome.loss, outcome.nll, *gradients]
