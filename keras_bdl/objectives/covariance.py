@@ -1,6 +1,7 @@
 """The variances of independent Gaussians over the weights."""
 
 import math
+import weakref
 
 import keras
 import tensorflow as tf
@@ -56,6 +57,7 @@ class Covariance:
         self._by_weight = kind == "diagonal"
         self._multiplier = learning_rate_multiplier
         self._shapes = None
+        self._weights = []
         self.variables = []
 
     @property
@@ -63,15 +65,16 @@ class Covariance:
         """Whether there is no variable to make."""
         return bool(self.variables) or not self._learned
 
-    def build(self, shapes):
+    def build(self, weights):
         """Creates v.
 
         Args:
-            shapes: Of the tensors of weights.
+            weights: Keras variables.
         """
         if self.built:
             return
-        self._shapes = [tuple(shape) for shape in shapes]
+        self._weights = [weakref.ref(v) for v in weights]
+        self._shapes = [tuple(v.shape) for v in weights]
         self.variables = [
             keras.Variable(
                 "zeros",
@@ -83,18 +86,22 @@ class Covariance:
             )
         ]
 
-    def check(self, shapes):
+    def check(self, weights):
         """Raises an error if the weights are not those of `build`.
 
         Args:
-            shapes: Of the tensors of weights.
+            weights: Keras variables.
         """
-        shapes = [tuple(shape) for shape in shapes]
-        if self._learned and shapes != self._shapes:
+        if not self._learned:
+            return
+        before = [reference() for reference in self._weights]
+        if [id(v) for v in weights] != [id(v) for v in before]:
+            shapes = [tuple(v.shape) for v in weights]
             raise ValueError(
                 "An objective with learned variances belongs to the weights "
                 "that it was built for: compile with a new one. Received: "
-                f"weights of the shapes {shapes}, before {self._shapes}"
+                "other weights than before, of the shapes "
+                f"{shapes}, before {self._shapes}"
             )
 
     def stddevs(self, own, count):

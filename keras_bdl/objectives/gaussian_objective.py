@@ -1,5 +1,6 @@
 """What the objectives with a Gaussian posterior have in common."""
 
+import functools
 import math
 
 import numpy as np
@@ -94,13 +95,13 @@ class GaussianObjective(Objective):
 
     def build(self, model):
         """Creates the standard deviations."""
-        self._covariance.build([v.shape for v in self._inferred(model)])
+        self._covariance.build(self._inferred(model))
 
     def check(self, model, inferred):
         """Also refuses weights that cannot have a Gaussian posterior."""
         super().check(model, inferred)
         check_weights(type(self).__name__, inferred, model.trainable_variables)
-        self._covariance.check([v.shape for v in inferred])
+        self._covariance.check(inferred)
 
     def kl_divergence(self, model):
         """Returns `KL(q || prior)` of a model, in nats.
@@ -110,10 +111,15 @@ class GaussianObjective(Objective):
         """
         self.prepare(model)
         inferred = self._inferred(model)
+
+        @functools.cache  # one draw of all weights, and only if need be
+        def noises():
+            return self.noises(model, inferred, EVALUATION, 0)
+
         return self._kl_divergence(
             current_values(inferred),
             current_values(self.trainable_variables),
-            lambda i: self.noises(model, inferred, EVALUATION, 0)[i],
+            lambda i: noises()[i],
         )
 
     def _kl_divergence(self, means, own, noise):

@@ -166,7 +166,13 @@ class Objective(keras.losses.Loss):
             model: The `keras_bdl.Model`.
             x: A batch of inputs, if there is one. Defaults to `None`.
         """
-        if not model.built and x is not None:
+        if not model.built:
+            if x is None:
+                raise ValueError(
+                    f"`model` must be built before `{type(self).__name__}` can "
+                    "say anything of its weights: call it on a batch, or train "
+                    f"it. Received: model={model.name!r}, which has no weights"
+                )
             model._call_for(x, training=False)
         build_optimizer(model)
 

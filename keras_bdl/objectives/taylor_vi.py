@@ -173,6 +173,8 @@ class TaylorVI(GaussianObjective):
         try:
             return super().gradients(part, values, own)
         except LookupError as error:
+            if isinstance(error, (KeyError, IndexError)):
+                raise  # of a layer, not of TensorFlow's list of gradients
             raise ValueError(
                 "`TaylorVI` needs the second derivative of every operation "
                 "between the weights and the loss, and TensorFlow does not "

@@ -225,12 +225,15 @@ def test_examples_count_the_same_where_replicas_have_more_and_less(
             )
         # One example is left for the last batch, and one replica has none.
         data = tf.data.Dataset.from_tensor_slices((X[:9], Y[:9])).batch(8)
-        model.fit(data, shuffle=False, verbose=0)
-        return [*model.get_weights(), *objective.trainable_variables]
+        logs = model.fit(data, shuffle=False, verbose=0).history
+        variables = [*model.get_weights(), *objective.trainable_variables]
+        return variables, {name: value[0] for name, value in logs.items()}
 
-    one = train(tf.distribute.get_strategy())
-    for a, b in zip(train(mirrored), one, strict=True):
+    one, logs = train(tf.distribute.get_strategy())
+    shared, of_replicas = train(mirrored)
+    for a, b in zip(shared, one, strict=True):
         np.testing.assert_allclose(a, b, atol=1e-5)
+    assert of_replicas == pytest.approx(logs, rel=1e-5)
 
 
 def test_replicas_with_a_model_that_is_not_built_train_the_variances(mirrored):
@@ -548,7 +551,19 @@ def test_regularizer_is_a_second_prior_and_constraint_no_posterior(cls):
 def test_learned_variances_belong_to_the_weights_they_were_made_for():
     objective = SampledVI("diagonal")
     softmax_regression(adam(), objective=objective)
-    other = bdl.Sequential([keras.Input((4,)), keras.layers.Dense(5)])
-    other.compile(adam(), cross_entropy(), objective=objective)
-    with pytest.raises(ValueError, match="compile with a new one"):
-        fit(other)
+    for units in (5, 3):  # other shapes, and the same
+        other = bdl.Sequential([keras.Input((4,)), keras.layers.Dense(units)])
+        other.compile(adam(), cross_entropy(), objective=objective)
+        with pytest.raises(ValueError, match="compile with a new one"):
+            fit(other)
+
+
+@VI
+def test_model_that_is_not_built_has_no_posterior_and_may_be_trained(cls):
+    model = bdl.Sequential([keras.layers.Dense(3)])
+    objective = cls("scalar")
+    model.compile(adam(), cross_entropy(), objective=objective)
+    with pytest.raises(ValueError, match="`model` must be built"):
+        objective.posterior(model)
+    fit(model)
+    assert len(objective.posterior(model).get_state()["variance"]) == 2

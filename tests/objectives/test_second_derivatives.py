@@ -40,7 +40,8 @@ def test_piecewise_linear_activations_are_named_once():
         model = train(layers, TaylorVI("scalar"))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model.fit(X[:3], Y[:3], verbose=0)  # traced again
+        model.make_train_function(force=True)  # traced again
+        model.fit(X, Y, verbose=0)
         train([keras.layers.ReLU()], SampledVI("scalar"))
         train([keras.layers.Activation("gelu")], TaylorVI("scalar"))
 
@@ -53,6 +54,16 @@ def test_operation_without_second_derivative_is_an_error_that_says_so():
     with pytest.raises(ValueError, match=r"second derivative.*ResizeBicubic"):
         train(layers, TaylorVI("scalar"))
     train(layers, SampledVI("scalar"))
+
+
+class Mistaken(keras.layers.Layer):
+    def call(self, x, training=False):
+        return {"x": x}["y"] if training else x
+
+
+def test_mistake_of_a_layer_is_not_taken_for_a_missing_derivative():
+    with pytest.raises(KeyError, match="y"):
+        train([Mistaken()], TaylorVI("scalar"))
 
 
 @pytest.mark.parametrize(
