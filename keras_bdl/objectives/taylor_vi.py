@@ -43,8 +43,10 @@ class TaylorVI(GaussianObjective):
 
     The loss of the model must be the mean negative log-likelihood. `nll`
     among the logs is the sum of the first two terms of (1), `kl` is the KL
-    divided by N. The optimizer may be any of Keras without weight decay.
-    `compile(samples=...)` and `keras_bdl.predict` draw from q.
+    divided by N. In evaluation `nll` is that of mu or of draws alone, and the
+    loss adds `kl` without tau: of `loss` and `val_loss`, only the latter is
+    comparable between temperatures. The optimizer may be any of Keras without
+    weight decay. `compile(samples=...)` and `keras_bdl.predict` draw from q.
 
     The gradient of (1) is a second derivative of the model. Activations that
     are piecewise linear, such as ReLU, have none that would say anything: a
