@@ -1,9 +1,14 @@
 """Residual networks whose activations come before the convolutions."""
 
+import functools
+
 import keras
 
 from keras_bdl.applications.architecture import RESNET_18
 from keras_bdl.applications.architecture import Architecture
+from keras_bdl.applications.residual_stages import classifier
+from keras_bdl.applications.residual_stages import convolution
+from keras_bdl.applications.residual_stages import residual_stages
 from keras_bdl.models import Model
 
 
@@ -66,23 +71,14 @@ def PreActResNet(
         depth = Architecture.of_depth(depth)
     stem = depth.stem
     inputs = keras.Input(input_shape)
-    x = _conv(inputs, filters, stem.kernel_size, stem.strides, "stem_conv")
-    if stem.pool_size:
-        x = keras.layers.MaxPooling2D(
-            stem.pool_size, strides=2, padding="same", name="stem_pool"
-        )(x)
-    for i, stage in enumerate(depth.stages, start=1):
-        for j in range(1, stage.blocks + 1):
-            strides = stage.strides if j == 1 else 1
-            width = filters * stage.width
-            block = f"stage{i}_block{j}"
-            x = _block(x, depth.branch, width, strides, activation, block)
+    x = convolution(
+        inputs, filters, stem.kernel_size, stem.strides, "stem_conv"
+    )
+    block = functools.partial(_block, depth.branch, activation)
+    x = residual_stages(x, depth, filters, block)
     x = _activated(x, activation, "last")
     if include_top:
-        x = keras.layers.GlobalAveragePooling2D(name="avg_pool")(x)
-        x = keras.layers.Dense(
-            classes, classifier_activation, name="predictions"
-        )(x)
+        x = classifier(x, classes, classifier_activation)
     return Model(inputs, x, name=name or f"preact_resnet_{depth.depth}")
 
 
@@ -112,16 +108,16 @@ def PreActResNet18(
     return PreActResNet(RESNET_18, input_shape, classes, filters, **kwargs)
 
 
-def _block(x, branch, width, strides, activation, name):
+def _block(branch, activation, x, width, strides, project, name):
     """Applies (1)."""
     y = _activated(x, activation, f"{name}_1")
     outputs = width * branch[-1].expansion
-    if strides != 1 or x.shape[-1] != outputs:
-        x = _conv(y, outputs, 1, strides, f"{name}_projection")
+    if project:
+        x = convolution(y, outputs, 1, strides, f"{name}_projection")
     for k, layer in enumerate(branch, start=1):
         if k > 1:
             y = _activated(y, activation, f"{name}_{k}")
-        y = _conv(
+        y = convolution(
             y,
             width * layer.expansion,
             layer.kernel_size,
@@ -134,15 +130,3 @@ def _block(x, branch, width, strides, activation, name):
 def _activated(x, activation, name):
     x = keras.layers.BatchNormalization(name=f"{name}_norm")(x)
     return keras.layers.Activation(activation, name=f"{name}_activation")(x)
-
-
-def _conv(x, filters, size, strides, name):
-    return keras.layers.Conv2D(
-        filters,
-        size,
-        strides,
-        "same",
-        use_bias=False,
-        kernel_initializer="he_normal",
-        name=name,
-    )(x)

@@ -1,6 +1,10 @@
 """The layers of a ResNet++ between the image and the pooling."""
 
+import functools
+
 import keras
+
+from keras_bdl.applications.residual_stages import residual_stages
 
 
 def residual_features(x, architecture, filters, branch_scale, convolution):
@@ -21,31 +25,14 @@ def residual_features(x, architecture, filters, branch_scale, convolution):
         scale_initializer=keras.initializers.Constant(stem.scale),
         name="stem_conv",
     )(x)
-    if stem.pool_size:
-        x = keras.layers.MaxPooling2D(
-            stem.pool_size, strides=2, padding="same", name="stem_pool"
-        )(x)
-    channels = filters
-    for i, stage in enumerate(architecture.stages, start=1):
-        width = filters * stage.width
-        outputs = width * architecture.branch[-1].expansion
-        for j in range(1, stage.blocks + 1):
-            strides = stage.strides if j == 1 else 1
-            x = _block(
-                x,
-                architecture.branch,
-                width,
-                strides,
-                branch_scale,
-                convolution,
-                project=strides != 1 or channels != outputs,
-                name=f"stage{i}_block{j}",
-            )
-            channels = outputs
+    block = functools.partial(
+        _block, architecture.branch, branch_scale, convolution
+    )
+    x = residual_stages(x, architecture, filters, block)
     return keras.layers.Activation("selu", name="selu")(x)
 
 
-def _block(x, branch, width, strides, branch_scale, convolution, project, name):
+def _block(branch, branch_scale, convolution, x, width, strides, project, name):
     # No SELU on the sum: at depth 110 the identity would pass 54 of them,
     # each multiplies what is positive by 1.05, and the variance ends at 30.
     y = keras.layers.Activation("selu", name=f"{name}_selu")(x)

@@ -1,12 +1,16 @@
 """Residual networks whose activations come after the convolutions."""
 
 import dataclasses
+import functools
 
 import keras
 
 from keras_bdl.applications.architecture import RESNET_18
 from keras_bdl.applications.architecture import Architecture
 from keras_bdl.applications.architecture import Stem
+from keras_bdl.applications.residual_stages import classifier
+from keras_bdl.applications.residual_stages import convolution
+from keras_bdl.applications.residual_stages import residual_stages
 from keras_bdl.models import Model
 
 SMALL_IMAGES = RESNET_18.stem
@@ -71,24 +75,15 @@ def ResNet(
         depth = Architecture.of_depth(depth)
     stem = depth.stem
     inputs = keras.Input(input_shape)
-    x = _conv(inputs, filters, stem.kernel_size, stem.strides, "stem_conv")
+    x = convolution(
+        inputs, filters, stem.kernel_size, stem.strides, "stem_conv"
+    )
     x = _norm(x, "stem_conv")
     x = keras.layers.Activation(activation, name="stem_activation")(x)
-    if stem.pool_size:
-        x = keras.layers.MaxPooling2D(
-            stem.pool_size, strides=2, padding="same", name="stem_pool"
-        )(x)
-    for i, stage in enumerate(depth.stages, start=1):
-        for j in range(1, stage.blocks + 1):
-            strides = stage.strides if j == 1 else 1
-            width = filters * stage.width
-            block = f"stage{i}_block{j}"
-            x = _block(x, depth.branch, width, strides, activation, block)
+    block = functools.partial(_block, depth.branch, activation)
+    x = residual_stages(x, depth, filters, block)
     if include_top:
-        x = keras.layers.GlobalAveragePooling2D(name="avg_pool")(x)
-        x = keras.layers.Dense(
-            classes, classifier_activation, name="predictions"
-        )(x)
+        x = classifier(x, classes, classifier_activation)
     return Model(inputs, x, name=name or f"resnet_{depth.depth}")
 
 
@@ -130,16 +125,16 @@ def ResNet18(
     return ResNet(architecture, input_shape, classes, filters, **kwargs)
 
 
-def _block(x, branch, width, strides, activation, name):
+def _block(branch, activation, x, width, strides, project, name):
     """Applies (1)."""
     y = x
     outputs = width * branch[-1].expansion
-    if strides != 1 or x.shape[-1] != outputs:
-        x = _conv(x, outputs, 1, strides, f"{name}_projection")
+    if project:
+        x = convolution(x, outputs, 1, strides, f"{name}_projection")
         x = _norm(x, f"{name}_projection")
     for k, layer in enumerate(branch, start=1):
         conv = f"{name}_conv{k}"
-        y = _conv(
+        y = convolution(
             y,
             width * layer.expansion,
             layer.kernel_size,
@@ -157,15 +152,3 @@ def _block(x, branch, width, strides, activation, name):
 
 def _norm(x, name):
     return keras.layers.BatchNormalization(name=f"{name}_norm")(x)
-
-
-def _conv(x, filters, size, strides, name):
-    return keras.layers.Conv2D(
-        filters,
-        size,
-        strides,
-        "same",
-        use_bias=False,
-        kernel_initializer="he_normal",
-        name=name,
-    )(x)

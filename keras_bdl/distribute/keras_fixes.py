@@ -19,7 +19,7 @@ _MULTI_WORKER = tf.distribute.MultiWorkerMirroredStrategy
 def mend_keras():
     """Makes `fit`, `evaluate` and `predict` of Keras run on several machines.
 
-    With Keras 3.12 to 3.15 all models fail under a
+    With Keras 3.15 and others all models fail under a
     `tf.distribute.MultiWorkerMirroredStrategy`, in two places:
 
     - the batch that a model is built with is averaged over the replicas,

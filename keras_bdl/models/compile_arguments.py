@@ -41,7 +41,8 @@ def check_compile_arguments(objective, train_samples, samples):
     """
     _check_draws("train_samples", train_samples, at_least=1)
     _check_draws("samples", samples, at_least=0)
-    if not (
+    # A class has the methods, too.
+    if isinstance(objective, type) or not (
         objective is None
         or isinstance(objective, (OwnsTrainStep, DrawsFunctions))
     ):

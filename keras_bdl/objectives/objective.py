@@ -15,6 +15,7 @@ from keras_bdl.optimizers.arguments import check_number
 from keras_bdl.optimizers.exclusion import excluded_variables
 from keras_bdl.training.build_optimizer import build_optimizer
 from keras_bdl.training.dataset_size import DatasetSize
+from keras_bdl.training.loss_scale import loss_scale
 
 
 class Objective(keras.losses.Loss):
@@ -103,7 +104,7 @@ class Objective(keras.losses.Loss):
         variables = model.trainable_variables
         excluded = excluded_variables(model, self.exclude_from_inference)
         self.check(model, [v for v in variables if id(v) not in excluded])
-        scale = _loss_scale(model.optimizer)
+        scale = loss_scale(model.optimizer)
         forward = Forward(model, x, y, sample_weight, excluded, scale)
         values = current_values(variables)
         own = current_values(self.trainable_variables)
@@ -251,10 +252,3 @@ class Objective(keras.losses.Loss):
             for name, value in config.items()
         }
         return cls(**revived)
-
-
-def _loss_scale(optimizer):
-    """Returns what the optimizer divides gradients by, or `None`."""
-    one = tf.ones(())
-    scaled = optimizer.scale_loss(one)
-    return None if scaled is one else tf.convert_to_tensor(scaled)

@@ -134,7 +134,9 @@ class MatrixSlots:
         pi = ops.where(ratio > 0, ops.sqrt(ratio), 1.0)
         root = ops.sqrt(damping)
         scale = (a + pi * root) * (s + root / pi)
-        return self._in_eigenbasis(matrix, lambda m: m / scale)  # (2)
+        q_a, q_s = self.eigenvectors()
+        inside = ops.transpose(q_a) @ matrix @ q_s / scale
+        return q_a @ inside @ ops.transpose(q_s)  # (2)
 
     def correlated(self, noise, factor, prior):
         """Returns noise with the covariance of the posterior.
@@ -172,11 +174,6 @@ class MatrixSlots:
         tensors = (*self.eigenvectors(), self.variances(factor, prior))
         arrays = map(ops.convert_to_numpy, tensors)
         return MatrixCovariance(kernel, bias[0] if bias else None, *arrays)
-
-    def _in_eigenbasis(self, matrix, function):
-        q_a, q_s = self.eigenvectors()
-        inside = ops.transpose(q_a) @ matrix @ q_s
-        return q_a @ function(inside) @ ops.transpose(q_s)
 
 
 def places_of(matrices, variables):

@@ -21,6 +21,7 @@ from keras_bdl.optimizers.weight_draws import gaussian_draw
 from keras_bdl.optimizers.weight_draws import gaussian_draw_and_score
 from keras_bdl.optimizers.weight_draws import random_bits
 from keras_bdl.posteriors import Gaussian
+from keras_bdl.training.loss_scale import loss_scale
 
 
 class NaturalGradient(VariationalOptimizer):
@@ -134,9 +135,7 @@ class NaturalGradient(VariationalOptimizer):
         data = keras.utils.unpack_x_y_sample_weight(data)
         variables = self.prepare(model, data[0])
         self.check(variables)
-        scale = None
-        if isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer):
-            scale = tf.convert_to_tensor(model.optimizer.dynamic_scale.value)
+        scale = loss_scale(model.optimizer)
         losses, outputs, looks = [], [], []
         for number in range(model.train_samples):
             draw = self.draw(variables, TRAINING, number, self.needs_scores)

@@ -296,9 +296,10 @@ def test_pickled_model_is_the_same_model(kind):
     assert_same_state(copy, model)
 
 
-def test_objective_without_a_method_is_refused():
-    with pytest.raises(ValueError, match="objective='taylor'"):
-        sequential(bdl.Sequential).compile("sgd", "mse", objective="taylor")
+@pytest.mark.parametrize("objective", ["taylor", bdl.objectives.MAP])
+def test_objective_that_is_none_is_refused(objective):
+    with pytest.raises(ValueError, match="`objective` must be one of"):
+        sequential(bdl.Sequential).compile("sgd", "mse", objective=objective)
 
 
 @pytest.mark.parametrize("bad", [0, 2.0, True])

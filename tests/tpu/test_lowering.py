@@ -7,7 +7,9 @@ import pytest
 import tensorflow as tf
 
 if tuple(map(int, tf.__version__.split(".")[:2])) < (2, 21):
-    pytest.skip("needs TensorFlow 2.21", allow_module_level=True)
+    pytest.skip(
+        "TensorFlow before 2.21 writes no StableHLO", allow_module_level=True
+    )
 
 CHIPS = 4
 
