@@ -1,21 +1,39 @@
+from keras_bdl.applications.alexnet import AlexNet
 from keras_bdl.applications.architecture import Architecture
+from keras_bdl.applications.densenet import DenseNet
+from keras_bdl.applications.densenet import DenseNet161
+from keras_bdl.applications.lenet import LeNet5
+from keras_bdl.applications.multi_head_mlp import MultiHeadMLP
 from keras_bdl.applications.preact_resnet import PreActResNet
 from keras_bdl.applications.preact_resnet import PreActResNet18
+from keras_bdl.applications.preresnet import PreResNet
 from keras_bdl.applications.resnet import ResNet
 from keras_bdl.applications.resnet import ResNet18
 from keras_bdl.applications.resnet_plus_plus import ResNetPlusPlus
 from keras_bdl.applications.resnet_plus_plus import ResNetPlusPlus50
 from keras_bdl.applications.resnet_plus_plus import ResNetPlusPlus56
 from keras_bdl.applications.vgg import VGG16
+from keras_bdl.applications.vgg import VGG16BN
+from keras_bdl.applications.wide_resnet import WideResNet
+from keras_bdl.applications.wide_resnet import WideResNet28x10
 
 __all__ = [
+    "AlexNet",
     "Architecture",
+    "DenseNet",
+    "DenseNet161",
+    "LeNet5",
+    "MultiHeadMLP",
     "PreActResNet",
     "PreActResNet18",
+    "PreResNet",
     "ResNet",
     "ResNet18",
     "ResNetPlusPlus",
     "ResNetPlusPlus50",
     "ResNetPlusPlus56",
     "VGG16",
+    "VGG16BN",
+    "WideResNet",
+    "WideResNet28x10",
 ]

@@ -80,30 +80,45 @@ class Architecture:
         return blocks * len(self.branch) + 2  # stem and classifier
 
     @classmethod
-    def of_depth(cls, depth: int):
+    def of_depth(cls, depth: int, branch=BASIC):
         """Returns the network for small images that has this depth.
 
         Args:
             depth: 6n + 2, with n blocks of two convolutions in each of three
-                stages.
+                stages; 9n + 2 for bottlenecks, of three convolutions.
+            branch: The convolutions in the branch of every block. Defaults to
+                `BASIC`.
         """
-        if isinstance(depth, bool) or not isinstance(depth, int):
-            raise ValueError(
-                "`depth` must be an integer of the form 6n + 2, such as 20, "
-                f"56 or 110. Received: depth={depth!r}"
-            )
-        blocks = (depth - 2) // 6
-        if blocks < 1 or depth != 6 * blocks + 2:
-            below = max(6 * blocks + 2, 8)
-            raise ValueError(
-                "`depth` must be of the form 6n + 2; the nearest are "
-                f"{below} and {below + 6}. Received: depth={depth}"
-            )
+        blocks = blocks_of_depth(depth, 3 * len(branch), 2)
         return cls(
             Stem(3),
-            BASIC,
+            branch,
             (Stage(blocks, 1, 1), Stage(blocks, 2, 2), Stage(blocks, 4, 2)),
         )
+
+
+def blocks_of_depth(depth: int, step: int, rest: int):
+    """Returns n for a depth of the form `step` n + `rest`.
+
+    Args:
+        depth: Layers with weights.
+        step: Of them, those of one block in every stage.
+        rest: Of them, those outside of the blocks.
+    """
+    form = f"{step}n + {rest}"
+    if isinstance(depth, bool) or not isinstance(depth, int):
+        raise ValueError(
+            f"`depth` must be an integer of the form {form}, such as "
+            f"{step + rest} or {3 * step + rest}. Received: depth={depth!r}"
+        )
+    blocks = (depth - rest) // step
+    if blocks < 1 or depth != step * blocks + rest:
+        below = step * max(blocks, 1) + rest
+        raise ValueError(
+            f"`depth` must be of the form {form}; the nearest are "
+            f"{below} and {below + step}. Received: depth={depth}"
+        )
+    return blocks
 
 
 RESNET_18 = Architecture(

@@ -20,6 +20,7 @@ def PreActResNet(
     activation="relu",
     include_top: bool = True,
     classifier_activation=None,
+    dropout_rate: float = 0.0,
     name: str | None = None,
 ):
     """Makes a residual network with pre-activation, with BatchNorm.
@@ -32,6 +33,8 @@ def PreActResNet(
     takes f(norm(x)) to the new shape in place of x. Nothing else stands on
     the way from the first convolution to the last norm and activation, the
     average over the image and the classifier. Convolutions have no biases.
+
+    `PreResNet` and `WideResNet` are such networks, too.
 
     Args:
         depth: 6n + 2, such as 20, 56 or 110: three stages of n blocks. Or an
@@ -47,6 +50,8 @@ def PreActResNet(
             classifier. Defaults to `True`.
         classifier_activation: Activation of the classifier. Defaults to
             `None`, logits.
+        dropout_rate: Rate of a dropout inside the branches, before every
+            convolution but the first. Defaults to `0.0`, no dropout.
         name: Name of the model. Defaults to `None`:
             `"preact_resnet_<depth>"`.
 
@@ -74,7 +79,7 @@ def PreActResNet(
     x = convolution(
         inputs, filters, stem.kernel_size, stem.strides, "stem_conv"
     )
-    block = functools.partial(_block, depth.branch, activation)
+    block = functools.partial(_block, depth.branch, activation, dropout_rate)
     x = residual_stages(x, depth, filters, block)
     x = _activated(x, activation, "last")
     if include_top:
@@ -108,7 +113,7 @@ def PreActResNet18(
     return PreActResNet(RESNET_18, input_shape, classes, filters, **kwargs)
 
 
-def _block(branch, activation, x, width, strides, project, name):
+def _block(branch, activation, dropout_rate, x, width, strides, project, name):
     """Applies (1)."""
     y = _activated(x, activation, f"{name}_1")
     outputs = width * branch[-1].expansion
@@ -117,6 +122,10 @@ def _block(branch, activation, x, width, strides, project, name):
     for k, layer in enumerate(branch, start=1):
         if k > 1:
             y = _activated(y, activation, f"{name}_{k}")
+            if dropout_rate:
+                y = keras.layers.Dropout(
+                    dropout_rate, name=f"{name}_dropout{k}"
+                )(y)
         y = convolution(
             y,
             width * layer.expansion,

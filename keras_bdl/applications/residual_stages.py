@@ -1,4 +1,4 @@
-"""What all residual networks have in common."""
+"""What the networks of stages have in common."""
 
 import keras
 
@@ -13,13 +13,7 @@ def residual_stages(x, architecture, filters, block):
         block: Takes x, the width of the stage, the strides, whether the block
             changes the shape, and a name.
     """
-    if architecture.stem.pool_size:
-        x = keras.layers.MaxPooling2D(
-            architecture.stem.pool_size,
-            strides=2,
-            padding="same",
-            name="stem_pool",
-        )(x)
+    x = stem_pooling(x, architecture.stem)
     for i, stage in enumerate(architecture.stages, start=1):
         width = filters * stage.width
         outputs = width * architecture.branch[-1].expansion
@@ -28,6 +22,20 @@ def residual_stages(x, architecture, filters, block):
             project = strides != 1 or x.shape[-1] != outputs
             x = block(x, width, strides, project, f"stage{i}_block{j}")
     return x
+
+
+def stem_pooling(x, stem):
+    """Applies the pooling of the stem, if it has one.
+
+    Args:
+        x: What the convolution of the stem made of the images.
+        stem: The `Stem`.
+    """
+    if not stem.pool_size:
+        return x
+    return keras.layers.MaxPooling2D(
+        stem.pool_size, strides=2, padding="same", name="stem_pool"
+    )(x)
 
 
 def classifier(x, classes, activation):

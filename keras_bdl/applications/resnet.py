@@ -38,6 +38,9 @@ def ResNet(
     norm and activation, behind them the average over the image and the
     classifier. Convolutions have no biases.
 
+    With the defaults, depth 20 has 272,474 trainable weights, 32 has 466,906,
+    44 has 661,338, 56 has 855,770 and 110 has 1,730,714.
+
     Args:
         depth: 6n + 2, such as 20, 56 or 110: three stages of n blocks. Or an
             `Architecture`, whose branches may have three convolutions.

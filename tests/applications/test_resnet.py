@@ -4,31 +4,8 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
-from keras_bdl.applications import Architecture
 from keras_bdl.applications import ResNet
 from keras_bdl.applications import ResNet18
-from keras_bdl.applications.architecture import BOTTLENECK
-from keras_bdl.applications.architecture import Stage
-from keras_bdl.applications.resnet import IMAGENET
-from keras_bdl.applications.resnet import SMALL_IMAGES
-
-
-def count(model):
-    return sum(int(np.prod(v.shape)) for v in model.trainable_variables)
-
-
-def test_resnet_18_has_the_published_number_of_weights():
-    imagenet = count(ResNet18())
-    assert imagenet == 11_689_512 and f"{imagenet:,}" in ResNet18.__doc__
-    cifar = count(ResNet18((32, 32, 3), 10, stem=SMALL_IMAGES))
-    # A smaller first convolution, and a smaller classifier.
-    assert imagenet - cifar == (49 - 9) * 3 * 64 + 513 * (1000 - 10)
-
-
-def test_resnet_50_has_the_published_number_of_weights():
-    stages = (Stage(3, 1, 1), Stage(4, 2, 2), Stage(6, 4, 2), Stage(3, 8, 2))
-    table = Architecture(IMAGENET, BOTTLENECK, stages)
-    assert count(ResNet(table, (224, 224, 3), 1000, 64)) == 25_557_032
 
 
 def test_network_is_the_composition_of_its_formulas():

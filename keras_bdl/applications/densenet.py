@@ -1,0 +1,169 @@
+"""Networks in which every layer sees the outputs of all before it."""
+
+import keras
+
+from keras_bdl.applications.architecture import Stem
+from keras_bdl.applications.residual_stages import classifier
+from keras_bdl.applications.residual_stages import convolution
+from keras_bdl.applications.residual_stages import stem_pooling
+from keras_bdl.applications.resnet import IMAGENET
+from keras_bdl.applications.resnet import SMALL_IMAGES
+from keras_bdl.models import Model
+
+
+def DenseNet(
+    blocks,
+    input_shape=(32, 32, 3),
+    classes: int = 10,
+    growth_rate: int = 12,
+    filters: int | None = None,
+    compression: float = 0.5,
+    stem: Stem = SMALL_IMAGES,
+    activation="relu",
+    include_top: bool = True,
+    classifier_activation=None,
+    name: str | None = None,
+):
+    """Makes a DenseNet with bottlenecks and compression, with BatchNorm.
+
+    A layer of a block adds k channels to those it is given,
+
+        [x, conv3(f(norm(conv1(f(norm(x))))))]                            (1)
+
+    with an activation f, a convolution of size 1 with 4k filters and one of
+    size 3 with k. Between two blocks come norm, activation, a convolution of
+    size 1 that leaves a part of the channels, and the averages of four pixels
+    each. Before the blocks comes a convolution, with norm, activation and
+    pooling if it has a pooling; behind them norm, activation, the average
+    over the image and the classifier. Convolutions have no biases. With the
+    blocks `(16, 16, 16)`, depth 100, and the other defaults it has 769,162
+    trainable weights.
+
+    `keras.applications` has those of depth 121, 169 and 201, which
+    `keras_bdl.convert` takes as they are.
+
+    Args:
+        blocks: Number of layers of each block; twice their sum, plus one for
+            the stem, one for each convolution between the blocks and one for
+            the classifier is the depth.
+        input_shape: Shape of an image; height and width may be `None`.
+            Defaults to `(32, 32, 3)`.
+        classes: Number of classes. Defaults to `10`.
+        growth_rate: k in (1). Defaults to `12`.
+        filters: Filters of the first convolution. Defaults to `None`: twice
+            the `growth_rate`.
+        compression: Part of the channels that goes on to the next block.
+            Defaults to `0.5`.
+        stem: What comes before the first block. Defaults to a convolution of
+            size 3, `keras_bdl.applications.resnet.SMALL_IMAGES`.
+        activation: f in (1), as Keras takes it. Defaults to `"relu"`.
+        include_top: Whether to end in the average over the image and the
+            classifier. Defaults to `True`.
+        classifier_activation: Activation of the classifier. Defaults to
+            `None`, logits.
+        name: Name of the model. Defaults to `None`: `"densenet_<depth>"`.
+
+    Returns:
+        A `keras_bdl.Model`. There are no pretrained weights.
+
+    Example:
+
+    ```python
+    model = keras_bdl.applications.DenseNet((16, 16, 16), classes=100)
+    ```
+
+    Reference:
+        - Huang et al., [Densely Connected Convolutional Networks](
+          https://arxiv.org/abs/1608.06993), DenseNet-BC
+    """
+    _check(blocks, compression)
+    filters = 2 * growth_rate if filters is None else filters
+    inputs = keras.Input(input_shape)
+    x = convolution(
+        inputs, filters, stem.kernel_size, stem.strides, "stem_conv"
+    )
+    if stem.pool_size:
+        x = stem_pooling(_activated(x, activation, "stem"), stem)
+    for i, layers in enumerate(blocks, start=1):
+        if i > 1:
+            transition = f"transition{i - 1}"
+            x = _activated(x, activation, transition)
+            kept = int(compression * x.shape[-1])
+            x = convolution(x, kept, 1, 1, f"{transition}_conv")
+            x = keras.layers.AveragePooling2D(2, name=f"{transition}_pool")(x)
+        for j in range(1, layers + 1):
+            x = _layer(x, growth_rate, activation, f"block{i}_layer{j}")
+    x = _activated(x, activation, "last")
+    if include_top:
+        x = classifier(x, classes, classifier_activation)
+    depth = 2 * sum(blocks) + len(blocks) + 1
+    return Model(inputs, x, name=name or f"densenet_{depth}")
+
+
+def DenseNet161(
+    input_shape=(224, 224, 3),
+    classes: int = 1000,
+    growth_rate: int = 48,
+    stem: Stem = IMAGENET,
+    **kwargs,
+):
+    """Makes the DenseNet of depth 161, for ImageNet.
+
+    Blocks of 6, 12, 36 and 24 layers. With the defaults it has 28,681,000
+    trainable weights.
+
+    Args:
+        input_shape: See `DenseNet`. Defaults to `(224, 224, 3)`.
+        classes: See `DenseNet`. Defaults to `1000`.
+        growth_rate: See `DenseNet`. Defaults to `48`.
+        stem: See `DenseNet`. Defaults to a convolution of size 7 and a max
+            pooling, which leave a sixteenth of the pixels.
+        **kwargs: As of `DenseNet`.
+
+    Returns:
+        A `keras_bdl.Model`.
+
+    Example:
+
+    ```python
+    model = keras_bdl.applications.DenseNet161((128, 128, 3), classes=120)
+    ```
+    """
+    return DenseNet(
+        (6, 12, 36, 24),
+        input_shape,
+        classes,
+        growth_rate,
+        stem=stem,
+        **kwargs,
+    )
+
+
+def _layer(x, growth_rate, activation, name):
+    """Applies (1)."""
+    y = _activated(x, activation, f"{name}_1")
+    y = convolution(y, 4 * growth_rate, 1, 1, f"{name}_conv1")
+    y = _activated(y, activation, f"{name}_2")
+    y = convolution(y, growth_rate, 3, 1, f"{name}_conv2")
+    return keras.layers.Concatenate(name=f"{name}_concatenate")([x, y])
+
+
+def _activated(x, activation, name):
+    x = keras.layers.BatchNormalization(name=f"{name}_norm")(x)
+    return keras.layers.Activation(activation, name=f"{name}_activation")(x)
+
+
+def _check(blocks, compression):
+    given = blocks if isinstance(blocks, (list, tuple)) else ()
+    if not given or any(
+        isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in given
+    ):
+        raise ValueError(
+            "`blocks` must be the number of layers of each block, such as "
+            f"(16, 16, 16). Received: blocks={blocks!r}"
+        )
+    if not 0 < compression <= 1:
+        raise ValueError(
+            "`compression` must be a number above 0, and 1 at most. "
+            f"Received: compression={compression}"
+        )

@@ -1,0 +1,79 @@
+"""LeNet-5, a small network of two convolutions."""
+
+import keras
+
+from keras_bdl.models import Model
+
+
+def LeNet5(
+    input_shape=(32, 32, 3),
+    classes: int = 10,
+    activation="relu",
+    padding: str = "valid",
+    classifier_activation=None,
+    name: str | None = None,
+):
+    """Makes a LeNet-5.
+
+    Two convolutions of size 5 with 6 and 16 filters, a max pooling after
+    each, and dense layers of 120 and 84 units before the classifier. With the
+    defaults it has 62,006 weights.
+
+    The VOGN paper trains "LeNet-5" on CIFAR-10 and says no more. This is the
+    network of its code: ReLU and max pooling, where the first LeNet-5 had
+    squashing functions, averages with weights, and convolutions that saw only
+    a part of the channels. What is ours is the initialisation,
+    `"he_normal"`.
+
+    Args:
+        input_shape: Shape of an image. Defaults to `(32, 32, 3)`.
+        classes: Number of classes. Defaults to `10`.
+        activation: Activation of all layers but the last, as Keras takes it.
+            Defaults to `"relu"`.
+        padding: Of the convolutions. `"valid"` needs 16 pixels at least in
+            height and width; `"same"` takes digits of 8 x 8. Defaults to
+            `"valid"`.
+        classifier_activation: Activation of the classifier. Defaults to
+            `None`, logits.
+        name: Name of the model. Defaults to `None`: `"lenet_5"`.
+
+    Returns:
+        A `keras_bdl.Model`. There are no pretrained weights.
+
+    Example:
+
+    ```python
+    model = keras_bdl.applications.LeNet5()
+    model.compile(
+        keras_bdl.VOGN(),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+    )
+    ```
+
+    Reference:
+        - Osawa et al., [Practical Deep Learning with Bayesian Principles](
+          https://arxiv.org/abs/1906.02506), section 4 and appendix C
+    """
+    inputs = x = keras.Input(input_shape)
+    for k, filters in enumerate((6, 16), start=1):
+        x = keras.layers.Conv2D(
+            filters,
+            5,
+            padding=padding,
+            activation=activation,
+            kernel_initializer="he_normal",
+            name=f"conv{k}",
+        )(x)
+        x = keras.layers.MaxPooling2D(padding=padding, name=f"pool{k}")(x)
+    x = keras.layers.Flatten(name="flatten")(x)
+    for k, units in enumerate((120, 84), start=1):
+        x = keras.layers.Dense(
+            units,
+            activation,
+            kernel_initializer="he_normal",
+            name=f"dense{k}",
+        )(x)
+    x = keras.layers.Dense(classes, classifier_activation, name="predictions")(
+        x
+    )
+    return Model(inputs, x, name=name or "lenet_5")
