@@ -1,0 +1,23 @@
+"""The published numbers, loaded as a script of `examples/papers` does."""
+
+import importlib.util
+from pathlib import Path
+
+PATH = Path(__file__).parents[2] / "examples" / "papers" / "published.py"
+spec = importlib.util.spec_from_file_location("published", PATH)
+module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+published, settings = module.published, module.settings
+
+
+def rows(entry, **labels):
+    return [
+        row
+        for row in published()[entry]["rows"]
+        if all(row.get(key) == value for key, value in labels.items())
+    ]
+
+
+def one_row(entry, **labels):
+    (found,) = rows(entry, **labels)
+    return found
