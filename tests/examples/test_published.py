@@ -188,6 +188,8 @@ def test_specific_rows_win_over_general_ones_and_over_what_they_build_on():
     swag = settings("swag", "imagenet2012", "ResNet-152", "SWAG")
     assert swag["rank"] == 20 and swag["optimizer"] == "SGD"
     assert swag["epochs"] == 10 and swag["batch_norm_fraction"] == 0.1
+    cifar = settings("swag", "cifar10", "VGG-16", "SWAG-Diagonal")
+    assert cifar["epochs"] == 300 and cifar["rank"] == 0
     cifar = settings("swag", "cifar100", "PreResNet-164", "SWAG")
     assert cifar["epochs"] == 300 and "learning_rate" not in cifar
     cifar = settings("swag", "cifar100", "PreResNet-164", "SWAG", code=True)
