@@ -76,7 +76,9 @@ def dropout_on(model):
             # Not `setattr`: Keras would track it as a part of the layer.
             vars(layer)["call"] = _in_training(layer.call)
             stack.callback(_put_back, layer, call)
-        for name in ("predict", "test"):
+        # What is not compiled cannot be evaluated.
+        names = ("predict", "test") if model.compiled else ("predict",)
+        for name in names:
             stack.enter_context(_other_function(model, name))
         yield
 

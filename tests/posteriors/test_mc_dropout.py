@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 from keras import layers
 
+import keras_bdl
 from keras_bdl.posteriors import MCDropout
 from keras_bdl.posteriors import dropout_is_on
 from tests.posteriors.networks import assert_equal
@@ -207,3 +208,13 @@ def test_there_are_no_weights_to_draw():
         MCDropout().sample(0)
     with pytest.raises(TypeError, match="has no mean"):
         MCDropout().mean()
+
+
+def test_a_model_need_not_be_compiled():
+    inputs = keras.Input((2,))
+    outputs = layers.Dropout(0.5, seed=1)(inputs)
+    model = keras_bdl.Model(inputs, outputs)
+    prediction = keras_bdl.predict(
+        model, X, MCDropout(), samples=2, task="regression", verbose=0
+    )
+    assert prediction.variance_between.max() > 0
