@@ -20,7 +20,7 @@ def MultiHeadMLP(
     outputs, and the network of one task is cut out of it, with the body in
     common:
 
-        networks = [keras_bdl.Model(model.inputs, y) for y in model.outputs]
+        networks = [keras_bdl.Model(model.input, y) for y in model.outputs]
 
     Convert first, then cut: the layers that are shared stay so. With the
     defaults it has 279,610 weights.
@@ -47,7 +47,7 @@ def MultiHeadMLP(
     ```python
     plain = keras_bdl.applications.MultiHeadMLP()
     model = keras_bdl.convert(plain, "radial")
-    networks = [keras_bdl.Model(model.inputs, y) for y in model.outputs]
+    networks = [keras_bdl.Model(model.input, y) for y in model.outputs]
     for network, (x, y) in zip(networks, tasks):
         network.compile("adam", "sparse_categorical_crossentropy")
         network.fit(x, y)

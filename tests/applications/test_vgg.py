@@ -1,7 +1,10 @@
+import keras
 import numpy as np
+import pytest
 
 import keras_bdl as bdl
 from keras_bdl.applications import VGG16
+from keras_bdl.applications import VGG16BN
 
 
 def test_convolutions_have_the_published_number_of_weights():
@@ -35,3 +38,37 @@ def test_classifier_sees_means_and_maxima_of_every_channel():
     head = model.get_layer("predictions")
     logits = pools @ head.kernel.numpy() + head.bias.numpy()
     np.testing.assert_allclose(model(x), logits, rtol=1e-4, atol=1e-5)
+
+
+def test_small_images_go_through_norms_dense_layers_and_dropout():
+    model = VGG16BN(filters=2, hidden_units=(5, 4), dropout_rate=0.2)
+    kinds = [type(x).__name__ for x in model.layers]
+    stages = [
+        ["Conv2D", "BatchNormalization", "Activation"] * n + ["MaxPooling2D"]
+        for n in (2, 2, 3, 3, 3)
+    ]
+    assert kinds == [
+        "InputLayer",
+        *sum(stages, []),
+        "GlobalAveragePooling2D",
+        *("Dropout", "Dense", "Dropout", "Dense", "Dense"),
+    ]
+    assert model.get_layer("stage5_pool").output.shape == (None, 1, 1, 16)
+    dense = [x for x in model.layers if isinstance(x, keras.layers.Dense)]
+    assert [x.units for x in dense] == [5, 4, 10]
+    assert {model.get_layer(f"dropout{k}").rate for k in (1, 2)} == {0.2}
+
+
+def test_dropout_may_be_left_to_the_conversion():
+    network = VGG16BN((8, 8, 1), filters=1, dropout_rate=0.0)
+    model = bdl.convert(network, "mc_dropout", rate=0.05)
+    found = [x for x in model.layers if isinstance(x, bdl.layers.MCDropout)]
+    assert len(found) == 16
+    x = np.ones((2, 8, 8, 1))
+    np.testing.assert_allclose(model(x), network(x), rtol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["mean", (), ("avg", "sum")])
+def test_wrong_pooling_is_refused(pooling):
+    with pytest.raises(ValueError, match="`pooling` must be one of .*Received"):
+        VGG16(pooling=pooling)

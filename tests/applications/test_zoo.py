@@ -1,5 +1,7 @@
 """What holds for every network of `keras_bdl.applications`."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -125,6 +127,7 @@ def images(shape=SHAPE, batch=4):
     return x.astype("float32")
 
 
+@functools.cache
 def small(name, shape=SHAPE):
     make = getattr(applications, name)
     return make(input_shape=shape, classes=3, **SMALL[name])
