@@ -10,6 +10,7 @@ from keras_bdl.curvature.losses import Losses
 from keras_bdl.curvature.plan import Plan
 from keras_bdl.curvature.reductions import in_full_precision
 from keras_bdl.curvature.weight_scope import current_values
+from keras_bdl.distribute.replicas import mean_of_examples
 
 
 class CapturedPass:
@@ -84,6 +85,13 @@ class CapturedPass:
         self._all_examples = ops.cast(self._examples * replicas, "float32")
         self._omega = _one_weight_each(sample_weight)
 
+    def mean_omega(self):
+        """Returns the mean weight of the examples of all replicas.
+
+        `None` for ones. Replicas meet here, which they cannot in a branch.
+        """
+        return None if self._omega is None else mean_of_examples(self._omega)
+
     def gradients(self):
         """Returns the gradients of the whole loss, by autodiff."""
         values = [self._capture.value_of(v) for v in self._plan.variables]
@@ -111,12 +119,16 @@ class CapturedPass:
                 gradients[key] += self._unscaled(g)
         return list(gradients.values()), squares
 
-    def factors_and_squares(self):
-        """Returns mean squares, `None` for those of matrices, and factors."""
+    def factors_and_squares(self, mean_omega):
+        """Returns mean squares, `None` for those of matrices, and factors.
+
+        Args:
+            mean_omega: What the method of this name returned.
+        """
         cotangents = self._tape.gradient(self._data, self._capture.outputs)
         factors, squares = [], {}
         for layer, rule, calls in self._calls_by_layer(cotangents):
-            found = self._factors(layer, rule, calls)
+            found = self._factors(layer, rule, calls, mean_omega)
             covered = {id(v) for v in found.variables} if found else set()
             factors += [found] if found else []
             if any(id(v) not in covered for v in rule.weights(layer)):
@@ -163,7 +175,7 @@ class CapturedPass:
         moments = rule.moments(layer, calls, ops.cast(lacking, dtype))
         return {id(v): pair for v, pair in zip(weights, moments, strict=True)}
 
-    def _factors(self, layer, rule, calls):
+    def _factors(self, layer, rule, calls, mean_omega):
         matrix = self._plan.matrix(layer, rule)
         if matrix is None:
             return None
@@ -171,14 +183,9 @@ class CapturedPass:
             matrix,
             [rule.rows(layer, *call) for call in calls],
             self._all_examples,
-            self._omega_as(calls),
+            self._omega,
+            mean_omega,
         )
-
-    def _omega_as(self, calls):
-        """Returns omega in the dtype of the cotangents, or `None`."""
-        if self._omega is None:
-            return None
-        return ops.cast(self._omega, calls[0][1].dtype)
 
     def _unscaled(self, gradient):
         if self._unscale is None:

@@ -42,7 +42,9 @@ class KroneckerFactors:
         return [v for v in (self.kernel, self.bias) if v is not None]
 
 
-def kronecker_factors_of(matrix, rows, all_examples, omega=None):
+def kronecker_factors_of(
+    matrix, rows, all_examples, omega=None, mean_omega=None
+):
     """Returns the factors of one layer, this replica's share of them.
 
     Args:
@@ -51,6 +53,7 @@ def kronecker_factors_of(matrix, rows, all_examples, omega=None):
             `(n, positions, out)` of the mean loss, one for each call.
         all_examples: n times the number R of replicas, a float tensor.
         omega: The weights of the examples; `None` for ones.
+        mean_omega: Their mean over all replicas.
     """
     if not rows:  # the loss does not depend on the layer
         inputs, outputs = (
@@ -69,10 +72,9 @@ def kronecker_factors_of(matrix, rows, all_examples, omega=None):
         inputs = gram(a) / all_examples  # (1)
         outputs = gram(dz) * all_examples / positions  # (2)
         return KroneckerFactors(matrix.kernel, matrix.bias, inputs, outputs)
-    replicas = all_examples / ops.cast(ops.shape(dz)[0], dz.dtype)
-    root = ops.sqrt(omega)[:, None, None]
+    root = ops.sqrt(ops.cast(omega, dz.dtype))[:, None, None]
     inputs = tf.math.divide_no_nan(
-        gram(a * root), replicas * ops.sum(omega)
+        gram(a * root), all_examples * ops.cast(mean_omega, dz.dtype)
     )  # (1)
     # Of omega_i^2 in the square of a cotangent, one stays.
     dz = tf.math.divide_no_nan(dz, root)

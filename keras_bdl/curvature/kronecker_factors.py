@@ -55,5 +55,5 @@ def kronecker_factors(
     """
     batch = model, x, y, sample_weight
     run = pure_pass(*batch, training, loss, fallback)
-    _, factors = run.factors_and_squares()
+    _, factors = run.factors_and_squares(run.mean_omega())
     return factors

@@ -107,10 +107,13 @@ def step(
         model, x, y, sample_weight, values, training, loss, loss_scale, fallback
     )
 
+    if statistics == "factors":
+        mean_omega = run.mean_omega()
+
     def with_curvature():
         if statistics == "squares":
             return *run.gradients_and_squares(), []
-        return run.gradients(), *run.factors_and_squares()
+        return run.gradients(), *run.factors_and_squares(mean_omega)
 
     if due is None:
         gradients, squares, factors = with_curvature()

@@ -36,6 +36,22 @@ def replica_weight(data):
     return replicas * examples / tf.maximum(total, 1.0)  # (1)
 
 
+def mean_of_examples(values):
+    """Returns the mean over the examples of all replicas.
+
+    Args:
+        values: Numbers of the examples of this replica, a tensor.
+    """
+    sums = tf.stack(
+        [tf.reduce_sum(values), tf.cast(tf.shape(values)[0], values.dtype)]
+    )
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    context = tf.distribute.get_replica_context()
+    if replicas > 1 and context is not None:
+        sums = context.all_reduce(tf.distribute.ReduceOp.SUM, sums)
+    return tf.math.divide_no_nan(sums[0], sums[1])
+
+
 def weighted(tensors, weight):
     """Returns tensors times what `replica_weight` returned.
 
