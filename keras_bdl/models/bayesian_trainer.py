@@ -10,7 +10,6 @@ from keras import ops
 from keras_bdl.distribute.replicas import batch_of_group
 from keras_bdl.distribute.replicas import replica_weight
 from keras_bdl.distribute.replicas import statistics_of_examples
-from keras_bdl.distribute.replicas import weighted
 from keras_bdl.models.averaging import average_draws
 from keras_bdl.models.averaging import likelihoods_of
 from keras_bdl.models.call_with_draws import call_with_draws
@@ -30,6 +29,8 @@ from keras_bdl.training.build_optimizer import build_optimizer
 from keras_bdl.training.inner_optimizer import inner_optimizer
 from keras_bdl.training.protocols import KnowsModel
 from keras_bdl.training.protocols import OwnsTrainStep
+from keras_bdl.training.replica_gradients import for_all_replicas
+from keras_bdl.training.replica_gradients import looks_at_gradients
 from keras_bdl.training.tell_dataset_size import dataset_sizes
 from keras_bdl.training.tell_dataset_size import tell_dataset_size
 
@@ -196,7 +197,8 @@ class BayesianTrainer(DistributedTrainer):
             if isinstance(method, OwnsTrainStep):
                 return method.bayesian_train_step(self, data)
         weight = replica_weight(data)
-        if self.train_samples == 1 and weight is None:
+        alone = weight is None and not looks_at_gradients(self.optimizer)
+        if self.train_samples == 1 and alone:
             return super().train_step(data)
 
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
@@ -209,11 +211,10 @@ class BayesianTrainer(DistributedTrainer):
                         x, y, outputs[-1], sample_weight, training=True
                     )
                 )
-            loss = ops.mean(ops.stack(losses))
-            scaled_loss = self.optimizer.scale_loss(loss)
-        variables = self.trainable_variables
-        gradients = weighted(tape.gradient(scaled_loss, variables), weight)
-        self.optimizer.apply(gradients, variables)
+            loss = self.optimizer.scale_loss(ops.mean(ops.stack(losses)))
+        gradients = tape.gradient(loss, self.trainable_variables)
+        gradients = for_all_replicas(self.optimizer, gradients, weight)
+        self.optimizer.apply(gradients, self.trainable_variables)
         return self.finish_draws(losses, x, y, outputs, sample_weight)
 
     def test_step(self, data):

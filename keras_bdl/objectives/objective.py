@@ -16,6 +16,7 @@ from keras_bdl.optimizers.exclusion import excluded_variables
 from keras_bdl.training.build_optimizer import build_optimizer
 from keras_bdl.training.dataset_size import DatasetSize
 from keras_bdl.training.loss_scale import loss_scale
+from keras_bdl.training.replica_gradients import for_all_replicas
 
 
 class Objective(keras.losses.Loss):
@@ -121,8 +122,9 @@ class Objective(keras.losses.Loss):
         of_complexity = tape.gradient(
             scaled, [*values, *own], unconnected_gradients="zero"
         )
+        gradients = [a + b for a, b in zip(of_data, of_complexity, strict=True)]
         model.optimizer.apply(
-            [a + b for a, b in zip(of_data, of_complexity, strict=True)],
+            for_all_replicas(model.optimizer, gradients),
             [*variables, *self.trainable_variables],
         )
         self.tell(model, x, outcomes, complexity)

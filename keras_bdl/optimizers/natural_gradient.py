@@ -11,7 +11,6 @@ from keras_bdl.curvature.losses import check_reductions
 from keras_bdl.curvature.weight_scope import WeightScope
 from keras_bdl.curvature.weight_scope import current_values
 from keras_bdl.distribute.replicas import replica_weight
-from keras_bdl.distribute.replicas import weighted
 from keras_bdl.optimizers.arguments import check_number
 from keras_bdl.optimizers.variational_optimizer import VariationalOptimizer
 from keras_bdl.optimizers.weight_draws import EVALUATION
@@ -22,6 +21,7 @@ from keras_bdl.optimizers.weight_draws import gaussian_draw_and_score
 from keras_bdl.optimizers.weight_draws import random_bits
 from keras_bdl.posteriors import Gaussian
 from keras_bdl.training.loss_scale import loss_scale
+from keras_bdl.training.replica_gradients import for_all_replicas
 
 
 class NaturalGradient(VariationalOptimizer):
@@ -144,9 +144,10 @@ class NaturalGradient(VariationalOptimizer):
             outputs.append(y_pred)
             looks.append(keras.tree.flatten(found))
         means = [_mean(tensors) for tensors in zip(*looks, strict=True)]
-        means = weighted(means, replica_weight(data))
         if scale is not None:  # by which the optimizer outside divides
             means = [mean * ops.cast(scale, mean.dtype) for mean in means]
+        weight = replica_weight(data)
+        means = for_all_replicas(model.optimizer, means, weight)
         # One list, as if all were gradients: it is reduced in one go, and is
         # what loss scaling looks for infinities in.
         self._sizes = tuple(len(of_variable) for of_variable in found)
