@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from keras_bdl.curvature.losses import check_reductions
 from keras_bdl.distribute.keras_fixes import given_seed
 from keras_bdl.distribute.keras_fixes import in_several_workers
 from keras_bdl.distribute.keras_fixes import mend_keras
@@ -53,10 +54,12 @@ def check_strategy(model, sample_replicas):
             f"Received: strategy={type(strategy).__name__}"
         )
     _check_variables(model, strategy)
+    check_reductions("Replicas", model.loss)
     if in_several_workers(strategy):
         mend_keras()
     if not isinstance(strategy, tf.distribute.TPUStrategy):
         _check_compilation(model, strategy)
+        _check_branches(model, strategy)
 
 
 def check_seeds(model, fit_arguments):
@@ -111,6 +114,23 @@ def _check_variables(model, strategy):
             "model, or replicas share its variables. Received: "
             f"{alone[:3]}, made under no strategy, in a model under "
             f"{_name(strategy)}"
+        )
+
+
+def _check_branches(model, strategy):
+    """Refuses optimizers whose replicas would meet in a branch of a graph."""
+    optimizer = inner_optimizer(model)
+    names = "gradient_accumulation_steps", "ema_overwrite_frequency"
+    given = {n: getattr(optimizer, n, None) for n in names}
+    if not getattr(optimizer, "use_ema", False):
+        del given["ema_overwrite_frequency"]
+    given = {name: steps for name, steps in given.items() if steps}
+    if given:
+        raise ValueError(
+            "`optimizer` must do the same in every step under a "
+            f"`{type(strategy).__name__}`, which has no branches: leave these "
+            "options out. For larger batches, make `batch_size` larger. "
+            f"Received: {given}"
         )
 
 
