@@ -1,6 +1,10 @@
 """Dropout of the inputs of a layer, for Monte-Carlo dropout."""
 
 import keras
+from keras import ops
+
+from keras_bdl.layers.random_numbers import next_seed
+from keras_bdl.layers.random_numbers import uniform
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
@@ -12,7 +16,8 @@ class MCDropout(keras.layers.Wrapper):
     in training, with a z of its own for each entry of x, and `layer(x)`
     otherwise. To drop an input is to drop the weights it is multiplied with:
     of a `Dense` layer (1) draws rows of the kernel. With
-    `keras_bdl.posteriors.MCDropout` a prediction draws, too.
+    `keras_bdl.posteriors.MCDropout` a prediction draws, too. Replicas draw
+    differently, while a `keras.layers.Dropout` has one mask for all of them.
 
     Args:
         layer: A layer with one input of real numbers.
@@ -53,9 +58,7 @@ class MCDropout(keras.layers.Wrapper):
         super().__init__(layer, **kwargs)
         self.rate = rate
         self.seed = seed
-        self.dropout = keras.layers.Dropout(
-            rate, seed=seed, dtype=self.dtype_policy
-        )
+        self.dropout = _Dropout(rate, seed=seed, dtype=self.dtype_policy)
         self.supports_masking = layer.supports_masking
 
     def call(self, inputs, training=None):
@@ -73,3 +76,15 @@ class MCDropout(keras.layers.Wrapper):
     def get_config(self):
         """Returns all arguments."""
         return {**super().get_config(), "rate": self.rate, "seed": self.seed}
+
+
+class _Dropout(keras.layers.Dropout):
+    """Draws on each replica, where Keras has the same mask on all."""
+
+    def call(self, inputs, training=False):
+        if not training:
+            return inputs
+        u = uniform(ops.shape(inputs), next_seed(self.seed_generator))
+        kept = u > 2.0 * self.rate - 1.0
+        scale = ops.cast(1.0 / (1.0 - self.rate), inputs.dtype)
+        return ops.where(kept, scale * inputs, ops.zeros_like(inputs))

@@ -39,10 +39,13 @@ OBJECTIVES = {
 LAYERS = {
     "mean_field": bdl.layers.MeanFieldDense,
     "radial": bdl.layers.RadialDense,
+    "mc_dropout": lambda *args, **kwargs: bdl.layers.MCDropout(
+        keras.layers.Dense(*args, **kwargs), 0.2
+    ),
 }
 ALL = (*METHODS, *OBJECTIVES, *LAYERS)
 # Those with a posterior of their own to evaluate and predict with.
-DRAWING = ("VOGN", "IVON", *LAYERS)
+DRAWING = ("VOGN", "IVON", "mean_field", "radial")
 # Those that are evaluated and predicted with: one of each kind.
 PREDICTED = ("SGD", "VOGN", "mean_field")
 

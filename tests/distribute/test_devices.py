@@ -23,7 +23,11 @@ from tests.distribute.cases import fitted
 ONE = tf.distribute.get_strategy()
 
 
-@pytest.mark.parametrize("name", ("SGD", "ATMC", "OGN", "KFAC"))
+# Those without noise, and those whose noise all replicas share.
+LIKE_ONE = ("SGD", "SGLD", "SGHMC", "SGNHT", "ATMC", "OGN", "KFAC", "MAP")
+
+
+@pytest.mark.parametrize("name", LIKE_ONE)
 def test_replicas_train_like_one_device_though_a_batch_is_uneven(name, devices):
     one = CASES[name](ONE, None)["weights"]
     for ours, theirs in zip(devices(name)["weights"], one, strict=True):

@@ -1,6 +1,7 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_bdl.layers.mc_dropout import MCDropout
 from keras_bdl.posteriors import MCDropout as MCDropoutPosterior
@@ -26,6 +27,19 @@ def test_each_input_is_zero_or_scaled_up_in_training_only():
     assert_moment(np.mean(dropped == 0), RATE, stderr)
     again = MCDropout(identity(), RATE, seed=3)
     np.testing.assert_array_equal(again(x, training=True), dropped)
+
+
+def test_replicas_have_masks_of_their_own(mirrored):
+    with mirrored.scope():
+        layer = MCDropout(identity(), RATE)
+        layer.build((None, 1))
+    x = tf.ones((4000, 1))
+    masks = mirrored.run(tf.function(lambda: layer(x, training=True)))
+    first, second = (
+        np.ravel(m) for m in mirrored.experimental_local_results(masks)
+    )
+    correlation = np.corrcoef(first, second)[0, 1]
+    assert_moment(correlation, 0.0, 1 / np.sqrt(len(x)))
 
 
 def test_config_has_every_argument():
