@@ -6,6 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bdl.distribute.keras_fixes import in_several_workers
+from keras_bdl.distribute.lost_worker import lost_worker_explained
 
 
 def is_chief(strategy) -> bool:
@@ -59,7 +60,8 @@ def replica_arrays(strategy, arrays):
             packed[int(context.replica_id_in_sync_group) - first]
         )[tf.newaxis]
     )
-    gathered = _gather(strategy)(values).numpy()
+    with lost_worker_explained(strategy):
+        gathered = _gather(strategy)(values).numpy()
     return [_unpacked(row, arrays[0]) for row in gathered]
 
 

@@ -147,6 +147,8 @@ class Posterior(abc.ABC):
     def save(self, path: str):
         """Writes everything but the model to one file.
 
+        Workers that hold the same posterior may all save it to one path.
+
         Args:
             path: The file, replaced if it exists.
         """

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 
+from keras_bdl.distribute.lost_worker import lost_worker_explained
 from keras_bdl.prediction.batch_norm import batch_norm_batches
 from keras_bdl.prediction.batches import Batches
 from keras_bdl.prediction.checked_inputs import check_model
@@ -122,7 +123,7 @@ def predict(
         keep_samples,
         _progress(batches, draws, verbose),
     )
-    with draws.opened():
+    with lost_worker_explained(model.distribute_strategy), draws.opened():
         while chunk is not None:
             run.add(chunk)
             chunk = next(chunks, None)

@@ -5,6 +5,7 @@ import functools
 import glob
 import json
 import os
+import time
 import uuid
 import zipfile
 
@@ -18,6 +19,9 @@ from keras_bdl.saving.lazy_array import read_array
 FORMAT = "keras_bdl.state"
 VERSION = 1
 
+# Seconds after which nobody writes a file any more that does not change.
+_ABANDONED = 600
+
 
 def write_state(path: str, state: dict) -> None:
     """Writes a nested state to one file, entirely or not at all.
@@ -25,10 +29,12 @@ def write_state(path: str, state: dict) -> None:
     The file is an uncompressed zip of `state.json` and one `.npy` an array.
     It takes the place of an older one only once it is whole and on the disk:
     a process killed at any moment leaves the old file or the new one. A
-    temporary file that it leaves behind is removed by the next write.
+    temporary file that it leaves behind is removed by a write ten minutes
+    later. Of several processes that write at the same time, the last has its
+    way.
 
     Args:
-        path: The file, replaced if it exists. One writer at a time.
+        path: The file, replaced if it exists.
         state: Dictionaries with string keys, lists, `str`, `int`, `float`,
             `bool`, `None` and numeric arrays, bfloat16 included. NumPy
             scalars come back as arrays without axes.
@@ -43,8 +49,10 @@ def write_state(path: str, state: dict) -> None:
     folder, name = os.path.split(path)
     stem = os.path.join(folder, f".{name}.")
     for leftover in glob.glob(f"{glob.escape(stem)}*.tmp"):
+        # Another worker may be writing now, or removing the same.
         with contextlib.suppress(FileNotFoundError):
-            os.remove(leftover)
+            if time.time() - os.path.getmtime(leftover) > _ABANDONED:
+                os.remove(leftover)
     temporary = f"{stem}{uuid.uuid4().hex}.tmp"
     try:
         with open(temporary, "xb") as file:

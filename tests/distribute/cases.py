@@ -43,6 +43,11 @@ LAYERS = {
         keras.layers.Dense(*args, **kwargs), 0.2
     ),
 }
+# Callbacks that watch a training, and add to its logs.
+WATCHING = {
+    "SGHMC": lambda: bdl.callbacks.ChainDiagnostics(verbose=0),
+    "radial": lambda: bdl.callbacks.GradientVariance(*data(8), draws=2),
+}
 ALL = (*METHODS, *OBJECTIVES, *LAYERS)
 # Those with a posterior of their own to evaluate and predict with.
 DRAWING = ("VOGN", "IVON", "mean_field", "radial")
@@ -123,11 +128,14 @@ def method(name, strategy, folder):
     optimizer = METHODS.get(name, lambda: keras.optimizers.Adam(1e-2))
     model = compiled(strategy, optimizer, kind=Counted, **kwargs)
     traces = TracesOfEpochs()
+    callbacks = [traces]
+    if name in WATCHING:
+        callbacks.append(WATCHING[name]())
     if name not in PREDICTED:
-        fitted(model, callbacks=[traces])
+        fitted(model, callbacks=callbacks)
         return {**state(model), "traces": traces.counts}
     # An evaluation of 21 examples, whose last batch is uneven, too.
-    fitted(model, callbacks=[traces], validation_data=data(21))
+    fitted(model, callbacks=callbacks, validation_data=data(21))
     result = {**state(model), "traces": traces.counts}
     x, _ = data(21)
     result["predicted"] = model.predict(x, batch_size=16, verbose=0)
@@ -256,6 +264,28 @@ class counted_writes:
         os.replace = self.replace
 
 
+def evaluated(strategy, folder):
+    """What comes after training; every worker saves to the same file."""
+    model = fitted(compiled(strategy, METHODS["SGD"]), epochs=1)
+    laplace = bdl.posteriors.Laplace.fit(
+        model, data(), prior_precision=1.0, verbose=0
+    )
+    path = os.path.join(folder, "laplace.bdl")
+    laplace.save(path)
+    loaded = bdl.posteriors.load(path)
+    x, y = data(21)
+    prediction = bdl.predict(model, x, loaded, samples=3, verbose=0)
+    # One label that is not the most probable, for a finite temperature.
+    y = np.argmax(prediction.mean, axis=-1)
+    y[0] = 1 - y[0]
+    scaling = bdl.prediction.TemperatureScaling().fit(prediction, y)
+    return {
+        "laplace": loaded.get_state(),
+        "temperature": scaling.temperature,
+        "report": bdl.evaluate(scaling(prediction), y).to_dict(),
+    }
+
+
 def monte_carlo(strategy, folder):
     """The same batch on every replica, each with draws of its own."""
     model = compiled(strategy, METHODS["VOGN"], sample_replicas=2)
@@ -331,6 +361,7 @@ CASES = {
     "unlike_seeds": unlike_seeds,
     "own_data": own_data,
     "collected": collected,
+    "evaluated": evaluated,
     "monte_carlo": monte_carlo,
     "long_run": long_run,
     "resumed": resumed,

@@ -34,7 +34,7 @@ def test_both_workers_have_the_same_to_the_bit(name, results):
     assert_same(first, second)
 
 
-@pytest.mark.parametrize("name", [*ALL, "plain_keras"])
+@pytest.mark.parametrize("name", [*ALL, "plain_keras", "evaluated"])
 def test_two_workers_train_and_predict_like_two_devices(name, results, devices):
     two = {**devices(name), "traces": None}
     ours = {**results[name][0], "traces": None}

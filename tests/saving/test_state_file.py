@@ -204,8 +204,23 @@ def test_writer_killed_midway_leaves_the_old_file(path):
         state_file.os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
         write_state(path, {"a": np.ones(9)})
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -9
-    assert len(os.listdir(path.parent)) == 2
+    (leftover,) = set(path.parent.iterdir()) - {path}
     assert read_state(path) == {"a": 1}
+    os.utime(leftover, times=(0, 0))
     write_state(path, {"a": 2})
     assert os.listdir(path.parent) == [path.name]
     assert read_state(path) == {"a": 2}
+
+
+def test_two_who_write_at_the_same_time_both_succeed(path, monkeypatch):
+    fsync = os.fsync
+
+    def fsync_after_another(descriptor):
+        monkeypatch.undo()
+        write_state(path, {"a": 2})
+        fsync(descriptor)
+
+    monkeypatch.setattr(state_file.os, "fsync", fsync_after_another)
+    write_state(path, {"a": 1})
+    assert os.listdir(path.parent) == [path.name]
+    assert read_state(path) == {"a": 1}
