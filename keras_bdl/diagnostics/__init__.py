@@ -6,20 +6,30 @@ from keras_bdl.diagnostics.gradient_variance import gradient_variance
 from keras_bdl.diagnostics.gradient_variance_report import (
     GradientVarianceReport,
 )
+from keras_bdl.diagnostics.posterior_eigenvectors import posterior_eigenvectors
+from keras_bdl.diagnostics.posterior_eigenvectors_report import (
+    PosteriorEigenvectors,
+)
 from keras_bdl.diagnostics.potential_scale_reduction import (
     potential_scale_reduction,
 )
 from keras_bdl.diagnostics.prediction_chains import prediction_chains
+from keras_bdl.diagnostics.projected_covariance import project_weights
+from keras_bdl.diagnostics.projected_covariance import projected_covariance
 from keras_bdl.diagnostics.weight_chains import WeightChains
 
 __all__ = [
     "ConvergenceReport",
     "GradientVarianceReport",
+    "PosteriorEigenvectors",
     "WeightChains",
     "autocorrelation",
     "convergence",
     "effective_sample_size",
     "gradient_variance",
+    "posterior_eigenvectors",
     "potential_scale_reduction",
     "prediction_chains",
+    "project_weights",
+    "projected_covariance",
 ]
