@@ -6,6 +6,10 @@ from keras_bdl.diagnostics.gradient_variance import gradient_variance
 from keras_bdl.diagnostics.gradient_variance_report import (
     GradientVarianceReport,
 )
+from keras_bdl.diagnostics.loss_cross_section import loss_cross_section
+from keras_bdl.diagnostics.loss_cross_section_report import LossCrossSection
+from keras_bdl.diagnostics.loss_plane import loss_plane
+from keras_bdl.diagnostics.loss_plane_report import LossPlane
 from keras_bdl.diagnostics.posterior_eigenvectors import posterior_eigenvectors
 from keras_bdl.diagnostics.posterior_eigenvectors_report import (
     PosteriorEigenvectors,
@@ -21,12 +25,16 @@ from keras_bdl.diagnostics.weight_chains import WeightChains
 __all__ = [
     "ConvergenceReport",
     "GradientVarianceReport",
+    "LossCrossSection",
+    "LossPlane",
     "PosteriorEigenvectors",
     "WeightChains",
     "autocorrelation",
     "convergence",
     "effective_sample_size",
     "gradient_variance",
+    "loss_cross_section",
+    "loss_plane",
     "posterior_eigenvectors",
     "potential_scale_reduction",
     "prediction_chains",

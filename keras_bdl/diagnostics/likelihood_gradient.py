@@ -2,9 +2,11 @@
 
 import weakref
 
-import keras
 import tensorflow as tf
 
+from keras_bdl.diagnostics.compiled_loss import check_loss
+from keras_bdl.diagnostics.compiled_loss import compiled_loss
+from keras_bdl.diagnostics.compiled_loss import loss_reference
 from keras_bdl.layers.variational import Variational
 from keras_bdl.prediction.model_cache import ModelCache
 from keras_bdl.prediction.traced import traced
@@ -29,7 +31,7 @@ class LikelihoodGradient:
     def __init__(self, model, loss):
         self.names = _names(model)
         self._model = weakref.ref(model)
-        self._loss = None if loss is None else _compiled(loss)
+        self._loss = None if loss is None else compiled_loss(loss)
         self._function = traced(model, self._step)
 
     def __call__(self, x, y, count, means):
@@ -85,13 +87,9 @@ def likelihood_gradient_of(model, loss) -> LikelihoodGradient:
             "`keras_bdl.layers.MeanFieldDense`; `keras_bdl.convert` makes "
             f"them. Received: model={model.name!r} without one"
         )
-    if loss is None and getattr(model, "loss", None) is None:
-        raise ValueError(
-            "`loss` must be the negative log-likelihood where the model is "
-            "not compiled with one. Received: loss=None"
-        )
+    check_loss(model, loss)
     return _CACHE.get(
-        model, _reference(loss), lambda: LikelihoodGradient(model, loss)
+        model, loss_reference(loss), lambda: LikelihoodGradient(model, loss)
     )
 
 
@@ -127,19 +125,3 @@ def _names(model):
                 (name, f"{name}/{posterior.rho.name}", "rhos"),
             ]
     return names
-
-
-def _compiled(loss):
-    """Returns the function that a model compiled with this loss calls."""
-    # By an empty model: Keras has no public way to it, and this one cares
-    # for names, functions, several outputs, and targets without a last axis.
-    model = keras.Sequential()
-    model.compile("sgd", loss)
-    return model._compile_loss
-
-
-def _reference(loss):
-    try:
-        return weakref.ref(loss)
-    except TypeError:  # a string, list or dict, which is equal to its like
-        return loss

@@ -1,4 +1,4 @@
-"""Inputs, labels and weights of any kind of data, in batches of one size."""
+"""Inputs, labels and weights of any kind of data, in batches."""
 
 import keras
 import numpy as np
@@ -7,25 +7,25 @@ from keras_bdl.prediction.batches import Batches
 from keras_bdl.prediction.batches import is_arrays
 
 
-def example_batches(data, batch_size):
+def example_batches(data, batch_size, pad: bool = True):
     """Returns the `Batches` of a data set and their number, if known.
 
     The inputs of each batch are a dictionary with `"x"` and, where the data
-    have them, labels `"y"` and weights `"weight"`; all batches are padded to
-    one size.
+    have them, labels `"y"` and weights `"weight"`.
 
     Args:
         data: `x`, `(x, y)` or `(x, y, sample_weight)` of arrays, or a batched
             `tf.data.Dataset`, a `keras.utils.PyDataset` or a generator of
             these.
         batch_size: For arrays.
+        pad: Whether all batches are padded to one size. Defaults to `True`.
     """
     if is_arrays(data):
-        batches = Batches(_named(data), batch_size, pad=True, name="data")
+        batches = Batches(_named(data), batch_size, pad=pad, name="data")
         return batches, batches.num_batches
     number = Batches(data, batch_size, name="data").num_batches
     named = ((_named(element),) for element in _elements(data, number))
-    return Batches(named, pad=True, name="data"), number
+    return Batches(named, pad=pad, name="data"), number
 
 
 def _elements(data, number):

@@ -1,0 +1,60 @@
+"""Report on the loss along rays."""
+
+import dataclasses
+
+import numpy as np
+
+from keras_bdl.evaluation.report import Report
+
+
+@dataclasses.dataclass(frozen=True)
+class LossCrossSection(Report):
+    """Loss along rays. Made by `loss_cross_section`.
+
+    `loss`, `penalty` and `error` have a list for each direction, with an
+    entry for each distance.
+
+    Attributes:
+        examples: How many examples there were, N.
+        distances: From the center.
+        loss: Mean loss of the examples, without penalties.
+        penalty: Regularizers, weight decay and prior, for an example.
+        error: Share of wrong classifications; NaN if there are no classes.
+        stddevs: Of the posterior along each direction, or `None`.
+    """
+
+    examples: int
+    distances: list
+    loss: list
+    penalty: list
+    error: list
+    stddevs: list | None = None
+
+    @property
+    def total(self) -> np.ndarray:
+        """Loss and penalty, an array with a row for each direction."""
+        return np.array(self.loss) + np.array(self.penalty)
+
+    @property
+    def log_density(self) -> np.ndarray:
+        """That of the posterior but for a constant, zero at its highest."""
+        return -self.examples * (self.total - self.total.min())
+
+    def title(self) -> str:
+        """Returns the first line."""
+        return (
+            f"Loss of {self.examples} examples along {len(self.loss)} "
+            f"directions, {len(self.distances)} points from "
+            f"{min(self.distances):g} to {max(self.distances):g}"
+        )
+
+    def sections(self) -> list:
+        """Returns pairs of the title of a table and its rows."""
+        rows = [["", "lowest", "at", "highest", "stddev"]]
+        for i, total in enumerate(self.total):
+            lowest = self.distances[int(total.argmin())]
+            stddev = float("nan") if self.stddevs is None else self.stddevs[i]
+            rows.append(
+                [str(i), total.min(), f"{lowest:g}", total.max(), stddev]
+            )
+        return [("Loss and penalty, and the posterior", rows)]

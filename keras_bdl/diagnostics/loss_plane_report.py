@@ -1,0 +1,64 @@
+"""Report on the loss on a plane."""
+
+import dataclasses
+
+import numpy as np
+
+from keras_bdl.evaluation.report import Report
+
+
+@dataclasses.dataclass(frozen=True)
+class LossPlane(Report):
+    """Loss on a grid. Made by `loss_plane`.
+
+    `loss`, `penalty` and `error` have a list for each distance along the
+    first direction, with an entry for each along the second.
+
+    Attributes:
+        examples: How many examples there were, N.
+        distances: A list for each direction, from the center.
+        loss: Mean loss of the examples, without penalties.
+        penalty: Regularizers, weight decay and prior, for an example.
+        error: Share of wrong classifications; NaN if there are no classes.
+        covariance: Of the posterior in the plane, or `None`.
+    """
+
+    examples: int
+    distances: list
+    loss: list
+    penalty: list
+    error: list
+    covariance: list | None = None
+
+    @property
+    def total(self) -> np.ndarray:
+        """Loss and penalty, with a row for each distance along the first."""
+        return np.array(self.loss) + np.array(self.penalty)
+
+    @property
+    def log_density(self) -> np.ndarray:
+        """That of the posterior but for a constant, zero at its highest."""
+        return -self.examples * (self.total - self.total.min())
+
+    def title(self) -> str:
+        """Returns the first line."""
+        first, second = map(len, self.distances)
+        return (
+            f"Loss of {self.examples} examples on a plane, {first} times "
+            f"{second} points"
+        )
+
+    def sections(self) -> list:
+        """Returns pairs of the title of a table and its rows."""
+        total = self.total
+        place = np.unravel_index(total.argmin(), total.shape)
+        at = [d[i] for d, i in zip(self.distances, place, strict=True)]
+        rows = [
+            ["lowest", total.min(), f"{at[0]:g}", f"{at[1]:g}"],
+            ["highest", total.max(), "", ""],
+        ]
+        if self.covariance is not None:
+            stddevs = np.sqrt(np.diag(self.covariance))
+            rows.append(["stddev of the posterior", "", *stddevs])
+        header = ["", "loss", "along 1", "along 2"]
+        return [("Loss and penalty", [header, *rows])]
