@@ -6,6 +6,8 @@ from keras_bdl.diagnostics.gradient_variance import gradient_variance
 from keras_bdl.diagnostics.gradient_variance_report import (
     GradientVarianceReport,
 )
+from keras_bdl.diagnostics.hessian_eigenvalues import hessian_eigenvalues
+from keras_bdl.diagnostics.hessian_eigenvalues_report import HessianEigenvalues
 from keras_bdl.diagnostics.loss_cross_section import loss_cross_section
 from keras_bdl.diagnostics.loss_cross_section_report import LossCrossSection
 from keras_bdl.diagnostics.loss_plane import loss_plane
@@ -25,6 +27,7 @@ from keras_bdl.diagnostics.weight_chains import WeightChains
 __all__ = [
     "ConvergenceReport",
     "GradientVarianceReport",
+    "HessianEigenvalues",
     "LossCrossSection",
     "LossPlane",
     "PosteriorEigenvectors",
@@ -33,6 +36,7 @@ __all__ = [
     "convergence",
     "effective_sample_size",
     "gradient_variance",
+    "hessian_eigenvalues",
     "loss_cross_section",
     "loss_plane",
     "posterior_eigenvectors",

@@ -14,6 +14,7 @@ def eigenpairs(
     tolerance: float = 0.0,
     max_restarts: int = 300,
     seed: int = 0,
+    negligible: float = 0.0,
 ):
     """Returns eigenvalues, the first one foremost, and unit eigenvectors.
 
@@ -31,6 +32,8 @@ def eigenpairs(
         max_restarts: Of the iteration, each of about as many products as
             there are vectors kept. Defaults to `300`.
         seed: Selects the first vector. Defaults to `0`.
+        negligible: A matrix that multiplies the length of the first vector by
+            no more than this counts as zero. Defaults to `0.0`.
 
     Returns:
         A vector of eigenvalues and an array `(count, size)`.
@@ -41,21 +44,24 @@ def eigenpairs(
         matrix = np.stack(columns)
         values, vectors = np.linalg.eigh((matrix + matrix.T) / 2)
     else:
+        start = np.random.default_rng(seed).standard_normal((size, count))
+        start, _ = np.linalg.qr(start)
+        # ARPACK has no start for it.
+        if np.linalg.norm(product(start[:, 0])) <= negligible:
+            return np.zeros(count), start.T
         values, vectors = _by_arpack(
-            product, size, count, which, kept, tolerance, max_restarts, seed
+            product, start[:, 0], count, which, kept, tolerance, max_restarts
         )
     key = np.abs(values) if which == "LM" else values
     order = np.argsort(-key, kind="stable")[:count]
     return values[order], vectors[:, order].T
 
 
-def _by_arpack(
-    product, size, count, which, kept, tolerance, max_restarts, seed
-):
+def _by_arpack(product, start, count, which, kept, tolerance, max_restarts):
     from scipy.sparse import linalg
 
+    size = len(start)
     matrix = linalg.LinearOperator((size, size), product, dtype="float64")
-    start = np.random.default_rng(seed).standard_normal(size)
     try:
         return linalg.eigsh(
             matrix,

@@ -12,6 +12,7 @@ from keras_bdl.diagnostics.projected_covariance import projected_covariance
 from keras_bdl.diagnostics.projected_covariance import unit_vectors
 from keras_bdl.diagnostics.training_data import TrainingData
 from keras_bdl.diagnostics.training_loss import left_as_it_was
+from keras_bdl.diagnostics.verbosity import check_verbose
 from keras_bdl.diagnostics.weight_vectors import as_arrays
 from keras_bdl.diagnostics.weight_vectors import as_vector
 from keras_bdl.optimizers.arguments import check_number
@@ -60,8 +61,7 @@ class LossSurface:
         self._shapes = [tuple(v.shape) for v in model.trainable_variables]
         self._origin = _origin(model, center, self._shapes)
         self.units = unit_vectors(directions, self._shapes)
-        _check_verbose(verbose)
-        self._verbose = 1 if verbose == "auto" else verbose
+        self._verbose = check_verbose(verbose)
         self.covariance = None
         if type(center) in (Gaussian, LowRankGaussian):
             self.covariance = projected_covariance(center, self.units)
@@ -138,11 +138,3 @@ def _batch_norm(model, data, fraction):
             stacklevel=4,
         )
     return None
-
-
-def _check_verbose(verbose):
-    if verbose not in ("auto", 0, 1, 2):
-        raise ValueError(
-            '`verbose` must be `"auto"`, `0`, `1` or `2`. '
-            f"Received: verbose={verbose!r}"
-        )
