@@ -2,6 +2,8 @@ from keras_bdl.diagnostics.autocorrelation import autocorrelation
 from keras_bdl.diagnostics.convergence import convergence
 from keras_bdl.diagnostics.convergence_report import ConvergenceReport
 from keras_bdl.diagnostics.effective_sample_size import effective_sample_size
+from keras_bdl.diagnostics.gradient_noise import gradient_noise
+from keras_bdl.diagnostics.gradient_noise_report import GradientNoise
 from keras_bdl.diagnostics.gradient_variance import gradient_variance
 from keras_bdl.diagnostics.gradient_variance_report import (
     GradientVarianceReport,
@@ -26,6 +28,7 @@ from keras_bdl.diagnostics.weight_chains import WeightChains
 
 __all__ = [
     "ConvergenceReport",
+    "GradientNoise",
     "GradientVarianceReport",
     "HessianEigenvalues",
     "LossCrossSection",
@@ -35,6 +38,7 @@ __all__ = [
     "autocorrelation",
     "convergence",
     "effective_sample_size",
+    "gradient_noise",
     "gradient_variance",
     "hessian_eigenvalues",
     "loss_cross_section",

@@ -40,6 +40,19 @@ class LossCrossSection(Report):
         """That of the posterior but for a constant, zero at its highest."""
         return -self.examples * (self.total - self.total.min())
 
+    @property
+    def posterior_energy(self) -> np.ndarray | None:
+        """What `total` would gain from the center on, were it Gaussian.
+
+        `t^2 / (2 N s^2)` with the standard deviations s of the posterior, the
+        negative log of its projected density for an example; `None` without.
+        """
+        if self.stddevs is None:
+            return None
+        ratios = np.divide.outer(np.square(self.distances), self.stddevs)
+        ratios = np.divide(ratios, self.stddevs)
+        return ratios.T / (2 * self.examples)
+
     def title(self) -> str:
         """Returns the first line."""
         return (

@@ -40,6 +40,20 @@ class LossPlane(Report):
         """That of the posterior but for a constant, zero at its highest."""
         return -self.examples * (self.total - self.total.min())
 
+    @property
+    def posterior_energy(self) -> np.ndarray | None:
+        """What `total` would gain from the center on, were it Gaussian.
+
+        `t' S^-1 t / (2 N)` with the covariance S of the posterior, the
+        negative log of its projected density for an example; `None` without.
+        """
+        if self.covariance is None:
+            return None
+        points = np.stack(np.meshgrid(*self.distances, indexing="ij"), -1)
+        precision = np.linalg.inv(self.covariance)
+        squares = np.einsum("abi,ij,abj->ab", points, precision, points)
+        return squares / (2 * self.examples)
+
     def title(self) -> str:
         """Returns the first line."""
         first, second = map(len, self.distances)
