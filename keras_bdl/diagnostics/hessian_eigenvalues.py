@@ -133,6 +133,7 @@ def hessian_eigenvalues(
         residuals = [
             float(np.linalg.norm(times(v) - value * v)) for value, v in found
         ]
+    bar.target = products
     bar.update(products, finalize=True)
     return HessianEigenvalues(
         examples=data.examples,

@@ -64,13 +64,14 @@ class LossPlane(Report):
 
     def sections(self) -> list:
         """Returns pairs of the title of a table and its rows."""
-        total = self.total
-        place = np.unravel_index(total.argmin(), total.shape)
-        at = [d[i] for d, i in zip(self.distances, place, strict=True)]
-        rows = [
-            ["lowest", total.min(), f"{at[0]:g}", f"{at[1]:g}"],
-            ["highest", total.max(), "", ""],
-        ]
+        total, rows = self.total, []
+        for name, flat in (
+            ("lowest", np.nanargmin(total)),
+            ("highest", np.nanargmax(total)),
+        ):
+            place = np.unravel_index(flat, total.shape)
+            at = [d[i] for d, i in zip(self.distances, place, strict=True)]
+            rows.append([name, total[place], f"{at[0]:g}", f"{at[1]:g}"])
         if self.covariance is not None:
             stddevs = np.sqrt(np.diag(self.covariance))
             rows.append(["stddev of the posterior", "", *stddevs])

@@ -2,6 +2,8 @@ from keras_bdl.plots.autocorrelation import autocorrelation
 from keras_bdl.plots.comparison import comparison
 from keras_bdl.plots.entropy_histograms import entropy_histograms
 from keras_bdl.plots.gradient_variance import gradient_variance
+from keras_bdl.plots.loss_cross_section import loss_cross_section
+from keras_bdl.plots.loss_plane import loss_plane
 from keras_bdl.plots.referral_curve import referral_curve
 from keras_bdl.plots.regression_bands import regression_bands
 from keras_bdl.plots.regression_comparison import regression_comparison
@@ -14,6 +16,8 @@ __all__ = [
     "comparison",
     "entropy_histograms",
     "gradient_variance",
+    "loss_cross_section",
+    "loss_plane",
     "referral_curve",
     "regression_bands",
     "regression_comparison",
