@@ -43,8 +43,8 @@ def VGG16(
             Defaults to `(224, 224, 3)`.
         classes: Number of classes. Defaults to `1000`.
         filters: Filters of the first stage; the later ones have 2, 4, 8 and
-            8 times as many. Defaults to `64`, with which the convolutions
-            have 14,714,688 weights.
+            8 times as many. Defaults to `64`, with which there are 15,739,688
+            weights, 14,714,688 of them in the convolutions.
         include_top: Whether to end in the poolings and the classifier.
             Defaults to `True`.
         classifier_activation: Activation of the classifier. Defaults to

@@ -1,6 +1,8 @@
 """What holds for every network of `keras_bdl.applications`."""
 
 import functools
+import re
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -14,6 +16,7 @@ from keras_bdl.applications.architecture import Stage
 from keras_bdl.applications.resnet import IMAGENET
 from keras_bdl.applications.resnet import SMALL_IMAGES
 
+README = Path(__file__).parents[2] / "README.md"
 SHAPE = (16, 16, 3)
 SMALL = {
     "AlexNet": {"filters": 8},
@@ -98,6 +101,8 @@ COUNTS = [
     ("PreResNet", {"depth": 110}, 1_703_258 - 6 * BOTTLENECKS),
     # 36.5 million in the paper, and exactly in pytorchcv.
     ("WideResNet28x10", {}, 36_479_194),
+    # The convolutions as published, and one dense layer.
+    ("VGG16", {}, VGG_CONVOLUTIONS + (2 * 512 + 1) * 1000),
     # The convolutions as published with biases, norms, three dense layers.
     (
         "VGG16BN",
@@ -138,12 +143,26 @@ def test_every_network_is_in_the_table():
     assert set(SMALL) | PRESETS == names
 
 
+def test_readme_states_these_numbers():
+    table = README.read_text().split("## Networks")[1].split("\n## ")[0]
+    stated = re.findall(r"\| `(\w+)\((.*)\)` \| ([\d,]+) \|", table)
+    assert len(stated) == 13
+    counted = {(name, number) for name, _, number in COUNTS}
+    for name, _, number in stated:
+        number = int(number.replace(",", ""))
+        # Those of these two are counted in files of their own.
+        if name.startswith("ResNetPlusPlus") or name == "PreActResNet18":
+            assert f"{number:,}" in getattr(applications, name).__doc__
+        else:
+            assert (name, number) in counted
+
+
 @pytest.mark.parametrize("name, arguments, expected", COUNTS)
 def test_number_of_weights_is_the_published_one(name, arguments, expected):
     make = getattr(applications, name)
     assert count(make(**arguments)) == expected
-    if not {"input_shape", "stem"} & set(arguments):
-        assert f"{expected:,}" in make.__doc__
+    stated = f"{expected:,}"
+    assert stated in make.__doc__ or "input_shape" in arguments
 
 
 @pytest.mark.parametrize("name", SMALL)
