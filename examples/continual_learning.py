@@ -47,11 +47,11 @@ class Stddev(keras.initializers.Initializer):
         )
 
 
-def small_noise(name):
-    return Stddev(0.1, radial=name.startswith("Radial"))
+def small_noise(kind):
+    return Stddev(0.1, radial=kind == "radial")
 
 
-def small_rho(name):
+def small_rho(kind):
     return keras.initializers.Constant(-6.0)
 
 
@@ -63,7 +63,7 @@ class Settings:
     epochs: int
     batch_size: int
     learning_rate: float
-    rho: object  # initializer, given the name of a method
+    rho: object  # initializer, given the kind of layers
     prior_stddev: float
     validation_size: int
     num_tasks: int = 5
@@ -75,11 +75,12 @@ SETTINGS = {
     "fashion_mnist": Settings((200,) * 4, 20, 1024, 1e-3, small_rho, 1.0, 6000),
 }
 SAMPLES = 10  # of a prediction
-LAYERS = {
-    "fine-tuned": keras.layers.Dense,
-    "mean-field": bdl.layers.MeanFieldDense,
-    "Radial": bdl.layers.RadialDense,
-    "Radial as printed": bdl.layers.RadialDense,
+METHODS = ("fine-tuned", "mean-field", "Radial", "Radial as printed")
+# What the dense layers become.
+KINDS = {
+    "mean-field": "mean_field",
+    "Radial": "radial",
+    "Radial as printed": "radial",
 }
 # In the paper, the density of the Radial prior misses its Jacobian. What is
 # left is a Gaussian, sqrt(D) times as wide as the posterior.
@@ -128,26 +129,21 @@ def arrays(part):
 
 def networks(name, tasks, settings):
     """Returns the model of each task: heads on one body, or always one."""
-
-    def dense(units, activation=None):
-        arguments = {}
-        if name != "fine-tuned":
-            arguments = {
-                "prior": bdl.priors.Normal(settings.prior_stddev),
-                "rho_initializer": settings.rho(name),
-            }
-        return LAYERS[name](
-            units, activation, kernel_initializer="he_normal", **arguments
+    model = bdl.applications.MultiHeadMLP(
+        tasks.input_shape,
+        heads=len(tasks) if tasks.multi else 1,
+        classes=tasks.num_classes,
+        units=settings.units,
+    )
+    if name in KINDS:
+        model = bdl.convert(
+            model,
+            KINDS[name],
+            prior=bdl.priors.Normal(settings.prior_stddev),
+            rho_initializer=settings.rho(KINDS[name]),
         )
-
-    inputs = keras.Input(tasks.input_shape)
-    x = keras.layers.Flatten()(inputs)
-    for units in settings.units:
-        x = dense(units, "relu")(x)
-    if tasks.multi:
-        heads = [dense(tasks.num_classes)(x) for _ in range(len(tasks))]
-        return [bdl.Model(inputs, head) for head in heads]
-    return [bdl.Model(inputs, dense(tasks.num_classes)(x))] * len(tasks)
+    models = [bdl.Model(model.input, head) for head in model.outputs]
+    return models if tasks.multi else models * len(tasks)
 
 
 def learn(name, tasks, settings, seed, bar):
@@ -157,7 +153,7 @@ def learn(name, tasks, settings, seed, bar):
     accuracies = np.full((len(tasks), len(tasks)), np.nan)
     for t, (model, (x, y)) in enumerate(zip(models, tasks.train, strict=True)):
         batch_size = min(settings.batch_size, len(x))
-        if tasks.multi or t == 0 or name == "fine-tuned":
+        if tasks.multi or t == 0 or name not in KINDS:
             steps = settings.epochs * (len(x) // batch_size)
             rate = keras.optimizers.schedules.CosineDecay(
                 settings.learning_rate, steps
@@ -174,7 +170,7 @@ def learn(name, tasks, settings, seed, bar):
             shuffle=False,  # by Keras
             verbose=0,
         )
-        if name != "fine-tuned":
+        if name in KINDS:
             bdl.continual.posterior_becomes_prior(
                 model, transform=TRANSFORMS.get(name)
             )
@@ -214,11 +210,11 @@ def mean_and_error(values):
 
 def compare(heads, args, settings):
     """Returns the names of the tasks, and the accuracies of each method."""
-    accuracies = {name: [] for name in LAYERS}
+    accuracies = {name: [] for name in METHODS}
     for seed in range(args.seeds):
         # Of the digits, every seed has its own split.
         tasks = Tasks(args.data, heads, settings, args.data_dir, seed)
-        for name in LAYERS:
+        for name in METHODS:
             print(f"[{heads} head, seed {seed}] {name}", flush=True)
             bar = keras.utils.Progbar(
                 len(tasks),
