@@ -1,19 +1,19 @@
 """Estimating BatchNorm statistics again after a change of the weights."""
 
-import contextlib
 import math
 import numbers
-import weakref
 
 import keras
 import numpy as np
-from keras import ops
 
+from keras_bdl.prediction.batch_norm_layers import batch_norm_layers
+from keras_bdl.prediction.batch_norm_layers import moving_statistics
 from keras_bdl.prediction.batches import Batches
 from keras_bdl.prediction.checked_inputs import check_model
 from keras_bdl.prediction.model_cache import ModelCache
 from keras_bdl.prediction.model_cache import references
-from keras_bdl.prediction.traced import traced
+from keras_bdl.prediction.shards import same_on_all_replicas
+from keras_bdl.prediction.training_forward import TrainingForward
 
 _CACHE = ModelCache()
 
@@ -35,7 +35,7 @@ def reestimate_batch_norm(
     in it changes: no seed generator, no metric, no momentum. A layer with
     `trainable=False`, or one that the model calls with `training=False`,
     keeps its statistics; one that is called several times gets the average
-    over its calls.
+    over its calls. Under a strategy the replicas take turns at the batches.
 
     Args:
         model: A built Keras model. Without BatchNorm, nothing is done.
@@ -59,7 +59,9 @@ def reestimate_batch_norm(
             f"Received: model={model.name!r}"
         )
     batches = batch_norm_batches(data, fraction, batch_size)
-    assign_statistics(batch_norm_statistics(model, batches))
+    with same_on_all_replicas(model):  # of those layers that keep them
+        statistics = batch_norm_statistics(model, batches)
+    assign_statistics(statistics)
 
 
 def batch_norm_batches(data, fraction, batch_size, prefix: str = ""):
@@ -102,33 +104,21 @@ def batch_norm_batches(data, fraction, batch_size, prefix: str = ""):
     return Batches(data, steps=steps, name=name)
 
 
-def batch_norm_layers(model):
-    """Returns the BatchNorm layers that training would update."""
-    return [
-        layer
-        for layer in model._flatten_layers()
-        if isinstance(layer, keras.layers.BatchNormalization)
-        and layer.trainable
-    ]
-
-
 def batch_norm_statistics(model, batches):
     """Returns pairs of a moving statistic and its new value, by (1)."""
     layers = batch_norm_layers(model)
     if not layers:
         return []
     key = references(layers)
-    forward = _CACHE.get(model, key, lambda: _TrainingForward(model))
+    forward = _CACHE.get(model, key, lambda: TrainingForward(model))
     seen = 0
     averages = {}
-    seeds = [ops.convert_to_tensor(v) for v in _seed_states(model)]
-    for batch in batches:
-        statistics, seeds = forward(batch.inputs, seeds)
-        seen += batch.size
+    for size, statistics in forward.over(batches):
+        seen += size
         for index, value in statistics.items():
             value = np.asarray(value, "float64")
             average = averages.setdefault(index, np.zeros_like(value))
-            average += (batch.size / seen) * (value - average)  # (1)
+            average += (size / seen) * (value - average)  # (1)
     variables = moving_statistics(layers)
     return [
         (variables[i], _finite(a, variables[i])) for i, a in averages.items()
@@ -141,72 +131,6 @@ def assign_statistics(statistics):
         variable.assign(value)
 
 
-class _TrainingForward:
-    """`model(x, training=True)`, which says what it would assign."""
-
-    def __init__(self, model):
-        self._model = weakref.ref(model)
-        self._function = traced(model, self._call)
-
-    def __call__(self, inputs, seeds):
-        return self._function(inputs, seeds)
-
-    def _call(self, inputs, seeds):
-        model = self._model()
-        layers = batch_norm_layers(model)
-        seed_states = _seed_states(model)
-        inputs = keras.tree.map_structure(ops.convert_to_tensor, inputs)
-        statistics = moving_statistics(layers)
-        state = list(zip(seed_states, seeds, strict=True))
-        state += [(v, ops.zeros(v.shape, v.dtype)) for v in statistics]
-        with _bare_statistics(layers), _Record(state) as record:
-            model(inputs, training=True)
-        recorded = {
-            index: record.assigned[id(variable)]
-            for index, variable in enumerate(statistics)
-            if id(variable) in record.assigned
-        }
-        means = {i: sum(values) / len(values) for i, values in recorded.items()}
-        return means, [record.get_current_value(v) for v in seed_states]
-
-
-class _Record(keras.StatelessScope):
-    """Remembers all that is assigned and assigns nothing."""
-
-    def __init__(self, state_mapping):
-        super().__init__(state_mapping)
-        self.assigned = {}
-
-    def add_update(self, update):
-        variable, value = update
-        self.assigned.setdefault(id(variable), []).append(value)
-        super().add_update(update)
-
-
-@contextlib.contextmanager
-def _bare_statistics(layers):
-    """Lets the layers assign the statistics of the batch alone."""
-    kept = [(layer, layer.momentum, layer.synchronized) for layer in layers]
-    try:
-        for layer in layers:
-            layer.momentum = 0.0
-            # There is one replica here, and no context to synchronise in.
-            layer.synchronized = False
-        yield
-    finally:
-        for layer, momentum, synchronized in kept:
-            layer.momentum, layer.synchronized = momentum, synchronized
-
-
-def moving_statistics(layers):
-    """Returns the moving means and variances of BatchNorm layers."""
-    return [
-        v
-        for layer in layers
-        for v in (layer.moving_mean, layer.moving_variance)
-    ]
-
-
 def _finite(average, variable):
     if np.all(np.isfinite(average)):
         return average
@@ -215,15 +139,6 @@ def _finite(average, variable):
         f"model. Received: NaN or infinity for {variable.path}. Was the "
         "posterior drawn with too large a variance?"
     )
-
-
-def _seed_states(model):
-    """Seeds go on from batch to batch; the model's own are not touched."""
-    return [
-        v
-        for v in model.non_trainable_variables
-        if v.dtype in ("uint32", "int32", "int64")
-    ]
 
 
 def _spaced(arrays, fraction):

@@ -8,9 +8,9 @@ from keras_bdl.posteriors import Posterior
 from keras_bdl.posteriors import SamplesWeights
 from keras_bdl.posteriors import restored
 from keras_bdl.prediction.batch_norm import assign_statistics
-from keras_bdl.prediction.batch_norm import batch_norm_layers
 from keras_bdl.prediction.batch_norm import batch_norm_statistics
-from keras_bdl.prediction.batch_norm import moving_statistics
+from keras_bdl.prediction.batch_norm_layers import batch_norm_layers
+from keras_bdl.prediction.batch_norm_layers import moving_statistics
 from keras_bdl.prediction.batches import check_positive
 from keras_bdl.prediction.shards import same_on_all_replicas
 from keras_bdl.training.inner_optimizer import inner_optimizer

@@ -228,6 +228,7 @@ def collected(strategy, folder):
         callbacks = [swag, swa, in_memory, on_disk, checkpoint]
         fitted(model, epochs=3, callbacks=callbacks)
     x, _ = data(21)
+    train = tf.data.Dataset.from_tensor_slices(data()[0]).batch(BATCH_SIZE)
     dropout = bdl.posteriors.MCDropout()
     return {
         **state(model),
@@ -241,6 +242,9 @@ def collected(strategy, folder):
         ).mean,
         "dropped": bdl.predict(
             model, x, dropout, samples=3, batch_size=16, verbose=0
+        ).mean,
+        "estimated": bdl.predict(
+            model, x, swag.posterior, 2, batch_norm_data=train, verbose=0
         ).mean,
         "plain": bdl.predict(model, x, batch_size=16, verbose=0).mean,
         "writes": len(writes),

@@ -154,6 +154,33 @@ def test_xla_and_strategies_give_the_same(mirrored):
     assert_statistics(layer, statistics_of_batches(x, 4))
 
 
+def test_replicas_take_turns_at_the_batches_and_get_what_one_device_does(
+    mirrored,
+):
+    class Sizes(keras.layers.Layer):
+        def call(self, x):
+            sizes.append(x.shape[0])
+            return x
+
+    def estimated(strategy):
+        with strategy.scope():
+            layers = [keras.layers.BatchNormalization() for _ in range(2)]
+            dropout = keras.layers.Dropout(0.5, seed=1)
+            layers = [keras.Input((3,)), layers[0], dropout, layers[1], Sizes()]
+            model = keras.Sequential(layers)
+        sizes.clear()
+        # Four batches of 5, one that is left over, and one of 3 examples.
+        reestimate_batch_norm(model, data(28, 3), batch_size=5)
+        return [v.numpy() for v in model.layers[2].non_trainable_variables]
+
+    sizes = []
+    alone = estimated(tf.distribute.get_strategy())
+    shared = estimated(mirrored)
+    assert sizes.count(5) == 3  # traced on two replicas, and once for the rest
+    for a, b in zip(alone, shared, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
 def test_a_fraction_takes_spaced_examples_or_the_first_batches():
     layer = keras.layers.BatchNormalization()
     model = keras.Sequential([keras.Input((2,)), layer])
