@@ -111,6 +111,14 @@ def test_leaves_batch_norm_and_dropout_as_they_were():
     assert measure(model, batch_size=7, training=False).trace != found.trace
 
 
+def test_under_a_strategy_is_that_of_one_device(mirrored):
+    with mirrored.scope():
+        model = softmax_regression()
+    expected = per_example(model).var(0, ddof=1).sum()
+    found = measure(model, batch_size=1)
+    assert found.trace == pytest.approx(expected, rel=1e-5)
+
+
 def test_report_prints_and_comes_back_from_json():
     found = measure(softmax_regression(), batch_size=5)
     text = json.dumps(found.to_dict())

@@ -129,6 +129,13 @@ def test_of_a_quadratic_without_width_or_height():
     assert found.maximum == pytest.approx(0.2)
 
 
+def test_under_a_strategy_is_that_of_one_device(mirrored):
+    with mirrored.scope():
+        model = softmax_regression()
+    values = np.linalg.eigvalsh(softmax_hessian(model))
+    assert measure(model).maximum == pytest.approx(values[-1], rel=1e-5)
+
+
 def test_report_prints_and_saves_its_numbers():
     found = measure(softmax_regression())
     assert "21 examples, 16 weights" in str(found)
