@@ -56,7 +56,7 @@ def hessian_eigenvalues(
         training: Whether BatchNorm takes the statistics of each batch, and
             dropout drops, the same in every product. Defaults to `False`,
             moving statistics, which are constants: the Hessian of another
-            function, with much larger eigenvalues.
+            function, often with much larger eigenvalues.
         tolerance: Largest error of an eigenvector, `|H e - lambda e|`
             relative to the magnitude of the eigenvalue of (1) or (2) that is
             looked for. Errors of eigenvalues are of its square. Defaults to
