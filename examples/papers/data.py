@@ -1,0 +1,171 @@
+"""What the networks learn, and what they are asked about."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import keras_bdl as bdl
+from keras_bdl.datasets.augmentation import pad_crop
+from keras_bdl.datasets.image_pipeline import ImagePipeline
+
+# CIFAR-10 as five classes that are learned, and five that are not.
+FIVE = (0, 1, 2, 8, 9)
+# Digits in the place of the papers' sets: the classes, and how many images.
+DIGITS = {
+    "cifar10": (range(8), 300),
+    "cifar100": (range(10), 300),
+    "imagenet2012": (range(10), 600),
+    "cifar5": (range(5), 200),
+    "retinopathy": ((3, 8), 100),
+    "mnist": (range(10), 300),
+}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Data:
+    """The data of one training.
+
+    Attributes:
+        train: Batches for training.
+        statistics: The same images in one order and without augmentation.
+        validation: Images and labels kept from training, or `None`.
+        sets: Name -> images with labels, `"test"` among them; and without
+            labels what is out of distribution.
+        train_size: N.
+        steps: Steps of an epoch.
+        input_shape: Shape of an image.
+        classes: Number of classes.
+        epochs: The callback that numbers the passes over `train`.
+    """
+
+    train: Any
+    statistics: Any
+    validation: Any
+    sets: dict
+    train_size: int
+    steps: int
+    input_shape: tuple
+    classes: int
+    epochs: Any
+
+
+def load(name, settings, scale, ood=(), test="", data_dir=None):
+    """Loads data.
+
+    Args:
+        name: As the recipes call it.
+        settings: Settings of the training.
+        scale: The scale.
+        ood: Names of the sets that are out of distribution.
+        test: A set of another origin to test on as well.
+        data_dir: Where TensorFlow Datasets keeps its files.
+    """
+    if scale == "paper":
+        return _of_paper(name, settings, ood, test, data_dir)
+    classes, size = used(name, scale)
+    return _digits(
+        classes, size, settings["batch_size"], settings["augmented"], scale
+    )
+
+
+def used(name, scale):
+    """Returns what data is at a scale: a name, or classes and their number.
+
+    Args:
+        name: As the recipes call it.
+        scale: The scale.
+    """
+    if scale == "paper":
+        return name
+    if name not in DIGITS:
+        raise SystemExit(
+            f"There is no data {name!r}, only {', '.join(DIGITS)}."
+        )
+    classes, size = DIGITS[name]
+    if scale == "small":
+        return tuple(classes), size
+    # Of two classes a metric may be asked that has no value for more.
+    return (tuple(range(5)) if len(classes) > 2 else tuple(classes)), 64
+
+
+def _of_paper(name, settings, ood, test, data_dir):
+    stored = {
+        "cifar5": "cifar10",
+        "retinopathy": "diabetic_retinopathy_detection",
+    }
+    load = functools.partial(
+        bdl.datasets.load,
+        batch_size=settings["batch_size"],
+        data_dir=data_dir,
+    )
+    splits = load(
+        stored.get(name, name),
+        classes=FIVE if name == "cifar5" else None,
+        ood=[o for o in ood if o != "held_out_classes"],
+        validation_size=settings.get("validation_size"),
+        image_size=settings.get("image_size"),
+        augment=settings["augmented"],
+    )
+    sets = {"test": splits.test, **splits.ood}
+    if test:
+        sets[test] = load(test, like=name, ood=()).test
+    return Data(
+        splits.train,
+        splits.train_eval,
+        splits.validation,
+        sets,
+        splits.train_size,
+        int(splits.train.cardinality()),
+        splits.input_shape,
+        splits.num_classes,
+        splits.epochs,
+    )
+
+
+@functools.cache
+def _digits(classes, size, batch_size, augment, scale):
+    """Digits, shifted by up to a pixel where there is augmentation."""
+    splits = bdl.datasets.load(
+        "digits", classes=classes, validation_size=150, seed=0
+    )
+    x, y = (part[:size] for part in splits.train)
+    test, ood = splits.test, splits.ood
+    if scale == "smoke":
+        test = tuple(part[:50] for part in test)
+        ood = {name: part[:50] for name, part in ood.items()}
+    # In the place of a set of another origin.
+    sets = {"test": test, "stl10": _other_camera(*test), **ood}
+    spec = bdl.datasets.SPECS["digits"]
+    spec = dataclasses.replace(
+        spec, augment=functools.partial(pad_crop, padding=1)
+    )
+    pipeline = ImagePipeline(spec, spec.image_size, batch_size, False, seed=0)
+    pixels = (x * spec.stddev + spec.mean) * spec.max_value
+    examples = tf.data.Dataset.from_tensor_slices(
+        (np.arange(len(x)), pixels.astype("float32"), y)
+    )
+    epochs = bdl.datasets.EpochCounter()
+    return Data(
+        pipeline.training(examples, lambda image: image, epochs, augment),
+        (x, y),
+        splits.validation,
+        sets,
+        len(x),
+        -(-len(x) // batch_size),
+        splits.input_shape,
+        splits.num_classes,
+        epochs,
+    )
+
+
+def _other_camera(x, y):
+    """The same digits by another camera: blurred, darker and noisy."""
+    noise = np.random.default_rng(0).normal(size=x.shape)
+    kernel = np.outer((1, 2, 1), (1, 2, 1))[..., None, None] / 16
+    blurred = keras.ops.conv(x, kernel.astype("float32"), padding="same")
+    shifted = 0.8 * np.asarray(blurred) + 0.5 * noise
+    return shifted.astype("float32"), y

@@ -1,0 +1,213 @@
+"""The networks of the papers, and small ones in their place."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+
+import keras
+
+import keras_bdl as bdl
+from keras_bdl import applications
+from keras_bdl.applications.resnet import SMALL_IMAGES
+
+
+def _convolutional(
+    input_shape, classes, filters=(8, 16), units=(32,), norm=False
+):
+    """Convolutions of size 3, each with strides 2, and dense layers."""
+    inputs = x = keras.Input(input_shape)
+    for number in filters:
+        x = keras.layers.Conv2D(
+            number, 3, 2, padding="same", use_bias=not norm
+        )(x)
+        if norm:
+            x = keras.layers.BatchNormalization()(x)
+        x = keras.layers.Activation("relu")(x)
+    x = keras.layers.Flatten()(x)
+    for number in units:
+        x = keras.layers.Dense(number, "relu")(x)
+    return bdl.Model(inputs, keras.layers.Dense(classes)(x))
+
+
+def _global_pooling(input_shape, classes, filters=16):
+    """Convolutions, and the mean and the maximum of each map."""
+    inputs = x = keras.Input(input_shape)
+    for number in (filters, 2 * filters):
+        x = keras.layers.Conv2D(number, 3, padding="same", activation="relu")(x)
+    pooled = [
+        keras.layers.GlobalAveragePooling2D()(x),
+        keras.layers.GlobalMaxPooling2D()(x),
+    ]
+    x = keras.layers.Concatenate()(pooled)
+    return bdl.Model(inputs, keras.layers.Dense(classes)(x))
+
+
+def _one_layer(input_shape, classes, units=200):
+    inputs = keras.Input(input_shape)
+    x = keras.layers.Flatten()(inputs)
+    x = keras.layers.Dense(units, "relu")(x)
+    return bdl.Model(inputs, keras.layers.Dense(classes)(x))
+
+
+def _tiny(input_shape, classes):
+    """One layer of everything, for `--scale smoke`."""
+    inputs = keras.Input(input_shape)
+    x = keras.layers.Conv2D(4, 3, 2, use_bias=False)(inputs)
+    x = keras.layers.BatchNormalization()(x)
+    x = keras.layers.Activation("softplus")(x)
+    x = keras.layers.Flatten()(x)
+    return bdl.Model(inputs, keras.layers.Dense(classes)(x))
+
+
+# What learns digits.
+SUBSTITUTES = {
+    "convolutions": _convolutional,
+    "wide convolutions": functools.partial(
+        _convolutional, filters=(16, 32), units=(64,)
+    ),
+    "convolutions with BatchNorm": functools.partial(
+        _convolutional, filters=(16, 32), norm=True
+    ),
+    "convolutions, global pooling": _global_pooling,
+    "one layer": functools.partial(_one_layer, units=50),
+    "ResNet-8": functools.partial(applications.ResNet, 8, filters=8),
+    "PreActResNet-8": functools.partial(
+        applications.PreActResNet, 8, filters=8
+    ),
+    "wide PreActResNet-8": functools.partial(
+        applications.PreActResNet, 8, filters=16
+    ),
+    "PreActResNet-8, softplus": functools.partial(
+        applications.PreActResNet, 8, filters=8, activation="softplus"
+    ),
+    "ResNet++-8": functools.partial(applications.ResNetPlusPlus, 8, filters=8),
+    "tiny": _tiny,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """A network of a paper.
+
+    Attributes:
+        make: What makes it: a function, or the name of one in
+            `keras_bdl.applications`.
+        substitute: What learns digits in its place.
+        arguments: Arguments of the function.
+    """
+
+    make: Callable | str
+    substitute: str
+    arguments: dict = dataclasses.field(default_factory=dict)
+
+
+_PRE_RESNETS = {
+    f"PreResNet-{depth}": Network(
+        "PreResNet", "PreActResNet-8", {"depth": depth}
+    )
+    for depth in (56, 110, 164)
+}
+# What a paper calls them.
+NETWORKS = {
+    "LeNet-5": Network("LeNet5", "convolutions"),
+    "AlexNet": Network("AlexNet", "wide convolutions"),
+    "ResNet-18": Network("ResNet18", "ResNet-8"),
+    "VGG-16": Network("VGG16BN", "convolutions with BatchNorm"),
+    **_PRE_RESNETS,
+    "WideResNet-28-10": Network("WideResNet28x10", "wide PreActResNet-8"),
+    "DenseNet-161": Network("DenseNet161", "convolutions with BatchNorm"),
+    "ResNet-152": Network(
+        keras.applications.ResNet152,
+        "ResNet-8",
+        {"classifier_activation": None},
+    ),
+    "radial/VGG-16": Network("VGG16", "convolutions, global pooling"),
+    "small VGG": Network("VGG16", "convolutions, global pooling"),
+    "VGG-16, 5/8 of the channels": Network(
+        "VGG16", "convolutions, global pooling"
+    ),
+    "MLP 1 x 200": Network(_one_layer, "one layer"),
+    "PreActResNet-18": Network(
+        "PreActResNet18",
+        "PreActResNet-8, softplus",
+        {"activation": "softplus"},
+    ),
+    "ResNet-56++": Network("ResNetPlusPlus56", "ResNet++-8"),
+    "ResNet-50++": Network("ResNetPlusPlus50", "ResNet++-8"),
+    "ResNet-56": Network("ResNet", "ResNet-8", {"depth": 56}),
+    "ResNet-50": Network(
+        keras.applications.ResNet50,
+        "ResNet-8",
+        {"classifier_activation": None},
+    ),
+}
+# A ResNet-18 for images that are smaller than this begins otherwise.
+SMALL = 64
+
+
+def used(cell, scale):
+    """Returns what the network of a cell is at a scale.
+
+    Args:
+        cell: The `Cell`.
+        scale: The scale.
+    """
+    if scale == "smoke":
+        return "tiny"
+    return cell.network if scale == "paper" else _named(cell).substitute
+
+
+def _named(cell):
+    """A paper may mean something of its own by a name."""
+    for name in (f"{cell.paper}/{cell.network}", cell.network):
+        if name in NETWORKS:
+            return NETWORKS[name]
+    raise SystemExit(
+        f"There is no network {cell.network!r}, only {', '.join(NETWORKS)}."
+    )
+
+
+def make(cell, data, scale, settings):
+    """Makes the network of a cell.
+
+    Args:
+        cell: The `Cell`.
+        data: The `Data`.
+        scale: The scale.
+        settings: Settings of the training; `filters`, `pretrained` and
+            `batch_norm` are those of networks.
+    """
+    shapes = {"input_shape": data.input_shape, "classes": data.classes}
+    if scale != "paper":
+        model = SUBSTITUTES[used(cell, scale)](**shapes)
+    else:
+        model = _of_paper(_named(cell), shapes, settings)
+    if not settings.get("batch_norm", True):
+        model = _without_batch_norm(model)
+    if isinstance(model, bdl.Model):
+        return model
+    return bdl.Model(model.inputs, model.outputs)
+
+
+def _of_paper(network, shapes, settings):
+    arguments = dict(network.arguments)
+    make = network.make
+    if isinstance(make, str):
+        if make == "ResNet18" and shapes["input_shape"][0] < SMALL:
+            arguments["stem"] = SMALL_IMAGES
+        make = getattr(applications, make)
+        if "filters" in settings:
+            arguments["filters"] = settings["filters"]
+    elif make is not _one_layer:  # of Keras
+        pretrained = settings.get("pretrained", False)
+        arguments["weights"] = "imagenet" if pretrained else None
+    return make(**shapes, **arguments)
+
+
+def _without_batch_norm(model):
+    def copy(layer):
+        if isinstance(layer, keras.layers.BatchNormalization):
+            return keras.layers.Activation("linear", name=layer.name)
+        return layer.__class__.from_config(layer.get_config())
+
+    return keras.models.clone_model(model, clone_function=copy)

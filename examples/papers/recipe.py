@@ -1,0 +1,174 @@
+"""What a recipe file says."""
+
+import dataclasses
+import itertools
+import tomllib
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "recipes"
+SCALES = ("paper", "small", "smoke")
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """One row of a table, or one curve of a figure.
+
+    Attributes:
+        paper: The paper.
+        data: What the network learns.
+        network: The network.
+        method: How it learns and predicts, one of `methods.METHODS`.
+        options: Settings that differ from those of the method, as sorted
+            pairs.
+        test: What it is tested on; `""` for the test set of `data`.
+    """
+
+    paper: str
+    data: str
+    network: str
+    method: str
+    options: tuple = ()
+    test: str = ""
+
+    @property
+    def where(self):
+        """Data and network, in words."""
+        data = f"{self.data} -> {self.test}" if self.test else self.data
+        return f"{data}, {self.network}"
+
+    @property
+    def label(self):
+        """The method with its options, in words."""
+        return self.label_without(())
+
+    def label_without(self, shared):
+        """Returns the label without some of the options.
+
+        Args:
+            shared: Pairs that are left out.
+        """
+        words = [
+            f"{key} = {in_words(value)}"
+            for key, value in self.options
+            if (key, value) not in shared
+        ]
+        return ", ".join([self.method, *words])
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """A table or a figure of a paper.
+
+    Attributes:
+        name: `"<paper>/<item>"`.
+        title: What it shows.
+        show: Names of the modules in `show/` that make the table or figure.
+        cells: What is trained for it.
+        ood: Names of the sets that are out of distribution.
+        arguments: What `show` is told besides, at this scale.
+    """
+
+    name: str
+    title: str
+    show: tuple[str, ...]
+    cells: tuple[Cell, ...]
+    ood: tuple[str, ...]
+    arguments: dict
+
+    @property
+    def paper(self):
+        """The paper."""
+        return self.name.split("/")[0]
+
+
+def names():
+    """Returns the names of all recipes, those of a paper in its order."""
+    paths = FOLDER.glob("*/*.toml")
+    found = ((p.parent.name, _number(p.stem), p.stem) for p in paths)
+    return [f"{paper}/{item}" for paper, _, item in sorted(found)]
+
+
+def load(name, scale):
+    """Reads a recipe.
+
+    Args:
+        name: `"<paper>/<item>"`.
+        scale: One of `SCALES`. A table of cells may be for some of them only,
+            and a setting may have a value for each.
+    """
+    known = names()
+    if name not in known:
+        raise SystemExit(
+            f"There is no recipe {name!r}: `--list` shows those that there are."
+        )
+    content = tomllib.loads((FOLDER / f"{name}.toml").read_text())
+    cells = []
+    for table in content.pop("cells", []):
+        if scale in table.get("scales", SCALES):
+            cells += _cells(name.split("/")[0], table, scale)
+    return Recipe(
+        name,
+        title=content.pop("title"),
+        show=tuple(_list(content.pop("show"))),
+        cells=tuple(dict.fromkeys(cells)),
+        ood=tuple(at_scale(content.pop("ood", ()), scale)),
+        arguments={k: at_scale(v, scale) for k, v in content.items()},
+    )
+
+
+def _cells(paper, table, scale):
+    """All combinations of what a table of cells lists."""
+    vary = {k: at_scale(v, scale) for k, v in table.get("vary", {}).items()}
+    if scale == "smoke":
+        vary = {k: values[:1] for k, values in vary.items()}
+    fixed = {k: at_scale(v, scale) for k, v in table.get("with", {}).items()}
+    for data, network, method, test, *values in itertools.product(
+        *(
+            _list(at_scale(table.get(key, ""), scale))
+            for key in ("data", "network", "method", "test")
+        ),
+        *vary.values(),
+    ):
+        options = fixed | dict(zip(vary, values, strict=True))
+        pairs = tuple(sorted((k, _frozen(v)) for k, v in options.items()))
+        yield Cell(paper, data, network, method, pairs, test)
+
+
+def at_scale(value, scale):
+    """Returns the value for a scale, of a setting that may have several.
+
+    Args:
+        value: The value; or a table of one for each scale, in which `smoke`
+            is that of `small` unless it has its own.
+        scale: One of `SCALES`.
+    """
+    if not (isinstance(value, dict) and value.keys() <= set(SCALES)):
+        return value
+    if scale == "smoke" and "smoke" not in value:
+        scale = "small"
+    return value[scale]
+
+
+def in_words(value):
+    """Returns a setting as one reads it."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    return " to ".join(map(in_words, value)) if _many(value) else str(value)
+
+
+def _many(value):
+    return isinstance(value, (list, tuple))
+
+
+def _list(value):
+    return value if _many(value) else [value]
+
+
+def _frozen(value):
+    return tuple(map(_frozen, value)) if _many(value) else value
+
+
+def _number(item):
+    """Tables before figures, by their numbers."""
+    digits = "".join(filter(str.isdigit, item))
+    return not item.startswith("table"), int(digits or 0)

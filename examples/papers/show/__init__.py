@@ -1,0 +1,1 @@
+"""Tables and figures; each module has a function `show`."""

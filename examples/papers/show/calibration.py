@@ -1,0 +1,28 @@
+"""How far confidence is from accuracy."""
+
+import keras_bdl as bdl
+from show import panels
+
+
+def show(recipe, results, folder):
+    """Draws reliability diagrams, of the first seed.
+
+    Args:
+        recipe: The `Recipe`; `num_bins` is 20 unless it says otherwise.
+        results: One `Result` a seed, by cell.
+        folder: Where the figure is written.
+    """
+    labels = panels.labels(results)
+    places = panels.of_places(results)
+    figure, axes = panels.figure(list(places))
+    for (ax,), of_place in zip(axes, places.values(), strict=True):
+        bdl.plots.reliability_diagram(
+            {labels[cell]: seeds[0].test for cell, seeds in of_place.items()},
+            num_bins=recipe.arguments.get("num_bins", 20),
+            ax=ax,
+        )
+    panels.one_legend(figure, axes)
+    figure.suptitle(recipe.title)
+    path = folder / "calibration.png"
+    figure.savefig(path, dpi=150)
+    return f"Reliability diagrams: {path.name}"

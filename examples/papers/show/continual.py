@@ -1,0 +1,70 @@
+"""Tasks that are learned one after the other."""
+
+import dataclasses
+import json
+
+import continual_learning
+import keras
+import numpy as np
+from runs import digested
+from runs import write
+
+import keras_bdl as bdl
+from show.table import markdown
+from show.table import mean_and_error
+
+
+def show(recipe, session, seeds, folder):
+    """Learns the tasks; draws what is left of each, and returns a table.
+
+    Args:
+        recipe: The `Recipe`, with `heads` and `data`.
+        session: The `Session`.
+        seeds: Number of seeds.
+        folder: Where the figure is written.
+    """
+    heads, data = recipe.arguments["heads"], recipe.arguments["data"]
+    settings = continual_learning.SETTINGS[data]
+    if session.scale == "smoke":
+        settings = dataclasses.replace(
+            settings, units=(8,), epochs=1, num_tasks=2
+        )
+    accuracies = {name: [] for name in continual_learning.LAYERS}
+    for seed in range(seeds):
+        tasks = None
+        for name, of_seeds in accuracies.items():
+            words = "continual", data, heads, name, [str(settings), seed]
+            path = session.folder / f"{digested(*words)}.json"
+            if not path.exists():
+                print(f"  [seed {seed}] {name}", flush=True)
+                tasks = tasks or continual_learning.Tasks(
+                    data, heads, settings, session.data_dir, seed
+                )
+                bar = keras.utils.Progbar(
+                    len(tasks),
+                    stateful_metrics=["mean accuracy"],
+                    unit_name="task",
+                )
+                found = continual_learning.learn(
+                    name, tasks, settings, seed, bar
+                )
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write(path, json.dumps(found.tolist()))
+            of_seeds.append(json.loads(path.read_text()))
+    accuracies = {name: np.array(a) for name, a in accuracies.items()}
+    classes = range(0, 2 * settings.num_tasks, 2)
+    names = [f"{first}/{first + 1}" for first in classes]
+    figure = bdl.plots.task_accuracies(
+        accuracies,
+        names,
+        chance=0.5 if heads == "multi" else 0.1,
+        title=recipe.title,
+    )
+    path = folder / "tasks.png"
+    figure.savefig(path, dpi=150)
+    lines = [("method", *(f"task {name}" for name in names), "mean")]
+    for name, a in accuracies.items():
+        last = a[:, -1]
+        columns = [mean_and_error(values) for values in last.T]
+        lines.append((name, *columns, mean_and_error(last.mean(-1))))
+    return f"Accuracy of the last network\n\n{markdown(lines)}\n\n{path.name}"

@@ -1,0 +1,46 @@
+"""How networks learn, epoch by epoch."""
+
+import numpy as np
+
+from keras_bdl.plots import canvas
+from show import panels
+
+
+def show(recipe, results, folder):
+    """Draws accuracy and log-loss of training and of test data.
+
+    Args:
+        recipe: The `Recipe`.
+        results: One `Result` a seed, by cell.
+        folder: Where the figure is written.
+    """
+    labels = panels.labels(results)
+    styles = canvas.method_styles(dict.fromkeys(labels.values()))
+    places = panels.of_places(results)
+    figure, axes = panels.figure(list(places), rows=2, sharex=False)
+    for panel, of_place in zip(axes, places.values(), strict=True):
+        for cell, of_seeds in of_place.items():
+            color = styles[labels[cell]]["color"]
+            for ax, name in zip(panel, ("accuracy", "log_loss"), strict=True):
+                _draw(ax, of_seeds, name, color, labels[cell])
+        panel[0].set_ylabel("accuracy")
+        panel[1].set_ylabel("negative log-likelihood")
+        panel[1].set_yscale("log")
+        panel[1].set_xlabel("epoch")
+    panels.one_legend(figure, axes)
+    figure.suptitle(f"{recipe.title} (test; dotted: training)")
+    path = folder / "curves.png"
+    figure.savefig(path, dpi=150)
+    return f"Curves: {path.name}"
+
+
+def _draw(ax, of_seeds, name, color, label):
+    """Means over the seeds of what was tested and of what was trained."""
+    trained = [result.history[name] for result in of_seeds]
+    tested = [result.history[f"val_{name}"] for result in of_seeds]
+    epochs = np.arange(1, len(trained[0]) + 1)
+    every = max(len(epochs) // len(tested[0]), 1)
+    ax.plot(
+        epochs[every - 1 :: every], np.mean(tested, 0), color=color, label=label
+    )
+    ax.plot(epochs, np.mean(trained, 0), color=color, linestyle=":", lw=1)

@@ -1,0 +1,58 @@
+"""One number of every method, as dots."""
+
+import measures
+import numpy as np
+import settings
+
+from keras_bdl.plots import canvas
+from show import panels
+
+
+def show(recipe, results, folder):
+    """Draws a metric with its spread over the seeds, beside the paper's.
+
+    Args:
+        recipe: The `Recipe`; it has the `metric`.
+        results: One `Result` a seed, by cell.
+        folder: Where the figure is written.
+    """
+    metric = recipe.arguments["metric"]
+    places = panels.of_places(results)
+    figure, axes = panels.figure(list(places))
+    for (ax,), of_place in zip(axes, places.values(), strict=True):
+        names = [cell.method for cell in of_place]
+        values = [
+            [measures.of(metric, r) for r in of_seeds]
+            for of_seeds in of_place.values()
+        ]
+        ax.errorbar(
+            names,
+            [np.mean(v) for v in values],
+            [np.std(v, ddof=1) if len(v) > 1 else 0.0 for v in values],
+            fmt="o",
+            capsize=3,
+            color=canvas.COLORS[0],
+            label="here",
+        )
+        printed = {
+            cell.method: row[metric]
+            for cell in of_place
+            if metric in (row := settings.published_row("swag/table3", cell))
+        }
+        if printed:
+            twin = ax.twinx()
+            twin.plot(
+                list(printed),
+                list(printed.values()),
+                linestyle="none",
+                marker="D",
+                color=canvas.COLORS[1],
+                label="in the paper (right axis)",
+            )
+        ax.set_ylabel(metric)
+        ax.tick_params(axis="x", rotation=60)
+    panels.one_legend(figure, axes)
+    figure.suptitle(recipe.title)
+    path = folder / "dots.png"
+    figure.savefig(path, dpi=150)
+    return f"Dots: {path.name}"

@@ -1,0 +1,57 @@
+"""What goes on along a training of variational layers."""
+
+import json
+
+import numpy as np
+
+from keras_bdl.plots import canvas
+from show import panels
+
+LOGS = {
+    "accuracy": "training accuracy",
+    "nll": "negative log-likelihood",
+    "kl": "KL / N",
+}
+
+
+def show(recipe, results, folder):
+    """Draws accuracy, the terms of the loss, and the noise of the gradient.
+
+    Args:
+        recipe: The `Recipe`.
+        results: One `Result` a seed, by cell.
+        folder: Where the figure is written.
+    """
+    figure, [axes] = panels.figure([recipe.title], rows=4, height=2.2)
+    for cell, style in canvas.method_styles(results).items():
+        color = style["color"]
+        for ax, name in zip(axes, LOGS, strict=False):
+            values = [result.history[name] for result in results[cell]]
+            epochs = np.arange(1, len(values[0]) + 1)
+            ax.plot(epochs, np.mean(values, 0), color=color, label=cell.method)
+        epochs, noise = _noise(results[cell])
+        axes[3].plot(epochs, noise, color=color, marker=".", label=cell.method)
+    for ax, label in zip(
+        axes, (*LOGS.values(), "stddev of its gradient"), strict=True
+    ):
+        ax.set_ylabel(label)
+    axes[1].set_yscale("log")
+    axes[3].set_yscale("log")
+    axes[3].set_xlabel("epoch")
+    panels.one_legend(figure, [axes])
+    path = folder / "dynamics.png"
+    figure.savefig(path, dpi=150)
+    return f"Figure: {path.name}"
+
+
+def _noise(of_seeds):
+    """Root of the mean variance of the gradient of the means, by epoch."""
+    found = [
+        json.loads(
+            (result.trained[0].folder / "gradient_variance.json").read_text()
+        )
+        for result in of_seeds
+    ]
+    epochs = list(found[0])
+    values = [[one[e]["variance"] for e in epochs] for one in found]
+    return list(map(int, epochs)), np.sqrt(np.mean(values, 0))

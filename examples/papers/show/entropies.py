@@ -1,0 +1,51 @@
+"""Entropies of what is known and what is not."""
+
+import measures
+
+import keras_bdl as bdl
+from keras_bdl.plots import canvas
+from show.table import markdown
+from show.table import mean_and_error
+
+METRICS = ("ood_auroc", "fpr95", "entropy_auroc", "entropy_divergence")
+
+
+def show(recipe, results, folder):
+    """Draws histograms of the first seed; returns a table of the scores.
+
+    Args:
+        recipe: The `Recipe`.
+        results: One `Result` a seed, by cell.
+        folder: Where the figure is written.
+    """
+    figure, axes = canvas.pyplot().subplots(
+        len(results),
+        len(recipe.ood),
+        figsize=(4.4 * len(recipe.ood), 2.6 * len(results)),
+        layout="constrained",
+        sharex=True,
+        squeeze=False,
+    )
+    lines = [("data, network", "method", "against", *METRICS)]
+    for row, (cell, of_seeds) in zip(axes, results.items(), strict=True):
+        for ax, name in zip(row, recipe.ood, strict=True):
+            first = of_seeds[0]
+            bdl.plots.entropy_histograms(
+                first.test, first.predictions[name], ax=ax
+            )
+            ax.axvline(first.test.entropy.mean(), color=canvas.COLORS[0])
+            ax.axvline(
+                first.predictions[name].entropy.mean(), color=canvas.COLORS[1]
+            )
+            ax.set_title(f"{cell.method}, against {name}", fontsize="medium")
+            scores = [
+                mean_and_error(
+                    [measures.of(f"{metric} {name}", r) for r in of_seeds]
+                )
+                for metric in METRICS
+            ]
+            lines.append((cell.where, cell.label, name, *scores))
+    figure.suptitle(recipe.title)
+    path = folder / "entropies.png"
+    figure.savefig(path, dpi=150)
+    return f"{markdown(lines)}\n\nHistograms: {path.name}"

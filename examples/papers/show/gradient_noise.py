@@ -1,0 +1,64 @@
+"""The noise of the gradient, and the learning rate it would call for."""
+
+import numpy as np
+
+import keras_bdl as bdl
+from keras_bdl.plots import canvas
+from show import panels
+from show.table import markdown
+from show.table import mean_and_error
+
+
+def show(recipe, results, folder):
+    """Draws both against the epoch; returns a table of the last one.
+
+    Args:
+        recipe: The `Recipe`, whose cells keep their iterates.
+        results: One `Result` a seed, by cell.
+        folder: Where the figure is written.
+    """
+    heads = ("tr(C)", "optimal learning rate", "initial learning rate")
+    lines = [("data, network", "method", *heads)]
+    figure, axes = panels.figure(["noise of the gradient", "optimal rate"])
+    for cell, style in canvas.method_styles(results).items():
+        found = [_along(result.trained[0]) for result in results[cell]]
+        known = results[cell][0].trained[0].settings
+        every = known["keep_iterates"]
+        traces = [[noise.trace for noise in one] for one in found]
+        rates = [[noise.learning_rate for noise in one] for one in found]
+        for (ax,), values in zip(axes, (traces, rates), strict=True):
+            epochs = every * np.arange(1, len(values[0]) + 1)
+            ax.plot(epochs, np.mean(values, 0), label=cell.where, **style)
+            ax.set_yscale("log")
+            ax.set_xlabel("epoch")
+        columns = [
+            mean_and_error([v[-1] for v in one]) for one in (traces, rates)
+        ]
+        used = f"{known['learning_rate']:g}"
+        lines.append((cell.where, cell.method, *columns, used))
+    axes[0][0].set_ylabel("tr(C)")
+    axes[1][0].set_ylabel("learning rate")
+    panels.one_legend(figure, axes)
+    figure.suptitle(recipe.title)
+    path = folder / "gradient_noise.png"
+    figure.savefig(path, dpi=150)
+    return f"{markdown(lines)}\n\nFigure: {path.name}"
+
+
+def _along(trained):
+    """The noise at all iterates that were kept."""
+    iterates, known = trained.posterior("iterates"), trained.settings
+    found = []
+    for place in range(len(iterates)):
+        trained.model.set_weights(iterates.sample(place))
+        found.append(
+            bdl.diagnostics.gradient_noise(
+                trained.model,
+                trained.data.statistics,
+                loss=trained.loss(),
+                momentum=known["momentum"],
+                batch_size=known["batch_size"],
+                verbose=0,
+            )
+        )
+    return found

@@ -1,0 +1,46 @@
+"""The ends of the spectrum of the Hessian."""
+
+import settings
+
+import keras_bdl as bdl
+from show.table import markdown
+from show.table import mean_and_error
+
+
+def show(recipe, results, folder):
+    """Returns a table of the eigenvalues.
+
+    Args:
+        recipe: The `Recipe`.
+        results: One `Result` a seed, by cell.
+        folder: Where files are written, none of them here.
+    """
+    lines = [("data, network", "method", "smallest", "largest")]
+    for cell, of_seeds in results.items():
+        found = [_eigenvalues(result.trained[0]) for result in of_seeds]
+        printed = settings.published_row(recipe.name, cell)
+        columns = []
+        for name, values in (
+            ("smallest", [one.minimum for one in found]),
+            ("largest", [one.maximum for one in found]),
+        ):
+            text = mean_and_error(values)
+            if f"{name}_eigenvalue" in printed:
+                text += f" (paper {printed[f'{name}_eigenvalue']:.4g})"
+            columns.append(text)
+        lines.append((cell.where, cell.label, *columns))
+    return markdown(lines)
+
+
+def _eigenvalues(trained):
+    known = trained.settings
+    smoke = trained.session.scale == "smoke"
+    return bdl.diagnostics.hessian_eigenvalues(
+        trained.model,
+        trained.data.statistics,
+        loss=trained.loss(),
+        tolerance=0.1 if smoke else 1e-3,
+        seed=trained.seed,
+        batch_size=known["batch_size"],
+        verbose=0,
+    )

@@ -1,0 +1,93 @@
+"""Axes side by side, one for each pair of data and network."""
+
+import math
+
+from keras_bdl.plots import canvas
+
+MOST_COLUMNS = 4
+
+
+def of_places(results):
+    """Returns results by data and network, and there by cell.
+
+    Args:
+        results: One `Result` a seed, by cell.
+    """
+    places = {}
+    for cell, of_seeds in results.items():
+        places.setdefault(cell.where, {})[cell] = of_seeds
+    return places
+
+
+def figure(titles, rows=1, width=4.4, height=3.6, **kwargs):
+    """Returns a figure with axes, plainly styled, each with its title.
+
+    Args:
+        titles: Of the panels.
+        rows: How many axes each panel has, one below the other.
+        width: Of one of the axes.
+        height: Of one of the axes.
+        **kwargs: Of `subplots`.
+
+    Returns:
+        The figure, and for each panel a list of its axes.
+    """
+    columns = min(len(titles), MOST_COLUMNS)
+    blocks = math.ceil(len(titles) / columns)
+    drawn, axes = canvas.pyplot().subplots(
+        blocks * rows,
+        columns,
+        figsize=(width * columns, height * blocks * rows),
+        layout="constrained",
+        squeeze=False,
+        **kwargs,
+    )
+    panels = []
+    for number in range(blocks * columns):
+        block, column = divmod(number, columns)
+        panel = list(axes[block * rows : (block + 1) * rows, column])
+        if number >= len(titles):
+            for ax in panel:
+                ax.remove()
+            continue
+        for ax in panel:
+            canvas.open_axes(ax)
+        panel[0].set_title(titles[number], fontsize="medium")
+        panels.append(panel)
+    return drawn, panels
+
+
+def one_legend(drawn, panels):
+    """Puts what is named in any panel in one legend below the figure.
+
+    Args:
+        drawn: The figure.
+        panels: What `figure` returned.
+    """
+    named = {}
+    for panel in panels:
+        for ax in panel:
+            for handle, name in zip(
+                *ax.get_legend_handles_labels(), strict=True
+            ):
+                named.setdefault(name, handle)
+            if ax.get_legend():
+                ax.get_legend().remove()
+    drawn.legend(
+        named.values(),
+        named.keys(),
+        loc="outside lower center",
+        ncols=min(len(named), 3),
+        fontsize="small",
+        frameon=False,
+    )
+
+
+def labels(results):
+    """Returns a short label for each cell: what all have is left out.
+
+    Args:
+        results: One `Result` a seed, by cell.
+    """
+    shared = set.intersection(*(set(cell.options) for cell in results))
+    return {cell: cell.label_without(shared) for cell in results}

@@ -1,0 +1,90 @@
+"""Regression with one hidden layer, on random splits."""
+
+import json
+
+import numpy as np
+import published
+import regression
+from runs import digested
+from runs import write
+
+import keras_bdl as bdl
+from show.table import markdown
+from show.table import mean_and_error
+
+METHODS = {
+    "MFVI": "mean-field",
+    "Radial BNN": "Radial",
+    "MC dropout": "MC dropout",
+}
+
+
+def show(recipe, session, seeds, folder):
+    """Returns a table of log-likelihoods and errors.
+
+    Args:
+        recipe: The `Recipe`, with names of `data`: those of `regression.py`,
+            and otherwise of files `<name>.csv` in `--data-dir`, with a column
+            for each input and the target in the last one.
+        session: The `Session`.
+        seeds: Number of splits.
+        folder: Where files are written, none of them here.
+    """
+    rows = published.published()[recipe.name]["rows"]
+    lines = [("data", "method", "nll", "rmse")]
+    for data in recipe.arguments["data"]:
+        nets = None
+        for name in METHODS:
+            reports = []
+            for seed in range(seeds):
+                words = "regression", data, name, [seed]
+                path = session.folder / f"{digested(*words)}.json"
+                if not path.exists():
+                    split = _split(data, seed, session.data_dir)
+                    nets = nets or regression.Networks(
+                        split,
+                        "constant",
+                        regression.TABLES,
+                        session.scale == "smoke",
+                    )
+                    print(f"  {data}, {name}, split {seed}", flush=True)
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    write(path, json.dumps(_report(name, nets, split)))
+                reports.append(json.loads(path.read_text()))
+            printed = {}
+            for row in rows:
+                if (row["data"], row["method"]) == (data, name):
+                    printed = row
+            columns = []
+            for metric in ("nll", "rmse"):
+                text = mean_and_error([report[metric] for report in reports])
+                if metric in printed:
+                    text += f" (paper {printed[metric]:.4g})"
+                columns.append(text)
+            lines.append((data, name, *columns))
+    return markdown(lines)
+
+
+def _split(data, seed, data_dir):
+    if data in regression.DATA:
+        return regression.DATA[data](seed)
+    if data_dir is None:
+        raise SystemExit(
+            f"Give in `--data-dir` the folder that has {data}.csv, with a "
+            "column for each input and the target in the last one."
+        )
+    try:
+        table = np.loadtxt(f"{data_dir}/{data}.csv", delimiter=",")
+    except (OSError, ValueError) as error:
+        raise SystemExit(f"{data_dir}/{data}.csv: {error}") from error
+    order = np.random.default_rng(seed).permutation(len(table))
+    train, test = np.split(table[order], [9 * len(table) // 10])
+    return regression.Split(
+        seed, (train[:, :-1], train[:, -1]), (test[:, :-1], test[:, -1])
+    )
+
+
+def _report(name, nets, split):
+    predict = regression.METHODS[METHODS[name]](nets, split)
+    report = bdl.evaluate(predict(split.test[0]), split.test[1])
+    return {"nll": -report.log_likelihood, "rmse": report.rmse}

@@ -1,0 +1,75 @@
+"""Numbers against a setting."""
+
+import measures
+import numpy as np
+
+from keras_bdl.plots import canvas
+from show import panels
+
+
+def show(recipe, results, folder):
+    """Draws metrics against each of the settings that are varied.
+
+    Cells without the setting are horizontal lines.
+
+    Args:
+        recipe: The `Recipe`; it has the `metrics`, and in `along` the
+            settings.
+        results: One `Result` a seed, by cell.
+        folder: Where the figure is written.
+    """
+    metrics, along = recipe.arguments["metrics"], recipe.arguments["along"]
+    figure, axes = panels.figure(
+        [f"along {name}" for name in along], rows=len(metrics)
+    )
+    for panel, name in zip(axes, along, strict=True):
+        lines = _lines(results, name, along)
+        styles = canvas.method_styles(lines)
+        for ax, metric in zip(panel, metrics, strict=True):
+            for label, line in lines.items():
+                _draw(ax, line, metric, label, styles[label])
+            ax.set_ylabel(metric)
+        panel[-1].set_xlabel(name)
+        positive = [x for line in lines.values() for x, _ in line if x]
+        if positive and max(positive) > 20 * min(positive):
+            for ax in panel:
+                ax.set_xscale("log")
+    panels.one_legend(figure, axes)
+    figure.suptitle(recipe.title)
+    path = folder / "sweep.png"
+    figure.savefig(path, dpi=150)
+    return f"Sweep: {path.name}"
+
+
+def _lines(results, name, along):
+    """Points of each line: what is swept, and the results, by label."""
+    lines = {}
+    for cell, of_seeds in results.items():
+        options = dict(cell.options)
+        if name not in options and any(key in options for key in along):
+            continue  # of another panel
+        if _swept(options, along) not in (name, None):
+            continue
+        x = options.get(name)
+        label = cell.label_without({(name, x)})
+        lines.setdefault(label, []).append((x, of_seeds))
+    return lines
+
+
+def _swept(options, along):
+    """The last of the settings that a cell has is the one it sweeps."""
+    present = [key for key in along if key in options]
+    return present[-1] if present else None
+
+
+def _draw(ax, line, metric, label, style):
+    values = [[measures.of(metric, r) for r in seeds] for _, seeds in line]
+    means = np.array([np.mean(v) for v in values])
+    errors = [
+        np.std(v, ddof=1) / len(v) ** 0.5 if len(v) > 1 else 0.0 for v in values
+    ]
+    if line[0][0] is None:
+        ax.axhline(means[0], label=label, color=style["color"], ls="--")
+        return
+    x = [point for point, _ in line]
+    ax.errorbar(x, means, errors, label=label, capsize=2, ms=4, **style)

@@ -1,0 +1,201 @@
+"""What `--scale paper` trains with, down to the optimizer."""
+
+import sys
+import types
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+import keras_bdl as bdl
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "papers"))
+
+import methods  # noqa: E402
+import networks  # noqa: E402
+import recipe as recipes  # noqa: E402
+import settings  # noqa: E402
+import trainings  # noqa: E402
+from recipe import Cell  # noqa: E402
+
+
+def cells():
+    """One cell of each training."""
+    found = {}
+    for name in recipes.names():
+        for cell in recipes.load(name, "paper").cells:
+            training = methods.METHODS[cell.method].training
+            key = (cell.paper, cell.data, cell.network, training, cell.options)
+            found.setdefault(key, cell)
+    for cell in found.values():
+        yield pytest.param(cell, id=f"{cell.paper}-{cell.where}-{cell.label}")
+
+
+def compiled(cell):
+    """The settings of a cell, and a small network compiled with them."""
+    training = methods.METHODS[cell.method].training
+    known = settings.of(cell, training, "paper")
+    x = np.zeros((known["batch_size"], 4, 4, 1), "float32")
+    data = types.SimpleNamespace(
+        train_size=50_000,
+        steps=100,
+        train=[(x, np.zeros(len(x), "int32"))],
+    )
+    inputs = keras.Input((4, 4, 1))
+    y = keras.layers.Conv2D(2, 2)(inputs)
+    y = keras.layers.Flatten()(keras.layers.Activation("softplus")(y))
+    model = bdl.Model(inputs, keras.layers.Dense(2)(y))
+    training = trainings.TRAININGS[training]
+    if training.convert is not None:
+        model = training.convert(model, known, data)
+    training.compile(model, known, data)
+    return known, model, training.callbacks(model, known, data)
+
+
+@pytest.mark.parametrize("cell", cells())
+def test_every_cell_can_be_compiled_with_the_papers_settings(cell):
+    known, model, _ = compiled(cell)
+    assert known["epochs"] or known["pretrained"]
+    assert known["samples"] >= 1
+    assert model.compiled
+    assert networks.used(cell, "paper") == cell.network
+
+
+def rate(model, epoch):
+    """The learning rate in the middle of an epoch of 100 steps."""
+    schedule = model.optimizer._learning_rate
+    if not callable(schedule):
+        return float(model.optimizer.learning_rate)
+    return float(schedule(100 * epoch + 50))
+
+
+# Tables 6 to 11 and 4 of the VOGN paper; numbers copied from there, but
+# those that follow from the symbols: `1 - 0.999` as `beta_2`, `K` draws.
+VOGN = {
+    ("cifar10", "LeNet-5", False): (210, 128, 1e-2, 100.0, 1, 6, [1e-2] * 3),
+    ("cifar10", "AlexNet", True): (
+        160,
+        128,
+        1e-4,
+        0.5,
+        10,
+        3,
+        [1e-4, 1e-5, 1e-6],
+    ),
+    ("cifar10", "ResNet-18", True): (
+        161,
+        256,
+        1e-4,
+        50.0,
+        10,
+        5,
+        [1e-4, 1e-5, 1e-6],
+    ),
+}
+
+
+@pytest.mark.parametrize("key", VOGN)
+def test_vogn_has_the_numbers_of_its_tables(key):
+    data, network, augmented = key
+    epochs, batch_size, first, precision, factor, draws, rates = VOGN[key]
+    cell = Cell("vogn", data, network, "VOGN", (("augmented", augmented),))
+    known, model, _ = compiled(cell)
+    optimizer = model.optimizer
+    assert (known["epochs"], known["batch_size"]) == (epochs, batch_size)
+    assert optimizer.prior_precision == precision
+    assert optimizer.augmentation_factor == factor
+    assert optimizer.beta_1 == 0.9
+    assert optimizer.beta_2 == pytest.approx(1 - 0.999)
+    assert model.train_samples == draws
+    found = [rate(model, epoch) for epoch in (10, 100, 150)]
+    assert found == pytest.approx(rates) and found[0] == pytest.approx(first)
+
+
+def test_imagenet_warms_up_and_falls_three_times():
+    cell = Cell(
+        "vogn", "imagenet2012", "ResNet-18", "VOGN", (("augmented", True),)
+    )
+    known, model, _ = compiled(cell)
+    assert (known["epochs"], known["batch_size"]) == (90, 4096)
+    schedule = model.optimizer._learning_rate
+    assert float(schedule(0)) == pytest.approx(1.25e-5)
+    found = [rate(model, epoch) for epoch in (20, 45, 70, 85)]
+    assert found == pytest.approx([1.6e-3, 1.6e-4, 1.6e-5, 1.6e-6])
+    assert model.optimizer.prior_precision == 133.3
+    assert model.optimizer.augmentation_factor == 5
+
+
+def test_swag_collects_from_epoch_160_and_keeps_20_columns():
+    cell = Cell("swag", "cifar100", "WideResNet-28-10", "SWAG")
+    known, model, callbacks = compiled(cell)
+    swag = callbacks["SWAG"]
+    assert (swag.start_epoch, swag.rank, swag.every) == (160, 20, 1)
+    assert (known["epochs"], known["samples"]) == (300, 30)
+    assert rate(model, 10) == pytest.approx(0.1)
+    assert rate(model, 250) == pytest.approx(0.05)
+
+
+def test_swag_on_imagenet_collects_four_times_an_epoch():
+    cell = Cell("swag", "imagenet2012", "ResNet-152", "SWAG")
+    known, model, callbacks = compiled(cell)
+    swag = callbacks["SWAG"]
+    assert (swag.start_epoch, swag.every, swag.unit) == (0, 25, "step")
+    assert known["epochs"] == 10 and known["pretrained"]
+    assert known["batch_norm_fraction"] == 0.1
+    assert rate(model, 5) == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize(
+    ("data", "network", "first", "cycle", "batch_size"),
+    [
+        ("cifar10", "ResNet-56++", 1e-3, 50, 128),
+        ("imagenet2012", "ResNet-50++", 5e-4, 20, 1024),
+    ],
+)
+def test_atmc_has_the_numbers_of_section_5(
+    data, network, first, cycle, batch_size
+):
+    cell = Cell("atmc", data, network, "ATMC, posterior predictive")
+    known, model, callbacks = compiled(cell)
+    assert (known["epochs"], known["batch_size"]) == (1000, batch_size)
+    schedule = model.optimizer._learning_rate
+    assert float(schedule(0)) == pytest.approx(first)
+    assert float(schedule(cycle * 100 - 1)) < 1e-3 * first
+    assert float(schedule(cycle * 100)) == pytest.approx(first)
+    optimizer = model.optimizer
+    assert optimizer.average_speed == 3e-4 and optimizer.max_speed == 1e-3
+    assert optimizer.friction == 0.9
+    assert callbacks["samples"].burn_in_epochs == 150
+
+
+def test_l2_adds_its_multiple_of_the_weights_to_the_gradient():
+    cell = Cell(
+        "vogn", "cifar10", "ResNet-18", "MC dropout", (("augmented", True),)
+    )
+    known, model, _ = compiled(cell)
+    assert known["l2"] == 1e-4 and known["dropout_rate"] == 0.1
+    prior = model.objective.prior
+    # The gradient of -log p(w) / N is w / (s^2 N).
+    assert 1 / (prior.stddev**2 * 50_000) == pytest.approx(1e-4)
+
+
+def test_taylor_vi_has_the_numbers_of_section_4():
+    options = (("covariance", "fixed"), ("variance", 1e-4))
+    cell = Cell("taylor", "cifar10", "PreActResNet-18", "Taylor VI", options)
+    known, model, _ = compiled(cell)
+    assert (known["epochs"], known["batch_size"]) == (200, 128)
+    found = [rate(model, epoch) for epoch in (50, 150)]
+    assert found == pytest.approx([1e-4, 1e-5])
+    assert isinstance(model.objective, bdl.objectives.TaylorVI)
+
+
+def test_radial_has_a_unit_prior_and_small_batches():
+    cell = Cell("radial", "retinopathy", "VGG-16", "Radial BNN")
+    known, model, _ = compiled(cell)
+    assert (known["batch_size"], known["image_size"]) == (16, 512)
+    assert (known["filters"], known["samples"]) == (46, 16)
+    assert isinstance(model.optimizer, keras.optimizers.Adam)
+    layer = model.layers[1]
+    assert isinstance(layer, bdl.layers.RadialConv2D)
+    assert layer.prior.stddev == 1.0
