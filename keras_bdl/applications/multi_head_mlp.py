@@ -48,8 +48,9 @@ def MultiHeadMLP(
     plain = keras_bdl.applications.MultiHeadMLP()
     model = keras_bdl.convert(plain, "radial")
     networks = [keras_bdl.Model(model.input, y) for y in model.outputs]
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     for network, (x, y) in zip(networks, tasks):
-        network.compile("adam", "sparse_categorical_crossentropy")
+        network.compile("adam", loss)
         network.fit(x, y)
         keras_bdl.continual.posterior_becomes_prior(network)
     ```

@@ -5,7 +5,7 @@ from keras_bdl.applications import PreResNet
 
 @pytest.mark.parametrize(
     "depth, bottleneck, convolutions",
-    [(20, None, 18), (29, True, 27), (47, None, 45), (26, False, 24)],
+    [(20, None, 18), (29, True, 27), (26, False, 24)],
 )
 def test_depth_counts_the_convolutions_of_the_branches(
     depth, bottleneck, convolutions
