@@ -7,12 +7,14 @@ import warnings
 import keras
 
 from keras_bdl.callbacks.plain_attributes import plain_attributes
+from keras_bdl.callbacks.same_command import check_command
+from keras_bdl.callbacks.same_command import check_workers
+from keras_bdl.callbacks.same_command import command_of
 from keras_bdl.callbacks.skipped_steps import SkippedSteps
 from keras_bdl.callbacks.training_state import check_training_state
 from keras_bdl.callbacks.training_state import get_training_state
 from keras_bdl.callbacks.training_state import set_training_state
 from keras_bdl.distribute.workers import is_chief
-from keras_bdl.distribute.workers import numbers_of_workers
 from keras_bdl.distribute.workers import wait_for_all
 from keras_bdl.saving import read_state
 from keras_bdl.saving import write_state
@@ -40,7 +42,10 @@ class Checkpoint(keras.callbacks.Callback):
 
     Put it last in the list of callbacks, and give each `fit` a directory of
     its own. A finished run that is started again trains no further, unless
-    `epochs` was raised; to begin afresh, delete the directory.
+    `epochs` was raised; to begin afresh, delete the directory. The history
+    has every epoch once. A `keras.callbacks.CSVLogger` begins its file anew
+    in each start, unless it has `append=True`; then an epoch in whose last
+    moment the run was killed is in it twice.
 
     Args:
         directory: Where the file is kept, `<directory>/latest.bdl`; a place
@@ -111,7 +116,8 @@ class Checkpoint(keras.callbacks.Callback):
             self.model.train_function.undo()
         self._restored = self._skipped = self._first_epoch = None
         state = read_state(self.path) if os.path.exists(self.path) else None
-        self._check_workers(state)
+        strategy = self.model.distribute_strategy
+        check_workers(self.directory, strategy, state)
         if state is None:
             os.makedirs(self.directory, exist_ok=True)
             return
@@ -121,6 +127,10 @@ class Checkpoint(keras.callbacks.Callback):
                 "`fit`. Give it a `keras.Input`, or call it on one batch. "
                 f"Received: model={self.model.name}"
             )
+        seen = (state["epoch"] - state["first_epoch"]) * self._steps_per_epoch()
+        command = command_of(self.model, self.params)
+        skipped = seen + state["step"]
+        check_command(self.directory, state["command"], command, skipped)
         check_training_state(self.model, state["model"])
         self._check_callbacks(state["callbacks"])
         # From here on the model changes.
@@ -139,9 +149,7 @@ class Checkpoint(keras.callbacks.Callback):
             self.params["epochs"] if stopped else state["epoch"]
         )
         self._first_epoch = state["first_epoch"]
-        seen = state["epoch"] - self._first_epoch
-        seen *= self._steps_per_epoch()
-        if seen or state["step"]:
+        if skipped:
             self._skipped = SkippedSteps(self.model, seen, state["step"] > 0)
             self._set_skipping(state["step"] > 0)
 
@@ -180,6 +188,14 @@ class Checkpoint(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         """Saves the finished epoch."""
+        if self._restored is not None:
+            self._skipped.undo()
+            raise ValueError(
+                "A run that was killed within an epoch must go on with the "
+                f"same data: epoch {epoch} has ended before step "
+                f"{self._restored['step']}, where it was killed. Use another "
+                f"directory, or delete `{self.directory}`."
+            )
         stopped = bool(self.model.stop_training)
         self._save(epoch + 1, 0, logs=logs, stopped=stopped)
 
@@ -197,19 +213,6 @@ class Checkpoint(keras.callbacks.Callback):
             )
         elif self.model.stop_training:
             self._save(self._epoch + 1, 0, stopped=True)
-
-    def _check_workers(self, state):
-        """Refuses to go on where workers have read different files."""
-        place = [-1, -1] if state is None else [state["epoch"], state["step"]]
-        strategy = self.model.distribute_strategy
-        read = numbers_of_workers(strategy, place)
-        if any(other != read[0] for other in read):
-            raise ValueError(
-                "`directory` must be one that all workers see, such as a "
-                "network disk, and be left alone by other trainings. "
-                f"Received: directory={self.directory!r}, in which the workers "
-                f"find the epochs and steps {read}, -1 for none"
-            )
 
     def _set_skipping(self, skipping):
         for callback in self._stateful:
@@ -232,6 +235,7 @@ class Checkpoint(keras.callbacks.Callback):
             "step": step,
             "stopped": stopped,
             "epochs": self.params["epochs"],
+            "command": command_of(self.model, self.params),
             "model": get_training_state(self.model),
             "history": self._history(epoch - 1, logs),
             "callbacks": [

@@ -42,7 +42,8 @@ class SkippedSteps:
         if self._logs is None:
             self._logs = self._train_function(iterator)
         else:
-            for _ in range(self._model.steps_per_execution):
+            next(iterator)  # or the epoch is over, and Keras is told so
+            for _ in range(self._model.steps_per_execution - 1):
                 # An execution at the end of an epoch may be shorter.
                 if next(iterator, None) is None:
                     break

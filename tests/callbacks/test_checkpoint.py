@@ -101,10 +101,10 @@ def run(directory, killed_at=None, model=None, x=X, fit=None, **checkpoint):
         **(fit or {}),
     }
     if killed_at is None:
-        model.fit(**data, **fit)
+        model.fit(**{**data, **fit})
     else:
         with pytest.raises(Killed):
-            model.fit(**data, **fit)
+            model.fit(**{**data, **fit})
     return model, path
 
 
