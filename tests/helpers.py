@@ -1,6 +1,8 @@
 """Checks shared by the test files."""
 
 import inspect
+import json
+import socket
 
 import keras
 import numpy as np
@@ -37,3 +39,22 @@ def check_config(cls, **kwargs):
 def assert_moment(actual, expected, stderr, sigmas=5.0):
     """Compares a Monte-Carlo estimate with the tolerance it deserves."""
     np.testing.assert_allclose(actual, expected, rtol=0, atol=sigmas * stderr)
+
+
+def two_workers():
+    """Returns the `TF_CONFIG` of each of two workers on this machine."""
+    sockets = [socket.socket() for _ in range(2)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+    for one in sockets:
+        one.close()
+    return [
+        json.dumps(
+            {
+                "cluster": {"worker": addresses},
+                "task": {"type": "worker", "index": index},
+            }
+        )
+        for index in range(2)
+    ]

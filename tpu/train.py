@@ -24,6 +24,7 @@ import keras
 from cases import METHODS
 
 import keras_bdl as bdl
+from keras_bdl.models.strategy_check import check_strategy
 
 SAMPLERS = ("atmc", "sgnht", "sghmc", "sgld")
 
@@ -93,6 +94,7 @@ def make_model(args, data, cycle):
     model = compiled(network, data.train_size, **options)
     # As it was compiled, but for how a step is run.
     model.steps_per_execution = args.steps_per_execution
+    check_strategy(model, model.sample_replicas)
     return model
 
 

@@ -54,6 +54,9 @@ def replica_arrays(strategy, arrays):
         return list(arrays)
     # As bytes of integers, which survive every way of transport.
     packed = [_packed(of_replica) for of_replica in arrays]
+    if not packed[0].size:
+        # Gathering nothing kills the process.
+        return [list(arrays[0])] * strategy.num_replicas_in_sync
     first = first_replica(strategy)
     values = strategy.experimental_distribute_values_from_function(
         lambda context: tf.constant(

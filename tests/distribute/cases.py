@@ -43,8 +43,9 @@ LAYERS = {
         keras.layers.Dense(*args, **kwargs), 0.2
     ),
 }
-# Callbacks that watch a training, and add to its logs.
+# Callbacks that watch a training; this model has no BatchNorm to be taken in.
 WATCHING = {
+    "SGLD": lambda: bdl.callbacks.SampleCollector(1),
     "SGHMC": lambda: bdl.callbacks.ChainDiagnostics(verbose=0),
     "radial": lambda: bdl.callbacks.GradientVariance(*data(8), draws=2),
 }

@@ -1,7 +1,6 @@
 """Two workers, started once for all tests of this folder."""
 
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -11,6 +10,7 @@ import pytest
 
 from keras_bdl.saving import read_state
 from tests.distribute.cases import CASES
+from tests.helpers import two_workers
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 500  # seconds
@@ -18,22 +18,16 @@ PATIENCE = 500  # seconds
 
 def start_pair(script, folder):
     """Starts two workers, which find each other through free ports."""
-    sockets = [socket.socket() for _ in range(2)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = ",".join(str(one.getsockname()[1]) for one in sockets)
-    for one in sockets:
-        one.close()
     return [
         subprocess.Popen(
-            [sys.executable, "-m", script, str(index), ports, str(folder)],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            [sys.executable, "-m", script, str(index), str(folder)],
+            env={**os.environ, "PYTHONPATH": str(ROOT), "TF_CONFIG": config},
             cwd=ROOT,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
-        for index in range(2)
+        for index, config in enumerate(two_workers())
     ]
 
 

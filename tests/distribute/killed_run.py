@@ -1,6 +1,6 @@
 """The command of two workers that a test kills and starts again.
 
-python -m tests.distribute.killed_run <index> <ports> <folder>
+TF_CONFIG=... python -m tests.distribute.killed_run <index> <folder>
 """
 
 import os
@@ -12,7 +12,6 @@ import keras
 import keras_bdl as bdl
 from keras_bdl.saving import write_state
 from tests.distribute.cases import long_run
-from tests.distribute.worker import set_cluster
 
 
 class Slow(keras.callbacks.Callback):
@@ -25,8 +24,7 @@ class Slow(keras.callbacks.Callback):
         time.sleep(0.05)
 
 
-def main(index, ports, folder):
-    set_cluster(index, ports)
+def main(index, folder):
     strategy = bdl.distribute.strategy("auto")
     result = long_run(strategy, folder, Slow())
     write_state(os.path.join(folder, f"{index}.bdl"), result)

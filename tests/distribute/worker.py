@@ -1,11 +1,10 @@
 """One of the two workers that run all cases, one after another.
 
-    python -m tests.distribute.worker <index> <ports> <folder>
+    TF_CONFIG=... python -m tests.distribute.worker <index> <folder>
 
 Writes what they return to `<folder>/<index>.bdl`.
 """
 
-import json
 import os
 import sys
 
@@ -14,18 +13,7 @@ from keras_bdl.saving import write_state
 from tests.distribute.cases import CASES
 
 
-def set_cluster(index, ports):
-    addresses = [f"127.0.0.1:{port}" for port in ports.split(",")]
-    os.environ["TF_CONFIG"] = json.dumps(
-        {
-            "cluster": {"worker": addresses},
-            "task": {"type": "worker", "index": int(index)},
-        }
-    )
-
-
-def main(index, ports, folder, *names):
-    set_cluster(index, ports)
+def main(index, folder, *names):
     strategy = bdl.distribute.strategy("auto")
     results = {}
     for name in names or CASES:

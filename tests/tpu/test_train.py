@@ -5,18 +5,19 @@ import sys
 from pathlib import Path
 
 import keras_bdl as bdl
+from tests.helpers import two_workers
 
 SCRIPT = Path(__file__).parents[2] / "tpu" / "train.py"
 
 
-def start(directory, *arguments):
+def start(directory, *arguments, **environment):
     return subprocess.Popen(
         [sys.executable, "-u", SCRIPT, "--strategy", "default", "--smoke"]
         + ["--directory", directory, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
     )
 
 
@@ -50,3 +51,18 @@ def test_swag_in_half_precision_ends_in_a_report(tmp_path):
     options = ["--method", "swag", "--steps-per-execution", "3", "--bfloat16"]
     finish(start(tmp_path, *options))
     assert "accuracy" in (tmp_path / "report.json").read_text()
+
+
+def test_two_machines_end_in_one_report(tmp_path):
+    options = ["--method", "swag", "--strategy", "multi_worker"]
+    processes = [
+        start(tmp_path, *options, TF_CONFIG=config) for config in two_workers()
+    ]
+    first, second = (
+        finish(process).partition("Classification of ")[2]
+        for process in processes
+    )
+    assert first == second != ""
+    assert "accuracy" in (tmp_path / "report.json").read_text()
+    posterior = bdl.posteriors.load(tmp_path / "posterior.bdl")
+    assert len(posterior.get_state()["deviations"]) > 0
