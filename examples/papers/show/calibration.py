@@ -22,7 +22,7 @@ def show(recipe, results, folder):
             ax=ax,
         )
     panels.one_legend(figure, axes)
-    figure.suptitle(recipe.title)
+    figure.suptitle(recipe.title, wrap=True)
     path = folder / "calibration.png"
     figure.savefig(path, dpi=150)
     return f"Reliability diagrams: {path.name}"

@@ -28,7 +28,7 @@ def show(recipe, results, folder):
         panel[1].set_yscale("log")
         panel[1].set_xlabel("epoch")
     panels.one_legend(figure, axes)
-    figure.suptitle(f"{recipe.title} (test; dotted: training)")
+    figure.suptitle(f"{recipe.title} (test; dotted: training)", wrap=True)
     path = folder / "curves.png"
     figure.savefig(path, dpi=150)
     return f"Curves: {path.name}"

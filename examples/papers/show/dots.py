@@ -19,6 +19,7 @@ def show(recipe, results, folder):
     metric = recipe.arguments["metric"]
     places = panels.of_places(results)
     figure, axes = panels.figure(list(places))
+    twins = []
     for (ax,), of_place in zip(axes, places.values(), strict=True):
         names = [cell.method for cell in of_place]
         values = [
@@ -41,6 +42,7 @@ def show(recipe, results, folder):
         }
         if printed:
             twin = ax.twinx()
+            twins.append([twin])
             twin.plot(
                 list(printed),
                 list(printed.values()),
@@ -51,8 +53,8 @@ def show(recipe, results, folder):
             )
         ax.set_ylabel(metric)
         ax.tick_params(axis="x", rotation=60)
-    panels.one_legend(figure, axes)
-    figure.suptitle(recipe.title)
+    panels.one_legend(figure, axes + twins)
+    figure.suptitle(recipe.title, wrap=True)
     path = folder / "dots.png"
     figure.savefig(path, dpi=150)
     return f"Dots: {path.name}"

@@ -45,7 +45,7 @@ def show(recipe, results, folder):
                 for metric in METRICS
             ]
             lines.append((cell.where, cell.label, name, *scores))
-    figure.suptitle(recipe.title)
+    figure.suptitle(recipe.title, wrap=True)
     path = folder / "entropies.png"
     figure.savefig(path, dpi=150)
     return f"{markdown(lines)}\n\nHistograms: {path.name}"

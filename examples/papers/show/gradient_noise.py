@@ -39,7 +39,7 @@ def show(recipe, results, folder):
     axes[0][0].set_ylabel("tr(C)")
     axes[1][0].set_ylabel("learning rate")
     panels.one_legend(figure, axes)
-    figure.suptitle(recipe.title)
+    figure.suptitle(recipe.title, wrap=True)
     path = folder / "gradient_noise.png"
     figure.savefig(path, dpi=150)
     return f"{markdown(lines)}\n\nFigure: {path.name}"

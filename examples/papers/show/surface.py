@@ -55,7 +55,7 @@ def show(recipe, results, folder):
             )
             names = [f"eigenvector {i + 1}" for i in pair]
             bdl.plots.loss_plane(plane, names=names, ax=ax)
-    figure.suptitle(recipe.title)
+    figure.suptitle(recipe.title, wrap=True)
     path = folder / "surface.png"
     figure.savefig(path, dpi=150)
     (folder / "surface.txt").write_text("\n\n".join(texts) + "\n")

@@ -35,7 +35,7 @@ def show(recipe, results, folder):
             for ax in panel:
                 ax.set_xscale("log")
     panels.one_legend(figure, axes)
-    figure.suptitle(recipe.title)
+    figure.suptitle(recipe.title, wrap=True)
     path = folder / "sweep.png"
     figure.savefig(path, dpi=150)
     return f"Sweep: {path.name}"
