@@ -29,11 +29,12 @@ def show(recipe, session, seeds, folder):
         settings = dataclasses.replace(
             settings, units=(8,), epochs=1, num_tasks=2
         )
-    accuracies = {name: [] for name in continual_learning.LAYERS}
+    known = vars(settings) | {"rho": settings.rho.__name__}
+    accuracies = {name: [] for name in continual_learning.METHODS}
     for seed in range(seeds):
         tasks = None
         for name, of_seeds in accuracies.items():
-            words = "continual", data, heads, name, [str(settings), seed]
+            words = "continual", data, heads, name, [known, seed]
             path = session.folder / f"{digested(*words)}.json"
             if not path.exists():
                 print(f"  [seed {seed}] {name}", flush=True)
