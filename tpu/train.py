@@ -94,7 +94,7 @@ def make_model(args, data, cycle):
     model = compiled(network, data.train_size, **options)
     # As it was compiled, but for how a step is run.
     model.steps_per_execution = args.steps_per_execution
-    check_strategy(model, model.sample_replicas)
+    check_strategy(model, model.objective, model.sample_replicas)
     return model
 
 

@@ -29,7 +29,7 @@ def replica_weight(data):
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
     context = tf.distribute.get_replica_context()
     tensors = _tensors(data)
-    if replicas == 1 or context is None or tensors[0].shape[0] is not None:
+    if replicas == 1 or context is None or _size(tensors[0]) is not None:
         return None
     examples = tf.cast(tf.shape(tensors[0])[0], "float32")
     total = context.all_reduce(tf.distribute.ReduceOp.SUM, examples)
@@ -97,7 +97,7 @@ def batch_of_group(data, copies: int):
             tensor = tf.cast(tensor, "int32")
         tensor = tf.identity(tensor)  # on the device of this replica
         whole = tf.cast(context.all_gather(tensor, axis=0), dtype)
-        size, *shape = tensor.shape
+        size, shape = _size(tensor), tensor.shape[1:]
         if size is None:
             total = tf.shape(whole)[0]
             start, end = part * total // parts, (part + 1) * total // parts
@@ -123,7 +123,7 @@ def statistics_of_examples(model, data):
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
     first = _tensors(data)[0]
     kept = []
-    if replicas > 1 and first.shape[0] is None:
+    if replicas > 1 and _size(first) is None:
         kept = [
             (variable, tf.identity(variable.value))
             for variable in model.non_trainable_variables
@@ -133,6 +133,12 @@ def statistics_of_examples(model, data):
     for variable, before in kept:
         some = tf.shape(first)[0] > 0
         variable.assign(tf.where(some, variable.value, before))
+
+
+def _size(tensor):
+    """Returns the number of examples if it is the same on all replicas."""
+    # Only graphs are made for one shape; eagerly, each replica has its own.
+    return None if tf.executing_eagerly() else tensor.shape[0]
 
 
 def _tensors(data):

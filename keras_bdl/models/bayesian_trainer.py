@@ -82,7 +82,7 @@ class BayesianTrainer(DistributedTrainer):
         check_scope(self)
         with self.distribute_strategy.scope():
             super().compile(optimizer, loss, *args, **kwargs)
-        check_strategy(self, sample_replicas)
+        check_strategy(self, objective, sample_replicas)
         self._evidence_bound = EvidenceBound()
         self._prior_versions = PriorVersions()
         self.objective = objective

@@ -33,28 +33,30 @@ def check_scope(model):
         )
 
 
-def check_strategy(model, sample_replicas):
+def check_strategy(model, objective, sample_replicas):
     """Raises an error that names what the strategy cannot do.
 
     What it can do, Keras is made ready for.
 
     Args:
         model: A model that was just compiled.
-        sample_replicas: See `keras_bdl.models.BayesianTrainer.compile`.
+        objective: See `keras_bdl.models.BayesianTrainer.compile`.
+        sample_replicas: As above.
     """
     strategy = model.distribute_strategy
-    _check_optimizer(model, strategy)
-    _check_copies(strategy.num_replicas_in_sync, sample_replicas)
-    if strategy.num_replicas_in_sync == 1:
-        return
-    if not isinstance(strategy, _KNOWN):
+    if model._distribute_strategy and not isinstance(strategy, _KNOWN):
         raise ValueError(
             "`keras_bdl` trains under strategies whose replicas go in step: "
             f"{', '.join(known.__name__ for known in _KNOWN)}. "
             f"Received: strategy={type(strategy).__name__}"
         )
-    _check_variables(model, strategy)
+    _check_optimizer(model, strategy)
+    _check_copies(strategy.num_replicas_in_sync, sample_replicas)
+    if strategy.num_replicas_in_sync == 1:
+        return
     check_reductions("Replicas", model.loss)
+    own = getattr(objective, "trainable_variables", [])
+    _check_variables([*model.variables, *own], strategy)
     if in_several_workers(strategy):
         mend_keras()
     if not isinstance(strategy, tf.distribute.TPUStrategy):
@@ -102,18 +104,18 @@ def _check_optimizer(model, strategy):
         )
 
 
-def _check_variables(model, strategy):
+def _check_variables(variables, strategy):
     alone = [
         v.path
-        for v in model.variables
+        for v in variables
         if not isinstance(v.value, tf.distribute.DistributedValues)
     ]
     if alone:
         raise ValueError(
             "Every layer must be made under the `strategy.scope()` of the "
-            "model, or replicas share its variables. Received: "
-            f"{alone[:3]}, made under no strategy, in a model under "
-            f"{_name(strategy)}"
+            "model, and every objective be new, or replicas share their "
+            f"variables. Received: {alone[:3]}, made under no strategy, for a "
+            f"model under {_name(strategy)}"
         )
 
 
@@ -159,6 +161,14 @@ def _check_compilation(model, strategy):
             "a step for one device of a process, and on CPUs no collective "
             "operations. "
             f"Received: jit_compile=True, devices={list(devices)}"
+        )
+    accumulated = inner_optimizer(model).gradient_accumulation_steps
+    if accumulated:
+        raise ValueError(
+            "`gradient_accumulation_steps` must be `None` under a strategy, "
+            "whose replicas cannot add up gradients in some steps only. "
+            f"Received: gradient_accumulation_steps={accumulated}, "
+            f"devices={list(devices)}"
         )
     if model.steps_per_execution > 1 and on_cpus:
         raise ValueError(

@@ -206,6 +206,47 @@ def test_compile_refuses_what_a_strategy_cannot_do(arguments, match, mirrored):
         compiled(mirrored, METHODS["SGD"], **arguments)
 
 
+@pytest.mark.parametrize(
+    ("steps", "reduction", "match"),
+    [
+        (2, "mean", "`gradient_accumulation_steps` must be `None`"),
+        (None, "sum", "the mean over the batch.*reduction='sum'"),
+        (None, "mean_with_sample_weight", "the mean over the batch"),
+    ],
+)
+def test_gradients_that_replicas_cannot_add_up_are_refused(
+    steps, reduction, match, mirrored
+):
+    loss = keras.losses.SparseCategoricalCrossentropy(reduction=reduction)
+    with mirrored.scope():
+        model = bdl.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+        sgd = keras.optimizers.SGD(gradient_accumulation_steps=steps)
+        with pytest.raises(ValueError, match=match):
+            model.compile(sgd, loss)
+
+
+def test_an_objective_of_another_strategy_is_refused(mirrored):
+    objective = bdl.objectives.SampledVI("scalar")
+    compiled(ONE, METHODS["SGD"], objective=objective)
+    with pytest.raises(ValueError, match="every objective be new.*log_stddev"):
+        compiled(mirrored, METHODS["SGD"], objective=objective)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "copies", "like"),
+    [("SGD", 1, "SGD"), ("VOGN", 2, "monte_carlo")],
+)
+def test_eager_steps_are_those_of_graphs(
+    optimizer, copies, like, mirrored, devices
+):
+    options = {"run_eagerly": True, "sample_replicas": copies}
+    model = fitted(compiled(mirrored, METHODS[optimizer], **options))
+    for ours, theirs in zip(
+        model.get_weights(), devices(like)["weights"], strict=True
+    ):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
 def test_copies_of_a_batch_need_replicas():
     with pytest.raises(ValueError, match="with 1 replicas"):
         compiled(ONE, METHODS["SGD"], sample_replicas=2)
@@ -226,13 +267,14 @@ def test_parts_made_outside_of_the_scope_are_refused(mirrored):
             model.compile("sgd", LOSS)
 
 
-def test_strategies_out_of_step_are_refused(mirrored):
-    class Central(tf.distribute.Strategy):
-        num_replicas_in_sync = 2
+@pytest.mark.parametrize("replicas", (1, 2))
+def test_strategies_out_of_step_are_refused(replicas, mirrored):
+    class Server(tf.distribute.Strategy):  # like that of parameter servers
+        num_replicas_in_sync = replicas
 
     model = bdl.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
-    model._distribute_strategy = Central(mirrored.extended)
-    with pytest.raises(ValueError, match="go in step.*strategy=Central"):
+    model._distribute_strategy = Server(mirrored.extended)
+    with pytest.raises(ValueError, match="go in step.*strategy=Server"):
         model.compile("sgd", LOSS)
 
 
