@@ -53,7 +53,15 @@ class Data:
     epochs: Any
 
 
-def load(name, settings, scale, ood=(), test="", data_dir=None):
+def load(
+    name,
+    settings,
+    scale,
+    ood=(),
+    test="",
+    data_dir=None,
+    drop_remainder=False,
+):
     """Loads data.
 
     Args:
@@ -63,9 +71,11 @@ def load(name, settings, scale, ood=(), test="", data_dir=None):
         ood: Names of the sets that are out of distribution.
         test: A set of another origin to test on as well.
         data_dir: Where TensorFlow Datasets keeps its files.
+        drop_remainder: Whether the last, smaller batch is left out.
     """
     if scale == "paper":
-        return _of_paper(name, settings, ood, test, data_dir)
+        options = {"data_dir": data_dir, "drop_remainder": drop_remainder}
+        return _of_paper(name, settings, ood, test, options)
     classes, size = used(name, scale)
     return _digits(
         classes, size, settings["batch_size"], settings["augmented"], scale
@@ -92,7 +102,7 @@ def used(name, scale):
     return (tuple(range(5)) if len(classes) > 2 else tuple(classes)), 64
 
 
-def _of_paper(name, settings, ood, test, data_dir):
+def _of_paper(name, settings, ood, test, options):
     stored = {
         "cifar5": "cifar10",
         "retinopathy": "diabetic_retinopathy_detection",
@@ -100,14 +110,14 @@ def _of_paper(name, settings, ood, test, data_dir):
     load = functools.partial(
         bdl.datasets.load,
         batch_size=settings["batch_size"],
-        data_dir=data_dir,
+        image_size=settings.get("image_size"),
+        **options,
     )
     splits = load(
         stored.get(name, name),
         classes=FIVE if name == "cifar5" else None,
         ood=[o for o in ood if o != "held_out_classes"],
         validation_size=settings.get("validation_size"),
-        image_size=settings.get("image_size"),
         augment=settings["augmented"],
     )
     sets = {"test": splits.test, **splits.ood}

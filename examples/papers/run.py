@@ -1,7 +1,8 @@
 """Runs the experiments of the papers.
 
     python examples/papers/run.py vogn/table1 [swag/figure6 ...] | all | --list
-        [--scale small] [--seeds 3] [--strategy default] [--out results/papers]
+        [--scale small] [--seeds 3] [--strategy default] [--bfloat16]
+        [--steps-per-execution 1] [--data-dir DIR] [--out results/papers]
 
 A recipe is a table or a figure of a paper. `--scale paper` is the paper's own
 experiment, with its data from TensorFlow Datasets; `small`, the default, has
@@ -39,6 +40,8 @@ def main():
     parser.add_argument("--smoke", action="store_true", help="--scale smoke")
     parser.add_argument("--seeds", type=int, default=3, help="default: 3")
     parser.add_argument("--strategy", default="default")
+    parser.add_argument("--bfloat16", action="store_true")
+    parser.add_argument("--steps-per-execution", type=int, default=1)
     parser.add_argument("--data-dir", help="of TensorFlow Datasets")
     parser.add_argument("--out", type=Path, default=Path("results/papers"))
     args = parser.parse_args()
@@ -70,9 +73,18 @@ def run(chosen, scale, seeds, args):
 
     import keras_bdl as bdl
 
+    # Before anything is computed, as several machines want it.
     strategy = bdl.distribute.strategy(args.strategy)
     folder = args.out / scale
-    session = Session(scale, folder / "runs", strategy, args.data_dir)
+    if args.bfloat16:
+        keras.config.set_dtype_policy("mixed_bfloat16")
+    session = Session(
+        scale,
+        folder / "runs",
+        strategy,
+        args.data_dir,
+        args.steps_per_execution,
+    )
     for number, name in enumerate(chosen, 1):
         recipe = recipes.load(name, scale)
         print(f"[{number}/{len(chosen)}] {name}: {recipe.title}", flush=True)

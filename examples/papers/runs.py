@@ -34,23 +34,31 @@ class Session:
         folder: Where the runs are kept.
         strategy: A `tf.distribute.Strategy`.
         data_dir: Where TensorFlow Datasets keeps its files.
+        steps_per_execution: As of `compile`.
     """
 
     scale: str
     folder: Path
     strategy: tf.distribute.Strategy
     data_dir: str | None = None
+    steps_per_execution: int = 1
 
-    def trained(self, cell, training, seed):
+    @property
+    def static_shapes(self):
+        """Whether all batches must have one size."""
+        return isinstance(self.strategy, tf.distribute.TPUStrategy)
+
+    def trained(self, cell, training, seed, ood=()):
         """Returns a training of a cell, finished or not.
 
         Args:
             cell: The `Cell`.
             training: Name of the training.
             seed: The seed.
+            ood: Names of the sets that are out of distribution.
         """
         settings = all_settings.of(cell, training, self.scale)
-        return Trained(self, cell, training, seed, _as_pairs(settings))
+        return Trained(self, cell, training, seed, _as_pairs(settings), ood)
 
     def predicted(self, cell, seed, ood=()):
         """Returns what a cell predicts, for each set, and the trainings.
@@ -62,12 +70,14 @@ class Session:
         """
         method = method_of(cell)
         trained = [
-            self.trained(cell, method.training, seed + SEED_OF_MEMBER * member)
+            self.trained(
+                cell, method.training, seed + SEED_OF_MEMBER * member, ood
+            )
             for member in range(method.members)
         ]
         for one in trained:
             one.finish()
-        return Predicted(cell, method, trained, ood).load(), trained
+        return Predicted(cell, method, trained).load(), trained
 
 
 def method_of(cell):
@@ -100,6 +110,7 @@ class Trained:
         training: Name of the training.
         seed: The seed.
         pairs: The settings, as sorted pairs.
+        ood: Names of the sets that are out of distribution.
     """
 
     session: Session
@@ -107,6 +118,7 @@ class Trained:
     training: str
     seed: int
     pairs: tuple
+    ood: tuple = ()
 
     # What changes the prediction alone is no part of a training.
     AFTER = ("samples", "scale", "batch_norm_update", "batch_norm_fraction")
@@ -123,7 +135,8 @@ class Trained:
         network = networks.used(self.cell, scale)
         known = {k: v for k, v in self.pairs if k not in self.AFTER}
         data = data_sets.used(self.cell.data, scale)
-        name = digested(network, self.training, known | {"data": data})
+        known |= {"data": data, "dtype": keras.config.dtype_policy().name}
+        name = digested(network, self.training, known)
         return self.session.folder / name / f"seed{self.seed}"
 
     @functools.cached_property
@@ -133,8 +146,10 @@ class Trained:
             self.cell.data,
             self.settings,
             self.session.scale,
-            test=self.cell.test,
+            self.ood,
+            self.cell.test,
             data_dir=self.session.data_dir,
+            drop_remainder=self.session.static_shapes,
         )
 
     loss = staticmethod(LOSS)
@@ -184,6 +199,7 @@ class Trained:
         model = self.network()
         with self.session.strategy.scope():
             training.compile(model, self.settings, self.data)
+        model.steps_per_execution = self.session.steps_per_execution
         callbacks = training.callbacks(model, self.settings, self.data)
         history = self._fit(model, callbacks.values())
         if not bdl.distribute.is_chief(self.session.strategy):
@@ -236,13 +252,11 @@ class Predicted:
         cell: The `Cell`.
         method: The `Method`.
         trained: The trainings.
-        ood: Names of the sets that are out of distribution.
     """
 
     cell: Cell
     method: object
     trained: list
-    ood: tuple
 
     def load(self):
         """Returns the predictions by set; makes them if there are none."""
