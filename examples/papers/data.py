@@ -57,6 +57,7 @@ def load(
     name,
     settings,
     scale,
+    seed,
     ood=(),
     test="",
     data_dir=None,
@@ -68,6 +69,7 @@ def load(
         name: As the recipes call it.
         settings: Settings of the training.
         scale: The scale.
+        seed: Seed of order and augmentation.
         ood: Names of the sets that are out of distribution.
         test: A set of another origin to test on as well.
         data_dir: Where TensorFlow Datasets keeps its files.
@@ -75,10 +77,15 @@ def load(
     """
     if scale == "paper":
         options = {"data_dir": data_dir, "drop_remainder": drop_remainder}
-        return _of_paper(name, settings, ood, test, options)
+        return _of_paper(name, settings, seed, ood, test, options)
     classes, size = used(name, scale)
     return _digits(
-        classes, size, settings["batch_size"], settings["augmented"], scale
+        classes,
+        size,
+        settings["batch_size"],
+        settings["augmented"],
+        scale,
+        seed,
     )
 
 
@@ -102,7 +109,7 @@ def used(name, scale):
     return (tuple(range(5)) if len(classes) > 2 else tuple(classes)), 64
 
 
-def _of_paper(name, settings, ood, test, options):
+def _of_paper(name, settings, seed, ood, test, options):
     stored = {
         "cifar5": "cifar10",
         "retinopathy": "diabetic_retinopathy_detection",
@@ -119,6 +126,7 @@ def _of_paper(name, settings, ood, test, options):
         ood=[o for o in ood if o != "held_out_classes"],
         validation_size=settings.get("validation_size"),
         augment=settings["augmented"],
+        seed=seed,
     )
     sets = {"test": splits.test, **splits.ood}
     if test:
@@ -137,8 +145,11 @@ def _of_paper(name, settings, ood, test, options):
 
 
 @functools.cache
-def _digits(classes, size, batch_size, augment, scale):
-    """Digits, shifted by up to a pixel where there is augmentation."""
+def _digits(classes, size, batch_size, augment, scale, seed):
+    """Digits, shifted by up to a pixel where there is augmentation.
+
+    Which ones are trained on is the same for all seeds.
+    """
     splits = bdl.datasets.load(
         "digits", classes=classes, validation_size=150, seed=0
     )
@@ -153,7 +164,7 @@ def _digits(classes, size, batch_size, augment, scale):
     spec = dataclasses.replace(
         spec, augment=functools.partial(pad_crop, padding=1)
     )
-    pipeline = ImagePipeline(spec, spec.image_size, batch_size, False, seed=0)
+    pipeline = ImagePipeline(spec, spec.image_size, batch_size, False, seed)
     pixels = (x * spec.stddev + spec.mean) * spec.max_value
     examples = tf.data.Dataset.from_tensor_slices(
         (np.arange(len(x)), pixels.astype("float32"), y)

@@ -146,6 +146,7 @@ class Trained:
             self.cell.data,
             self.settings,
             self.session.scale,
+            self.seed,
             self.ood,
             self.cell.test,
             data_dir=self.session.data_dir,

@@ -41,7 +41,7 @@ def of(cell, training, scale):
             found |= chosen()["smoke"]
     found |= options
     if "prior_variance" in found:
-        found["prior_precision"] = 1 / found["prior_variance"]
+        found["prior_precision"] = 1 / found.pop("prior_variance")
     return found
 
 

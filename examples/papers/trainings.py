@@ -129,7 +129,10 @@ def _variational_layers(kind, network, settings, data):
 
 def _draws(settings):
     """How many draws a step takes, in training and in validation."""
-    return {"train_samples": settings.get("train_samples", 1), "samples": 1}
+    return {
+        "train_samples": settings.get("train_samples", 1),
+        "samples": settings["validation_samples"],
+    }
 
 
 def _variational(network, settings, data):

@@ -28,7 +28,12 @@ def show(recipe, results, folder):
         rates = [[noise.learning_rate for noise in one] for one in found]
         for (ax,), values in zip(axes, (traces, rates), strict=True):
             epochs = every * np.arange(1, len(values[0]) + 1)
-            ax.plot(epochs, np.mean(values, 0), label=cell.where, **style)
+            ax.plot(
+                known["start_epoch"] + epochs,
+                np.mean(values, 0),
+                label=f"{cell.where}, {cell.method}",
+                **style,
+            )
             ax.set_yscale("log")
             ax.set_xlabel("epoch")
         columns = [

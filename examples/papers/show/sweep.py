@@ -10,7 +10,7 @@ from show import panels
 def show(recipe, results, folder):
     """Draws metrics against each of the settings that are varied.
 
-    Cells without the setting are horizontal lines.
+    Cells that have none of the settings are horizontal lines.
 
     Args:
         recipe: The `Recipe`; it has the `metrics`, and in `along` the
@@ -52,6 +52,8 @@ def _lines(results, name, along):
             continue
         x = options.get(name)
         label = cell.label_without({(name, x)})
+        if x is None:
+            label += f" (no {name})"
         lines.setdefault(label, []).append((x, of_seeds))
     return lines
 
