@@ -162,14 +162,6 @@ def _check_compilation(model, strategy):
             "operations. "
             f"Received: jit_compile=True, devices={list(devices)}"
         )
-    accumulated = inner_optimizer(model).gradient_accumulation_steps
-    if accumulated:
-        raise ValueError(
-            "`gradient_accumulation_steps` must be `None` under a strategy, "
-            "whose replicas cannot add up gradients in some steps only. "
-            f"Received: gradient_accumulation_steps={accumulated}, "
-            f"devices={list(devices)}"
-        )
     if model.steps_per_execution > 1 and on_cpus:
         raise ValueError(
             "`steps_per_execution` must be 1 under a strategy on CPUs, whose "

@@ -206,25 +206,6 @@ def test_compile_refuses_what_a_strategy_cannot_do(arguments, match, mirrored):
         compiled(mirrored, METHODS["SGD"], **arguments)
 
 
-@pytest.mark.parametrize(
-    ("steps", "reduction", "match"),
-    [
-        (2, "mean", "`gradient_accumulation_steps` must be `None`"),
-        (None, "sum", "the mean over the batch.*reduction='sum'"),
-        (None, "mean_with_sample_weight", "the mean over the batch"),
-    ],
-)
-def test_gradients_that_replicas_cannot_add_up_are_refused(
-    steps, reduction, match, mirrored
-):
-    loss = keras.losses.SparseCategoricalCrossentropy(reduction=reduction)
-    with mirrored.scope():
-        model = bdl.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
-        sgd = keras.optimizers.SGD(gradient_accumulation_steps=steps)
-        with pytest.raises(ValueError, match=match):
-            model.compile(sgd, loss)
-
-
 def test_an_objective_of_another_strategy_is_refused(mirrored):
     objective = bdl.objectives.SampledVI("scalar")
     compiled(ONE, METHODS["SGD"], objective=objective)
