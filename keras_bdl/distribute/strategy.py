@@ -75,13 +75,23 @@ def _found():
 def _number_of_workers():
     text = os.environ.get("TF_CONFIG") or "{}"
     try:
-        cluster = json.loads(text).get("cluster", {})
-        return sum(len(cluster.get(job, [])) for job in ("chief", "worker"))
-    except (AttributeError, TypeError, ValueError):
+        config = json.loads(text)
+        cluster = config.get("cluster", {})
+        machines = [
+            m for job in ("chief", "worker") for m in cluster.get(job, [])
+        ]
+        if machines:
+            # This one is in the list, and all can be reached.
+            place = config["task"]
+            cluster[place["type"]][int(place["index"])]
+            [int(machine.rsplit(":", 1)[1]) for machine in machines]
+    except (AttributeError, LookupError, TypeError, ValueError):
         raise ValueError(
-            "`TF_CONFIG` must be a JSON object with a list of machines, such "
-            f"as {_EXAMPLE}. Received: TF_CONFIG={text}"
+            "`TF_CONFIG` must be a JSON object with a list of machines and "
+            "their ports, and with the place of this one in it, such as "
+            f"{_EXAMPLE}. Received: TF_CONFIG={text}"
         ) from None
+    return len(machines)
 
 
 def _mirrored():

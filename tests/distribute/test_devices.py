@@ -164,6 +164,9 @@ def test_strategy_is_what_its_name_says(monkeypatch):
     assert bdl.distribute.strategy("mirrored").num_replicas_in_sync == 2
 
 
+TWO = '{"cluster": {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}'
+
+
 @pytest.mark.parametrize(
     ("name", "config", "match"),
     [
@@ -171,6 +174,20 @@ def test_strategy_is_what_its_name_says(monkeypatch):
         ("multi_worker", None, "`TF_CONFIG` on every machine"),
         ("auto", '{"cluster": ["a:1", "b:1"]}', "list of machines"),
         ("auto", "{", "`TF_CONFIG` must be a JSON object"),
+        ("auto", '{"cluster": {"worker": "a:1"}}', "list of machines"),
+        ("auto", TWO + "}", "the place of this one in it"),
+        ("auto", TWO + ', "task": {"type": "worker"}}', "the place of this"),
+        (
+            "multi_worker",
+            TWO + ', "task": {"type": "worker", "index": 2}}',
+            "the place of this one",
+        ),
+        (
+            "auto",
+            '{"cluster": {"worker": ["a", "b"]}, '
+            '"task": {"type": "worker", "index": 0}}',
+            "and their ports",
+        ),
     ],
 )
 def test_wrong_names_and_clusters_are_refused(name, config, match, monkeypatch):
