@@ -54,8 +54,10 @@ def strategy(name: str = "auto"):
         return _mirrored()
     if name == "multi_worker":
         return _multi_worker()
-    if isinstance(name, str) and name.partition(":")[0] == "tpu":
-        return _tpu(name.partition(":")[2])
+    if isinstance(name, str) and name.startswith("tpu:") and name != "tpu:":
+        return _tpu(name.removeprefix("tpu:"))
+    if name == "tpu":
+        return _tpu(os.environ.get("TPU_NAME") or "local")
     raise ValueError(
         '`name` must be "auto", "default", "mirrored", "multi_worker", "tpu" '
         f'or "tpu:<name>". Received: name={name!r}'
@@ -124,9 +126,16 @@ def _multi_worker():
 
 def _tpu(name):
     # "local" is TensorFlow's word for the TPU that this machine is a host of.
-    resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
-        tpu=name or os.environ.get("TPU_NAME") or "local"
-    )
-    tf.config.experimental_connect_to_cluster(resolver)
-    tf.tpu.experimental.initialize_tpu_system(resolver)
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    except (tf.errors.NotFoundError, OSError) as error:
+        cause = " ".join(str(error).split())
+        raise RuntimeError(
+            '`strategy("tpu")` needs a machine with a TPU and a TensorFlow '
+            'that knows it, and `strategy("tpu:<name>")`, or the environment '
+            "variable `TPU_NAME`, one that Google Cloud can find. "
+            f"Received: the TPU {name!r}, and from TensorFlow: {cause[:200]}"
+        ) from error
     return tf.distribute.TPUStrategy(resolver)

@@ -171,6 +171,7 @@ TWO = '{"cluster": {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}'
     ("name", "config", "match"),
     [
         ("gpu", None, '"mirrored".*Received: name=.gpu'),
+        ("tpu:", None, "Received: name='tpu:'"),
         ("multi_worker", None, "`TF_CONFIG` on every machine"),
         ("auto", '{"cluster": ["a:1", "b:1"]}', "list of machines"),
         ("auto", "{", "`TF_CONFIG` must be a JSON object"),
@@ -196,6 +197,19 @@ def test_wrong_names_and_clusters_are_refused(name, config, match, monkeypatch):
         monkeypatch.setenv("TF_CONFIG", config)
     with pytest.raises(ValueError, match=match):
         bdl.distribute.strategy(name)
+
+
+def test_a_machine_without_a_tpu_says_so(monkeypatch):
+    def nothing(tpu):
+        raise OSError("nobody is there")
+
+    resolvers = tf.distribute.cluster_resolver
+    monkeypatch.setattr(resolvers, "TPUClusterResolver", nothing)
+    monkeypatch.delenv("TPU_NAME", raising=False)
+    for name, tpu in (("tpu", "local"), ("tpu:far", "far")):
+        match = f"needs a machine with a TPU.*TPU '{tpu}'.*nobody is there"
+        with pytest.raises(RuntimeError, match=match):
+            bdl.distribute.strategy(name)
 
 
 def test_multi_worker_after_the_start_of_tensorflow_is_refused(monkeypatch):
