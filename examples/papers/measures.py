@@ -80,6 +80,12 @@ _PLAIN = {
     "ece": lambda r: r.report.ece,
     "auroc": lambda r: r.report.auroc_correctness,
     "brier": lambda r: r.report.brier,
+    # Mean confidence less accuracy.
+    "overconfidence": lambda r: r.test.confidence.mean() - r.report.accuracy,
+    # Over all tests along the training: who learns fast has a large one.
+    "mean_val_accuracy": lambda r: np.mean(
+        r.history.get("val_accuracy", np.nan)
+    ),
     "train_accuracy": lambda r: r.last("accuracy"),
     "epochs": lambda r: r.trained[0].settings["epochs"],
     # The first epochs trace and read; the median is one that does not.

@@ -131,7 +131,10 @@ def _write(recipe, scale, seeds, results, text, out):
         f"# {recipe.title}\n\n{paper['title']}, {paper['arxiv']}, "
         f"{source['source']}; scale {scale}, {seeds} seeds.\n\n"
     )
-    (out / "report.md").write_text(f"{head}{text}\n")
+    claims = "\n".join(f"- {claim}" for claim in source["claims"])
+    (out / "report.md").write_text(
+        f"{head}{text}\n\nWhat the paper says:\n\n{claims}\n"
+    )
     numbers = [
         {
             "data": cell.data,

@@ -2,10 +2,11 @@
 
 import keras_bdl as bdl
 from show import panels
+from show.table import of_metrics
 
 
 def show(recipe, results, folder):
-    """Draws reliability diagrams, of the first seed.
+    """Draws reliability diagrams of the first seed; returns a table.
 
     Args:
         recipe: The `Recipe`; `num_bins` is 20 unless it says otherwise.
@@ -25,4 +26,5 @@ def show(recipe, results, folder):
     figure.suptitle(recipe.title, wrap=True)
     path = folder / "calibration.png"
     figure.savefig(path, dpi=150)
-    return f"Reliability diagrams: {path.name}"
+    table = of_metrics(recipe, results, ("ece", "overconfidence", "nll"))
+    return f"{table}\n\nReliability diagrams: {path.name}"

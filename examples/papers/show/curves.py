@@ -4,10 +4,11 @@ import numpy as np
 
 from keras_bdl.plots import canvas
 from show import panels
+from show.table import of_metrics
 
 
 def show(recipe, results, folder):
-    """Draws accuracy and log-loss of training and of test data.
+    """Draws accuracy and log-loss of training and test; returns a table.
 
     Args:
         recipe: The `Recipe`.
@@ -31,7 +32,9 @@ def show(recipe, results, folder):
     figure.suptitle(f"{recipe.title} (test; dotted: training)", wrap=True)
     path = folder / "curves.png"
     figure.savefig(path, dpi=150)
-    return f"Curves: {path.name}"
+    metrics = ("train_accuracy", "accuracy", "nll", "mean_val_accuracy")
+    table = of_metrics(recipe, results, metrics)
+    return f"{table}\n\nCurves: {path.name}"
 
 
 def _draw(ax, of_seeds, name, color, label):

@@ -6,10 +6,11 @@ import settings
 
 from keras_bdl.plots import canvas
 from show import panels
+from show.table import of_metrics
 
 
 def show(recipe, results, folder):
-    """Draws a metric with its spread over the seeds, beside the paper's.
+    """Draws a metric beside the paper's, with its spread; returns a table.
 
     Args:
         recipe: The `Recipe`; it has the `metric`.
@@ -57,4 +58,4 @@ def show(recipe, results, folder):
     figure.suptitle(recipe.title, wrap=True)
     path = folder / "dots.png"
     figure.savefig(path, dpi=150)
-    return f"Dots: {path.name}"
+    return f"{of_metrics(recipe, results, [metric])}\n\nDots: {path.name}"

@@ -5,10 +5,11 @@ import numpy as np
 
 from keras_bdl.plots import canvas
 from show import panels
+from show.table import of_metrics
 
 
 def show(recipe, results, folder):
-    """Draws metrics against each of the settings that are varied.
+    """Draws metrics against each setting that is varied; returns a table.
 
     Cells that have none of the settings are horizontal lines.
 
@@ -38,7 +39,7 @@ def show(recipe, results, folder):
     figure.suptitle(recipe.title, wrap=True)
     path = folder / "sweep.png"
     figure.savefig(path, dpi=150)
-    return f"Sweep: {path.name}"
+    return f"{of_metrics(recipe, results, metrics)}\n\nSweep: {path.name}"
 
 
 def _lines(results, name, along):

@@ -13,7 +13,17 @@ def show(recipe, results, folder):
         results: One `Result` a seed, by cell.
         folder: Where files are written, none of them here.
     """
-    metrics = recipe.arguments["metrics"]
+    return of_metrics(recipe, results, recipe.arguments["metrics"])
+
+
+def of_metrics(recipe, results, metrics):
+    """Returns a table with a row for each cell.
+
+    Args:
+        recipe: The `Recipe`.
+        results: One `Result` a seed, by cell.
+        metrics: Names of the columns, see `measures.of`.
+    """
     lines = [("data, network", "method", *metrics)]
     for cell, of_seeds in results.items():
         printed = settings.published_row(recipe.name, cell)
