@@ -204,10 +204,19 @@ def _of_paper(network, shapes, settings):
     return make(**shapes, **arguments)
 
 
+@keras.saving.register_keras_serializable(package="keras_bdl_papers")
+class NoNormalization(keras.layers.Layer):
+    """Takes the place of `BatchNormalization`, and its call arguments."""
+
+    def call(self, inputs, training=None, mask=None):
+        """Returns the inputs."""
+        return inputs
+
+
 def _without_batch_norm(model):
     def copy(layer):
         if isinstance(layer, keras.layers.BatchNormalization):
-            return keras.layers.Activation("linear", name=layer.name)
+            return NoNormalization(name=layer.name)
         return layer.__class__.from_config(layer.get_config())
 
     return keras.models.clone_model(model, clone_function=copy)
