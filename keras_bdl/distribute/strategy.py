@@ -85,7 +85,7 @@ def _number_of_workers():
         if machines:
             # This one is in the list, and all can be reached.
             place = config["task"]
-            cluster[place["type"]][int(place["index"])]
+            dict(enumerate(cluster[place["type"]]))[int(place["index"])]
             [int(machine.rsplit(":", 1)[1]) for machine in machines]
     except (AttributeError, LookupError, TypeError, ValueError):
         raise ValueError(
@@ -112,8 +112,13 @@ def _multi_worker():
             f"Received: TF_CONFIG={os.environ.get('TF_CONFIG')!r}"
         )
     mend_keras()
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    own, others = _machines(resolver)
+    if others:
+        # TensorFlow waits as long as it takes, and says nothing.
+        print(f"{own} waits until all of {others} have started.", flush=True)
     try:
-        return tf.distribute.MultiWorkerMirroredStrategy()
+        return tf.distribute.MultiWorkerMirroredStrategy(resolver)
     except RuntimeError as error:
         if "program startup" not in str(error):
             raise
@@ -122,6 +127,21 @@ def _multi_worker():
             "computed with TensorFlow: make the strategy at the begin of the "
             "program, and data and models after it."
         ) from error
+    except tf.errors.UnknownError as error:
+        if "Could not start gRPC server" not in str(error):
+            raise
+        raise RuntimeError(
+            "`TF_CONFIG` must name a free port of this machine, and another "
+            "`index` in every process. Received: a port that is not free, in "
+            f"{own}"
+        ) from error
+
+
+def _machines(resolver):
+    """Returns the address of this machine, and a list of the others."""
+    cluster = resolver.cluster_spec().as_dict()
+    own = cluster[resolver.task_type][resolver.task_id]
+    return own, [a for job in cluster.values() for a in job if a != own]
 
 
 def _tpu(name):

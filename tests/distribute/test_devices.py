@@ -189,6 +189,11 @@ TWO = '{"cluster": {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}'
             '"task": {"type": "worker", "index": 0}}',
             "and their ports",
         ),
+        (
+            "auto",
+            TWO + ', "task": {"type": "worker", "index": -1}}',
+            "the place of this one",
+        ),
     ],
 )
 def test_wrong_names_and_clusters_are_refused(name, config, match, monkeypatch):
@@ -212,14 +217,27 @@ def test_a_machine_without_a_tpu_says_so(monkeypatch):
             bdl.distribute.strategy(name)
 
 
-def test_multi_worker_after_the_start_of_tensorflow_is_refused(monkeypatch):
+CLUSTER = TWO + ', "task": {"type": "worker", "index": 0}}'
+
+
+def test_multi_worker_after_the_start_of_tensorflow_is_refused(
+    monkeypatch, capsys
+):
     tf.constant(1.0)
-    monkeypatch.setenv(
-        "TF_CONFIG",
-        '{"cluster": {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}, '
-        '"task": {"type": "worker", "index": 0}}',
-    )
+    monkeypatch.setenv("TF_CONFIG", CLUSTER)
     with pytest.raises(RuntimeError, match="before anything is computed"):
+        bdl.distribute.strategy()
+    waits = "127.0.0.1:1 waits until all of ['127.0.0.1:2'] have started."
+    assert waits in capsys.readouterr().out
+
+
+def test_a_port_in_use_is_explained(monkeypatch):
+    def make(resolver):
+        raise tf.errors.UnknownError(None, None, "Could not start gRPC server")
+
+    monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", make)
+    monkeypatch.setenv("TF_CONFIG", CLUSTER)
+    with pytest.raises(RuntimeError, match="not free, in 127.0.0.1:1"):
         bdl.distribute.strategy()
 
 
