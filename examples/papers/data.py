@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from typing import Any
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -14,14 +15,32 @@ from keras_bdl.datasets.image_pipeline import ImagePipeline
 
 # CIFAR-10 as five classes that are learned, and five that are not.
 FIVE = (0, 1, 2, 8, 9)
-# Digits in the place of the papers' sets: the classes, and how many images.
+
+
+class Digits(NamedTuple):
+    """Digits in the place of a set of a paper.
+
+    Attributes:
+        classes: Which of them.
+        size: How many are learned from.
+        parity: Whether the class is that of being odd.
+        noise: Standard deviation of noise in all images.
+    """
+
+    classes: tuple
+    size: int
+    parity: bool = False
+    noise: float = 0.0
+
+
 DIGITS = {
-    "cifar10": (range(8), 300),
-    "cifar100": (range(10), 300),
-    "imagenet2012": (range(10), 600),
-    "cifar5": (range(5), 200),
-    "retinopathy": ((3, 8), 100),
-    "mnist": (range(10), 300),
+    "cifar10": Digits(tuple(range(8)), 300),
+    "cifar100": Digits(tuple(range(10)), 300),
+    "imagenet2012": Digits(tuple(range(10)), 600),
+    "cifar5": Digits(tuple(range(5)), 200),
+    "mnist": Digits(tuple(range(10)), 300),
+    # Two classes that many things belong to, and bad pictures.
+    "retinopathy": Digits(tuple(range(10)), 200, parity=True, noise=0.7),
 }
 
 
@@ -78,10 +97,8 @@ def load(
     if scale == "paper":
         options = {"data_dir": data_dir, "drop_remainder": drop_remainder}
         return _of_paper(name, settings, seed, ood, test, options)
-    classes, size = used(name, scale)
     return _digits(
-        classes,
-        size,
+        used(name, scale),
         settings["batch_size"],
         settings["augmented"],
         scale,
@@ -90,7 +107,7 @@ def load(
 
 
 def used(name, scale):
-    """Returns what data is at a scale: a name, or classes and their number.
+    """Returns what data is at a scale: a name, or `Digits`.
 
     Args:
         name: As the recipes call it.
@@ -102,11 +119,10 @@ def used(name, scale):
         raise SystemExit(
             f"There is no data {name!r}, only {', '.join(DIGITS)}."
         )
-    classes, size = DIGITS[name]
+    digits = DIGITS[name]
     if scale == "small":
-        return tuple(classes), size
-    # Of two classes a metric may be asked that has no value for more.
-    return (tuple(range(5)) if len(classes) > 2 else tuple(classes)), 64
+        return digits
+    return digits._replace(classes=digits.classes[:5], size=64)
 
 
 def _of_paper(name, settings, seed, ood, test, options):
@@ -145,16 +161,23 @@ def _of_paper(name, settings, seed, ood, test, options):
 
 
 @functools.cache
-def _digits(classes, size, batch_size, augment, scale, seed):
+def _digits(digits, batch_size, augment, scale, seed):
     """Digits, shifted by up to a pixel where there is augmentation.
 
     Which ones are trained on is the same for all seeds.
     """
     splits = bdl.datasets.load(
-        "digits", classes=classes, validation_size=150, seed=0
+        "digits", classes=digits.classes, validation_size=150, seed=0
     )
-    x, y = (part[:size] for part in splits.train)
-    test, ood = splits.test, splits.ood
+    rng = np.random.default_rng(0)
+
+    def changed(part):
+        x, y = part
+        x = x + digits.noise * rng.normal(size=x.shape).astype("float32")
+        return x, y % 2 if digits.parity else y
+
+    x, y = (part[: digits.size] for part in changed(splits.train))
+    test, ood = changed(splits.test), splits.ood
     if scale == "smoke":
         test = tuple(part[:50] for part in test)
         ood = {name: part[:50] for name, part in ood.items()}
@@ -173,12 +196,12 @@ def _digits(classes, size, batch_size, augment, scale, seed):
     return Data(
         pipeline.training(examples, lambda image: image, epochs, augment),
         (x, y),
-        splits.validation,
+        changed(splits.validation),
         sets,
         len(x),
         -(-len(x) // batch_size),
         splits.input_shape,
-        splits.num_classes,
+        2 if digits.parity else splits.num_classes,
         epochs,
     )
 
