@@ -4,10 +4,12 @@
 
 Every pair is measured in turns, so that whatever else the machine is doing
 falls on both, and the ratio of the best times is printed. Memory is the peak
-of a process of its own.
+of a process of its own. The two replicas are logical CPUs of one machine, so
+that what machines tell each other costs next to nothing here.
 """
 
 import argparse
+import contextlib
 import os
 import subprocess
 import sys
@@ -17,6 +19,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import numpy as np
+import tensorflow as tf
 from timing import ratio
 from timing import timed
 
@@ -48,9 +51,10 @@ def data(examples):
     return x, rng.integers(0, 10, examples)
 
 
-def step(model_class, rounds, examples, width):
+def step(model_class, rounds, examples, width, scope=contextlib.nullcontext):
     x, y = data(examples)
-    ours, theirs = make(model_class, width), make(keras.Model, width)
+    with scope():
+        ours, theirs = make(model_class, width), make(keras.Model, width)
     return ratio(
         lambda: ours.fit(x, y, batch_size=64, verbose=0),
         lambda: theirs.fit(x, y, batch_size=64, verbose=0),
@@ -109,9 +113,9 @@ def prediction(rounds, examples, width, samples=30):
     return ratio(ours, plain, rounds)
 
 
-def memory(samples, examples):
-    """Memory that `predict` adds at its peak, in a process of its own, MiB."""
-    code = f"import overhead; overhead.predict_alone({samples}, {examples})"
+def alone(call):
+    """The number that a function of this file prints, in its own process."""
+    code = f"import overhead; overhead.{call}"
     output = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],
         cwd=os.path.dirname(os.path.abspath(__file__)),
@@ -122,7 +126,17 @@ def memory(samples, examples):
     return float(output.split()[-1])
 
 
-def predict_alone(samples, examples):
+def step_on_replicas(rounds, examples, width):
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    tf.config.set_logical_device_configuration(
+        cpu, [tf.config.LogicalDeviceConfiguration()] * 2
+    )
+    scope = bdl.distribute.strategy("mirrored").scope
+    print(step(bdl.Model, rounds, examples, width, scope))
+
+
+def predict(samples, examples):
+    """Memory that `predict` adds at its peak, MiB."""
     import resource
 
     def peak():
@@ -153,11 +167,16 @@ def main():
     show("training step, keras / keras", value, "1: the noise of the next")
     value = step(bdl.Model, rounds, examples, width)
     show("training step, keras_bdl / keras", value, "at most 1.02")
+    value = alone(f"step_on_replicas({rounds}, {examples}, {width})")
+    show("the same on two replicas", value, "at most 1.05")
     value = collection(rounds, examples, width)
     show("SWAG collection / epoch", value, "at most 0.03")
     value = prediction(max(rounds // 8, 2), examples, width)
     show("predict, 30 draws / 30 plain predicts", value, "at most 1.1")
-    few, many = (memory(s, 50_000 if smoke else 100_000) for s in (5, 50))
+    few, many = (
+        alone(f"predict({samples}, {50_000 if smoke else 100_000})")
+        for samples in (5, 50)
+    )
     show(
         "peak memory that predict adds, 50 draws / 5 draws",
         many / few,
