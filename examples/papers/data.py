@@ -1,5 +1,6 @@
 """What the networks learn, and what they are asked about."""
 
+import contextlib
 import dataclasses
 import functools
 from typing import Any
@@ -106,6 +107,16 @@ def load(
     )
 
 
+@contextlib.contextmanager
+def missing_data_is_said():
+    """Ends the program with the one sentence that says what is missing."""
+    try:
+        yield
+    except (ConnectionError, FileNotFoundError, ImportError) as error:
+        said = str(error).replace("`data_dir`", "`--data-dir`")
+        raise SystemExit(said) from error
+
+
 def used(name, scale):
     """Returns what data is at a scale: a name, or `Digits`.
 
@@ -125,6 +136,7 @@ def used(name, scale):
     return digits._replace(classes=digits.classes[:5], size=64)
 
 
+@missing_data_is_said()
 def _of_paper(name, settings, seed, ood, test, options):
     stored = {
         "cifar5": "cifar10",

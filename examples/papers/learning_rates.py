@@ -4,12 +4,16 @@ import keras
 
 import keras_bdl as bdl
 
+# Of the learning rate, at the end of a linear schedule.
+LAST_PART = 0.01
+
 
 def of(settings, steps):
     """Returns a learning rate, or a schedule.
 
-    By its settings: `"schedule": "cosine"` falls to zero; with
-    `swa_learning_rate` it goes to that one before `start_epoch`; with
+    By its settings: `"schedule": "linear"` is constant for the first half,
+    then falls to a hundredth; with `swa_learning_rate` it goes in the same way
+    to that one before `start_epoch`; `"cosine"` falls to zero; with
     `milestones` it is multiplied by `learning_rate_factor` after each of these
     epochs, with `learning_rate_decay` after every epoch; with
     `warmup_learning_rate` it rises from there for `warmup_epochs`.
@@ -19,6 +23,11 @@ def of(settings, steps):
         steps: Steps of an epoch.
     """
     rate = settings["learning_rate"]
+    if settings.get("schedule") == "linear":
+        all_steps = settings["epochs"] * steps
+        if not all_steps:  # nothing is trained
+            return rate
+        return bdl.schedules.SWASchedule(rate, LAST_PART * rate, all_steps)
     if "swa_learning_rate" in settings:
         final, start = settings["swa_learning_rate"], settings["start_epoch"]
         if not start:

@@ -88,8 +88,8 @@ _PLAIN = {
     ),
     "train_accuracy": lambda r: r.last("accuracy"),
     "epochs": lambda r: r.trained[0].settings["epochs"],
-    # The first epochs trace and read; the median is one that does not.
     "train_nll": lambda r: r.last("log_loss"),
+    # The first epochs trace and read; the median is one that does not.
     "seconds_per_epoch": lambda r: float(
         np.median(r.history.get("seconds", np.nan))
     ),

@@ -3,8 +3,10 @@
 import dataclasses
 import functools
 from collections.abc import Callable
+from pathlib import Path
 
 import keras
+import numpy as np
 
 import keras_bdl as bdl
 from keras_bdl import applications
@@ -167,7 +169,7 @@ def _named(cell):
     )
 
 
-def make(cell, data, scale, settings):
+def make(cell, data, scale, settings, data_dir=None):
     """Makes the network of a cell.
 
     Args:
@@ -176,12 +178,13 @@ def make(cell, data, scale, settings):
         scale: The scale.
         settings: Settings of the training; `filters`, `pretrained` and
             `batch_norm` are those of networks.
+        data_dir: Where weights are that Keras does not have.
     """
     shapes = {"input_shape": data.input_shape, "classes": data.classes}
     if scale != "paper":
         model = SUBSTITUTES[used(cell, scale)](**shapes)
     else:
-        model = _of_paper(_named(cell), shapes, settings)
+        model = _of_paper(cell, shapes, settings, data_dir)
     if not settings.get("batch_norm", True):
         model = _without_batch_norm(model)
     if isinstance(model, bdl.Model):
@@ -189,19 +192,69 @@ def make(cell, data, scale, settings):
     return bdl.Model(model.inputs, model.outputs)
 
 
-def _of_paper(network, shapes, settings):
-    arguments = dict(network.arguments)
-    make = network.make
+def _of_paper(cell, shapes, settings, data_dir):
+    network = _named(cell)
+    arguments, make = dict(network.arguments), network.make
+    pretrained = settings.get("pretrained", False)
     if isinstance(make, str):
         if make == "ResNet18" and shapes["input_shape"][0] < SMALL:
             arguments["stem"] = SMALL_IMAGES
-        make = getattr(applications, make)
         if "filters" in settings:
             arguments["filters"] = settings["filters"]
-    elif make is not _one_layer:  # of Keras
-        pretrained = settings.get("pretrained", False)
-        arguments["weights"] = "imagenet" if pretrained else None
-    return make(**shapes, **arguments)
+        model = getattr(applications, make)(**shapes, **arguments)
+        if pretrained:
+            _load(model, cell.network, data_dir)
+        return model
+    if make is _one_layer:
+        return make(**shapes, **arguments)
+    return _of_keras(make, cell.network, pretrained, shapes | arguments)
+
+
+def _load(model, name, data_dir):
+    """Reads weights from a file, since Keras has none."""
+    file = Path(data_dir or ".") / f"{name}.weights.h5"
+    if not file.exists():
+        raise SystemExit(
+            f"{name} is to begin with pretrained weights, and Keras has none: "
+            f"give in `--data-dir` the folder that has {file.name}, as "
+            "`save_weights` writes it."
+        )
+    model.load_weights(file)
+
+
+def _of_keras(make, name, pretrained, arguments):
+    if not pretrained:
+        return make(weights=None, **arguments)
+    try:
+        model = make(weights="imagenet", **arguments)
+    except Exception as error:
+        if "URL fetch failure" not in str(error):
+            raise
+        raise SystemExit(
+            f"The pretrained weights of {name} are not on this machine, and "
+            "there is no network to download them from."
+        ) from error
+    take_normalized(model.get_layer("conv1_conv"))
+    return model
+
+
+def take_normalized(layer):
+    """Makes a pretrained first convolution take the images of `data.py`.
+
+    Those of Keras were trained with blue first, and pixels from 0 to 255 less
+    their means alone: `keras.applications.resnet.preprocess_input`.
+
+    Args:
+        layer: A `Conv2D` with a bias, which is changed.
+    """
+    spec = bdl.datasets.SPECS["imagenet2012"]
+    kernel, bias = layer.get_weights()
+    black = keras.applications.resnet.preprocess_input(np.zeros((1, 1, 1, 3)))
+    kernel = kernel[:, :, ::-1]  # red first
+    shift = 255 * np.array(spec.mean) + black.ravel()[::-1]
+    scaled = kernel * (255 * np.array(spec.stddev))[:, None]
+    bias = bias + np.einsum("xyio,i->o", kernel, shift)
+    layer.set_weights([scaled, bias])
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl_papers")

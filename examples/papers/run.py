@@ -59,6 +59,10 @@ def main():
         parser.error("name some recipes, or `all`; --list shows them")
     if args.seeds < 1:
         parser.error(f"--seeds must be at least 1. Received: {args.seeds}")
+    try:
+        args.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"--out must be a folder to write to: {error}")
     scale = "smoke" if args.smoke else args.scale
     seeds = 1 if scale == "smoke" else args.seeds
     run(chosen, scale, seeds, args)
@@ -74,7 +78,7 @@ def run(chosen, scale, seeds, args):
     import keras_bdl as bdl
 
     # Before anything is computed, as several machines want it.
-    strategy = bdl.distribute.strategy(args.strategy)
+    strategy = _strategy(args.strategy)
     folder = args.out / scale
     if args.bfloat16:
         keras.config.set_dtype_policy("mixed_bfloat16")
@@ -102,6 +106,16 @@ def run(chosen, scale, seeds, args):
         print(f"\n{text}\n\n{out.resolve()}", end=", ")
         print(f"{time.perf_counter() - start:.0f} s\n", flush=True)
         keras.backend.clear_session()
+
+
+def _strategy(name):
+    """The strategy of that name, if there is one, and its devices."""
+    import keras_bdl as bdl
+
+    try:
+        return bdl.distribute.strategy(name)
+    except (ValueError, RuntimeError) as error:
+        raise SystemExit(f"--strategy: {error}") from error
 
 
 def _results(recipe, session, seeds):

@@ -136,6 +136,9 @@ class Trained:
         known = {k: v for k, v in self.pairs if k not in self.AFTER}
         data = data_sets.used(self.cell.data, scale)
         known |= {"data": data, "dtype": keras.config.dtype_policy().name}
+        replicas = self.session.strategy.num_replicas_in_sync
+        if replicas > 1:  # each with noise of its own
+            known["replicas"] = replicas
         name = digested(network, self.training, known)
         return self.session.folder / name / f"seed{self.seed}"
 
@@ -161,7 +164,11 @@ class Trained:
         training = TRAININGS[self.training]
         with self.session.strategy.scope():
             network = networks.make(
-                self.cell, self.data, self.session.scale, self.settings
+                self.cell,
+                self.data,
+                self.session.scale,
+                self.settings,
+                self.session.data_dir,
             )
             if training.convert is None:
                 return network

@@ -63,9 +63,12 @@ def _printed(cell, training, augmented):
 
 
 def _open(cell, training):
+    """What is closer to the cell comes later."""
     tables = chosen()["open"]
-    of_paper = tables.get(cell.paper, {})
-    return tables["all"] | of_paper.get("all", {}) | of_paper.get(training, {})
+    found, of_paper = dict(tables["all"]), tables.get(cell.paper, {})
+    for name in ("all", training, cell.data, cell.network):
+        found |= of_paper.get(name, {})
+    return found
 
 
 def published_row(name, cell):

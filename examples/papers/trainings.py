@@ -139,6 +139,13 @@ def _variational(network, settings, data):
     _compiled(network, _optimizer(settings, data), **_draws(settings))
 
 
+def _first_batch(data, size):
+    """Of data whose order is always the same."""
+    if isinstance(data, tuple):
+        return tuple(part[:size] for part in data)
+    return next(iter(data))
+
+
 def _of_layers(model, settings, data):
     callbacks = {}
     if settings.get("pretrain_epochs"):
@@ -146,7 +153,7 @@ def _of_layers(model, settings, data):
             settings["pretrain_epochs"]
         )
     if settings.get("gradient_variance_every"):
-        x, y = next(iter(data.train))
+        x, y = _first_batch(data.statistics, settings["batch_size"])
         callbacks["gradient_variance"] = bdl.callbacks.GradientVariance(
             x, y, every=settings["gradient_variance_every"]
         )

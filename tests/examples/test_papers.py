@@ -122,6 +122,25 @@ def test_wrong_arguments_are_named_in_one_sentence(args, said):
     assert said in result.stderr.splitlines()[-1]
 
 
+def test_a_strategy_that_is_not_there_is_named_in_one_sentence(tmp_path):
+    result = run(ONE, "--smoke", "--strategy", "gpus", "--out", tmp_path)
+    assert result.returncode == 1 and "Traceback" not in result.stderr
+    assert result.stderr.splitlines()[-1].startswith("--strategy: `name` must")
+
+
+def test_data_that_cannot_be_downloaded_is_named_in_one_sentence(tmp_path):
+    nowhere = "http://localhost:9"
+    offline = {"http_proxy": nowhere, "https_proxy": nowhere}
+    result = subprocess.run(
+        command("vogn/figure17", "--scale", "paper", "--out", tmp_path),
+        capture_output=True,
+        text=True,
+        env=ENV | offline | {"TFDS_DATA_DIR": str(tmp_path)},
+    )
+    assert result.returncode == 1 and "Traceback" not in result.stderr
+    assert result.stderr.splitlines()[-1].startswith("Data set `cifar10`")
+
+
 def test_files_that_are_missing_are_named(tmp_path):
     result = run("radial/table2", "--scale", "paper", "--out", tmp_path)
     assert result.returncode == 1

@@ -21,12 +21,13 @@ from recipe import Cell  # noqa: E402
 
 
 def cells():
-    """One cell of each training."""
+    """One cell of each training, whatever the values of its options."""
     found = {}
     for name in recipes.names():
         for cell in recipes.load(name, "paper").cells:
             training = methods.METHODS[cell.method].training
-            key = (cell.paper, cell.data, cell.network, training, cell.options)
+            options = tuple(name for name, _ in cell.options)
+            key = (cell.paper, cell.data, cell.network, training, options)
             found.setdefault(key, cell)
     for cell in found.values():
         yield pytest.param(cell, id=f"{cell.paper}-{cell.where}-{cell.label}")
@@ -40,7 +41,7 @@ def compiled(cell):
     data = types.SimpleNamespace(
         train_size=50_000,
         steps=100,
-        train=[(x, np.zeros(len(x), "int32"))],
+        statistics=(x, np.zeros(len(x), "int32")),
     )
     inputs = keras.Input((4, 4, 1))
     y = keras.layers.Conv2D(2, 2)(inputs)
@@ -199,3 +200,79 @@ def test_radial_has_a_unit_prior_and_small_batches():
     layer = model.layers[1]
     assert isinstance(layer, bdl.layers.RadialConv2D)
     assert layer.prior.stddev == 1.0
+
+
+def test_sgd_of_swag_falls_to_a_hundredth_over_all_epochs():
+    cell = Cell("swag", "cifar10", "WideResNet-28-10", "SGD")
+    known, model, _ = compiled(cell)
+    found = [rate(model, epoch) for epoch in (149, 210, 290)]
+    part = (210.5 / 300 - 0.5) / 0.4
+    between = 0.1 * (1 - part * (1 - 0.01))
+    assert known["epochs"] == 300
+    assert found == pytest.approx([0.1, between, 1e-3], rel=1e-5)
+
+
+def test_sgd_of_atmc_falls_within_its_epochs():
+    for data, network, epochs in (
+        ("cifar10", "ResNet-56++", (10, 100, 170)),
+        ("imagenet2012", "ResNet-50", (10, 40, 85)),
+    ):
+        method = "SGD + BatchNorm" if network == "ResNet-50" else "SGD"
+        known, model, _ = compiled(Cell("atmc", data, network, method))
+        first, then, last = [rate(model, epoch) for epoch in epochs]
+        assert epochs[-1] < known["epochs"] and first > then > last
+
+
+def test_four_times_the_epochs_have_a_schedule_four_times_as_long():
+    recipe = recipes.load("taylor/figure1", "paper")
+    long = [c for c in recipe.cells if "epochs" in dict(c.options)]
+    for cell in long:
+        known, model, _ = compiled(cell)
+        assert known["epochs"] == 800
+        found = [rate(model, epoch) for epoch in (390, 410)]
+        assert found == pytest.approx([1e-4, 1e-5])
+    assert len(long) == 5
+
+
+def test_equal_priors_are_one_run_whatever_they_are_called():
+    cells = [
+        Cell("vogn", "imagenet2012", "ResNet-18", "VOGN", options)
+        for options in (
+            (("prior_precision", 10.0),),
+            (("prior_variance", 0.1),),
+        )
+    ]
+    one, other = (settings.of(cell, "VOGN", "small") for cell in cells)
+    assert one == other
+
+
+def test_pretrained_networks_take_normalized_images():
+    layer = keras.layers.Conv2D(4, 3, bias_initializer="normal")
+    x = np.random.default_rng(0).integers(0, 256, (2, 5, 5, 3))
+    x = x.astype("float32")
+    expected = layer(keras.applications.resnet.preprocess_input(x.copy()))
+    networks.take_normalized(layer)
+    found = layer(bdl.datasets.SPECS["imagenet2012"].normalize(x))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("scale", ["small", "paper"])
+def test_batch_norm_can_be_left_out_of_every_network_that_is_asked(scale):
+    for name in recipes.names():
+        for cell in recipes.load(name, scale).cells:
+            known = dict(cell.options)
+            if known.get("batch_norm", True):
+                continue
+            data = types.SimpleNamespace(input_shape=(32, 32, 3), classes=10)
+            model = networks.make(cell, data, scale, known)
+            kinds = {type(layer) for layer in model.layers}
+            assert keras.layers.BatchNormalization not in kinds
+            return
+    raise AssertionError("no recipe leaves it out")
+
+
+def test_weights_that_keras_does_not_have_are_asked_for(tmp_path):
+    cell = Cell("swag", "imagenet2012", "DenseNet-161", "SGD")
+    data = types.SimpleNamespace(input_shape=(32, 32, 3), classes=10)
+    with pytest.raises(SystemExit, match="DenseNet-161.weights.h5, as"):
+        networks.make(cell, data, "paper", {"pretrained": True}, tmp_path)

@@ -53,7 +53,7 @@ SETTINGS = {
     "every": (0.25, 1),
     "filters": (16, 64),
     "friction": (0.0, 1.0),
-    "image_size": (256, 512),
+    "image_size": (28, 512),
     "initial_rho": (-10.0, 0.0),
     "initial_stddev": (0.0, 1.0),
     "initial_temperature": (0.0, 1.0),

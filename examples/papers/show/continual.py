@@ -4,6 +4,7 @@ import dataclasses
 import json
 
 import continual_learning
+import data as data_sets
 import keras
 import numpy as np
 import published
@@ -44,9 +45,10 @@ def show(recipe, session, seeds, folder):
             path = session.folder / f"{digested(*words)}.json"
             if not path.exists():
                 print(f"  [seed {seed}] {name}", flush=True)
-                tasks = tasks or continual_learning.Tasks(
-                    data, heads, settings, session.data_dir, seed
-                )
+                with data_sets.missing_data_is_said():
+                    tasks = tasks or continual_learning.Tasks(
+                        data, heads, settings, session.data_dir, seed
+                    )
                 bar = keras.utils.Progbar(
                     len(tasks),
                     stateful_metrics=["mean accuracy"],

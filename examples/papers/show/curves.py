@@ -1,6 +1,7 @@
 """How networks learn, epoch by epoch."""
 
 import numpy as np
+from runs import Trained
 
 from keras_bdl.plots import canvas
 from show import panels
@@ -10,12 +11,19 @@ from show.table import of_metrics
 def show(recipe, results, folder):
     """Draws accuracy and log-loss of training and test; returns a table.
 
+    Cells that differ in the prediction alone have one curve: what `fit` said.
+
     Args:
         recipe: The `Recipe`.
         results: One `Result` a seed, by cell.
         folder: Where the figure is written.
     """
-    labels = panels.labels(results)
+    of_trainings = {}
+    for cell, of_seeds in results.items():
+        kept = of_seeds[0].trained[0].folder
+        of_trainings.setdefault(kept, (cell, of_seeds))
+    results = dict(of_trainings.values())
+    labels = panels.labels(results, without=Trained.AFTER)
     styles = canvas.method_styles(dict.fromkeys(labels.values()))
     places = panels.of_places(results)
     figure, axes = panels.figure(list(places), rows=2, sharex=False)

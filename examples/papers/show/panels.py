@@ -83,11 +83,14 @@ def one_legend(drawn, panels):
     )
 
 
-def labels(results):
+def labels(results, without=()):
     """Returns a short label for each cell: what all have is left out.
 
     Args:
         results: One `Result` a seed, by cell.
+        without: Names of other options to leave out. Defaults to `()`.
     """
-    shared = set.intersection(*(set(cell.options) for cell in results))
-    return {cell: cell.label_without(shared) for cell in results}
+    options = [set(cell.options) for cell in results]
+    unsaid = {pair for pair in set.union(*options) if pair[0] in without}
+    unsaid |= set.intersection(*options)
+    return {cell: cell.label_without(unsaid) for cell in results}
