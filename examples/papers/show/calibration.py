@@ -1,6 +1,7 @@
 """How far confidence is from accuracy."""
 
 import keras_bdl as bdl
+from keras_bdl.plots import canvas
 from show import panels
 from show.table import of_metrics
 
@@ -14,6 +15,7 @@ def show(recipe, results, folder):
         folder: Where the figure is written.
     """
     labels = panels.labels(results)
+    styles = canvas.method_styles(dict.fromkeys(labels.values()))
     places = panels.of_places(results)
     figure, axes = panels.figure(list(places))
     for (ax,), of_place in zip(axes, places.values(), strict=True):
@@ -22,6 +24,8 @@ def show(recipe, results, folder):
             num_bins=recipe.arguments.get("num_bins", 20),
             ax=ax,
         )
+        for line in ax.get_lines():  # one legend for all panels
+            line.set(**styles.get(line.get_label(), {}))
     panels.one_legend(figure, axes)
     figure.suptitle(recipe.title, wrap=True)
     path = folder / "calibration.png"

@@ -22,7 +22,7 @@ def show(recipe, results, folder):
         results: One `Result` a seed, by cell.
         folder: Where the figure is written.
     """
-    figure, [axes] = panels.figure([recipe.title], rows=4, height=2.2)
+    figure, [axes] = panels.figure([""], rows=4, height=2.2)
     for cell, style in canvas.method_styles(results).items():
         color = style["color"]
         for ax, name in zip(axes, LOGS, strict=False):
@@ -39,6 +39,7 @@ def show(recipe, results, folder):
     axes[3].set_yscale("log")
     axes[3].set_xlabel("epoch")
     panels.one_legend(figure, [axes])
+    figure.suptitle(recipe.title, wrap=True)
     path = folder / "dynamics.png"
     figure.savefig(path, dpi=150)
     return f"Figure: {path.name}"

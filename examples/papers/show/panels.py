@@ -5,6 +5,8 @@ import math
 from keras_bdl.plots import canvas
 
 MOST_COLUMNS = 4
+# What an entry of a legend needs, in inches, and each of its letters.
+HANDLE, LETTER = 0.7, 0.075
 
 
 def of_places(results):
@@ -73,11 +75,12 @@ def one_legend(drawn, panels):
                 named.setdefault(name, handle)
             if ax.get_legend():
                 ax.get_legend().remove()
+    room = drawn.get_figwidth() / (HANDLE + LETTER * max(map(len, named)))
     drawn.legend(
         named.values(),
         named.keys(),
         loc="outside lower center",
-        ncols=min(len(named), 3),
+        ncols=max(min(len(named), 3, int(room)), 1),
         fontsize="small",
         frameon=False,
     )
