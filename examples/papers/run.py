@@ -71,7 +71,7 @@ def main():
 def run(chosen, scale, seeds, args):
     """Runs recipes, one after the other."""
     import keras  # only now: `--list` and mistakes are quick
-    from runs import Session
+    from session import Session
 
     sys.path.append(str(EXAMPLES))
 

@@ -8,8 +8,8 @@ import data as data_sets
 import keras
 import numpy as np
 import published
-from runs import digested
-from runs import write
+from files import digested
+from files import write
 
 import keras_bdl as bdl
 from show.table import markdown

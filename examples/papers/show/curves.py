@@ -1,7 +1,7 @@
 """How networks learn, epoch by epoch."""
 
 import numpy as np
-from runs import Trained
+from trained import Trained
 
 from keras_bdl.plots import canvas
 from show import panels

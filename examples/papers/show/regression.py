@@ -5,8 +5,8 @@ import json
 import numpy as np
 import published
 import regression
-from runs import digested
-from runs import write
+from files import digested
+from files import write
 
 import keras_bdl as bdl
 from show.table import markdown

@@ -1,0 +1,103 @@
+"""The predictions of a method, once."""
+
+import dataclasses
+import functools
+
+import numpy as np
+from files import digested
+from methods import Method
+from recipe import Cell
+from trained import Trained
+
+import keras_bdl as bdl
+
+
+@dataclasses.dataclass(frozen=True)
+class Predicted:
+    """What a method predicts, in a file beside its training.
+
+    Attributes:
+        cell: The `Cell`.
+        method: The `Method`.
+        trained: The trainings.
+    """
+
+    cell: Cell
+    method: Method
+    trained: list
+
+    def load(self):
+        """Returns the predictions by set; makes them if there are none."""
+        first = self.trained[0]
+        after = {k: v for k, v in first.settings.items() if k in Trained.AFTER}
+        name = digested(self.cell.method, after)
+        return {
+            what: self._of_set(x, first.folder / f"{name}_{what}.npz")
+            for what, x in first.data.sets.items()
+        }
+
+    def _of_set(self, x, path):
+        if not path.exists():
+            prediction = self._predict(x)
+            found = {
+                "log_mean": prediction.log_mean,
+                "expected_entropy": prediction.expected_entropy,
+                "num_samples": prediction.num_samples,
+            }
+            labels = x[1] if isinstance(x, tuple) else prediction.y
+            if labels is not None:
+                found["y"] = labels
+            with open(path.with_suffix(".part"), "wb") as file:
+                np.savez_compressed(file, **found)
+            path.with_suffix(".part").replace(path)
+        with np.load(path) as found:
+            return bdl.prediction.ClassificationPrediction(
+                found["log_mean"],
+                found["expected_entropy"],
+                num_samples=int(found["num_samples"]),
+                y=found["y"] if "y" in found else None,
+            )
+
+    @functools.cached_property
+    def _posterior(self):
+        if self.method.posterior is None:
+            return None
+        many = self.method.members > 1
+        return self.method.posterior(self.trained if many else self.trained[0])
+
+    @functools.cached_property
+    def _scaling(self):
+        """The temperature of the outputs, from validation data."""
+        validation = self.trained[0].data.validation
+        y = validation[1] if isinstance(validation, tuple) else None
+        scaling = bdl.prediction.TemperatureScaling()
+        scaling.fit(self._unscaled(validation), y)
+        return scaling
+
+    def _predict(self, x):
+        prediction = self._unscaled(x)
+        return self._scaling(prediction) if self.method.scaled else prediction
+
+    def _unscaled(self, x):
+        first = self.trained[0]
+        settings = first.settings
+        posterior = self._posterior
+        statistics = None
+        if posterior is not None and settings.get("batch_norm_update", True):
+            statistics = first.data.statistics
+        return bdl.predict(
+            first.model,
+            x[0] if isinstance(x, tuple) else x,
+            posterior,
+            samples=settings["samples"] if self.method.draws else None,
+            seed=first.seed,
+            batch_norm_data=_inputs(statistics),
+            batch_norm_fraction=settings.get("batch_norm_fraction", 1.0),
+            task="classification",
+            from_logits=True,
+            verbose=0,
+        )
+
+
+def _inputs(part):
+    return part[0] if isinstance(part, tuple) else part

@@ -1,0 +1,176 @@
+"""A training, once."""
+
+import dataclasses
+import functools
+import json
+from typing import Any
+
+import data as data_sets
+import keras
+import networks
+import numpy as np
+from epochs import EpochBar
+from epochs import EpochClock
+from files import digested
+from files import write
+from recipe import Cell
+from trainings import LOSS
+from trainings import TRAININGS
+
+import keras_bdl as bdl
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """A training, in a folder of its own.
+
+    Two cells that ask for the same training get the same folder: its name is
+    a hash of all that matters. A training that was killed goes on from its
+    checkpoint, and one that is finished is only read.
+
+    Attributes:
+        session: The `Session`.
+        cell: The `Cell`, of which data and network count.
+        training: Name of the training.
+        seed: The seed.
+        pairs: The settings, as sorted pairs.
+        ood: Names of the sets that are out of distribution.
+    """
+
+    session: Any
+    cell: Cell
+    training: str
+    seed: int
+    pairs: tuple
+    ood: tuple = ()
+
+    # What changes the prediction alone is no part of a training.
+    AFTER = ("samples", "scale", "batch_norm_update", "batch_norm_fraction")
+
+    @functools.cached_property
+    def settings(self):
+        """The settings."""
+        return dict(self.pairs)
+
+    @functools.cached_property
+    def folder(self):
+        """Where it is kept."""
+        scale = self.session.scale
+        network = networks.used(self.cell, scale)
+        known = {k: v for k, v in self.pairs if k not in self.AFTER}
+        data = data_sets.used(self.cell.data, scale)
+        known |= {"data": data, "dtype": keras.config.dtype_policy().name}
+        replicas = self.session.strategy.num_replicas_in_sync
+        if replicas > 1:  # each with noise of its own
+            known["replicas"] = replicas
+        name = digested(network, self.training, known)
+        return self.session.folder / name / f"seed{self.seed}"
+
+    @functools.cached_property
+    def data(self):
+        """The data."""
+        return data_sets.load(
+            self.cell.data,
+            self.settings,
+            self.session.scale,
+            self.seed,
+            self.ood,
+            self.cell.test,
+            data_dir=self.session.data_dir,
+            drop_remainder=self.session.static_shapes,
+        )
+
+    loss = staticmethod(LOSS)
+
+    def network(self):
+        """Returns what is trained, as it is before, and not compiled."""
+        keras.utils.set_random_seed(self.seed)
+        training = TRAININGS[self.training]
+        with self.session.strategy.scope():
+            network = networks.make(
+                self.cell,
+                self.data,
+                self.session.scale,
+                self.settings,
+                self.session.data_dir,
+            )
+            if training.convert is None:
+                return network
+            return training.convert(network, self.settings, self.data)
+
+    @functools.cached_property
+    def model(self):
+        """What was trained, for predictions: not compiled."""
+        model = self.network()
+        with np.load(self.folder / "weights.npz") as weights:
+            model.set_weights(
+                [weights[f"arr_{i}"] for i in range(len(weights))]
+            )
+        return model
+
+    @functools.cached_property
+    def history(self):
+        """Epoch by epoch what `fit` said."""
+        return json.loads((self.folder / "history.json").read_text())
+
+    def posterior(self, name):
+        """Returns a posterior that the training has saved."""
+        return bdl.posteriors.load(self.folder / f"{name}.bdl")
+
+    def finish(self):
+        """Trains, unless that was done."""
+        done = self.folder / "history.json"
+        if done.exists():
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "settings.json").write_text(
+            json.dumps(self.settings, indent=1) + "\n"
+        )
+        print(f"    training {self.training}, seed {self.seed}", flush=True)
+        training = TRAININGS[self.training]
+        model = self.network()
+        with self.session.strategy.scope():
+            training.compile(model, self.settings, self.data)
+        model.steps_per_execution = self.session.steps_per_execution
+        callbacks = training.callbacks(model, self.settings, self.data)
+        history = self._fit(model, callbacks.values())
+        if not bdl.distribute.is_chief(self.session.strategy):
+            return
+        np.savez(self.folder / "weights.npz", *model.get_weights())
+        posteriors = {
+            name: callback.posterior
+            for name, callback in callbacks.items()
+            if hasattr(callback, "posterior")
+        }
+        if training.posterior:
+            posteriors["posterior"] = training.posterior(model)
+        for name, posterior in posteriors.items():
+            posterior.save(str(self.folder / f"{name}.bdl"))
+        if "gradient_variance" in callbacks:
+            reports = callbacks["gradient_variance"].reports
+            means = {epoch: r.means for epoch, r in reports.items()}
+            write(self.folder / "gradient_variance.json", json.dumps(means))
+        write(done, json.dumps(history))  # the last: all is done
+        (self.folder / "latest.bdl").unlink(missing_ok=True)
+
+    def _fit(self, model, callbacks):
+        """Trains, or goes on to train; returns the logs by name."""
+        epochs = self.settings["epochs"]
+        if not epochs:  # a pretrained network as it is
+            return {}
+        history = model.fit(
+            self.data.train,
+            epochs=epochs,
+            shuffle=False,  # by Keras
+            verbose=0,
+            validation_data=self.data.sets["test"],
+            validation_freq=max(epochs // self.settings["validations"], 1),
+            callbacks=[
+                EpochClock(),
+                self.data.epochs,
+                *callbacks,
+                EpochBar(),
+                bdl.callbacks.Checkpoint(str(self.folder)),
+            ],
+        )
+        return history.history
