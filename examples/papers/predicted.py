@@ -10,6 +10,7 @@ from recipe import Cell
 from trained import Trained
 
 import keras_bdl as bdl
+from keras_bdl.distribute.workers import wait_for_all
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,9 +48,12 @@ class Predicted:
             labels = x[1] if isinstance(x, tuple) else prediction.y
             if labels is not None:
                 found["y"] = labels
-            with open(path.with_suffix(".part"), "wb") as file:
-                np.savez_compressed(file, **found)
-            path.with_suffix(".part").replace(path)
+            strategy = self.trained[0].session.strategy
+            if bdl.distribute.is_chief(strategy):
+                with open(path.with_suffix(".part"), "wb") as file:
+                    np.savez_compressed(file, **found)
+                path.with_suffix(".part").replace(path)
+            wait_for_all(strategy)
         with np.load(path) as found:
             return bdl.prediction.ClassificationPrediction(
                 found["log_mean"],

@@ -18,6 +18,7 @@ from trainings import LOSS
 from trainings import TRAININGS
 
 import keras_bdl as bdl
+from keras_bdl.distribute.workers import wait_for_all
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,8 +120,7 @@ class Trained:
 
     def finish(self):
         """Trains, unless that was done."""
-        done = self.folder / "history.json"
-        if done.exists():
+        if (self.folder / "history.json").exists():
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "settings.json").write_text(
@@ -134,8 +134,12 @@ class Trained:
         model.steps_per_execution = self.session.steps_per_execution
         callbacks = training.callbacks(model, self.settings, self.data)
         history = self._fit(model, callbacks.values())
-        if not bdl.distribute.is_chief(self.session.strategy):
-            return
+        if bdl.distribute.is_chief(self.session.strategy):
+            self._keep(training, model, callbacks, history)
+        wait_for_all(self.session.strategy)
+
+    def _keep(self, training, model, callbacks, history):
+        """Writes what predictions need."""
         np.savez(self.folder / "weights.npz", *model.get_weights())
         posteriors = {
             name: callback.posterior
@@ -150,7 +154,8 @@ class Trained:
             reports = callbacks["gradient_variance"].reports
             means = {epoch: r.means for epoch, r in reports.items()}
             write(self.folder / "gradient_variance.json", json.dumps(means))
-        write(done, json.dumps(history))  # the last: all is done
+        # The last: all is done.
+        write(self.folder / "history.json", json.dumps(history))
         (self.folder / "latest.bdl").unlink(missing_ok=True)
 
     def _fit(self, model, callbacks):
