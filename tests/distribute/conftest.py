@@ -13,7 +13,7 @@ from tests.distribute.cases import CASES
 from tests.helpers import two_workers
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 500  # seconds
+PATIENCE = 900  # seconds
 
 
 def start_pair(script, folder):
