@@ -37,6 +37,15 @@ def saved(name):
     return functools.partial(_saved, name)
 
 
+def _means(trained):
+    """The weights, with BatchNorm statistics of their own as a posterior has.
+
+    Those of a training that goes on moving belong to weights before.
+    """
+    variables = trained.model.trainable_variables
+    return bdl.posteriors.Gaussian([v.numpy() for v in variables])
+
+
 def _scaled(trained):
     """SWAG's Gaussian, as wide as it is to be."""
     scale = trained.settings.get("scale", 0.5)
@@ -112,7 +121,7 @@ METHODS = {
     "VOGN": Method("VOGN", saved("posterior")),
     "K-FAC": Method("K-FAC", draws=False),
     "Noisy K-FAC": Method("Noisy K-FAC", saved("posterior")),
-    "MAP": Method("MAP", draws=False),
+    "MAP": Method("MAP", _means, draws=False),
     "Taylor VI": Method("Taylor VI", saved("posterior")),
     "Sampled VI": Method("Sampled VI", saved("posterior")),
     "ATMC, one sample": Method("ATMC", _last_sample, draws=False),
