@@ -7,7 +7,7 @@ from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 from tensorflow.python.distribute import one_device_strategy
 
 
-class Chips(tf.distribute.Strategy):
+class Chips(tf.distribute.OneDeviceStrategy):
     """Traces the program that every one of many chips would run.
 
     `run` traces the step once, as one of `chips` replicas: sums over replicas
@@ -22,7 +22,8 @@ class Chips(tf.distribute.Strategy):
     """
 
     def __init__(self, chips: int):
-        super().__init__(_Extended(self, chips))
+        # Not that of its parent, which makes an extension of its own.
+        tf.distribute.Strategy.__init__(self, _Extended(self, chips))
 
 
 class _Extended(one_device_strategy.OneDeviceExtended):
