@@ -294,8 +294,6 @@ class Checkpoint(keras.callbacks.Callback):
             set_state(one["state"])
         history = getattr(self.model, "history", None)
         if history is not None:
-            history.epoch = list(self._restored["history"]["epoch"])
-            history.history = {
-                k: list(v)
-                for k, v in self._restored["history"]["history"].items()
-            }
+            saved = self._restored["history"]
+            history.epoch = list(saved["epoch"])
+            history.history = {k: list(v) for k, v in saved["history"].items()}

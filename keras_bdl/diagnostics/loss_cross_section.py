@@ -4,6 +4,7 @@ import numpy as np
 
 from keras_bdl.diagnostics.loss_cross_section_report import LossCrossSection
 from keras_bdl.diagnostics.loss_surface import LossSurface
+from keras_bdl.diagnostics.loss_surface import distances_of
 
 
 def loss_cross_section(
@@ -82,7 +83,7 @@ def loss_cross_section(
     Reference:
         - [Maddox et al., 2019](https://arxiv.org/abs/1902.02476), section 4.3
     """
-    distances = numbers("distances", distances)
+    distances = distances_of("distances", distances)
     surface = LossSurface(
         model,
         data,
@@ -108,22 +109,3 @@ def loss_cross_section(
         stddevs=stddevs,
         **{k: v.reshape(count, -1).tolist() for k, v in found.items()},
     )
-
-
-def numbers(name: str, values) -> np.ndarray:
-    """Returns a vector of finite numbers, at least one.
-
-    Args:
-        name: The argument.
-        values: What came for it.
-    """
-    try:
-        array = np.asarray(values, "float64")
-    except (TypeError, ValueError):
-        array = np.array(np.nan)
-    if array.ndim != 1 or not array.size or not np.all(np.isfinite(array)):
-        raise ValueError(
-            f"`{name}` must be a list of finite numbers, at least one. "
-            f"Received: {name}={values!r}"
-        )
-    return array

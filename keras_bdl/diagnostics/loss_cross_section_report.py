@@ -4,11 +4,11 @@ import dataclasses
 
 import numpy as np
 
-from keras_bdl.evaluation.report import Report
+from keras_bdl.diagnostics.loss_surface_report import LossSurfaceReport
 
 
 @dataclasses.dataclass(frozen=True)
-class LossCrossSection(Report):
+class LossCrossSection(LossSurfaceReport):
     """Loss along rays. Made by `loss_cross_section`.
 
     `loss`, `penalty` and `error` have a list for each direction, with an
@@ -23,22 +23,7 @@ class LossCrossSection(Report):
         stddevs: Of the posterior along each direction, or `None`.
     """
 
-    examples: int
-    distances: list
-    loss: list
-    penalty: list
-    error: list
     stddevs: list | None = None
-
-    @property
-    def total(self) -> np.ndarray:
-        """Loss and penalty, an array with a row for each direction."""
-        return np.array(self.loss) + np.array(self.penalty)
-
-    @property
-    def log_density(self) -> np.ndarray:
-        """That of the posterior but for a constant, zero at its highest."""
-        return -self.examples * (self.total - self.total.min())
 
     @property
     def posterior_energy(self) -> np.ndarray | None:
@@ -65,9 +50,15 @@ class LossCrossSection(Report):
         """Returns pairs of the title of a table and its rows."""
         rows = [["", "lowest", "at", "highest", "stddev"]]
         for i, total in enumerate(self.total):
-            lowest = self.distances[int(total.argmin())]
+            lowest = self.distances[int(np.nanargmin(total))]
             stddev = float("nan") if self.stddevs is None else self.stddevs[i]
             rows.append(
-                [str(i), total.min(), f"{lowest:g}", total.max(), stddev]
+                [
+                    str(i),
+                    np.nanmin(total),
+                    f"{lowest:g}",
+                    np.nanmax(total),
+                    stddev,
+                ]
             )
         return [("Loss and penalty, and the posterior", rows)]

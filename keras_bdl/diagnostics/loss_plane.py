@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from keras_bdl.diagnostics.loss_cross_section import numbers
 from keras_bdl.diagnostics.loss_plane_report import LossPlane
 from keras_bdl.diagnostics.loss_surface import LossSurface
+from keras_bdl.diagnostics.loss_surface import distances_of
 
 # Largest cosine of the angle between the directions: rounding.
 _COSINE = 1e-4
@@ -101,5 +101,7 @@ def _pair(distances):
         np.ndim(d) for d in distances
     ] == [1, 1]:
         names = ("distances[0]", "distances[1]")
-        return [numbers(n, d) for n, d in zip(names, distances, strict=True)]
-    return [numbers("distances", distances)] * 2
+        return [
+            distances_of(n, d) for n, d in zip(names, distances, strict=True)
+        ]
+    return [distances_of("distances", distances)] * 2

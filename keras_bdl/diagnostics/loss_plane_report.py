@@ -4,11 +4,11 @@ import dataclasses
 
 import numpy as np
 
-from keras_bdl.evaluation.report import Report
+from keras_bdl.diagnostics.loss_surface_report import LossSurfaceReport
 
 
 @dataclasses.dataclass(frozen=True)
-class LossPlane(Report):
+class LossPlane(LossSurfaceReport):
     """Loss on a grid. Made by `loss_plane`.
 
     `loss`, `penalty` and `error` have a list for each distance along the
@@ -23,22 +23,7 @@ class LossPlane(Report):
         covariance: Of the posterior in the plane, or `None`.
     """
 
-    examples: int
-    distances: list
-    loss: list
-    penalty: list
-    error: list
     covariance: list | None = None
-
-    @property
-    def total(self) -> np.ndarray:
-        """Loss and penalty, with a row for each distance along the first."""
-        return np.array(self.loss) + np.array(self.penalty)
-
-    @property
-    def log_density(self) -> np.ndarray:
-        """That of the posterior but for a constant, zero at its highest."""
-        return -self.examples * (self.total - self.total.min())
 
     @property
     def posterior_energy(self) -> np.ndarray | None:

@@ -113,6 +113,25 @@ class LossSurface:
         )
 
 
+def distances_of(name: str, values) -> np.ndarray:
+    """Returns a vector of finite numbers, at least one.
+
+    Args:
+        name: The argument.
+        values: What came for it.
+    """
+    try:
+        array = np.asarray(values, "float64")
+    except (TypeError, ValueError):
+        array = np.array(np.nan)
+    if array.ndim != 1 or not array.size or not np.all(np.isfinite(array)):
+        raise ValueError(
+            f"`{name}` must be a list of finite numbers, at least one. "
+            f"Received: {name}={values!r}"
+        )
+    return array
+
+
 def _origin(model, center, shapes):
     if center is None:
         center = [

@@ -232,3 +232,17 @@ def test_wrong_input_is_refused():
     ):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+def test_points_that_are_not_finite_are_left_out_of_the_report():
+    zeros = [[0.0, 0.0, 0.0]]
+    section = LossCrossSection(
+        examples=2,
+        distances=[-1.0, 0.0, 1.0],
+        loss=[[np.nan, 3.0, 1.0]],
+        penalty=zeros,
+        error=zeros,
+    )
+    [(_, rows)] = section.sections()
+    assert rows[1][1:4] == [1.0, "1", 3.0]
+    np.testing.assert_array_equal(section.log_density, [[np.nan, -4.0, 0.0]])

@@ -1,0 +1,36 @@
+"""What reports on the loss around a network have in common."""
+
+import dataclasses
+
+import numpy as np
+
+from keras_bdl.evaluation.report import Report
+
+
+@dataclasses.dataclass(frozen=True)
+class LossSurfaceReport(Report):
+    """Loss at many places.
+
+    Attributes:
+        examples: How many examples there were, N.
+        distances: From the center.
+        loss: Mean loss of the examples, without penalties.
+        penalty: Regularizers, weight decay and prior, for an example.
+        error: Share of wrong classifications; NaN if there are no classes.
+    """
+
+    examples: int
+    distances: list
+    loss: list
+    penalty: list
+    error: list
+
+    @property
+    def total(self) -> np.ndarray:
+        """Loss and penalty, an array in the shape of `loss`."""
+        return np.array(self.loss) + np.array(self.penalty)
+
+    @property
+    def log_density(self) -> np.ndarray:
+        """That of the posterior but for a constant, zero at its highest."""
+        return -self.examples * (self.total - np.nanmin(self.total))
