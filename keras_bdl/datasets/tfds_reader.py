@@ -1,7 +1,7 @@
 """Reads the stored examples of TensorFlow Datasets."""
 
 import socket
-import urllib.request
+from urllib.parse import urlsplit
 
 import tensorflow as tf
 
@@ -125,11 +125,19 @@ def _holds_something(folder):
 
 
 def _is_online():
-    if urllib.request.getproxies():  # names are resolved by the proxy
-        return True
+    """Whether the proxy, or else a name server, can be reached."""
+    from requests import utils
+
+    # Most sets come from there; any name would do.
+    url = "https://storage.googleapis.com"
+    proxy = utils.select_proxy(url, utils.get_environ_proxies(url))
     try:
-        # Most sets come from there; any name would do.
-        socket.getaddrinfo("storage.googleapis.com", 443)
+        if proxy:
+            parts = urlsplit(utils.prepend_scheme_if_needed(proxy, "http"))
+            port = parts.port or {"https": 443}.get(parts.scheme, 80)
+            socket.create_connection((parts.hostname, port), timeout=10).close()
+        else:
+            socket.getaddrinfo(urlsplit(url).hostname, 443)
     except OSError:
         return False
     return True

@@ -2,7 +2,6 @@ import importlib
 import re
 import socket
 import sys
-import urllib.request
 
 import pytest
 import requests
@@ -17,7 +16,22 @@ def test_a_machine_without_network_is_told_so(tmp_path, monkeypatch):
         raise socket.gaierror("Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", fail)
-    monkeypatch.setattr(urllib.request, "getproxies", dict)
+    monkeypatch.setattr(requests.utils, "get_environ_proxies", lambda _: {})
+    with pytest.raises(ConnectionError, match='no network.*set "digits"'):
+        datasets.load("cifar10", data_dir=str(tmp_path))
+
+
+@pytest.mark.parametrize("proxy", ["http://localhost:9", "localhost:9"])
+def test_a_proxy_that_does_not_answer_is_found_before_trying(
+    proxy, tmp_path, monkeypatch
+):
+    def fail(self):
+        raise RuntimeError("tried for minutes")
+
+    for name in ("HTTPS_PROXY", "NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("https_proxy", proxy)
+    monkeypatch.setattr(tfds.core.DatasetBuilder, "download_and_prepare", fail)
     with pytest.raises(ConnectionError, match='no network.*set "digits"'):
         datasets.load("cifar10", data_dir=str(tmp_path))
 
