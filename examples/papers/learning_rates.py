@@ -12,8 +12,9 @@ def of(settings, steps):
     """Returns a learning rate, or a schedule.
 
     By its settings: `"schedule": "linear"` is constant for the first half,
-    then falls to a hundredth; with `swa_learning_rate` it goes in the same way
-    to that one before `start_epoch`; `"cosine"` falls to zero; with
+    then falls to a hundredth, over `schedule_epochs` if that is not all; with
+    `swa_learning_rate` it goes in the same way to that one before
+    `start_epoch`; `"cosine"` falls to zero; with
     `milestones` it is multiplied by `learning_rate_factor` after each of these
     epochs, with `learning_rate_decay` after every epoch; with
     `warmup_learning_rate` it rises from there for `warmup_epochs`.
@@ -24,7 +25,8 @@ def of(settings, steps):
     """
     rate = settings["learning_rate"]
     if settings.get("schedule") == "linear":
-        all_steps = settings["epochs"] * steps
+        epochs = settings.get("schedule_epochs", settings["epochs"])
+        all_steps = epochs * steps
         if not all_steps:  # nothing is trained
             return rate
         return bdl.schedules.SWASchedule(rate, LAST_PART * rate, all_steps)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import random
 import tomllib
 from pathlib import Path
 
@@ -117,21 +118,47 @@ def load(name, scale):
 
 
 def _cells(paper, table, scale):
-    """All combinations of what a table of cells lists."""
+    """All combinations of what a table of cells lists.
+
+    With `draw`, so many combinations of what varies, drawn at random and the
+    same for all networks and methods.
+    """
     vary = {k: at_scale(v, scale) for k, v in table.get("vary", {}).items()}
     if scale == "smoke":
         vary = {k: values[:1] for k, values in vary.items()}
     fixed = {k: at_scale(v, scale) for k, v in table.get("with", {}).items()}
-    for data, network, method, test, *values in itertools.product(
+    varied = [
+        _options(vary, values) for values in itertools.product(*vary.values())
+    ]
+    if "draw" in table:
+        varied = _drawn(varied, table["draw"])
+    for data, network, method, test in itertools.product(
         *(
             _list(at_scale(table.get(key, ""), scale))
             for key in ("data", "network", "method", "test")
-        ),
-        *vary.values(),
+        )
     ):
-        options = fixed | dict(zip(vary, values, strict=True))
-        pairs = tuple(sorted((k, _frozen(v)) for k, v in options.items()))
-        yield Cell(paper, data, network, method, pairs, test)
+        for options in varied:
+            options = fixed | options
+            pairs = tuple(sorted((k, _frozen(v)) for k, v in options.items()))
+            yield Cell(paper, data, network, method, pairs, test)
+
+
+def _options(names, values):
+    """Values by name; a key may name several settings, and have lists."""
+    found = {}
+    for name, value in zip(names, values, strict=True):
+        keys = name.split(", ")
+        of_keys = value if len(keys) > 1 else [value]
+        found |= dict(zip(keys, of_keys, strict=True))
+    return found
+
+
+def _drawn(combinations, count):
+    """Some of them, in their order."""
+    rng = random.Random(0)
+    order = sorted((rng.random(), i) for i in range(len(combinations)))
+    return [combinations[i] for i in sorted(i for _, i in order[:count])]
 
 
 def at_scale(value, scale):

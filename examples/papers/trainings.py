@@ -65,15 +65,16 @@ def _optimizer(settings, data):
 
 
 def _ordinary(network, settings, data):
-    """As Keras knows it, with an L2 term of all weights if there is one."""
+    """As Keras knows it, with an L2 term if there is one."""
     kwargs = {}
     l2 = settings.get("l2") or settings.get("weight_decay")
+    of_all = settings.get("l2_of_batch_norm", True)
     if l2:
         # l2 w is the gradient of the prior N(0, 1 / (l2 N)).
         kwargs["objective"] = bdl.objectives.MAP(
             bdl.priors.Normal((l2 * data.train_size) ** -0.5),
             dataset_size=data.train_size,
-            exclude_from_inference=(),
+            exclude_from_inference=() if of_all else ("BatchNormalization",),
         )
     _compiled(network, _optimizer(settings, data), **kwargs)
 

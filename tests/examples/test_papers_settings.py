@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "papers"))
 
 import methods  # noqa: E402
 import networks  # noqa: E402
+import published  # noqa: E402
 import recipe as recipes  # noqa: E402
 import settings  # noqa: E402
 import trainings  # noqa: E402
@@ -181,6 +182,50 @@ def test_l2_adds_its_multiple_of_the_weights_to_the_gradient():
     assert 1 / (prior.stddev**2 * 50_000) == pytest.approx(1e-4)
 
 
+@pytest.mark.parametrize(
+    ("cell", "l2", "batch_size", "excluded"),
+    [
+        # Section 3 of VOGN's paper, and its code: none of BatchNorm.
+        (
+            Cell(
+                "vogn",
+                "cifar10",
+                "ResNet-18",
+                "MC dropout",
+                (("augmented", True),),
+            ),
+            1e-4,
+            256,
+            ("BatchNormalization",),
+        ),
+        # TensorFlow's official ResNets: of all on CIFAR-10.
+        (
+            Cell("atmc", "cifar10", "ResNet-56", "SGD + BatchNorm"),
+            2e-4,
+            128,
+            (),
+        ),
+        (
+            Cell("atmc", "imagenet2012", "ResNet-50", "SGD + BatchNorm"),
+            1e-4,
+            1024,
+            ("BatchNormalization",),
+        ),
+        # PyTorch's weight decay is of all weights.
+        (Cell("swag", "imagenet2012", "ResNet-152", "SWA"), 1e-4, 256, ()),
+    ],
+    ids=lambda value: getattr(value, "where", ""),
+)
+def test_l2_is_of_the_weights_of_which_a_paper_has_it(
+    cell, l2, batch_size, excluded
+):
+    known, model, _ = compiled(cell)
+    assert model.objective.exclude_from_inference == excluded
+    assert 1 / (model.objective.prior.stddev**2 * 50_000) == pytest.approx(l2)
+    assert known["batch_size"] == batch_size
+    assert model.optimizer.momentum == 0.9
+
+
 def test_taylor_vi_has_the_numbers_of_section_4():
     options = (("covariance", "fixed"), ("variance", 1e-4))
     cell = Cell("taylor", "cifar10", "PreActResNet-18", "Taylor VI", options)
@@ -200,6 +245,110 @@ def test_radial_has_a_unit_prior_and_small_batches():
     layer = model.layers[1]
     assert isinstance(layer, bdl.layers.RadialConv2D)
     assert layer.prior.stddev == 1.0
+
+
+def test_radial_searches_86_settings_that_are_those_of_both_methods():
+    found = {"MFVI": [], "Radial BNN": []}
+    for cell in recipes.load("radial/figure4", "paper").cells:
+        found[cell.method].append(cell.options)
+    assert found["MFVI"] == found["Radial BNN"]
+    assert len(set(found["MFVI"])) == 86
+    searches = [
+        row
+        for row in published.published()["searches"]
+        if (row["paper"], row["network"]) == ("radial", "small VGG")
+    ]
+    count = {"SGD": 0, "AMSGrad": 0}
+    for options in map(dict, found["MFVI"]):
+        count[options["optimizer"]] += 1
+        (searched,) = (
+            row
+            for row in searches
+            if row["optimizer"] == [options["optimizer"]]
+        )
+        for name in searched.keys() & options.keys():
+            assert options[name] in searched[name], name
+        # "up to 64x4 or 256x1"
+        assert options["batch_size"] * options["train_samples"] <= 256
+    assert count == {"SGD": 43, "AMSGrad": 43}
+    assert {o["learning_rate_decay"] for o in map(dict, found["MFVI"])} == {
+        *searches[0]["learning_rate_decay"]
+    }
+
+
+def test_radial_search_has_nesterov_momentum_with_sgd_alone():
+    for cell in recipes.load("radial/figure4", "paper").cells[::43]:
+        known, model, _ = compiled(cell)
+        optimizer = model.optimizer
+        if known["optimizer"] == "SGD":
+            assert (optimizer.momentum, optimizer.nesterov) == (0.9, True)
+            decay = known["learning_rate_decay"]
+            expected = known["learning_rate"] * decay**7
+            assert rate(model, 7) == pytest.approx(expected)
+        else:
+            assert optimizer.amsgrad
+            assert rate(model, 7) == pytest.approx(known["learning_rate"])
+
+
+@pytest.mark.parametrize(
+    ("network", "method", "stddev"),
+    [
+        # rho = -6, of which the text of figure 7 says nothing else.
+        ("VGG-16, 5/8 of the channels", "MFVI", 0.002476),
+        ("VGG-16, 5/8 of the channels", "Radial BNN", 0.002476),
+        # A variance of 1e-6, section 4.1.2.
+        ("VGG-16", "MFVI with tweaks", 1e-3),
+    ],
+)
+def test_radial_begins_with_the_deviations_that_are_named(
+    network, method, stddev
+):
+    _, model, _ = compiled(Cell("radial", "retinopathy", network, method))
+    rho = model.layers[1].kernel_rho
+    assert np.log1p(np.exp(np.ravel(rho)[0])) == pytest.approx(stddev, 1e-3)
+
+
+@pytest.mark.parametrize("epochs", [181, 300])
+def test_shorter_runs_of_sgd_are_on_the_path_of_the_whole_one(epochs):
+    (cell,) = (
+        cell
+        for cell in recipes.load("swag/figure6", "paper").cells
+        if cell.method == "SGD iterates"
+        and dict(cell.options)["epochs"] == epochs
+    )
+    known, model, _ = compiled(cell)
+    assert known["epochs"] == epochs
+    found = [rate(model, epoch) for epoch in (149, 180, 290)]
+    between = 0.1 * (1 - (180.5 / 300 - 0.5) / 0.4 * 0.99)
+    assert found == pytest.approx([0.1, between, 1e-3], rel=1e-5)
+
+
+def test_every_number_that_is_printed_stands_beside_a_cell():
+    # Of other papers, or of no cell: read by the module that shows it.
+    other = {"radial/table2", "swag/figure4", "taylor/figure1"}
+    foreign = ("of Leibig et al.", "of Ober and Aitchison")
+    for name in set(recipes.names()) - other:
+        cells = recipes.load(name, "paper").cells
+        shown = [settings.published_row(name, cell) for cell in cells]
+        for row in published.published()[name].get("rows", ()):
+            if not row["method"].endswith(foreign):
+                assert row in shown, (name, row)
+
+
+def test_dropout_around_swa_is_shown_wherever_the_paper_may_have_it():
+    cells = recipes.load("swag/table3", "paper").cells
+    found = {
+        (cell.test or cell.data, cell.network)
+        for cell in cells
+        if cell.method == "SWA-Drop"
+    }
+    networks = ("VGG-16", "WideResNet-28-10")
+    expected = {
+        (data, network)
+        for data in ("cifar10", "cifar100", "stl10")
+        for network in networks
+    }
+    assert found == expected | {("cifar10", "PreResNet-164")}
 
 
 def test_sgd_of_swag_falls_to_a_hundredth_over_all_epochs():
