@@ -12,10 +12,20 @@ import tensorflow as tf
 
 import keras_bdl as bdl
 from keras_bdl.datasets.augmentation import pad_crop
+from keras_bdl.datasets.augmentation import square_crop_flip
 from keras_bdl.datasets.image_pipeline import ImagePipeline
+from keras_bdl.datasets.specs import SHARED_CLASSES
 
-# CIFAR-10 as five classes that are learned, and five that are not.
+# CIFAR-10 as five classes that are learned, and five that are not: those of
+# the code of SWAG, which the paper calls the first ones.
 FIVE = (0, 1, 2, 8, 9)
+# What is not the augmentation of `keras_bdl.datasets`, as `published.toml`
+# says it.
+AUGMENTATIONS = {
+    "random crop of 224 x 224 out of 256 x 256, flip": square_crop_flip
+}
+# Sets out of distribution of which VOGN's paper takes all training images.
+TRAINING_IMAGES = ("svhn_cropped",)
 
 
 class Digits(NamedTuple):
@@ -148,17 +158,21 @@ def _of_paper(name, settings, seed, ood, test, options):
         image_size=settings.get("image_size"),
         **options,
     )
+    spec = bdl.datasets.SPECS[stored.get(name, name)]
+    if settings.get("augmentation") in AUGMENTATIONS:
+        augment = AUGMENTATIONS[settings["augmentation"]]
+        spec = dataclasses.replace(spec, augment=augment)
     splits = load(
-        stored.get(name, name),
+        spec,
         classes=FIVE if name == "cifar5" else None,
-        ood=[o for o in ood if o != "held_out_classes"],
+        ood=[_foreign(o) for o in ood if o != "held_out_classes"],
         validation_size=settings.get("validation_size"),
         augment=settings["augmented"],
         seed=seed,
     )
     sets = {"test": splits.test, **splits.ood}
     if test:
-        sets[test] = load(test, like=name, ood=()).test
+        sets[test] = _all_classes(load(test, like=name, ood=()), test, name)
     return Data(
         splits.train,
         splits.train_eval,
@@ -170,6 +184,27 @@ def _of_paper(name, settings, seed, ood, test, options):
         splits.num_classes,
         splits.epochs,
     )
+
+
+def _foreign(name):
+    if name not in TRAINING_IMAGES:
+        return name
+    spec = bdl.datasets.SPECS[name]
+    return dataclasses.replace(spec, test_split=spec.train_split)
+
+
+def _all_classes(splits, stored, known):
+    """The test set of `splits`, and images of the class that is not `known`.
+
+    As SWAG's paper counts: they get the label that no other image has, so
+    that monkeys of STL-10 are frogs to a network that knows CIFAR-10.
+    """
+    labels = SHARED_CLASSES[stored, known]
+    (missing,) = set(range(len(labels))) - set(labels)
+    unknown = splits.ood["held_out_classes"].map(
+        lambda x: (x, tf.fill(tf.shape(x)[:1], missing))
+    )
+    return splits.test.concatenate(unknown)
 
 
 @functools.cache

@@ -78,3 +78,25 @@ def resized_crop_flip(
     part.set_shape((None, None, image.shape[-1]))
     image = resize(part, image_size)
     return tf.image.stateless_random_flip_left_right(image, flip_key)
+
+
+def square_crop_flip(image, key, image_size: int, fraction: float = 224 / 256):
+    """Resizes a random square of an image, and mirrors every other one.
+
+    The square is `fraction` of the shorter side long. With the default, a
+    shorter side of 256 pixels has crops of 224.
+
+    Reference:
+        - [Osawa et al., 2019](https://arxiv.org/abs/1906.02506), appendix E
+    """
+    row_key, column_key, flip_key = tf.unstack(tf.random.split(key, 3))
+    height, width = tf.unstack(tf.shape(image)[:2])
+    shorter = tf.cast(tf.minimum(height, width), tf.float32)
+    side = tf.cast(tf.round(fraction * shorter), tf.int32)
+    row, column = (
+        tf.random.stateless_uniform((), k, 0, room + 1, tf.int32)
+        for k, room in ((row_key, height - side), (column_key, width - side))
+    )
+    square = tf.image.crop_to_bounding_box(image, row, column, side, side)
+    image = resize(square, image_size)
+    return tf.image.stateless_random_flip_left_right(image, flip_key)

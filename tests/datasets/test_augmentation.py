@@ -68,11 +68,31 @@ def test_resized_crops_keep_to_the_area_and_the_ratio():
     assert 1.2 < max(ratios) <= 4 / 3 + 0.03
 
 
+def test_square_crops_are_224_of_256_pixels_from_anywhere():
+    image = numbered(32, 40)  # 28 of 32
+    places = set()
+    for key in keys(300):
+        crop = augmentation.square_crop_flip(image, key, 28).numpy()
+        mirrored = crop[0, 0, 1] > crop[0, 1, 1]
+        crop = crop[:, ::-1] if mirrored else crop
+        row, column = np.round(crop[0, 0, :2]).astype(int) - 1
+        window = image[row : row + 28, column : column + 28]
+        np.testing.assert_allclose(crop, window, atol=1e-4)
+        places |= {("row", row), ("column", column), ("mirrored", mirrored)}
+    expected = {("row", i) for i in range(5)}
+    expected |= {("column", i) for i in range(13)}
+    assert places == expected | {("mirrored", False), ("mirrored", True)}
+    # The shorter side becomes 256, whatever the longer one.
+    crop = augmentation.square_crop_flip(numbered(128, 96), keys(1)[0], 21)
+    assert np.ptp(crop[:, 0, 0]) * 21 / 20 == pytest.approx(84, abs=1)
+
+
 @pytest.mark.parametrize(
     "augment",
     [
         lambda image, key: augmentation.pad_crop_flip(image, key, 32, 4),
         lambda image, key: augmentation.resized_crop_flip(image, key, 16),
+        lambda image, key: augmentation.square_crop_flip(image, key, 16),
     ],
 )
 def test_a_key_stands_for_one_image(augment):

@@ -1,0 +1,91 @@
+"""The sets that the papers test on, at their own scale."""
+
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow_datasets as tfds
+
+import keras_bdl as bdl
+from tests.datasets.conftest import write
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "papers"))
+
+import data as data_sets  # noqa: E402
+import settings  # noqa: E402
+from recipe import Cell  # noqa: E402
+
+CIFAR = bdl.datasets.SPECS["cifar10"]
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tensorflow_datasets")
+    write(folder, "cifar10", 32, {"train": 60, "test": 20})
+    write(folder, "stl10", 96, {"train": 10, "test": 30})
+    write(folder, "svhn_cropped", 32, {"train": 12, "test": 5, "extra": 3})
+    return str(folder)
+
+
+def load(data_dir, known=None, **kwargs):
+    known = {"batch_size": 8, "augmented": False} | (known or {})
+    return data_sets.load(
+        "cifar10", known, "paper", 0, data_dir=data_dir, **kwargs
+    )
+
+
+def values(batches):
+    """The value of each image of the fixture, which is its number."""
+    x = np.concatenate(list(batches)) * CIFAR.stddev + CIFAR.mean
+    return np.median(np.round(255 * x), axis=(1, 2, 3)).astype(int).tolist()
+
+
+def test_all_classes_of_stl_10_count_and_monkeys_as_frogs(data_dir):
+    stl10 = load(data_dir, test="stl10").sets["stl10"]
+    x, y = zip(*stl10.as_numpy_iterator(), strict=True)
+    numbers, y = values(x), np.concatenate(y)
+    assert sorted(numbers) == list(range(30))
+    # airplane bird car cat deer dog horse monkey ship truck, among the
+    # airplane automobile bird cat deer dog frog horse ship truck of CIFAR-10
+    classes = np.array([0, 2, 1, 3, 4, 5, 7, 6, 8, 9])
+    np.testing.assert_array_equal(y, classes[np.array(numbers) % 10])
+    model = bdl.Sequential(
+        [
+            keras.Input((32, 32, 3)),
+            keras.layers.Flatten(),
+            keras.layers.Dense(10),
+        ]
+    )
+    found = bdl.predict(
+        model, stl10, task="classification", from_logits=True, verbose=0
+    )
+    np.testing.assert_array_equal(found.y, y)
+    assert len(found.log_mean) == 30
+
+
+def test_foreign_are_all_training_images_of_svhn(data_dir):
+    svhn = load(data_dir, ood=("svhn_cropped",)).sets["svhn_cropped"]
+    assert values(svhn.as_numpy_iterator()) == list(range(12))
+
+
+def test_imagenet_of_vogn_is_cropped_out_of_256_pixels(monkeypatch):
+    used = []
+
+    def crop(image, key, size):
+        used.append(size)
+        return data_sets.square_crop_flip(image, key, size)
+
+    for name in data_sets.AUGMENTATIONS:
+        monkeypatch.setitem(data_sets.AUGMENTATIONS, name, crop)
+    for paper, method, count in (("vogn", "VOGN", 1), ("swag", "SWA", 0)):
+        cell = Cell(paper, "imagenet2012", "ResNet-18", method)
+        known = settings.of(cell, method, "paper") | {"batch_size": 2}
+        with tfds.testing.mock_data(num_examples=3):
+            found = data_sets.load(
+                "imagenet2012", known | {"validation_size": 1}, "paper", 0
+            )
+            assert next(iter(found.train))[0].shape == (2, 224, 224, 3)
+        assert used == [224] * count
+        used.clear()
