@@ -2,11 +2,14 @@
 
 import json
 
+import keras
 import numpy as np
 import published
 import regression
+import settings
 from files import digested
 from files import write
+from recipe import Cell
 
 import keras_bdl as bdl
 from show.table import markdown
@@ -17,6 +20,34 @@ METHODS = {
     "Radial BNN": "Radial",
     "MC dropout": "MC dropout",
 }
+
+
+class PaperNetworks(regression.Networks):
+    """Variational layers with the prior and the learning rate of the paper.
+
+    Of dropout it has the numbers of another paper.
+    """
+
+    def __init__(self, split, noise, own):
+        super().__init__(split, noise, own)
+        cell = Cell("radial", "", "MLP 1 x 50", "MFVI")
+        self.known = settings.of(cell, "MFVI", "paper")
+
+    def prior(self, kind):
+        """As there, but of variational layers N(0, 1)."""
+        if kind != "variational":
+            return super().prior(kind)
+        return bdl.priors.Normal(self.known["prior_stddev"], self.size)
+
+    def distribution(self, split, kind, member=0):
+        """As there, at a constant learning rate, and longer."""
+        return self.fit(
+            split,
+            (kind, member),
+            lambda: self.variational(kind),
+            lambda: keras.optimizers.Adam(self.known["learning_rate"]),
+            self.known["epochs"],
+        )
 
 
 def show(recipe, session, seeds, folder):
@@ -41,12 +72,7 @@ def show(recipe, session, seeds, folder):
                 path = session.folder / f"{digested(*words)}.json"
                 if not path.exists():
                     split = _split(data, seed, session.data_dir)
-                    nets = nets or regression.Networks(
-                        split,
-                        "constant",
-                        regression.TABLES,
-                        session.scale == "smoke",
-                    )
+                    nets = nets or _networks(split, session.scale)
                     print(f"  {data}, {name}, split {seed}", flush=True)
                     path.parent.mkdir(parents=True, exist_ok=True)
                     write(path, json.dumps(_report(name, nets, split)))
@@ -63,6 +89,13 @@ def show(recipe, session, seeds, folder):
                 columns.append(text)
             lines.append((data, name, *columns))
     return markdown(lines)
+
+
+def _networks(split, scale):
+    if scale == "paper":
+        return PaperNetworks(split, "constant", regression.TABLES)
+    smoke = scale == "smoke"
+    return regression.Networks(split, "constant", regression.TABLES, smoke)
 
 
 def _split(data, seed, data_dir):
