@@ -1,6 +1,7 @@
 """The noise of the gradient, and the learning rate it would call for."""
 
 import numpy as np
+import published
 
 import keras_bdl as bdl
 from keras_bdl.plots import canvas
@@ -17,7 +18,12 @@ def show(recipe, results, folder):
         results: One `Result` a seed, by cell.
         folder: Where the figure is written.
     """
-    heads = ("tr(C)", "optimal learning rate", "initial learning rate")
+    heads = (
+        "tr(C)",
+        "optimal learning rate",
+        "as the paper computes it",
+        "initial learning rate",
+    )
     lines = [("data, network", "method", *heads)]
     figure, axes = panels.figure(["noise of the gradient", "optimal rate"])
     for cell, style in canvas.method_styles(results).items():
@@ -36,8 +42,10 @@ def show(recipe, results, folder):
             )
             ax.set_yscale("log")
             ax.set_xlabel("epoch")
+        printed = [[_as_printed(noise) for noise in one] for one in found]
         columns = [
-            mean_and_error([v[-1] for v in one]) for one in (traces, rates)
+            mean_and_error([v[-1] for v in one])
+            for one in (traces, rates, printed)
         ]
         used = f"{known['learning_rate']:g}"
         lines.append((cell.where, cell.method, *columns, used))
@@ -47,7 +55,22 @@ def show(recipe, results, folder):
     figure.suptitle(recipe.title, wrap=True)
     path = folder / "gradient_noise.png"
     figure.savefig(path, dpi=150)
-    return f"{markdown(lines)}\n\nFigure: {path.name}"
+    said = ", ".join(
+        f"{row['optimal_learning_rate']:g} ({row['method']})"
+        for row in published.published()[recipe.name]["rows"]
+    )
+    table = f"{markdown(lines)}\n\nThe paper has {said}."
+    return f"{table}\n\nFigure: {path.name}"
+
+
+def _as_printed(noise):
+    """The learning rate by equation 6 of the paper's appendix.
+
+    It takes the variance of the mean gradient of a batch for that of a sum,
+    which is B^2 times as large, and multiplies by the momentum.
+    """
+    rate = noise.learning_rate / (1 - noise.momentum)
+    return rate * noise.batch_size**2 * (noise.momentum or 1.0)
 
 
 def _along(trained):

@@ -1,5 +1,6 @@
 """The ends of the spectrum of the Hessian."""
 
+import numpy as np
 import settings
 
 import keras_bdl as bdl
@@ -10,20 +11,23 @@ from show.table import mean_and_error
 def show(recipe, results, folder):
     """Returns a table of the eigenvalues.
 
+    Those of the mean loss of all examples; and as the paper has them, whose
+    code adds up the Hessians of the mean losses of batches.
+
     Args:
         recipe: The `Recipe`.
         results: One `Result` a seed, by cell.
         folder: Where files are written, none of them here.
     """
-    lines = [("data, network", "method", "smallest", "largest")]
+    heads = "smallest", "largest", "smallest, summed", "largest, summed"
+    lines = [("data, network", "method", *heads)]
     for cell, of_seeds in results.items():
         found = [_eigenvalues(result.trained[0]) for result in of_seeds]
         printed = settings.published_row(recipe.name, cell)
-        columns = []
-        for name, values in (
-            ("smallest", [one.minimum for one in found]),
-            ("largest", [one.maximum for one in found]),
-        ):
+        ends = np.array([(one.minimum, one.maximum) for one in found])
+        columns = [mean_and_error(values) for values in ends.T]
+        batches = of_seeds[0].trained[0].data.steps
+        for name, values in zip(heads[:2], batches * ends.T, strict=True):
             text = mean_and_error(values)
             if f"{name}_eigenvalue" in printed:
                 text += f" (paper {printed[f'{name}_eigenvalue']:.4g})"

@@ -15,7 +15,8 @@ def show(recipe, results, folder):
 
     Args:
         recipe: The `Recipe`; it has the `metrics`, and in `along` the
-            settings.
+            settings. `above` is a label and a factor: what stands on the
+            upper axis is so many times what is below.
         results: One `Result` a seed, by cell.
         folder: Where the figure is written.
     """
@@ -35,11 +36,19 @@ def show(recipe, results, folder):
         if positive and max(positive) > 20 * min(positive):
             for ax in panel:
                 ax.set_xscale("log")
+        if "above" in recipe.arguments:
+            _add_upper(panel[0], *recipe.arguments["above"])
     panels.one_legend(figure, axes)
     figure.suptitle(recipe.title, wrap=True)
     path = folder / "sweep.png"
     figure.savefig(path, dpi=150)
     return f"{of_metrics(recipe, results, metrics)}\n\nSweep: {path.name}"
+
+
+def _add_upper(ax, label, factor):
+    """Puts another scale on the upper side."""
+    functions = (lambda x: factor * x, lambda x: x / factor)
+    ax.secondary_xaxis("top", functions=functions).set_xlabel(label)
 
 
 def _lines(results, name, along):
