@@ -4,6 +4,7 @@ import numpy as np
 
 import keras_bdl as bdl
 from show import panels
+from show.table import markdown
 
 # The directions of the left panels, and the pairs that span the others.
 RAYS, PLANES = (0, 1, 2, 4, 9), ((0, 1), (2, 3))
@@ -14,15 +15,18 @@ REACH, POINTS, GRID = 5.0, 21, 13
 def show(recipe, results, folder):
     """Draws the training loss on rays and planes, of the first seed.
 
+    Returns a table of how wide SWAG and its diagonal are along the rays.
+
     Args:
         recipe: The `Recipe`.
         results: One `Result` a seed, by cell.
         folder: Where the figure is written.
     """
     figure, axes = panels.figure(
-        [cell.where for cell in results], rows=1 + len(PLANES)
+        [cell.where for cell in results], rows=1 + len(PLANES), width=6.0
     )
     texts = []
+    lines = [("data, network", "eigenvector", "SWAG", "SWAG-Diagonal")]
     for panel, (cell, of_seeds) in zip(axes, results.items(), strict=True):
         trained = of_seeds[0].trained[0]
         posterior = trained.posterior("SWAG")
@@ -35,11 +39,17 @@ def show(recipe, results, folder):
         options = _options(trained, posterior)
         reach = REACH * float(np.sqrt(found.values[0]))
         rays = [i for i in RAYS if i < kept]
+        directions = found.directions(*rays)
         section = bdl.diagnostics.loss_cross_section(
-            directions=found.directions(*rays),
+            directions=directions,
             distances=np.linspace(-reach, reach, 5 if smoke else POINTS),
             **options,
         )
+        posteriors = [trained.posterior(name) for name in lines[0][2:]]
+        widths = [_widths(one, directions) for one in posteriors]
+        for i, *of_ray in zip(rays, *widths, strict=True):
+            stddevs = [f"{width:.2g}" for width in of_ray]
+            lines.append((cell.where, f"{i + 1}", *stddevs))
         bdl.plots.loss_cross_section(
             section, names=[f"eigenvector {i + 1}" for i in rays], ax=panel[0]
         )
@@ -59,7 +69,16 @@ def show(recipe, results, folder):
     path = folder / "surface.png"
     figure.savefig(path, dpi=150)
     (folder / "surface.txt").write_text("\n\n".join(texts) + "\n")
-    return f"Rays and planes: {path.name}; numbers: surface.txt"
+    return (
+        f"Standard deviations along eigenvectors\n\n{markdown(lines)}\n\n"
+        f"Rays and planes: {path.name}; numbers: surface.txt"
+    )
+
+
+def _widths(posterior, directions):
+    """Standard deviations of a posterior along each of these."""
+    covariance = bdl.diagnostics.projected_covariance(posterior, directions)
+    return np.sqrt(np.diag(covariance))
 
 
 def _options(trained, posterior):
