@@ -47,7 +47,10 @@ def of(cell, training, scale):
 
 def _printed(cell, training, augmented):
     """What is printed of a training, or of the method that is made of it."""
-    for name in (training, cell.method):
+    names = [training, cell.method]
+    if dict(cell.options).get("covariance") in ("scalar", "diagonal"):
+        names.insert(0, f"{training}, learned variances")
+    for name in names:
         try:
             return published.settings(
                 cell.paper,

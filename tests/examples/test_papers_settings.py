@@ -236,6 +236,25 @@ def test_taylor_vi_has_the_numbers_of_section_4():
     assert isinstance(model.objective, bdl.objectives.TaylorVI)
 
 
+@pytest.mark.parametrize("covariance", ["scalar", "diagonal"])
+@pytest.mark.parametrize("method", ["Sampled VI", "Taylor VI"])
+def test_draws_of_mcvi_begin_far_below_the_prior(method, covariance):
+    options = (("covariance", covariance), ("temperature", 1.0))
+    cell = Cell("taylor", "cifar10", "PreActResNet-18", method, options)
+    _, model, _ = compiled(cell)
+    weights = model.trainable_variables
+    draws = model.objective.posterior(model)
+    samples = [draws.sample(seed) for seed in range(300)]
+    found = [
+        np.var(tensors, axis=0).mean() for tensors in zip(*samples, strict=True)
+    ]
+    # Kernel of 2 x 2 x 1 inputs, one of 18; biases have a prior of 1.
+    prior = np.array([2 / 4, 1, 2 / 18, 1])
+    assert [len(w.shape) for w in weights] == [4, 1, 2, 1]
+    expected = np.exp(-6) * prior if method == "Sampled VI" else 1e-4
+    np.testing.assert_allclose(found, expected + 0 * prior, rtol=0.3)
+
+
 def test_radial_has_a_unit_prior_and_small_batches():
     cell = Cell("radial", "retinopathy", "VGG-16", "Radial BNN")
     known, model, _ = compiled(cell)

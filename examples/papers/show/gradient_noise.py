@@ -76,6 +76,7 @@ def _as_printed(noise):
 def _along(trained):
     """The noise at all iterates that were kept."""
     iterates, known = trained.posterior("iterates"), trained.settings
+    loss = trained.loss()  # one, for which all is traced once
     found = []
     for place in range(len(iterates)):
         trained.model.set_weights(iterates.sample(place))
@@ -83,7 +84,7 @@ def _along(trained):
             bdl.diagnostics.gradient_noise(
                 trained.model,
                 trained.data.statistics,
-                loss=trained.loss(),
+                loss=loss,
                 momentum=known["momentum"],
                 batch_size=known["batch_size"],
                 verbose=0,
