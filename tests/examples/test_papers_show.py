@@ -1,5 +1,6 @@
 """What the figures of the papers' recipes look like."""
 
+import inspect
 import sys
 import types
 from pathlib import Path
@@ -21,6 +22,7 @@ import regression  # noqa: E402
 from recipe import Cell  # noqa: E402
 from recipe import Recipe  # noqa: E402
 from show import calibration  # noqa: E402
+from show import entropies  # noqa: E402
 from show import gradient_noise  # noqa: E402
 from show import hessian  # noqa: E402
 from show import panels  # noqa: E402
@@ -127,6 +129,12 @@ def test_calibration_curves_are_accuracies_by_confidence(
     assert diagonal.get_xydata().tolist() == [[0, 0], [1, 1]]
     np.testing.assert_allclose(line.get_xydata(), points, rtol=1e-6)
     assert (tmp_path / "calibration.png").exists()
+
+
+def test_entropies_are_drawn_in_the_bins_of_their_divergence():
+    divergence = bdl.evaluation.ood.entropy_divergence
+    bins = inspect.signature(divergence).parameters["num_bins"].default
+    assert bins == entropies.BINS
 
 
 def test_variances_have_the_learning_rate_that_they_stand_for_above(tmp_path):

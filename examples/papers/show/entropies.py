@@ -8,6 +8,8 @@ from show.table import markdown
 from show.table import mean_and_error
 
 METRICS = ("ood_auroc", "fpr95", "entropy_auroc", "entropy_divergence")
+# Those of the divergence: SWAG's paper has the same for both.
+BINS = 50
 
 
 def show(recipe, results, folder):
@@ -31,7 +33,7 @@ def show(recipe, results, folder):
         for ax, name in zip(row, recipe.ood, strict=True):
             first = of_seeds[0]
             bdl.plots.entropy_histograms(
-                first.test, first.predictions[name], ax=ax
+                first.test, first.predictions[name], BINS, ax=ax
             )
             ax.axvline(first.test.entropy.mean(), color=canvas.COLORS[0])
             ax.axvline(
