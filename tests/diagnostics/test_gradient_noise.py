@@ -82,7 +82,8 @@ def test_learning_rate_is_that_of_its_theorem():
     assert slower == pytest.approx(expected / 100)
 
 
-def test_learning_rate_makes_sgd_as_wide_as_the_posterior():
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_learning_rate_makes_sgd_as_wide_as_the_posterior(momentum):
     # Of a mean with known variance 1 and a flat prior: variance 1 / N.
     x, y = np.ones((400, 1), "f"), networks.RNG.normal(size=400).astype("f")
     model = keras.Sequential(
@@ -90,14 +91,18 @@ def test_learning_rate_makes_sgd_as_wide_as_the_posterior():
     )
     model.compile("sgd", lambda y, z: (y[:, None] - z) ** 2 / 2)
     model.set_weights([y.mean().reshape(1, 1)])
-    rate = 20 * measure(model, x, y, batch_size=1).learning_rate
+    found = measure(model, x, y, momentum=momentum, batch_size=1)
+    rate = 20 * found.learning_rate
     rng = np.random.default_rng(0)
     chains = np.full(20_000, y.mean())
-    for _ in range(60):
+    velocities = np.zeros_like(chains)
+    for _ in range(80):
         batches = y[rng.integers(0, 400, (len(chains), 20))]
-        chains -= rate * (chains - batches.mean(1))
+        velocities *= momentum
+        velocities -= rate * (chains - batches.mean(1))
+        chains += velocities
     # The theorem is of continuous time: finite steps add their share.
-    expected = (1 / 400) / (1 - rate / 2)
+    expected = (1 / 400) / (1 - rate / 2 / (1 + momentum))
     error = expected * np.sqrt(2 / len(chains))
     assert_moment(chains.var(), expected, error)
 
