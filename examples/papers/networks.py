@@ -176,8 +176,9 @@ def make(cell, data, scale, settings, data_dir=None):
         cell: The `Cell`.
         data: The `Data`.
         scale: The scale.
-        settings: Settings of the training; `filters`, `pretrained` and
-            `batch_norm` are those of networks.
+        settings: Settings of the training; `filters`, `pretrained`,
+            `batch_norm` with its momentum and epsilon, and
+            `kernel_initializer` are those of networks.
         data_dir: Where weights are that Keras does not have.
     """
     shapes = {"input_shape": data.input_shape, "classes": data.classes}
@@ -187,6 +188,7 @@ def make(cell, data, scale, settings, data_dir=None):
         model = _of_paper(cell, shapes, settings, data_dir)
     if not settings.get("batch_norm", True):
         model = _without_batch_norm(model)
+    _take_conventions(model, settings)
     if isinstance(model, bdl.Model):
         return model
     return bdl.Model(model.inputs, model.outputs)
@@ -264,6 +266,19 @@ class NoNormalization(keras.layers.Layer):
     def call(self, inputs, training=None, mask=None):
         """Returns the inputs."""
         return inputs
+
+
+def _take_conventions(model, settings):
+    """What the libraries of the papers have otherwise than Keras."""
+    initializer = settings.get("kernel_initializer")
+    for layer in model.layers:
+        if isinstance(layer, keras.layers.BatchNormalization):
+            for name in ("momentum", "epsilon"):
+                own = getattr(layer, name)
+                setattr(layer, name, settings.get(f"batch_norm_{name}", own))
+        if initializer and hasattr(layer, "kernel"):
+            draw = keras.initializers.get(initializer)
+            layer.kernel.assign(draw(layer.kernel.shape))
 
 
 def _without_batch_norm(model):

@@ -439,6 +439,40 @@ def test_batch_norm_can_be_left_out_of_every_network_that_is_asked(scale):
     raise AssertionError("no recipe leaves it out")
 
 
+@pytest.mark.parametrize(
+    ("paper", "network", "momentum"),
+    [
+        ("vogn", "ResNet-18", 0.9),
+        ("swag", "PreResNet-56", 0.9),
+        ("atmc", "ResNet-56", 0.997),
+    ],
+)
+def test_networks_are_what_the_libraries_of_the_papers_make_of_them(
+    paper, network, momentum
+):
+    methods = {"vogn": "VOGN", "swag": "SGD", "atmc": "SGD + BatchNorm"}
+    options = (("augmented", True),) if paper == "vogn" else ()
+    cell = Cell(paper, "cifar10", network, methods[paper], options)
+    known = settings.of(cell, methods[paper], "paper")
+    data = types.SimpleNamespace(input_shape=(32, 32, 3), classes=10)
+    model = networks.make(cell, data, "paper", known)
+    norms = [
+        (layer.momentum, layer.epsilon)
+        for layer in model.layers
+        if isinstance(layer, keras.layers.BatchNormalization)
+    ]
+    assert len(norms) > 10 and set(norms) == {(momentum, 1e-5)}
+    for layer in model.layers:
+        if not hasattr(layer, "kernel") or layer.kernel.shape[-1] < 32:
+            continue
+        *size, inputs, outputs = layer.kernel.shape
+        fan = np.prod(size) * (inputs + outputs) / 2
+        if paper != "vogn":
+            fan = np.prod(size) * inputs / 2
+        stddev = np.std(layer.kernel.numpy())
+        assert stddev == pytest.approx(fan**-0.5, rel=0.1), layer.name
+
+
 def test_weights_that_keras_does_not_have_are_asked_for(tmp_path):
     cell = Cell("swag", "imagenet2012", "DenseNet-161", "SGD")
     data = types.SimpleNamespace(input_shape=(32, 32, 3), classes=10)
