@@ -3,6 +3,9 @@
 import time
 
 import keras
+import numpy as np
+
+import keras_bdl as bdl
 
 
 class EpochClock(keras.callbacks.Callback):
@@ -29,3 +32,39 @@ class EpochBar(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         """Moves it on."""
         self.bar.update(epoch + 1, [("loss", float(logs["loss"]))])
+
+
+class DrawnValidation(keras.callbacks.Callback):
+    """Tests a network with dropout by averages over draws, as it predicts.
+
+    Replaces `val_accuracy` and `val_log_loss`, which `fit` finds without
+    dropout, where they are logged.
+
+    Args:
+        data: Inputs and labels: a pair of arrays, or a data set.
+        samples: Number of draws.
+    """
+
+    def __init__(self, data, samples):
+        super().__init__()
+        self.data, self.samples = data, samples
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Writes what draws give."""
+        if "val_accuracy" not in logs:
+            return
+        pair = isinstance(self.data, tuple)
+        prediction = bdl.predict(
+            self.model,
+            self.data[0] if pair else self.data,
+            bdl.posteriors.MCDropout(),
+            samples=self.samples,
+            seed=epoch,
+            task="classification",
+            from_logits=True,
+            verbose=0,
+        )
+        y = np.ravel(self.data[1] if pair else prediction.y).astype(int)
+        log_likelihoods = prediction.log_mean[np.arange(len(y)), y]
+        logs["val_accuracy"] = float(np.mean(prediction.labels == y))
+        logs["val_log_loss"] = -float(np.mean(log_likelihoods))

@@ -86,6 +86,13 @@ _PLAIN = {
     "mean_val_accuracy": lambda r: np.mean(
         r.history.get("val_accuracy", np.nan)
     ),
+    # Of the last five tests along the training: VOGN's paper on ImageNet.
+    "median_val_accuracy": lambda r: np.median(
+        r.history.get("val_accuracy", [np.nan])[-5:]
+    ),
+    "median_val_nll": lambda r: np.median(
+        r.history.get("val_log_loss", [np.nan])[-5:]
+    ),
     "train_accuracy": lambda r: r.last("accuracy"),
     "epochs": lambda r: r.trained[0].settings["epochs"],
     "train_nll": lambda r: r.last("log_loss"),

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import keras
 import learning_rates
 import numpy as np
+from epochs import DrawnValidation
 
 import keras_bdl as bdl
 from keras_bdl.optimizers.exclusion import excluded_variables
@@ -84,6 +85,13 @@ def _ordinary(network, settings, data):
 def _with_dropout(network, settings, data):
     rate = settings["dropout_rate"]
     return bdl.convert(network, "mc_dropout", rate=rate)
+
+
+def _drawn_validation(model, settings, data):
+    if not settings.get("drawn_validation"):
+        return {}
+    draws = settings["validation_samples"]
+    return {"validation": DrawnValidation(data.sets["test"], draws)}
 
 
 def _averages(model, settings, data):
@@ -284,7 +292,7 @@ TRAININGS = {
     "SGD": Training(_ordinary, callbacks=_iterates),
     "SGD + BatchNorm": Training(_ordinary),
     "Adam": Training(_ordinary),
-    "MC dropout": Training(_ordinary, _with_dropout),
+    "MC dropout": Training(_ordinary, _with_dropout, _drawn_validation),
     "SWA": Training(_ordinary, callbacks=_averages),
     "SWA-Drop": Training(_ordinary, _with_dropout, _averages),
     "BBB": _layers("mean_field"),

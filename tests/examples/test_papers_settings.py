@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import keras_bdl as bdl
+from tests.helpers import assert_moment
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "papers"))
 
@@ -18,6 +19,7 @@ import published  # noqa: E402
 import recipe as recipes  # noqa: E402
 import settings  # noqa: E402
 import trainings  # noqa: E402
+from epochs import DrawnValidation  # noqa: E402
 from recipe import Cell  # noqa: E402
 
 
@@ -43,6 +45,7 @@ def compiled(cell):
         train_size=50_000,
         steps=100,
         statistics=(x, np.zeros(len(x), "int32")),
+        sets={"test": (x, np.zeros(len(x), "int32"))},
     )
     inputs = keras.Input((4, 4, 1))
     y = keras.layers.Conv2D(2, 2)(inputs)
@@ -234,6 +237,38 @@ def test_taylor_vi_has_the_numbers_of_section_4():
     found = [rate(model, epoch) for epoch in (50, 150)]
     assert found == pytest.approx([1e-4, 1e-5])
     assert isinstance(model.objective, bdl.objectives.TaylorVI)
+
+
+def test_dropout_of_vogn_is_drawn_in_validation():
+    cell = Cell(
+        "vogn", "cifar10", "LeNet-5", "MC dropout", (("augmented", False),)
+    )
+    _, _, callbacks = compiled(cell)
+    assert callbacks["validation"].samples == 10
+    inputs = keras.Input((1,))
+    kernel = np.array([[20.0, 0.0]])
+    dense = keras.layers.Dense(2, use_bias=False)
+    model = bdl.Model(inputs, bdl.layers.MCDropout(dense, rate=0.5)(inputs))
+    metric = bdl.metrics.NegativeLogLikelihood(True, name="log_loss")
+    loss = trainings.LOSS()
+    model.compile(keras.optimizers.SGD(0.0), loss, metrics=["accuracy", metric])
+    dense.set_weights([kernel])
+    x, y = np.ones((2000, 1), "float32"), np.zeros(2000, "int32")
+    callback = DrawnValidation((x, y), samples=2)
+    logs = model.fit(
+        x,
+        y,
+        500,
+        verbose=0,
+        validation_data=(x, y),
+        callbacks=[callback],
+    ).history
+    # The input is dropped in neither draw, in one or in both.
+    nll = -np.log([1, 0.75, 0.5])
+    shares = np.array([0.25, 0.5, 0.25])
+    error = np.sqrt((shares @ nll**2 - (shares @ nll) ** 2) / 2000)
+    assert_moment(logs["val_log_loss"][0], shares @ nll, error)
+    assert logs["val_accuracy"] == [1.0] and logs["val_loss"][0] < 1e-6
 
 
 @pytest.mark.parametrize("covariance", ["scalar", "diagonal"])
