@@ -41,7 +41,7 @@ def loss_plane(
     Returns:
         The axes.
     """
-    total, trajectory = _checked(plane, trajectory, levels)
+    total, trajectory = _checked(plane, trajectory, names, levels)
     first, second = map(np.array, plane.distances)
     rows, columns = np.argsort(first), np.argsort(second)
     total = total[np.ix_(rows, columns)]
@@ -106,7 +106,7 @@ def _norm(lowest, heights):
     )
 
 
-def _checked(plane, trajectory, levels):
+def _checked(plane, trajectory, names, levels):
     if not isinstance(plane, LossPlane):
         raise ValueError(
             "`plane` must be what `keras_bdl.diagnostics.loss_plane` returned. "
@@ -116,6 +116,11 @@ def _checked(plane, trajectory, levels):
         raise ValueError(
             "`plane` must have at least two distances along each direction. "
             f"Received: {[len(d) for d in plane.distances]}"
+        )
+    if np.shape(names) != (2,):
+        raise ValueError(
+            "`names` must be those of the two directions. "
+            f"Received: names={names!r}"
         )
     if levels < 2:
         raise ValueError(

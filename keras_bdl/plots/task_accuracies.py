@@ -79,15 +79,24 @@ def task_accuracies(
             ax.set_xticks(range(1, count + 1))
             ax.set_xlabel("tasks learned")
         panels[0].set_ylabel("accuracy")
-        handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(
+        _add_legend(figure, *panels[0].get_legend_handles_labels())
+    return figure
+
+
+def _add_legend(figure, handles, labels):
+    """Adds a legend below the panels, no wider than they are."""
+    for columns in range(len(labels), 0, -1):
+        legend = figure.legend(
             handles,
             labels,
             loc="outside lower center",
-            ncols=len(labels),
+            ncols=columns,
             frameon=False,
         )
-    return figure
+        if legend.get_window_extent().width <= figure.bbox.width:
+            return
+        if columns > 1:
+            legend.remove()
 
 
 def _checked(accuracies):

@@ -123,6 +123,7 @@ def test_wrong_input_is_refused_and_leaves_no_figure():
         ),
         ("`plane` must be what", lambda: plots.loss_plane(rays)),
         ("two coordinates a row", lambda: plots.loss_plane(one, [[1.0]])),
+        ("of the two dir", lambda: plots.loss_plane(one, names=["a"])),
         ("`levels` must be", lambda: plots.loss_plane(one, levels=1)),
         ("must rise above", lambda: plots.loss_plane(one, highest=0.5)),
     ):

@@ -49,6 +49,16 @@ def test_panels_show_what_is_left_of_each_task_and_of_all():
     assert names == {"a", "b", "guessing"}
 
 
+def test_the_legend_is_as_wide_as_the_picture_at_most():
+    methods = {f"a method with a long name, {k}": A for k in range(4)}
+    figure = plots.task_accuracies(methods, chance=0.5)
+    figure.canvas.draw()
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    assert 0 <= box.x0 and box.x1 <= figure.bbox.width
+    assert len(legend.get_texts()) == 5
+
+
 @pytest.mark.parametrize(
     "message, arguments",
     [
