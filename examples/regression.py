@@ -91,7 +91,8 @@ class Split:
 class Networks:
     """Trains networks of one architecture, for one split after the other.
 
-    A network is built and traced once, and starts anew for each split.
+    A network is built and traced once, and starts anew for each split; the
+    random numbers of its layers go on where those of the last one ended.
     """
 
     def __init__(self, split, noise, settings, smoke=False):

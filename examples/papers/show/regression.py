@@ -8,6 +8,7 @@ import published
 import regression
 import settings
 from files import digested
+from files import read
 from files import write
 from recipe import Cell
 
@@ -64,7 +65,6 @@ def show(recipe, session, seeds, folder):
     rows = published.published()[recipe.name]["rows"]
     lines = [("data", "method", "nll", "rmse")]
     for data in recipe.arguments["data"]:
-        nets = None
         for name in METHODS:
             reports = []
             for seed in range(seeds):
@@ -72,11 +72,13 @@ def show(recipe, session, seeds, folder):
                 path = session.folder / f"{digested(*words)}.json"
                 if not path.exists():
                     split = _split(data, seed, session.data_dir)
-                    nets = nets or _networks(split, session.scale)
+                    # Of its own: one that is used again goes on with its
+                    # random numbers, and a killed run would have others.
+                    nets = _networks(split, session.scale)
                     print(f"  {data}, {name}, split {seed}", flush=True)
                     path.parent.mkdir(parents=True, exist_ok=True)
                     write(path, json.dumps(_report(name, nets, split)))
-                reports.append(json.loads(path.read_text()))
+                reports.append(read(path))
             printed = {}
             for row in rows:
                 if (row["data"], row["method"]) == (data, name):
