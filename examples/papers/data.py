@@ -123,7 +123,12 @@ def missing_data_is_said():
     try:
         yield
     except (ConnectionError, FileNotFoundError, ImportError) as error:
-        said = str(error).replace("`data_dir`", "`--data-dir`")
+        said = str(error)
+        for word, option in (
+            ("`data_dir`", "`--data-dir`"),
+            ('load the embedded set "digits"', "take `--scale small`"),
+        ):
+            said = said.replace(word, option)
         raise SystemExit(said) from error
 
 

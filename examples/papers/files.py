@@ -1,9 +1,24 @@
 """Names and files of what is kept."""
 
+import contextlib
 import hashlib
 import json
 import os
 import re
+import zipfile
+import zlib
+
+# What `json`, `zipfile` and `numpy` raise on damage.
+DAMAGE = (
+    EOFError,
+    LookupError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 def digested(*words):
@@ -28,3 +43,35 @@ def write(path, text):
     part = path.with_suffix(".part")
     part.write_text(text)
     os.replace(part, path)
+
+
+def read(path, again=None):
+    """Returns what a JSON file has.
+
+    Args:
+        path: Its path.
+        again: As of `damage_is_said`.
+    """
+    with damage_is_said(path, again):
+        return json.loads(path.read_text())
+
+
+@contextlib.contextmanager
+def damage_is_said(path, again=None):
+    """Ends the program with one sentence where a file cannot be read.
+
+    Args:
+        path: Path of the file that is read inside the block.
+        again: What has to be deleted for the file to be made again. Defaults
+            to `None`, the file.
+    """
+    try:
+        yield
+    except PermissionError:
+        raise
+    except DAMAGE as error:
+        raise SystemExit(
+            f"{path} is missing, damaged or of another version: delete "
+            f"{again or path}, and the same command makes it again. "
+            f"Received: {type(error).__name__}: {error}"
+        ) from error

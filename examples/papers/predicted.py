@@ -4,6 +4,7 @@ import dataclasses
 import functools
 
 import numpy as np
+from files import damage_is_said
 from files import digested
 from methods import Method
 from recipe import Cell
@@ -54,7 +55,7 @@ class Predicted:
                     np.savez_compressed(file, **found)
                 path.with_suffix(".part").replace(path)
             wait_for_all(strategy)
-        with np.load(path) as found:
+        with damage_is_said(path), np.load(path) as found:
             return bdl.prediction.ClassificationPrediction(
                 found["log_mean"],
                 found["expected_entropy"],

@@ -14,9 +14,11 @@ the table or figure and all its numbers.
 """
 
 import argparse
+import errno
 import importlib
 import json
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -27,6 +29,14 @@ import published
 import recipe as recipes
 
 EXAMPLES = Path(__file__).parents[1]
+# Of files that cannot be written, whatever the program does.
+UNWRITABLE = (
+    errno.EACCES,
+    errno.EDQUOT,
+    errno.ENOSPC,
+    errno.EPERM,
+    errno.EROFS,
+)
 
 
 def main():
@@ -36,13 +46,29 @@ def main():
     )
     parser.add_argument("recipes", nargs="*", metavar="RECIPE")
     parser.add_argument("--list", action="store_true", help="all recipes")
-    parser.add_argument("--scale", choices=recipes.SCALES, default="small")
-    parser.add_argument("--smoke", action="store_true", help="--scale smoke")
-    parser.add_argument("--seeds", type=int, default=3, help="default: 3")
-    parser.add_argument("--strategy", default="default")
-    parser.add_argument("--bfloat16", action="store_true")
-    parser.add_argument("--steps-per-execution", type=int, default=1)
-    parser.add_argument("--data-dir", help="of TensorFlow Datasets")
+    scales = parser.add_mutually_exclusive_group()
+    scales.add_argument("--scale", choices=recipes.SCALES, default="small")
+    scales.add_argument("--smoke", action="store_true", help="--scale smoke")
+    parser.add_argument(
+        "--seeds",
+        type=int,
+        default=3,
+        help="how many; default: 3, and 1 in any case at `smoke`",
+    )
+    parser.add_argument(
+        "--strategy",
+        default="default",
+        help="a name of keras_bdl.distribute.strategy, such as mirrored",
+    )
+    parser.add_argument(
+        "--bfloat16", action="store_true", help="mixed precision"
+    )
+    parser.add_argument(
+        "--steps-per-execution", type=int, default=1, help="as of compile"
+    )
+    parser.add_argument(
+        "--data-dir", help="of TensorFlow Datasets and other files"
+    )
     parser.add_argument("--out", type=Path, default=Path("results/papers"))
     args = parser.parse_args()
 
@@ -51,21 +77,34 @@ def main():
         for name in known:
             print(f"{name:18}{recipes.load(name, args.scale).title}")
         return
-    chosen = known if args.recipes == ["all"] else args.recipes
-    unknown = [name for name in chosen if name not in known]
-    if unknown:
-        parser.error(f"--list shows all recipes. Received: {unknown[0]!r}")
+    chosen = known if "all" in args.recipes else args.recipes
+    for name in args.recipes:
+        if name not in (*known, "all"):
+            parser.error(
+                f"there is no such recipe, --list shows all. Received: {name!r}"
+            )
     if not chosen:
         parser.error("name some recipes, or `all`; --list shows them")
-    if args.seeds < 1:
-        parser.error(f"--seeds must be at least 1. Received: {args.seeds}")
+    for option in ("seeds", "steps_per_execution"):
+        value = getattr(args, option)
+        if value < 1:
+            option = option.replace("_", "-")
+            parser.error(f"--{option} must be at least 1. Received: {value}")
     try:
         args.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         parser.error(f"--out must be a folder to write to: {error}")
     scale = "smoke" if args.smoke else args.scale
     seeds = 1 if scale == "smoke" else args.seeds
-    run(chosen, scale, seeds, args)
+    try:
+        run(chosen, scale, seeds, args)
+    except KeyboardInterrupt:
+        print("\nThe same command goes on from here.", file=sys.stderr)
+        raise SystemExit(128 + signal.SIGINT) from None
+    except OSError as error:
+        if error.errno not in UNWRITABLE:
+            raise
+        raise SystemExit(f"Files cannot be written: {error}") from error
 
 
 def run(chosen, scale, seeds, args):
@@ -141,9 +180,10 @@ def _write(recipe, scale, seeds, results, text, out):
     """Writes the table, and all numbers."""
     known = published.published()
     source, paper = known[recipe.name], known["papers"][recipe.paper]
+    number = "1 seed" if seeds == 1 else f"{seeds} seeds"
     head = (
         f"# {recipe.title}\n\n{paper['title']}, {paper['arxiv']}, "
-        f"{source['source']}; scale {scale}, {seeds} seeds.\n\n"
+        f"{source['source']}; scale {scale}, {number}.\n\n"
     )
     claims = "\n".join(f"- {claim}" for claim in source["claims"])
     (out / "report.md").write_text(

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import zipfile
 from typing import Any
 
 import data as data_sets
@@ -11,7 +12,9 @@ import networks
 import numpy as np
 from epochs import EpochBar
 from epochs import EpochClock
+from files import damage_is_said
 from files import digested
+from files import read
 from files import write
 from recipe import Cell
 from trainings import LOSS
@@ -103,7 +106,8 @@ class Trained:
     def model(self):
         """What was trained, for predictions: not compiled."""
         model = self.network()
-        with np.load(self.folder / "weights.npz") as weights:
+        path = self.folder / "weights.npz"
+        with damage_is_said(path, self.folder), np.load(path) as weights:
             model.set_weights(
                 [weights[f"arr_{i}"] for i in range(len(weights))]
             )
@@ -112,11 +116,13 @@ class Trained:
     @functools.cached_property
     def history(self):
         """Epoch by epoch what `fit` said."""
-        return json.loads((self.folder / "history.json").read_text())
+        return read(self.folder / "history.json", self.folder)
 
     def posterior(self, name):
         """Returns a posterior that the training has saved."""
-        return bdl.posteriors.load(self.folder / f"{name}.bdl")
+        path = self.folder / f"{name}.bdl"
+        with damage_is_said(path, self.folder):
+            return bdl.posteriors.load(path)
 
     def finish(self):
         """Trains, unless that was done."""
@@ -163,6 +169,10 @@ class Trained:
         epochs = self.settings["epochs"]
         if not epochs:  # a pretrained network as it is
             return {}
+        checkpoint = self.folder / "latest.bdl"
+        if checkpoint.exists():
+            with damage_is_said(checkpoint):
+                zipfile.ZipFile(checkpoint).close()
         history = model.fit(
             self.data.train,
             epochs=epochs,

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import published
 from files import digested
+from files import read
 from files import write
 
 import keras_bdl as bdl
@@ -57,7 +58,7 @@ def show(recipe, session, seeds, folder):
                 found = continual_learning.learn(name, tasks, own, seed, bar)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write(path, json.dumps(found.tolist()))
-            of_seeds.append(json.loads(path.read_text()))
+            of_seeds.append(read(path))
     accuracies = {name: np.array(a) for name, a in accuracies.items()}
     classes = range(0, 2 * settings.num_tasks, 2)
     names = [f"{first}/{first + 1}" for first in classes]

@@ -1,8 +1,7 @@
 """What goes on along a training of variational layers."""
 
-import json
-
 import numpy as np
+from files import read
 
 from keras_bdl.plots import canvas
 from show import panels
@@ -32,7 +31,7 @@ def show(recipe, results, folder):
         epochs, noise = _noise(results[cell])
         axes[3].plot(epochs, noise, color=color, marker=".", label=cell.method)
     for ax, label in zip(
-        axes, (*LOGS.values(), "stddev of its gradient"), strict=True
+        axes, (*LOGS.values(), "stddev of the gradient"), strict=True
     ):
         ax.set_ylabel(label)
     axes[1].set_yscale("log")
@@ -47,12 +46,8 @@ def show(recipe, results, folder):
 
 def _noise(of_seeds):
     """Root of the mean variance of the gradient of the means, by epoch."""
-    found = [
-        json.loads(
-            (result.trained[0].folder / "gradient_variance.json").read_text()
-        )
-        for result in of_seeds
-    ]
+    folders = [result.trained[0].folder for result in of_seeds]
+    found = [read(f / "gradient_variance.json", f) for f in folders]
     epochs = list(found[0])
     values = [[one[e]["variance"] for e in epochs] for one in found]
     return list(map(int, epochs)), np.sqrt(np.mean(values, 0))

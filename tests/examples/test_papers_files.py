@@ -1,0 +1,125 @@
+"""What the runner of the papers says of files and options that are wrong."""
+
+import errno
+import re
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+sys.path.insert(0, str(EXAMPLES / "papers"))
+sys.path.append(str(EXAMPLES))
+
+import run  # noqa: E402
+from show import regression  # noqa: E402
+from trained import Trained  # noqa: E402
+
+
+@pytest.fixture
+def trained(tmp_path):
+    one = Trained(None, None, "SGD", 0, (("epochs", 1),))
+    one.__dict__["folder"] = tmp_path
+    one.__dict__["network"] = lambda: None
+    return one
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "used"),
+    [
+        ("history.json", b'{"loss": [1.0', lambda one: one.history),
+        ("history.json", b"", lambda one: one.history),
+        ("weights.npz", None, lambda one: one.model),
+        ("weights.npz", b"no archive", lambda one: one.model),
+        ("SWAG.bdl", None, lambda one: one.posterior("SWAG")),
+        ("SWAG.bdl", b"no archive", lambda one: one.posterior("SWAG")),
+    ],
+)
+def test_a_damaged_file_of_a_training_is_named(trained, name, content, used):
+    path = trained.folder / name
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(SystemExit) as error:
+        used(trained)
+    assert str(error.value).startswith(
+        f"{path} is missing, damaged or of another version: delete "
+        f"{trained.folder}, and the same command makes it again."
+    )
+
+
+def test_weights_of_another_network_are_of_another_version(trained):
+    def set_weights(weights):
+        raise ValueError("Layer expected 2 variables, received 1")
+
+    model = types.SimpleNamespace(set_weights=set_weights)
+    trained.__dict__["network"] = lambda: model
+    np.savez(trained.folder / "weights.npz", np.zeros(3))
+    with pytest.raises(SystemExit, match="or of another version: delete"):
+        _ = trained.model
+
+
+def test_a_damaged_checkpoint_is_named(trained):
+    path = trained.folder / "latest.bdl"
+    path.write_bytes(b"half of a checkpoi")
+    with pytest.raises(SystemExit, match=f"delete {path}, and the same"):
+        trained._fit(None, [])
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["swag"], "there is no such recipe, --list shows all. .*'swag'"),
+        (["all", "vogn/table9"], "no such recipe.* Received: 'vogn/table9'"),
+        (
+            ["all", "--steps-per-execution", "0"],
+            "--steps-per-execution must be at least 1. Received: 0",
+        ),
+        (["all", "--smoke", "--scale", "paper"], "not allowed with argument"),
+    ],
+)
+def test_wrong_options_end_in_one_sentence(args, said, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["run.py", *args])
+    with pytest.raises(SystemExit):
+        run.main()
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert re.search(said, last), last
+
+
+def test_all_may_stand_beside_other_names(monkeypatch, tmp_path):
+    found = []
+    monkeypatch.setattr(run, "run", lambda chosen, *_: found.extend(chosen))
+    out = ["--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["run.py", "vogn/table1", "all", *out])
+    run.main()
+    assert found == run.recipes.names()
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
+def test_a_disk_that_takes_nothing_is_named(number, monkeypatch, tmp_path):
+    def fails(*_):
+        raise OSError(number, "The reason", "weights.npz")
+
+    monkeypatch.setattr(run, "run", fails)
+    monkeypatch.setattr(sys, "argv", ["run.py", "all", "--out", str(tmp_path)])
+    with pytest.raises(SystemExit, match="Files cannot be written: .*weights"):
+        run.main()
+
+
+def test_every_split_of_a_regression_has_networks_of_its_own(
+    monkeypatch, tmp_path
+):
+    used = []
+
+    def report(name, nets, split):
+        used.append(nets)
+        return {"nll": 1.0, "rmse": 1.0}
+
+    monkeypatch.setattr(regression, "_report", report)
+    recipe = run.recipes.load("radial/table2", "smoke")
+    session = types.SimpleNamespace(
+        folder=tmp_path, data_dir=None, scale="smoke"
+    )
+    regression.show(recipe, session, 2, tmp_path)
+    assert len(set(map(id, used))) == len(used) == 6
