@@ -68,3 +68,24 @@ class DrawnValidation(keras.callbacks.Callback):
         log_likelihoods = prediction.log_mean[np.arange(len(y)), y]
         logs["val_accuracy"] = float(np.mean(prediction.labels == y))
         logs["val_log_loss"] = -float(np.mean(log_likelihoods))
+
+
+class PriorCrossEntropy(keras.callbacks.Callback):
+    """Logs `-E log p(w) / N` of all variational layers, part of their KL.
+
+    Args:
+        train_size: N.
+    """
+
+    def __init__(self, train_size):
+        super().__init__()
+        self.train_size = train_size
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Writes what it is at the end of the epoch."""
+        total = 0.0
+        for layer in self.model.layers:
+            for p in getattr(layer, "weight_posteriors", ()):
+                log_prob = p.prior.expected_log_prob(p.distribution(), None)
+                total -= float(keras.ops.sum(log_prob))
+        logs["prior_cross_entropy"] = total / self.train_size

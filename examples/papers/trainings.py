@@ -9,6 +9,7 @@ import keras
 import learning_rates
 import numpy as np
 from epochs import DrawnValidation
+from epochs import PriorCrossEntropy
 
 import keras_bdl as bdl
 from keras_bdl.optimizers.exclusion import excluded_variables
@@ -159,6 +160,8 @@ def _first_batch(data, size):
 
 def _of_layers(model, settings, data):
     callbacks = {}
+    if settings.get("prior_cross_entropy"):
+        callbacks["cross_entropy"] = PriorCrossEntropy(data.train_size)
     if settings.get("pretrain_epochs"):
         callbacks["means"] = bdl.callbacks.PretrainMeans(
             settings["pretrain_epochs"]

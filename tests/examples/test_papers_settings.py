@@ -362,6 +362,29 @@ def test_radial_begins_with_the_deviations_that_are_named(
     assert np.log1p(np.exp(np.ravel(rho)[0])) == pytest.approx(stddev, 1e-3)
 
 
+@pytest.mark.parametrize("method", ["MFVI", "Radial BNN"])
+def test_figure_7_logs_the_cross_entropy_with_the_prior(method):
+    network = "VGG-16, 5/8 of the channels"
+    cell = Cell("radial", "retinopathy", network, method)
+    _, model, callbacks = compiled(cell)
+    callback, logs = callbacks["cross_entropy"], {}
+    callback.set_model(model)
+    for variable in model.trainable_variables:
+        if variable.name.endswith("rho"):
+            variable.assign(variable + 7.0)  # tiny so far
+    callback.on_epoch_end(0, logs)
+    expected = 0.0
+    for layer in model.layers:
+        for q in getattr(layer, "posteriors", {}).values():
+            mean, stddev = q.mean.numpy(), q.stddev.numpy()
+            # A direction of D weights, times a radius of variance 1.
+            part = 1 / mean.size if method == "Radial BNN" else 1
+            squares = mean**2 + part * stddev**2
+            expected += np.sum(squares / 2 + np.log(2 * np.pi) / 2)
+    found = logs["prior_cross_entropy"] * 50_000
+    assert found == pytest.approx(expected, rel=1e-5)
+
+
 @pytest.mark.parametrize("epochs", [181, 300])
 def test_shorter_runs_of_sgd_are_on_the_path_of_the_whole_one(epochs):
     (cell,) = (
@@ -502,7 +525,7 @@ def test_networks_are_what_the_libraries_of_the_papers_make_of_them(
             continue
         *size, inputs, outputs = layer.kernel.shape
         fan = np.prod(size) * (inputs + outputs) / 2
-        if paper != "vogn":
+        if paper == "swag":  # He et al.
             fan = np.prod(size) * inputs / 2
         stddev = np.std(layer.kernel.numpy())
         assert stddev == pytest.approx(fan**-0.5, rel=0.1), layer.name

@@ -11,6 +11,8 @@ LOGS = {
     "nll": "negative log-likelihood",
     "kl": "KL / N",
 }
+# In the place of the KL, where it was logged: what the paper has.
+PART_OF_KL = {"prior_cross_entropy": "prior cross-entropy / N"}
 
 
 def show(recipe, results, folder):
@@ -21,17 +23,23 @@ def show(recipe, results, folder):
         results: One `Result` a seed, by cell.
         folder: Where the figure is written.
     """
+    logs = dict(LOGS)
+    if all(
+        r.history.keys() >= PART_OF_KL.keys() for r in sum(results.values(), [])
+    ):
+        logs.pop("kl")
+        logs |= PART_OF_KL
     figure, [axes] = panels.figure([""], rows=4, height=2.2)
     for cell, style in canvas.method_styles(results).items():
         color = style["color"]
-        for ax, name in zip(axes, LOGS, strict=False):
+        for ax, name in zip(axes, logs, strict=False):
             values = [result.history[name] for result in results[cell]]
             epochs = np.arange(1, len(values[0]) + 1)
             ax.plot(epochs, np.mean(values, 0), color=color, label=cell.method)
         epochs, noise = _noise(results[cell])
         axes[3].plot(epochs, noise, color=color, marker=".", label=cell.method)
     for ax, label in zip(
-        axes, (*LOGS.values(), "stddev of the gradient"), strict=True
+        axes, (*logs.values(), "stddev of the gradient"), strict=True
     ):
         ax.set_ylabel(label)
     axes[1].set_yscale("log")
