@@ -8,6 +8,11 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent / "recipes"
 SCALES = ("paper", "small", "smoke")
+# What a figure says of the names of data and networks in it.
+STANDS_FOR = {
+    "small": "in small: digits and small networks under these names",
+    "smoke": "a few digits, to see that it runs",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +72,7 @@ class Recipe:
         cells: What is trained for it.
         ood: Names of the sets that are out of distribution.
         arguments: What `show` is told besides, at this scale.
+        scale: The scale.
     """
 
     name: str
@@ -75,11 +81,23 @@ class Recipe:
     cells: tuple[Cell, ...]
     ood: tuple[str, ...]
     arguments: dict
+    scale: str
 
     @property
     def paper(self):
         """The paper."""
         return self.name.split("/")[0]
+
+    def heading(self, words=""):
+        """Returns what stands above a figure.
+
+        Args:
+            words: What is to follow the title. Defaults to `""`.
+        """
+        lines = [f"{self.title}{words}"]
+        if self.scale in STANDS_FOR:
+            lines.append(f"({STANDS_FOR[self.scale]})")
+        return "\n".join(lines)
 
 
 def names():
@@ -114,6 +132,7 @@ def load(name, scale):
         cells=tuple(dict.fromkeys(cells)),
         ood=tuple(at_scale(content.pop("ood", ()), scale)),
         arguments={k: at_scale(v, scale) for k, v in content.items()},
+        scale=scale,
     )
 
 

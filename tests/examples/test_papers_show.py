@@ -29,6 +29,25 @@ from show import panels  # noqa: E402
 from show import sweep  # noqa: E402
 from show.regression import PaperNetworks  # noqa: E402
 
+from keras_bdl.plots import canvas  # noqa: E402
+
+
+def recipe(scale="small", name="swag/figure6", **arguments):
+    return Recipe(name, "A title", (), (), (), arguments, scale)
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that are saved, in place of files."""
+    figures = []
+    monkeypatch.setattr(
+        canvas.pyplot().Figure,
+        "savefig",
+        lambda figure, *_, **__: figures.append(figure),
+    )
+    yield figures
+    canvas.pyplot().close("all")
+
 
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_a_legend_is_as_wide_as_its_figure_at_most(count):
@@ -121,10 +140,10 @@ def test_calibration_curves_are_accuracies_by_confidence(
 ):
     arguments = {"curve": curve, "num_bins": num_bins}
     name = "vogn/figure1"
-    recipe = Recipe(name, "Title", ("calibration",), (), (), arguments)
     cell = Cell("vogn", "imagenet2012", "ResNet-18", "VOGN")
     plt.close("all")
-    calibration.show(recipe, {cell: [as_result(cell, predicted())]}, tmp_path)
+    results = {cell: [as_result(cell, predicted())]}
+    calibration.show(recipe(name=name, **arguments), results, tmp_path)
     diagonal, line = plt.gcf().axes[0].lines
     assert diagonal.get_xydata().tolist() == [[0, 0], [1, 1]]
     np.testing.assert_allclose(line.get_xydata(), points, rtol=1e-6)
@@ -138,21 +157,14 @@ def test_entropies_are_drawn_in_the_bins_of_their_divergence():
 
 
 def test_variances_have_the_learning_rate_that_they_stand_for_above(tmp_path):
-    recipe = Recipe(
-        "taylor/figure1",
-        "Title",
-        ("sweep",),
-        (),
-        (),
-        {"metrics": ["nll"], "along": ["variance"], "above": ["rate", 100.0]},
-    )
+    shown = recipe(metrics=["nll"], along=["variance"], above=["rate", 100.0])
     results = {}
     for variance in (1e-5, 1e-3):
         options = (("variance", variance),)
         cell = Cell("taylor", "cifar10", "PreActResNet-18", "MAP", options)
         results[cell] = [as_result(cell, predicted())]
     plt.close("all")
-    sweep.show(recipe, results, tmp_path)
+    sweep.show(shown, results, tmp_path)
     plt.gcf().canvas.draw()
     (ax,) = plt.gcf().axes
     (upper,) = ax.child_axes
@@ -182,7 +194,63 @@ def test_printed_eigenvalues_stand_beside_sums_over_batches(monkeypatch):
     monkeypatch.setattr(hessian, "_eigenvalues", lambda trained: found)
     cell = Cell("swag", "cifar100", "PreResNet-164", "SGD")
     data = types.SimpleNamespace(steps=391)
-    recipe = Recipe("swag/hessian", "Title", ("hessian",), (), (), {})
-    table = hessian.show(recipe, {cell: [as_result(cell, data=data)]}, None)
+    results = {cell: [as_result(cell, data=data)]}
+    table = hessian.show(recipe(name="swag/hessian"), results, None)
     row = table.splitlines()[-1].split(" | ")[2:]
     assert row == ["-0.5", "9", "-195.5 (paper -272)", "3519 (paper 3580) |"]
+
+
+def test_figures_say_at_which_scale_names_stand_for_something_else():
+    assert recipe("paper").heading(" (test)") == "A title (test)"
+    small = recipe("small").heading(" (test)")
+    assert small.startswith("A title (test)\n(in small: digits")
+    assert "to see that it runs" in recipe("smoke").heading()
+
+
+def test_no_two_methods_look_alike_in_a_sweep(monkeypatch, drawn, tmp_path):
+    cells = [
+        Cell("swag", "cifar10", "VGG-16", method, ((name, x),))
+        for method, name, values in (
+            ("SWA", "epochs", (30, 40)),
+            ("SGD", "epochs", (30, 40)),
+            ("SWAG", "samples", (1, 100)),
+        )
+        for x in values
+    ]
+    monkeypatch.setattr(sweep.measures, "of", lambda metric, result: 1.0)
+    monkeypatch.setattr(sweep, "of_metrics", lambda *_: "")
+    sweep.show(
+        recipe(metrics=["nll"], along=["epochs", "samples"]),
+        {cell: [None] for cell in cells},
+        tmp_path,
+    )
+    (figure,) = drawn
+    titles = [ax.get_title() for ax in figure.axes]
+    assert titles == [
+        f"along {name}; cifar10, VGG-16" for name in ("epochs", "samples")
+    ]
+    lines = [bars.lines[0] for ax in figure.axes for bars in ax.containers]
+    looks = [(line.get_color(), line.get_marker()) for line in lines]
+    assert len(looks) == len(set(looks)) == 3
+    assert [t.get_text() for t in figure.axes[1].get_xticklabels()] == [
+        "1",
+        "100",
+    ]
+
+
+def test_panels_of_calibration_have_one_scale(monkeypatch, drawn, tmp_path):
+    def diagram(predictions, num_bins, ax):
+        (gap,) = predictions.values()
+        ax.plot([0, 1], [0, gap], label="SGD")
+        ax.set_ylim(0, gap)
+
+    monkeypatch.setattr(calibration.bdl.plots, "reliability_diagram", diagram)
+    monkeypatch.setattr(calibration, "of_metrics", lambda *_: "")
+    gaps = {"cifar10": 0.4, "cifar100": 0.1}
+    results = {
+        Cell("swag", data, "VGG-16", "SGD"): [types.SimpleNamespace(test=gap)]
+        for data, gap in gaps.items()
+    }
+    calibration.show(recipe(), results, tmp_path)
+    limits = [ax.get_ylim() for ax in drawn[0].axes]
+    np.testing.assert_allclose(limits, [(0, 0.4)] * 2)

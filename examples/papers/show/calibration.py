@@ -1,5 +1,7 @@
 """How far confidence is from accuracy."""
 
+import numpy as np
+
 import keras_bdl as bdl
 from keras_bdl.evaluation import calibration_bins
 from keras_bdl.plots import canvas
@@ -21,8 +23,10 @@ def show(recipe, results, folder):
     labels = panels.labels(results)
     styles = canvas.method_styles(dict.fromkeys(labels.values()))
     places = panels.of_places(results)
-    figure, axes = panels.figure(list(places))
     num_bins = recipe.arguments.get("num_bins", 20)
+    # One scale of the gap: who is worse is to look worse.
+    figure, axes = panels.figure(list(places), sharey=True)
+    limits = []
     for (ax,), of_place in zip(axes, places.values(), strict=True):
         found = {
             labels[cell]: seeds[0].test for cell, seeds in of_place.items()
@@ -33,8 +37,12 @@ def show(recipe, results, folder):
             bdl.plots.reliability_diagram(found, num_bins=num_bins, ax=ax)
         for line in ax.get_lines():  # one legend for all panels
             line.set(**styles.get(line.get_label(), {}))
+        if not ax.get_subplotspec().is_first_col():
+            ax.set_ylabel("")
+        limits.append(ax.get_ylim())
+    axes[0][0].set_ylim(np.min(limits), np.max(limits))
     panels.one_legend(figure, axes)
-    figure.suptitle(recipe.title, wrap=True)
+    panels.heading(figure, recipe)
     path = folder / "calibration.png"
     figure.savefig(path, dpi=150)
     table = of_metrics(recipe, results, ("ece", "overconfidence", "nll"))

@@ -66,7 +66,7 @@ def show(recipe, session, seeds, folder):
         accuracies,
         names,
         chance=0.5 if heads == "multi" else 0.1,
-        title=recipe.title,
+        title=recipe.heading(),
     )
     path = folder / "tasks.png"
     figure.savefig(path, dpi=150)

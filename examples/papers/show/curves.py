@@ -37,7 +37,7 @@ def show(recipe, results, folder):
         panel[1].set_yscale("log")
         panel[1].set_xlabel("epoch")
     panels.one_legend(figure, axes)
-    figure.suptitle(f"{recipe.title} (test; dotted: training)", wrap=True)
+    panels.heading(figure, recipe, " (test; dotted: training)")
     path = folder / "curves.png"
     figure.savefig(path, dpi=150)
     metrics = ("train_accuracy", "accuracy", "nll", "mean_val_accuracy")

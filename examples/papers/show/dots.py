@@ -43,6 +43,7 @@ def show(recipe, results, folder):
         }
         if printed:
             twin = ax.twinx()
+            twin.tick_params(axis="y", colors=canvas.COLORS[1])
             twins.append([twin])
             twin.plot(
                 list(printed),
@@ -53,9 +54,11 @@ def show(recipe, results, folder):
                 label="in the paper (right axis)",
             )
         ax.set_ylabel(metric)
-        ax.tick_params(axis="x", rotation=60)
+        ax.tick_params(axis="y", colors=canvas.COLORS[0])
+        for word in ax.get_xticklabels():
+            word.set(rotation=60, ha="right", rotation_mode="anchor")
     panels.one_legend(figure, axes + twins)
-    figure.suptitle(recipe.title, wrap=True)
+    panels.heading(figure, recipe)
     path = folder / "dots.png"
     figure.savefig(path, dpi=150)
     return f"{of_metrics(recipe, results, [metric])}\n\nDots: {path.name}"

@@ -46,7 +46,7 @@ def show(recipe, results, folder):
     axes[3].set_yscale("log")
     axes[3].set_xlabel("epoch")
     panels.one_legend(figure, [axes])
-    figure.suptitle(recipe.title, wrap=True)
+    panels.heading(figure, recipe)
     path = folder / "dynamics.png"
     figure.savefig(path, dpi=150)
     return f"Figure: {path.name}"

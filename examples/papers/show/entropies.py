@@ -4,6 +4,7 @@ import measures
 
 import keras_bdl as bdl
 from keras_bdl.plots import canvas
+from show import panels
 from show.table import markdown
 from show.table import mean_and_error
 
@@ -26,6 +27,7 @@ def show(recipe, results, folder):
         figsize=(4.4 * len(recipe.ood), 2.6 * len(results)),
         layout="constrained",
         sharex=True,
+        sharey="row",
         squeeze=False,
     )
     lines = [("data, network", "method", "against", *METRICS)]
@@ -47,7 +49,9 @@ def show(recipe, results, folder):
                 for metric in METRICS
             ]
             lines.append((cell.where, cell.label, name, *scores))
-    figure.suptitle(recipe.title, wrap=True)
+            ax.label_outer()
+    panels.one_legend(figure, axes)
+    panels.heading(figure, recipe, " (lines: means)")
     path = folder / "entropies.png"
     figure.savefig(path, dpi=150)
     return f"{markdown(lines)}\n\nHistograms: {path.name}"

@@ -52,7 +52,7 @@ def show(recipe, results, folder):
     axes[0][0].set_ylabel("tr(C)")
     axes[1][0].set_ylabel("learning rate")
     panels.one_legend(figure, axes)
-    figure.suptitle(recipe.title, wrap=True)
+    panels.heading(figure, recipe)
     path = folder / "gradient_noise.png"
     figure.savefig(path, dpi=150)
     said = ", ".join(

@@ -59,6 +59,17 @@ def figure(titles, rows=1, width=4.4, height=3.6, **kwargs):
     return drawn, panels
 
 
+def heading(drawn, recipe, words=""):
+    """Writes above a figure what it shows, and at which scale.
+
+    Args:
+        drawn: The figure.
+        recipe: The `Recipe`.
+        words: What is to follow the title. Defaults to `""`.
+    """
+    drawn.suptitle(recipe.heading(words), fontsize="medium", wrap=True)
+
+
 def one_legend(drawn, panels):
     """Puts what is named in any panel in one legend below the figure.
 

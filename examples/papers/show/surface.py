@@ -65,7 +65,7 @@ def show(recipe, results, folder):
             )
             names = [f"eigenvector {i + 1}" for i in pair]
             bdl.plots.loss_plane(plane, names=names, ax=ax)
-    figure.suptitle(recipe.title, wrap=True)
+    panels.heading(figure, recipe)
     path = folder / "surface.png"
     figure.savefig(path, dpi=150)
     (folder / "surface.txt").write_text("\n\n".join(texts) + "\n")

@@ -2,10 +2,14 @@
 
 import measures
 import numpy as np
+from recipe import in_words
 
 from keras_bdl.plots import canvas
 from show import panels
 from show.table import of_metrics
+
+# As many values as have room below one panel.
+MOST_TICKS = 8
 
 
 def show(recipe, results, folder):
@@ -22,24 +26,29 @@ def show(recipe, results, folder):
     """
     metrics, along = recipe.arguments["metrics"], recipe.arguments["along"]
     figure, axes = panels.figure(
-        [f"along {name}" for name in along], rows=len(metrics)
+        [_title(results, name) for name in along], rows=len(metrics)
     )
-    for panel, name in zip(axes, along, strict=True):
-        lines = _lines(results, name, along)
-        styles = canvas.method_styles(lines)
+    lines_of = {name: _lines(results, name, along) for name in along}
+    # A method looks the same in all panels, and no two look alike.
+    labels = [label for lines in lines_of.values() for label in lines]
+    styles = canvas.method_styles(dict.fromkeys(labels))
+    for panel, (name, lines) in zip(axes, lines_of.items(), strict=True):
         for ax, metric in zip(panel, metrics, strict=True):
             for label, line in lines.items():
                 _draw(ax, line, metric, label, styles[label])
             ax.set_ylabel(metric)
         panel[-1].set_xlabel(name)
-        positive = [x for line in lines.values() for x, _ in line if x]
+        positive = {x for line in lines.values() for x, _ in line if x}
         if positive and max(positive) > 20 * min(positive):
             for ax in panel:
                 ax.set_xscale("log")
+                if len(positive) <= MOST_TICKS:
+                    ax.set_xticks(list(positive), map(in_words, positive))
+                    ax.set_xticks([], minor=True)
         if "above" in recipe.arguments:
             _add_upper(panel[0], *recipe.arguments["above"])
     panels.one_legend(figure, axes)
-    figure.suptitle(recipe.title, wrap=True)
+    panels.heading(figure, recipe)
     path = folder / "sweep.png"
     figure.savefig(path, dpi=150)
     return f"{of_metrics(recipe, results, metrics)}\n\nSweep: {path.name}"
@@ -49,6 +58,13 @@ def _add_upper(ax, label, factor):
     """Puts another scale on the upper side."""
     functions = (lambda x: factor * x, lambda x: x / factor)
     ax.secondary_xaxis("top", functions=functions).set_xlabel(label)
+
+
+def _title(results, name):
+    """What a panel shows: data and network, if they are the same in it."""
+    swept = [cell for cell in results if name in dict(cell.options)]
+    places = {cell.where for cell in swept}
+    return "; ".join([f"along {name}", *(places if len(places) == 1 else ())])
 
 
 def _lines(results, name, along):
