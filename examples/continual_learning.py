@@ -185,14 +185,15 @@ def learn(name, tasks, settings, seed, bar):
                 model, transform=TRANSFORMS.get(name)
             )
         for k in range(t + 1):
-            accuracies[t, k] = accuracy(models[k], *tasks.test[k])
+            samples = SAMPLES if name in KINDS else None
+            accuracies[t, k] = accuracy(models[k], *tasks.test[k], samples)
         bar.add(1, [("mean accuracy", np.nanmean(accuracies[t]))])
     return accuracies
 
 
-def accuracy(model, x, y):
+def accuracy(model, x, y, samples):
     prediction = bdl.predict(
-        model, x, samples=SAMPLES, batch_size=1024, verbose=0
+        model, x, samples=samples, batch_size=1024, verbose=0
     )
     return np.mean(prediction.mean.argmax(-1) == y)
 
