@@ -3,8 +3,10 @@
 import importlib.util
 from pathlib import Path
 
-PATH = Path(__file__).parents[2] / "examples" / "papers" / "published.py"
-spec = importlib.util.spec_from_file_location("published", PATH)
+PAPERS = Path(__file__).parents[2] / "examples" / "papers"
+spec = importlib.util.spec_from_file_location(
+    "published", PAPERS / "published.py"
+)
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
 published, settings = module.published, module.settings

@@ -1,7 +1,9 @@
 import math
+import re
 
 import pytest
 
+from tests.examples.published_rows import PAPERS
 from tests.examples.published_rows import published
 from tests.examples.published_rows import settings
 
@@ -148,6 +150,17 @@ def test_rows_have_the_labels_and_metrics_that_their_entry_names(name):
         for row in entry["rows"]
     ]
     assert len(set(labels)) == len(labels)
+
+
+def test_readme_says_of_every_claim_what_became_of_it_at_small_scale():
+    text = (PAPERS / "README.md").read_text().split("## What the small scale")
+    _, *sections = re.split(r"^#### `(\S+)`", text[1], flags=re.MULTILINE)
+    found = dict(zip(sections[::2], sections[1::2], strict=True))
+    assert found.keys() == entries().keys()
+    for name, known in entries().items():
+        said = re.findall(r"^- \*(.+?)\*: \S", found[name], re.MULTILINE)
+        claims = [claim[0].upper() + claim[1:] for claim in known["claims"]]
+        assert said == claims, name
 
 
 def test_hyperparameters_are_known_and_in_a_plausible_range():
