@@ -94,7 +94,7 @@ def collection(rounds, examples, width):
     return np.median(seconds[2:]) / np.median(epochs[2:])
 
 
-def prediction(rounds, examples, width, samples=30):
+def prediction(rounds, examples, width, samples):
     x, y = data(examples)
     model = make(keras.Model, width)
     swag = bdl.SWAG(start_epoch=0, rank=5)
@@ -159,6 +159,7 @@ def main():
     parser.add_argument("--smoke", action="store_true", help="seconds only")
     smoke = parser.parse_args().smoke
     rounds, examples, width = (2, 128, 4) if smoke else (40, 1024, 16)
+    draws, inputs = (3, 50_000) if smoke else (30, 100_000)
 
     def show(what, value, bound):
         print(f"{what:52}{value:8.4f}  ({bound})", flush=True)
@@ -171,12 +172,10 @@ def main():
     show("the same on two replicas", value, "at most 1.05")
     value = collection(rounds, examples, width)
     show("SWAG collection / epoch", value, "at most 0.03")
-    value = prediction(max(rounds // 8, 2), examples, width)
-    show("predict, 30 draws / 30 plain predicts", value, "at most 1.1")
-    few, many = (
-        alone(f"predict({samples}, {50_000 if smoke else 100_000})")
-        for samples in (5, 50)
-    )
+    value = prediction(max(rounds // 8, 2), examples, width, draws)
+    what = f"predict, {draws} draws / {draws} plain predicts"
+    show(what, value, "at most 1.1")
+    few, many = (alone(f"predict({n}, {inputs})") for n in (5, 50))
     show(
         "peak memory that predict adds, 50 draws / 5 draws",
         many / few,
