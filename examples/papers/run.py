@@ -119,8 +119,6 @@ def run(chosen, scale, seeds, args):
     # Before anything is computed, as several machines want it.
     strategy = _strategy(args.strategy)
     folder = args.out / scale
-    if args.bfloat16:
-        keras.config.set_dtype_policy("mixed_bfloat16")
     session = Session(
         scale,
         folder / "runs",
@@ -129,6 +127,8 @@ def run(chosen, scale, seeds, args):
         args.steps_per_execution,
     )
     for number, name in enumerate(chosen, 1):
+        if args.bfloat16:  # each time: `clear_session` forgets it
+            keras.config.set_dtype_policy("mixed_bfloat16")
         recipe = recipes.load(name, scale)
         print(f"[{number}/{len(chosen)}] {name}: {recipe.title}", flush=True)
         start = time.perf_counter()

@@ -6,6 +6,7 @@ import sys
 import types
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 
@@ -105,6 +106,24 @@ def test_a_disk_that_takes_nothing_is_named(number, monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "argv", ["run.py", "all", "--out", str(tmp_path)])
     with pytest.raises(SystemExit, match="Files cannot be written: .*weights"):
         run.main()
+
+
+def test_mixed_precision_is_that_of_every_recipe(monkeypatch, tmp_path):
+    policies = []
+
+    def results(*_):
+        policies.append(keras.config.dtype_policy().name)
+        return {"a cell": []}
+
+    shown = types.SimpleNamespace(show=lambda *_: "A table")
+    monkeypatch.setattr(run, "_results", results)
+    monkeypatch.setattr(run, "_write", lambda *_: None)
+    monkeypatch.setattr(run.importlib, "import_module", lambda _: shown)
+    args = ["vogn/table1", "swag/table1", "--bfloat16", "--smoke"]
+    monkeypatch.setattr(sys, "argv", ["run.py", *args, "--out", str(tmp_path)])
+    run.main()
+    assert policies == ["mixed_bfloat16"] * 2
+    assert keras.config.dtype_policy().name == "float32"
 
 
 def test_every_split_of_a_regression_has_networks_of_its_own(
