@@ -3,6 +3,7 @@
 import dataclasses
 from pathlib import Path
 
+import keras
 import settings
 import tensorflow as tf
 from methods import METHODS
@@ -35,6 +36,12 @@ class Session:
     def static_shapes(self):
         """Whether all batches must have one size."""
         return isinstance(self.strategy, tf.distribute.TPUStrategy)
+
+    @property
+    def precision(self):
+        """What of it belongs to the name of a result: nothing of float32."""
+        policy = keras.config.dtype_policy().name
+        return () if policy == "float32" else (policy,)
 
     def trained(self, cell, training, seed, ood=()):
         """Returns a training of a cell, finished or not.

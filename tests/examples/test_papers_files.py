@@ -15,6 +15,7 @@ sys.path.insert(0, str(EXAMPLES / "papers"))
 sys.path.append(str(EXAMPLES))
 
 import run  # noqa: E402
+from session import Session  # noqa: E402
 from show import regression  # noqa: E402
 from trained import Trained  # noqa: E402
 
@@ -137,8 +138,12 @@ def test_every_split_of_a_regression_has_networks_of_its_own(
 
     monkeypatch.setattr(regression, "_report", report)
     recipe = run.recipes.load("radial/table2", "smoke")
-    session = types.SimpleNamespace(
-        folder=tmp_path, data_dir=None, scale="smoke"
-    )
+    session = Session("smoke", tmp_path, None)
     regression.show(recipe, session, 2, tmp_path)
     assert len(set(map(id, used))) == len(used) == 6
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:  # what was computed in another precision is another result
+        regression.show(recipe, session, 2, tmp_path)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert len(used) == 12

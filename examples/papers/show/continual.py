@@ -42,7 +42,8 @@ def show(recipe, session, seeds, folder):
             own = _of_method(name, settings, session.scale)
             # A function has another address in every process.
             known = vars(own) | {"rho": own.rho.__name__}
-            words = "continual", data, heads, name, [known, seed]
+            known = [known, seed, *session.precision]
+            words = "continual", data, heads, name, known
             path = session.folder / f"{digested(*words)}.json"
             if not path.exists():
                 print(f"  [seed {seed}] {name}", flush=True)

@@ -68,7 +68,8 @@ def show(recipe, session, seeds, folder):
         for name in METHODS:
             reports = []
             for seed in range(seeds):
-                words = "regression", data, name, [seed]
+                known = [seed, *session.precision]
+                words = "regression", data, name, known
                 path = session.folder / f"{digested(*words)}.json"
                 if not path.exists():
                     split = _split(data, seed, session.data_dir)
