@@ -50,6 +50,21 @@ def loss_plane(
     Returns:
         A `LossPlane`, which `keras_bdl.plots.loss_plane` draws.
 
+    Example:
+
+    ```python
+    axes = keras_bdl.diagnostics.posterior_eigenvectors(swag.posterior, 2)
+    plane = keras_bdl.diagnostics.loss_plane(
+        model,
+        train,
+        axes.directions(),
+        distances=np.linspace(-1, 1, 13),
+        center=swag.posterior,
+        batch_norm_data=train,
+    )
+    keras_bdl.plots.loss_plane(plane)
+    ```
+
     Reference:
         - [Maddox et al., 2019](https://arxiv.org/abs/1902.02476), section 4.3
     """

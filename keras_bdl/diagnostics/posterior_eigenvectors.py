@@ -48,8 +48,12 @@ def posterior_eigenvectors(
     ```python
     axes = keras_bdl.diagnostics.posterior_eigenvectors(swag.posterior)
     print(axes)
-    surface = keras_bdl.diagnostics.loss_plane(
-        model, train, axes.directions(0, 1), center=swag.posterior
+    plane = keras_bdl.diagnostics.loss_plane(
+        model,
+        train,
+        axes.directions(0, 1),
+        distances=[-2, -1, 0, 1, 2],
+        center=swag.posterior,
     )
     ```
 
