@@ -143,8 +143,7 @@ class BayesianTrainer(DistributedTrainer):
         Args:
             force: Whether to make it anew in any case. Defaults to `False`.
         """
-        own = any(isinstance(m, OwnsTrainStep) for m in self._methods())
-        if own and self.built:
+        if self.built:
             build_optimizer(self)
         force |= self._prior_versions.differ(self, "train")
         return super().make_train_function(force)

@@ -6,6 +6,7 @@ import keras
 
 from keras_bdl.distribute.keras_fixes import build_with_a_local_batch
 from keras_bdl.distribute.lost_worker import lost_worker_explained
+from keras_bdl.training.build_metrics import build_metrics
 
 
 class DistributedTrainer:
@@ -30,9 +31,11 @@ class DistributedTrainer:
             return super().predict(*args, **kwargs)
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        if iterator is None:
+            super()._maybe_symbolic_build(iterator, data_batch)
+        elif self._distribute_strategy is None:
+            build_metrics(self, iterator._distributed_dataset)
         # Keras averages the first batch over the replicas, which fails where
         # their parts of it differ in size.
-        if iterator is None or self._distribute_strategy is None:
-            super()._maybe_symbolic_build(iterator, data_batch)
         else:
             build_with_a_local_batch(self, iterator)
