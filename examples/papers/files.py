@@ -56,6 +56,21 @@ def read(path, again=None):
         return json.loads(path.read_text())
 
 
+def kept(path, make, again=None):
+    """Returns what a JSON file has, which is made if there is none.
+
+    Args:
+        path: Its path.
+        make: Returns what is to be in it.
+        again: As of `damage_is_said`.
+    """
+    if not path.exists():
+        found = make()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(path, json.dumps(found))
+    return read(path, again)
+
+
 @contextlib.contextmanager
 def damage_is_said(path, again=None):
     """Ends the program with one sentence where a file cannot be read.

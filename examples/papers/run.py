@@ -145,6 +145,8 @@ def run(chosen, scale, seeds, args):
         print(f"\n{text}\n\n{out.resolve()}", end=", ")
         print(f"{time.perf_counter() - start:.0f} s\n", flush=True)
         keras.backend.clear_session()
+        if "matplotlib.pyplot" in sys.modules:  # which keeps all figures
+            sys.modules["matplotlib.pyplot"].close("all")
 
 
 def _strategy(name):

@@ -1,5 +1,6 @@
 """What the runner of the papers says of files and options that are wrong."""
 
+import dataclasses
 import errno
 import re
 import sys
@@ -15,7 +16,9 @@ sys.path.insert(0, str(EXAMPLES / "papers"))
 sys.path.append(str(EXAMPLES))
 
 import run  # noqa: E402
+from files import kept  # noqa: E402
 from session import Session  # noqa: E402
+from show import gradient_noise  # noqa: E402
 from show import regression  # noqa: E402
 from trained import Trained  # noqa: E402
 
@@ -147,3 +150,57 @@ def test_every_split_of_a_regression_has_networks_of_its_own(
     finally:
         keras.config.set_dtype_policy("float32")
     assert len(used) == 12
+
+
+def test_what_is_kept_is_made_once(tmp_path):
+    made = []
+
+    def make():
+        made.append(1)
+        return {"minimum": float("-inf"), "maximum": 2.0}
+
+    path = tmp_path / "a folder" / "hessian.json"
+    first = kept(path, make)
+    assert first == kept(path, make) == make() and len(made) == 2
+
+
+NOISE = dataclasses.fields(gradient_noise.bdl.diagnostics.GradientNoise)
+NOISE = [field.name for field in NOISE]
+
+
+def test_noise_of_iterates_goes_on_where_it_was_killed(monkeypatch, tmp_path):
+    measured = []
+
+    def noise(model, data, **_):
+        if len(measured) == 2:
+            raise KeyboardInterrupt
+        measured.append(model.weights)
+        return gradient_noise.bdl.diagnostics.GradientNoise(
+            **dict.fromkeys(NOISE, 1.0) | {"trace": model.weights}
+        )
+
+    class Iterates:
+        def __len__(self):
+            return 3
+
+        def sample(self, place):
+            return float(place)
+
+    model = types.SimpleNamespace()
+    model.set_weights = lambda weights: setattr(model, "weights", weights)
+    trained = types.SimpleNamespace(
+        folder=tmp_path,
+        model=model,
+        data=types.SimpleNamespace(statistics=None),
+        posterior=lambda _: Iterates(),
+        settings={"momentum": 0.9, "batch_size": 8},
+        loss=lambda: None,
+    )
+    monkeypatch.setattr(gradient_noise.bdl.diagnostics, "gradient_noise", noise)
+    with pytest.raises(KeyboardInterrupt):
+        gradient_noise._along(trained)
+    measured.append(None)
+    for _ in range(2):
+        found = gradient_noise._along(trained)
+    assert [one.trace for one in found] == [0.0, 1.0, 2.0]
+    assert measured == [0.0, 1.0, None, 2.0]

@@ -190,8 +190,7 @@ def test_the_papers_learning_rate_is_that_of_its_formula():
 
 
 def test_printed_eigenvalues_stand_beside_sums_over_batches(monkeypatch):
-    found = types.SimpleNamespace(minimum=-0.5, maximum=9.0)
-    monkeypatch.setattr(hessian, "_eigenvalues", lambda trained: found)
+    monkeypatch.setattr(hessian, "_eigenvalues", lambda trained: (-0.5, 9.0))
     cell = Cell("swag", "cifar100", "PreResNet-164", "SGD")
     data = types.SimpleNamespace(steps=391)
     results = {cell: [as_result(cell, data=data)]}

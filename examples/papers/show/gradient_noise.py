@@ -1,7 +1,13 @@
 """The noise of the gradient, and the learning rate it would call for."""
 
+import json
+
+import keras
 import numpy as np
 import published
+from files import damage_is_said
+from files import read
+from files import write
 
 import keras_bdl as bdl
 from keras_bdl.plots import canvas
@@ -74,20 +80,28 @@ def _as_printed(noise):
 
 
 def _along(trained):
-    """The noise at all iterates that were kept."""
+    """The noise at all iterates, measured once and kept by the training."""
     iterates, known = trained.posterior("iterates"), trained.settings
-    loss = trained.loss()  # one, for which all is traced once
+    path = trained.folder / "gradient_noise.json"
     found = []
-    for place in range(len(iterates)):
+    if path.exists():
+        with damage_is_said(path):
+            found = [bdl.diagnostics.GradientNoise(**one) for one in read(path)]
+    if len(found) == len(iterates):
+        return found
+    loss = trained.loss()  # one, for which all is traced once
+    bar = keras.utils.Progbar(len(iterates), unit_name="iterate")
+    for place in range(len(found), len(iterates)):
         trained.model.set_weights(iterates.sample(place))
-        found.append(
-            bdl.diagnostics.gradient_noise(
-                trained.model,
-                trained.data.statistics,
-                loss=loss,
-                momentum=known["momentum"],
-                batch_size=known["batch_size"],
-                verbose=0,
-            )
+        noise = bdl.diagnostics.gradient_noise(
+            trained.model,
+            trained.data.statistics,
+            loss=loss,
+            momentum=known["momentum"],
+            batch_size=known["batch_size"],
+            verbose=0,
         )
+        found.append(noise)
+        write(path, json.dumps([one.to_dict() for one in found]))
+        bar.update(place + 1)
     return found

@@ -2,6 +2,8 @@
 
 import numpy as np
 import settings
+from files import digested
+from files import kept
 
 import keras_bdl as bdl
 from show.table import markdown
@@ -24,7 +26,7 @@ def show(recipe, results, folder):
     for cell, of_seeds in results.items():
         found = [_eigenvalues(result.trained[0]) for result in of_seeds]
         printed = settings.published_row(recipe.name, cell)
-        ends = np.array([(one.minimum, one.maximum) for one in found])
+        ends = np.array(found)
         columns = [mean_and_error(values) for values in ends.T]
         batches = of_seeds[0].trained[0].data.steps
         for name, values in zip(heads[:2], batches * ends.T, strict=True):
@@ -37,14 +39,18 @@ def show(recipe, results, folder):
 
 
 def _eigenvalues(trained):
-    known = trained.settings
-    smoke = trained.session.scale == "smoke"
-    return bdl.diagnostics.hessian_eigenvalues(
-        trained.model,
-        trained.data.statistics,
-        loss=trained.loss(),
-        tolerance=0.1 if smoke else 1e-3,
-        seed=trained.seed,
-        batch_size=known["batch_size"],
-        verbose=0,
-    )
+    """The smallest and the largest, found once and kept by the training."""
+    tolerance = 0.1 if trained.session.scale == "smoke" else 1e-3
+
+    def find():
+        found = bdl.diagnostics.hessian_eigenvalues(
+            trained.model,
+            trained.data.statistics,
+            loss=trained.loss(),
+            tolerance=tolerance,
+            seed=trained.seed,
+            batch_size=trained.settings["batch_size"],
+        )
+        return found.minimum, found.maximum
+
+    return kept(trained.folder / f"{digested('hessian', tolerance)}.json", find)

@@ -1,6 +1,11 @@
 """The loss around the mean of SWAG, along eigenvectors of its covariance."""
 
+import functools
+
 import numpy as np
+from files import damage_is_said
+from files import digested
+from files import kept
 
 import keras_bdl as bdl
 from show import panels
@@ -35,15 +40,17 @@ def show(recipe, results, folder):
         found = bdl.diagnostics.posterior_eigenvectors(
             posterior, min(count, posterior.rank)
         )
-        kept = len(found.values)
-        options = _options(trained, posterior)
+        number = len(found.values)
+        around = functools.partial(_around, trained, posterior, trained.loss())
         reach = REACH * float(np.sqrt(found.values[0]))
-        rays = [i for i in RAYS if i < kept]
+        rays = [i for i in RAYS if i < number]
         directions = found.directions(*rays)
-        section = bdl.diagnostics.loss_cross_section(
-            directions=directions,
-            distances=np.linspace(-reach, reach, 5 if smoke else POINTS),
-            **options,
+        section = around(
+            bdl.diagnostics.loss_cross_section,
+            bdl.diagnostics.LossCrossSection,
+            directions,
+            np.linspace(-reach, reach, 5 if smoke else POINTS),
+            rays,
         )
         posteriors = [trained.posterior(name) for name in lines[0][2:]]
         widths = [_widths(one, directions) for one in posteriors]
@@ -55,13 +62,15 @@ def show(recipe, results, folder):
         )
         texts.append(f"{cell.where}\n\n{section}")
         for ax, pair in zip(panel[1:], PLANES, strict=True):
-            if max(pair) >= kept:
+            if max(pair) >= number:
                 ax.remove()
                 continue
-            plane = bdl.diagnostics.loss_plane(
-                directions=found.directions(*pair),
-                distances=np.linspace(-reach, reach, 3 if smoke else GRID),
-                **options,
+            plane = around(
+                bdl.diagnostics.loss_plane,
+                bdl.diagnostics.LossPlane,
+                found.directions(*pair),
+                np.linspace(-reach, reach, 3 if smoke else GRID),
+                pair,
             )
             names = [f"eigenvector {i + 1}" for i in pair]
             bdl.plots.loss_plane(plane, names=names, ax=ax)
@@ -81,16 +90,29 @@ def _widths(posterior, directions):
     return np.sqrt(np.diag(covariance))
 
 
-def _options(trained, posterior):
-    data = trained.data.statistics
+def _around(
+    trained, posterior, loss, evaluate, report, directions, distances, places
+):
+    """Evaluates the loss once; the report is kept by the training."""
     settings = trained.settings
-    return {
-        "model": trained.model,
-        "data": data,
-        "center": posterior,
-        "loss": trained.loss(),
-        "weight_decay": settings.get("l2") or settings.get("weight_decay", 0.0),
-        "batch_norm_data": data[0] if isinstance(data, tuple) else data,
-        "batch_size": settings["batch_size"],
-        "verbose": 0,
-    }
+
+    def make():
+        data = trained.data.statistics
+        return evaluate(
+            trained.model,
+            data,
+            directions,
+            distances,
+            center=posterior,
+            loss=loss,
+            weight_decay=settings.get("l2")
+            or settings.get("weight_decay", 0.0),
+            batch_norm_data=data[0] if isinstance(data, tuple) else data,
+            batch_size=settings["batch_size"],
+        ).to_dict()
+
+    known = [REACH, len(distances), *places]
+    path = trained.folder / f"{digested(report.__name__, known)}.json"
+    found = kept(path, make)
+    with damage_is_said(path):
+        return report(**found)
