@@ -84,6 +84,13 @@ class Trained:
             drop_remainder=self.session.static_shapes,
         )
 
+    @property
+    def statistics_batch_size(self):
+        """That of `data.statistics`; `None` where they come in batches."""
+        if isinstance(self.data.statistics, tuple):
+            return self.settings["batch_size"]
+        return None
+
     loss = staticmethod(LOSS)
 
     def network(self):

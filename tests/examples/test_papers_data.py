@@ -1,6 +1,7 @@
 """The sets that the papers test on, at their own scale."""
 
 import sys
+import types
 from pathlib import Path
 
 import keras
@@ -16,6 +17,10 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "papers"))
 import data as data_sets  # noqa: E402
 import settings  # noqa: E402
 from recipe import Cell  # noqa: E402
+from show import gradient_noise  # noqa: E402
+from show import hessian  # noqa: E402
+from show import surface  # noqa: E402
+from trained import Trained  # noqa: E402
 
 CIFAR = bdl.datasets.SPECS["cifar10"]
 
@@ -89,3 +94,50 @@ def test_imagenet_of_vogn_is_cropped_out_of_256_pixels(monkeypatch):
             assert next(iter(found.train))[0].shape == (2, 224, 224, 3)
         assert used == [224] * count
         used.clear()
+
+
+def as_trained(statistics):
+    """A network that was not trained, with its training data in some form."""
+    inputs = keras.Input((32, 32, 3))
+    x = keras.layers.GlobalAveragePooling2D()(inputs)
+    model = bdl.Model(inputs, keras.layers.Dense(10)(x))
+    weights = model.get_weights()
+    cell = Cell("swag", "cifar10", "VGG-16", "SWAG")
+    known = {"batch_size": 8, "momentum": 0.9, "weight_decay": 1e-3}
+    session = types.SimpleNamespace(scale="paper")
+    pairs = tuple(known.items())
+    trained = Trained(session, cell, "SWA", 0, pairs)
+    moved = [[w + i * i for w in weights] for i in range(3)]
+    posterior = bdl.posteriors.LowRankGaussian(
+        weights, None, [np.stack(c) for c in zip(*moved, strict=True)]
+    )
+    vars(trained).update(
+        model=model,
+        data=types.SimpleNamespace(statistics=statistics),
+        posterior={
+            "iterates": bdl.posteriors.Ensemble([weights]),
+            "SWAG": posterior,
+        }.get,
+    )
+    return trained
+
+
+def test_batches_of_the_papers_data_are_measured_as_arrays_are(data_dir):
+    batches = load(data_dir).statistics
+    x, y = zip(*batches.as_numpy_iterator(), strict=True)
+    found = []
+    for statistics in (batches, (np.concatenate(x), np.concatenate(y))):
+        keras.utils.set_random_seed(0)
+        trained = as_trained(statistics)
+        options = surface._options(trained, trained.posterior("SWAG"))
+        section = bdl.diagnostics.loss_cross_section(
+            directions=[[np.ones((3, 10)), np.ones(10)]],
+            distances=[0.0, 1.0],
+            **options | {"batch_norm_data": None},
+        )
+        (noise,) = gradient_noise._along(trained)
+        ends = hessian._eigenvalues(trained)
+        found.append([noise.trace, noise.batch_size, ends.maximum])
+        found[-1] += section.total[0].tolist()
+    assert found[0] == pytest.approx(found[1], rel=1e-4)
+    assert found[0][1] == 8

@@ -98,7 +98,7 @@ def _along(trained):
             trained.data.statistics,
             loss=loss,
             momentum=known["momentum"],
-            batch_size=known["batch_size"],
+            batch_size=trained.statistics_batch_size,
             verbose=0,
         )
         found.append(noise)

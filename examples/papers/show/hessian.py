@@ -49,7 +49,7 @@ def _eigenvalues(trained):
             loss=trained.loss(),
             tolerance=tolerance,
             seed=trained.seed,
-            batch_size=trained.settings["batch_size"],
+            batch_size=trained.statistics_batch_size,
         )
         return found.minimum, found.maximum
 

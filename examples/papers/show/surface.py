@@ -108,7 +108,7 @@ def _around(
             weight_decay=settings.get("l2")
             or settings.get("weight_decay", 0.0),
             batch_norm_data=data[0] if isinstance(data, tuple) else data,
-            batch_size=settings["batch_size"],
+            batch_size=trained.statistics_batch_size,
         ).to_dict()
 
     known = [REACH, len(distances), *places]
