@@ -7,12 +7,11 @@ from collections.abc import Callable
 
 import keras
 import learning_rates
-import numpy as np
 from epochs import DrawnValidation
 from epochs import PriorCrossEntropy
+from initial_variances import times_prior_stddevs
 
 import keras_bdl as bdl
-from keras_bdl.optimizers.exclusion import excluded_variables
 
 LOSS = functools.partial(
     keras.losses.SparseCategoricalCrossentropy, from_logits=True
@@ -222,24 +221,7 @@ def _objective(objective, network, settings, data):
         network, _optimizer(settings, data), objective=objective(**options)
     )
     if ratio:
-        _times_prior_stddevs(network, options["prior"])
-
-
-def _times_prior_stddevs(network, prior):
-    """Multiplies initial standard deviations by those of the prior."""
-    objective = network.objective
-    excluded = excluded_variables(network, objective.exclude_from_inference)
-    shapes = [
-        v.shape for v in network.trainable_variables if id(v) not in excluded
-    ]
-    logs = [math.log(prior.of_shape(shape).stddev) for shape in shapes]
-    many = objective.covariance == "diagonal"
-    sizes = [math.prod(shape) if many else 1 for shape in shapes]
-    (log_stddevs,) = objective.trainable_variables
-    # The objective counts in units of this multiplier.
-    log_stddevs.assign(
-        np.repeat(logs, sizes) / objective.learning_rate_multiplier
-    )
+        times_prior_stddevs(network, options["prior"])
 
 
 def _posterior_of_objective(model):
