@@ -96,8 +96,9 @@ def test_imagenet_of_vogn_is_cropped_out_of_256_pixels(monkeypatch):
         used.clear()
 
 
-def as_trained(statistics):
+def as_trained(statistics, folder):
     """A network that was not trained, with its training data in some form."""
+    folder.mkdir()
     inputs = keras.Input((32, 32, 3))
     x = keras.layers.GlobalAveragePooling2D()(inputs)
     model = bdl.Model(inputs, keras.layers.Dense(10)(x))
@@ -112,6 +113,7 @@ def as_trained(statistics):
         weights, None, [np.stack(c) for c in zip(*moved, strict=True)]
     )
     vars(trained).update(
+        folder=folder,
         model=model,
         data=types.SimpleNamespace(statistics=statistics),
         posterior={
@@ -122,22 +124,29 @@ def as_trained(statistics):
     return trained
 
 
-def test_batches_of_the_papers_data_are_measured_as_arrays_are(data_dir):
+def test_batches_of_the_papers_data_are_measured_as_arrays_are(
+    data_dir, tmp_path
+):
     batches = load(data_dir).statistics
     x, y = zip(*batches.as_numpy_iterator(), strict=True)
     found = []
-    for statistics in (batches, (np.concatenate(x), np.concatenate(y))):
+    arrays = np.concatenate(x), np.concatenate(y)
+    for form, statistics in (("batches", batches), ("arrays", arrays)):
         keras.utils.set_random_seed(0)
-        trained = as_trained(statistics)
-        options = surface._options(trained, trained.posterior("SWAG"))
-        section = bdl.diagnostics.loss_cross_section(
-            directions=[[np.ones((3, 10)), np.ones(10)]],
-            distances=[0.0, 1.0],
-            **options | {"batch_norm_data": None},
+        trained = as_trained(statistics, tmp_path / form)
+        section = surface._around(
+            trained,
+            trained.posterior("SWAG"),
+            trained.loss(),
+            bdl.diagnostics.loss_cross_section,
+            bdl.diagnostics.LossCrossSection,
+            [[np.ones((3, 10)), np.ones(10)]],
+            [0.0, 1.0],
+            (0,),
         )
         (noise,) = gradient_noise._along(trained)
-        ends = hessian._eigenvalues(trained)
-        found.append([noise.trace, noise.batch_size, ends.maximum])
+        _, largest = hessian._eigenvalues(trained)
+        found.append([noise.trace, noise.batch_size, largest])
         found[-1] += section.total[0].tolist()
     assert found[0] == pytest.approx(found[1], rel=1e-4)
     assert found[0][1] == 8

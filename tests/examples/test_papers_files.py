@@ -193,7 +193,8 @@ def test_noise_of_iterates_goes_on_where_it_was_killed(monkeypatch, tmp_path):
         model=model,
         data=types.SimpleNamespace(statistics=None),
         posterior=lambda _: Iterates(),
-        settings={"momentum": 0.9, "batch_size": 8},
+        settings={"momentum": 0.9},
+        statistics_batch_size=8,
         loss=lambda: None,
     )
     monkeypatch.setattr(gradient_noise.bdl.diagnostics, "gradient_noise", noise)
