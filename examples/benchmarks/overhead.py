@@ -62,6 +62,16 @@ def step(model_class, rounds, examples, width, scope=contextlib.nullcontext):
     )
 
 
+def first_step(rounds, width):
+    """Of a new network: Keras traces its step twice."""
+    x, y = data(64)
+
+    def wait(model_class):
+        return lambda: make(model_class, width).fit(x, y, verbose=0)
+
+    return ratio(wait(bdl.Model), wait(keras.Model), rounds)
+
+
 def collection(rounds, examples, width):
     """Share of an epoch that SWAG's collection takes."""
     x, y = data(examples)
@@ -168,6 +178,8 @@ def main():
     show("training step, keras / keras", value, "1: the noise of the next")
     value = step(bdl.Model, rounds, examples, width)
     show("training step, keras_bdl / keras", value, "at most 1.02")
+    value = first_step(max(rounds // 8, 1), width)
+    show("a new network and its first step", value, "below 1")
     value = alone(f"step_on_replicas({rounds}, {examples}, {width})")
     show("the same on two replicas", value, "at most 1.05")
     value = collection(rounds, examples, width)
