@@ -289,8 +289,9 @@ METHODS = {
     "IVON": functools.partial(
         natural, bdl.IVON, 1.0, {"initial_curvature": 0.1}
     ),
+    # At 0.01, one seed of four is far off on validation images.
     "Noisy K-FAC": functools.partial(
-        natural, bdl.NoisyKFAC, 0.01, {"beta_2": 0.99}
+        natural, bdl.NoisyKFAC, 0.003, {"beta_2": 0.99}
     ),
     "Taylor VI": functools.partial(of_objective, bdl.objectives.TaylorVI),
     "sampled VI": functools.partial(of_objective, bdl.objectives.SampledVI),
