@@ -3,7 +3,6 @@
 import time
 
 import keras
-import numpy as np
 
 import keras_bdl as bdl
 
@@ -64,10 +63,9 @@ class DrawnValidation(keras.callbacks.Callback):
             from_logits=True,
             verbose=0,
         )
-        y = np.ravel(self.data[1] if pair else prediction.y).astype(int)
-        log_likelihoods = prediction.log_mean[np.arange(len(y)), y]
-        logs["val_accuracy"] = float(np.mean(prediction.labels == y))
-        logs["val_log_loss"] = -float(np.mean(log_likelihoods))
+        report = bdl.evaluate(prediction, self.data[1] if pair else None)
+        logs["val_accuracy"] = report.accuracy
+        logs["val_log_loss"] = report.nll
 
 
 class PriorCrossEntropy(keras.callbacks.Callback):

@@ -175,6 +175,7 @@ def _options(names, values):
 
 def _drawn(combinations, count):
     """Some of them, in their order."""
+    # Of a seed, Python promises the numbers of `random` alone, in any version.
     rng = random.Random(0)
     order = sorted((rng.random(), i) for i in range(len(combinations)))
     return [combinations[i] for i in sorted(i for _, i in order[:count])]

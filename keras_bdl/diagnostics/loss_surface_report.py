@@ -9,15 +9,7 @@ from keras_bdl.evaluation.report import Report
 
 @dataclasses.dataclass(frozen=True)
 class LossSurfaceReport(Report):
-    """Loss at many places.
-
-    Attributes:
-        examples: How many examples there were, N.
-        distances: From the center.
-        loss: Mean loss of the examples, without penalties.
-        penalty: Regularizers, weight decay and prior, for an example.
-        error: Share of wrong classifications; NaN if there are no classes.
-    """
+    """Loss at many places, as `LossCrossSection` and `LossPlane` say it."""
 
     examples: int
     distances: list

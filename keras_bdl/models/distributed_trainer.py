@@ -35,7 +35,7 @@ class DistributedTrainer:
             super()._maybe_symbolic_build(iterator, data_batch)
         elif self._distribute_strategy is None:
             build_metrics(self, iterator._distributed_dataset)
-        # Keras averages the first batch over the replicas, which fails where
-        # their parts of it differ in size.
         else:
+            # Keras averages the first batch over the replicas, which fails
+            # where their parts of it differ in size.
             build_with_a_local_batch(self, iterator)

@@ -1,7 +1,7 @@
 """Tasks that are learned one after the other."""
 
 import dataclasses
-import json
+import functools
 
 import continual_learning
 import data as data_sets
@@ -9,8 +9,7 @@ import keras
 import numpy as np
 import published
 from files import digested
-from files import read
-from files import write
+from files import kept
 
 import keras_bdl as bdl
 from show.table import markdown
@@ -36,8 +35,14 @@ def show(recipe, session, seeds, folder):
             settings, units=(8,), epochs=1, num_tasks=2
         )
     accuracies = {name: [] for name in continual_learning.METHODS}
+
+    @functools.lru_cache(1)  # one seed comes after the other
+    def tasks_of(seed):
+        return continual_learning.Tasks(
+            data, heads, settings, session.data_dir, seed
+        )
+
     for seed in range(seeds):
-        tasks = None
         for name, of_seeds in accuracies.items():
             own = _of_method(name, settings, session.scale)
             # A function has another address in every process.
@@ -45,21 +50,8 @@ def show(recipe, session, seeds, folder):
             known = [known, seed, *session.precision]
             words = "continual", data, heads, name, known
             path = session.folder / f"{digested(*words)}.json"
-            if not path.exists():
-                print(f"  [seed {seed}] {name}", flush=True)
-                with data_sets.missing_data_is_said():
-                    tasks = tasks or continual_learning.Tasks(
-                        data, heads, settings, session.data_dir, seed
-                    )
-                bar = keras.utils.Progbar(
-                    len(tasks),
-                    stateful_metrics=["mean accuracy"],
-                    unit_name="task",
-                )
-                found = continual_learning.learn(name, tasks, own, seed, bar)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                write(path, json.dumps(found.tolist()))
-            of_seeds.append(read(path))
+            learn = functools.partial(_learned, name, own, tasks_of, seed)
+            of_seeds.append(kept(path, learn))
     accuracies = {name: np.array(a) for name, a in accuracies.items()}
     classes = range(0, 2 * settings.num_tasks, 2)
     names = [f"{first}/{first + 1}" for first in classes]
@@ -77,6 +69,18 @@ def show(recipe, session, seeds, folder):
         columns = [mean_and_error(values) for values in last.T]
         lines.append((name, *columns, mean_and_error(last.mean(-1))))
     return f"Accuracy of the last network\n\n{markdown(lines)}\n\n{path.name}"
+
+
+def _learned(name, settings, tasks_of, seed):
+    """Accuracies after each task, of a method that learns all of them."""
+    print(f"  [seed {seed}] {name}", flush=True)
+    with data_sets.missing_data_is_said():
+        tasks = tasks_of(seed)
+    bar = keras.utils.Progbar(
+        len(tasks), stateful_metrics=["mean accuracy"], unit_name="task"
+    )
+    found = continual_learning.learn(name, tasks, settings, seed, bar)
+    return found.tolist()
 
 
 def _of_method(name, settings, scale):

@@ -5,6 +5,8 @@ from files import read
 
 from keras_bdl.plots import canvas
 from show import panels
+from show.table import markdown
+from show.table import mean_and_error
 
 LOGS = {
     "accuracy": "training accuracy",
@@ -18,6 +20,8 @@ PART_OF_KL = {"prior_cross_entropy": "prior cross-entropy / N"}
 def show(recipe, results, folder):
     """Draws accuracy, the terms of the loss, and the noise of the gradient.
 
+    Returns a table of where they end.
+
     Args:
         recipe: The `Recipe`.
         results: One `Result` a seed, by cell.
@@ -29,6 +33,8 @@ def show(recipe, results, folder):
     ):
         logs.pop("kl")
         logs |= PART_OF_KL
+    labels = *logs.values(), "stddev of the gradient"
+    lines = [("method", *labels)]
     figure, [axes] = panels.figure([""], rows=4, height=2.2)
     for cell, style in canvas.method_styles(results).items():
         color = style["color"]
@@ -36,11 +42,13 @@ def show(recipe, results, folder):
             values = [result.history[name] for result in results[cell]]
             epochs = np.arange(1, len(values[0]) + 1)
             ax.plot(epochs, np.mean(values, 0), color=color, label=cell.method)
-        epochs, noise = _noise(results[cell])
+        epochs, variances = _variances(results[cell])
+        noise = np.sqrt(np.mean(variances, 0))
         axes[3].plot(epochs, noise, color=color, marker=".", label=cell.method)
-    for ax, label in zip(
-        axes, (*logs.values(), "stddev of the gradient"), strict=True
-    ):
+        ends = [[r.last(name) for r in results[cell]] for name in logs]
+        ends.append(np.sqrt(variances[:, -1]))
+        lines.append((cell.method, *map(mean_and_error, ends)))
+    for ax, label in zip(axes, labels, strict=True):
         ax.set_ylabel(label)
     axes[1].set_yscale("log")
     axes[3].set_yscale("log")
@@ -49,13 +57,13 @@ def show(recipe, results, folder):
     panels.heading(figure, recipe)
     path = folder / "dynamics.png"
     figure.savefig(path, dpi=150)
-    return f"Figure: {path.name}"
+    return f"At the end\n\n{markdown(lines)}\n\nFigure: {path.name}"
 
 
-def _noise(of_seeds):
-    """Root of the mean variance of the gradient of the means, by epoch."""
+def _variances(of_seeds):
+    """Epochs, and variances of the gradient of the means, a row a seed."""
     folders = [result.trained[0].folder for result in of_seeds]
     found = [read(f / "gradient_variance.json", f) for f in folders]
     epochs = list(found[0])
     values = [[one[e]["variance"] for e in epochs] for one in found]
-    return list(map(int, epochs)), np.sqrt(np.mean(values, 0))
+    return list(map(int, epochs)), np.array(values)

@@ -1,6 +1,6 @@
 """Regression with one hidden layer, on random splits."""
 
-import json
+import functools
 
 import keras
 import numpy as np
@@ -8,8 +8,7 @@ import published
 import regression
 import settings
 from files import digested
-from files import read
-from files import write
+from files import kept
 from recipe import Cell
 
 import keras_bdl as bdl
@@ -71,15 +70,8 @@ def show(recipe, session, seeds, folder):
                 known = [seed, *session.precision]
                 words = "regression", data, name, known
                 path = session.folder / f"{digested(*words)}.json"
-                if not path.exists():
-                    split = _split(data, seed, session.data_dir)
-                    # Of its own: one that is used again goes on with its
-                    # random numbers, and a killed run would have others.
-                    nets = _networks(split, session.scale)
-                    print(f"  {data}, {name}, split {seed}", flush=True)
-                    path.parent.mkdir(parents=True, exist_ok=True)
-                    write(path, json.dumps(_report(name, nets, split)))
-                reports.append(read(path))
+                learn = functools.partial(_learned, data, name, seed, session)
+                reports.append(kept(path, learn))
             printed = {}
             for row in rows:
                 if (row["data"], row["method"]) == (data, name):
@@ -92,6 +84,15 @@ def show(recipe, session, seeds, folder):
                 columns.append(text)
             lines.append((data, name, *columns))
     return markdown(lines)
+
+
+def _learned(data, name, seed, session):
+    """The report of a method on one split."""
+    split = _split(data, seed, session.data_dir)
+    print(f"  {data}, {name}, split {seed}", flush=True)
+    # Networks of its own: those that are used again go on with their random
+    # numbers, and a killed run would have others.
+    return _report(name, _networks(split, session.scale), split)
 
 
 def _networks(split, scale):
