@@ -139,9 +139,9 @@ def find_posterior(model, posterior):
 
     Args:
         model: A built Keras model.
-        posterior: What the user gave. If `None`, the compiled objective and
-            optimizer are asked for `posterior(model)`, then the layers
-            whether they draw their own weights.
+        posterior: What the user gave. If `None`, the posterior of the
+            compiled objective or optimizer, unless the training had no noise,
+            or that of layers that draw their own weights.
     """
     if posterior is None:
         return _posterior_of(model)
@@ -157,7 +157,10 @@ def find_posterior(model, posterior):
 
 def _posterior_of(model):
     for method in (getattr(model, "objective", None), inner_optimizer(model)):
-        if callable(getattr(method, "posterior", None)):
+        # The weights of a network that was trained without noise are good,
+        # and others in their neighbourhood were never tried.
+        noisy = getattr(method, "noisy_training", True)
+        if noisy and callable(getattr(method, "posterior", None)):
             return method.posterior(model)
     if any(isinstance(n, SamplesWeights) for n in model._flatten_layers()):
         return Layerwise(model)

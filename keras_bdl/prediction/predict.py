@@ -48,8 +48,10 @@ def predict(
             `tf.data.Dataset`, a `keras.utils.PyDataset` or a generator of
             batches. Labels found in the last three become `Prediction.y`.
         posterior: A `keras_bdl.posteriors.Posterior`. Defaults to `None`: the
-            one that the compiled optimizer offers, otherwise the network as
-            it is, in one pass.
+            one of the compiled optimizer or objective, or of the layers;
+            otherwise the network as it is, in one pass. `OGN` and `KFAC`
+            train the network as it is, so give their posterior to use it:
+            `posterior=model.optimizer.posterior(model)`.
         samples: S, the number of draws. Defaults to `None`: every member of
             an `Ensemble` once, 30 draws of any other posterior, one of the
             network as it is.
