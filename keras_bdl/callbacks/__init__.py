@@ -1,5 +1,6 @@
 from keras_bdl.callbacks.chain_diagnostics import ChainDiagnostics
 from keras_bdl.callbacks.checkpoint import Checkpoint
+from keras_bdl.callbacks.early_stopping import EarlyStopping
 from keras_bdl.callbacks.gradient_variance import GradientVariance
 from keras_bdl.callbacks.kl_annealing import KLAnnealing
 from keras_bdl.callbacks.pretrain_means import PretrainMeans
@@ -13,6 +14,7 @@ __all__ = [
     "SWAG",
     "ChainDiagnostics",
     "Checkpoint",
+    "EarlyStopping",
     "GradientVariance",
     "KLAnnealing",
     "PretrainMeans",

@@ -7,6 +7,8 @@ import warnings
 import keras
 
 from keras_bdl.callbacks.plain_attributes import plain_attributes
+from keras_bdl.callbacks.run_history import get_history
+from keras_bdl.callbacks.run_history import set_history
 from keras_bdl.callbacks.same_command import check_command
 from keras_bdl.callbacks.same_command import check_workers
 from keras_bdl.callbacks.same_command import command_of
@@ -101,6 +103,15 @@ class Checkpoint(keras.callbacks.Callback):
         """Notes which stateful callbacks come before this one."""
         super().set_params(params)
         self._stateful = list(params.get("stateful_callbacks", ()))
+        # Keras hands the same dictionary to one callback after the other.
+        late = [c for c in self.callbacks if c.params is not params]
+        if late:
+            raise ValueError(
+                "`Checkpoint(callbacks=...)` must come after these callbacks "
+                "in the list of `fit`: put it last. Received: "
+                f"{[type(c).__name__ for c in late]}, which are after it or "
+                "not in the list"
+            )
 
     def on_train_begin(self, logs=None):
         """Takes up the last checkpoint, if there is one."""
@@ -154,14 +165,17 @@ class Checkpoint(keras.callbacks.Callback):
             self._set_skipping(state["step"] > 0)
 
     def on_epoch_begin(self, epoch, logs=None):
-        """Undoes what `on_train_begin` of later callbacks reset."""
+        """Puts the history back, which Keras has emptied by now."""
         self._epoch = epoch
         if self._first_epoch is None:
             self._first_epoch = epoch
         self._last_saved_step = 0
         self.model._initial_epoch = None
         if self._restored is not None:
-            self._restore_callbacks()
+            # The callbacks were restored before the epoch began for them, as
+            # it would have in the killed run: what they have done since then
+            # belongs to the epoch.
+            set_history(self.model, self._restored["history"])
             if not self._restored["step"]:
                 self._restored = None
 
@@ -237,7 +251,7 @@ class Checkpoint(keras.callbacks.Callback):
             "epochs": self.params["epochs"],
             "command": command_of(self.model, self.params),
             "model": get_training_state(self.model),
-            "history": self._history(epoch - 1, logs),
+            "history": get_history(self.model, epoch - 1, logs),
             "callbacks": [
                 {"class": type(c).__name__, "state": get()}
                 for c, get, _ in self._memories()
@@ -248,21 +262,6 @@ class Checkpoint(keras.callbacks.Callback):
             write_state(self.path, state)
         # Whoever goes on may rely on the file.
         wait_for_all(strategy)
-
-    def _history(self, epoch, logs):
-        """The history so far; Keras adds this epoch's logs only later."""
-        history = getattr(self.model, "history", None)
-        if history is None:
-            return {"epoch": [], "history": {}}
-        epochs = list(history.epoch)
-        values = {
-            k: [float(v) for v in vs] for k, vs in history.history.items()
-        }
-        if logs is not None and epoch not in epochs:
-            epochs.append(epoch)
-            for name, value in logs.items():
-                values.setdefault(name, []).append(float(value))
-        return {"epoch": epochs, "history": values}
 
     def _memories(self):
         """The callbacks to save, with how to read and write each one."""
@@ -292,8 +291,4 @@ class Checkpoint(keras.callbacks.Callback):
             self._memories(), self._restored["callbacks"], strict=True
         ):
             set_state(one["state"])
-        history = getattr(self.model, "history", None)
-        if history is not None:
-            saved = self._restored["history"]
-            history.epoch = list(saved["epoch"])
-            history.history = {k: list(v) for k, v in saved["history"].items()}
+        set_history(self.model, self._restored["history"])

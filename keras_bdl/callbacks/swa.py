@@ -6,6 +6,7 @@ from keras_bdl.callbacks.weight_collector import WeightCollector
 from keras_bdl.posteriors.arguments import check_bool
 from keras_bdl.posteriors.gaussian import Gaussian
 from keras_bdl.prediction.batch_norm import batch_norm_layers
+from keras_bdl.training.posterior_owner import posterior_owner
 
 
 class SWA(WeightCollector):
@@ -51,6 +52,19 @@ class SWA(WeightCollector):
     ):
         super().__init__(start_epoch, every, unit)
         self.replace_weights = check_bool("replace_weights", replace_weights)
+
+    def on_train_begin(self, logs=None):
+        """Also refuses to put other means to deviations that were learned."""
+        super().on_train_begin(logs)
+        owner = posterior_owner(self.model)
+        if self.replace_weights and owner is not None:
+            raise ValueError(
+                "`SWA(replace_weights=True)` changes the weights alone, and "
+                f"the deviations that `{type(owner).__name__}` learned belong "
+                "to those of its last step. Leave out `replace_weights` and "
+                "use the `posterior` of the callback. "
+                "Received: replace_weights=True"
+            )
 
     @property
     def posterior(self):

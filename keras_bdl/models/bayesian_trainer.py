@@ -19,13 +19,13 @@ from keras_bdl.models.distributed_trainer import DistributedTrainer
 from keras_bdl.models.evidence_bound import EvidenceBound
 from keras_bdl.models.evidence_bound import divergences
 from keras_bdl.models.evidence_bound import variational_layers
+from keras_bdl.models.fit_check import check_fit
 from keras_bdl.models.prior_versions import PriorVersions
 from keras_bdl.models.strategy_check import check_scope
-from keras_bdl.models.strategy_check import check_seeds
 from keras_bdl.models.strategy_check import check_strategy
 from keras_bdl.training.annealing import end_annealing
-from keras_bdl.training.build_optimizer import build_objective
 from keras_bdl.training.build_optimizer import build_optimizer
+from keras_bdl.training.build_optimizer import build_posterior
 from keras_bdl.training.inner_optimizer import inner_optimizer
 from keras_bdl.training.protocols import KnowsModel
 from keras_bdl.training.protocols import OwnsTrainStep
@@ -93,7 +93,7 @@ class BayesianTrainer(DistributedTrainer):
             if isinstance(method, KnowsModel):
                 method.attach(self)
         if self.built:
-            build_objective(self)  # what a file may hold values for
+            build_posterior(self)
         self._auto_scale_loss = kwargs.get("auto_scale_loss", True)
 
     def get_compile_config(self):
@@ -127,7 +127,7 @@ class BayesianTrainer(DistributedTrainer):
             self, *args, **kwargs
         )
         arguments.apply_defaults()
-        check_seeds(self, arguments.arguments)
+        check_fit(self, arguments.arguments)
         sizes = dataset_sizes(self, self._methods())
         if sizes:
             tell_dataset_size(self, sizes, arguments.arguments)

@@ -1,6 +1,7 @@
 """The variances of independent Gaussians over the weights."""
 
 import math
+import warnings
 import weakref
 
 import keras
@@ -102,6 +103,26 @@ class Covariance:
                 "that it was built for: compile with a new one. Received: "
                 "other weights than before, of the shapes "
                 f"{shapes}, before {self._shapes}"
+            )
+
+    def check_learned(self, owner: str):
+        """Warns where no training has moved v.
+
+        Args:
+            owner: Name of the class that asks, for messages.
+        """
+        with tf.init_scope():
+            if any(ops.convert_to_numpy(v).any() for v in self.variables):
+                return
+        if self._learned:
+            warnings.warn(
+                f"`{owner}` has learned no variances yet and draws with the "
+                "initial ones. Train the model, or load a trained one with "
+                "`keras.models.load_model`. `load_weights` loads the variances "
+                "only into a model that is built and compiled; to compile "
+                "again with a new objective forgets them. "
+                f"Received: stddev={self._initial_stddev}",
+                stacklevel=3,
             )
 
     def stddevs(self, own, count):

@@ -176,6 +176,7 @@ class GaussianObjective(Objective):
             draw: Which draw.
         """
         self.prepare(model, x)
+        self._covariance.check_learned(type(self).__name__)
         variables, inferred = model.trainable_variables, self._inferred(model)
         known = {id(v) for v in inferred}
         values = self._drawn(
@@ -196,6 +197,7 @@ class GaussianObjective(Objective):
             model: The model that was trained.
         """
         self.prepare(model)
+        self._covariance.check_learned(type(self).__name__)
         variables, inferred = model.trainable_variables, self._inferred(model)
         stddevs = self._covariance.stddevs(
             current_values(self.trainable_variables), len(inferred)

@@ -194,8 +194,8 @@ def places_of(matrices, variables):
         elif places:
             raise ValueError(
                 "The kernel and the bias of a layer, which are one matrix "
-                "here, must be frozen together, or before the optimizer is "
-                "built. Received: one of "
+                "here, must be frozen together, or before the model is "
+                "compiled. Received: one of "
                 f"{[v.path for v in matrix.variables]} that still trains"
             )
     return found

@@ -229,6 +229,7 @@ class NaturalGradient(VariationalOptimizer):
             x: A batch of inputs.
             draw: Which draw.
         """
+        self.check_learned(evaluating=True)
         variables = self.prepare(model, x)
         values = self.draw(variables, EVALUATION, draw)
         scope = WeightScope(variables, values)
@@ -242,15 +243,12 @@ class NaturalGradient(VariationalOptimizer):
         Args:
             model: The model that was trained.
         """
+        self.check_learned()
         variables = self.prepare(model)
-        means = [ops.convert_to_numpy(v) for v in variables]
-        names = [v.name for v in variables]
-        if self.initial_curvature == "first_batch" and self.is_first():
-            return Gaussian(means, names=names)
         return Gaussian(
-            means,
+            [ops.convert_to_numpy(v) for v in variables],
             [self.variance(variable) for variable in variables],
-            names=names,
+            names=[v.name for v in variables],
             trained_under_draws=self.noisy_training,
         )
 

@@ -275,9 +275,8 @@ class NoisyKFAC(VOGN):
         Args:
             model: The model that was trained.
         """
+        self.check_learned()
         variables = self.prepare(model)
-        if self.initial_curvature == "first_batch" and self.is_first():
-            return super().posterior(model)
         drawn = self._drawn_matrices(variables)
         factor = self.noise_variance()
         covered = {i for _, places in drawn for i in places}

@@ -1,5 +1,7 @@
 """Arguments of the optimizers that fit a distribution of the weights."""
 
+import warnings
+
 import keras
 import tensorflow as tf
 from keras import ops
@@ -139,6 +141,28 @@ class VariationalOptimizer(keras.optimizers.Optimizer):
         check_weights(
             type(self).__name__, uncertain, variables, "prior_precision"
         )
+
+    def check_learned(self, evaluating=False):
+        """Raises an error before the first step: there is no posterior yet.
+
+        Args:
+            evaluating: Whether a warning is enough, since an evaluation may
+                come before training. N must be known. Defaults to `False`.
+        """
+        with tf.init_scope():
+            if int(ops.convert_to_numpy(self.iterations)) > 0:
+                return
+        message = (
+            f"`{type(self).__name__}` has no posterior before its first step. "
+            "Train the model, or load a trained one with "
+            "`keras.models.load_model`. `load_weights` loads the posterior "
+            "only into a model that is built and compiled; to compile again "
+            "forgets it. `keras.Model.predict` with `samples=0` shows the "
+            "network without a posterior. Received: iterations=0"
+        )
+        if not evaluating or not self.dataset_size.known:
+            raise ValueError(message)
+        warnings.warn(message, stacklevel=2)
 
     def is_excluded(self, variable):
         """Whether a variable has neither prior nor noise."""

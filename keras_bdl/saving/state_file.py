@@ -54,16 +54,17 @@ def write_state(path: str, state: dict) -> None:
             if time.time() - os.path.getmtime(leftover) > _ABANDONED:
                 os.remove(leftover)
     temporary = f"{stem}{uuid.uuid4().hex}.tmp"
-    try:
-        with open(temporary, "xb") as file:
-            _write_archive(file, document, arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(temporary)
-        raise
+    with _path_named(path):
+        try:
+            with open(temporary, "xb") as file:
+                _write_archive(file, document, arrays)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(temporary)
+            raise
     _sync_folder(folder)
 
 
@@ -90,6 +91,20 @@ def read_state(path: str, lazy: bool = False) -> dict:
         "Read it with the release of `keras_bdl` that wrote it. "
         f"Received: path={path!r}, which has version {version!r}"
     )
+
+
+@contextlib.contextmanager
+def _path_named(path):
+    """Has errors of the disk, such as a full one, name the file."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            f"{error.strerror or error}. The file was not written; one that "
+            "was there before is whole. Make room, or write to another place",
+            path,
+        ) from error
 
 
 def _encode(node, key, arrays):

@@ -2,7 +2,20 @@
 
 import tensorflow as tf
 
+from keras_bdl.training.inner_optimizer import inner_optimizer
+from keras_bdl.training.protocols import OwnsPosterior
 from keras_bdl.training.protocols import OwnsVariables
+
+
+def build_posterior(model):
+    """Builds what `load_weights` may find the values of a posterior for.
+
+    Args:
+        model: A built model, compiled.
+    """
+    build_objective(model)
+    if isinstance(inner_optimizer(model), OwnsPosterior):
+        build_optimizer(model)
 
 
 def build_objective(model):

@@ -55,6 +55,18 @@ class DrawsFunctions(Protocol):
 
 
 @runtime_checkable
+class OwnsPosterior(Protocol):
+    """Has learned the posterior: part of it is no weight of the model."""
+
+    def posterior(self, model):
+        """Returns the `keras_bdl.posteriors.Posterior` that was learned.
+
+        Args:
+            model: The `keras_bdl.Model`.
+        """
+
+
+@runtime_checkable
 class OwnsVariables(Protocol):
     """Has variables that the optimizer trains beside those of the model.
 

@@ -212,7 +212,6 @@ def test_kfac_is_noisy_kfac_at_the_means():
 def test_first_batch_sets_the_factors_at_the_means():
     optimizer = noisy_kfac(initial_curvature="first_batch")
     model = softmax_regression(optimizer)
-    assert optimizer.posterior(model).is_point
     expected = Transcription()
     gradient, expected.factors = moments([START])
     model.train_on_batch(X, Y)
@@ -431,8 +430,9 @@ def test_nothing_is_traced_again(monkeypatch):
 
 def test_frozen_bias_is_no_row_of_the_matrix():
     optimizer = noisy_kfac(initial_curvature="first_batch")
-    model = softmax_regression(optimizer)
+    model = softmax_regression("sgd")
     model.layers[-1].bias.trainable = False
+    model.compile(optimizer, cross_entropy())
     model.train_on_batch(X, Y)
     (matrix,) = optimizer._matrices
     assert matrix.shape == (4, 3)

@@ -224,3 +224,17 @@ def test_two_who_write_at_the_same_time_both_succeed(path, monkeypatch):
     write_state(path, {"a": 1})
     assert os.listdir(path.parent) == [path.name]
     assert read_state(path) == {"a": 1}
+
+
+def test_disk_that_takes_no_more_is_an_error_that_names_the_file(tmp_path):
+    path = tmp_path / "state.bdl"
+    write_state(path, {"step": 1})
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
+    try:
+        with pytest.raises(OSError, match="was not written.*state.bdl'$"):
+            write_state(path, {"array": np.zeros(1 << 18)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert read_state(path) == {"step": 1}
+    assert os.listdir(tmp_path) == ["state.bdl"]

@@ -1,0 +1,20 @@
+"""What beside the weights of a model holds its posterior."""
+
+from keras_bdl.training.inner_optimizer import inner_optimizer
+from keras_bdl.training.protocols import OwnsPosterior
+from keras_bdl.training.protocols import OwnsVariables
+
+
+def posterior_owner(model):
+    """Returns the objective or optimizer that learns deviations, or `None`.
+
+    Args:
+        model: A compiled model, built or not.
+    """
+    objective = getattr(model, "objective", None)
+    if isinstance(objective, OwnsVariables) and (
+        objective.trainable_variables or not objective.built
+    ):
+        return objective
+    optimizer = inner_optimizer(model)
+    return optimizer if isinstance(optimizer, OwnsPosterior) else None
