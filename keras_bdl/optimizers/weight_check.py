@@ -12,6 +12,7 @@ def check_weights(owner, uncertain, variables, prior="prior"):
         variables: All that are moved.
         prior: The argument that gives the prior. Defaults to `"prior"`.
     """
+    check_any_weight(owner, uncertain, variables)
     _refuse(
         owner,
         "have no constraint, which would cut the posterior",
@@ -34,6 +35,24 @@ def check_weights(owner, uncertain, variables, prior="prior"):
             f"{regularized}",
             stacklevel=3,
         )
+
+
+def check_any_weight(owner, uncertain, variables):
+    """Raises an error if no weight has a posterior.
+
+    Args:
+        owner: Name of the class that fits it.
+        uncertain: The variables that have a posterior or a prior.
+        variables: All that are moved.
+    """
+    if uncertain:
+        return
+    raise ValueError(
+        f"`{owner}` needs a trainable weight that is not excluded from "
+        "inference. Set `trainable=True` on a layer before `compile`, or "
+        "name fewer layers in `exclude_from_inference`. Received: a model "
+        f"with {len(variables)} trainable weights, all of them excluded"
+    )
 
 
 def _refuse(owner, rule, variables):
