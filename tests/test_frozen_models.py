@@ -64,12 +64,16 @@ def test_sampler_warns_of_a_frozen_network(cls):
         train(cls, optimizer=optimizer)
 
 
-def test_weights_that_are_all_excluded_are_refused():
-    model = frozen(
-        optimizer=bdl.VOGN(exclude_from_inference=("Dense",), damping=1.0)
-    )
+@pytest.mark.parametrize(
+    "objective",
+    [objectives.TaylorVI("fixed", 0.1, exclude_from_inference="Dense"),
+     objectives.MAP(exclude_from_inference="Dense")],
+    ids=lambda objective: type(objective).__name__,
+)  # fmt: skip
+def test_objective_refuses_a_network_that_is_all_excluded(objective):
+    model = frozen(objective=objective)
     model.trainable = True
-    with pytest.raises(ValueError, match="2 trainable weights, all of them"):
+    with pytest.raises(ValueError, match="fewer layers in `exclude_from"):
         fit(model)
 
 

@@ -5,7 +5,6 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bdl.objectives.objective import Objective
-from keras_bdl.optimizers.weight_check import check_any_weight
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
@@ -66,9 +65,8 @@ class MAP(Objective):
         return -tf.add_n(log_priors)
 
     def check(self, model, inferred):
-        """Also refuses draws, and a model without a weight."""
+        """Also refuses draws, which there are none of."""
         super().check(model, inferred)
-        check_any_weight("MAP", inferred, model.trainable_variables)
         if model.train_samples != 1:
             raise ValueError(
                 "`MAP` draws nothing: compile without `train_samples`. "

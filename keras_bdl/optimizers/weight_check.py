@@ -12,7 +12,7 @@ def check_weights(owner, uncertain, variables, prior="prior"):
         variables: All that are moved.
         prior: The argument that gives the prior. Defaults to `"prior"`.
     """
-    check_any_weight(owner, uncertain, variables)
+    check_any_weight(owner, variables)
     _refuse(
         owner,
         "have no constraint, which would cut the posterior",
@@ -37,22 +37,20 @@ def check_weights(owner, uncertain, variables, prior="prior"):
         )
 
 
-def check_any_weight(owner, uncertain, variables):
-    """Raises an error if no weight has a posterior.
+def check_any_weight(owner, weights):
+    """Raises an error if there is no weight to fit.
 
     Args:
-        owner: Name of the class that fits it.
-        uncertain: The variables that have a posterior or a prior.
-        variables: All that are moved.
+        owner: Name of the class that fits them.
+        weights: The variables that it fits.
     """
-    if uncertain:
-        return
-    raise ValueError(
-        f"`{owner}` needs a trainable weight that is not excluded from "
-        "inference. Set `trainable=True` on a layer before `compile`, or "
-        "name fewer layers in `exclude_from_inference`. Received: a model "
-        f"with {len(variables)} trainable weights, all of them excluded"
-    )
+    if not weights:
+        raise ValueError(
+            f"`{owner}` needs a trainable weight that is not excluded from "
+            "inference. Set `trainable=True` on a layer before `compile`, or "
+            "name fewer layers in `exclude_from_inference`. Received: a model "
+            "without such a weight"
+        )
 
 
 def _refuse(owner, rule, variables):
