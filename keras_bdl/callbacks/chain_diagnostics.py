@@ -103,6 +103,7 @@ class ChainDiagnostics(StatefulCallback):
                 f"Received: model={self.model.name!r}"
             )
         self.keep_to_one_model()
+        self.refuse_frozen_model()
         self._sampler = sampler
         with self.model.distribute_strategy.scope():
             if not sampler.built:

@@ -128,6 +128,7 @@ class SampleCollector(StatefulCallback):
                 f"cycle of {self.every} steps, epoch of {steps} steps"
             )
         self.keep_to_one_model()
+        self.refuse_frozen_model()
         if self._evaluation is not None:
             self._evaluation.begin(self.model)
         if self.directory is not None:

@@ -15,7 +15,8 @@ from keras_bdl.posteriors.matrix_curvature import MatrixCurvature
 from keras_bdl.prediction.checked_inputs import check_count
 from keras_bdl.prediction.checked_inputs import check_model
 
-MARGINAL_LIKELIHOOD, VALIDATION = "marginal_likelihood", "validation"
+MARGINAL_LIKELIHOOD, EVIDENCE = "marginal_likelihood", "evidence"  # synonyms
+VALIDATION = "validation"
 
 
 def fit(
@@ -66,7 +67,7 @@ def fit(
     _check_choice("verbose", verbose, ("auto", 0, 1, 2))
     check_count("label_draws", label_draws)
     if isinstance(prior_precision, str):
-        known = (MARGINAL_LIKELIHOOD, VALIDATION)
+        known = (MARGINAL_LIKELIHOOD, EVIDENCE, VALIDATION)
         _check_choice("prior_precision", prior_precision, known)
     else:
         as_positive("prior_precision", prior_precision)
@@ -113,7 +114,7 @@ def fit(
         temperature,
         dataset_size,
     )
-    if prior_precision == MARGINAL_LIKELIHOOD:
+    if prior_precision in (MARGINAL_LIKELIHOOD, EVIDENCE):
         delta = posterior.evidence.maximum()
         return posterior.with_prior_precision(delta)
     if prior_precision == VALIDATION:

@@ -120,13 +120,13 @@ class Laplace(MatrixNormal):
             subset: Which weights are uncertain, `"all"` or those of the
                 `"last_layer"`, the last that has any; all others stay as they
                 are. Defaults to `"all"`.
-            prior_precision: delta; `"marginal_likelihood"`, the one that
-                maximises `log_marginal_likelihood`; or `"validation"`, the
-                power of the root of 10 with the best log-likelihood of
-                `keras_bdl.predict`, draws and all, on `validation_data`.
+            prior_precision: delta; `"evidence"` or `"marginal_likelihood"`,
+                the one that maximises `log_marginal_likelihood`; or
+                `"validation"`, the power of the root of 10 with the best
+                log-likelihood of `keras_bdl.predict` on `validation_data`.
                 Where a network fits all its data, F is near zero, draws are
-                as wide as delta says, and the first leaves them too wide to
-                predict well.
+                as wide as delta says, and `"evidence"` leaves them too wide
+                to predict well.
             validation_data: Held-out `(x, y)`, or such batches that can be
                 read again. Defaults to `None`.
             labels: `"expected"`, (2) as it is, by as many backward passes as

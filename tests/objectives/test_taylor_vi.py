@@ -122,6 +122,25 @@ def test_gradients_are_those_of_finite_differences(size, jit_compile):
         np.testing.assert_allclose(old - new, gradient, atol=2e-6)
 
 
+@pytest.mark.parametrize("size", [4, 64])
+def test_xla_groups_a_last_batch_of_another_size(size):
+    model = linear_regression(
+        WEIGHTS,
+        TaylorVI("fixed", 0.5, gradient_batch_size=size),
+        jit_compile=True,
+    )
+    logs = loss_of(model, INPUTS, TARGETS[:, None], batch_size=6)
+    residuals = INPUTS @ WEIGHTS - TARGETS
+    gradients = INPUTS * residuals[:, None]
+    # Batches of 6 and 2, with the smaller group of a batch first.
+    groups = [[0, 1], [2, 3, 4, 5]] if size == 4 else [[0, 1, 2, 3, 4, 5]]
+    expected = np.mean(residuals**2) / 2
+    for rows in (*groups, [6, 7]):
+        g = gradients[rows].mean(0)
+        expected += len(rows) / 8 * 0.5**2 * len(rows) * np.sum(g**2) / 2
+    assert logs["nll"] == pytest.approx(expected, rel=1e-6)
+
+
 # Their gradients are right without our doing, and the gradients of those not.
 @pytest.mark.parametrize(
     "normalization",

@@ -357,7 +357,8 @@ def test_evidence_of_linear_regression_is_exact(delta):
     )
 
 
-def test_at_the_best_prior_the_marginal_likelihood_finds_it():
+@pytest.mark.parametrize("name", ["marginal_likelihood", "evidence"])
+def test_at_the_best_prior_the_marginal_likelihood_finds_it(name):
     best = np.exp(
         optimize.minimize_scalar(
             lambda log_delta: -exact_evidence(np.exp(log_delta)),
@@ -366,9 +367,7 @@ def test_at_the_best_prior_the_marginal_likelihood_finds_it():
             options={"xatol": 1e-8},
         ).x
     )
-    posterior = fit(
-        regression_at_maximum(best), X, prior_precision="marginal_likelihood"
-    )
+    posterior = fit(regression_at_maximum(best), X, prior_precision=name)
     np.testing.assert_allclose(posterior.prior_precision, best, rtol=1e-4)
 
 
