@@ -214,7 +214,7 @@ def deep_ensemble(run):
 
 
 def laplace(structure, run):
-    posterior = bdl.posteriors.Laplace.fit(
+    posterior = bdl.fit_laplace(
         run.network(0),
         (run.x, run.y),
         structure,

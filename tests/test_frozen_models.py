@@ -45,9 +45,7 @@ METHODS = {
     "ChainDiagnostics": lambda: train(
         callback=bdl.callbacks.ChainDiagnostics(), optimizer=bdl.SGLD()
     ),
-    "model": lambda: bdl.posteriors.Laplace.fit(
-        frozen(), (X, Y), prior_precision=1.0
-    ),
+    "model": lambda: bdl.fit_laplace(frozen(), (X, Y), prior_precision=1.0),
 }
 
 

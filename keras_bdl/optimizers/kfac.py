@@ -13,7 +13,7 @@ class KFAC(NoisyKFAC):
     `NoisyKFAC`. `keras_bdl.predict` uses the means, as for `OGN`. The
     curvature is the empirical Fisher information, of the targets as they are;
     for that of targets drawn from the trained model, see
-    `keras_bdl.posteriors.Laplace`.
+    `keras_bdl.fit_laplace`.
 
     Args:
         learning_rate: Float or schedule. Defaults to `1e-3`.

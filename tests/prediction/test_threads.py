@@ -9,7 +9,6 @@ import pytest
 
 import keras_bdl
 from keras_bdl.posteriors import Ensemble
-from keras_bdl.posteriors import Laplace
 from keras_bdl.posteriors import MCDropout
 from keras_bdl.posteriors import Mixture
 
@@ -52,7 +51,7 @@ def cases():
     mean_field = fitted(keras_bdl.convert(network(), "mean_field"), "adam")
     ensemble = Ensemble.from_models([shared, vogn])
     statistics = {"batch_norm_data": X}
-    laplace = Laplace.fit(shared, (X, Y), prior_precision=1.0)
+    laplace = keras_bdl.fit_laplace(shared, (X, Y), prior_precision=1.0)
     return {
         "swag": (shared, {"posterior": swag.posterior, **statistics}),
         "vogn": (vogn, {}),

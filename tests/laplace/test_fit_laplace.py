@@ -6,6 +6,7 @@ from scipy import optimize
 from scipy import stats
 
 import keras_bdl as bdl
+from keras_bdl.laplace import fit_laplace
 from keras_bdl.posteriors import Laplace
 from keras_bdl.posteriors import Mixture
 from keras_bdl.posteriors import load
@@ -37,7 +38,7 @@ def covariance(matrix):
 
 
 def fit(model, data=X, prior_precision=1.0, **kwargs):
-    return Laplace.fit(
+    return fit_laplace(
         model, data, prior_precision=prior_precision, verbose=0, **kwargs
     )
 
