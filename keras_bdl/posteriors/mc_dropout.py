@@ -43,6 +43,13 @@ class MCDropout(Posterior):
         super().__init__()
         self._generators = weakref.WeakKeyDictionary()
 
+    def __getstate__(self):
+        # Models are looked up anew, and keep no memory of a process.
+        return {n: v for n, v in vars(self).items() if n != "_generators"}
+
+    def __setstate__(self, state):
+        vars(self).update(state, _generators=weakref.WeakKeyDictionary())
+
     def sample(self, seed):
         """Raises an error: there are no weights."""
         raise TypeError(
