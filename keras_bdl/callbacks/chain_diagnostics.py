@@ -68,6 +68,8 @@ class ChainDiagnostics(StatefulCallback):
           Networks Really?](https://arxiv.org/abs/2002.02405), appendix I
     """
 
+    _of_fit = ("_sampler", "_virials", "_kinetic_temperatures")
+
     def __init__(
         self,
         per_variable: bool = False,
@@ -121,6 +123,10 @@ class ChainDiagnostics(StatefulCallback):
         """Starts the averages anew."""
         self._first_step = self._steps()
         self._virials.assign(np.zeros(len(self._virials.sums)))
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Compares N with the data."""
+        self.compare_dataset_size(batch)
 
     def on_epoch_end(self, epoch, logs=None):
         """Logs the temperatures."""

@@ -4,8 +4,7 @@ import functools
 import os
 import warnings
 
-import keras
-
+from keras_bdl.callbacks.fit_callback import FitCallback
 from keras_bdl.callbacks.plain_attributes import plain_attributes
 from keras_bdl.callbacks.run_history import get_history
 from keras_bdl.callbacks.run_history import set_history
@@ -22,7 +21,7 @@ from keras_bdl.saving import read_state
 from keras_bdl.saving import write_state
 
 
-class Checkpoint(keras.callbacks.Callback):
+class Checkpoint(FitCallback):
     """Makes `fit` survive being killed at any moment.
 
     Start the same command again, and `fit` goes on where the last checkpoint
@@ -72,6 +71,8 @@ class Checkpoint(keras.callbacks.Callback):
     ```
     """
 
+    _of_fit = ("_restored", "_skipped", "_stateful")
+
     def __init__(
         self,
         directory: str,
@@ -92,6 +93,7 @@ class Checkpoint(keras.callbacks.Callback):
         self.skip_seen_data = skip_seen_data
         self.callbacks = list(callbacks)
         self.path = os.path.join(self.directory, "latest.bdl")
+        self._command = None
         self._epoch = 0
         self._first_epoch = None  # where the pass over the data began
         self._last_saved_step = 0
@@ -126,6 +128,8 @@ class Checkpoint(keras.callbacks.Callback):
             # Of a `fit` that an error ended while it was skipping.
             self.model.train_function.undo()
         self._restored = self._skipped = self._first_epoch = None
+        # Here, since callbacks change the learning rate later.
+        self._command = command_of(self.model, self.params)
         state = read_state(self.path) if os.path.exists(self.path) else None
         strategy = self.model.distribute_strategy
         check_workers(self.directory, strategy, state)
@@ -139,9 +143,9 @@ class Checkpoint(keras.callbacks.Callback):
                 f"Received: model={self.model.name}"
             )
         seen = (state["epoch"] - state["first_epoch"]) * self._steps_per_epoch()
-        command = command_of(self.model, self.params)
         skipped = seen + state["step"]
-        check_command(self.directory, state["command"], command, skipped)
+        check_command(self.directory, state["command"], self._command, skipped)
+        self._command["settings"].update(state["command"].get("settings", {}))
         check_training_state(self.model, state["model"])
         self._check_callbacks(state["callbacks"])
         # From here on the model changes.
@@ -181,6 +185,7 @@ class Checkpoint(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):
         """Saves within an epoch, where that was asked for."""
+        self.compare_dataset_size(batch)
         step = batch + 1
         if self._restored is not None:
             # Only now, since the callbacks before this one took the skipped
@@ -249,7 +254,7 @@ class Checkpoint(keras.callbacks.Callback):
             "step": step,
             "stopped": stopped,
             "epochs": self.params["epochs"],
-            "command": command_of(self.model, self.params),
+            "command": self._command,
             "model": get_training_state(self.model),
             "history": get_history(self.model, epoch - 1, logs),
             "callbacks": [

@@ -1,11 +1,10 @@
 """Brings the KL into the loss slowly."""
 
-import keras
-
 from keras_bdl.callbacks.annealed_layers import annealed_layers
+from keras_bdl.callbacks.fit_callback import FitCallback
 
 
-class KLAnnealing(keras.callbacks.Callback):
+class KLAnnealing(FitCallback):
     """Raises the weight of the KL in the loss from 0 to 1.
 
         loss = nll + kl_weight kl                                         (1)
@@ -28,6 +27,8 @@ class KLAnnealing(keras.callbacks.Callback):
     model.fit(x, y, epochs=50, callbacks=[keras_bdl.callbacks.KLAnnealing(10)])
     ```
     """
+
+    _of_fit = ("_annealed",)
 
     def __init__(self, ramp):
         super().__init__()
@@ -52,6 +53,10 @@ class KLAnnealing(keras.callbacks.Callback):
         """Sets the weight of this epoch."""
         if not callable(self.ramp):
             self._set(min(1.0, epoch / self.ramp))
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Compares N with the data."""
+        self.compare_dataset_size(batch)
 
     def on_train_end(self, logs=None):
         """Leaves the bound behind."""

@@ -1,11 +1,10 @@
 """Trains the means of variational layers before their spread."""
 
-import keras
-
 from keras_bdl.callbacks.annealed_layers import annealed_layers
+from keras_bdl.callbacks.fit_callback import FitCallback
 
 
-class PretrainMeans(keras.callbacks.Callback):
+class PretrainMeans(FitCallback):
     """Trains the means alone, by the likelihood alone, in the first epochs.
 
     Weights are not drawn and no KL is in the loss, so that the network learns
@@ -27,6 +26,8 @@ class PretrainMeans(keras.callbacks.Callback):
           https://arxiv.org/abs/1907.00865)
     """
 
+    _of_fit = ("_annealed",)
+
     def __init__(self, epochs: int = 1):
         super().__init__()
         if isinstance(epochs, bool) or not isinstance(epochs, int):
@@ -46,6 +47,10 @@ class PretrainMeans(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch, logs=None):
         """Turns the noise off or on."""
         self._set(0.0 if epoch < self.epochs else 1.0)
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Compares N with the data."""
+        self.compare_dataset_size(batch)
 
     def on_train_end(self, logs=None):
         """Leaves the noise on."""

@@ -1,6 +1,7 @@
 """How good the ensemble of the samples so far is."""
 
 import numpy as np
+import tensorflow as tf
 
 from keras_bdl.evaluation import evaluate
 from keras_bdl.posteriors.ensemble import Ensemble
@@ -33,6 +34,16 @@ class RunningEvaluation:
         self._seen = None
         self._batch_size = batch_size
         self.forget()
+
+    def __getstate__(self):
+        if isinstance(self._x, tf.data.Dataset):
+            raise TypeError(
+                "`SampleCollector` can be pickled only with arrays as "
+                "`validation_data`. Pickle its `posterior`, or write it with "
+                "`posterior.save(path)`. "
+                f"Received: validation_data={type(self._x).__name__}"
+            )
+        return vars(self)
 
     def begin(self, model):
         """Checks the data, on the model as it is, and forgets all samples."""

@@ -145,7 +145,8 @@ class SampleCollector(StatefulCallback):
         self._first_possible_batch = self._missing(iterations) - 1
 
     def on_train_batch_end(self, batch, logs=None):
-        """Takes a sample if a cycle ended."""
+        """Takes a sample if a cycle ended, and compares N with the data."""
+        self.compare_dataset_size(batch)
         first = self._first_possible_batch
         if self.skipping or first is None or batch < first:
             return

@@ -2,10 +2,10 @@
 
 import weakref
 
-import keras
+from keras_bdl.callbacks.fit_callback import FitCallback
 
 
-class StatefulCallback(keras.callbacks.Callback):
+class StatefulCallback(FitCallback):
     """Base of callbacks that have something to lose when training is killed.
 
     `Checkpoint` saves what `get_state` returns and gives it back to
@@ -18,6 +18,7 @@ class StatefulCallback(keras.callbacks.Callback):
     """
 
     skipping = False
+    _of_fit = ("_trained",)
 
     def set_params(self, params):
         """Makes the callback known to the `Checkpoint` of the same `fit`.

@@ -1,12 +1,15 @@
 """Counts the training data for all that depend on its size."""
 
+import math
 import warnings
 
+import keras
 import tensorflow as tf
 
 from keras_bdl.distribute.keras_fixes import in_several_workers
 from keras_bdl.training.count_examples import count_examples
 from keras_bdl.training.dataset_size import DatasetSize
+from keras_bdl.training.inner_optimizer import inner_optimizer
 
 
 def tell_dataset_size(model, sizes, fit_arguments):
@@ -66,6 +69,37 @@ def dataset_sizes(model, methods):
     # Others may have an attribute of that name, too.
     sizes = {id(size): size for size in found if isinstance(size, DatasetSize)}
     return list(sizes.values())
+
+
+def compare_with_epoch(model, steps):
+    """Warns where N is not the number of examples of the epoch that ends.
+
+    For models whose `fit` counts nothing; Keras weights the mean of the loss
+    with the examples. Batches that are left out are no difference.
+
+    Args:
+        model: A `keras.Model` after the last step of an epoch.
+        steps: How many steps it had.
+    """
+    if in_several_workers(model.distribute_strategy):
+        return  # each has seen its part
+    losses = [m for m in model.metrics if m.name == "loss"]
+    counts = [m.count for m in losses if isinstance(m, keras.metrics.Mean)]
+    seen = sum(int(keras.ops.convert_to_numpy(count)) for count in counts)
+    if not seen:  # by a training step of the user's own
+        return
+    sizes = dataset_sizes(model, [inner_optimizer(model)])
+    batch_size = math.ceil(seen / steps)
+    for owner, given in sorted({(s.owner, s.given) for s in sizes if s.given}):
+        if abs(given - seen) < batch_size:
+            continue
+        warnings.warn(
+            f"`{owner}` was given dataset_size={given}, and an epoch of this "
+            f"`fit` has {seen} examples; the number given is used. Where an "
+            "epoch is one pass over the training data, give the number of "
+            f"its examples. Received: dataset_size={given}, seen {seen}",
+            stacklevel=4,
+        )
 
 
 def _are_of_one_worker(x, strategy):

@@ -2,6 +2,8 @@ import keras
 import pytest
 import tensorflow as tf
 
+import keras_bdl as bdl
+from keras_bdl.objectives import MAP
 from tests.callbacks.test_checkpoint import X
 from tests.callbacks.test_checkpoint import Y
 from tests.callbacks.test_checkpoint import make
@@ -37,3 +39,70 @@ def test_another_optimizer_with_the_same_variables_is_refused(tmp_path):
     other.compile(keras.optimizers.AdamW(1e-3), "mse")
     with pytest.raises(ValueError, match="'AdamW', where.*'Adam'"):
         run(tmp_path, model=other)
+
+
+def compiled(optimizer, loss="mse", **kwargs):
+    model = make()
+    model.compile(optimizer, loss, metrics=["mae"], **kwargs)
+    return model
+
+
+def test_learning_rate_of_the_checkpoint_wins_and_this_is_said(tmp_path):
+    run(tmp_path, (2, 0), model=compiled(keras.optimizers.Adam(0.01)))
+    with pytest.warns(
+        UserWarning, match="of the checkpoint is used.*'0.02'.*'0.01'"
+    ):
+        model, _ = run(tmp_path, model=compiled(keras.optimizers.Adam(0.02)))
+    assert float(model.optimizer.learning_rate) == pytest.approx(0.01)
+
+
+def test_learning_rate_that_a_callback_has_changed_is_no_other_command(
+    tmp_path,
+):
+    def halved():
+        return {
+            "fit": {"epochs": 4},
+            "model": compiled(keras.optimizers.Adam(0.01)),
+            "callbacks": [
+                keras.callbacks.ReduceLROnPlateau("loss", 0.5, 1, min_delta=9)
+            ],
+        }
+
+    run(tmp_path, (3, 0), **halved())
+    model, _ = run(tmp_path, **halved())  # a warning would raise
+    assert float(model.optimizer.learning_rate) < 0.01
+
+
+def linear(start):
+    return bdl.schedules.LinearRamp(start, 1.0, end_step=9)
+
+
+SETTINGS = {
+    "loss": lambda other: {
+        "optimizer": "sgd",
+        "loss": keras.losses.MeanSquaredError() if other else "mae",
+    },
+    "momentum of the optimizer": lambda other: {
+        "optimizer": keras.optimizers.SGD(0.01, 0.5 if other else 0.9)
+    },
+    "learning_rate of the optimizer": lambda other: {
+        "optimizer": keras.optimizers.SGD(linear(0.5 if other else 0.0))
+    },
+    "temperature of the optimizer": lambda other: {
+        "optimizer": bdl.SGLD(1e-3, 60, temperature=linear(0.5 * other))
+    },
+    "prior of the objective": lambda other: {
+        "optimizer": "sgd",
+        "objective": MAP(bdl.priors.Normal(2.0 if other else 1.0)),
+    },
+}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_other_settings_are_refused(setting, tmp_path):
+    fit = {"epochs": 1}
+    run(tmp_path, model=compiled(**SETTINGS[setting](False)), fit=fit)
+    with pytest.raises(ValueError, match=f"Received: {setting} "):
+        run(tmp_path, model=compiled(**SETTINGS[setting](True)))
+    with pytest.warns(UserWarning, match="is complete"):  # the same again
+        run(tmp_path, model=compiled(**SETTINGS[setting](False)), fit=fit)

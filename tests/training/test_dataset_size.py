@@ -1,3 +1,6 @@
+import contextlib
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -157,3 +160,38 @@ def test_attribute_of_that_name_may_mean_something_else():
 def test_dataset_size_must_be_positive(bad):
     with pytest.raises(ValueError, match=f"dataset_size={bad}"):
         NeedsN(dataset_size=bad)
+
+
+def warned_of_n(dataset_size, data=None, made_under=None, **fit):
+    """What a `keras.Model` is told of N in a `fit` with our callbacks."""
+    with made_under.scope() if made_under else contextlib.nullcontext():
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+        model.compile(bdl.SGLD(1e-3, dataset_size=dataset_size), "mse")
+    callbacks = [
+        bdl.callbacks.SampleCollector(1),
+        bdl.callbacks.ChainDiagnostics(verbose=0),
+    ]
+    x, y = (X, X[:, :1]) if data is None else (data, None)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(x, y, epochs=2, verbose=0, callbacks=callbacks, **fit)
+    return [str(w.message) for w in caught if "dataset_size" in str(w.message)]
+
+
+def test_plain_model_with_a_wrong_n_is_warned_once_by_callbacks(mirrored):
+    validation = (X[:9], X[:9, :1])  # which is not counted
+    for case in (
+        {},
+        {"validation_data": validation},
+        {"data": batched(16)},
+        {"made_under": mirrored},
+    ):
+        (warning,) = warned_of_n(80, **case)
+        assert warning.endswith("dataset_size=80, seen 50")
+
+
+def test_plain_model_with_the_right_n_is_not_warned():
+    assert not warned_of_n(50, validation_data=(X[:9], X[:9, :1]))
+    assert not warned_of_n(35, validation_split=0.3)
+    # Up to a batch may have been left out.
+    assert not warned_of_n(50, data=batched(16, drop_remainder=True))

@@ -1,0 +1,40 @@
+"""What the callbacks of the package have in common."""
+
+import keras
+
+from keras_bdl.models.bayesian_trainer import BayesianTrainer
+from keras_bdl.training.tell_dataset_size import compare_with_epoch
+
+
+class FitCallback(keras.callbacks.Callback):
+    """Base of callbacks that can be pickled, and compare N with the data.
+
+    A pickled callback has what it collected, its settings, and no model: what
+    belongs to a running `fit` is left behind.
+    """
+
+    # Attributes that belong to a running `fit`; those of subclasses as well.
+    _of_fit = ("_model", "params")
+
+    def __getstate__(self):
+        names = {
+            n for c in type(self).__mro__ for n in vars(c).get("_of_fit", ())
+        }
+        return {**vars(self), **dict.fromkeys(names & vars(self).keys())}
+
+    def compare_dataset_size(self, batch):
+        """Warns once a `fit` where N is not what the first epoch has shown.
+
+        For `on_train_batch_end`. A `keras_bdl.Model` has compared it before.
+
+        Args:
+            batch: The batch that has ended.
+        """
+        steps = self.params["steps"]
+        known = "dataset_size_compared" in self.params
+        if known or steps is None or batch + 1 < steps:
+            return
+        # Keras hands one dictionary to all callbacks of a `fit`.
+        self.params["dataset_size_compared"] = True
+        if not isinstance(self.model, BayesianTrainer):
+            compare_with_epoch(self.model, steps)
