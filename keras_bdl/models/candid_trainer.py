@@ -26,12 +26,11 @@ class CandidTrainer(DistributedTrainer):
     def fit(self, *args, **kwargs):
         """Trains the model, and warns once if the loss explodes."""
         call = inspect.signature(keras.Model.fit).bind(self, *args, **kwargs)
-        watch, given = DivergenceWarning(), call.arguments.get("callbacks")
-        if isinstance(given, keras.callbacks.CallbackList):
-            given.append(watch)
-        else:
+        given = call.arguments.get("callbacks")
+        # A `CallbackList` is the user's own, and takes no further callback.
+        if not isinstance(given, keras.callbacks.CallbackList):
             given = [] if given is None else keras.tree.flatten(given)
-            call.arguments["callbacks"] = [*given, watch]
+            call.arguments["callbacks"] = [*given, DivergenceWarning()]
         return super().fit(*call.args[1:], **call.kwargs)
 
     @functools.wraps(keras.Model.export)
