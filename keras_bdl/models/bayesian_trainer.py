@@ -13,9 +13,9 @@ from keras_bdl.distribute.replicas import statistics_of_examples
 from keras_bdl.models.averaging import average_draws
 from keras_bdl.models.averaging import likelihoods_of
 from keras_bdl.models.call_with_draws import call_with_draws
+from keras_bdl.models.candid_trainer import CandidTrainer
 from keras_bdl.models.compile_arguments import check_compile_arguments
 from keras_bdl.models.compile_arguments import compile_config
-from keras_bdl.models.distributed_trainer import DistributedTrainer
 from keras_bdl.models.evidence_bound import EvidenceBound
 from keras_bdl.models.evidence_bound import divergences
 from keras_bdl.models.evidence_bound import variational_layers
@@ -35,10 +35,9 @@ from keras_bdl.training.tell_dataset_size import dataset_sizes
 from keras_bdl.training.tell_dataset_size import tell_dataset_size
 
 
-class BayesianTrainer(DistributedTrainer):
+class BayesianTrainer(CandidTrainer):
     """What `keras_bdl` adds to `compile`, `fit`, `evaluate` and `predict`."""
 
-    objective = None
     train_samples = 1
     samples = 0
     sample_replicas = 1
