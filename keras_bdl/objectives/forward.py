@@ -95,8 +95,9 @@ class Forward:
             cut = tf.slice(
                 array, [begin] + [0] * (rank - 1), [size] + [-1] * (rank - 1)
             )
-            if isinstance(size, int):
-                cut.set_shape([size, *array.shape[1:]])
+            # Keras tells labels with an axis of size 1 by the static shape.
+            examples = size if isinstance(size, int) else None
+            cut.set_shape([examples, *array.shape[1:]])
             return cut
 
         data = keras.tree.map_structure(cut, self.data)
