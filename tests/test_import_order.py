@@ -3,9 +3,8 @@
 import ast
 from pathlib import Path
 
-import keras_bdl
-
-PACKAGE = Path(keras_bdl.__file__).parent
+# Not imported: a circle is to be named, and not to be an error of Python.
+PACKAGE = Path(__file__).parents[1] / "keras_bdl"
 
 # A folder imports only folders above it in this list.
 ORDER = [

@@ -15,15 +15,19 @@ from keras_bdl.posteriors.ensemble import Ensemble
 from keras_bdl.posteriors.structure import Structure
 from keras_bdl.saving.state_file import read_state
 from keras_bdl.saving.state_file import write_state
+from keras_bdl.training.check_loss import check_loss
+from keras_bdl.training.inner_optimizer import inner_optimizer
 
 
 class SampleCollector(StatefulCallback):
     """Takes the weights as a sample at the end of every cycle.
 
     The samples are those of `keras_bdl.ATMC`, `SGNHT`, `SGHMC` or `SGLD`; with
-    another optimizer they are snapshots and no posterior. Training itself is
-    not changed. Steps are counted as updates of the weights: those that loss
-    scaling skips do not count.
+    another optimizer they are snapshots and no posterior. With a sampler the
+    loss must be the mean negative log-likelihood of the examples: a sum is
+    refused, also of a plain `keras.Model`. Training itself is not changed.
+    Steps are counted as updates of the weights: those that loss scaling skips
+    do not count.
 
     Args:
         every: A schedule with `cycle_steps`, such as
@@ -129,6 +133,7 @@ class SampleCollector(StatefulCallback):
             )
         self.keep_to_one_model()
         self.refuse_frozen_model()
+        check_loss(self.model, [inner_optimizer(self.model)])
         if self._evaluation is not None:
             self._evaluation.begin(self.model)
         if self.directory is not None:

@@ -14,6 +14,7 @@ from keras_bdl.models.averaging import average_draws
 from keras_bdl.models.averaging import likelihoods_of
 from keras_bdl.models.call_with_draws import call_with_draws
 from keras_bdl.models.candid_trainer import CandidTrainer
+from keras_bdl.models.checked_trainer import CheckedTrainer
 from keras_bdl.models.compile_arguments import check_compile_arguments
 from keras_bdl.models.compile_arguments import compile_config
 from keras_bdl.models.evidence_bound import EvidenceBound
@@ -35,7 +36,7 @@ from keras_bdl.training.tell_dataset_size import dataset_sizes
 from keras_bdl.training.tell_dataset_size import tell_dataset_size
 
 
-class BayesianTrainer(CandidTrainer):
+class BayesianTrainer(CandidTrainer, CheckedTrainer):
     """What `keras_bdl` adds to `compile`, `fit`, `evaluate` and `predict`."""
 
     train_samples = 1
@@ -60,7 +61,7 @@ class BayesianTrainer(CandidTrainer):
         Args:
             optimizer: As of `keras.Model.compile`; here also the optimizers
                 of `keras_bdl` that run the training step themselves.
-            loss: As of `keras.Model.compile`.
+            loss: As of `keras.Model.compile`; see `keras_bdl.Model`.
             *args: As of `keras.Model.compile`.
             objective: A `keras_bdl.objectives` objective that replaces the
                 plain loss in training. Defaults to `None`.
@@ -93,6 +94,7 @@ class BayesianTrainer(CandidTrainer):
                 method.attach(self)
         if self.built:
             build_posterior(self)
+        self.check_likelihood()
         self._auto_scale_loss = kwargs.get("auto_scale_loss", True)
 
     def get_compile_config(self):

@@ -5,7 +5,6 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bdl import priors
-from keras_bdl.curvature.losses import check_reductions
 from keras_bdl.curvature.weight_scope import current_values
 from keras_bdl.distribute.replicas import replica_weight
 from keras_bdl.distribute.replicas import weighted
@@ -190,7 +189,6 @@ class Objective(keras.losses.Loss):
         owner = type(self).__name__
         check_any_weight(owner, inferred)
         check_optimizer(owner, model)
-        check_reductions("Objectives", model.loss)
         layers = [
             layer.name
             for layer in model._flatten_layers()

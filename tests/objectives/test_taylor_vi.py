@@ -225,6 +225,18 @@ def test_groups_give_one_regularizer_for_all_batch_sizes_and_replicas(mirrored):
         np.testing.assert_allclose(one, other, atol=1e-6)
 
 
+def test_groups_take_labels_with_an_axis_of_size_one():
+    found = []
+    for labels in (Y, Y[:, None]):
+        model = softmax_regression(
+            keras.optimizers.SGD(0.0),
+            objective=TaylorVI("fixed", 0.5, gradient_batch_size=2),
+        )
+        # The last batch is another one: the sizes of groups are tensors.
+        found.append(loss_of(model, y=labels, batch_size=5)["nll"])
+    assert found[0] == pytest.approx(found[1], rel=1e-6)
+
+
 def test_first_group_is_smaller_and_counts_for_less_where_they_are_not_even():
     x, y, weights = X[:11], Y[:11], start()
     model = softmax_regression(
