@@ -10,10 +10,10 @@ PACKAGE = Path(__file__).parents[1] / "keras_bdl"
 ORDER = [
     "distribute",
     "saving",
+    "likelihoods",
     "training",
     "distributions",
     "priors",
-    "likelihoods",
     "schedules",
     "layers",
     "curvature",
