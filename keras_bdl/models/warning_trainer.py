@@ -15,7 +15,7 @@ from keras_bdl.training.inner_optimizer import inner_optimizer
 from keras_bdl.training.protocols import DrawsFunctions
 
 # A loss that is this many times as large as at first does not come back.
-MOST_GROWTH = 1000.0
+MOST_GROWTH = 1e4
 
 
 class WarningTrainer(DistributedTrainer):
