@@ -38,7 +38,7 @@ def check_number(
     bounds += [f"from {at_least} on"] if at_least is not None else []
     bounds += [f"below {below}"] if below < math.inf else []
     raise ValueError(
-        f"`{name}` must be {noun} {' and '.join(bounds)}. "
+        f"`{name}` must be {noun}{' ' * bool(bounds)}{' and '.join(bounds)}. "
         f"Received: {name}={value!r}"
     )
 
