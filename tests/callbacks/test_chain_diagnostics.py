@@ -63,6 +63,22 @@ def test_chain_in_equilibrium_has_both_temperatures(temperature):
     assert logs["kinetic_in_band"][-1] == 1.0
 
 
+def test_table_judges_a_chain_by_its_configurational_temperature():
+    diagnostics = ChainDiagnostics(verbose=0)
+    run(at_its_mode(), 2, diagnostics)
+    assert "far from T" not in diagnostics.table()
+    # Held at its start: its 4000 weights are ten times too far from the mode.
+    model = at_its_mode()
+    model.set_weights([10 * w for w in model.get_weights()])
+    model.optimizer.learning_rate = 1e-9
+    run(model, 2, diagnostics := ChainDiagnostics(verbose=0))
+    table = diagnostics.table().splitlines()
+    assert table[1].startswith("dense/kernel") and table[1].endswith("from T")
+    stuck = float(table[-1].split(", ")[1])
+    assert_moment(stuck, 100.0, 100 * np.sqrt(2 / (2 * CHAINS)))
+    assert "the chain has not found its place" in table[-1]
+
+
 def test_chain_heated_by_its_gradients_is_out_of_its_band(capsys):
     model = at_its_mode()
     noisy = tf.data.Dataset.from_tensors((X, Y)).repeat(20)

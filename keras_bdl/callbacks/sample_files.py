@@ -1,0 +1,36 @@
+"""The files of samples in a directory."""
+
+import fnmatch
+import os
+import warnings
+
+SAMPLE_NAME = "sample_{:06d}.bdl"
+
+
+def put_old_samples_aside(directory: str):
+    """Moves the samples of an earlier run into a folder, with a warning.
+
+    They would be mixed up with those of the new run, and are not deleted,
+    since nobody has asked for it.
+
+    Args:
+        directory: That of a new run.
+    """
+    old = sorted(fnmatch.filter(os.listdir(directory), "sample_[0-9]*.bdl"))
+    if not old:
+        return
+    number = 1
+    while os.path.exists(os.path.join(directory, f"old_{number}")):
+        number += 1
+    folder = os.path.join(directory, f"old_{number}")
+    os.mkdir(folder)
+    for name in old:
+        os.rename(os.path.join(directory, name), os.path.join(folder, name))
+    warnings.warn(
+        "`SampleCollector` has found samples of an earlier run and has moved "
+        "them, so that they are not mixed with those of this run. Give each "
+        "run a directory of its own. "
+        f"Received: directory={directory!r}, {len(old)} files, now in "
+        f"{folder!r}",
+        stacklevel=3,
+    )
