@@ -8,8 +8,8 @@ import numpy as np
 
 from keras_bdl.callbacks.chain_drift import warn_of_drift
 from keras_bdl.callbacks.running_evaluation import RunningEvaluation
-from keras_bdl.callbacks.sample_files import SAMPLE_NAME
 from keras_bdl.callbacks.sample_files import put_old_samples_aside
+from keras_bdl.callbacks.sample_files import sample_path
 from keras_bdl.callbacks.stateful_callback import StatefulCallback
 from keras_bdl.callbacks.weight_collector import check_integer
 from keras_bdl.distribute.workers import is_chief
@@ -104,6 +104,7 @@ class SampleCollector(StatefulCallback):
                 validation_data, validation_batch_size
             )
         self._samples = []  # weights, or the file that has them
+        self._on_disk = {}  # the arrays of a file, which tell if it is another
         self._num_taken = 0
         self._cycle = None  # how many have ended, by the counter of steps
         self._names = None
@@ -152,10 +153,9 @@ class SampleCollector(StatefulCallback):
     def on_epoch_begin(self, epoch, logs=None):
         """Makes room for a new run; finds out when the next cycle ends."""
         if self._is_new and self.directory is not None:
-            strategy = self.model.distribute_strategy
-            if is_chief(strategy):
+            if is_chief(self.model.distribute_strategy):
                 put_old_samples_aside(self.directory)
-            wait_for_all(strategy)
+            wait_for_all(self.model.distribute_strategy)
         self._is_new = False
         if self.unit == "epoch" or epoch < self.burn_in_epochs:
             return
@@ -221,6 +221,7 @@ class SampleCollector(StatefulCallback):
         """Goes on from what `get_state` returned."""
         self.check_state(state)
         self._is_new = False
+        self._on_disk = {}
         self._samples = list(state["samples"])
         if self._evaluation is not None:
             self._evaluation.forget()
@@ -265,20 +266,21 @@ class SampleCollector(StatefulCallback):
         if self.directory is None:
             sample = [np.array(w) for w in weights]
         else:
-            name = SAMPLE_NAME.format(self._num_taken)
-            sample = os.path.join(self.directory, name)
+            sample = sample_path(self.directory, self._num_taken)
             if is_chief(self.model.distribute_strategy):
                 write_state(sample, {"weights": weights})
             wait_for_all(self.model.distribute_strategy)
+            self._read(sample)
         self._samples.append(sample)
         self._num_taken += 1
         while self.max_samples and len(self._samples) > self.max_samples:
             dropped = self._samples.pop(0)
             if self._evaluation is not None:
                 self._evaluation.forget()
-            if isinstance(dropped, str) and is_chief(
-                self.model.distribute_strategy
-            ):
+            if not isinstance(dropped, str):
+                continue
+            self._on_disk.pop(dropped, None)
+            if is_chief(self.model.distribute_strategy):
                 # A killed run may have dropped it already.
                 with contextlib.suppress(FileNotFoundError):
                     os.remove(dropped)
@@ -291,6 +293,8 @@ class SampleCollector(StatefulCallback):
         return evaluation.logs()
 
     def _read(self, sample):
-        if isinstance(sample, str):
-            return read_state(sample, lazy=True)["weights"]
-        return sample
+        if not isinstance(sample, str):
+            return sample
+        if sample not in self._on_disk:  # of a state
+            self._on_disk[sample] = read_state(sample, lazy=True)["weights"]
+        return self._on_disk[sample]

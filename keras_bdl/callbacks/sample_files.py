@@ -4,7 +4,15 @@ import fnmatch
 import os
 import warnings
 
-SAMPLE_NAME = "sample_{:06d}.bdl"
+
+def sample_path(directory: str, number: int) -> str:
+    """Returns the file of a sample.
+
+    Args:
+        directory: That of the run.
+        number: How many samples were taken before.
+    """
+    return os.path.join(directory, f"sample_{number:06d}.bdl")
 
 
 def put_old_samples_aside(directory: str):

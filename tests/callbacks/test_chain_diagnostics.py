@@ -16,6 +16,9 @@ Y = np.zeros((N, CHAINS), "float32")
 PRECISION = X.T @ X + np.eye(2)
 STEP = 0.02 / np.sqrt(np.linalg.eigvalsh(PRECISION).max())
 
+# One epoch of `run` is twenty passes over the data.
+pytestmark = pytest.mark.filterwarnings("ignore:.*an epoch of this `fit` has")
+
 
 def negative_log_likelihood(y_true, y_pred):
     """Of unit noise, summed over the columns: each is a chain of its own."""
@@ -73,7 +76,7 @@ def test_table_judges_a_chain_by_its_configurational_temperature():
     model.optimizer.learning_rate = 1e-9
     run(model, 2, diagnostics := ChainDiagnostics(verbose=0))
     table = diagnostics.table().splitlines()
-    assert table[1].startswith("dense/kernel") and table[1].endswith("from T")
+    assert "dense/kernel" in table[1] and table[1].endswith("far from T")
     stuck = float(table[-1].split(", ")[1])
     assert_moment(stuck, 100.0, 100 * np.sqrt(2 / (2 * CHAINS)))
     assert "the chain has not found its place" in table[-1]
