@@ -190,14 +190,14 @@ class EpochBar(keras.callbacks.Callback):
 
 
 def deterministic(run):
-    return functools.partial(run.predict, run.network(0))
+    return functools.partial(bdl.predict, run.network(0), verbose=0)
 
 
 def temperature_scaling(run):
+    predict = deterministic(run)
     x, y = run.data.validation
-    scaling = bdl.prediction.TemperatureScaling()
-    scaling.fit(run.predict(run.network(0), x), y)
-    return lambda x: scaling(run.predict(run.network(0), x))
+    scaling = bdl.prediction.TemperatureScaling().fit(predict(x), y)
+    return lambda x: scaling(predict(x))
 
 
 def mc_dropout(run):
@@ -214,7 +214,7 @@ def deep_ensemble(run):
 
 
 def laplace(structure, run):
-    posterior = bdl.posteriors.Laplace.fit(
+    posterior = bdl.fit_laplace(
         run.network(0),
         (run.x, run.y),
         structure,

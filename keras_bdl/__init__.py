@@ -31,6 +31,7 @@ from keras_bdl import training  # noqa: E402
 from keras_bdl.callbacks import SWA  # noqa: E402
 from keras_bdl.callbacks import SWAG  # noqa: E402
 from keras_bdl.evaluation import evaluate  # noqa: E402
+from keras_bdl.laplace import fit_laplace  # noqa: E402
 from keras_bdl.models import Model  # noqa: E402
 from keras_bdl.models import Sequential  # noqa: E402
 from keras_bdl.models import convert  # noqa: E402
@@ -70,6 +71,7 @@ __all__ = [
     "distributions",
     "evaluate",
     "evaluation",
+    "fit_laplace",
     "layers",
     "likelihoods",
     "metrics",

@@ -41,6 +41,7 @@ def test_short_names():
         "distributions",
         "evaluate",
         "evaluation",
+        "fit_laplace",
         "layers",
         "likelihoods",
         "metrics",

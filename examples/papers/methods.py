@@ -68,7 +68,7 @@ def _averaged_dropout(trained):
 
 
 def _laplace(trained):
-    return bdl.posteriors.Laplace.fit(
+    return bdl.fit_laplace(
         trained.model,
         trained.data.statistics,
         "kronecker",

@@ -10,6 +10,7 @@ from keras_bdl.callbacks.stateful_callback import StatefulCallback
 from keras_bdl.optimizers.momentum_sampler import MomentumSampler
 from keras_bdl.optimizers.sampler import Sampler
 from keras_bdl.optimizers.virials import Virials
+from keras_bdl.training.check_loss import check_loss
 from keras_bdl.training.inner_optimizer import inner_optimizer
 
 COLUMNS = {
@@ -107,6 +108,8 @@ class ChainDiagnostics(StatefulCallback):
                 f"Received: model={self.model.name!r}"
             )
         self.keep_to_one_model()
+        self.refuse_frozen_model()
+        check_loss(self.model, [sampler])
         self._sampler = sampler
         with self.model.distribute_strategy.scope():
             if not sampler.built:

@@ -1,6 +1,5 @@
 """Keeps the samples that a sampler visits."""
 
-import contextlib
 import itertools
 import os
 
@@ -9,17 +8,17 @@ import numpy as np
 from keras_bdl.callbacks.chain_drift import warn_of_drift
 from keras_bdl.callbacks.running_evaluation import RunningEvaluation
 from keras_bdl.callbacks.sample_files import put_old_samples_aside
+from keras_bdl.callbacks.sample_files import remove_sample
 from keras_bdl.callbacks.sample_files import sample_path
+from keras_bdl.callbacks.sample_files import write_sample
 from keras_bdl.callbacks.stateful_callback import StatefulCallback
 from keras_bdl.callbacks.weight_collector import check_integer
-from keras_bdl.distribute.workers import is_chief
-from keras_bdl.distribute.workers import wait_for_all
 from keras_bdl.distribute.workers import weights_of_first_replica
 from keras_bdl.optimizers.sampler import Sampler
 from keras_bdl.posteriors.ensemble import Ensemble
 from keras_bdl.posteriors.structure import Structure
 from keras_bdl.saving.state_file import read_state
-from keras_bdl.saving.state_file import write_state
+from keras_bdl.training.check_loss import check_loss
 from keras_bdl.training.inner_optimizer import inner_optimizer
 
 
@@ -27,9 +26,11 @@ class SampleCollector(StatefulCallback):
     """Takes the weights as a sample at the end of every cycle.
 
     The samples are those of `keras_bdl.ATMC`, `SGNHT`, `SGHMC` or `SGLD`; with
-    another optimizer they are snapshots and no posterior. Training itself is
-    not changed. Steps are counted as updates of the weights: those that loss
-    scaling skips do not count.
+    another optimizer they are snapshots and no posterior. With a sampler the
+    loss must be the mean negative log-likelihood of the examples: a sum is
+    refused, also of a plain `keras.Model`. Training itself is not changed.
+    Steps are counted as updates of the weights: those that loss scaling skips
+    do not count.
 
     When training ends, a warning says if the chain still drifts: if the second
     half of the samples lies about as far from the first as the samples of a
@@ -145,6 +146,8 @@ class SampleCollector(StatefulCallback):
                 f"cycle of {self.every} steps, epoch of {steps} steps"
             )
         self.keep_to_one_model()
+        self.refuse_frozen_model()
+        check_loss(self.model, [inner_optimizer(self.model)])
         if self._evaluation is not None:
             self._evaluation.begin(self.model)
         if self.directory is not None:
@@ -153,9 +156,8 @@ class SampleCollector(StatefulCallback):
     def on_epoch_begin(self, epoch, logs=None):
         """Makes room for a new run; finds out when the next cycle ends."""
         if self._is_new and self.directory is not None:
-            if is_chief(self.model.distribute_strategy):
-                put_old_samples_aside(self.directory)
-            wait_for_all(self.model.distribute_strategy)
+            strategy = self.model.distribute_strategy
+            put_old_samples_aside(self.directory, strategy)
         self._is_new = False
         if self.unit == "epoch" or epoch < self.burn_in_epochs:
             return
@@ -267,9 +269,7 @@ class SampleCollector(StatefulCallback):
             sample = [np.array(w) for w in weights]
         else:
             sample = sample_path(self.directory, self._num_taken)
-            if is_chief(self.model.distribute_strategy):
-                write_state(sample, {"weights": weights})
-            wait_for_all(self.model.distribute_strategy)
+            write_sample(sample, weights, self.model.distribute_strategy)
             self._read(sample)
         self._samples.append(sample)
         self._num_taken += 1
@@ -280,10 +280,7 @@ class SampleCollector(StatefulCallback):
             if not isinstance(dropped, str):
                 continue
             self._on_disk.pop(dropped, None)
-            if is_chief(self.model.distribute_strategy):
-                # A killed run may have dropped it already.
-                with contextlib.suppress(FileNotFoundError):
-                    os.remove(dropped)
+            remove_sample(dropped, self.model.distribute_strategy)
 
     def _evaluated(self):
         """Returns the logs; samples not known yet are predicted first."""

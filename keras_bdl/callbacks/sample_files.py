@@ -1,8 +1,13 @@
-"""The files of samples in a directory."""
+"""The files of samples in a directory, which one of several workers writes."""
 
+import contextlib
 import fnmatch
 import os
 import warnings
+
+from keras_bdl.distribute.workers import is_chief
+from keras_bdl.distribute.workers import wait_for_all
+from keras_bdl.saving.state_file import write_state
 
 
 def sample_path(directory: str, number: int) -> str:
@@ -15,7 +20,32 @@ def sample_path(directory: str, number: int) -> str:
     return os.path.join(directory, f"sample_{number:06d}.bdl")
 
 
-def put_old_samples_aside(directory: str):
+def write_sample(path: str, weights: list, strategy):
+    """Writes a sample, which is there for all workers afterwards.
+
+    Args:
+        path: What `sample_path` returned.
+        weights: Arrays.
+        strategy: That of the model.
+    """
+    if is_chief(strategy):
+        write_state(path, {"weights": weights})
+    wait_for_all(strategy)
+
+
+def remove_sample(path: str, strategy):
+    """Removes a sample.
+
+    Args:
+        path: Its file, which a killed run may have removed already.
+        strategy: That of the model.
+    """
+    if is_chief(strategy):
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(path)
+
+
+def put_old_samples_aside(directory: str, strategy):
     """Moves the samples of an earlier run into a folder, with a warning.
 
     They would be mixed up with those of the new run, and are not deleted,
@@ -23,7 +53,14 @@ def put_old_samples_aside(directory: str):
 
     Args:
         directory: That of a new run.
+        strategy: That of the model.
     """
+    if is_chief(strategy):
+        _put_aside(directory)
+    wait_for_all(strategy)
+
+
+def _put_aside(directory):
     old = sorted(fnmatch.filter(os.listdir(directory), "sample_[0-9]*.bdl"))
     if not old:
         return
@@ -40,5 +77,5 @@ def put_old_samples_aside(directory: str):
         "run a directory of its own. "
         f"Received: directory={directory!r}, {len(old)} files, now in "
         f"{folder!r}",
-        stacklevel=3,
+        stacklevel=4,
     )

@@ -42,6 +42,15 @@ class StatefulCallback(FitCallback):
             )
         self._trained = weakref.ref(self.model)
 
+    def refuse_frozen_model(self):
+        """Refuses a model whose weights all stay; for `on_train_begin`."""
+        if self.model.built and not self.model.trainable_variables:
+            raise ValueError(
+                f"`{type(self).__name__}` follows the trainable weights, and "
+                "the model has none. Set `trainable=True` on a layer before "
+                f"`compile`. Received: model={self.model.name!r}"
+            )
+
     _trained = None
 
     def get_state(self):

@@ -75,6 +75,7 @@ class WeightCollector(StatefulCallback):
             )
         self._check_most_collections()
         self.keep_to_one_model()
+        self.refuse_frozen_model()
 
     def on_epoch_begin(self, epoch, logs=None):
         """Finds out when the next step is due."""

@@ -3,6 +3,11 @@
 import keras
 import tensorflow as tf
 
+from keras_bdl.likelihoods.loss_check import check_reductions
+from keras_bdl.likelihoods.loss_check import one_value_each
+
+_OWNER = "per-example gradients"
+
 
 class Losses:
     """The loss of a model, and what in it is not of the data.
@@ -25,7 +30,7 @@ class Losses:
                 "`model` must be compiled with a loss, or `loss` be given. "
                 f"Received: model={model.name!r}, which is not compiled"
             )
-        check_reductions("Per-example gradients", self._judge.loss)
+        check_reductions(_OWNER, self._judge.loss)
 
     def total(self, x, y, y_pred, sample_weight, training):
         """Returns the whole loss, as `compute_loss` of the model.
@@ -37,9 +42,10 @@ class Losses:
             sample_weight: The weights of the examples.
             training: Whether the outputs are those of training.
         """
-        loss = self._judge._compute_loss(
-            x, y, y_pred, sample_weight, training=training
-        )
+        with one_value_each(_OWNER, self._judge._compile_loss):
+            loss = self._judge._compute_loss(
+                x, y, y_pred, sample_weight, training=training
+            )
         if self._judge is not self._model:
             loss = loss + self._share(self._model.losses)
         return loss
@@ -52,7 +58,8 @@ class Losses:
             y_pred: The outputs.
             sample_weight: The weights of the examples.
         """
-        return self._judge._compile_loss(y, y_pred, sample_weight)
+        with one_value_each(_OWNER, self._judge._compile_loss) as loss:
+            return loss(y, y_pred, sample_weight)
 
     def of_outputs(self):
         """Returns the penalties in the loss that depend on more than weights.
@@ -72,20 +79,3 @@ class Losses:
         """Returns what Keras adds for them on one of several replicas."""
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         return sum(tf.reduce_sum(loss) for loss in losses) / replicas
-
-
-def check_reductions(owner, losses):
-    """Raises an error unless losses are means over the batch.
-
-    Args:
-        owner: Who needs it, a plural.
-        losses: Losses of Keras, as `compile` takes them.
-    """
-    for loss in keras.tree.flatten(losses):
-        reduction = getattr(loss, "reduction", "mean")
-        if reduction not in ("mean", "sum_over_batch_size"):
-            raise ValueError(
-                f"{owner} need a loss that is the mean over the batch, with "
-                'reduction="sum_over_batch_size". '
-                f"Received: loss={loss.name!r} with reduction={reduction!r}"
-            )

@@ -7,6 +7,7 @@ import tensorflow as tf
 from keras_bdl.diagnostics.compiled_loss import check_loss
 from keras_bdl.diagnostics.compiled_loss import compiled_loss
 from keras_bdl.diagnostics.compiled_loss import loss_reference
+from keras_bdl.diagnostics.compiled_loss import mean_loss
 from keras_bdl.layers.variational import Variational
 from keras_bdl.prediction.model_cache import ModelCache
 from keras_bdl.prediction.traced import traced
@@ -59,7 +60,7 @@ class LikelihoodGradient:
         with tf.GradientTape() as tape:
             training = model._call_has_training_arg
             outputs = model(x, training=True) if training else model(x)
-            nll = (self._loss or model._compile_loss)(y, outputs)
+            nll = mean_loss(self._loss or model._compile_loss, y, outputs)
         gradients = tape.gradient(
             nll, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
         )

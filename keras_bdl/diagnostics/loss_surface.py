@@ -23,6 +23,7 @@ from keras_bdl.prediction.batch_norm import assign_statistics
 from keras_bdl.prediction.batch_norm import batch_norm_batches
 from keras_bdl.prediction.batch_norm import batch_norm_layers
 from keras_bdl.prediction.batch_norm import batch_norm_statistics
+from keras_bdl.prediction.model_values import values_of
 
 
 class LossSurface:
@@ -96,7 +97,9 @@ class LossSurface:
         for variable, array in zip(variables, arrays, strict=True):
             variable.assign(array)
         if self._batches is not None:
-            statistics = batch_norm_statistics(self._model, self._batches)
+            statistics = batch_norm_statistics(
+                self._model, self._batches, values_of(self._model)
+            )
             assign_statistics(statistics)
         loss, penalty, error = self._value.over(self._data)
         penalty += self._weight_decay / 2 * np.sum(weights**2)

@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras_bdl.diagnostics.compiled_loss import check_loss
 from keras_bdl.diagnostics.compiled_loss import compiled_loss
 from keras_bdl.diagnostics.compiled_loss import loss_reference
+from keras_bdl.diagnostics.compiled_loss import mean_loss
 from keras_bdl.posteriors.posterior import check_built
 from keras_bdl.posteriors.restored import restored
 from keras_bdl.prediction.checked_inputs import check_model
@@ -94,8 +95,8 @@ class TrainingLoss:
             outputs = model(x, training=self._training)
         else:
             outputs = model(x)
-        loss = (self._loss or model._compile_loss)(
-            y, outputs, batch.get("weight")
+        loss = mean_loss(
+            self._loss or model._compile_loss, y, outputs, batch.get("weight")
         )
         penalties = [
             tf.reduce_sum(tf.cast(one, "float32")) for one in model.losses

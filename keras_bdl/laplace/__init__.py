@@ -1,3 +1,3 @@
-from keras_bdl.laplace.fitting import fit
+from keras_bdl.laplace.fit_laplace import fit_laplace
 
-__all__ = ["fit"]
+__all__ = ["fit_laplace"]

@@ -19,6 +19,7 @@ from keras_bdl.layers.radial_conv3d import RadialConv3D
 from keras_bdl.layers.radial_dense import RadialDense
 from keras_bdl.layers.radial_depthwise_conv2d import RadialDepthwiseConv2D
 from keras_bdl.layers.radial_einsum_dense import RadialEinsumDense
+from keras_bdl.layers.radial_embedding import RadialEmbedding
 from keras_bdl.layers.radial_layer import RadialLayer
 from keras_bdl.layers.variational import Variational
 from keras_bdl.layers.weight_norm_conv2d import WeightNormConv2D
@@ -42,6 +43,7 @@ __all__ = [
     "RadialDense",
     "RadialDepthwiseConv2D",
     "RadialEinsumDense",
+    "RadialEmbedding",
     "RadialLayer",
     "Variational",
     "WeightNormConv2D",

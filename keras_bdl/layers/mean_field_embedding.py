@@ -2,11 +2,14 @@
 
 import keras
 
+from keras_bdl.layers.given_embeddings import GivenEmbeddings
 from keras_bdl.layers.mean_field_layer import MeanFieldLayer
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
-class MeanFieldEmbedding(MeanFieldLayer, keras.layers.Embedding):
+class MeanFieldEmbedding(
+    GivenEmbeddings, MeanFieldLayer, keras.layers.Embedding
+):
     """Embedding with independent Gaussian weights.
 
     In training the vectors of all integers are drawn, once for all calls of a
@@ -28,11 +31,3 @@ class MeanFieldEmbedding(MeanFieldLayer, keras.layers.Embedding):
     vectors = layer(tokens, training=True)  # of one draw
     ```
     """
-
-    estimators = ("weight",)
-
-    def __init__(self, *args, weights=None, **kwargs):
-        super().__init__(*args, **kwargs)
-        if weights is not None:
-            self.build()
-            self.embeddings_mean.assign(weights)

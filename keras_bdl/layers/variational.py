@@ -14,6 +14,7 @@ from keras_bdl.layers.compilation import CompiledDraw
 from keras_bdl.layers.compilation import worth_compiling
 from keras_bdl.layers.computed_weights import ComputedWeights
 from keras_bdl.layers.forward_pass import ForwardPass
+from keras_bdl.layers.outer_loss import check_outer_loss
 from keras_bdl.layers.seen_attribute import CallState
 from keras_bdl.layers.seen_attribute import SeenAttribute
 from keras_bdl.layers.seen_attribute import assigned
@@ -272,18 +273,16 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
     def _forward_pass(self):
         """Returns what this forward pass draws; the first call adds (2)."""
         if self.kl_per_example is None:
+            check_outer_loss(self)
             seed = random_numbers.next_seed(self.seed_generator)
-            tensors = [p.read() for p in self.weight_posteriors]
+            posteriors = self.weight_posteriors
+            tensors = [p.read() for p in posteriors]
             drawn, kl = self._draw(tensors, seed, 1.0 * self.annealing.noise)
             kl_per_example = kl / self.dataset_size.value()
             loss = self.annealing.kl_factor() * kl_per_example  # (2)
             self.add_loss(loss)
-            means = {
-                p.name: mean
-                for p, (mean, *_) in zip(
-                    self.weight_posteriors, tensors, strict=True
-                )
-            }
+            pairs = zip(posteriors, tensors, strict=True)
+            means = {p.name: mean for p, (mean, *_) in pairs}
             self._call_state.forward_pass = ForwardPass(
                 means, drawn, seed, kl_per_example, loss
             )

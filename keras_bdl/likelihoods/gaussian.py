@@ -5,6 +5,9 @@ import math
 import keras
 from keras import ops
 
+from keras_bdl.likelihoods.targets import aligned_targets
+from keras_bdl.likelihoods.targets import split_moments
+
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
 class Gaussian(keras.losses.Loss):
@@ -21,10 +24,18 @@ class Gaussian(keras.losses.Loss):
         noise_stddev: The standard deviation, if it is known. Defaults to
             `None`: the last axis of the output holds means, then as many
             standard deviations, as `LearnedStddev` makes them, the same for
-            all inputs, or `mean_and_stddev`, of each input its own.
+            all inputs, or `mean_and_stddev`, of each input its own. Metrics
+            of the mean are then those of `keras_bdl.metrics`, such as
+            `RootMeanSquaredError`: those of Keras compare the targets with
+            the standard deviations, too, and `keras_bdl.Model` refuses them.
         reduction: As of `keras.losses.Loss`. Defaults to
             `"sum_over_batch_size"`.
         name: Name of the loss. Defaults to `"gaussian"`.
+
+    Call arguments:
+        y_true: Targets, `(batch, targets)`, or `(batch,)` for one target.
+        y_pred: Means, of the shape of `y_true`, or `(batch, 2 * targets)`
+            where the network predicts the noise.
 
     Example:
 
@@ -58,15 +69,10 @@ class Gaussian(keras.losses.Loss):
     def call(self, y_true, y_pred):
         """Returns (1) of each example."""
         mean, variance = self.moments(y_pred)
-        if len(y_true.shape) == len(mean.shape) - 1 and mean.shape[-1] == 1:
-            y_true = ops.expand_dims(y_true, -1)
-        if len(y_true.shape) != len(mean.shape):
-            raise ValueError(
-                "`y_true` must have the shape of the predicted mean, "
-                f"{tuple(mean.shape)}. "
-                f"Received: y_true of shape {tuple(y_true.shape)}"
-            )
-        square = ops.square(ops.cast(y_true, mean.dtype) - mean)
+        if len(mean.shape) == 1:  # one target an example, without its axis
+            mean = ops.expand_dims(mean, -1)
+            variance = ops.expand_dims(variance, -1)
+        square = ops.square(aligned_targets(y_true, mean) - mean)
         constant = math.log(2 * math.pi)
         return ops.sum(  # (1)
             0.5 * (square / variance + ops.log(variance) + constant), axis=-1
@@ -76,7 +82,7 @@ class Gaussian(keras.losses.Loss):
         """Returns the mean and the variance that an output stands for."""
         if self.noise_stddev is not None:
             return outputs, ops.full_like(outputs, self.noise_stddev**2)
-        mean, stddev = ops.split(outputs, 2, axis=-1)
+        mean, stddev = split_moments(outputs, "`Gaussian(noise_stddev=...)`")
         return mean, ops.square(stddev)
 
     def get_config(self):

@@ -8,8 +8,10 @@ from keras_bdl.metrics.expected_calibration_error import (
 from keras_bdl.metrics.gaussian_log_likelihood import GaussianLogLikelihood
 from keras_bdl.metrics.interval_coverage import IntervalCoverage
 from keras_bdl.metrics.maximum_calibration_error import MaximumCalibrationError
+from keras_bdl.metrics.mean_absolute_error import MeanAbsoluteError
 from keras_bdl.metrics.negative_log_likelihood import NegativeLogLikelihood
 from keras_bdl.metrics.predictive_entropy import PredictiveEntropy
+from keras_bdl.metrics.root_mean_squared_error import RootMeanSquaredError
 
 __all__ = [
     "BrierScore",
@@ -18,6 +20,8 @@ __all__ = [
     "GaussianLogLikelihood",
     "IntervalCoverage",
     "MaximumCalibrationError",
+    "MeanAbsoluteError",
     "NegativeLogLikelihood",
     "PredictiveEntropy",
+    "RootMeanSquaredError",
 ]

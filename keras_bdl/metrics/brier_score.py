@@ -20,7 +20,9 @@ class BrierScore(ClassificationMean):
 
     Args:
         from_logits: Whether the model's output is logits and not
-            probabilities. Defaults to `False`.
+            probabilities. Defaults to `None`: the cross-entropy that a
+            `keras_bdl.Model` is compiled with tells; elsewhere it must be
+            given.
         name: Name of the metric. Defaults to `"brier_score"`.
         dtype: Type of the computation. Defaults to `None`,
             `keras.config.floatx()`.
@@ -39,7 +41,7 @@ class BrierScore(ClassificationMean):
 
     def __init__(
         self,
-        from_logits: bool = False,
+        from_logits: bool | None = None,
         name: str = "brier_score",
         dtype=None,
     ):

@@ -10,6 +10,7 @@ from keras_bdl.metrics.class_distributions import check_from_logits
 from keras_bdl.metrics.class_distributions import example_weights
 from keras_bdl.metrics.class_distributions import label_distribution
 from keras_bdl.metrics.class_distributions import probabilities
+from keras_bdl.metrics.class_probabilities import ClassProbabilities
 
 BINNINGS = ("width", "mass")
 # The histogram behind binning="mass": 128 cells for each factor of two in the
@@ -18,20 +19,25 @@ CELLS_PER_OCTAVE = 128
 OCTAVES = 24
 
 
-class CalibrationBins(keras.metrics.Metric):
+class CalibrationBins(ClassProbabilities, keras.metrics.Metric):
     """Mass, confidence and accuracy in bins of the confidence.
 
     Args:
         num_bins: Number of bins.
         binning: `"width"` or `"mass"`.
         from_logits: Whether the model's output is logits and not
-            probabilities.
+            probabilities; `None` where the compiled loss tells.
         name: Name of the metric.
         dtype: Type of the computation, `None` for `keras.config.floatx()`.
     """
 
     def __init__(
-        self, num_bins: int, binning: str, from_logits: bool, name: str, dtype
+        self,
+        num_bins: int,
+        binning: str,
+        from_logits: bool | None,
+        name: str,
+        dtype,
     ):
         super().__init__(name=name, dtype=dtype)
         if not isinstance(num_bins, numbers.Integral) or num_bins < 1:
@@ -61,7 +67,8 @@ class CalibrationBins(keras.metrics.Metric):
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         """Adds a batch to the histogram."""
-        probs = probabilities(y_pred, self.from_logits, self.dtype)
+        logits = self.outputs_are_logits()
+        probs = probabilities(y_pred, logits, self.dtype)
         labels = label_distribution(y_true, probs)
         predicted = ops.one_hot(
             ops.argmax(probs, axis=-1), probs.shape[-1], dtype=self.dtype

@@ -13,10 +13,10 @@ SUM_TOLERANCE = 2e-2
 
 
 def check_from_logits(from_logits):
-    """Raises an error unless the value is `True` or `False`."""
-    if from_logits not in (True, False):
+    """Raises an error unless the value is `True`, `False` or `None`."""
+    if from_logits not in (None, True, False):
         raise ValueError(
-            "`from_logits` must be `True` or `False`. "
+            "`from_logits` must be `None`, `True` or `False`. "
             f"Received: from_logits={from_logits!r}"
         )
 

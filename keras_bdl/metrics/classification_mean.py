@@ -6,26 +6,28 @@ from keras import ops
 from keras_bdl.metrics.class_distributions import check_from_logits
 from keras_bdl.metrics.class_distributions import example_weights
 from keras_bdl.metrics.class_distributions import log_probabilities
+from keras_bdl.metrics.class_probabilities import ClassProbabilities
 
 
-class ClassificationMean(keras.metrics.Mean):
+class ClassificationMean(ClassProbabilities, keras.metrics.Mean):
     """Weighted mean of a score of class probabilities.
 
     Args:
         from_logits: Whether the model's output is logits and not
-            probabilities.
+            probabilities; `None` where the compiled loss tells.
         name: Name of the metric.
         dtype: Type of the computation, `None` for `keras.config.floatx()`.
     """
 
-    def __init__(self, from_logits: bool, name: str, dtype):
+    def __init__(self, from_logits: bool | None, name: str, dtype):
         super().__init__(name=name, dtype=dtype)
         check_from_logits(from_logits)
         self.from_logits = from_logits
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         """Adds the scores of a batch."""
-        log_probs = log_probabilities(y_pred, self.from_logits, self.dtype)
+        logits = self.outputs_are_logits()
+        log_probs = log_probabilities(y_pred, logits, self.dtype)
         score = self.score(y_true, log_probs)
         if sample_weight is not None:
             # What has no weight, such as padding, may have no valid label.

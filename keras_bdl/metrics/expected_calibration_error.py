@@ -28,7 +28,9 @@ class ExpectedCalibrationError(CalibrationBins):
         binning: `"width"`, bins of equal width on [0, 1], or `"mass"`, bins
             that hold equally many examples. Defaults to `"width"`.
         from_logits: Whether the model's output is logits and not
-            probabilities. Defaults to `False`.
+            probabilities. Defaults to `None`: the cross-entropy that a
+            `keras_bdl.Model` is compiled with tells; elsewhere it must be
+            given.
         name: Name of the metric. Defaults to `"expected_calibration_error"`.
         dtype: Type of the computation. Defaults to `None`,
             `keras.config.floatx()`.
@@ -43,7 +45,7 @@ class ExpectedCalibrationError(CalibrationBins):
     Example:
 
     ```python
-    metric = keras_bdl.metrics.ExpectedCalibrationError(from_logits=True)
+    metric = keras_bdl.metrics.ExpectedCalibrationError()
     model.compile("adam", loss, metrics=["accuracy", metric])
     ```
 
@@ -55,7 +57,7 @@ class ExpectedCalibrationError(CalibrationBins):
         self,
         num_bins: int = 20,
         binning: str = "width",
-        from_logits: bool = False,
+        from_logits: bool | None = None,
         name: str = "expected_calibration_error",
         dtype=None,
     ):

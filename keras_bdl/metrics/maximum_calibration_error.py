@@ -22,7 +22,9 @@ class MaximumCalibrationError(CalibrationBins):
         binning: `"width"`, bins of equal width on [0, 1], or `"mass"`, bins
             that hold equally many examples. Defaults to `"width"`.
         from_logits: Whether the model's output is logits and not
-            probabilities. Defaults to `False`.
+            probabilities. Defaults to `None`: the cross-entropy that a
+            `keras_bdl.Model` is compiled with tells; elsewhere it must be
+            given.
         name: Name of the metric. Defaults to `"maximum_calibration_error"`.
         dtype: Type of the computation. Defaults to `None`,
             `keras.config.floatx()`.
@@ -42,7 +44,7 @@ class MaximumCalibrationError(CalibrationBins):
         self,
         num_bins: int = 20,
         binning: str = "width",
-        from_logits: bool = False,
+        from_logits: bool | None = None,
         name: str = "maximum_calibration_error",
         dtype=None,
     ):

@@ -18,7 +18,9 @@ class NegativeLogLikelihood(ClassificationMean):
 
     Args:
         from_logits: Whether the model's output is logits and not
-            probabilities. Defaults to `False`.
+            probabilities. Defaults to `None`: the cross-entropy that a
+            `keras_bdl.Model` is compiled with tells; elsewhere it must be
+            given.
         name: Name of the metric. Defaults to `"negative_log_likelihood"`.
         dtype: Type of the computation. Defaults to `None`,
             `keras.config.floatx()`.
@@ -41,7 +43,7 @@ class NegativeLogLikelihood(ClassificationMean):
 
     def __init__(
         self,
-        from_logits: bool = False,
+        from_logits: bool | None = None,
         name: str = "negative_log_likelihood",
         dtype=None,
     ):

@@ -15,7 +15,9 @@ class PredictiveEntropy(ClassificationMean):
 
     Args:
         from_logits: Whether the model's output is logits and not
-            probabilities. Defaults to `False`.
+            probabilities. Defaults to `None`: the cross-entropy that a
+            `keras_bdl.Model` is compiled with tells; elsewhere it must be
+            given.
         name: Name of the metric. Defaults to `"predictive_entropy"`.
         dtype: Type of the computation. Defaults to `None`,
             `keras.config.floatx()`.
@@ -29,7 +31,7 @@ class PredictiveEntropy(ClassificationMean):
 
     def __init__(
         self,
-        from_logits: bool = False,
+        from_logits: bool | None = None,
         name: str = "predictive_entropy",
         dtype=None,
     ):

@@ -30,7 +30,7 @@ def _variational(prefix, names):
 # has no rule.
 RULES = {
     "mean_field": _variational("MeanField", (*_ALIKE, "Embedding")),
-    "radial": _variational("Radial", _ALIKE),
+    "radial": _variational("Radial", (*_ALIKE, "Embedding")),
     "mc_dropout": dict.fromkeys(
         [
             *(getattr(keras.layers, name) for name in _ALIKE),

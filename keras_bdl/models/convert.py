@@ -34,8 +34,8 @@ def convert(
     weights become the means of the distributions. A `Conv2D` becomes a
     `keras_bdl.layers.MeanFieldConv2D` with all its arguments and its name,
     and likewise `Conv1D`, `Conv3D`, `Conv2DTranspose`, `DepthwiseConv2D`,
-    `Dense`, `EinsumDense` and (not Radial) `Embedding`. With `"mc_dropout"`
-    layers with a kernel become a `keras_bdl.layers.MCDropout` of themselves.
+    `Dense`, `EinsumDense` and `Embedding`. With `"mc_dropout"` layers with a
+    kernel become a `keras_bdl.layers.MCDropout` of themselves.
     Models may be functional, sequential, nested, or of a class of their own
     that has `get_config`; blocks such as `MultiHeadAttention` are converted
     inside. Layers that are shared stay shared. The model that is given stays

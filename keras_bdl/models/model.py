@@ -21,6 +21,11 @@ class Model(BayesianTrainer, keras.Model):
       samples=...)`;
     - hands the training step to an optimizer or objective that asks for it.
 
+    Where anything asks for N, the loss must be the mean negative
+    log-likelihood of the examples: a sum is refused, and a loss that implies a
+    certain noise, such as the mean squared error, is a warning. Metrics that
+    would misread the outputs, which the compiled loss describes, are refused.
+
     It is used as `keras.Model` is: `Model(inputs, outputs)`, a subclass with a
     `call`, or a subclass whose `__init__` makes a functional model.
 

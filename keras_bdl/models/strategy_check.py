@@ -2,11 +2,11 @@
 
 import tensorflow as tf
 
-from keras_bdl.curvature.losses import check_reductions
 from keras_bdl.distribute.keras_fixes import given_seed
 from keras_bdl.distribute.keras_fixes import in_several_workers
 from keras_bdl.distribute.keras_fixes import mend_keras
 from keras_bdl.distribute.workers import numbers_of_workers
+from keras_bdl.likelihoods.loss_check import check_reductions
 from keras_bdl.training.inner_optimizer import inner_optimizer
 
 _KNOWN = (
@@ -54,7 +54,7 @@ def check_strategy(model, objective, sample_replicas):
     _check_copies(strategy.num_replicas_in_sync, sample_replicas)
     if strategy.num_replicas_in_sync == 1:
         return
-    check_reductions("Replicas", model.loss)
+    check_reductions("replicas", model.loss)
     own = getattr(objective, "trainable_variables", [])
     _check_variables([*model.variables, *own], strategy)
     if in_several_workers(strategy):

@@ -87,17 +87,12 @@ class Forward:
             size: How many.
             state: See above. Defaults to `None`.
         """
+        # Not a slice: XLA also compiles a loop that is never entered, and
+        # refuses a slice that is longer than the batch.
+        rows = begin + tf.range(size)
 
         def cut(array):
-            if array is None:
-                return None
-            rank = len(array.shape)
-            cut = tf.slice(
-                array, [begin] + [0] * (rank - 1), [size] + [-1] * (rank - 1)
-            )
-            if isinstance(size, int):
-                cut.set_shape([size, *array.shape[1:]])
-            return cut
+            return None if array is None else tf.gather(array, rows)
 
         data = keras.tree.map_structure(cut, self.data)
         return Forward(self.model, *data, self._excluded, self.scale, state)

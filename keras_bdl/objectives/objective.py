@@ -5,7 +5,6 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bdl import priors
-from keras_bdl.curvature.losses import check_reductions
 from keras_bdl.curvature.weight_scope import current_values
 from keras_bdl.distribute.replicas import replica_weight
 from keras_bdl.distribute.replicas import weighted
@@ -13,6 +12,7 @@ from keras_bdl.objectives.forward import Forward
 from keras_bdl.objectives.optimizer_check import check_optimizer
 from keras_bdl.optimizers.arguments import check_number
 from keras_bdl.optimizers.exclusion import excluded_variables
+from keras_bdl.optimizers.weight_check import check_any_weight
 from keras_bdl.training.build_optimizer import build_optimizer
 from keras_bdl.training.dataset_size import DatasetSize
 from keras_bdl.training.loss_scale import loss_scale
@@ -187,8 +187,8 @@ class Objective(keras.losses.Loss):
             inferred: The variables that have a prior.
         """
         owner = type(self).__name__
+        check_any_weight(owner, inferred)
         check_optimizer(owner, model)
-        check_reductions("Objectives", model.loss)
         layers = [
             layer.name
             for layer in model._flatten_layers()

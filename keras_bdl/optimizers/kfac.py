@@ -10,10 +10,10 @@ class KFAC(NoisyKFAC):
     """K-FAC: `NoisyKFAC` that looks at the means alone.
 
     There is no noise in training, `W = M`; otherwise all is as in
-    `NoisyKFAC`, `posterior(model)` and the draws of evaluation included. The
+    `NoisyKFAC`. `keras_bdl.predict` uses the means, as for `OGN`. The
     curvature is the empirical Fisher information, of the targets as they are;
     for that of targets drawn from the trained model, see
-    `keras_bdl.posteriors.Laplace`.
+    `keras_bdl.fit_laplace`.
 
     Args:
         learning_rate: Float or schedule. Defaults to `1e-3`.

@@ -5,6 +5,9 @@ from keras import ops
 
 from keras_bdl.posteriors import MatrixCovariance
 
+# How many times the trace of its last decomposition a factor may have.
+MOST_GROWTH = 1.25
+
 
 class MatrixSlots:
     """Moving averages of the Kronecker factors, and their eigenvectors.
@@ -93,7 +96,8 @@ class MatrixSlots:
             found: A and S of the step.
             decay: What the averages are multiplied by.
             weight: What the new factors are multiplied by.
-            due: A boolean tensor, whether to decompose them.
+            due: A boolean tensor, whether to decompose them in any case;
+                otherwise only if one has grown.
         """
         new = [
             decay * old + weight * ops.cast(f, old.dtype)
@@ -110,6 +114,7 @@ class MatrixSlots:
                 self.eigenvectors(),
             )
 
+        due = ops.logical_or(due, self._has_grown(new))
         values, vectors = tf.cond(due, decomposed, kept)
         for variables, tensors in (
             (self.factors, new),
@@ -118,6 +123,18 @@ class MatrixSlots:
         ):
             for variable, tensor in zip(variables, tensors, strict=True):
                 optimizer.assign(variable, tensor)
+
+    def _has_grown(self, factors):
+        """Returns whether a factor is larger than at its decomposition.
+
+        Steps divide by the decomposed curvature. If it is too small, steps
+        are too long, and raise the curvature that they do not see.
+        """
+        grown = [
+            ops.trace(f) > MOST_GROWTH * ops.sum(values)
+            for f, values in zip(factors, self._values, strict=True)
+        ]
+        return ops.logical_or(*grown)
 
     def precondition(self, matrix, damping):
         """Divides by the curvature, with damping in each of its factors.

@@ -7,7 +7,6 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_bdl.curvature.losses import check_reductions
 from keras_bdl.curvature.weight_scope import WeightScope
 from keras_bdl.curvature.weight_scope import current_values
 from keras_bdl.distribute.replicas import replica_weight
@@ -131,7 +130,6 @@ class NaturalGradient(VariationalOptimizer):
 
     def bayesian_train_step(self, model, data):
         """Moves the means by what `train_samples` draws say of a batch."""
-        check_reductions("Gradients and curvature", model.loss)
         data = keras.utils.unpack_x_y_sample_weight(data)
         variables = self.prepare(model, data[0])
         self.check(variables)

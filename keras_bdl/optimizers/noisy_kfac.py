@@ -75,9 +75,9 @@ class NoisyKFAC(VOGN):
             together. Defaults to `("BatchNormalization",)`.
         curvature_every: Steps from one (1) and (2) to the next. Defaults to
             `1`.
-        update_every: Steps from one decomposition to the next, which both
-            (3) and (5) look at; each of the first so many steps has one.
-            Defaults to `10`.
+        update_every: Steps from one decomposition to the next, which (3) and
+            (5) use; fewer at the start and where the trace of a factor has
+            grown by a quarter. Defaults to `10`.
         fallback: Whether layers that `keras_bdl.curvature` has no rule for
             are differentiated example by example. Defaults to `False`.
         seed: Seed of the draws. Defaults to `0`.

@@ -9,9 +9,14 @@ from keras_bdl.optimizers.vogn import VOGN
 class OGN(VOGN):
     """Online Gauss-Newton: VOGN that looks at the means alone.
 
-    There is no noise in training, `w = mu`; otherwise all is as in `VOGN`,
-    `posterior(model)` and the draws of evaluation included. It is what to
-    tune first where VOGN does not train, and with the same arguments.
+    There is no noise in training, `w = mu`; otherwise all is as in `VOGN`. It
+    is what to tune first where VOGN does not train, and with the same
+    arguments.
+
+    `keras_bdl.predict` uses the means, the network that was trained. Draws
+    are often much worse, because training never tried weights beside the
+    means. To use them anyway, give `posterior=optimizer.posterior(model)`, or
+    compile with `samples` for `evaluate` and `predict` of the model.
 
     Args:
         learning_rate: Float or schedule. Defaults to `1e-3`.

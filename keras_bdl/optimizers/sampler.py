@@ -22,6 +22,8 @@ class Sampler(keras.optimizers.Optimizer):
 
     where `p` is `prior`, for the variables that have no regularizer. At
     `T = 1` this is the posterior; likelihood and prior are tempered alike.
+    `keras_bdl.Model` and `SampleCollector` refuse a loss that is a sum over
+    the batch, which a plain `keras.Model` does not show to its optimizer.
 
     The noise of the minibatches should be fresh in every epoch. Keras shuffles
     arrays in the same way in every epoch once `keras.utils.set_random_seed`
@@ -114,6 +116,16 @@ class Sampler(keras.optimizers.Optimizer):
                 f"Every variable that `{type(self).__name__}` samples must "
                 f"{rule}. Received: {[v.path for v in variables]}"
             )
+
+    def scale_loss(self, loss):
+        """Scales the loss; one that is not a single number is an error."""
+        if len(loss.shape):
+            raise ValueError(
+                f"`{type(self).__name__}` needs a loss that is the mean over "
+                'the batch, with reduction="sum_over_batch_size". '
+                f"Received: a loss of shape {tuple(loss.shape)}"
+            )
+        return super().scale_loss(loss)
 
     def energy_gradient(self, gradient, variable):
         """Returns the gradient of U at a variable."""

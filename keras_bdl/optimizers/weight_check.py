@@ -12,6 +12,7 @@ def check_weights(owner, uncertain, variables, prior="prior"):
         variables: All that are moved.
         prior: The argument that gives the prior. Defaults to `"prior"`.
     """
+    check_any_weight(owner, variables)
     _refuse(
         owner,
         "have no constraint, which would cut the posterior",
@@ -33,6 +34,22 @@ def check_weights(owner, uncertain, variables, prior="prior"):
             f"`exclude_from_inference`. Received: regularizers of "
             f"{regularized}",
             stacklevel=3,
+        )
+
+
+def check_any_weight(owner, weights):
+    """Raises an error if there is no weight to fit.
+
+    Args:
+        owner: Name of the class that fits them.
+        weights: The variables that it fits.
+    """
+    if not weights:
+        raise ValueError(
+            f"`{owner}` needs a trainable weight that is not excluded from "
+            "inference. Set `trainable=True` on a layer before `compile`, or "
+            "name fewer layers in `exclude_from_inference`. Received: a model "
+            "without such a weight"
         )
 
 

@@ -2,13 +2,14 @@
 
 Keras decides on dropout by the `training` argument of each layer, when a
 function is traced. Here `call` of the dropout layers, and of nothing else, is
-replaced by one that always receives `training=True`.
+replaced by one that receives `training=True` where dropout is on.
 """
 
 import contextlib
 import functools
 import inspect
 import numbers
+import threading
 
 import keras
 
@@ -30,6 +31,9 @@ RATES = (
     "drop_rate",
     "drop_prob",
 )
+
+# Held while the number of blocks around a layer changes.
+_SWITCHING = threading.Lock()
 
 
 def dropout_layers(model):
@@ -63,19 +67,30 @@ def seed_generators(layers):
 
 @contextlib.contextmanager
 def dropout_on(model):
-    """Turns dropout on for the length of a block.
+    """Turns dropout on for this thread, for the length of a block.
+
+    Other threads may use the model in the meantime, without dropout.
+
+    Args:
+        model: A built Keras model.
+    """
+    with _switched_on(model, _in_this_thread):
+        yield
+
+
+@contextlib.contextmanager
+def dropout_in_model(model):
+    """Turns dropout on for all threads, for the length of a block.
 
     `predict` and `evaluate` get functions of their own inside the block. They
     are kept for the next block with the ones used outside, so that a model
     that is compiled again forgets both.
+
+    Args:
+        model: A built Keras model.
     """
-    layers = dropout_layers(model)
-    before = [vars(layer).get("call") for layer in layers]
     with contextlib.ExitStack() as stack:
-        for layer, call in zip(layers, before, strict=True):
-            # Not `setattr`: Keras would track it as a part of the layer.
-            vars(layer)["call"] = _in_training(layer.call)
-            stack.callback(_put_back, layer, call)
+        stack.enter_context(_switched_on(model, _in_all_threads))
         # What is not compiled cannot be evaluated.
         names = ("predict", "test") if model.compiled else ("predict",)
         for name in names:
@@ -84,15 +99,95 @@ def dropout_on(model):
 
 
 def dropout_is_on(model):
-    """Whether the model is inside a `dropout_on` block.
+    """Whether the model is inside a block that turns dropout on.
 
     To be asked by whoever keeps functions of a model: one traced inside must
     not be used outside, nor the other way round.
+
+    Args:
+        model: A built Keras model.
     """
-    return any(
-        hasattr(vars(layer).get("call"), "keras_bdl_in_training")
-        for layer in model._flatten_layers()
-    )
+    switches = [_switch_of(layer) for layer in model._flatten_layers()]
+    return any(switch is not None and switch.is_on for switch in switches)
+
+
+class _Switch:
+    """Replaces `call` of a layer as long as a block has dropout on.
+
+    Attributes:
+        blocks: How many blocks there are, in all threads.
+        in_all_threads: How many of them turn dropout on everywhere.
+        here: How many of the others this thread is in, as `here.count`.
+    """
+
+    def __init__(self, layer):
+        self._layer = layer
+        self._before = vars(layer).get("call")
+        self.blocks = 0
+        self.in_all_threads = 0
+        self.here = _Count()
+        # Not `setattr`: Keras would track it as a part of the layer.
+        vars(layer)["call"] = self._switched(layer.call)
+
+    @property
+    def is_on(self):
+        return self.in_all_threads > 0 or self.here.count > 0
+
+    def remove(self):
+        if self._before is None:
+            del vars(self._layer)["call"]
+        else:
+            vars(self._layer)["call"] = self._before
+
+    def _switched(self, call):
+        signature = inspect.signature(call)
+
+        @functools.wraps(call)
+        def switched(*args, **kwargs):
+            if not self.is_on:
+                return call(*args, **kwargs)
+            bound = signature.bind(*args, **kwargs)
+            bound.arguments["training"] = True
+            return call(*bound.args, **bound.kwargs)
+
+        switched.keras_bdl_switch = self
+        return switched
+
+
+class _Count(threading.local):
+    count = 0
+
+
+def _in_this_thread(switch, change):
+    switch.here.count += change
+
+
+def _in_all_threads(switch, change):
+    switch.in_all_threads += change
+
+
+@contextlib.contextmanager
+def _switched_on(model, count):
+    switches = []
+    try:
+        for layer in dropout_layers(model):
+            with _SWITCHING:
+                switch = _switch_of(layer) or _Switch(layer)
+                switch.blocks += 1
+                count(switch, 1)
+            switches.append(switch)
+        yield
+    finally:
+        with _SWITCHING:
+            for switch in switches:
+                count(switch, -1)
+                switch.blocks -= 1
+                if not switch.blocks:
+                    switch.remove()
+
+
+def _switch_of(layer):
+    return getattr(vars(layer).get("call"), "keras_bdl_switch", None)
 
 
 def _drops(layer):
@@ -108,26 +203,6 @@ def _can_switch(layer):
 
 def _inside(layer):
     return layer._flatten_layers(include_self=False)
-
-
-def _in_training(call):
-    signature = inspect.signature(call)
-
-    @functools.wraps(call)
-    def call_in_training(*args, **kwargs):
-        bound = signature.bind(*args, **kwargs)
-        bound.arguments["training"] = True
-        return call(*bound.args, **bound.kwargs)
-
-    call_in_training.keras_bdl_in_training = True
-    return call_in_training
-
-
-def _put_back(layer, call):
-    if call is None:
-        del vars(layer)["call"]
-    else:
-        vars(layer)["call"] = call
 
 
 @contextlib.contextmanager

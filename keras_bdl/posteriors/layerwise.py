@@ -79,20 +79,22 @@ class Layerwise(Posterior):
     def drawing(self, model):
         """Puts the means back before each draw: it starts from them."""
         self.check(model)
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(restored(model.variables))
-            if model is not self._model:
-                values = self._all_weights()["values"]
-                for variable, value in zip(model.weights, values, strict=True):
-                    variable.assign(value)
-            restore_means = stack.enter_context(restored(self.variables(model)))
+        with restored(model.variables) as restore_means:
 
             def draw(seed):
                 restore_means()
-                for variable, value in _draw(model, seed):
-                    variable.assign(value)
+                self._put(model, seed)
 
             yield draw
+
+    def assignments(self, model, seed):
+        """Returns the draw, and for another model all weights before it."""
+        if model is self._model:
+            return _draw(model, seed)
+        values = self._all_weights()["values"]
+        weights = list(zip(model.weights, values, strict=True))
+        with keras.StatelessScope(weights):
+            return [*weights, *_draw(model, seed)]
 
     def get_state(self):
         """Returns all weights of the model as well."""

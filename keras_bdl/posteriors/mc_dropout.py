@@ -2,12 +2,11 @@
 
 import contextlib
 import functools
-import weakref
 
 import numpy as np
 
+from keras_bdl.posteriors.dropout import dropout_in_model
 from keras_bdl.posteriors.dropout import dropout_layers
-from keras_bdl.posteriors.dropout import dropout_on
 from keras_bdl.posteriors.dropout import seed_generators
 from keras_bdl.posteriors.noise import sequence
 from keras_bdl.posteriors.posterior import Posterior
@@ -38,17 +37,6 @@ class MCDropout(Posterior):
     Reference:
         - [Gal and Ghahramani, 2016](https://arxiv.org/abs/1506.02142)
     """
-
-    def __init__(self):
-        super().__init__()
-        self._generators = weakref.WeakKeyDictionary()
-
-    def __getstate__(self):
-        # Models are looked up anew, and keep no memory of a process.
-        return {n: v for n, v in vars(self).items() if n != "_generators"}
-
-    def __setstate__(self, state):
-        vars(self).update(state, _generators=weakref.WeakKeyDictionary())
 
     def sample(self, seed):
         """Raises an error: there are no weights."""
@@ -83,23 +71,31 @@ class MCDropout(Posterior):
                 f"model={model.name!r} without one"
             )
 
+    def assignments(self, model, seed):
+        """Returns the seeds of the first batch."""
+        return self.batch_assignments(model, seed, 0)
+
+    def batch_assignments(self, model, seed, batch_index):
+        """Returns the states of the seed generators for one batch."""
+        generators = seed_generators(dropout_layers(model))
+        return [
+            (
+                generator.state,
+                sequence(seed, batch_index, i).generate_state(2, np.uint32),
+            )
+            for i, generator in enumerate(generators)
+        ]
+
+    def drops(self, seed):
+        """Dropout is on in every draw."""
+        return True
+
     @contextlib.contextmanager
     def drawing(self, model):
         """Turns dropout on; a draw sets the seed generators."""
         self.check(model)
-        # Looked up once, since `position` is called for every batch.
-        self._generators[model] = seed_generators(dropout_layers(model))
-        with restored(model.non_trainable_variables), dropout_on(model):
-            yield functools.partial(self.position, model, batch_index=0)
-
-    def position(self, model, seed, batch_index):
-        """Sets the seed generators of the dropout layers for one batch.
-
-        Inside a `drawing` or `sampled` block.
-        """
-        for i, generator in enumerate(self._generators[model]):
-            key = sequence(seed, batch_index, i).generate_state(2, np.uint32)
-            generator.state.assign(key)
+        with restored(model.non_trainable_variables), dropout_in_model(model):
+            yield functools.partial(self._put, model)
 
     @classmethod
     def from_state(cls, state):

@@ -103,6 +103,19 @@ class Mixture(Posterior):
             except ValueError as error:
                 raise ValueError(f"components[{i}]: {error}") from error
 
+    def assignments(self, model, seed):
+        """As the component does."""
+        return self.component(seed).assignments(model, seed)
+
+    def batch_assignments(self, model, seed, batch_index):
+        """As the component does."""
+        component = self.component(seed)
+        return component.batch_assignments(model, seed, batch_index)
+
+    def drops(self, seed):
+        """As the component says."""
+        return self.component(seed).drops(seed)
+
     @contextlib.contextmanager
     def drawing(self, model):
         """Opens the components one at a time, as their turn comes."""
@@ -115,10 +128,6 @@ class Mixture(Posterior):
                 current.enter_context(component.drawing(model))(seed)
 
             yield draw
-
-    def position(self, model, seed, batch_index):
-        """As the component does."""
-        self.component(seed).position(model, seed, batch_index)
 
     def get_state(self):
         """Returns all arguments."""

@@ -15,10 +15,14 @@ from keras_bdl.saving.state_file import write_state
 
 
 class Posterior(abc.ABC):
-    """Base of all posteriors: draws weights and puts them into a model.
+    """Base of all posteriors: draws the weights of a model.
 
     A subclass says which variables it covers and draws values for them. To
     load its files, the module that defines it has to be imported.
+
+    `keras_bdl.predict` computes with the values of a draw and leaves the model
+    alone, so threads may share a model. `sampled` and `drawing` put the draw
+    into the model itself: no other thread may use the model inside the block.
 
     Example:
 
@@ -78,6 +82,38 @@ class Posterior(abc.ABC):
         """
         return True
 
+    def assignments(self, model, seed: int):
+        """Returns all that draw `seed` sets, and changes nothing.
+
+        Args:
+            model: A model that `check` accepts.
+            seed: Selects the draw.
+
+        Returns:
+            Pairs of a variable of the model and a value. Of two pairs with
+            the same variable, the later one counts.
+        """
+        values = self.sample(seed)
+        return list(zip(self.variables(model), values, strict=True))
+
+    def batch_assignments(self, model, seed: int, batch_index: int):
+        """Returns what draw `seed` sets for one batch, as `assignments` does.
+
+        Only dropout has something to set: its masks are a function of
+        (seed, batch_index).
+
+        Args:
+            model: A model that `check` accepts.
+            seed: Selects the draw.
+            batch_index: Number of the batch, counted from 0.
+        """
+        del model, seed, batch_index
+        return []
+
+    def drops(self, seed: int):
+        """Whether dropout must be on where draw `seed` is computed."""
+        return False
+
     def seeds(self, seed: int, samples: int):
         """Returns the seeds of `samples` draws that are averaged together.
 
@@ -134,15 +170,14 @@ class Posterior(abc.ABC):
     def position(self, model, seed: int, batch_index: int):
         """Gets the model, which holds draw `seed`, ready for one batch.
 
-        To be called before each batch. Only dropout has something to do: its
-        masks become a function of (seed, batch_index).
+        To be called before each batch, see `batch_assignments`.
 
         Args:
             model: The model, inside `sampled` or `drawing`.
             seed: The draw.
             batch_index: Number of the batch, counted from 0.
         """
-        del model, seed, batch_index
+        assign(self.batch_assignments(model, seed, batch_index))
 
     def save(self, path: str):
         """Writes everything but the model to one file.
@@ -183,9 +218,13 @@ class Posterior(abc.ABC):
         }
 
     def _put(self, model, seed):
-        values = self.sample(seed)
-        for variable, value in zip(self.variables(model), values, strict=True):
-            variable.assign(value)
+        assign(self.assignments(model, seed))
+
+
+def assign(assignments):
+    """Assigns the value of each pair to its variable, in order."""
+    for variable, value in assignments:
+        variable.assign(value)
 
 
 def check_built(model):

@@ -12,7 +12,7 @@ from keras_bdl.prediction.batches import Batches
 from keras_bdl.prediction.checked_inputs import check_model
 from keras_bdl.prediction.model_cache import ModelCache
 from keras_bdl.prediction.model_cache import references
-from keras_bdl.prediction.shards import same_on_all_replicas
+from keras_bdl.prediction.model_values import values_of
 from keras_bdl.prediction.training_forward import TrainingForward
 
 _CACHE = ModelCache()
@@ -59,9 +59,7 @@ def reestimate_batch_norm(
             f"Received: model={model.name!r}"
         )
     batches = batch_norm_batches(data, fraction, batch_size)
-    with same_on_all_replicas(model):  # of those layers that keep them
-        statistics = batch_norm_statistics(model, batches)
-    assign_statistics(statistics)
+    assign_statistics(batch_norm_statistics(model, batches, values_of(model)))
 
 
 def batch_norm_batches(data, fraction, batch_size, prefix: str = ""):
@@ -104,8 +102,14 @@ def batch_norm_batches(data, fraction, batch_size, prefix: str = ""):
     return Batches(data, steps=steps, name=name)
 
 
-def batch_norm_statistics(model, batches):
-    """Returns pairs of a moving statistic and its new value, by (1)."""
+def batch_norm_statistics(model, batches, values):
+    """Returns pairs of a moving statistic and its new value, by (1).
+
+    Args:
+        model: A built Keras model, which is left unchanged.
+        batches: The `Batches`.
+        values: A tensor for each of `model.variables`.
+    """
     layers = batch_norm_layers(model)
     if not layers:
         return []
@@ -113,7 +117,7 @@ def batch_norm_statistics(model, batches):
     forward = _CACHE.get(model, key, lambda: TrainingForward(model))
     seen = 0
     averages = {}
-    for size, statistics in forward.over(batches):
+    for size, statistics in forward.over(batches, values):
         seen += size
         for index, value in statistics.items():
             value = np.asarray(value, "float64")

@@ -10,6 +10,7 @@ def batch_norm_layers(model):
         for layer in model._flatten_layers()
         if isinstance(layer, keras.layers.BatchNormalization)
         and layer.trainable
+        and layer.momentum < 1.0
     ]
 
 

@@ -1,27 +1,30 @@
 """The networks that a prediction averages."""
 
-import contextlib
 import warnings
+
+import keras
 
 from keras_bdl.posteriors import Layerwise
 from keras_bdl.posteriors import Posterior
 from keras_bdl.posteriors import SamplesWeights
-from keras_bdl.posteriors import restored
-from keras_bdl.prediction.batch_norm import assign_statistics
 from keras_bdl.prediction.batch_norm import batch_norm_statistics
 from keras_bdl.prediction.batch_norm_layers import batch_norm_layers
-from keras_bdl.prediction.batch_norm_layers import moving_statistics
 from keras_bdl.prediction.batches import check_positive
-from keras_bdl.prediction.shards import same_on_all_replicas
+from keras_bdl.prediction.model_values import moved_on
+from keras_bdl.prediction.model_values import replaced
+from keras_bdl.prediction.model_values import seed_states
+from keras_bdl.prediction.model_values import values_of
 from keras_bdl.training.inner_optimizer import inner_optimizer
 
 
 class Draws:
-    """Posterior draws that can be put into a model again and again.
+    """The values that the variables of a model have in posterior draws.
 
-    Part after part of the data is shown to all draws, so each draw comes
-    back many times: the same seed makes the same weights, and the BatchNorm
-    statistics estimated for it the first time are kept.
+    The model itself is not changed. Its weights are read once: a draw is one
+    function for all data, also while another thread trains the model. Part
+    after part of the data is shown to all draws, so each draw comes back many
+    times: the same seed makes the same weights, and the BatchNorm statistics
+    estimated for it the first time are kept.
 
     Args:
         model: A built Keras model.
@@ -42,45 +45,65 @@ class Draws:
         self._warn_of_one_draw(samples)
         self._batches = batch_norm_batches
         self._statistics = {}
-        self._put = None
         if posterior is not None:
             posterior.check(model)
         if batch_norm_batches is None:
             self._warn_of_stale_statistics()
+        self._of_model = values_of(model)
+        self._seed_states = seed_states(model)
 
     def __len__(self):
         return len(self.seeds)
 
-    @contextlib.contextmanager
-    def opened(self):
-        """Lets `put` change the model until the block ends or raises."""
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(same_on_all_replicas(self.model))
-            if self._batches is not None:
-                layers = batch_norm_layers(self.model)
-                stack.enter_context(restored(moving_statistics(layers)))
-            if self.posterior is not None:
-                drawing = self.posterior.drawing(self.model)
-                self._put = stack.enter_context(drawing)
-            yield self
+    def drops(self, index: int):
+        """Whether dropout must be on where a draw is computed.
 
-    def put(self, index: int):
-        """Puts a draw into the model, with BatchNorm statistics that fit."""
+        Args:
+            index: Which draw.
+        """
+        return self.posterior is not None and self.posterior.drops(
+            self.seeds[index]
+        )
+
+    def values(self, index: int):
+        """Returns a draw, a tensor for each of `model.variables`.
+
+        Args:
+            index: Which draw.
+        """
         seed = self.seeds[index]
+        values = self._of_model
         if self.posterior is not None:
-            self._put(seed)
+            # A draw of layers starts from their means.
+            state = zip(self.model.variables, values, strict=True)
+            with keras.StatelessScope(state):
+                assignments = self.posterior.assignments(self.model, seed)
+            values = replaced(self.model, values, assignments)
         if self._batches is None or not self._needs_batch_norm(seed):
-            return
+            return values
         if index not in self._statistics:
             self._statistics[index] = batch_norm_statistics(
-                self.model, self._batches
+                self.model, self._batches, values
             )
-        assign_statistics(self._statistics[index])
+        return replaced(self.model, values, self._statistics[index])
 
-    def position(self, index: int, batch_index: int):
-        """Gets the model, which holds a draw, ready for one batch."""
-        if self.posterior is not None:
-            self.posterior.position(self.model, self.seeds[index], batch_index)
+    def for_batch(self, values, index: int, batch_index: int):
+        """Returns a draw with the seeds that one batch has.
+
+        Args:
+            values: What `values` returned.
+            index: Which draw.
+            batch_index: Number of the batch.
+        """
+        values = list(values)
+        for i in self._seed_states:
+            values[i] = moved_on(values[i], index, batch_index)
+        if self.posterior is None:
+            return values
+        assignments = self.posterior.batch_assignments(
+            self.model, self.seeds[index], batch_index
+        )
+        return replaced(self.model, values, assignments)
 
     def _needs_batch_norm(self, seed):
         return self.posterior is None or self.posterior.needs_batch_norm(seed)
@@ -116,9 +139,9 @@ def find_posterior(model, posterior):
 
     Args:
         model: A built Keras model.
-        posterior: What the user gave. If `None`, the compiled objective and
-            optimizer are asked for `posterior(model)`, then the layers
-            whether they draw their own weights.
+        posterior: What the user gave. If `None`, the posterior of the
+            compiled objective or optimizer, unless the training had no noise,
+            or that of layers that draw their own weights.
     """
     if posterior is None:
         return _posterior_of(model)
@@ -134,7 +157,10 @@ def find_posterior(model, posterior):
 
 def _posterior_of(model):
     for method in (getattr(model, "objective", None), inner_optimizer(model)):
-        if callable(getattr(method, "posterior", None)):
+        # The weights of a network that was trained without noise are good,
+        # and others in their neighbourhood were never tried.
+        noisy = getattr(method, "noisy_training", True)
+        if noisy and callable(getattr(method, "posterior", None)):
             return method.posterior(model)
     if any(isinstance(n, SamplesWeights) for n in model._flatten_layers()):
         return Layerwise(model)

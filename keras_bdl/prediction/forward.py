@@ -1,19 +1,23 @@
 """The one traced forward pass of a prediction."""
 
+import contextlib
 import dataclasses
 import weakref
 
 import keras
 from keras import ops
 
+from keras_bdl.posteriors.dropout import dropout_on
 from keras_bdl.prediction.classification_average import ClassificationAverage
 from keras_bdl.prediction.likelihood import Likelihood
 from keras_bdl.prediction.model_cache import ModelCache
 from keras_bdl.prediction.output_check import OutputCheck
 from keras_bdl.prediction.per_output import per_output
+from keras_bdl.prediction.stateless_call import stateless_call
 from keras_bdl.prediction.traced import traced
 
 _CACHE = ModelCache()
+_NOTHING = contextlib.nullcontext()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,11 +28,13 @@ class ForwardOptions:
         task: What the outputs mean, or `None`.
         from_logits: Whether classifiers give logits, or `None`.
         moments: What makes mean and variance of the outputs, or `None`.
+        dropout: Whether dropout is on. Defaults to `False`.
     """
 
     task: object
     from_logits: object
     moments: object
+    dropout: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +56,8 @@ class Forward:
     """`model(x, training=False)` and, per output, what the draws add up.
 
     Made by `forward_of`, which keeps one per model and options: the weights
-    are variables, so that one trace serves every draw.
+    are arguments, so that one trace serves every draw, and the model stays as
+    it is.
 
     Args:
         model: A Keras model.
@@ -68,14 +75,23 @@ class Forward:
         self._model = weakref.ref(model)
         self._function = traced(model, self._call, sharded=True)
 
-    def __call__(self, inputs):
-        """Returns a flat list of dictionaries of tensors."""
-        return self._function(inputs)
+    def __call__(self, inputs, values):
+        """Returns a flat list of dictionaries of tensors.
 
-    def _call(self, inputs):
+        Args:
+            inputs: A batch, nested arrays.
+            values: A tensor for each of `model.variables`.
+        """
+        return self._function(inputs, values)
+
+    def _call(self, inputs, values):
         model = self._model()
         inputs = keras.tree.map_structure(ops.convert_to_tensor, inputs)
-        outputs = model(inputs, training=False)
+        state = zip(model.variables, values, strict=True)
+        with dropout_on(model) if self.options.dropout else _NOTHING:
+            outputs = stateless_call(
+                model, inputs, keras.StatelessScope(state), training=False
+            )
         if self.options.moments is not None:
             return self._moments(outputs)
         flat = keras.tree.flatten(outputs)

@@ -1,9 +1,10 @@
 """What the output of a model says about a label."""
 
 import dataclasses
-import functools
 
 import keras
+
+from keras_bdl.likelihoods.loss_function import loss_function
 
 _CATEGORICAL = (
     keras.losses.categorical_crossentropy,
@@ -46,15 +47,7 @@ class Likelihood:
     @classmethod
     def of_loss(cls, loss):
         """Returns what a compiled loss says, or `None` if it is unknown."""
-        if isinstance(loss, str):
-            if loss.lower() in ("crossentropy", "ce"):
-                return cls("classification")
-            loss = keras.losses.get(loss)
-        config = {}
-        if isinstance(loss, functools.partial):
-            config, loss = loss.keywords, loss.func
-        elif isinstance(loss, keras.losses.Loss):
-            config, loss = loss.get_config(), getattr(loss, "fn", None)
+        loss, config = loss_function(loss)
         logits = config.get("from_logits", False)
         if loss in _CATEGORICAL:
             if config.get("axis", -1) != -1:

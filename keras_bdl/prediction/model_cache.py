@@ -1,5 +1,6 @@
 """Keeping what was traced for a model as long as the trace is right."""
 
+import threading
 import weakref
 
 
@@ -21,18 +22,20 @@ class ModelCache:
     def __init__(self, size: int = 8):
         self.size = size
         self._entries = weakref.WeakKeyDictionary()
+        self._changing = threading.Lock()
 
     def get(self, model, key, make):
         """Returns the entry of a model and key, made by `make()` if new."""
-        model.make_predict_function()  # unless it has one
-        entries = self._entries.setdefault(model.predict_function, [])
         key = (key, references(model._flatten_layers()))
-        for known, entry in entries:
-            if known == key:
-                return entry
-        entries.append((key, make()))
-        del entries[: -self.size]
-        return entries[-1][1]
+        with self._changing:
+            model.make_predict_function()  # unless it has one
+            entries = self._entries.setdefault(model.predict_function, [])
+            for known, entry in entries:
+                if known == key:
+                    return entry
+            entries.append((key, make()))
+            del entries[: -self.size]
+            return entries[-1][1]
 
 
 def references(layers):

@@ -11,6 +11,7 @@ from keras_bdl.prediction.draws import Draws
 from keras_bdl.prediction.draws import find_posterior
 from keras_bdl.prediction.forward import ForwardOptions
 from keras_bdl.prediction.prediction_run import PredictionRun
+from keras_bdl.prediction.stateless_call import TRACING
 
 
 def predict(
@@ -37,7 +38,8 @@ def predict(
     A draw is one function for the whole data set, and the forward pass is
     traced once for all. Data that do not lie in memory are read once, part by
     part, and every part is shown to all draws; memory does not grow with
-    `samples`. The model is left as it was found, also after an error.
+    `samples`. The model is not changed: threads may predict with one model,
+    also while it is trained. Each of them gets what it would get alone.
 
     Args:
         model: A Keras model. The compiled loss tells what its outputs mean;
@@ -46,8 +48,10 @@ def predict(
             `tf.data.Dataset`, a `keras.utils.PyDataset` or a generator of
             batches. Labels found in the last three become `Prediction.y`.
         posterior: A `keras_bdl.posteriors.Posterior`. Defaults to `None`: the
-            one that the compiled optimizer offers, otherwise the network as
-            it is, in one pass.
+            one of the compiled optimizer or objective, or of the layers;
+            otherwise the network as it is, in one pass. `OGN` and `KFAC`
+            train the network as it is, so give their posterior to use it:
+            `posterior=model.optimizer.posterior(model)`.
         samples: S, the number of draws. Defaults to `None`: every member of
             an `Ensemble` once, 30 draws of any other posterior, one of the
             network as it is.
@@ -123,7 +127,7 @@ def predict(
         keep_samples,
         _progress(batches, draws, verbose),
     )
-    with lost_worker_explained(model.distribute_strategy), draws.opened():
+    with lost_worker_explained(model.distribute_strategy):
         while chunk is not None:
             run.add(chunk)
             chunk = next(chunks, None)
@@ -162,8 +166,9 @@ def _build(model, chunk):
     if model.built:
         return
     batch = next(iter(chunk))
-    with model.distribute_strategy.scope():
-        model(keras.tree.map_structure(lambda x: x[:1], batch.inputs))
+    with TRACING, model.distribute_strategy.scope():
+        if not model.built:
+            model(keras.tree.map_structure(lambda x: x[:1], batch.inputs))
 
 
 def _progress(batches, draws, verbose):

@@ -1,6 +1,7 @@
 """Averaging the draws over the parts of a data set."""
 
 import collections
+import dataclasses
 
 import keras
 import numpy as np
@@ -22,7 +23,7 @@ class PredictionRun:
     the size of the data or of the outputs beforehand.
 
     Args:
-        draws: The `Draws`, opened by the caller.
+        draws: The `Draws`.
         options: The `ForwardOptions`.
         noise_stddev: Of `keras_bdl.predict`.
         keep_samples: Whether the averages keep every draw.
@@ -52,12 +53,18 @@ class PredictionRun:
         """
         first = len(self._averages)
         for draw in range(len(self._draws)):
-            self._draws.put(draw)
-            self._forward = forward_of(self._draws.model, self._options)
+            values = self._draws.values(draw)
+            self._forward = forward_of(
+                self._draws.model,
+                dataclasses.replace(
+                    self._options, dropout=self._draws.drops(draw)
+                ),
+            )
             in_flight = collections.deque()
             for index, batch in enumerate(chunk, first):
-                self._draws.position(draw, index)
-                statistics = self._forward(batch.inputs)
+                statistics = self._forward(
+                    batch.inputs, self._draws.for_batch(values, draw, index)
+                )
                 in_flight.append((index, draw, batch, statistics))
                 if len(in_flight) > _IN_FLIGHT:
                     self._collect(*in_flight.popleft())

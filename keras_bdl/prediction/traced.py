@@ -1,10 +1,13 @@
 """Tracing a function of a model as the model itself would."""
 
+import functools
+
 import keras
 import tensorflow as tf
 
 from keras_bdl.prediction.shards import on_all_replicas
 from keras_bdl.prediction.shards import shards_of
+from keras_bdl.prediction.stateless_call import TRACING
 
 
 def traced(model, function, sharded: bool = False):
@@ -13,7 +16,8 @@ def traced(model, function, sharded: bool = False):
     There is one trace for each shape and dtype of an example, and only the
     batch axis may vary within it. With the other axes left open as well,
     inputs of a wrong shape would pass the model's own checks, and fail in the
-    graph. Axes that the model itself leaves open stay open.
+    graph. Axes that the model itself leaves open stay open. Threads take turns
+    at tracing.
 
     Args:
         model: A Keras model.
@@ -24,7 +28,7 @@ def traced(model, function, sharded: bool = False):
             these than inputs. Defaults to `False`.
     """
     if model.run_eagerly:
-        return function
+        return _in_turn(function)
     functions = {}
     declared = _declared_shapes(model)
     jit_compile = model.jit_compile
@@ -32,13 +36,16 @@ def traced(model, function, sharded: bool = False):
     sharded = sharded and strategy.num_replicas_in_sync > 1
 
     def make():
-        compiled = tf.function(
-            function,
+        compiled = functools.partial(
+            tf.function,
             autograph=False,
             jit_compile=jit_compile,
             reduce_retracing=True,
         )
-        return on_all_replicas(strategy, compiled) if sharded else compiled
+        if sharded:
+            # Replicas are threads that wait for one another.
+            return on_all_replicas(strategy, compiled(function))
+        return compiled(_in_turn(function))
 
     def call(inputs, *args):
         key = _signature(inputs, declared)
@@ -47,6 +54,14 @@ def traced(model, function, sharded: bool = False):
         if sharded:
             inputs = shards_of(strategy, inputs)
         return functions[key](inputs, *args)
+
+    return call
+
+
+def _in_turn(function):
+    def call(*args):
+        with TRACING:
+            return function(*args)
 
     return call
 

@@ -1,6 +1,6 @@
 """The statistics that BatchNorm takes of batches."""
 
-import contextlib
+import dataclasses
 import weakref
 
 import keras
@@ -9,11 +9,10 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bdl.prediction.batch_norm_layers import batch_norm_layers
-from keras_bdl.prediction.batch_norm_layers import moving_statistics
+from keras_bdl.prediction.model_values import moved_on
+from keras_bdl.prediction.model_values import seed_states
+from keras_bdl.prediction.stateless_call import stateless_call
 from keras_bdl.prediction.traced import traced
-
-# More than any seed is used in one batch.
-_USES = 4096
 
 
 class TrainingForward:
@@ -30,7 +29,7 @@ class TrainingForward:
         self._alone = traced(model, self._call)
         self._shared = traced(model, self._call, sharded=True)
 
-    def over(self, batches):
+    def over(self, batches, values):
         """Yields the number of examples and the statistics of each batch.
 
         The latter are a dictionary from the position in `moving_statistics`
@@ -38,12 +37,13 @@ class TrainingForward:
 
         Args:
             batches: The `Batches`.
+            values: A tensor for each of `model.variables`.
         """
         model = self._model()
         replicas = model.distribute_strategy.num_replicas_in_sync
-        if model.run_eagerly:
+        # Layers that share their statistics would take those of all batches.
+        if model.run_eagerly or _any_synchronized(model):
             replicas = 1
-        seeds = [ops.convert_to_tensor(v) for v in _seed_states(model)]
         count = 0
         for group in _groups(batches, replicas):
             shared = len(group) == replicas > 1
@@ -53,68 +53,100 @@ class TrainingForward:
                     *(batch.inputs for batch in part),
                 )
                 forward = self._shared if shared else self._alone
-                found = forward(inputs, seeds, tf.constant(count))
+                found = forward(inputs, values, tf.constant(count))
                 found = {i: np.asarray(v) for i, v in found.items()}
                 for row, batch in enumerate(part):
                     yield batch.size, {i: v[row] for i, v in found.items()}
                 count += len(part)
 
-    def _call(self, inputs, seeds, count):
+    def _call(self, inputs, values, count):
         """Returns the statistics of the batch of this replica, on an axis.
 
         Args:
             inputs: The batch.
-            seeds: The states of the model's seed generators.
+            values: A tensor for each of `model.variables`.
             count: Number of the batch of the first replica.
         """
         model = self._model()
-        layers = batch_norm_layers(model)
         inputs = keras.tree.map_structure(ops.convert_to_tensor, inputs)
-        statistics = moving_statistics(layers)
-        state = [
-            (variable, _moved_on(seed, count + _replica()))
-            for variable, seed in zip(_seed_states(model), seeds, strict=True)
+        values = list(values)
+        for i in seed_states(model):
+            values[i] = moved_on(values[i], 0, count + _replica())
+        gathered = [
+            source
+            for layer in batch_norm_layers(model)
+            for source in _sources(layer)
         ]
-        state += [(v, ops.zeros(v.shape, v.dtype)) for v in statistics]
-        with _bare_statistics(layers), _Record(state) as record:
-            model(inputs, training=True)
-        recorded = {
-            index: record.assigned[id(variable)]
-            for index, variable in enumerate(statistics)
-            if id(variable) in record.assigned
-        }
-        return {
-            i: ops.expand_dims(sum(values) / len(values), axis=0)
-            for i, values in recorded.items()
-        }
+        record = _Record(
+            zip(model.variables, values, strict=True),
+            [source.variable for source in gathered],
+        )
+        stateless_call(model, inputs, record, training=True)
+        found = {}
+        for index, source in enumerate(gathered):
+            assigned = record.assigned[id(source.variable)]
+            if assigned:
+                batch = sum(map(source.of_batch, assigned)) / len(assigned)
+                found[index] = ops.expand_dims(batch, axis=0)
+        return found
 
 
 class _Record(keras.StatelessScope):
-    """Remembers all that is assigned and assigns nothing."""
+    """Keeps what is assigned to moving statistics, which always read as 0.
 
-    def __init__(self, state_mapping):
-        super().__init__(state_mapping)
-        self.assigned = {}
+    Args:
+        values: Pairs of a variable and a tensor.
+        statistics: The moving statistics.
+    """
+
+    def __init__(self, values, statistics):
+        zeros = [(v, ops.zeros(v.shape, v.dtype)) for v in statistics]
+        super().__init__([*values, *zeros])
+        self.assigned = {id(v): [] for v in statistics}
 
     def add_update(self, update):
         variable, value = update
-        self.assigned.setdefault(id(variable), []).append(value)
-        super().add_update(update)
+        if id(variable) in self.assigned:
+            self.assigned[id(variable)].append(value)
+        else:
+            super().add_update(update)
 
 
-@contextlib.contextmanager
-def _bare_statistics(layers):
-    """Lets the layers assign the statistics of the batch alone."""
-    kept = [(layer, layer.momentum, layer.synchronized) for layer in layers]
-    try:
-        for layer in layers:
-            layer.momentum = 0.0
-            # Other replicas have other batches.
-            layer.synchronized = False
-        yield
-    finally:
-        for layer, momentum, synchronized in kept:
-            layer.momentum, layer.synchronized = momentum, synchronized
+@dataclasses.dataclass(frozen=True)
+class _Source:
+    """A moving statistic that tells the statistic of a batch.
+
+    Args:
+        variable: Is assigned `momentum * old + (1 - momentum) * new`, where
+            the old value is 0.
+        momentum: As above.
+        from_new: A function of `new` that returns the statistic.
+    """
+
+    variable: object
+    momentum: float
+    from_new: object
+
+    def of_batch(self, assigned):
+        return self.from_new(assigned / (1.0 - self.momentum))
+
+
+def _sources(layer):
+    """Returns the sources of the mean and the variance."""
+    mean = _Source(layer.moving_mean, layer.momentum, lambda new: new)
+    if not getattr(layer, "renorm", False):
+        return mean, dataclasses.replace(mean, variable=layer.moving_variance)
+    # Here the variance is computed from the moving standard deviation.
+    variance = _Source(
+        layer.moving_stddev,
+        layer.momentum,
+        lambda new: new**2 - layer.epsilon,
+    )
+    return mean, variance
+
+
+def _any_synchronized(model):
+    return any(layer.synchronized for layer in batch_norm_layers(model))
 
 
 def _groups(batches, size):
@@ -139,19 +171,3 @@ def _shapes(batch):
 def _replica():
     context = tf.distribute.get_replica_context()
     return 0 if context is None else context.replica_id_in_sync_group
-
-
-def _seed_states(model):
-    return [
-        v
-        for v in model.non_trainable_variables
-        if v.dtype in ("uint32", "int32", "int64")
-    ]
-
-
-def _moved_on(seed, count):
-    """Returns the state that a seed generator has for a batch."""
-    if tuple(seed.shape) != (2,):
-        return seed  # a counter of something else
-    uses = tf.cast(tf.stack([0, count * _USES]), seed.dtype)
-    return seed + uses

@@ -239,7 +239,7 @@ def test_positions_are_refused_also_where_there_are_as_many_examples():
 def test_losses_that_are_no_mean_are_refused(reduction):
     model = compiled()
     loss = keras.losses.MeanSquaredError(reduction=reduction)
-    with pytest.raises(ValueError, match="that is the mean over the batch"):
+    with pytest.raises(ValueError, match="must be the mean over the batch"):
         curvature.second_moments(model, SEQUENCES, LABELS, loss=loss)
     model.compile(loss=[loss])
     with pytest.raises(ValueError, match=f"with reduction='?{reduction}|None"):

@@ -272,9 +272,7 @@ class counted_writes:
 def evaluated(strategy, folder):
     """What comes after training; every worker saves to the same file."""
     model = fitted(compiled(strategy, METHODS["SGD"]), epochs=1)
-    laplace = bdl.posteriors.Laplace.fit(
-        model, data(), prior_precision=1.0, verbose=0
-    )
+    laplace = bdl.fit_laplace(model, data(), prior_precision=1.0, verbose=0)
     path = os.path.join(folder, "laplace.bdl")
     laplace.save(path)
     loaded = bdl.posteriors.load(path)

@@ -90,5 +90,7 @@ def test_losses_that_are_no_means_over_the_batch_are_refused(
     loss = keras.losses.MeanSquaredError(reduction=reduction)
     with mirrored.scope():
         model = bdl.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
-        with pytest.raises(ValueError, match="Replicas need a loss that is"):
+        with pytest.raises(
+            ValueError, match="mean over the batch for replicas"
+        ):
             model.compile("sgd", loss)

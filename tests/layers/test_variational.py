@@ -334,13 +334,39 @@ def test_posterior_as_its_own_prior_trains_from_the_first_step(kind, tmp_path):
     )
 
 
-def test_embedding_draws_rows_and_refuses_other_estimators():
-    layer = layers.MeanFieldEmbedding(5, 3, dataset_size=10)
-    a, b = layer(np.array([[1, 1], [2, 1]]), training=True)
-    np.testing.assert_array_equal(a[0], a[1])
-    np.testing.assert_array_equal(a[0], b[1])
+@pytest.mark.parametrize("kind", ["MeanField", "Radial"])
+def test_embedding_is_that_of_keras_with_the_means_or_a_draw(kind):
+    means = np.arange(15, dtype="float32").reshape(5, 3)
+    cls = getattr(layers, f"{kind}Embedding")
+    layer = cls(5, 3, weights=means, dataset_size=10)
+    tokens = np.array([[1, 1], [2, 1]])
+    np.testing.assert_array_equal(layer(tokens), means[tokens])
+    assert not layer.losses
+    y = layer(tokens, training=True)
+    drawn = layer._forward_pass().drawn["embeddings"].numpy()
+    assert np.all(drawn != means)
+    np.testing.assert_array_equal(y, drawn[tokens])
+    np.testing.assert_allclose(layer.losses, layer.kl_divergence() / 10)
     with pytest.raises(ValueError, match="estimator='flipout'"):
-        layers.MeanFieldEmbedding(5, 3, estimator="flipout")
+        cls(5, 3, estimator="flipout")
+
+
+def test_noise_of_a_radial_embedding_has_the_length_of_one_normal_number():
+    # Of the whole table, whatever its size: a Gaussian would be 20 long.
+    from scipy.stats import halfnorm
+    from scipy.stats import kstest
+
+    layer = layers.RadialEmbedding(
+        20, 20, embeddings_initializer="zeros",
+        rho_initializer=keras.initializers.Constant(0.0), seed=1,
+    )  # fmt: skip
+    layer.build()
+    draws = [layer.sample_weights(seed)[0][1] for seed in range(500)]
+    lengths = [np.linalg.norm(d) / np.log(2) for d in draws]
+    assert kstest(lengths, halfnorm.cdf).pvalue > 1e-6
+
+
+def test_layers_refuse_arguments_without_a_rule():
     with pytest.raises(ValueError, match="estimator='local'"):
         layers.RadialDense(3, estimator="local")
     with pytest.raises(ValueError, match="lora_rank"):

@@ -30,6 +30,19 @@ def test_loss_is_the_density_of_scipy_summed_over_targets():
     assert float(loss) == pytest.approx(column, rel=1e-5)
 
 
+@pytest.mark.parametrize("labels", [(6,), (6, 1)], ids=str)
+@pytest.mark.parametrize("outputs", [(6,), (6, 1)], ids=str)
+def test_one_target_has_one_value_an_example_with_or_without_axis(
+    outputs, labels
+):
+    y, mean = Y[:, 0], MEAN[:, 0]
+    values = Gaussian(0.3).call(
+        keras.ops.reshape(y, labels), keras.ops.reshape(mean, outputs)
+    )
+    expected = -norm.logpdf(y, mean, 0.3)
+    np.testing.assert_allclose(values, expected, rtol=1e-5)
+
+
 def test_activation_keeps_means_and_makes_stddevs_positive():
     x = np.array([[-3.0, 5.0, -200.0, 1.0]], "float32")
     y = np.asarray(mean_and_stddev(keras.ops.convert_to_tensor(x)))
@@ -87,5 +100,9 @@ def test_wrong_input_is_refused():
         LearnedStddev(0)
     with pytest.raises(ValueError, match="noise_stddev=0"):
         Gaussian(0.0)
-    with pytest.raises(ValueError, match="`y_true` must have the shape"):
-        Gaussian(0.3)(Y[:, 0], MEAN)
+    for y, mean in ((Y[:, 0], MEAN), (Y[:, :1], MEAN), (Y, MEAN[:, :1])):
+        with pytest.raises(ValueError, match="`y_true` must have the shape"):
+            Gaussian(0.3)(y, mean)
+    for outputs in (MEAN[:, 0], np.ones((6, 3))):
+        with pytest.raises(ValueError, match="on its last axis"):
+            Gaussian()(Y[:, :1], outputs)

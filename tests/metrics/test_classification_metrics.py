@@ -70,8 +70,12 @@ def test_calibration_errors_by_hand():
         [[0.4, 0.3, 0.3], [0.45, 0.4, 0.15], [1.0, 0.0, 0.0], [0.7, 0.2, 0.1]]
     )
     y = [0, 1, 0, 2]
-    ece = value(metrics.ExpectedCalibrationError(num_bins=2), y, p)
-    mce = value(metrics.MaximumCalibrationError(num_bins=2), y, p)
+    ece = value(
+        metrics.ExpectedCalibrationError(num_bins=2, from_logits=False), y, p
+    )
+    mce = value(
+        metrics.MaximumCalibrationError(num_bins=2, from_logits=False), y, p
+    )
     np.testing.assert_allclose(ece, 0.5 * 0.075 + 0.5 * 0.35, rtol=1e-6)
     np.testing.assert_allclose(mce, 0.35, rtol=1e-6)
 
@@ -81,7 +85,9 @@ def test_empty_bins_change_nothing():
     p, y = np.tile([0.7, 0.3], (10, 1)), [0] * 5 + [1] * 5
     for cls in BINNED:
         for binning in ("width", "mass"):
-            actual = value(cls(num_bins=1000, binning=binning), y, p)
+            actual = value(
+                cls(num_bins=1000, binning=binning, from_logits=False), y, p
+            )
             np.testing.assert_allclose(actual, 0.2, rtol=1e-5)
 
 
@@ -92,7 +98,7 @@ def test_equal_mass_bins_hold_equally_many_examples():
     gaps = np.abs((c - right).reshape(4, 2).mean(1))
     order = np.random.default_rng(0).permutation(8)
     p = np.stack([c, 1 - c], axis=-1)[order]
-    kwargs = {"num_bins": 4, "binning": "mass"}
+    kwargs = {"num_bins": 4, "binning": "mass", "from_logits": False}
     ece = value(metrics.ExpectedCalibrationError(**kwargs), 1 - right[order], p)
     mce = value(metrics.MaximumCalibrationError(**kwargs), 1 - right[order], p)
     np.testing.assert_allclose(ece, gaps.mean(), rtol=1e-5)
@@ -100,7 +106,7 @@ def test_equal_mass_bins_hold_equally_many_examples():
 
 
 def test_cells_of_the_mass_histogram_resolve_doubt_to_one_percent():
-    metric = metrics.ExpectedCalibrationError(binning="mass")
+    metric = metrics.ExpectedCalibrationError(binning="mass", from_logits=False)
     doubt = np.geomspace(1.0, 1e-5, 300).astype("float32")
     cell = metric._cell(1.0 - doubt).numpy()
     # Two confidences in one cell differ in 1 - confidence by a factor of at
@@ -156,7 +162,7 @@ def test_likelihood_from_logits_does_not_underflow():
 
 
 def test_likelihood_of_an_impossible_label_is_infinite():
-    metric = metrics.NegativeLogLikelihood()
+    metric = metrics.NegativeLogLikelihood(from_logits=False)
     assert value(metric, [1], [[1.0, 0.0]]) == np.inf
     metric.reset_state()
     assert value(metric, [0], [[1.0, 0.0]]) == 0.0
@@ -179,12 +185,17 @@ def test_what_is_no_distribution_shows_as_nan(y, p):
     labels, probs = np.array([0, y, 1]), np.array([[0.5, 0.5], p, [0.1, 0.9]])
     for cls in SCORES:
         looks_at_it = p != [0.5, 0.5] or cls is not metrics.PredictiveEntropy
-        assert np.isnan(value(cls(), labels, probs)) == looks_at_it, cls
+        assert (
+            np.isnan(value(cls(from_logits=False), labels, probs))
+            == looks_at_it
+        ), cls
 
 
 def test_shape_of_labels_is_checked():
     with pytest.raises(ValueError, match=r"`y_true` must .*\(5, 3\)"):
-        metrics.BrierScore().update_state(np.zeros((5, 3)), np.ones((5, 4)) / 4)
+        metrics.BrierScore(from_logits=False).update_state(
+            np.zeros((5, 3)), np.ones((5, 4)) / 4
+        )
 
 
 @pytest.mark.parametrize("cls", SCORES)
@@ -249,7 +260,7 @@ def test_two_replicas_give_the_numbers_of_one(mirrored):
 
 def test_histogram_adds_up_over_replicas(mirrored):
     with mirrored.scope():
-        metric = metrics.ExpectedCalibrationError(num_bins=2)
+        metric = metrics.ExpectedCalibrationError(num_bins=2, from_logits=False)
     mirrored.run(metric.update_state, args=([0, 1, 1], [[0.8, 0.2]] * 3))
     expected = [[0, 0, 0], [6, 4.8, 2]]
     np.testing.assert_allclose(np.array(metric.totals), expected, rtol=1e-6)
@@ -277,9 +288,9 @@ def test_padding_without_weight_needs_no_valid_label(column):
     labels, weights = np.array([0, -1]), np.array([2.0, 0.0])
     if column:
         weights = weights[:, None]
-    nll = metrics.NegativeLogLikelihood()
+    nll = metrics.NegativeLogLikelihood(from_logits=False)
     nll.update_state(labels, probabilities, weights)
     assert float(nll.result()) == pytest.approx(-np.log(0.9), rel=1e-6)
-    ece = metrics.ExpectedCalibrationError()
+    ece = metrics.ExpectedCalibrationError(from_logits=False)
     ece.update_state(labels, probabilities, weights)
     assert float(ece.result()) == pytest.approx(0.1, rel=1e-5)

@@ -50,6 +50,20 @@ def test_log_likelihood_agrees_with_scipy():
     )
 
 
+@pytest.mark.parametrize("targets", [1, 2])
+@pytest.mark.parametrize("name", ["MeanAbsoluteError", "RootMeanSquaredError"])
+def test_errors_of_the_mean_are_those_of_keras_without_the_noise(name, targets):
+    y, mean, stddev = make_data(targets=targets)
+    weight = np.arange(50.0)
+    expected = value(getattr(keras.metrics, name)(), y, mean, weight)
+    metric = getattr(metrics, name)()
+    actual = value(metric, y, np.hstack([mean, stddev]), weight)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
+    check_config(type(metric), name="other", dtype="float64")
+    with pytest.raises(ValueError, match=f"keras.metrics.{name}"):
+        metric.update_state(y[:, 0], mean[:, 0])
+
+
 def test_coverage_counts_values_inside_the_central_interval():
     y, mean, stddev = make_data(500)
     low, high = scipy.stats.norm(mean, stddev).interval(0.8)
@@ -91,8 +105,10 @@ def test_flat_targets_do_not_broadcast(cls):
     y, mean, stddev = make_data()
     output = np.hstack([mean, stddev])
     assert value(cls(), y[:, 0], output) == value(cls(), y, output)
+    known = value(cls(noise_stddev=1.0), y, mean)
+    assert value(cls(noise_stddev=1.0), y, mean[:, 0]) == known
     with pytest.raises(ValueError, match=r"`y_true` must have the shape"):
-        value(cls(noise_stddev=1.0), y, mean[:, 0])
+        value(cls(noise_stddev=1.0), y, np.hstack([mean, mean]))
 
 
 @pytest.mark.parametrize("cls", GAUSSIAN)
@@ -106,7 +122,7 @@ def test_stddev_that_is_not_positive_shows_as_nan(cls, stddev):
 
 @pytest.mark.parametrize("cls", GAUSSIAN)
 def test_output_without_stddev_is_refused(cls):
-    with pytest.raises(ValueError, match=r"as `noise_stddev`.*\(4, 1\)"):
+    with pytest.raises(ValueError, match=r"\(noise_stddev=\.\.\.\)`.*\(4, 1\)"):
         value(cls(), np.zeros((4, 1)), np.zeros((4, 1)))
 
 

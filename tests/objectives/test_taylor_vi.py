@@ -122,6 +122,25 @@ def test_gradients_are_those_of_finite_differences(size, jit_compile):
         np.testing.assert_allclose(old - new, gradient, atol=2e-6)
 
 
+@pytest.mark.parametrize("size", [4, 64])
+def test_xla_groups_a_last_batch_of_another_size(size):
+    model = linear_regression(
+        WEIGHTS,
+        TaylorVI("fixed", 0.5, gradient_batch_size=size),
+        jit_compile=True,
+    )
+    logs = loss_of(model, INPUTS, TARGETS[:, None], batch_size=6)
+    residuals = INPUTS @ WEIGHTS - TARGETS
+    gradients = INPUTS * residuals[:, None]
+    # Batches of 6 and 2, with the smaller group of a batch first.
+    groups = [[0, 1], [2, 3, 4, 5]] if size == 4 else [[0, 1, 2, 3, 4, 5]]
+    expected = np.mean(residuals**2) / 2
+    for rows in (*groups, [6, 7]):
+        g = gradients[rows].mean(0)
+        expected += len(rows) / 8 * 0.5**2 * len(rows) * np.sum(g**2) / 2
+    assert logs["nll"] == pytest.approx(expected, rel=1e-6)
+
+
 # Their gradients are right without our doing, and the gradients of those not.
 @pytest.mark.parametrize(
     "normalization",
@@ -204,6 +223,18 @@ def test_groups_give_one_regularizer_for_all_batch_sizes_and_replicas(mirrored):
             steps.append(model.get_weights())
     for one, other in zip(*steps, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_groups_take_labels_with_an_axis_of_size_one():
+    found = []
+    for labels in (Y, Y[:, None]):
+        model = softmax_regression(
+            keras.optimizers.SGD(0.0),
+            objective=TaylorVI("fixed", 0.5, gradient_batch_size=2),
+        )
+        # The last batch is another one: the sizes of groups are tensors.
+        found.append(loss_of(model, y=labels, batch_size=5)["nll"])
+    assert found[0] == pytest.approx(found[1], rel=1e-6)
 
 
 def test_first_group_is_smaller_and_counts_for_less_where_they_are_not_even():

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from keras import layers
+from sklearn.datasets import load_digits
 
 import keras_bdl as bdl
 from keras_bdl.optimizers.weight_draws import TRAINING
@@ -167,6 +168,37 @@ def test_decompositions_are_kept_between_their_steps():
     # At first, there is one in each step.
     due = (0, 1, 2, 3, 6)
     check_steps(noisy_kfac(update_every=3), Transcription(), 8, decomposes=due)
+
+
+@pytest.mark.parametrize("size, decomposes", [(1.0, False), (50.0, True)])
+def test_a_factor_that_has_grown_is_decomposed_at_once(size, decomposes):
+    optimizer = noisy_kfac(update_every=3, beta_2=0.9)
+    model = softmax_regression(optimizer)
+    for _ in range(4):
+        model.train_on_batch(X, Y)
+    model.train_on_batch(size * X, Y)
+    (matrix,) = optimizer._matrices
+    for factor, values in zip(
+        matrix.factors, matrix.eigenvalues(), strict=True
+    ):
+        ratio = np.trace(factor) / np.sum(values)
+        assert (abs(ratio - 1) < 1e-5) == decomposes
+
+
+@pytest.mark.parametrize("cls", [bdl.NoisyKFAC, bdl.KFAC])
+def test_two_regressions_at_a_large_learning_rate_stay_finite(cls):
+    # An outdated curvature makes steps longer, and these the curvature larger.
+    x, y = load_digits(return_X_y=True)
+    x = x / 16.0
+    inputs = keras.Input((64,))
+    hidden = keras.layers.Dense(64, activation="relu")(inputs)
+    outputs = [keras.layers.Dense(1, name=name)(hidden) for name in "ab"]
+    model = bdl.Model(inputs, outputs)
+    model.compile(cls(1e-2), loss=["mse", "mse"])
+    targets = [y[:, None], y[:, None] % 2]
+    losses = model.fit(x, targets, epochs=3, verbose=0).history["loss"]
+    guess = np.var(y) + np.var(y % 2)
+    assert losses[-1] < guess + np.mean(y) ** 2  # at least better than zeros
 
 
 def test_a_training_that_diverges_shows_nan():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import keras_bdl
 from keras_bdl.posteriors import Ensemble
 from keras_bdl.posteriors import Gaussian
 from keras_bdl.posteriors import MCDropout
@@ -257,6 +258,18 @@ def test_the_posterior_of_the_optimizer_is_the_default():
     model.compile(optimizer, CROSSENTROPY)
     p = predict(model, X, samples=2, verbose=0)
     np.testing.assert_array_equal(p.mean, expected.mean)
+
+
+@pytest.mark.parametrize("optimizer", [keras_bdl.OGN, keras_bdl.KFAC])
+def test_a_network_trained_without_noise_is_predicted_with_as_it_is(optimizer):
+    model = keras_bdl.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+    model.compile(optimizer(0.1), CROSSENTROPY)
+    model.fit(X, np.arange(len(X)) % 3, verbose=0)
+    p = predict(model, X, verbose=0)
+    assert p.num_samples == 1
+    np.testing.assert_allclose(p.mean, softmax(model(X)), 1e-5)
+    posterior = model.optimizer.posterior(model)
+    assert predict(model, X, posterior, samples=3, verbose=0).num_samples == 3
 
 
 class Doubling(keras.layers.Layer):

@@ -56,7 +56,7 @@ def generator():
         {"optimizer": bdl.VOGN(0.1)},
         {"optimizer": bdl.ATMC(0.01)},
         {"objective": bdl.objectives.MAP(bdl.priors.Normal(1.0))},
-        {"weighted_metrics": ["sparse_categorical_crossentropy"]},
+        {"weighted_metrics": ["sparse_categorical_accuracy"]},
     ],
     ids=lambda kwargs: str(sorted(kwargs)),
 )

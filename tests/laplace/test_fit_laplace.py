@@ -6,6 +6,7 @@ from scipy import optimize
 from scipy import stats
 
 import keras_bdl as bdl
+from keras_bdl.laplace import fit_laplace
 from keras_bdl.posteriors import Laplace
 from keras_bdl.posteriors import Mixture
 from keras_bdl.posteriors import load
@@ -37,7 +38,7 @@ def covariance(matrix):
 
 
 def fit(model, data=X, prior_precision=1.0, **kwargs):
-    return Laplace.fit(
+    return fit_laplace(
         model, data, prior_precision=prior_precision, verbose=0, **kwargs
     )
 
@@ -357,7 +358,8 @@ def test_evidence_of_linear_regression_is_exact(delta):
     )
 
 
-def test_at_the_best_prior_the_marginal_likelihood_finds_it():
+@pytest.mark.parametrize("name", ["marginal_likelihood", "evidence"])
+def test_at_the_best_prior_the_marginal_likelihood_finds_it(name):
     best = np.exp(
         optimize.minimize_scalar(
             lambda log_delta: -exact_evidence(np.exp(log_delta)),
@@ -366,9 +368,7 @@ def test_at_the_best_prior_the_marginal_likelihood_finds_it():
             options={"xatol": 1e-8},
         ).x
     )
-    posterior = fit(
-        regression_at_maximum(best), X, prior_precision="marginal_likelihood"
-    )
+    posterior = fit(regression_at_maximum(best), X, prior_precision=name)
     np.testing.assert_allclose(posterior.prior_precision, best, rtol=1e-4)
 
 

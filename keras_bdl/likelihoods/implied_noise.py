@@ -1,0 +1,79 @@
+"""The noise that a loss of Keras implies where it is taken for a likelihood.
+
+Methods take `exp(-loss)` of an example for the density of its target, up to a
+constant. Keras averages most losses over the D columns of a target, so that D
+enters the noise.
+"""
+
+import math
+
+import keras
+
+from keras_bdl.likelihoods.loss_function import loss_function
+
+NO_LIKELIHOOD = (
+    keras.losses.binary_focal_crossentropy,
+    keras.losses.categorical_focal_crossentropy,
+    keras.losses.categorical_generalized_cross_entropy,
+    keras.losses.categorical_hinge,
+    keras.losses.circle,
+    keras.losses.dice,
+    keras.losses.hinge,
+    keras.losses.mean_absolute_percentage_error,
+    keras.losses.squared_hinge,
+    keras.losses.tversky,
+)
+
+
+def implied_noise(loss, y_pred):
+    """Returns what a loss says of the noise of the targets, or `None`.
+
+    `None` stands for a loss that needs no remark: a cross-entropy, the
+    likelihood of counts, or one that Keras does not know.
+
+    Args:
+        loss: As `compile` takes it for one output.
+        y_pred: That output.
+    """
+    function, _ = loss_function(loss)
+    if function in NO_LIKELIHOOD:
+        return "is no negative log-likelihood of any noise"
+    if function not in _NOISES:
+        return None
+    columns = y_pred.shape[-1] if len(y_pred.shape) > 1 else 1
+    return f"implies {_NOISES[function](columns)}"
+
+
+def _gaussian(columns):
+    # (1/D) sum_d e_d^2 = sum_d e_d^2 / (2 s^2) at s^2 = D / 2.
+    stddev = math.sqrt(columns / 2)
+    return f"Gaussian noise with a standard deviation of {stddev:.3g}"
+
+
+def _huber(columns):
+    # (1/D) e^2 / 2 = e^2 / (2 s^2) at s^2 = D, near 0.
+    stddev = math.sqrt(columns)
+    return (
+        f"noise that is Gaussian with a standard deviation of {stddev:.3g} "
+        "near zero and has exponential tails"
+    )
+
+
+def _log_cosh(columns):
+    return f"noise with a density proportional to cosh(error)^(-1/{columns})"
+
+
+_NOISES = {
+    keras.losses.mean_squared_error: _gaussian,
+    keras.losses.mean_squared_logarithmic_error: lambda columns: (
+        f"{_gaussian(columns)}, of log(1 + target)"
+    ),
+    keras.losses.mean_absolute_error: lambda columns: (
+        f"Laplace noise with a scale of {columns}"
+    ),
+    keras.losses.huber: _huber,
+    keras.losses.log_cosh: _log_cosh,
+    keras.losses.cosine_similarity: lambda columns: (
+        "von Mises-Fisher noise of directions with a concentration of 1"
+    ),
+}

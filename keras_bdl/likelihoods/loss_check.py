@@ -1,0 +1,159 @@
+"""Checks that a compiled loss is the mean of one value for each example.
+
+Everything that weighs a loss by the number N of examples needs such a loss: a
+sum over the batch would count the likelihood once more for each example.
+"""
+
+import contextlib
+import warnings
+
+import keras
+
+from keras_bdl.likelihoods.implied_noise import implied_noise
+
+
+def check_reductions(owner, losses):
+    """Raises an error unless losses are means over the batch.
+
+    Args:
+        owner: What needs the mean, for the message.
+        losses: Losses of Keras, as `compile` takes them.
+    """
+    for loss in keras.tree.flatten(losses):
+        reduction = getattr(loss, "reduction", "mean")
+        if reduction not in ("mean", "sum_over_batch_size"):
+            raise ValueError(
+                f"`loss` must be the mean over the batch for {owner}: give it "
+                'reduction="sum_over_batch_size". '
+                f"Received: loss={loss.name!r} with reduction={reduction!r}"
+            )
+
+
+def check_likelihood(owner, model):
+    """Checks the compiled loss of a model, now and whenever it is traced.
+
+    A sum over the batch raises an error. A loss that implies a certain noise,
+    or is no likelihood, is a warning, once for each output and `compile`.
+
+    Args:
+        owner: What takes the loss for a negative log-likelihood.
+        model: A Keras model; without a compiled loss nothing is checked.
+    """
+    loss = getattr(model, "_compile_loss", None)
+    if loss is not None:
+        check_reductions(owner, model.loss)
+        _guard(loss, owner, warns=True)
+
+
+@contextlib.contextmanager
+def one_value_each(owner, compile_loss):
+    """A block in which a compiled loss must have a value for each example.
+
+    Args:
+        owner: What needs this, for the message.
+        compile_loss: What Keras makes of the losses in `compile`, or `None`.
+
+    Yields:
+        The compiled loss.
+    """
+    if compile_loss is None:  # losses of layers alone
+        yield None
+        return
+    guards = _guard(compile_loss, owner, warns=False)
+    try:
+        yield compile_loss
+    finally:
+        _unguard(compile_loss, guards)
+
+
+class _OneValueEach(keras.losses.Loss):
+    """A loss that raises an error unless examples have values of their own."""
+
+    def __init__(self, loss, owner, warns):
+        super().__init__(loss.name, loss.reduction, loss.dtype)
+        self.loss = loss
+        self._owner = owner
+        self._warns = warns
+
+    def call(self, y_true, y_pred):
+        """Returns the values of the loss."""
+        values = self.loss.call(y_true, y_pred)
+        output = keras.tree.flatten(y_pred)[0]
+        _check_shape(self._owner, self.loss, values, output)
+        if self._warns:
+            self._warns = False
+            self._warn(output)
+        return values
+
+    def _warn(self, output):
+        noise = implied_noise(self.loss, output)
+        if noise is not None:
+            warnings.warn(
+                "The loss is taken for a negative log-likelihood by "
+                f"{self._owner}, and `{self.loss.name}` {noise}. Use "
+                "`keras_bdl.likelihoods.Gaussian(noise_stddev=...)` with the "
+                "noise of your targets, `Gaussian()` where the network "
+                "predicts it, or a cross-entropy for classes. "
+                f"Received: loss={self.loss.name!r}",
+                stacklevel=2,
+            )
+
+
+def _check_shape(owner, loss, values, output):
+    shape = tuple(getattr(values, "shape", ()))
+    examples = output.shape[0] if len(output.shape) else None
+    # A static size next to a batch of unknown size is that of another axis.
+    if shape and (
+        shape[0] is None
+        or (examples is not None and shape[0] % max(examples, 1) == 0)
+    ):
+        return
+    raise ValueError(
+        f"`loss` must return one value for each example for {owner}, which "
+        "takes the mean itself: leave out the sum or the mean over the batch, "
+        "such as by `axis=-1` in `keras.ops.mean`. Received: "
+        f"loss={loss.name!r}, which returns values of shape {shape} for "
+        f"outputs of shape {tuple(output.shape)}"
+    )
+
+
+def _guard(compile_loss, owner, warns):
+    """Puts guards around the losses; returns those that are new, a list."""
+    guards = []
+
+    def put():
+        compile_loss._flat_losses = [
+            one._replace(loss=_guarded(one.loss, owner, warns, guards))
+            for one in compile_loss._flat_losses
+        ]
+
+    if compile_loss.built:
+        put()
+    elif "build" not in vars(compile_loss):
+        build = compile_loss.build
+
+        def build_and_put(y_true, y_pred):
+            build(y_true, y_pred)
+            put()
+
+        compile_loss.build = build_and_put
+    return guards
+
+
+def _guarded(loss, owner, warns, guards):
+    # A `__call__` of its own need not go through `call`.
+    own_call = type(loss).__call__ is not keras.losses.Loss.__call__
+    if own_call or isinstance(loss, _OneValueEach):
+        return loss
+    guards.append(_OneValueEach(loss, owner, warns))
+    return guards[-1]
+
+
+def _unguard(compile_loss, guards):
+    if not compile_loss.built:
+        vars(compile_loss).pop("build", None)
+        return
+    compile_loss._flat_losses = [
+        one._replace(loss=one.loss.loss) if one.loss in guards else one
+        for one in compile_loss._flat_losses
+    ]

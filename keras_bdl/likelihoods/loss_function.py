@@ -1,0 +1,25 @@
+"""The function behind a loss, however `compile` is given it."""
+
+import functools
+
+import keras
+
+
+def loss_function(loss):
+    """Returns the function of a loss, and its arguments as a dictionary.
+
+    The function is `None` where a loss has none, such as a subclass of
+    `keras.losses.Loss` with a `call` of its own.
+
+    Args:
+        loss: As `compile` takes it for one output.
+    """
+    if isinstance(loss, str) and loss.lower() in ("crossentropy", "ce"):
+        # Keras decides by the shape of the output whether it is binary.
+        return keras.losses.categorical_crossentropy, {}
+    loss = keras.losses.get(loss)
+    if isinstance(loss, functools.partial):
+        return loss.func, loss.keywords
+    if isinstance(loss, keras.losses.Loss):
+        return getattr(loss, "fn", None), loss.get_config()
+    return loss, {}

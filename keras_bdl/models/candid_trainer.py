@@ -1,0 +1,105 @@
+"""Warns where a model is not what it seems."""
+
+import functools
+import inspect
+import math
+import warnings
+
+import keras
+
+from keras_bdl.layers import MCDropout
+from keras_bdl.layers import Variational
+from keras_bdl.models.distributed_trainer import DistributedTrainer
+from keras_bdl.training.inner_optimizer import inner_optimizer
+from keras_bdl.training.protocols import DrawsFunctions
+
+# A loss that is this many times as large as at first does not come back.
+MOST_GROWTH = 1000.0
+
+
+class CandidTrainer(DistributedTrainer):
+    """Warns of a training that diverges and of an export of the mean."""
+
+    objective = None
+
+    @functools.wraps(keras.Model.fit)
+    def fit(self, *args, **kwargs):
+        """Trains the model, and warns once if the loss explodes."""
+        call = inspect.signature(keras.Model.fit).bind(self, *args, **kwargs)
+        given = call.arguments.get("callbacks")
+        # A `CallbackList` is the user's own, and takes no further callback.
+        if not isinstance(given, keras.callbacks.CallbackList):
+            given = [] if given is None else keras.tree.flatten(given)
+            call.arguments["callbacks"] = [*given, DivergenceWarning()]
+        return super().fit(*call.args[1:], **call.kwargs)
+
+    @functools.wraps(keras.Model.export)
+    def export(self, *args, **kwargs):
+        """Exports the network, and warns of the posterior that is left out."""
+        owners = [self.objective, inner_optimizer(self)]
+        owners = [
+            owner for owner in owners if isinstance(owner, DrawsFunctions)
+        ]
+        layers = [
+            layer
+            for layer in self._flatten_layers()
+            if isinstance(layer, (Variational, MCDropout))
+        ]
+        found = {type(owner).__name__: None for owner in (*owners, *layers)}
+        if found:
+            warnings.warn(
+                "`export` writes one network, with the weights that the model "
+                "has now: after training, the mean of the posterior. Its "
+                "predictions have no uncertainty. For an ensemble, export a "
+                "network for each of several seeds inside of "
+                "`with posterior.sampled(model, seed):`, and average their "
+                f"predictions. Received: a posterior in {', '.join(found)}",
+                stacklevel=2,
+            )
+        return super().export(*args, **kwargs)
+
+
+class DivergenceWarning(keras.callbacks.Callback):
+    """Warns once, at the end of an epoch, of a loss that has exploded.
+
+    The loss must stay finite, and below `MOST_GROWTH` times what it was after
+    the first steps. Where the loss has a KL, which annealing raises, only its
+    other part, `nll`, is judged.
+    """
+
+    # Keras may run the hooks beside the training: no step waits for them.
+    async_safe = True
+
+    def on_train_begin(self, logs=None):
+        """Forgets an earlier training."""
+        self._first, self._warned = None, False
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Keeps the loss of the first steps."""
+        if self._first is None:
+            self._first = _loss(logs)
+
+    def on_epoch_end(self, epoch, logs=None):
+        """Judges the loss of the epoch."""
+        loss = _loss(logs)
+        if self._warned or loss is None or self._first is None:
+            return
+        # One nat, where the first loss is nearly zero.
+        most = MOST_GROWTH * max(abs(self._first), 1.0)
+        if math.isfinite(loss) and loss < most:
+            return
+        self._warned = True
+        warnings.warn(
+            "The training diverges, so weights and posterior mean nothing. "
+            "Make `learning_rate` smaller and train a new model. Received: a "
+            f"loss of {loss:.3g} in epoch {epoch + 1}, after {self._first:.3g} "
+            "in the first steps, with optimizer="
+            f"{type(inner_optimizer(self.model)).__name__}",
+            stacklevel=2,
+        )
+
+
+def _loss(logs):
+    logs = logs or {}
+    loss = logs.get("nll", logs.get("loss"))
+    return None if loss is None else float(loss)

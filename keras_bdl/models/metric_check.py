@@ -1,0 +1,171 @@
+"""Checks that compiled metrics read the outputs of a model rightly.
+
+The compiled loss says what the outputs are: logits, probabilities, or means
+and standard deviations. A metric of Keras that takes them for something else
+shows a number that looks right.
+"""
+
+import dataclasses
+
+import keras
+
+from keras_bdl import likelihoods
+from keras_bdl.likelihoods.loss_function import loss_function
+from keras_bdl.metrics.class_probabilities import ClassProbabilities
+from keras_bdl.prediction.likelihood import Likelihood
+from keras_bdl.prediction.per_output import per_output
+
+_CROSS_ENTROPIES = {
+    "binary_crossentropy": "binary",
+    "categorical_crossentropy": "classification",
+    "sparse_categorical_crossentropy": "classification",
+}
+# These compare the classes of an example, whose order logits keep.
+_OF_SEVERAL_CLASSES = (
+    "categorical_accuracy",
+    "categorical_hinge",
+    "sparse_categorical_accuracy",
+    "sparse_top_k_categorical_accuracy",
+    "top_k_categorical_accuracy",
+)
+_NEEDED = {
+    ("classification", True): "`keras.metrics.SparseCategoricalAccuracy()`, a "
+    "cross-entropy of classes with `from_logits=True`,",
+    ("classification", False): "`keras.metrics.SparseCategoricalAccuracy()`, "
+    "a cross-entropy of classes",
+    ("binary", True): "`keras.metrics.BinaryAccuracy(threshold=0.0)`, `AUC` "
+    "or `BinaryCrossentropy` with `from_logits=True`,",
+    ("binary", False): "`keras.metrics.BinaryAccuracy()`, `AUC()`, "
+    "`BinaryCrossentropy()`",
+}
+
+
+def check_metrics(model, y, y_pred):
+    """Raises an error for a metric that reads an output wrongly.
+
+    Metrics of `keras_bdl` learn here whether outputs are logits.
+
+    Args:
+        model: A compiled `keras_bdl.Model`.
+        y: The targets of a batch.
+        y_pred: The outputs.
+    """
+    compiled = model._compile_metrics
+    if compiled is None:
+        return
+    if not compiled.built:
+        compiled.build(y, y_pred)
+    outputs = compiled._flatten_y(y_pred)
+    losses = compiled._flatten_y(_losses(model, y_pred))
+    for metrics in (compiled._flat_metrics, compiled._flat_weighted_metrics):
+        for of_output, loss, output in zip(
+            metrics, losses, outputs, strict=True
+        ):
+            for metric in of_output.metrics if of_output else ():
+                _check(metric, loss, output)
+
+
+def _losses(model, y_pred):
+    """Returns the loss of each output, in the structure of the outputs."""
+    losses = keras.tree.flatten(model.loss)
+    if len(keras.tree.flatten(y_pred)) > 1:
+        names = getattr(model, "output_names", None)
+        losses = per_output("loss", model.loss, y_pred, names)
+    elif len(losses) != 1:  # their sum
+        losses = [None]
+    return keras.tree.pack_sequence_as(y_pred, losses)
+
+
+def _check(metric, loss, output):
+    if isinstance(loss, likelihoods.Gaussian) and loss.noise_stddev is None:
+        _check_reads_noise(metric)
+        return
+    likelihood = _likelihood(loss, output)
+    if isinstance(metric, ClassProbabilities):
+        metric.learn(likelihood)
+    elif likelihood is not None and likelihood.task != "regression":
+        _check_reads_classes(metric, likelihood)
+
+
+def _check_reads_noise(metric):
+    reader = getattr(metric, "_fn", metric)
+    if not getattr(reader, "reads_noise", False):
+        raise ValueError(
+            "A metric must know that the network predicts standard deviations "
+            "after the means, or it compares the targets with both. Use "
+            "`keras_bdl.metrics.RootMeanSquaredError`, `MeanAbsoluteError`, "
+            "`GaussianLogLikelihood` or another one of Gaussian outputs. Give "
+            "a metric of your own that splits the output the attribute "
+            f"`reads_noise = True`. Received: metric={metric.name!r}"
+        )
+
+
+def _check_reads_classes(metric, likelihood):
+    name, options = _of_keras(metric)
+    if name is None or _reads_classes(name, options, likelihood):
+        return
+    needed = _NEEDED[likelihood.task, likelihood.from_logits]
+    kind = "logits" if likelihood.from_logits else "probabilities"
+    raise ValueError(
+        f"A metric must take {kind} of task={likelihood.task!r}, which the "
+        f"compiled loss says the outputs are: use {needed} or those of "
+        f"`keras_bdl.metrics`. Received: metric={metric.name!r}, of type "
+        f"{type(metric).__name__}"
+    )
+
+
+def _reads_classes(name, options, likelihood):
+    """Returns whether a metric of Keras is right for a classifier."""
+    classes = likelihood.task == "classification"
+    logits = likelihood.from_logits
+    if name in _CROSS_ENTROPIES:
+        of_task = _CROSS_ENTROPIES[name] == likelihood.task
+        return of_task and options.get("from_logits", False) == logits
+    if name == "AUC":  # its logits are those of a sigmoid
+        of_task = not (classes and logits)
+        return of_task and options["from_logits"] == logits
+    if name in _OF_SEVERAL_CLASSES or _compares_classes(name, options):
+        return classes
+    if name in ("accuracy", "IoU", "MeanIoU"):  # of labels, not of outputs
+        return False
+    if name in ("hinge", "squared_hinge"):  # of any score of one class
+        return logits and not classes
+    if name in ("binary_accuracy", "BinaryIoU") and logits:
+        return not classes and options.get("threshold", 0.5) != 0.5
+    if name == "kl_divergence":
+        return classes and not logits
+    return not logits
+
+
+def _compares_classes(name, options):
+    if name in ("F1Score", "FBetaScore"):
+        return options["threshold"] is None
+    if name in ("Precision", "Recall"):
+        return options["top_k"] is not None
+    return options.get("sparse_y_pred") is False  # of intersection over union
+
+
+def _of_keras(metric):
+    """Returns the name and the arguments of a metric that Keras defines."""
+    if isinstance(metric, keras.metrics.MeanMetricWrapper):
+        function = metric._fn
+        name = getattr(function, "__name__", None)
+        options = metric._fn_kwargs
+    else:
+        function = type(metric)
+        name, options = function.__name__, None
+    module = getattr(function, "__module__", None) or ""
+    if module.split(".")[0] != "keras":
+        return None, {}
+    return name, metric.get_config() if options is None else options
+
+
+def _likelihood(loss, output):
+    """Returns what an output is, or `None` where the loss does not tell."""
+    if loss_function(loss)[1].get("axis", -1) != -1:
+        return None
+    likelihood = Likelihood.of_loss(loss)
+    one_entry = len(output.shape) < 2 or output.shape[-1] == 1
+    if likelihood and likelihood.task == "classification" and one_entry:
+        likelihood = dataclasses.replace(likelihood, task="binary")
+    return likelihood

@@ -1,0 +1,106 @@
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_bdl as bdl
+
+X = np.random.default_rng(0).normal(size=(16, 3)).astype("float32")
+Y = np.arange(16) % 2
+LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def network(layer=keras.layers.Dense, **compile):
+    model = bdl.Sequential([keras.Input((3,)), layer(2)])
+    model.compile(**{"optimizer": "sgd", "loss": LOSS, **compile})
+    return model
+
+
+def test_training_that_explodes_is_named_once():
+    model = network(optimizer=keras.optimizers.SGD(1e9), loss="mse")
+    with pytest.warns(UserWarning, match="training diverges") as found:
+        model.fit(X, np.stack([Y, Y], 1), 4, epochs=4, verbose=0)
+    assert len(found) == 1
+    assert "optimizer=SGD" in str(found[0].message)
+
+
+class Rising(keras.losses.Loss):
+    """A loss that does not depend on the outputs, but on the targets."""
+
+    def call(self, y_true, y_pred):
+        return keras.ops.mean(y_true, axis=-1) + 0.0 * y_pred[..., 0]
+
+
+@pytest.mark.parametrize(
+    "first, later, warns",
+    [(2.0, 1999.0, False), (2.0, 2001.0, True), (1e-9, 999.0, False),
+     (1e6, 9e8, False), (-2.0, 2001.0, True), (2.0, np.inf, True)],
+)  # fmt: skip
+def test_loss_may_grow_a_thousandfold(first, later, warns):
+    watch = bdl.models.candid_trainer.DivergenceWarning()
+    watch.set_model(network())
+    watch.on_train_begin()
+    watch.on_train_batch_end(0, {"loss": first})
+    watch.on_train_batch_end(1, {"loss": 1e30})
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        watch.on_epoch_end(0, {"loss": later})
+    assert bool(found) == warns
+
+
+def test_kl_that_annealing_raises_is_no_explosion():
+    watch = bdl.models.candid_trainer.DivergenceWarning()
+    watch.set_model(network())
+    watch.on_train_begin()
+    watch.on_train_batch_end(0, {"loss": 2.0, "nll": 2.0})
+    watch.on_epoch_end(0, {"loss": 1e6, "nll": 1.0})
+
+
+def test_callbacks_of_the_user_stay_as_they_are():
+    model, mine = network(), keras.callbacks.LambdaCallback()
+    for given in (mine, [mine], (mine,), None):
+        model.fit(X, Y, verbose=0, callbacks=given)
+    container = keras.callbacks.CallbackList(
+        [mine], add_history=True, model=model
+    )
+    model.fit(X, Y, verbose=0, callbacks=container)
+
+
+POSTERIORS = {
+    "VOGN": lambda: network(optimizer=bdl.VOGN()),
+    "NoisyKFAC": lambda: network(optimizer=bdl.NoisyKFAC()),
+    "IVON": lambda: network(optimizer=bdl.IVON()),
+    "TaylorVI": lambda: network(
+        objective=bdl.objectives.TaylorVI("fixed", 0.1)
+    ),
+    "MeanFieldDense": lambda: network(bdl.layers.MeanFieldDense),
+    "MCDropout": lambda: bdl.convert(
+        network(), "mc_dropout", rate=0.1
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", POSTERIORS)
+def test_export_names_the_posterior_that_it_leaves_out(name, tmp_path):
+    model = POSTERIORS[name]()
+    with pytest.warns(UserWarning, match=f"a posterior in {name}$"):
+        model.export(tmp_path / "model", verbose=False)
+
+
+def test_export_is_silent_without_a_posterior(tmp_path):
+    model = network(objective=bdl.objectives.MAP())
+    model.export(tmp_path / "model", verbose=False)
+
+
+def test_export_of_a_draw_serves_the_draw(tmp_path):
+    model = network(optimizer=bdl.VOGN(dataset_size=16, initial_curvature=1.0))
+    posterior = model.optimizer.posterior(model)
+    with posterior.sampled(model, seed=1):
+        expected = model(X)
+        with pytest.warns(UserWarning, match="one network"):
+            model.export(tmp_path / "draw", verbose=False)
+    assert np.all(np.abs(expected - model(X)) > 1e-4)
+    served = tf.saved_model.load(tmp_path / "draw")
+    np.testing.assert_allclose(served.serve(X), expected, rtol=1e-5, atol=1e-6)
