@@ -35,8 +35,10 @@ class ChainDiagnostics(StatefulCallback):
     of each epoch, lies for each variable in a band that follows from its
     number of weights; fewer variables in the band than `confidence` says mean
     a step too long, or noise of the gradients that no thermostat takes out.
-    (2) is averaged over the steps of the epoch; far from T, the chain has not
-    yet found its place, or moves too slowly to show it.
+    (2) is averaged over the steps of the epoch. The table marks a variable
+    whose (2) is far from T: by more than T/2, and by more than five standard
+    deviations `T sqrt(2 / weights)` of one draw from a Gaussian posterior. The
+    chain then has not found its place, or moves too slowly to show it.
 
     Put it before `keras.callbacks.TensorBoard` and `CSVLogger`, which then
     write the logs it adds to every epoch:
@@ -151,10 +153,11 @@ class ChainDiagnostics(StatefulCallback):
         for row in self.rows:
             cells = [f"{row['weights']}"]
             cells += [f"{row[name]:.3f}" for name in COLUMNS.values()]
-            mark = "" if row["in_band"] else "  out of its band"
             line = row["variable"].ljust(width)
-            lines.append(line + "".join(c.rjust(14) for c in cells) + mark)
-        return "\n".join(lines)
+            line += "".join(c.rjust(14) for c in cells)
+            line += "" if row["in_band"] else "  out of its band"
+            lines.append(line + ("  far from T" if _is_far(row) else ""))
+        return "\n".join([*lines, *self._verdict()])
 
     def on_train_end(self, logs=None):
         """Prints the table."""
@@ -204,6 +207,7 @@ class ChainDiagnostics(StatefulCallback):
             "kinetic_temperature_low": low,
             "kinetic_temperature_high": high,
             "configurational_temperature": float(configurational),
+            "temperature": float(self._sampler.temperature_now()),
             "in_band": bool(low <= kinetic <= high or math.isnan(low)),
         }
 
@@ -217,6 +221,21 @@ class ChainDiagnostics(StatefulCallback):
         energy = energy and energy / temperature
         band = kinetic_band(num_weights, self.confidence, energy)
         return tuple(float(temperature * end) for end in band)
+
+    def _verdict(self):
+        """Returns a line on (2) over all weights, if it is far from T."""
+        weights = [row["weights"] for row in self.rows]
+        name = "configurational_temperature"
+        mean = np.average([row[name] for row in self.rows], weights=weights)
+        row = {**self.rows[0], "weights": sum(weights), name: mean}
+        if not _is_far(row):
+            return []
+        return [
+            f"The configurational temperature over all weights, {mean:.3f}, "
+            f"is far from T = {row['temperature']:g}: the chain has not found "
+            "its place. Train longer, or take longer steps; a flat prior has "
+            "no place to find."
+        ]
 
     def _logs(self):
         weights = [row["weights"] for row in self.rows]
@@ -235,3 +254,11 @@ class ChainDiagnostics(StatefulCallback):
                 for name in COLUMNS.values():
                     logs[f"{name}/{row['variable']}"] = row[name]
         return logs
+
+
+def _is_far(row):
+    """Whether (2) of a variable is far from T."""
+    temperature = row["temperature"]
+    distance = abs(row["configurational_temperature"] - temperature)
+    error = temperature * math.sqrt(2 / row["weights"])
+    return temperature > 0 and distance > max(temperature / 2, 5 * error)

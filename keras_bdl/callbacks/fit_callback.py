@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_bdl.callbacks.skipped_steps import SkippedSteps
 from keras_bdl.models.bayesian_trainer import BayesianTrainer
 from keras_bdl.training.tell_dataset_size import compare_with_epoch
 
@@ -31,8 +32,12 @@ class FitCallback(keras.callbacks.Callback):
             batch: The batch that has ended.
         """
         steps = self.params["steps"]
-        known = "dataset_size_compared" in self.params
-        if known or steps is None or batch + 1 < steps:
+        if (
+            "dataset_size_compared" in self.params
+            or steps is None
+            or batch + 1 < steps
+            or isinstance(self.model.train_function, SkippedSteps)
+        ):
             return
         # Keras hands one dictionary to all callbacks of a `fit`.
         self.params["dataset_size_compared"] = True

@@ -1,20 +1,23 @@
 """Keeps the samples that a sampler visits."""
 
-import contextlib
+import itertools
 import os
 
 import numpy as np
 
+from keras_bdl.callbacks.chain_drift import warn_of_drift
 from keras_bdl.callbacks.running_evaluation import RunningEvaluation
+from keras_bdl.callbacks.sample_files import put_old_samples_aside
+from keras_bdl.callbacks.sample_files import remove_sample
+from keras_bdl.callbacks.sample_files import sample_path
+from keras_bdl.callbacks.sample_files import write_sample
 from keras_bdl.callbacks.stateful_callback import StatefulCallback
 from keras_bdl.callbacks.weight_collector import check_integer
-from keras_bdl.distribute.workers import is_chief
-from keras_bdl.distribute.workers import wait_for_all
 from keras_bdl.distribute.workers import weights_of_first_replica
+from keras_bdl.optimizers.sampler import Sampler
 from keras_bdl.posteriors.ensemble import Ensemble
 from keras_bdl.posteriors.structure import Structure
 from keras_bdl.saving.state_file import read_state
-from keras_bdl.saving.state_file import write_state
 from keras_bdl.training.check_loss import check_loss
 from keras_bdl.training.inner_optimizer import inner_optimizer
 
@@ -29,6 +32,12 @@ class SampleCollector(StatefulCallback):
     Steps are counted as updates of the weights: those that loss scaling skips
     do not count.
 
+    When training ends, a warning says if the chain still drifts: if the second
+    half of the samples lies about as far from the first as the samples of a
+    half spread. A chain that has hardly left its start does so, and its
+    samples are no posterior. From about 16 samples on it can be told from
+    chance; the weights of a mixed chain give no warning.
+
     Args:
         every: A schedule with `cycle_steps`, such as
             `keras_bdl.schedules.CyclicalCosine`: the last state of each of
@@ -39,7 +48,9 @@ class SampleCollector(StatefulCallback):
             all.
         directory: Where samples are kept, one file each, instead of in
             memory; the posterior reads them when it is used, and fails once
-            `max_samples` has dropped one of them. Of several workers one
+            `max_samples` has dropped one of them. A new run moves samples of
+            an old one into a folder `old_1` inside, and warns; a run that a
+            `Checkpoint` resumes goes on with them. Of several workers one
             writes, and all must see the directory. Defaults to `None`, in
             memory.
         unit: `"epoch"` or `"step"`, what a number in `every` counts.
@@ -94,10 +105,13 @@ class SampleCollector(StatefulCallback):
                 validation_data, validation_batch_size
             )
         self._samples = []  # weights, or the file that has them
+        self._on_disk = {}  # the arrays of a file, which tell if it is another
         self._num_taken = 0
         self._cycle = None  # how many have ended, by the counter of steps
         self._names = None
         self._first_possible_batch = None
+        self._warned_of_drift = False
+        self._is_new = True  # until an epoch begins, or a state is set
 
     @property
     def num_collected(self):
@@ -140,7 +154,11 @@ class SampleCollector(StatefulCallback):
             os.makedirs(self.directory, exist_ok=True)
 
     def on_epoch_begin(self, epoch, logs=None):
-        """Finds out when the next cycle ends."""
+        """Makes room for a new run; finds out when the next cycle ends."""
+        if self._is_new and self.directory is not None:
+            strategy = self.model.distribute_strategy
+            put_old_samples_aside(self.directory, strategy)
+        self._is_new = False
         if self.unit == "epoch" or epoch < self.burn_in_epochs:
             return
         iterations = self._iterations()
@@ -170,6 +188,17 @@ class SampleCollector(StatefulCallback):
         if self._evaluation is not None and logs is not None:
             logs.update(self._evaluated())
 
+    def on_train_end(self, logs=None):
+        """Warns once of a chain that still drifts."""
+        is_chain = isinstance(inner_optimizer(self.model), Sampler)
+        if self._warned_of_drift or not is_chain:
+            return
+        trained = [v.trainable for v in self.model.weights]
+        self._warned_of_drift = warn_of_drift(
+            len(self._samples),
+            lambda i: itertools.compress(self._read(self._samples[i]), trained),
+        )
+
     def get_state(self):
         """Returns all samples, or the files that have them."""
         return {
@@ -193,6 +222,8 @@ class SampleCollector(StatefulCallback):
     def set_state(self, state):
         """Goes on from what `get_state` returned."""
         self.check_state(state)
+        self._is_new = False
+        self._on_disk = {}
         self._samples = list(state["samples"])
         if self._evaluation is not None:
             self._evaluation.forget()
@@ -237,23 +268,19 @@ class SampleCollector(StatefulCallback):
         if self.directory is None:
             sample = [np.array(w) for w in weights]
         else:
-            name = f"sample_{self._num_taken:06d}.bdl"
-            sample = os.path.join(self.directory, name)
-            if is_chief(self.model.distribute_strategy):
-                write_state(sample, {"weights": weights})
-            wait_for_all(self.model.distribute_strategy)
+            sample = sample_path(self.directory, self._num_taken)
+            write_sample(sample, weights, self.model.distribute_strategy)
+            self._read(sample)
         self._samples.append(sample)
         self._num_taken += 1
         while self.max_samples and len(self._samples) > self.max_samples:
             dropped = self._samples.pop(0)
             if self._evaluation is not None:
                 self._evaluation.forget()
-            if isinstance(dropped, str) and is_chief(
-                self.model.distribute_strategy
-            ):
-                # A killed run may have dropped it already.
-                with contextlib.suppress(FileNotFoundError):
-                    os.remove(dropped)
+            if not isinstance(dropped, str):
+                continue
+            self._on_disk.pop(dropped, None)
+            remove_sample(dropped, self.model.distribute_strategy)
 
     def _evaluated(self):
         """Returns the logs; samples not known yet are predicted first."""
@@ -263,6 +290,8 @@ class SampleCollector(StatefulCallback):
         return evaluation.logs()
 
     def _read(self, sample):
-        if isinstance(sample, str):
-            return read_state(sample, lazy=True)["weights"]
-        return sample
+        if not isinstance(sample, str):
+            return sample
+        if sample not in self._on_disk:  # of a state
+            self._on_disk[sample] = read_state(sample, lazy=True)["weights"]
+        return self._on_disk[sample]

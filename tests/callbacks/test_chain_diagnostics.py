@@ -16,6 +16,9 @@ Y = np.zeros((N, CHAINS), "float32")
 PRECISION = X.T @ X + np.eye(2)
 STEP = 0.02 / np.sqrt(np.linalg.eigvalsh(PRECISION).max())
 
+# One epoch of `run` is twenty passes over the data.
+pytestmark = pytest.mark.filterwarnings("ignore:.*an epoch of this `fit` has")
+
 
 def negative_log_likelihood(y_true, y_pred):
     """Of unit noise, summed over the columns: each is a chain of its own."""
@@ -61,6 +64,22 @@ def test_chain_in_equilibrium_has_both_temperatures(temperature):
     for name in ("kinetic", "configurational"):
         assert_moment(logs[f"{name}_temperature"][-1], temperature, error)
     assert logs["kinetic_in_band"][-1] == 1.0
+
+
+def test_table_judges_a_chain_by_its_configurational_temperature():
+    diagnostics = ChainDiagnostics(verbose=0)
+    run(at_its_mode(), 2, diagnostics)
+    assert "far from T" not in diagnostics.table()
+    # Held at its start: its 4000 weights are ten times too far from the mode.
+    model = at_its_mode()
+    model.set_weights([10 * w for w in model.get_weights()])
+    model.optimizer.learning_rate = 1e-9
+    run(model, 2, diagnostics := ChainDiagnostics(verbose=0))
+    table = diagnostics.table().splitlines()
+    assert "dense/kernel" in table[1] and table[1].endswith("far from T")
+    stuck = float(table[-1].split(", ")[1])
+    assert_moment(stuck, 100.0, 100 * np.sqrt(2 / (2 * CHAINS)))
+    assert "the chain has not found its place" in table[-1]
 
 
 def test_chain_heated_by_its_gradients_is_out_of_its_band(capsys):

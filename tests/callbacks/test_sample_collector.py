@@ -8,6 +8,7 @@ import keras_bdl as bdl
 from keras_bdl.callbacks import ChainDiagnostics
 from keras_bdl.callbacks import Checkpoint
 from keras_bdl.callbacks import SampleCollector
+from keras_bdl.saving import read_state
 from keras_bdl.schedules import CyclicalCosine
 from tests.callbacks.paths import Record
 
@@ -224,3 +225,20 @@ def test_second_chain_of_the_model_adds_its_samples():
     model.compile(bdl.ATMC(CYCLE, dataset_size=32, seed=1), model.loss)
     fit(model, collector, epochs=2)
     assert collector.num_collected == 4
+
+
+def test_samples_of_an_earlier_run_are_put_aside_and_said(tmp_path):
+    first = SampleCollector(1, directory=tmp_path)
+    model = fit(make(), first, epochs=3)
+    old = [first.posterior.sample(seed) for seed in range(3)]
+    second = SampleCollector(1, directory=tmp_path)
+    with pytest.warns(UserWarning, match="of an earlier run.*3 files"):
+        fit(model, second, epochs=2)
+    fit(model, second, epochs=2)  # goes on with its own: a warning would raise
+    assert len(list(tmp_path.glob("sample_*.bdl"))) == 4
+    for number, weights in enumerate(old):
+        path = tmp_path / "old_1" / f"sample_{number:06d}.bdl"
+        for a, b in zip(read_state(path)["weights"], weights, strict=True):
+            np.testing.assert_array_equal(a, b)
+    with pytest.raises(ValueError, match="another one has taken its place"):
+        first.posterior.sample(2)  # and not that of the other run

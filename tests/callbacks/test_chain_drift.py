@@ -1,0 +1,85 @@
+import keras
+import numpy as np
+import pytest
+from scipy.stats import beta
+
+import keras_bdl as bdl
+from keras_bdl.callbacks import SampleCollector
+from keras_bdl.callbacks.chain_drift import drift
+from keras_bdl.callbacks.chain_drift import largest_drift
+from tests.helpers import assert_moment
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(40, 2)).astype("float32")
+Y = X[:, :1]
+
+
+def drifts(paths):
+    """Of each column: a path of one weight."""
+    return np.array([drift([[w] for w in path]) for path in paths.T])
+
+
+@pytest.mark.parametrize("n", [8, 32])
+def test_independent_samples_have_a_beta_distributed_drift(n):
+    found = drifts(RNG.normal(size=(n, 2000)))
+    expected = beta(0.5, n / 2 - 1)
+    assert_moment(found.mean(), expected.mean(), expected.std() / 2000**0.5)
+    assert np.quantile(found, 0.9) == pytest.approx(expected.ppf(0.9), rel=0.1)
+    five = expected.mean() + 5 * expected.std()
+    assert largest_drift(n) == pytest.approx(max(0.45, five))
+
+
+@pytest.mark.parametrize("n", [16, 32])
+def test_diffusion_of_many_weights_has_half_and_is_warned_of(n):
+    steps = RNG.normal(size=(n, 20_000)).cumsum(0)
+    # Closed forms of random walks of n steps, by their covariance min(i, j).
+    c = np.minimum.outer(np.arange(n), np.arange(n)) + 1.0
+    sign = np.repeat([-2 / n, 2 / n], n // 2)
+    expected = n / 4 * (sign @ c @ sign) / (np.trace(c) - c.sum() / n)
+    share = drift([[w[:9000], w[9000:]] for w in steps])
+    assert share == pytest.approx(expected, rel=0.05)
+    assert share > largest_drift(n)
+    line = drift([[np.array([t])] for t in range(n)])
+    assert line == pytest.approx(0.75, abs=0.01)
+
+
+def test_too_few_samples_are_not_judged():
+    assert min(largest_drift(n) for n in (2, 4, 6)) >= 1.0
+
+
+def chain(sampler, start, **kwargs):
+    """A chain whose posterior is a Gaussian, known in closed form."""
+    model = keras.Sequential(
+        [keras.Input((2,)), keras.layers.Dense(1, use_bias=False)]
+    )
+    model.set_weights([start])
+    model.compile(sampler, lambda y, p: keras.ops.square(y - p)[:, 0] / 2)
+    collector = SampleCollector(1, **kwargs)
+    model.fit(
+        X, Y, 40, epochs=80, shuffle=False, verbose=0, callbacks=[collector]
+    )
+    return model, collector
+
+
+def test_chain_that_has_hardly_left_its_start_is_warned_of(tmp_path):
+    start = np.full((2, 1), 3.0)
+    sampler = bdl.SGLD(1e-5, dataset_size=40, temperature=0.0)
+    with pytest.warns(UserWarning, match="of a chain that still drifts"):
+        chain(sampler, start, directory=tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_mixed_chain_is_not_warned_of_from_any_start(seed):
+    precision = X.T @ X
+    mode = np.array([[1.0], [0.0]])
+    # Steps as long as half the posterior is wide.
+    rate = float(0.5 / np.linalg.eigvalsh(precision).max() * 40)
+    for start in (mode, mode + 3 / np.sqrt(40)):
+        sampler = bdl.SGLD(rate, dataset_size=40, seed=seed)
+        model, collector = chain(sampler, start)  # a warning would raise
+        samples = [collector.posterior.sample(i)[0] for i in range(80)]
+        assert np.mean(samples) == pytest.approx(0.5, abs=0.2)
+
+
+def test_snapshots_of_another_optimizer_are_no_chain():
+    chain(keras.optimizers.SGD(1e-3), np.full((2, 1), 3.0))
