@@ -157,3 +157,16 @@ def test_attribute_of_that_name_may_mean_something_else():
 def test_dataset_size_must_be_positive(bad):
     with pytest.raises(ValueError, match=f"dataset_size={bad}"):
         NeedsN(dataset_size=bad)
+
+
+@pytest.mark.parametrize("form", ["arrays", "tf.data", "sized tf.data"])
+def test_fit_refuses_data_without_an_example(form):
+    model = bdl.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile(bdl.VOGN(initial_curvature=1.0), "mse")
+    data = np.ones((0, 2), "float32"), np.ones((0, 1), "float32")
+    if form != "arrays":
+        batches = tf.data.Dataset.from_tensor_slices(data)
+        batches = batches.batch(2, drop_remainder=form == "sized tf.data")
+        data = (batches,)
+    with pytest.raises(ValueError, match="`x` must hold at least one training"):
+        model.fit(*data, verbose=0)
