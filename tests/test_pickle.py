@@ -73,7 +73,7 @@ def fitted(tmp_path_factory):
         "Mixture": posteriors.Mixture([swag, samples]),
         "MatrixNormal": first_of(bdl.NoisyKFAC()),
         "TaylorVI": first_of("sgd", objective=TaylorVI("scalar")),
-        "Laplace": posteriors.Laplace.fit(
+        "Laplace": bdl.fit_laplace(
             network, (X, Y), prior_precision=1.0, verbose=0
         ),
     }

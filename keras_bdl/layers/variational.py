@@ -43,8 +43,8 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
 
         w = mean + softplus(rho) noise                                    (1)
 
-    in training, one draw for all calls of the layer in a forward pass, and
-    the mean otherwise. In training, the first of these calls adds
+    in training, one draw for all calls in a forward pass, and the mean
+    otherwise. In training, the first of these calls adds
 
         kl_weight KL(q || p) / N                                          (2)
 
@@ -56,15 +56,12 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
     - `"weight"`: one draw for the whole batch.
     - `"flipout"`: one draw, whose signs are changed at random for each
       example. The same expectation, with less variance.
-    - `"local"`: for each output noise of its own, of the variance that (1)
-      gives it. The same expectation, with the least variance, where a layer
-      without axes of positions is called once: `Dense` on inputs of rank 2.
-      Elsewhere an approximation: positions that share their weights get
-      independent noise.
+    - `"local"`: noise for each output, of the variance that (1) gives it. The
+      same expectation, with the least variance, for `Dense` on inputs of rank
+      2. Elsewhere an approximation: positions get independent noise.
 
-    KL(q || p) is exact where its formula is known: for Gaussian priors, and
-    for a Laplace prior of Gaussian weights. Otherwise E log p is taken at one
-    draw, that of the weights with `"weight"` and `"flipout"`.
+    KL(q || p) is exact for Gaussian priors, and for a Laplace prior of Gaussian
+    weights. Otherwise E log p is taken at one draw.
 
     A layer type derives from a subclass of this one, which names the `family`
     of distributions, and from the layer of Keras, in this order. That layer
@@ -132,7 +129,9 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
         if rho_initializer is None:
             rho_initializer = keras.initializers.Constant(-5.0)
         self.rho_initializer = keras.initializers.get(rho_initializer)
-        self.dataset_size = DatasetSize(dataset_size, type(self).__name__)
+        self.dataset_size = DatasetSize(
+            dataset_size, type(self).__name__, maker="keras_bdl.convert"
+        )
         if seed is not None:
             check_seed(seed)
         self.seed = seed
@@ -227,10 +226,7 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
         return last.kl_per_example
 
     def kl_divergence(self):
-        """Returns KL(q || p) in nats, not divided by N.
-
-        Where it has no closed form, E log p is taken at always the same draw.
-        """
+        """Returns KL(q || p) in nats; E log p, if need be, at a fixed draw."""
         posteriors = self.weight_posteriors
         numbers = functools.partial(draw.normals, posteriors, (0, 0))
         tensors = [p.read() for p in posteriors]

@@ -43,7 +43,8 @@ class Selection:
             if kind is None:
                 used.add(selector)
             elif sealed:
-                uncovered += sealed if layer.weights else []
+                # The outermost: a selector of it selects what is inside.
+                uncovered += sealed[:1] if layer.weights else []
             elif type(layer) in RULES[kind]:
                 _check_built(layer)
                 plan[id(layer)] = kind
@@ -65,12 +66,13 @@ class Selection:
         return None, None
 
     def _uncovered(self, layers):
+        names = dict.fromkeys(type(layer).__name__ for layer in layers)
+        left_out = "".join(f"{name}: None, " for name in names)
         return (
             "`to` must select layers whose weights there is a rule for. Those "
             "of normalisation layers stay as they are; leave out others by "
-            "selectors that come first, such as "
-            f"`to={{{type(layers[0]).__name__}: None, "
-            f'keras.layers.Layer: "{min(self.kinds)}"}}`. '
+            "selectors that come first: "
+            f'`to={{{left_out}keras.layers.Layer: "{min(self.kinds)}"}}`. '
             f"Received: {_named(layers)}"
         )
 

@@ -69,7 +69,7 @@ def _count_dataset(dataset, steps_per_epoch):
     for batch in dataset.take(1):
         batch_size = int(tf.shape(keras.tree.flatten(batch)[0])[0])
         return ExampleCount(batches * batch_size, batch_size - 1, endless)
-    return None
+    return ExampleCount(0)  # no batch came
 
 
 def _static_batch_size(element_spec):

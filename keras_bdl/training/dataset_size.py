@@ -20,13 +20,16 @@ class DatasetSize:
     Args:
         given: The user's `dataset_size`, or `None`: to be counted.
         owner: Name of the class that asks, for messages.
+        maker: Name of a function that makes the owner, too, and takes
+            `dataset_size`. Defaults to `None`.
     """
 
-    def __init__(self, given: int | None, owner: str):
+    def __init__(self, given: int | None, owner: str, maker: str | None = None):
         if given is not None:
             check_number("dataset_size", given, at_least=1)
         self.given = given
         self.owner = owner
+        self._maker = maker
         self.counted = None
         self._variable = None
 
@@ -47,6 +50,14 @@ class DatasetSize:
         self._variable.assign(float(examples))
 
     @property
+    def advice(self) -> str:
+        """What to write to give N."""
+        advice = f"Write `{self.owner}(..., dataset_size=<examples>)`"
+        if self._maker is None:
+            return advice
+        return f"{advice} or `{self._maker}(..., dataset_size=<examples>)`"
+
+    @property
     def known(self) -> bool:
         """Whether N was given or counted."""
         return self.given is not None or self.counted is not None
@@ -58,8 +69,7 @@ class DatasetSize:
         if not self.known:
             raise ValueError(
                 f"`{self.owner}` needs the number of training examples, and "
-                "nobody has counted them. Write "
-                f"`{self.owner}(..., dataset_size=<examples>)`, or train with "
+                f"nobody has counted them. {self.advice}, or train with "
                 "`keras_bdl.Model.fit`, which counts arrays and `tf.data`."
             )
         return self._variable.value

@@ -28,6 +28,11 @@ def tell_dataset_size(model, sizes, fit_arguments):
             fit_arguments["steps_per_epoch"],
             fit_arguments["validation_data"] is not None,
         )
+    if count is not None and count.examples < 1:
+        raise ValueError(
+            "`x` must hold at least one training example. "
+            f"Received: x={type(fit_arguments['x']).__name__} without one"
+        )
     news = [size for size in sizes if not size.known]
     for size in sizes:
         if size.given is not None:
@@ -35,8 +40,7 @@ def tell_dataset_size(model, sizes, fit_arguments):
         elif count is None:
             raise ValueError(
                 f"`{size.owner}` needs the number of training examples, and "
-                "this data does not tell it. Write "
-                f"`{size.owner}(..., dataset_size=<examples>)`. "
+                f"this data does not tell it. {size.advice}. "
                 f"Received: x={type(fit_arguments['x']).__name__}"
             )
         else:

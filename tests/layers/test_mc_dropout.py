@@ -88,5 +88,7 @@ def test_precision_and_mask_are_those_of_the_layer():
 
 @pytest.mark.parametrize("rate", [0, 1, -0.1, float("nan")])
 def test_bad_rate_is_refused(rate):
-    with pytest.raises(ValueError, match="`rate` must be a number between"):
+    with pytest.raises(
+        ValueError, match="`rate` must be a number above 0.0 and below 1"
+    ):
         MCDropout(identity(), rate)

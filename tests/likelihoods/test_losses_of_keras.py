@@ -311,7 +311,7 @@ def test_laplace_takes_means_of_likelihoods_alone():
         for reduction in (*REFUSED_REDUCTIONS, "mean"):
             loss = cls(**arguments, reduction=reduction)
             fit = functools.partial(
-                bdl.posteriors.Laplace.fit,
+                bdl.fit_laplace,
                 model,
                 (X, y),
                 prior_precision=1.0,

@@ -1,3 +1,5 @@
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -335,7 +337,10 @@ def bad(**kwargs):
         (bad(to="mc_dropout", rate=0.1, prior=Normal(1.0)), "Received: prior="),
         (bad(to="mc_dropout"), "`rate` must be given"),
         (bad(estimator="none"), "`estimator` of `MeanFieldDense` must be"),
-        (bad(prior_from_weights=0.0), "`prior_from_weights` must be positive"),
+        (
+            bad(prior_from_weights=0.0),
+            "`prior_from_weights` must be a number above",
+        ),
         (
             bad(to="mc_dropout", rate=0.1, prior_from_weights=0.1),
             '`prior_from_weights` must go with `"mean_field"`',
@@ -358,3 +363,36 @@ def bad(**kwargs):
 def test_bad_argument_is_named(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_refusal_names_all_layers_and_its_advice_leaves_out_all_of_them():
+    model = keras.Sequential(
+        [
+            keras.Input((3,), dtype="int32"),
+            layers.Embedding(5, 4),
+            layers.Bidirectional(layers.LSTM(3)),
+            layers.Dense(2),
+        ]
+    )
+    with pytest.raises(ValueError, match="Embedding: .*Bidirectional: ") as e:
+        convert(model, "mc_dropout", rate=0.1)
+    advice = re.search("`to=(.*?)`", str(e.value)).group(1)
+    to = eval(advice, {**vars(layers), "keras": keras})  # noqa: S307
+    new = convert(model, to, rate=0.1)
+    assert [type(x) for x in new.layers[-1:]] == [MCDropout]
+
+
+def test_converted_model_on_a_generator_is_told_where_to_give_its_size():
+    def batches():
+        while True:
+            yield np.ones((2, 3)), np.ones((2, 2))
+
+    def fit(**options):
+        model = stack(layers.Dense(2), shape=(3,))
+        new = convert(model, "mean_field", **options)
+        new.compile("sgd", "mse")
+        new.fit(batches(), steps_per_epoch=1, verbose=0)
+
+    with pytest.raises(ValueError, match=r"keras_bdl.convert\(..., dataset_s"):
+        fit()
+    fit(dataset_size=10)

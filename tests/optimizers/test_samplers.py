@@ -293,11 +293,15 @@ def test_what_would_change_the_target_is_refused():
     for option in ({"weight_decay": 0.1}, {"clipnorm": 1.0}, {"use_ema": True}):
         with pytest.raises(ValueError, match=f"Received: .*{list(option)}"):
             SGNHT(**option)
-    with pytest.raises(ValueError, match="`friction` must be between"):
+    with pytest.raises(
+        ValueError, match="`friction` must be a number above 0.0 and below 1"
+    ):
         ATMC(friction=1.0)
     with pytest.raises(ValueError, match="`temperature` must be"):
         SGLD(temperature=-1.0)
-    with pytest.raises(ValueError, match="`average_speed` must be positive"):
+    with pytest.raises(
+        ValueError, match="`average_speed` must be a number above 0"
+    ):
         ATMC(average_speed=0.0)
     with pytest.raises(ValueError, match="`prior` must be"):
         ATMC(prior="normal")

@@ -20,7 +20,7 @@ def test_values_are_those_of_a_straight_line_between_two_levels():
 
 
 def test_wrong_arguments_are_refused():
-    with pytest.raises(ValueError, match="begin_step=5, end_step=5"):
+    with pytest.raises(ValueError, match="`end_step` must be a number above 5"):
         LinearRamp(0.0, 1.0, end_step=5, begin_step=5)
     with pytest.raises(ValueError, match="final_value=nan"):
         LinearRamp(0.0, float("nan"), end_step=5)

@@ -26,5 +26,5 @@ def test_rate_is_constant_then_linear_then_constant():
     [(0, 0.1, 10), (0.1, -1, 10), (0.1, 0.1, 0), ("a", 0.1, 10)],
 )
 def test_what_is_not_positive_is_refused(values):
-    with pytest.raises(ValueError, match="must be a positive number"):
+    with pytest.raises(ValueError, match="must be a number above 0"):
         SWASchedule(*values)

@@ -195,3 +195,16 @@ def test_plain_model_with_the_right_n_is_not_warned():
     assert not warned_of_n(35, validation_split=0.3)
     # Up to a batch may have been left out.
     assert not warned_of_n(50, data=batched(16, drop_remainder=True))
+
+
+@pytest.mark.parametrize("form", ["arrays", "tf.data", "sized tf.data"])
+def test_fit_refuses_data_without_an_example(form):
+    model = bdl.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    model.compile(bdl.VOGN(initial_curvature=1.0), "mse")
+    data = np.ones((0, 2), "float32"), np.ones((0, 1), "float32")
+    if form != "arrays":
+        batches = tf.data.Dataset.from_tensor_slices(data)
+        batches = batches.batch(2, drop_remainder=form == "sized tf.data")
+        data = (batches,)
+    with pytest.raises(ValueError, match="`x` must hold at least one training"):
+        model.fit(*data, verbose=0)
