@@ -89,7 +89,9 @@ def wide(run, kind, task):
         x = keras.layers.GlobalAveragePooling2D()(x)
         x = keras.layers.Dense(10)(x)
     model = keras.Model(inputs, x)
-    loss = CROSS_ENTROPY if task == "classification" else "mse"
+    # The likelihood whose gradient is that of the mean squared error.
+    gaussian = bdl.likelihoods.Gaussian((run.channels / 2) ** 0.5)
+    loss = CROSS_ENTROPY if task == "classification" else gaussian
     model.compile("sgd", loss)
     return model
 

@@ -2,6 +2,7 @@
 
 import math
 
+from keras_bdl.arguments import check_seed
 from keras_bdl.callbacks.stateful_callback import StatefulCallback
 from keras_bdl.callbacks.weight_collector import check_integer
 from keras_bdl.diagnostics.gradient_variance import gradient_variance
@@ -59,6 +60,7 @@ class GradientVariance(StatefulCallback):
         super().__init__()
         self.every = check_integer("every", every, 1)
         self.draws = check_integer("draws", draws, 2)
+        check_seed(seed)
         self.reports = {}
         self._batch = (x, y)
         self._loss = loss

@@ -4,12 +4,12 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bdl.arguments import check_number
 from keras_bdl.diagnostics.gradient_noise_report import GradientNoise
 from keras_bdl.diagnostics.training_data import TrainingData
 from keras_bdl.diagnostics.training_loss import TrainingLoss
 from keras_bdl.diagnostics.training_loss import left_as_it_was
 from keras_bdl.diagnostics.verbosity import check_verbose
-from keras_bdl.optimizers.arguments import check_number
 from keras_bdl.prediction.checked_inputs import check_count
 
 

@@ -3,13 +3,13 @@
 import keras
 import numpy as np
 
+from keras_bdl.arguments import check_number
 from keras_bdl.diagnostics.eigenpairs import eigenpairs
 from keras_bdl.diagnostics.hessian_eigenvalues_report import HessianEigenvalues
 from keras_bdl.diagnostics.hessian_product import HessianProduct
 from keras_bdl.diagnostics.training_data import TrainingData
 from keras_bdl.diagnostics.training_loss import left_as_it_was
 from keras_bdl.diagnostics.verbosity import check_verbose
-from keras_bdl.optimizers.arguments import check_number
 from keras_bdl.prediction.checked_inputs import check_count
 
 # Of products in float32.

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bdl import priors
+from keras_bdl.arguments import check_number
 from keras_bdl.diagnostics.loss_value import LossValue
 from keras_bdl.diagnostics.projected_covariance import projected_covariance
 from keras_bdl.diagnostics.projected_covariance import unit_vectors
@@ -15,7 +16,6 @@ from keras_bdl.diagnostics.training_loss import left_as_it_was
 from keras_bdl.diagnostics.verbosity import check_verbose
 from keras_bdl.diagnostics.weight_vectors import as_arrays
 from keras_bdl.diagnostics.weight_vectors import as_vector
-from keras_bdl.optimizers.arguments import check_number
 from keras_bdl.posteriors.gaussian import Gaussian
 from keras_bdl.posteriors.low_rank_gaussian import LowRankGaussian
 from keras_bdl.posteriors.posterior import Posterior

@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_bdl.arguments import check_number
+from keras_bdl.arguments import check_seed
 from keras_bdl.layers.random_numbers import next_seed
 from keras_bdl.layers.random_numbers import uniform
 
@@ -48,11 +50,9 @@ class MCDropout(keras.layers.Wrapper):
     """
 
     def __init__(self, layer, rate: float, seed: int | None = None, **kwargs):
-        if not 0 < rate < 1:
-            raise ValueError(
-                "`rate` must be a number between 0 and 1, the probability of "
-                f"a zero. Received: rate={rate}"
-            )
+        check_number("rate", rate, above=0.0, below=1.0)
+        if seed is not None:
+            check_seed(seed)
         # Of no layer, `Wrapper` says what it is.
         kwargs.setdefault("dtype", getattr(layer, "dtype_policy", None))
         super().__init__(layer, **kwargs)

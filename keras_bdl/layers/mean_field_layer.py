@@ -2,9 +2,9 @@
 
 import math
 
+from keras_bdl.arguments import check_number
 from keras_bdl.distributions import MeanField
 from keras_bdl.layers.variational import Variational
-from keras_bdl.priors.arguments import check_positive
 
 
 class MeanFieldLayer(Variational):
@@ -45,7 +45,7 @@ class MeanFieldLayer(Variational):
         self.truncation = truncation
         if truncation is None:
             return
-        check_positive("truncation", truncation)
+        check_number("truncation", truncation, above=0.0)
         if self.estimator == "local":
             raise ValueError(
                 '`truncation` needs weights that are drawn. Use `"weight"` or '

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_bdl.arguments import check_seed
 from keras_bdl.distributions.gaussian_noise import gaussian_noise
 from keras_bdl.layers import draw
 from keras_bdl.layers import estimators
@@ -132,6 +133,8 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
             rho_initializer = keras.initializers.Constant(-5.0)
         self.rho_initializer = keras.initializers.get(rho_initializer)
         self.dataset_size = DatasetSize(dataset_size, type(self).__name__)
+        if seed is not None:
+            check_seed(seed)
         self.seed = seed
         self.seed_generator = keras.random.SeedGenerator(seed)
         self.annealing = Annealing()

@@ -56,8 +56,9 @@ def one_value_each(owner, compile_loss):
     Yields:
         The compiled loss.
     """
-    if compile_loss is None:  # losses of layers alone
-        yield None
+    # Without one, there are losses of layers alone.
+    if compile_loss is None or _will_be_guarded(compile_loss):
+        yield compile_loss
         return
     guards = _guard(compile_loss, owner, warns=False)
     try:
@@ -129,7 +130,7 @@ def _guard(compile_loss, owner, warns):
 
     if compile_loss.built:
         put()
-    elif "build" not in vars(compile_loss):
+    elif not _will_be_guarded(compile_loss):
         build = compile_loss.build
 
         def build_and_put(y_true, y_pred):
@@ -138,6 +139,10 @@ def _guard(compile_loss, owner, warns):
 
         compile_loss.build = build_and_put
     return guards
+
+
+def _will_be_guarded(compile_loss):
+    return not compile_loss.built and "build" in vars(compile_loss)
 
 
 def _guarded(loss, owner, warns, guards):

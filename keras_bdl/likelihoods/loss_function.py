@@ -9,7 +9,8 @@ def loss_function(loss):
     """Returns the function of a loss, and its arguments as a dictionary.
 
     The function is `None` where a loss has none, such as a subclass of
-    `keras.losses.Loss` with a `call` of its own.
+    `keras.losses.Loss` with a `call` of its own. Arguments are those of the
+    losses of Keras alone.
 
     Args:
         loss: As `compile` takes it for one output.
@@ -21,5 +22,8 @@ def loss_function(loss):
     if isinstance(loss, functools.partial):
         return loss.func, loss.keywords
     if isinstance(loss, keras.losses.Loss):
-        return getattr(loss, "fn", None), loss.get_config()
+        function = getattr(loss, "fn", None)
+        of_keras = getattr(function, "__module__", "").startswith("keras.")
+        # The config of another function would hold its source.
+        return function, loss.get_config() if of_keras else {}
     return loss, {}

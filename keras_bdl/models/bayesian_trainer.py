@@ -13,7 +13,6 @@ from keras_bdl.distribute.replicas import statistics_of_examples
 from keras_bdl.models.averaging import average_draws
 from keras_bdl.models.averaging import likelihoods_of
 from keras_bdl.models.call_with_draws import call_with_draws
-from keras_bdl.models.candid_trainer import CandidTrainer
 from keras_bdl.models.checked_trainer import CheckedTrainer
 from keras_bdl.models.compile_arguments import check_compile_arguments
 from keras_bdl.models.compile_arguments import compile_config
@@ -24,6 +23,7 @@ from keras_bdl.models.fit_check import check_fit
 from keras_bdl.models.prior_versions import PriorVersions
 from keras_bdl.models.strategy_check import check_scope
 from keras_bdl.models.strategy_check import check_strategy
+from keras_bdl.models.warning_trainer import WarningTrainer
 from keras_bdl.training.annealing import end_annealing
 from keras_bdl.training.build_optimizer import build_optimizer
 from keras_bdl.training.build_optimizer import build_posterior
@@ -36,7 +36,7 @@ from keras_bdl.training.tell_dataset_size import dataset_sizes
 from keras_bdl.training.tell_dataset_size import tell_dataset_size
 
 
-class BayesianTrainer(CandidTrainer, CheckedTrainer):
+class BayesianTrainer(WarningTrainer, CheckedTrainer):
     """What `keras_bdl` adds to `compile`, `fit`, `evaluate` and `predict`."""
 
     train_samples = 1

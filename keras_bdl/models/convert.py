@@ -4,6 +4,7 @@ import functools
 
 import keras
 
+from keras_bdl.arguments import check_number
 from keras_bdl.layers import Variational
 from keras_bdl.layers.mc_dropout import MCDropout
 from keras_bdl.models.conversion_copy import ModelCopy
@@ -15,7 +16,6 @@ from keras_bdl.models.conversion_rules import options_of
 from keras_bdl.models.conversion_selection import Selection
 from keras_bdl.models.conversion_selection import own_weights
 from keras_bdl.posteriors.noise import sequence
-from keras_bdl.priors.arguments import check_positive
 
 
 def convert(
@@ -191,7 +191,7 @@ def _check_prior_from_weights(delta, prior, means_from_weights, kinds):
             "`prior_from_weights` must be the number delta, such as 0.1. "
             f"Received: prior_from_weights={delta}"
         )
-    check_positive("prior_from_weights", delta)
+    check_number("prior_from_weights", delta, above=0.0)
     if kinds == {"mc_dropout"}:
         raise ValueError(
             '`prior_from_weights` must go with `"mean_field"` or `"radial"`. '

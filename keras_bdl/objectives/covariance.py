@@ -8,7 +8,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_bdl.optimizers.arguments import check_number
+from keras_bdl.arguments import check_number
 
 KINDS = ("fixed", "scalar", "diagonal")
 

@@ -7,12 +7,13 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl.arguments import check_number
+from keras_bdl.arguments import check_seed
 from keras_bdl.curvature.weight_scope import WeightScope
 from keras_bdl.curvature.weight_scope import current_values
 from keras_bdl.distributions import MeanField
 from keras_bdl.objectives.covariance import Covariance
 from keras_bdl.objectives.objective import Objective
-from keras_bdl.optimizers.arguments import check_number
 from keras_bdl.optimizers.exclusion import excluded_variables
 from keras_bdl.optimizers.weight_check import check_weights
 from keras_bdl.optimizers.weight_draws import EVALUATION
@@ -67,7 +68,7 @@ class GaussianObjective(Objective):
                 at_least=1,
                 integer=True,
             )
-        check_number("seed", seed, at_least=0, below=2**63, integer=True)
+        check_seed(seed)
         self._covariance = Covariance(
             covariance,
             stddev,

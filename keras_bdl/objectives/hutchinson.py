@@ -5,8 +5,9 @@ import math
 import keras
 import tensorflow as tf
 
+from keras_bdl.arguments import check_number
+from keras_bdl.arguments import check_seed
 from keras_bdl.objectives.hessian_diagonal import HessianDiagonal
-from keras_bdl.optimizers.arguments import check_number
 from keras_bdl.optimizers.weight_draws import TRAINING
 from keras_bdl.optimizers.weight_draws import random_bits
 
@@ -30,7 +31,7 @@ class Hutchinson(HessianDiagonal):
 
     def __init__(self, probes: int = 1, seed: int = 0):
         check_number("probes", probes, at_least=1, integer=True)
-        check_number("seed", seed, at_least=0, below=2**63, integer=True)
+        check_seed(seed)
         self.probes = probes
         self.seed = seed
 

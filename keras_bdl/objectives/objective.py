@@ -5,12 +5,12 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bdl import priors
+from keras_bdl.arguments import check_number
 from keras_bdl.curvature.weight_scope import current_values
 from keras_bdl.distribute.replicas import replica_weight
 from keras_bdl.distribute.replicas import weighted
 from keras_bdl.objectives.forward import Forward
 from keras_bdl.objectives.optimizer_check import check_optimizer
-from keras_bdl.optimizers.arguments import check_number
 from keras_bdl.optimizers.exclusion import excluded_variables
 from keras_bdl.optimizers.weight_check import check_any_weight
 from keras_bdl.training.build_optimizer import build_optimizer

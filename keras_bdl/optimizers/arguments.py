@@ -1,7 +1,4 @@
-"""Checks of arguments of optimizers."""
-
-import math
-import numbers
+"""Options of Keras that an optimizer of ours refuses."""
 
 # Options of Keras's optimizers that would make another posterior of it.
 REFUSED = (
@@ -46,41 +43,3 @@ def drop_options(config, others=()):
     """
     for name in (*REFUSED, *_UNUSED, *others):
         config.pop(name, None)
-
-
-def check_number(
-    name: str,
-    value,
-    *,
-    above=None,
-    at_least=None,
-    below=math.inf,
-    integer: bool = False,
-):
-    """Raises an error unless a number lies where it has to.
-
-    Args:
-        name: The argument.
-        value: What came for it.
-        above: Number that it must exceed. Defaults to `None`.
-        at_least: Smallest number. Defaults to `None`.
-        below: Number that it must stay below. Defaults to `math.inf`.
-        integer: Whether it must be an integer. Defaults to `False`.
-    """
-    kind = numbers.Integral if integer else numbers.Real
-    if (
-        isinstance(value, kind)
-        and not isinstance(value, bool)
-        and (above is None or value > above)
-        and (at_least is None or value >= at_least)
-        and value < below
-    ):
-        return
-    noun = "an integer" if integer else "a number"
-    bounds = [f"above {above}"] if above is not None else []
-    bounds += [f"from {at_least} on"] if at_least is not None else []
-    bounds += [f"below {below}"] if below < math.inf else []
-    raise ValueError(
-        f"`{name}` must be {noun} {' and '.join(bounds)}. "
-        f"Received: {name}={value!r}"
-    )

@@ -4,8 +4,8 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl.arguments import check_number
 from keras_bdl.curvature.weight_scope import WeightScope
-from keras_bdl.optimizers.arguments import check_number
 from keras_bdl.optimizers.natural_gradient import NaturalGradient
 
 

@@ -5,6 +5,7 @@ import math
 import keras
 from keras import ops
 
+from keras_bdl.arguments import check_number
 from keras_bdl.optimizers.integrators import kick
 from keras_bdl.optimizers.integrators import thermostat_force
 from keras_bdl.optimizers.integrators import velocity
@@ -65,23 +66,24 @@ class MomentumSampler(Sampler):
         )
         if initial_learning_rate is None:
             initial_learning_rate = _initial_value(learning_rate)
-        _check_positive("initial_learning_rate", initial_learning_rate)
-        _check_positive("average_speed", average_speed)
+            check_number("learning_rate", initial_learning_rate, above=0.0)
+        check_number("initial_learning_rate", initial_learning_rate, above=0.0)
+        check_number("average_speed", average_speed, above=0.0)
         if max_speed is not None:
-            _check_positive("max_speed", max_speed)
-        if not 0 < friction < 1:
-            raise ValueError(
-                "`friction` must be between 0 and 1, the share of its momentum "
-                f"that a weight keeps. Received: friction={friction}"
-            )
+            check_number("max_speed", max_speed, above=0.0)
+        check_number("friction", friction, above=0.0, below=1.0)
         if precondition_until is not None and precondition_every is None:
             raise ValueError(
                 "`precondition_until` must be left out without "
                 "`precondition_every`. "
                 f"Received: precondition_until={precondition_until}"
             )
-        _check_steps("precondition_every", precondition_every)
-        _check_steps("precondition_until", precondition_until)
+        for name, steps in (
+            ("precondition_every", precondition_every),
+            ("precondition_until", precondition_until),
+        ):
+            if steps is not None:
+                check_number(name, steps, at_least=1, integer=True)
         self.initial_learning_rate = initial_learning_rate
         self.average_speed = average_speed
         self.max_speed = max_speed
@@ -204,16 +206,3 @@ def _initial_value(learning_rate):
     ):
         return float(learning_rate(0))
     return float(learning_rate() if callable(learning_rate) else learning_rate)
-
-
-def _check_positive(name, value):
-    if not 0 < value < math.inf:
-        raise ValueError(f"`{name}` must be positive. Received: {name}={value}")
-
-
-def _check_steps(name, value):
-    if value is not None and not (value >= 1 and int(value) == value):
-        raise ValueError(
-            f"`{name}` must be a positive number of steps, or `None`. "
-            f"Received: {name}={value}"
-        )

@@ -7,10 +7,10 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl.arguments import check_number
 from keras_bdl.curvature.weight_scope import WeightScope
 from keras_bdl.curvature.weight_scope import current_values
 from keras_bdl.distribute.replicas import replica_weight
-from keras_bdl.optimizers.arguments import check_number
 from keras_bdl.optimizers.variational_optimizer import VariationalOptimizer
 from keras_bdl.optimizers.weight_draws import EVALUATION
 from keras_bdl.optimizers.weight_draws import TRAINING

@@ -6,9 +6,9 @@ import weakref
 import keras
 from keras import ops
 
+from keras_bdl.arguments import check_number
 from keras_bdl.curvature.matrices import matrices
 from keras_bdl.curvature.weight_scope import current_values
-from keras_bdl.optimizers.arguments import check_number
 from keras_bdl.optimizers.matrix_slots import MatrixSlots
 from keras_bdl.optimizers.matrix_slots import places_of
 from keras_bdl.optimizers.vogn import VOGN

@@ -1,12 +1,13 @@
 """What all samplers have in common."""
 
-import math
-
 import keras
 import tensorflow as tf
 from keras import ops
 
 from keras_bdl import priors
+from keras_bdl.arguments import check_learning_rate
+from keras_bdl.arguments import check_number
+from keras_bdl.arguments import check_seed
 from keras_bdl.optimizers.arguments import REFUSED
 from keras_bdl.optimizers.noise import counter_normal
 from keras_bdl.training.dataset_size import DatasetSize
@@ -68,17 +69,11 @@ class Sampler(keras.optimizers.Optimizer):
             )
         kwargs.pop("ema_momentum", None)  # of a config; unused without EMA
         kwargs.pop("ema_overwrite_frequency", None)
+        check_learning_rate(learning_rate)
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
-        if not callable(temperature) and not 0 <= temperature < math.inf:
-            raise ValueError(
-                "`temperature` must be a schedule or a number from 0 on. "
-                f"Received: temperature={temperature}"
-            )
-        if not isinstance(seed, int) or not 0 <= seed < 2**63:
-            raise ValueError(
-                "`seed` must be an integer from 0 on, below 2**63. "
-                f"Received: seed={seed!r}"
-            )
+        if not callable(temperature):
+            check_number("temperature", temperature, at_least=0.0)
+        check_seed(seed)
         self.dataset_size = DatasetSize(dataset_size, type(self).__name__)
         self.temperature = temperature
         self.prior = priors.get(prior)

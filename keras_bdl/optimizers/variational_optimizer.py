@@ -6,7 +6,9 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_bdl.optimizers.arguments import check_number
+from keras_bdl.arguments import check_learning_rate
+from keras_bdl.arguments import check_number
+from keras_bdl.arguments import check_seed
 from keras_bdl.optimizers.arguments import drop_options
 from keras_bdl.optimizers.arguments import refuse_options
 from keras_bdl.optimizers.exclusion import excluded_variables
@@ -64,12 +66,13 @@ class VariationalOptimizer(keras.optimizers.Optimizer):
             ": the prior is `prior_precision`, and losses are scaled by "
             "`keras.optimizers.LossScaleOptimizer`",
         )
+        check_learning_rate(learning_rate)
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
         check_number("prior_precision", prior_precision, above=0.0)
         if not callable(temperature):
             check_number("temperature", temperature, above=0.0)
         check_number("augmentation_factor", augmentation_factor, above=0.0)
-        check_number("seed", seed, at_least=0, below=2**63, integer=True)
+        check_seed(seed)
         if isinstance(exclude_from_inference, str):
             exclude_from_inference = (exclude_from_inference,)
         self.dataset_size = DatasetSize(dataset_size, type(self).__name__)

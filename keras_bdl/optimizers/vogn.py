@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_bdl import curvature
-from keras_bdl.optimizers.arguments import check_number
+from keras_bdl.arguments import check_number
 from keras_bdl.optimizers.natural_gradient import NaturalGradient
 
 

@@ -28,7 +28,11 @@ def check_model(model):
 
 def check_count(name: str, value):
     """Raises an error unless the value is a positive integer."""
-    if not isinstance(value, number_types.Integral) or value < 1:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, number_types.Integral)
+        or value < 1
+    ):
         raise ValueError(
             f"`{name}` must be a positive integer. Received: {name}={value!r}"
         )

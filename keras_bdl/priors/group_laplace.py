@@ -5,7 +5,7 @@ import math
 import keras
 from keras import ops
 
-from keras_bdl.priors.arguments import check_positive
+from keras_bdl.arguments import check_number
 from keras_bdl.priors.groups import group_count
 from keras_bdl.priors.groups import group_length
 from keras_bdl.priors.groups import log_sphere_area
@@ -47,7 +47,7 @@ class GroupLaplace(Prior):
 
     def __init__(self, scale: float = 1.0, dataset_size: int | None = None):
         super().__init__(dataset_size)
-        self.scale = check_positive("scale", scale)
+        self.scale = float(check_number("scale", scale, above=0.0))
 
     def of_scales(self, length: int):
         """Returns the prior of the magnitudes of vectors of a given length.

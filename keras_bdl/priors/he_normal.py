@@ -4,7 +4,7 @@ import math
 
 import keras
 
-from keras_bdl.priors.arguments import check_positive
+from keras_bdl.arguments import check_number
 from keras_bdl.priors.groups import group_length
 from keras_bdl.priors.normal import Normal
 from keras_bdl.priors.prior import Prior
@@ -49,8 +49,9 @@ class HeNormal(Prior):
         dataset_size: int | None = None,
     ):
         super().__init__(dataset_size)
-        self.gain = check_positive("gain", gain)
-        self.bias_stddev = check_positive("bias_stddev", bias_stddev)
+        self.gain = float(check_number("gain", gain, above=0.0))
+        check_number("bias_stddev", bias_stddev, above=0.0)
+        self.bias_stddev = float(bias_stddev)
 
     def of_shape(self, shape):
         """Returns the `Normal` that a variable of the given shape gets."""

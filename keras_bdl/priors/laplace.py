@@ -5,8 +5,7 @@ import math
 import keras
 from keras import ops
 
-from keras_bdl.priors.arguments import check_finite
-from keras_bdl.priors.arguments import check_positive
+from keras_bdl.arguments import check_number
 from keras_bdl.priors.prior import Prior
 
 
@@ -33,8 +32,8 @@ class Laplace(Prior):
         dataset_size: int | None = None,
     ):
         super().__init__(dataset_size)
-        self.scale = check_positive("scale", scale)
-        self.mean = check_finite("mean", mean)
+        self.scale = float(check_number("scale", scale, above=0.0))
+        self.mean = float(check_number("mean", mean))
 
     def log_prob(self, x):
         """Returns the log density of each weight."""

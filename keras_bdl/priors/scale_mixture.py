@@ -6,7 +6,7 @@ import statistics
 import keras
 from keras import ops
 
-from keras_bdl.priors.arguments import check_positive
+from keras_bdl.arguments import check_number
 from keras_bdl.priors.normal import Normal
 from keras_bdl.priors.prior import Prior
 
@@ -46,15 +46,11 @@ class ScaleMixture(Prior):
         dataset_size: int | None = None,
     ):
         super().__init__(dataset_size)
-        self.stddev_1 = check_positive("stddev_1", stddev_1)
-        self.stddev_2 = check_positive("stddev_2", stddev_2)
-        self.probability_1 = check_positive("probability_1", probability_1)
-        if not self.probability_1 < 1:
-            raise ValueError(
-                "`probability_1` must be between 0 and 1; use "
-                "`keras_bdl.priors.Normal` for a single Gaussian. "
-                f"Received: probability_1={probability_1}"
-            )
+        self.stddev_1 = float(check_number("stddev_1", stddev_1, above=0.0))
+        self.stddev_2 = float(check_number("stddev_2", stddev_2, above=0.0))
+        # Of 1, `Normal` is the prior.
+        check_number("probability_1", probability_1, above=0.0, below=1.0)
+        self.probability_1 = float(probability_1)
 
     def log_prob(self, x):
         """Returns the log density of each weight."""

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_bdl.priors.arguments import check_positive
+from keras_bdl.arguments import check_number
 from keras_bdl.priors.prior import Prior
 from keras_bdl.priors.quantiles import interpolate
 from keras_bdl.priors.quantiles import table_probabilities
@@ -48,8 +48,9 @@ class SymmetricGamma(Prior):
         dataset_size: int | None = None,
     ):
         super().__init__(dataset_size)
-        self.concentration = check_positive("concentration", concentration)
-        self.scale = check_positive("scale", scale)
+        check_number("concentration", concentration, above=0.0)
+        self.concentration = float(concentration)
+        self.scale = float(check_number("scale", scale, above=0.0))
 
     def log_prob(self, x):
         """Returns the log density of each weight."""

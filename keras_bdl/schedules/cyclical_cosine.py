@@ -5,6 +5,8 @@ import math
 import keras
 from keras import ops
 
+from keras_bdl.arguments import check_number
+
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
 class CyclicalCosine(keras.optimizers.schedules.LearningRateSchedule):
@@ -33,18 +35,10 @@ class CyclicalCosine(keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(self, initial_learning_rate: float, cycle_steps: int):
         super().__init__()
-        if not initial_learning_rate > 0:
-            raise ValueError(
-                "`initial_learning_rate` must be positive. "
-                f"Received: initial_learning_rate={initial_learning_rate}"
-            )
-        if not (cycle_steps >= 1 and int(cycle_steps) == cycle_steps):
-            raise ValueError(
-                "`cycle_steps` must be a positive integer. "
-                f"Received: cycle_steps={cycle_steps}"
-            )
+        check_number("initial_learning_rate", initial_learning_rate, above=0.0)
+        check_number("cycle_steps", cycle_steps, at_least=1, integer=True)
         self.initial_learning_rate = initial_learning_rate
-        self.cycle_steps = int(cycle_steps)
+        self.cycle_steps = cycle_steps
 
     def __call__(self, step):
         """Returns the step size at a step."""

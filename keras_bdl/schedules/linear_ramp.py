@@ -1,9 +1,9 @@
 """A value that goes from one level to another."""
 
-import math
-
 import keras
 from keras import ops
+
+from keras_bdl.arguments import check_number
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
@@ -37,20 +37,10 @@ class LinearRamp(keras.optimizers.schedules.LearningRateSchedule):
         begin_step: int = 0,
     ):
         super().__init__()
-        for name, value in (
-            ("initial_value", initial_value),
-            ("final_value", final_value),
-        ):
-            if not (value >= 0 and math.isfinite(value)):
-                raise ValueError(
-                    f"`{name}` must be a finite number from 0 on. "
-                    f"Received: {name}={value}"
-                )
-        if not 0 <= begin_step < end_step:
-            raise ValueError(
-                "`begin_step` must be at least 0 and before `end_step`. "
-                f"Received: begin_step={begin_step}, end_step={end_step}"
-            )
+        check_number("initial_value", initial_value, at_least=0.0)
+        check_number("final_value", final_value, at_least=0.0)
+        check_number("begin_step", begin_step, at_least=0)
+        check_number("end_step", end_step, above=begin_step)
         self.initial_value = initial_value
         self.final_value = final_value
         self.end_step = end_step

@@ -1,9 +1,9 @@
 """The learning rate of stochastic weight averaging."""
 
-import numbers
-
 import keras
 from keras import ops
+
+from keras_bdl.arguments import check_number
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
@@ -40,18 +40,12 @@ class SWASchedule(keras.optimizers.schedules.LearningRateSchedule):
         swa_start_step: int,
     ):
         super().__init__()
-        for argument, value in (
+        for name, value in (
             ("initial_learning_rate", initial_learning_rate),
             ("swa_learning_rate", swa_learning_rate),
             ("swa_start_step", swa_start_step),
         ):
-            if not (
-                isinstance(value, numbers.Real) and 0 < value < float("inf")
-            ):
-                raise ValueError(
-                    f"`{argument}` must be a positive number. "
-                    f"Received: {argument}={value!r}"
-                )
+            check_number(name, value, above=0.0)
         self.initial_learning_rate = initial_learning_rate
         self.swa_learning_rate = swa_learning_rate
         self.swa_start_step = swa_start_step

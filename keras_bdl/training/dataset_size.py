@@ -1,9 +1,9 @@
 """The one place where the number of training examples is kept."""
 
-import numbers
-
 import keras
 from keras import ops
+
+from keras_bdl.arguments import check_number
 
 
 class DatasetSize:
@@ -23,13 +23,8 @@ class DatasetSize:
     """
 
     def __init__(self, given: int | None, owner: str):
-        if given is not None and not (
-            isinstance(given, numbers.Real) and given >= 1
-        ):
-            raise ValueError(
-                "`dataset_size` must be the number of training examples. "
-                f"Received: dataset_size={given!r}"
-            )
+        if given is not None:
+            check_number("dataset_size", given, at_least=1)
         self.given = given
         self.owner = owner
         self.counted = None

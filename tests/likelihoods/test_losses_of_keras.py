@@ -295,3 +295,55 @@ def test_errors_are_taken_for_likelihoods_with_one_warning(method):
 def owner(model):
     own = [model.objective, model.optimizer, model.layers[1]]
     return next(one for one in own if hasattr(one, "dataset_size"))
+
+
+def test_laplace_takes_means_of_likelihoods_alone():
+    likelihoods = {
+        losses.BinaryCrossentropy,
+        losses.CategoricalCrossentropy,
+        losses.KLDivergence,
+        losses.SparseCategoricalCrossentropy,
+        bdl.likelihoods.Gaussian,
+    }
+    for cls, (arguments, y, _) in CASES.items():
+        inputs = keras.Input((2,))
+        model = keras.Model(inputs, head(cls, inputs, keras.layers.Dense))
+        for reduction in (*REFUSED_REDUCTIONS, "mean"):
+            loss = cls(**arguments, reduction=reduction)
+            fit = functools.partial(
+                bdl.posteriors.Laplace.fit,
+                model,
+                (X, y),
+                prior_precision=1.0,
+                loss=loss,
+                verbose=0,
+            )
+            if cls in likelihoods and reduction == "mean":
+                found = fit().get_state()["log_likelihood"]
+                expected = -N * np.mean(loss.call(y, model(X)))
+                np.testing.assert_allclose(found, expected, rtol=1e-5)
+                continue
+            message = "must be a negative log-likelihood|mean over the batch"
+            with pytest.raises(ValueError, match=message):
+                fit()
+
+
+@pytest.mark.parametrize(
+    "measure",
+    [
+        lambda model: bdl.curvature.second_moments(model, X, REAL),
+        lambda model: bdl.diagnostics.gradient_noise(
+            model, (X, REAL), batch_size=2, verbose=0
+        ),
+    ],
+    ids=["curvature", "diagnostics"],
+)
+def test_measures_refuse_sums_and_leave_the_model_free_to_train(measure):
+    model = plain_model(keras.layers.Dense(3), "sgd", squared_sum)
+    model.train_on_batch(X, REAL)
+    with pytest.raises(ValueError, match="one value for each example"):
+        measure(model)
+    assert np.isfinite(model.train_on_batch(X, REAL))
+    model.compile("sgd", losses.MeanSquaredError(reduction="sum"))
+    with pytest.raises(ValueError, match="must be the mean over the batch"):
+        measure(model)

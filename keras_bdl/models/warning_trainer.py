@@ -6,6 +6,7 @@ import math
 import warnings
 
 import keras
+from keras import ops
 
 from keras_bdl.layers import MCDropout
 from keras_bdl.layers import Variational
@@ -14,10 +15,10 @@ from keras_bdl.training.inner_optimizer import inner_optimizer
 from keras_bdl.training.protocols import DrawsFunctions
 
 # A loss that is this many times as large as at first does not come back.
-MOST_GROWTH = 1000.0
+MOST_GROWTH = 1e4
 
 
-class CandidTrainer(DistributedTrainer):
+class WarningTrainer(DistributedTrainer):
     """Warns of a training that diverges and of an export of the mean."""
 
     objective = None
@@ -84,9 +85,7 @@ class DivergenceWarning(keras.callbacks.Callback):
         loss = _loss(logs)
         if self._warned or loss is None or self._first is None:
             return
-        # One nat, where the first loss is nearly zero.
-        most = MOST_GROWTH * max(abs(self._first), 1.0)
-        if math.isfinite(loss) and loss < most:
+        if not self._explodes(loss):
             return
         self._warned = True
         warnings.warn(
@@ -97,6 +96,19 @@ class DivergenceWarning(keras.callbacks.Callback):
             f"{type(inner_optimizer(self.model)).__name__}",
             stacklevel=2,
         )
+
+    def _explodes(self, loss):
+        if not math.isfinite(loss):
+            # Loss scaling skips the steps that overflow.
+            skips = self.model.optimizer is not inner_optimizer(self.model)
+            return not (skips and _all_finite(self.model.trainable_variables))
+        # One nat, where the first loss is nearly zero, or overflowed.
+        first = abs(self._first) if math.isfinite(self._first) else 0.0
+        return loss >= MOST_GROWTH * max(first, 1.0)
+
+
+def _all_finite(variables):
+    return all(bool(ops.all(ops.isfinite(v))) for v in variables)
 
 
 def _loss(logs):
