@@ -11,6 +11,7 @@ import pytest
 import keras_bdl as bdl
 from keras_bdl import callbacks as cb
 from keras_bdl import posteriors
+from keras_bdl.laplace import fit_laplace
 from keras_bdl.objectives import TaylorVI
 
 X = np.random.default_rng(0).normal(size=(16, 3)).astype("float32")
@@ -73,9 +74,7 @@ def fitted(tmp_path_factory):
         "Mixture": posteriors.Mixture([swag, samples]),
         "MatrixNormal": first_of(bdl.NoisyKFAC()),
         "TaylorVI": first_of("sgd", objective=TaylorVI("scalar")),
-        "Laplace": bdl.fit_laplace(
-            network, (X, Y), prior_precision=1.0, verbose=0
-        ),
+        "Laplace": fit_laplace(network, (X, Y), prior_precision=1.0, verbose=0),
     }
     return {**of_weights, **of_layers}, found
 

@@ -39,14 +39,15 @@ class Checkpoint(FitCallback):
     a shuffle that changes from pass to pass the run is as good, but not the
     same.
 
-    On several workers, one writes the file and all read it.
-
-    Put it last in the list of callbacks, and give each `fit` a directory of
-    its own. A finished run that is started again trains no further, unless
-    `epochs` was raised; to begin afresh, delete the directory. The history
-    has every epoch once. A `keras.callbacks.CSVLogger` begins its file anew
-    in each start, unless it has `append=True`; then an epoch in whose last
-    moment the run was killed is in it twice.
+    On several workers, one writes the file and all read it. Put it last in the
+    list of callbacks, and give each `fit` a directory of its own. A finished
+    run that is started again trains no further, unless `epochs` was raised; to
+    begin afresh, delete the directory. Another loss or hyper-parameter is
+    refused; of two learning rates that are numbers, that of the checkpoint is
+    used, with a warning. The history has every epoch once. A
+    `keras.callbacks.CSVLogger` begins its file anew in each start, unless it
+    has `append=True`; then an epoch in whose last moment the run was killed is
+    in it twice.
 
     Args:
         directory: Where the file is kept, `<directory>/latest.bdl`; a place

@@ -47,13 +47,18 @@ def test_too_few_samples_are_not_judged():
     assert min(largest_drift(n) for n in (2, 4, 6)) >= 1.0
 
 
+def negative_log_likelihood(y_true, y_pred):
+    """Of unit noise."""
+    return keras.ops.square(y_true - y_pred)[:, 0] / 2
+
+
 def chain(sampler, start, **kwargs):
     """A chain whose posterior is a Gaussian, known in closed form."""
     model = keras.Sequential(
         [keras.Input((2,)), keras.layers.Dense(1, use_bias=False)]
     )
     model.set_weights([start])
-    model.compile(sampler, lambda y, p: keras.ops.square(y - p)[:, 0] / 2)
+    model.compile(sampler, negative_log_likelihood)
     collector = SampleCollector(1, **kwargs)
     model.fit(
         X, Y, 40, epochs=80, shuffle=False, verbose=0, callbacks=[collector]
@@ -68,7 +73,7 @@ def test_chain_that_has_hardly_left_its_start_is_warned_of(tmp_path):
         chain(sampler, start, directory=tmp_path)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_mixed_chain_is_not_warned_of_from_any_start(seed):
     precision = X.T @ X
     mode = np.array([[1.0], [0.0]])
