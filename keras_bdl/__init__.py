@@ -1,3 +1,40 @@
+"""Bayesian deep learning for Keras 3: networks that know when they don't know.
+
+Every method ends in a posterior, a distribution over the weights of a model.
+`predict` averages over it, `evaluate` reports how good the predictions are.
+
+What to use when:
+
+    a trained network          fit_laplace
+    any training, cheaply      SWA, SWAG (callbacks)
+    several trained networks   posteriors.Ensemble, posteriors.Mixture
+    dropout in the network     posteriors.MCDropout, layers.MCDropout
+    a Gaussian, learned        VOGN, OGN, IVON, NoisyKFAC, KFAC (optimizers)
+    samples, exact in the end  ATMC, SGNHT, SGHMC, SGLD (optimizers)
+    layers with distributions  layers.MeanField*, layers.Radial*, convert
+    no draws in training       objectives.TaylorVI
+    regressions                likelihoods.Gaussian
+
+Models:
+
+    Model, Sequential   as in Keras; they count the data and hold the posterior
+    convert             makes a Bayesian model of any Keras model
+
+Folders:
+
+    applications   networks of the papers      likelihoods  losses, regression
+    callbacks      collect, save, measure      metrics      while `fit` runs
+    continual      task after task             models       Model, convert
+    curvature      per-example gradients       objectives   TaylorVI, MAP
+    datasets       data of the papers          optimizers   samplers, VOGN
+    diagnostics    chains, gradients, loss     plots        pictures
+    distribute     several devices             posteriors   what is learned
+    distributions  of single tensors           prediction   `predict`
+    evaluation     reports on predictions      priors       before the data
+    layers         variational layers          schedules    of step sizes
+                                               training     for authors
+"""
+
 import keras
 
 if keras.backend.backend() != "tensorflow":

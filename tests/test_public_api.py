@@ -147,8 +147,20 @@ def names(tmp_path, monkeypatch):
     }
 
 
+def test_readme_has_the_words_of_keras_for_a_file_without_the_import(tmp_path):
+    path = str(tmp_path / "net.keras")
+    bdl.Sequential([keras.Input((2,)), bdl.layers.MeanFieldDense(1)]).save(path)
+    load = f"keras.models.load_model({path!r})"
+    said = python(f"import keras; {load}").stderr.strip().splitlines()[-1]
+    passage = " ".join(README.read_text().split())
+    words = re.match(r"TypeError: .*serializable\(\)`", said).group()
+    assert words in passage
+    assert python(f"import keras, keras_bdl; {load}").returncode == 0
+
+
 # A net of one step may be best with any prior.
 @pytest.mark.filterwarnings("ignore:The best prior precision is at the end")
+@pytest.mark.filterwarnings("ignore:`export` writes one network")
 @pytest.mark.parametrize(
     "snippet",
     SNIPPETS,

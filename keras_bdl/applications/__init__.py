@@ -1,3 +1,9 @@
+"""Networks of the papers, made of ordinary Keras layers.
+
+They are deterministic: `keras_bdl.convert` makes them Bayesian. Single layers
+are in `keras_bdl.layers`.
+"""
+
 from keras_bdl.applications.alexnet import AlexNet
 from keras_bdl.applications.architecture import Architecture
 from keras_bdl.applications.densenet import DenseNet

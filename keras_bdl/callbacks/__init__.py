@@ -1,3 +1,9 @@
+"""Callbacks of `fit`: they collect posteriors, save runs and measure.
+
+What they collect becomes a posterior of `keras_bdl.posteriors`; what is
+measured after training is in `keras_bdl.diagnostics`.
+"""
+
 from keras_bdl.callbacks.chain_diagnostics import ChainDiagnostics
 from keras_bdl.callbacks.checkpoint import Checkpoint
 from keras_bdl.callbacks.early_stopping import EarlyStopping

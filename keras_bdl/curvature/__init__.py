@@ -1,3 +1,9 @@
+"""Second moments and Kronecker factors of per-example gradients.
+
+The optimizers and Laplace are built on them. What is measured of a trained
+model, such as Hessian eigenvalues, is in `keras_bdl.diagnostics`.
+"""
+
 import keras_bdl.curvature.rules  # noqa: F401 (registers them)
 from keras_bdl.curvature.factors import KroneckerFactors
 from keras_bdl.curvature.kronecker_factors import kronecker_factors

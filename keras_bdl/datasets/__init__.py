@@ -1,3 +1,9 @@
+"""Data sets of the papers, loaded and split.
+
+`load` returns known and unknown classes, and pipelines that augment.
+The networks for them are in `keras_bdl.applications`.
+"""
+
 from keras_bdl.datasets.data_splits import DataSplits
 from keras_bdl.datasets.dataset_spec import DatasetSpec
 from keras_bdl.datasets.epoch_counter import EpochCounter

@@ -1,3 +1,9 @@
+"""Measurements of chains, gradients and the loss around a solution.
+
+They judge the inference. How good the predictions are is a matter of
+`keras_bdl.evaluation`; pictures are in `keras_bdl.plots`.
+"""
+
 from keras_bdl.diagnostics.autocorrelation import autocorrelation
 from keras_bdl.diagnostics.convergence import convergence
 from keras_bdl.diagnostics.convergence_report import ConvergenceReport

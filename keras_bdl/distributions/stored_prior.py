@@ -6,12 +6,13 @@ import numpy as np
 from keras_bdl.distributions.mean_field import MeanField
 from keras_bdl.distributions.radial import Radial
 from keras_bdl.distributions.weight_distribution import WeightDistribution
+from keras_bdl.shows_arguments import ShowsArguments
 
 FAMILIES = {"mean_field": MeanField, "radial": Radial}
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
-class StoredPrior:
+class StoredPrior(ShowsArguments):
     """Says that a variational layer keeps its prior in variables.
 
     The layer has non-trainable weights for the mean and the scale of each

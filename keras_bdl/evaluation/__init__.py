@@ -1,3 +1,9 @@
+"""Reports on a finished prediction: calibration, ranking, unknown data.
+
+They take a `Prediction` or arrays, after `predict`. The same numbers while
+`fit` runs are in `keras_bdl.metrics`.
+"""
+
 from keras_bdl.evaluation.brier import BrierDecomposition
 from keras_bdl.evaluation.brier import brier_decomposition
 from keras_bdl.evaluation.brier import brier_score

@@ -140,7 +140,7 @@ class FisherInformation:
     def _scores(self, key, outputs):
         if not tf.is_tensor(outputs):
             raise ValueError(
-                "`Laplace.fit` takes models with one output. Received: "
+                "`fit_laplace` takes models with one output. Received: "
                 f"model={self._model.name!r}, which returns "
                 f"{type(outputs).__name__}"
             )

@@ -21,7 +21,7 @@ def scores_of_loss(loss) -> Scores:
     losses = keras.tree.flatten(loss)
     if len(losses) != 1:
         raise ValueError(
-            "`Laplace.fit` takes models with one output, and one loss. "
+            "`fit_laplace` takes models with one output, and one loss. "
             f"Received: loss={loss!r}"
         )
     (loss,) = losses

@@ -23,7 +23,7 @@ def best_prior_precision(
     Args:
         posterior: A `keras_bdl.posteriors.Laplace`.
         model: The model.
-        data: Held-out data with labels, as of `Laplace.fit`.
+        data: Held-out data with labels, as of `fit_laplace`.
         options: What tells `predict` the meaning of the outputs.
         batch_size: For arrays.
         seed: Selects the draws.

@@ -1,3 +1,9 @@
+"""Layers with a distribution over their weights, and MC dropout.
+
+They have the arguments of their Keras namesakes. `keras_bdl.convert` puts them
+in the place of ordinary layers.
+"""
+
 from keras_bdl.layers.mc_dropout import MCDropout
 from keras_bdl.layers.mean_field_conv1d import MeanFieldConv1D
 from keras_bdl.layers.mean_field_conv2d import MeanFieldConv2D

@@ -7,10 +7,11 @@ from keras import ops
 
 from keras_bdl.likelihoods.targets import aligned_targets
 from keras_bdl.likelihoods.targets import split_moments
+from keras_bdl.shows_arguments import ShowsArguments
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
-class Gaussian(keras.losses.Loss):
+class Gaussian(ShowsArguments, keras.losses.Loss):
     """Loss of a regression whose noise is known, learned or predicted.
 
         -log N(y; mean, stddev^2)

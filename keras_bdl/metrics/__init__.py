@@ -1,3 +1,9 @@
+"""Metrics for `compile(metrics=...)`, updated batch by batch.
+
+They judge the mean network or the draws that `evaluate` makes. Reports on a
+finished `Prediction` are in `keras_bdl.evaluation`.
+"""
+
 from keras_bdl.metrics.brier_score import BrierScore
 from keras_bdl.metrics.continuous_ranked_probability_score import (
     ContinuousRankedProbabilityScore,

@@ -1,3 +1,9 @@
+"""Losses of a model and its weights, for `compile(objective=...)`.
+
+Any optimizer of Keras minimises them. Methods that are optimizers themselves
+are in `keras_bdl.optimizers`.
+"""
+
 from keras_bdl.objectives.hessian_diagonal import HessianDiagonal
 from keras_bdl.objectives.hutchinson import Hutchinson
 from keras_bdl.objectives.map import MAP

@@ -2,8 +2,10 @@
 
 import keras
 
+from keras_bdl.shows_arguments import ShowsArguments
 
-class HessianDiagonal:
+
+class HessianDiagonal(ShowsArguments):
     """Base of the estimates of the diagonal of a Hessian.
 
     A subclass is called under a tape, and its result is differentiated again:

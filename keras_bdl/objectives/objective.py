@@ -13,13 +13,14 @@ from keras_bdl.objectives.forward import Forward
 from keras_bdl.objectives.optimizer_check import check_optimizer
 from keras_bdl.optimizers.exclusion import excluded_variables
 from keras_bdl.optimizers.weight_check import check_any_weight
+from keras_bdl.shows_arguments import ShowsArguments
 from keras_bdl.training.build_optimizer import build_optimizer
 from keras_bdl.training.dataset_size import DatasetSize
 from keras_bdl.training.loss_scale import loss_scale
 from keras_bdl.training.replica_gradients import for_all_replicas
 
 
-class Objective(keras.losses.Loss):
+class Objective(ShowsArguments, keras.losses.Loss):
     """Base of what `compile(objective=...)` puts in the place of the loss.
 
     With N examples, temperature tau and the weights w of the model,

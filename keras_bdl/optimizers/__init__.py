@@ -1,3 +1,9 @@
+"""Samplers, and optimizers that learn a Gaussian over the weights.
+
+They train the ordinary weights of an ordinary model. Objectives for the
+optimizers of Keras are in `keras_bdl.objectives`.
+"""
+
 from keras_bdl.optimizers.atmc import ATMC
 from keras_bdl.optimizers.ivon import IVON
 from keras_bdl.optimizers.kfac import KFAC

@@ -1,3 +1,8 @@
+"""Pictures of predictions, reports and chains, with Matplotlib.
+
+Each takes what `keras_bdl.evaluation` or `keras_bdl.diagnostics` returned.
+"""
+
 from keras_bdl.plots.autocorrelation import autocorrelation
 from keras_bdl.plots.comparison import comparison
 from keras_bdl.plots.entropy_histograms import entropy_histograms

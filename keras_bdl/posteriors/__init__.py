@@ -1,3 +1,9 @@
+"""Distributions over all weights of a model, which every method ends in.
+
+`keras_bdl.predict` draws from them. The distributions of single tensors, which
+variational layers train, are in `keras_bdl.distributions`.
+"""
+
 from keras_bdl.posteriors.dropout import dropout_is_on
 from keras_bdl.posteriors.ensemble import Ensemble
 from keras_bdl.posteriors.gaussian import Gaussian

@@ -1,3 +1,8 @@
+"""Predictions averaged over draws from a posterior.
+
+What they are worth is a matter of `keras_bdl.evaluation`.
+"""
+
 from keras_bdl.prediction.batch_norm import reestimate_batch_norm
 from keras_bdl.prediction.classification_prediction import (
     ClassificationPrediction,

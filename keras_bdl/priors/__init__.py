@@ -1,3 +1,9 @@
+"""Distributions of the weights before any data were seen.
+
+Samplers, objectives and variational layers take them, and as regularizers they
+work in any layer. What training makes of them is in `keras_bdl.posteriors`.
+"""
+
 from keras_bdl.priors.conversion import get
 from keras_bdl.priors.group_laplace import GroupLaplace
 from keras_bdl.priors.he_normal import HeNormal

@@ -3,10 +3,11 @@
 import keras
 from keras import ops
 
+from keras_bdl.shows_arguments import ShowsArguments
 from keras_bdl.training.dataset_size import DatasetSize
 
 
-class Prior(keras.regularizers.Regularizer):
+class Prior(ShowsArguments, keras.regularizers.Regularizer):
     """Base of the distributions of weights before any data were seen.
 
     As a `kernel_regularizer` it adds to a loss that is a mean over N examples

@@ -6,10 +6,13 @@ import keras
 from keras import ops
 
 from keras_bdl.arguments import check_number
+from keras_bdl.shows_arguments import ShowsArguments
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
-class CyclicalCosine(keras.optimizers.schedules.LearningRateSchedule):
+class CyclicalCosine(
+    ShowsArguments, keras.optimizers.schedules.LearningRateSchedule
+):
     """Falls along half a cosine, again and again.
 
         h_t = h0/2 (1 + cos(pi frac)),  frac = (t mod cycle_steps)/cycle_steps

@@ -4,10 +4,13 @@ import keras
 from keras import ops
 
 from keras_bdl.arguments import check_number
+from keras_bdl.shows_arguments import ShowsArguments
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
-class LinearRamp(keras.optimizers.schedules.LearningRateSchedule):
+class LinearRamp(
+    ShowsArguments, keras.optimizers.schedules.LearningRateSchedule
+):
     """Stays at one value, goes straight to another, and stays there.
 
         v_t = v_0 + (v_1 - v_0) clip((t - begin_step) / (end_step - begin_step))

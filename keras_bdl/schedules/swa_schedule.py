@@ -4,10 +4,13 @@ import keras
 from keras import ops
 
 from keras_bdl.arguments import check_number
+from keras_bdl.shows_arguments import ShowsArguments
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
-class SWASchedule(keras.optimizers.schedules.LearningRateSchedule):
+class SWASchedule(
+    ShowsArguments, keras.optimizers.schedules.LearningRateSchedule
+):
     """Goes from one constant learning rate to another before SWA starts.
 
     With `t = step / swa_start_step`, the rate is `initial_learning_rate` for

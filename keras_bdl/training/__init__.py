@@ -1,3 +1,8 @@
+"""What a training step needs beside the gradient: N, and protocols.
+
+For authors of methods; the model that runs the step is in `keras_bdl.models`.
+"""
+
 from keras_bdl.training.dataset_size import DatasetSize
 from keras_bdl.training.protocols import DrawsFunctions
 from keras_bdl.training.protocols import OwnsTrainStep

@@ -33,6 +33,9 @@ class DatasetSize:
         self.counted = None
         self._variable = None
 
+    def __repr__(self):
+        return repr(self.given)
+
     def count(self, examples: int):
         """Tells the number of examples that the next training will see."""
         self.counted = int(examples)

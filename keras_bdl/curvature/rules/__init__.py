@@ -1,3 +1,8 @@
+"""The per-example gradients of each type of layer, one rule a file.
+
+`keras_bdl.curvature` finds the rule of a layer and adds up what it returns.
+"""
+
 from keras_bdl.curvature.rules.batch_normalization import BatchNormalizationRule
 from keras_bdl.curvature.rules.conv import ConvRule
 from keras_bdl.curvature.rules.conv_transpose import ConvTransposeRule
