@@ -72,34 +72,39 @@ class DivergenceWarning(keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         """Forgets an earlier training."""
-        self._first, self._warned = None, False
+        self._first, self._warned, self._epochs = None, False, 0
 
     def on_train_batch_end(self, batch, logs=None):
         """Keeps the loss of the first steps."""
         if self._first is None:
-            self._first = _loss(logs)
+            loss = _loss(logs)
+            self._first = loss if math.isfinite(loss) else None
 
     def on_epoch_end(self, epoch, logs=None):
         """Judges the loss of the epoch."""
+        self._epochs += 1
         loss = _loss(logs)
-        if self._warned or loss is None or self._first is None:
-            return
         # One nat, where the first loss is nearly zero.
-        most = MOST_GROWTH * max(abs(self._first), 1.0)
-        if math.isfinite(loss) and loss < most:
+        first = 0.0 if self._first is None else abs(self._first)
+        small = math.isfinite(loss) and loss < MOST_GROWTH * max(first, 1.0)
+        if self._warned or small or self._looks_for_scale():
             return
         self._warned = True
         warnings.warn(
             "The training diverges, so weights and posterior mean nothing. "
             "Make `learning_rate` smaller and train a new model. Received: a "
-            f"loss of {loss:.3g} in epoch {epoch + 1}, after {self._first:.3g} "
-            "in the first steps, with optimizer="
+            f"loss of {loss:.3g} in epoch {epoch + 1}, after {first:.3g} in the "
+            "first steps, with optimizer="
             f"{type(inner_optimizer(self.model)).__name__}",
             stacklevel=2,
         )
 
+    def _looks_for_scale(self):
+        # Steps in which half precision overflows are skipped.
+        scales = keras.optimizers.LossScaleOptimizer
+        return self._epochs == 1 and isinstance(self.model.optimizer, scales)
+
 
 def _loss(logs):
     logs = logs or {}
-    loss = logs.get("nll", logs.get("loss"))
-    return None if loss is None else float(loss)
+    return float(logs.get("nll", logs.get("loss", 0.0)))
