@@ -85,16 +85,17 @@ class DivergenceWarning(keras.callbacks.Callback):
         self._epochs += 1
         loss = _loss(logs)
         # One nat, where the first loss is nearly zero.
-        first = 0.0 if self._first is None else abs(self._first)
-        small = math.isfinite(loss) and loss < MOST_GROWTH * max(first, 1.0)
+        first = self._first or 0.0
+        most = MOST_GROWTH * max(abs(first), 1.0)
+        small = math.isfinite(loss) and loss < most
         if self._warned or small or self._looks_for_scale():
             return
         self._warned = True
         warnings.warn(
             "The training diverges, so weights and posterior mean nothing. "
             "Make `learning_rate` smaller and train a new model. Received: a "
-            f"loss of {loss:.3g} in epoch {epoch + 1}, after {first:.3g} in the "
-            "first steps, with optimizer="
+            f"loss of {loss:.3g} in epoch {epoch + 1}, after {first:.3g} in "
+            "the first steps, with optimizer="
             f"{type(inner_optimizer(self.model)).__name__}",
             stacklevel=2,
         )
