@@ -6,7 +6,6 @@ import math
 import warnings
 
 import keras
-from keras import ops
 
 from keras_bdl.layers import MCDropout
 from keras_bdl.layers import Variational
@@ -73,45 +72,40 @@ class DivergenceWarning(keras.callbacks.Callback):
 
     def on_train_begin(self, logs=None):
         """Forgets an earlier training."""
-        self._first, self._warned = None, False
+        self._first, self._warned, self._epochs = None, False, 0
 
     def on_train_batch_end(self, batch, logs=None):
         """Keeps the loss of the first steps."""
         if self._first is None:
-            self._first = _loss(logs)
+            loss = _loss(logs)
+            self._first = loss if math.isfinite(loss) else None
 
     def on_epoch_end(self, epoch, logs=None):
         """Judges the loss of the epoch."""
+        self._epochs += 1
         loss = _loss(logs)
-        if self._warned or loss is None or self._first is None:
-            return
-        if not self._explodes(loss):
+        # One nat, where the first loss is nearly zero.
+        first = self._first or 0.0
+        most = MOST_GROWTH * max(abs(first), 1.0)
+        small = math.isfinite(loss) and loss < most
+        if self._warned or small or self._looks_for_scale():
             return
         self._warned = True
         warnings.warn(
             "The training diverges, so weights and posterior mean nothing. "
             "Make `learning_rate` smaller and train a new model. Received: a "
-            f"loss of {loss:.3g} in epoch {epoch + 1}, after {self._first:.3g} "
-            "in the first steps, with optimizer="
+            f"loss of {loss:.3g} in epoch {epoch + 1}, after {first:.3g} in "
+            "the first steps, with optimizer="
             f"{type(inner_optimizer(self.model)).__name__}",
             stacklevel=2,
         )
 
-    def _explodes(self, loss):
-        if not math.isfinite(loss):
-            # Loss scaling skips the steps that overflow.
-            skips = self.model.optimizer is not inner_optimizer(self.model)
-            return not (skips and _all_finite(self.model.trainable_variables))
-        # One nat, where the first loss is nearly zero, or overflowed.
-        first = abs(self._first) if math.isfinite(self._first) else 0.0
-        return loss >= MOST_GROWTH * max(first, 1.0)
-
-
-def _all_finite(variables):
-    return all(bool(ops.all(ops.isfinite(v))) for v in variables)
+    def _looks_for_scale(self):
+        # Steps in which half precision overflows are skipped.
+        scales = keras.optimizers.LossScaleOptimizer
+        return self._epochs == 1 and isinstance(self.model.optimizer, scales)
 
 
 def _loss(logs):
     logs = logs or {}
-    loss = logs.get("nll", logs.get("loss"))
-    return None if loss is None else float(loss)
+    return float(logs.get("nll", logs.get("loss", 0.0)))

@@ -188,7 +188,8 @@ def test_trained_layer_is_saved_exported_pickled_and_copied(tmp_path):
     model.fit(X, Y, verbose=0)
     expected = model(X)
     model.save(tmp_path / "model.keras")
-    model.export(tmp_path / "model", verbose=False)
+    with pytest.warns(UserWarning, match="one network"):
+        model.export(tmp_path / "model", verbose=False)
     exported = tf.saved_model.load(str(tmp_path / "model"))
     for other in (
         keras.models.load_model(tmp_path / "model.keras"),

@@ -26,13 +26,6 @@ def test_training_that_explodes_is_named_once():
     assert "optimizer=SGD" in str(found[0].message)
 
 
-class Rising(keras.losses.Loss):
-    """A loss that does not depend on the outputs, but on the targets."""
-
-    def call(self, y_true, y_pred):
-        return keras.ops.mean(y_true, axis=-1) + 0.0 * y_pred[..., 0]
-
-
 @pytest.mark.parametrize(
     "first, later, warns",
     [(2.0, 19990.0, False), (2.0, 20010.0, True), (1e-9, 9999.0, False),
@@ -48,6 +41,17 @@ def test_loss_may_grow_ten_thousandfold(first, later, warns):
         warnings.simplefilter("always")
         watch.on_epoch_end(0, {"loss": later})
     assert bool(found) == warns
+
+
+def test_first_epoch_of_loss_scaling_may_overflow():
+    watch = bdl.models.candid_trainer.DivergenceWarning()
+    optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD())
+    watch.set_model(network(optimizer=optimizer))
+    watch.on_train_begin()
+    watch.on_train_batch_end(0, {"loss": np.nan})
+    watch.on_epoch_end(0, {"loss": np.nan})
+    with pytest.warns(UserWarning, match="loss of nan in epoch 2"):
+        watch.on_epoch_end(1, {"loss": np.nan})
 
 
 def test_kl_that_annealing_raises_is_no_explosion():
