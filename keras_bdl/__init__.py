@@ -83,6 +83,8 @@ from keras_bdl.optimizers import VOGN  # noqa: E402
 from keras_bdl.optimizers import NoisyKFAC  # noqa: E402
 from keras_bdl.prediction import predict  # noqa: E402
 
+__version__ = "0.1.0"
+
 __all__ = [
     "ATMC",
     "IVON",
