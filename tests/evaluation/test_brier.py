@@ -20,7 +20,7 @@ def test_score_agrees_with_scikit_learn_and_the_streaming_metric():
         y, probs, labels=range(4), scale_by_half=False
     )
     np.testing.assert_allclose(brier_score(probs, y), expected)
-    metric = metrics.BrierScore()
+    metric = metrics.BrierScore(from_logits=False)
     metric.update_state(y, probs)
     np.testing.assert_allclose(metric.result(), expected, rtol=1e-6)
 

@@ -59,7 +59,9 @@ def test_a_tied_group_goes_where_its_middle_falls():
     confidence, correct = [0.6, 0.7, 0.7, 0.7], [1, 0, 0, 0]
     bins = calibration_bins(confidence, correct, 2, "mass")
     np.testing.assert_array_equal(bins.count, [1, 3])
-    metric = metrics.ExpectedCalibrationError(num_bins=2, binning="mass")
+    metric = metrics.ExpectedCalibrationError(
+        num_bins=2, binning="mass", from_logits=False
+    )
     metric.update_state([0, 1, 1, 1], [[c, 1 - c] for c in confidence])
     np.testing.assert_allclose(metric.result(), (0.4 + 3 * 0.7) / 4, rtol=1e-6)
 
@@ -74,7 +76,7 @@ def test_streaming_metrics_agree(binning):
         (metrics.ExpectedCalibrationError, expected_calibration_error),
         (metrics.MaximumCalibrationError, maximum_calibration_error),
     ):
-        metric = cls(binning=binning)
+        metric = cls(binning=binning, from_logits=False)
         for part in np.array_split(np.arange(300), 7):
             metric.update_state(~correct[part], probs[part])
         np.testing.assert_allclose(
@@ -88,7 +90,7 @@ def test_streaming_bins_of_equal_mass_are_close_on_crowded_confidences():
     rng = np.random.default_rng(0)
     c = 1 - 0.5 * rng.beta(0.2, 2.0, size=20_000)
     correct = rng.uniform(size=c.size) < c - 0.1 * (1 - c)
-    metric = metrics.ExpectedCalibrationError(binning="mass")
+    metric = metrics.ExpectedCalibrationError(binning="mass", from_logits=False)
     metric.update_state(~correct, np.stack([c, 1 - c], -1))
     exact = expected_calibration_error(c, correct, 20, "mass")
     np.testing.assert_allclose(metric.result(), exact, rtol=0.02)

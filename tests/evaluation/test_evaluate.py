@@ -47,11 +47,11 @@ def test_classification_agrees_with_scikit_learn_and_the_metrics():
         sklearn.metrics.roc_auc_score(correct, p.confidence),
     )
     for name, metric in (
-        ("nll", metrics.NegativeLogLikelihood()),
-        ("brier", metrics.BrierScore()),
-        ("ece", metrics.ExpectedCalibrationError()),
-        ("mce", metrics.MaximumCalibrationError()),
-        ("entropy", metrics.PredictiveEntropy()),
+        ("nll", metrics.NegativeLogLikelihood(from_logits=False)),
+        ("brier", metrics.BrierScore(from_logits=False)),
+        ("ece", metrics.ExpectedCalibrationError(from_logits=False)),
+        ("mce", metrics.MaximumCalibrationError(from_logits=False)),
+        ("entropy", metrics.PredictiveEntropy(from_logits=False)),
     ):
         metric.update_state(y, p.mean)
         np.testing.assert_allclose(report[name], metric.result(), rtol=1e-5)

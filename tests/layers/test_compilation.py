@@ -182,6 +182,7 @@ def test_new_prior_of_a_large_layer_is_the_one_of_the_next_training():
     assert kl == pytest.approx(expected / len(X), rel=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:`export` writes one network")
 def test_trained_layer_is_saved_exported_pickled_and_copied(tmp_path):
     model = network()
     model.compile("adam", "mse")

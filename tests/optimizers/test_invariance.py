@@ -4,10 +4,14 @@ import contextlib
 
 import keras
 import numpy as np
+import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
 from tests.helpers import assert_moment
+
+# The data has no end, and its epochs are no passes over N examples.
+pytestmark = pytest.mark.filterwarnings("ignore:.*was given dataset_size")
 
 N, CHAINS, DIM = 200, 512, 4
 RNG = np.random.default_rng(0)
