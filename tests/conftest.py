@@ -4,8 +4,14 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("MPLBACKEND", "Agg")
 
+import gc
+
 import pytest
 import tensorflow as tf
+
+# Traces are millions of objects that stay. With the thresholds of Python, a
+# tenth of the time goes into looking through them again and again.
+gc.set_threshold(100_000, 50, 100)
 
 # Two logical CPUs for the distribution tests. TensorFlow allows this only
 # before the first op, hence here and not in a fixture.

@@ -271,6 +271,7 @@ def test_dropout_of_vogn_is_drawn_in_validation():
     assert logs["val_accuracy"] == [1.0] and logs["val_loss"][0] < 1e-6
 
 
+@pytest.mark.filterwarnings("ignore:.*has learned no variances yet")
 @pytest.mark.parametrize("covariance", ["scalar", "diagonal"])
 @pytest.mark.parametrize("method", ["Sampled VI", "Taylor VI"])
 def test_draws_of_mcvi_begin_far_below_the_prior(method, covariance):
