@@ -1,10 +1,9 @@
+import gc
 import os
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("MPLBACKEND", "Agg")
-
-import gc
 
 import pytest
 import tensorflow as tf

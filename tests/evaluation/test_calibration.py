@@ -62,8 +62,6 @@ def test_a_tied_group_goes_where_its_middle_falls():
     metric = metrics.ExpectedCalibrationError(
         num_bins=2, binning="mass", from_logits=False
     )
-        num_bins=2, binning="mass", from_logits=False
-    )
     metric.update_state([0, 1, 1, 1], [[c, 1 - c] for c in confidence])
     np.testing.assert_allclose(metric.result(), (0.4 + 3 * 0.7) / 4, rtol=1e-6)
 
