@@ -12,6 +12,7 @@ from keras_bdl.distribute.replicas import replica_weight
 from keras_bdl.distribute.replicas import statistics_of_examples
 from keras_bdl.models.averaging import average_draws
 from keras_bdl.models.averaging import likelihoods_of
+from keras_bdl.models.batch_mean import add_batch_mean
 from keras_bdl.models.call_with_draws import call_with_draws
 from keras_bdl.models.checked_trainer import CheckedTrainer
 from keras_bdl.models.compile_arguments import check_compile_arguments
@@ -271,12 +272,8 @@ class BayesianTrainer(WarningTrainer, CheckedTrainer):
             sample_weight: The weights of the examples. Defaults to `None`.
         """
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        first = next(i for i in keras.tree.flatten(x) if i is not None)
-        self._loss_tracker.update_state(
-            # `compute_loss` returns this replica's share of the mean.
-            loss * replicas,
-            sample_weight=ops.shape(first)[0],
-        )
+        # `compute_loss` returns this replica's share of the mean.
+        add_batch_mean(self._loss_tracker, loss * replicas, x)
         return self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 
     def _symbolic_build(self, *args, **kwargs):

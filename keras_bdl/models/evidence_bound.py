@@ -6,6 +6,8 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl.models.batch_mean import add_batch_mean
+
 
 class EvidenceBound:
     """Keeps `loss = nll + kl_weight kl + penalties` and its parts in view.
@@ -61,11 +63,9 @@ class EvidenceBound:
             nll: The mean over the batch.
             kl: The KL by N, or `None`.
         """
-        first = next(i for i in keras.tree.flatten(x) if i is not None)
-        size = ops.shape(first)[0]
-        self._nll.update_state(nll, sample_weight=size)
+        add_batch_mean(self._nll, nll, x)
         if kl is not None:
-            self._kl.update_state(kl, sample_weight=size)
+            add_batch_mean(self._kl, kl, x)
 
 
 def _not_in_training(model, layer):

@@ -22,6 +22,9 @@ def depends_on_the_chip(text):
     return re.search(rf"{match[1]}\b", rest) is not None
 
 
+# The programs are lowered without a step.
+@pytest.mark.filterwarnings("ignore:.*has no posterior before its first step")
+@pytest.mark.filterwarnings("ignore:.*has learned no variances yet")
 @pytest.mark.parametrize(
     "method, reduced, draws",
     [
