@@ -45,6 +45,8 @@ def replaced(model, values, assignments):
         assignments: Pairs of a variable and a value, of which the last counts.
     """
     values = list(values)
+    if not assignments:  # as for most batches
+        return values
     position = {id(v): i for i, v in enumerate(model.variables)}
     for variable, value in assignments:
         values[position[id(variable)]] = _as_value(variable, value)

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bdl.distribute.keras_fixes import in_several_workers
 from keras_bdl.prediction.stateless_call import TRACING
 
 
@@ -32,6 +33,9 @@ def shards_of(strategy, inputs):
 def on_all_replicas(strategy, function):
     """Returns a function of what `shards_of` returns.
 
+    In one process, replicas do not wait for one another, so several threads
+    may call the function, and another one may train.
+
     Args:
         strategy: The strategy.
         function: Of nested tensors, which returns nested tensors.
@@ -41,8 +45,12 @@ def on_all_replicas(strategy, function):
     def run(shards, *args):
         with TRACING:
             results = strategy.run(function, (shards, *args))
-        return keras.tree.map_structure(
-            lambda parts: strategy.gather(parts, axis=0), results
-        )
+        return keras.tree.map_structure(joined, results)
+
+    def joined(parts):
+        if in_several_workers(strategy):
+            return strategy.gather(parts, axis=0)
+        # Replicas that gather must not meet those of another thread.
+        return tf.concat(strategy.experimental_local_results(parts), axis=0)
 
     return run

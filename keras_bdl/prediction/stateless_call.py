@@ -4,8 +4,10 @@ import threading
 
 import keras
 
-# Held while a model is traced: some layers of Keras, such as recurrent cells
-# with dropout, keep tensors as attributes in the meantime.
+from keras_bdl.prediction.recurrent_masks import own_masks
+
+# Held while a model is traced: layers may keep tensors as attributes in the
+# meantime.
 TRACING = threading.RLock()
 
 
@@ -20,8 +22,18 @@ def stateless_call(model, inputs, scope, training):
         scope: A `keras.StatelessScope` with a value for each variable.
         training: The argument of the model.
     """
-    with scope:
-        return _Call(lambda x: model(x, training=training))(inputs)
+    known = len(model.variables)
+    with scope, own_masks(model):
+        outputs = _Call(lambda x: model(x, training=training))(inputs)
+    if len(model.variables) != known:
+        raise ValueError(
+            "`model` must have all its variables before it predicts, and it "
+            "made new ones when it was called. Call "
+            f"`model(x, training={training})` once, and make the posterior "
+            "after that. Received: new variables in model="
+            f"{model.name!r}, {len(model.variables)} instead of {known}"
+        )
+    return outputs
 
 
 class _Call(keras.layers.Layer):

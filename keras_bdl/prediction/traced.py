@@ -49,11 +49,16 @@ def traced(model, function, sharded: bool = False):
 
     def call(inputs, *args):
         key = _signature(inputs, declared)
-        if key not in functions:
-            functions[key] = make()
+        # One thread may forget the function while another one calls it.
+        compiled = functions.get(key) or functions.setdefault(key, make())
         if sharded:
             inputs = shards_of(strategy, inputs)
-        return functions[key](inputs, *args)
+        try:
+            return compiled(inputs, *args)
+        except Exception:
+            # TensorFlow may return `None` from a function that failed once.
+            functions.pop(key, None)
+            raise
 
     return call
 

@@ -642,3 +642,25 @@ def test_stateful_layer_is_refused():
     model.compile("sgd", "mse")
     with pytest.raises(ValueError, match="no stateful layer"):
         predict(model, np.zeros((4, 3, 2)), verbose=0)
+
+
+def test_a_layer_that_only_training_builds_is_refused_by_name():
+    class Auxiliary(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.norm = keras.layers.BatchNormalization()
+            self.auxiliary = keras.layers.Dense(2)
+
+        def build(self, shape):
+            self.norm.build(shape)
+
+        def call(self, x, training=False):
+            x = self.norm(x, training=training)
+            if training:
+                self.add_loss(keras.ops.mean(self.auxiliary(x)))
+            return x
+
+    model = Auxiliary()
+    with pytest.raises(ValueError, match=r"model\(x, training=True\)` once"):
+        predict(model, X, task="regression", batch_norm_data=X, verbose=0)
+    predict(model, X, task="regression", batch_norm_data=X, verbose=0)

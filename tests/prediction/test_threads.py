@@ -164,3 +164,69 @@ def test_a_training_is_the_same_beside_a_thread_that_predicts():
         np.testing.assert_array_equal(weight, same)
     for mean in found:
         np.testing.assert_array_equal(mean, found[0])
+
+
+def test_threads_predict_with_two_replicas(mirrored):
+    with mirrored.scope():
+        model = fitted(network(), "sgd")
+    case = (model, {"posterior": MCDropout()})
+    start = threading.Barrier(4)
+
+    def predict_often():
+        start.wait()
+        return [predicted(case)[0] for _ in range(10)]
+
+    with ThreadPoolExecutor(4) as pool:
+        results = [pool.submit(predict_often) for _ in range(4)]
+        means = [mean for result in results for mean in result.result()]
+    expected, _ = predicted(case)
+    for mean in means:
+        np.testing.assert_array_equal(mean, expected)
+
+
+class InterruptedCell(keras.layers.SimpleRNNCell):
+    """Runs `interruption` once, between two steps of a sequence."""
+
+    steps = 0
+
+    @staticmethod
+    def interruption():
+        pass
+
+    def call(self, sequence, states, training=False):
+        self.steps += 1
+        if self.steps == 2:
+            self.interruption()
+        return super().call(sequence, states, training=training)
+
+
+@pytest.mark.parametrize("run_eagerly", [False, True])
+def test_recurrent_masks_stay_while_another_thread_predicts(run_eagerly):
+    def outputs_of_training(interrupted):
+        keras.utils.set_random_seed(0)
+        cell = InterruptedCell(5, dropout=0.5, recurrent_dropout=0.5, seed=0)
+        model = keras.Sequential(
+            [keras.Input((4, 3)), keras.layers.RNN(cell), keras.layers.Dense(3)]
+        )
+        compiled(model, "sgd")
+        model.run_eagerly = run_eagerly
+        cell.steps = 0
+        with ThreadPoolExecutor(1) as pool:
+
+            def predict_beside():
+                prediction = pool.submit(
+                    keras_bdl.predict,
+                    model,
+                    X[:7].repeat(3, 1).reshape(7, 4, 3),
+                    posterior=MCDropout(),
+                    samples=2,
+                    verbose=0,
+                )
+                prediction.result()
+
+            if interrupted:
+                cell.interruption = predict_beside
+            return np.asarray(model(X.reshape(8, 4, 3), training=True))
+
+    expected = outputs_of_training(interrupted=False)
+    np.testing.assert_array_equal(outputs_of_training(True), expected)
