@@ -128,10 +128,6 @@ class ChainDiagnostics(StatefulCallback):
         self._first_step = self._steps()
         self._virials.assign(np.zeros(len(self._virials.sums)))
 
-    def on_train_batch_end(self, batch, logs=None):
-        """Compares N with the data."""
-        self.compare_dataset_size(batch)
-
     def on_epoch_end(self, epoch, logs=None):
         """Logs the temperatures."""
         self.rows = self._measure()

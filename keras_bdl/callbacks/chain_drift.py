@@ -5,7 +5,8 @@ import warnings
 
 import numpy as np
 
-# So many samples tell, and more would cost more to read.
+# Fewer samples cannot be told from chance; more would cost more to read.
+_FEWEST_SAMPLES = 8
 _MOST_SAMPLES = 32
 
 
@@ -17,12 +18,12 @@ def warn_of_drift(num_samples: int, read) -> bool:
         read: Function from the number of a sample to its arrays.
     """
     count = min(num_samples, _MOST_SAMPLES) // 2 * 2
-    most = largest_drift(count)
-    if most >= 1.0:
-        return False  # too few to tell
+    if count < _FEWEST_SAMPLES:
+        return False
     places = np.linspace(0, num_samples - 1, count).round().astype(int)
-    share = drift([list(read(place)) for place in places])
-    if share <= most:
+    samples = [list(read(place)) for place in places]
+    share = drift(samples)
+    if share <= largest_drift(count, independent_directions(samples)):
         return False
     warnings.warn(
         "`SampleCollector` has samples of a chain that still drifts: its "
@@ -64,19 +65,44 @@ def drift(samples):
     return float(between / total) if total > 0 else 1.0
 
 
-def largest_drift(num_samples: int) -> float:
+def independent_directions(samples):
+    """Returns the number of independent directions in which a chain moves.
+
+    With the steps `d_i` from one sample to the next, of disjoint pairs,
+
+        D = sum_ij |d_i|^2 |d_j|^2 / sum_ij (d_i . d_j)^2,   i != j       (2)
+
+    For independent Gaussian samples with covariance C, both sums have
+    expectations in the ratio `tr(C)^2 / tr(C^2)`: the number of directions, if
+    all are equally wide. A single weight and a straight line have one.
+
+    Args:
+        samples: See `drift`; at least four.
+    """
+    products = 0.0
+    for i in range(len(samples[0])):
+        values = np.stack([np.ravel(s[i]) for s in samples]).astype("float64")
+        steps = values[1::2] - values[::2]
+        products = products + steps @ steps.T
+    squares = np.diagonal(products)
+    pairs = ~np.eye(len(squares), dtype=bool)
+    cosines = np.square(products)[pairs].sum()
+    if not cosines > 0:
+        return 1.0
+    return float(np.outer(squares, squares)[pairs].sum() / cosines)
+
+
+def largest_drift(num_samples: int, directions: float = 1.0) -> float:
     """Returns the largest `drift` that is no reason for a warning.
 
-    Little less than the one half of a diffusion, and five standard deviations
-    above the mean of independent samples at least. For a single weight (1) is
-    a Beta variable of the parameters 1/2 and n/2 - 1; for several, independent
-    or not, its deviation is no larger.
+    Slightly less than the one half of a diffusion, and at least five standard
+    deviations above the mean of independent samples. In D directions of equal
+    width, (1) is a Beta variable with the parameters D/2 and (n/2 - 1) D.
 
     Args:
         num_samples: n.
+        directions: D. Defaults to `1.0`.
     """
     n = num_samples
-    if n < 4:
-        return math.inf
-    variance = 2 * (n - 2) / ((n - 1) ** 2 * (n + 1))
+    variance = 2 * (n - 2) / ((n - 1) ** 2 * (directions * (n - 1) + 2))
     return max(0.45, 1 / (n - 1) + 5 * math.sqrt(variance))

@@ -23,10 +23,15 @@ class FitCallback(keras.callbacks.Callback):
         }
         return {**vars(self), **dict.fromkeys(names & vars(self).keys())}
 
+    def on_train_batch_end(self, batch, logs=None):
+        """Compares N with the data."""
+        self.compare_dataset_size(batch)
+
     def compare_dataset_size(self, batch):
         """Warns once a `fit` where N is not what the first epoch has shown.
 
-        For `on_train_batch_end`. A `keras_bdl.Model` has compared it before.
+        Call it in an `on_train_batch_end` that replaces that of this class. A
+        `keras_bdl.Model` has compared N before.
 
         Args:
             batch: The batch that has ended.

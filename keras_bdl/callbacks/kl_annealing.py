@@ -54,10 +54,6 @@ class KLAnnealing(FitCallback):
         if not callable(self.ramp):
             self._set(min(1.0, epoch / self.ramp))
 
-    def on_train_batch_end(self, batch, logs=None):
-        """Compares N with the data."""
-        self.compare_dataset_size(batch)
-
     def on_train_end(self, logs=None):
         """Leaves the bound behind."""
         if callable(self.ramp):

@@ -48,10 +48,6 @@ class PretrainMeans(FitCallback):
         """Turns the noise off or on."""
         self._set(0.0 if epoch < self.epochs else 1.0)
 
-    def on_train_batch_end(self, batch, logs=None):
-        """Compares N with the data."""
-        self.compare_dataset_size(batch)
-
     def on_train_end(self, logs=None):
         """Leaves the noise on."""
         self._set(1.0)

@@ -35,8 +35,8 @@ class SampleCollector(StatefulCallback):
     When training ends, a warning says if the chain still drifts: if the second
     half of the samples lies about as far from the first as the samples of a
     half spread. A chain that has hardly left its start does so, and its
-    samples are no posterior. From about 16 samples on it can be told from
-    chance; the weights of a mixed chain give no warning.
+    samples are no posterior. At least eight samples are needed, and about 16
+    for a model of few weights; fewer cannot be told from chance.
 
     Args:
         every: A schedule with `cycle_steps`, such as

@@ -88,7 +88,8 @@ class WeightCollector(StatefulCallback):
         self._first_possible_batch = self._next_step - steps - 1
 
     def on_train_batch_end(self, batch, logs=None):
-        """Collects if a step is due."""
+        """Collects if a step is due, and compares N with the data."""
+        self.compare_dataset_size(batch)
         if (
             self.skipping
             or self._next_step is None

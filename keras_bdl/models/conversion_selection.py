@@ -66,7 +66,7 @@ class Selection:
         return None, None
 
     def _uncovered(self, layers):
-        names = dict.fromkeys(type(layer).__name__ for layer in layers)
+        names = dict.fromkeys(_class_as_typed(layer) for layer in layers)
         left_out = "".join(f"{name}: None, " for name in names)
         return (
             "`to` must select layers whose weights there is a rule for. Those "
@@ -152,6 +152,13 @@ def own_weights(layer):
     inner = layer._flatten_layers(include_self=False)
     others = {id(w) for x in inner for w in x.weights}
     return [w for w in layer.weights if id(w) not in others]
+
+
+def _class_as_typed(layer):
+    """Returns what selects the class of a layer in a program."""
+    name = type(layer).__name__
+    is_of_keras = getattr(keras.layers, name, None) is type(layer)
+    return f"keras.layers.{name}" if is_of_keras else name
 
 
 def _named(layers):

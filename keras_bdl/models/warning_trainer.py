@@ -10,6 +10,7 @@ import keras
 from keras_bdl.layers import MCDropout
 from keras_bdl.layers import Variational
 from keras_bdl.models.distributed_trainer import DistributedTrainer
+from keras_bdl.posteriors.posterior import holds_draw
 from keras_bdl.training.inner_optimizer import inner_optimizer
 from keras_bdl.training.protocols import DrawsFunctions
 
@@ -35,7 +36,11 @@ class WarningTrainer(DistributedTrainer):
 
     @functools.wraps(keras.Model.export)
     def export(self, *args, **kwargs):
-        """Exports the network, and warns of the posterior that is left out."""
+        """Exports the network, and warns of the posterior that is left out.
+
+        Inside of `posterior.sampled(model, seed)` the draw is exported, without
+        a warning.
+        """
         owners = [self.objective, inner_optimizer(self)]
         owners = [
             owner for owner in owners if isinstance(owner, DrawsFunctions)
@@ -46,7 +51,7 @@ class WarningTrainer(DistributedTrainer):
             if isinstance(layer, (Variational, MCDropout))
         ]
         found = {type(owner).__name__: None for owner in (*owners, *layers)}
-        if found:
+        if found and not holds_draw(self):
             warnings.warn(
                 "`export` writes one network, with the weights that the model "
                 "has now: after training, the mean of the posterior. Its "
@@ -107,5 +112,9 @@ class DivergenceWarning(keras.callbacks.Callback):
 
 
 def _loss(logs):
+    """Returns the loss in logs; 0 if a user's own step returns none."""
     logs = logs or {}
-    return float(logs.get("nll", logs.get("loss", 0.0)))
+    try:
+        return float(logs.get("nll", logs.get("loss")))
+    except (TypeError, ValueError):  # `None`, a vector or a text
+        return 0.0

@@ -5,6 +5,7 @@ import contextlib
 import functools
 import math
 import os
+import weakref
 
 import numpy as np
 
@@ -12,6 +13,9 @@ from keras_bdl.posteriors.noise import sequence
 from keras_bdl.posteriors.restored import restored
 from keras_bdl.posteriors.structure import Structure
 from keras_bdl.saving.state_file import write_state
+
+# The models in a block of `sampled`.
+_holding_draws = weakref.WeakSet()
 
 
 class Posterior(abc.ABC):
@@ -146,7 +150,7 @@ class Posterior(abc.ABC):
         Yields:
             The model.
         """
-        with self.drawing(model) as draw:
+        with self.drawing(model) as draw, _marked(model):
             draw(seed)
             yield model
 
@@ -219,6 +223,23 @@ class Posterior(abc.ABC):
 
     def _put(self, model, seed):
         assign(self.assignments(model, seed))
+
+
+def holds_draw(model):
+    """Returns whether a model is in a block of `Posterior.sampled`."""
+    return model in _holding_draws
+
+
+@contextlib.contextmanager
+def _marked(model):
+    """Lets `holds_draw` return `True` in a block; blocks may be nested."""
+    outermost = model not in _holding_draws
+    _holding_draws.add(model)
+    try:
+        yield
+    finally:
+        if outermost:
+            _holding_draws.discard(model)
 
 
 def assign(assignments):

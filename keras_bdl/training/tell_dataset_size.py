@@ -87,14 +87,17 @@ def compare_with_epoch(model, steps):
     """
     if in_several_workers(model.distribute_strategy):
         return  # each has seen its part
+    sizes = dataset_sizes(model, [inner_optimizer(model)])
+    owners = sorted({(s.owner, s.given) for s in sizes if s.given})
+    if not owners:
+        return
     losses = [m for m in model.metrics if m.name == "loss"]
     counts = [m.count for m in losses if isinstance(m, keras.metrics.Mean)]
-    seen = sum(int(keras.ops.convert_to_numpy(count)) for count in counts)
+    seen = sum(int(count.numpy()) for count in counts)
     if not seen:  # by a training step of the user's own
         return
-    sizes = dataset_sizes(model, [inner_optimizer(model)])
     batch_size = math.ceil(seen / steps)
-    for owner, given in sorted({(s.owner, s.given) for s in sizes if s.given}):
+    for owner, given in owners:
         if abs(given - seen) < batch_size:
             continue
         warnings.warn(

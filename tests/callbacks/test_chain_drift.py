@@ -6,7 +6,9 @@ from scipy.stats import beta
 import keras_bdl as bdl
 from keras_bdl.callbacks import SampleCollector
 from keras_bdl.callbacks.chain_drift import drift
+from keras_bdl.callbacks.chain_drift import independent_directions
 from keras_bdl.callbacks.chain_drift import largest_drift
+from keras_bdl.callbacks.chain_drift import warn_of_drift
 from tests.helpers import assert_moment
 
 RNG = np.random.default_rng(0)
@@ -43,8 +45,40 @@ def test_diffusion_of_many_weights_has_half_and_is_warned_of(n):
     assert line == pytest.approx(0.75, abs=0.01)
 
 
-def test_too_few_samples_are_not_judged():
-    assert min(largest_drift(n) for n in (2, 4, 6)) >= 1.0
+@pytest.mark.parametrize("n", [8, 12])
+def test_few_samples_tell_a_diffusion_of_many_weights(n):
+    steps = RNG.normal(size=(n, 2000)).cumsum(0)
+    with pytest.warns(UserWarning, match="still drifts"):
+        assert warn_of_drift(n, lambda i: [steps[i, :500], steps[i, 500:]])
+
+
+@pytest.mark.parametrize("n", [8, 16, 32])
+@pytest.mark.parametrize("weights, most", [(1, 0.01), (10, 0.005), (300, 0.0)])
+def test_independent_samples_are_not_warned_of(n, weights, most):
+    chains = RNG.normal(size=(1000, n, weights))
+    drifting = [
+        drift([[w] for w in chain])
+        > largest_drift(n, independent_directions([[w] for w in chain]))
+        for chain in chains
+    ]
+    assert np.mean(drifting) <= most
+
+
+@pytest.mark.parametrize("scales", [[1.0], [1.0] * 5, [4.0, 2.0, 1.0, 0.5]])
+def test_directions_are_those_of_the_covariance(scales):
+    values = RNG.normal(size=(4000, len(scales))) * scales
+    found = independent_directions([[w[:1], w[1:]] for w in values])
+    squares = np.square(scales)
+    expected = squares.sum() ** 2 / np.square(squares).sum()
+    assert found == pytest.approx(expected, rel=0.1)
+    line = [[np.array([t, 2.0 * t])] for t in range(8)]
+    assert independent_directions(line) == pytest.approx(1.0)
+    assert independent_directions([line[0]] * 8) == 1.0
+
+
+def test_fewer_than_eight_samples_are_not_judged():
+    for n in range(8):
+        assert not warn_of_drift(n, lambda i: [np.full(100, float(i))])
 
 
 def negative_log_likelihood(y_true, y_pred):

@@ -44,7 +44,7 @@ def test_loss_may_grow_ten_thousandfold(first, later, warns):
 
 
 def test_first_epoch_of_loss_scaling_may_overflow():
-    watch = bdl.models.candid_trainer.DivergenceWarning()
+    watch = bdl.models.warning_trainer.DivergenceWarning()
     optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD())
     watch.set_model(network(optimizer=optimizer))
     watch.on_train_begin()
@@ -52,6 +52,19 @@ def test_first_epoch_of_loss_scaling_may_overflow():
     watch.on_epoch_end(0, {"loss": np.nan})
     with pytest.warns(UserWarning, match="loss of nan in epoch 2"):
         watch.on_epoch_end(1, {"loss": np.nan})
+
+
+@pytest.mark.parametrize(
+    "logs", [{"a": 1.0}, {"loss": [1.0, 2.0]}, {"nll": "text"}]
+)
+def test_training_step_of_the_user_may_return_any_logs(logs):
+    class Model(bdl.Sequential):
+        def train_step(self, data):
+            return {name: tf.constant(value) for name, value in logs.items()}
+
+    model = Model([keras.Input((3,)), keras.layers.Dense(2)])
+    model.compile("adam", LOSS)
+    model.fit(X, Y, verbose=0)
 
 
 def test_kl_that_annealing_raises_is_no_explosion():
@@ -104,8 +117,9 @@ def test_export_of_a_draw_serves_the_draw(tmp_path):
     posterior = model.optimizer.posterior(model)
     with posterior.sampled(model, seed=1):
         expected = model(X)
-        with pytest.warns(UserWarning, match="one network"):
-            model.export(tmp_path / "draw", verbose=False)
+        model.export(tmp_path / "draw", verbose=False)  # no warning
     assert np.all(np.abs(expected - model(X)) > 1e-4)
+    with pytest.warns(UserWarning, match="one network"):
+        model.export(tmp_path / "mean", verbose=False)
     served = tf.saved_model.load(tmp_path / "draw")
     np.testing.assert_allclose(served.serve(X), expected, rtol=1e-5, atol=1e-6)

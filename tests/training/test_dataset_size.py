@@ -190,6 +190,29 @@ def test_plain_model_with_a_wrong_n_is_warned_once_by_callbacks(mirrored):
         assert warning.endswith("dataset_size=80, seen 50")
 
 
+@pytest.mark.parametrize(
+    "callback",
+    [
+        lambda path: bdl.SWA(0),
+        lambda path: bdl.SWAG(0),
+        lambda path: bdl.callbacks.Checkpoint(path),
+        lambda path: bdl.callbacks.EarlyStopping("loss"),
+        lambda path: bdl.callbacks.GradientVariance(X[:8], X[:8, :1], draws=2),
+        lambda path: bdl.callbacks.KLAnnealing(2),
+        lambda path: bdl.callbacks.PretrainMeans(1),
+    ],
+)
+def test_every_callback_compares_n_of_layers_in_a_plain_model(
+    callback, tmp_path
+):
+    layer = bdl.layers.MeanFieldDense(1, dataset_size=80)
+    model = keras.Sequential([keras.Input((3,)), layer])
+    model.compile("sgd", bdl.likelihoods.Gaussian(1.0))
+    callbacks = [callback(tmp_path)]
+    with pytest.warns(UserWarning, match="dataset_size=80, seen 50"):
+        model.fit(X, X[:, :1], epochs=3, verbose=0, callbacks=callbacks)
+
+
 def test_plain_model_with_the_right_n_is_not_warned():
     assert not warned_of_n(50, validation_data=(X[:9], X[:9, :1]))
     assert not warned_of_n(35, validation_split=0.3)
