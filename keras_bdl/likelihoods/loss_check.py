@@ -109,10 +109,19 @@ def _check_shape(owner, loss, values, output):
         or (examples is not None and shape[0] % max(examples, 1) == 0)
     ):
         return
+    advice = (
+        "leave out the sum or the mean over the batch, such as by `axis=-1` "
+        "in `keras.ops.mean`"
+    )
+    if len(output.shape) == 1 and not shape:
+        # Losses of Keras take the mean over the last axis, whichever it is.
+        advice = (
+            "give the outputs a second axis, of size 1, as `Dense(1)` makes "
+            "it, and no `Flatten` or `Reshape` after it"
+        )
     raise ValueError(
         f"`loss` must return one value for each example for {owner}, which "
-        "takes the mean itself: leave out the sum or the mean over the batch, "
-        "such as by `axis=-1` in `keras.ops.mean`. Received: "
+        f"takes the mean itself: {advice}. Received: "
         f"loss={loss.name!r}, which returns values of shape {shape} for "
         f"outputs of shape {tuple(output.shape)}"
     )

@@ -169,6 +169,14 @@ def test_one_value_for_a_batch_is_refused(method):
             step(model, [cls])
 
 
+def test_a_mean_over_outputs_without_a_second_axis_names_the_axis():
+    layers = [keras.layers.Dense(1), keras.layers.Reshape(())]
+    model = bdl.Sequential([keras.Input((2,)), *layers])
+    model.compile(bdl.SGLD(1e-3), "mse")
+    with pytest.raises(ValueError, match="outputs a second axis, of size 1"):
+        model.fit(X, REAL[:, 0], verbose=0)
+
+
 def squared_sum(y_true, y_pred):
     return keras.ops.sum(keras.ops.square(y_true - y_pred))
 
