@@ -33,9 +33,9 @@ def reestimate_batch_norm(
     and so for the variance of a batch, which divides by its count. The model
     runs as in training, dropout and augmentation included, and nothing else
     in it changes: no seed generator, no metric, no momentum. A layer with
-    `trainable=False`, or one that the model calls with `training=False`,
-    keeps its statistics; one that is called several times gets the average
-    over its calls. Under a strategy the replicas take turns at the batches.
+    `trainable=False` or `momentum=1.0`, or one that the model calls with
+    `training=False`, keeps its statistics; one that is called several times
+    gets the average over its calls. Under a strategy the replicas take turns at the batches.
 
     Args:
         model: A built Keras model. Without BatchNorm, nothing is done.
