@@ -35,7 +35,8 @@ def reestimate_batch_norm(
     in it changes: no seed generator, no metric, no momentum. A layer with
     `trainable=False` or `momentum=1.0`, or one that the model calls with
     `training=False`, keeps its statistics; one that is called several times
-    gets the average over its calls. Under a strategy the replicas take turns at the batches.
+    gets the average over its calls. Under a strategy the replicas take turns
+    at the batches.
 
     Args:
         model: A built Keras model. Without BatchNorm, nothing is done.
