@@ -1,4 +1,4 @@
-"""What the callbacks of the package have in common."""
+"""Base of the callbacks: pickling, and the comparison of N."""
 
 import keras
 

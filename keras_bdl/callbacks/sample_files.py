@@ -48,8 +48,8 @@ def remove_sample(path: str, strategy):
 def put_old_samples_aside(directory: str, strategy):
     """Moves the samples of an earlier run into a folder, with a warning.
 
-    They would be mixed up with those of the new run, and are not deleted,
-    since nobody has asked for it.
+    Left there, they would be mixed up with those of the new run. Deleting them
+    could lose the work of days.
 
     Args:
         directory: That of a new run.

@@ -1,4 +1,4 @@
-"""What a metric of class probabilities knows of the outputs it is given."""
+"""Whether the outputs that a metric receives are logits."""
 
 
 class ClassProbabilities:

@@ -18,7 +18,7 @@ class CheckedTrainer(DistributedTrainer):
         """Computes the loss, which is checked where training is traced.
 
         Args:
-            x: See `keras.Model.compute_loss`, as all others.
+            x: The inputs.
             y: The targets.
             y_pred: The outputs.
             sample_weight: The weights of the examples.
@@ -34,7 +34,7 @@ class CheckedTrainer(DistributedTrainer):
         """Updates the metrics, which are checked when they are built.
 
         Args:
-            x: See `keras.Model.compute_metrics`, as all others.
+            x: The inputs.
             y: The targets.
             y_pred: The outputs.
             sample_weight: The weights of the examples.

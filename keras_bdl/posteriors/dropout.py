@@ -101,8 +101,8 @@ def dropout_in_model(model):
 def dropout_is_on(model):
     """Whether the model is inside a block that turns dropout on.
 
-    To be asked by whoever keeps functions of a model: one traced inside must
-    not be used outside, nor the other way round.
+    A function that was traced inside of such a block must not be used outside,
+    nor the other way round.
 
     Args:
         model: A built Keras model.

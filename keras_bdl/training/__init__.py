@@ -1,4 +1,4 @@
-"""What a training step needs beside the gradient: N, and protocols.
+"""The count N of training examples, and protocols of training steps.
 
 For authors of methods; the model that runs the step is in `keras_bdl.models`.
 """
