@@ -7,9 +7,9 @@ from pathlib import Path
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def run(script, *args):
+def run(script, *args, warnings="default"):
     result = subprocess.run(
-        [sys.executable, EXAMPLES / script, "--smoke", *args],
+        [sys.executable, "-W", warnings, EXAMPLES / script, "--smoke", *args],
         capture_output=True,
         text=True,
         env={**os.environ, "MPLBACKEND": "Agg"},
@@ -24,7 +24,10 @@ def test_quickstart_prints_a_report():
 
 
 def test_compare_prints_the_table_and_writes_the_pictures(tmp_path):
-    printed = run("compare.py", "--out", tmp_path)
+    # No warning of ours: it is what a new user runs first.
+    printed = run(
+        "compare.py", "--out", tmp_path, warnings="error::UserWarning"
+    )
     reports = json.loads((tmp_path / "reports.json").read_text())
     assert len(reports) == 20
     assert all(method in printed for method in reports)
