@@ -173,7 +173,7 @@ class BayesianTrainer(WarningTrainer, CheckedTrainer):
         """Computes the loss; with variational layers, the evidence bound.
 
         Args:
-            x: See `keras.Model.compute_loss`, as all others.
+            x: The inputs.
             y: The targets.
             y_pred: The outputs.
             sample_weight: The weights of the examples.

@@ -9,11 +9,10 @@ from keras_bdl.optimizers.noisy_kfac import NoisyKFAC
 class KFAC(NoisyKFAC):
     """K-FAC: `NoisyKFAC` that looks at the means alone.
 
-    There is no noise in training, `W = M`; otherwise all is as in
-    `NoisyKFAC`. `keras_bdl.predict` uses the means, as for `OGN`. The
-    curvature is the empirical Fisher information, of the targets as they are;
-    for that of targets drawn from the trained model, see
-    `keras_bdl.fit_laplace`.
+    Training has no noise, `W = M`. Everything else is as in `NoisyKFAC`.
+    `keras_bdl.predict` uses the means, as for `OGN`. The curvature is the
+    empirical Fisher information, of the targets as they are; for that of
+    targets drawn from the trained model, see `keras_bdl.fit_laplace`.
 
     Args:
         learning_rate: Float or schedule. Defaults to `1e-3`.

@@ -9,9 +9,8 @@ from keras_bdl.optimizers.vogn import VOGN
 class OGN(VOGN):
     """Online Gauss-Newton: VOGN that looks at the means alone.
 
-    There is no noise in training, `w = mu`; otherwise all is as in `VOGN`. It
-    is what to tune first where VOGN does not train, and with the same
-    arguments.
+    Training has no noise, `w = mu`. Everything else is as in `VOGN`. Where
+    VOGN does not train, tune OGN first: it takes the same arguments.
 
     `keras_bdl.predict` uses the means, the network that was trained. Draws
     are often much worse, because training never tried weights beside the

@@ -139,9 +139,9 @@ def find_posterior(model, posterior):
 
     Args:
         model: A built Keras model.
-        posterior: What the user gave. If `None`, the posterior of the
-            compiled objective or optimizer, unless the training had no noise,
-            or that of layers that draw their own weights.
+        posterior: What the user gave. `None` selects the posterior of the
+            compiled objective or optimizer, or of layers that draw their own
+            weights. An optimizer that trained without noise is passed over.
     """
     if posterior is None:
         return _posterior_of(model)

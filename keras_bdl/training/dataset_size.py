@@ -54,7 +54,7 @@ class DatasetSize:
 
     @property
     def advice(self) -> str:
-        """What to write to give N."""
+        """The call that gives N, for error messages."""
         advice = f"Write `{self.owner}(..., dataset_size=<examples>)`"
         if self._maker is None:
             return advice
@@ -72,7 +72,7 @@ class DatasetSize:
         if not self.known:
             raise ValueError(
                 f"`{self.owner}` needs the number of training examples, and "
-                f"nobody has counted them. {self.advice}, or train with "
+                f"they were not counted. {self.advice}, or train with "
                 "`keras_bdl.Model.fit`, which counts arrays and `tf.data`."
             )
         return self._variable.value

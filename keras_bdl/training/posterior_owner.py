@@ -1,4 +1,4 @@
-"""What beside the weights of a model holds its posterior."""
+"""The objective or optimizer that holds the posterior of a model."""
 
 from keras_bdl.training.inner_optimizer import inner_optimizer
 from keras_bdl.training.protocols import OwnsPosterior
