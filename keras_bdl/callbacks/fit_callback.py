@@ -3,8 +3,8 @@
 import keras
 
 from keras_bdl.callbacks.skipped_steps import SkippedSteps
+from keras_bdl.data.tell_dataset_size import compare_with_epoch
 from keras_bdl.models.bayesian_trainer import BayesianTrainer
-from keras_bdl.training.tell_dataset_size import compare_with_epoch
 
 
 class FitCallback(keras.callbacks.Callback):

@@ -3,12 +3,12 @@
 import numpy as np
 
 from keras_bdl.distribute.keras_fixes import in_several_workers
+from keras_bdl.distribute.variable_copies import variable_copies
 from keras_bdl.distribute.workers import first_replica
 from keras_bdl.distribute.workers import replica_arrays
+from keras_bdl.models.build import build_optimizer
+from keras_bdl.protocols import OwnsVariables
 from keras_bdl.saving.global_seed_generator import global_seed_generator
-from keras_bdl.saving.variable_copies import variable_copies
-from keras_bdl.training.build_optimizer import build_optimizer
-from keras_bdl.training.protocols import OwnsVariables
 
 
 def _groups(model):

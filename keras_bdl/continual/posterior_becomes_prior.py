@@ -1,8 +1,8 @@
 """From one task to the next."""
 
+from keras_bdl.continual.restart_optimizer import restart_optimizer
 from keras_bdl.layers.weight_priors import WeightPriors
-from keras_bdl.training.inner_optimizer import inner_optimizer
-from keras_bdl.training.restart_optimizer import restart_optimizer
+from keras_bdl.loss_scaling import inner_optimizer
 
 
 def posterior_becomes_prior(

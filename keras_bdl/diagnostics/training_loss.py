@@ -7,13 +7,13 @@ import weakref
 import keras
 import tensorflow as tf
 
+from keras_bdl.data.checked_inputs import check_model
 from keras_bdl.diagnostics.compiled_loss import check_loss
 from keras_bdl.diagnostics.compiled_loss import compiled_loss
 from keras_bdl.diagnostics.compiled_loss import loss_reference
 from keras_bdl.diagnostics.compiled_loss import mean_loss
+from keras_bdl.distribute.restored import restored
 from keras_bdl.posteriors.posterior import check_built
-from keras_bdl.posteriors.restored import restored
-from keras_bdl.prediction.checked_inputs import check_model
 from keras_bdl.prediction.model_cache import ModelCache
 from keras_bdl.prediction.traced import traced
 

@@ -5,7 +5,7 @@ from keras import ops
 from keras_bdl.laplace.scores import Scores
 from keras_bdl.laplace.scores import nan_unless
 from keras_bdl.laplace.scores import reciprocal
-from keras_bdl.layers.random_numbers import uniform
+from keras_bdl.random.replica_numbers import uniform
 
 
 class BinaryScores(Scores):

@@ -2,12 +2,12 @@
 
 from keras import ops
 
+from keras_bdl.data.checked_inputs import SUM_TOLERANCE
 from keras_bdl.laplace.binary_scores import BinaryScores
 from keras_bdl.laplace.scores import Scores
 from keras_bdl.laplace.scores import nan_unless
 from keras_bdl.laplace.scores import reciprocal
-from keras_bdl.layers.random_numbers import uniform
-from keras_bdl.prediction.checked_inputs import SUM_TOLERANCE
+from keras_bdl.random.replica_numbers import uniform
 
 
 class ClassScores(Scores):

@@ -5,16 +5,16 @@ import functools
 import numpy as np
 from keras import ops
 
+from keras_bdl.data.checked_inputs import check_count
+from keras_bdl.data.checked_inputs import check_model
 from keras_bdl.laplace.fisher_information import FisherInformation
 from keras_bdl.laplace.fisher_information import FisherOptions
 from keras_bdl.laplace.scores_of_loss import scores_of_loss
 from keras_bdl.laplace.uncertain_variables import uncertain_variables
 from keras_bdl.laplace.validation import best_prior_precision
-from keras_bdl.posteriors.arguments import as_positive
+from keras_bdl.posterior_arguments import as_positive
 from keras_bdl.posteriors.laplace import Laplace
 from keras_bdl.posteriors.matrix_curvature import MatrixCurvature
-from keras_bdl.prediction.checked_inputs import check_count
-from keras_bdl.prediction.checked_inputs import check_model
 
 MARGINAL_LIKELIHOOD, EVIDENCE = "marginal_likelihood", "evidence"  # synonyms
 VALIDATION = "validation"

@@ -5,7 +5,7 @@ import math
 from keras import ops
 
 from keras_bdl.laplace.scores import Scores
-from keras_bdl.layers.random_numbers import normal
+from keras_bdl.random.replica_numbers import normal
 
 
 class GaussianScores(Scores):

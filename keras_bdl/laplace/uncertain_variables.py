@@ -1,6 +1,6 @@
 """Which weights of a trained model are uncertain."""
 
-from keras_bdl.optimizers.exclusion import excluded_variables
+from keras_bdl.posteriors.exclusion import excluded_variables
 
 
 def uncertain_variables(model, subset: str, exclude_from_inference):

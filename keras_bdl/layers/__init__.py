@@ -4,6 +4,7 @@ They have the arguments of their Keras namesakes. `keras_bdl.convert` puts them
 in the place of ordinary layers.
 """
 
+import keras_bdl.layers.weight_norm_rule  # noqa: F401 (registers them)
 from keras_bdl.layers.mc_dropout import MCDropout
 from keras_bdl.layers.mean_field_conv1d import MeanFieldConv1D
 from keras_bdl.layers.mean_field_conv2d import MeanFieldConv2D

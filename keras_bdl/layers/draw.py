@@ -3,7 +3,7 @@
 import functools
 
 from keras_bdl.layers import estimators
-from keras_bdl.layers import random_numbers
+from keras_bdl.random import replica_numbers
 
 # The streams of random numbers of one seed.
 WEIGHTS = 0
@@ -20,11 +20,11 @@ def normals(posteriors, seed, stream=WEIGHTS, bound=1.0):
         posteriors: The `WeightPosterior` of each tensor.
         seed: Seed of all numbers of the draw.
         stream: Which of them. Defaults to `WEIGHTS`.
-        bound: See `random_numbers.normal`. Defaults to `1.0`.
+        bound: See `replica_numbers.normal`. Defaults to `1.0`.
     """
     size = sum(p.num_normals for p in posteriors)
-    seed = random_numbers.fold_in(seed, stream)
-    return random_numbers.normal((size,), seed, bound)
+    seed = replica_numbers.fold_in(seed, stream)
+    return replica_numbers.normal((size,), seed, bound)
 
 
 def noise(posteriors, numbers):

@@ -9,9 +9,9 @@ outputs. The layer calls the one of Keras with other attributes, by
 
 from keras import ops
 
-from keras_bdl.layers import random_numbers
 from keras_bdl.layers.signs import random_signs
 from keras_bdl.layers.signs import sign_axes
+from keras_bdl.random import replica_numbers
 
 # The noise of outputs is as likely as its opposite, and subtracted: where it is
 # added and an activation follows, TensorFlow 2.21 fails to optimize the graph
@@ -46,7 +46,9 @@ def local(layer, inputs, forward_pass):
         _linear(layer) | forward_pass.drawn,
     )
     stddev = ops.sqrt(ops.maximum(variance, SMALLEST_VARIANCE))
-    noise = random_numbers.normal(ops.shape(stddev), forward_pass.output_seed())
+    noise = replica_numbers.normal(
+        ops.shape(stddev), forward_pass.output_seed()
+    )
     mean = _mean(layer, inputs, forward_pass)
     return _activate(layer, mean - ops.cast(stddev * noise, mean.dtype))
 

@@ -3,7 +3,7 @@
 import dataclasses
 
 from keras_bdl.layers import draw
-from keras_bdl.layers import random_numbers
+from keras_bdl.random import replica_numbers
 
 
 @dataclasses.dataclass
@@ -30,11 +30,11 @@ class ForwardPass:
     def sign_seeds(self):
         """Returns seeds for inputs and outputs, the same for all calls."""
         return [
-            random_numbers.fold_in(self.seed, stream)
+            replica_numbers.fold_in(self.seed, stream)
             for stream in (draw.INPUT_SIGNS, draw.OUTPUT_SIGNS)
         ]
 
     def output_seed(self):
         """Returns a seed for the noise of outputs, another for each call."""
         self.calls += 1
-        return random_numbers.fold_in(self.seed, draw.OUTPUTS + self.calls)
+        return replica_numbers.fold_in(self.seed, draw.OUTPUTS + self.calls)

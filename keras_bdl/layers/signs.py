@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_bdl.layers import random_numbers
+from keras_bdl.random import replica_numbers
 
 
 def random_signs(x, axes, seed):
@@ -19,7 +19,7 @@ def random_signs(x, axes, seed):
     shape = [
         size if axis in varied else 1 for axis, size in enumerate(ops.shape(x))
     ]
-    return random_numbers.signs(shape, x.dtype, seed)
+    return replica_numbers.signs(shape, x.dtype, seed)
 
 
 def sign_axes(layer):

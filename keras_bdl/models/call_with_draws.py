@@ -1,8 +1,8 @@
 """The outputs of a model under draws from its posterior."""
 
+from keras_bdl.loss_scaling import inner_optimizer
 from keras_bdl.models.layerwise_draws import LayerwiseDraws
-from keras_bdl.training.inner_optimizer import inner_optimizer
-from keras_bdl.training.protocols import DrawsFunctions
+from keras_bdl.protocols import DrawsFunctions
 
 
 def call_with_draws(model, methods, x):

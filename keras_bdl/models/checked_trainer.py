@@ -1,8 +1,8 @@
 """Checks the loss and the metrics that a model is compiled with."""
 
+from keras_bdl.data.check_loss import check_loss
 from keras_bdl.models.distributed_trainer import DistributedTrainer
 from keras_bdl.models.metric_check import check_metrics
-from keras_bdl.training.check_loss import check_loss
 
 
 class CheckedTrainer(DistributedTrainer):

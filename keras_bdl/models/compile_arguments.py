@@ -2,8 +2,8 @@
 
 import keras
 
-from keras_bdl.training.protocols import DrawsFunctions
-from keras_bdl.training.protocols import OwnsTrainStep
+from keras_bdl.protocols import DrawsFunctions
+from keras_bdl.protocols import OwnsTrainStep
 
 _DEFAULTS = {
     "objective": None,
@@ -48,7 +48,7 @@ def check_compile_arguments(objective, train_samples, samples):
     ):
         raise ValueError(
             "`objective` must be one of `keras_bdl.objectives`, or have a "
-            "method of `keras_bdl.training.OwnsTrainStep`. "
+            "method of `keras_bdl.protocols.OwnsTrainStep`. "
             f"Received: objective={objective!r}"
         )
 

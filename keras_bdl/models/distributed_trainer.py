@@ -6,7 +6,7 @@ import keras
 
 from keras_bdl.distribute.keras_fixes import build_with_a_local_batch
 from keras_bdl.distribute.lost_worker import lost_worker_explained
-from keras_bdl.training.build_metrics import build_metrics
+from keras_bdl.models.build_metrics import build_metrics
 
 
 class DistributedTrainer:

@@ -3,7 +3,7 @@
 import keras
 
 from keras_bdl.models.strategy_check import check_seeds
-from keras_bdl.training.posterior_owner import posterior_owner
+from keras_bdl.posteriors.posterior_owner import posterior_owner
 
 
 def check_fit(model, fit_arguments):

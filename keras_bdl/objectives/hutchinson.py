@@ -8,8 +8,8 @@ import tensorflow as tf
 from keras_bdl.arguments import check_number
 from keras_bdl.arguments import check_seed
 from keras_bdl.objectives.hessian_diagonal import HessianDiagonal
-from keras_bdl.optimizers.weight_draws import TRAINING
-from keras_bdl.optimizers.weight_draws import random_bits
+from keras_bdl.random.weight_noise import TRAINING
+from keras_bdl.random.weight_noise import random_bits
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")

@@ -7,17 +7,17 @@ from keras import ops
 from keras_bdl import priors
 from keras_bdl.arguments import check_number
 from keras_bdl.curvature.weight_scope import current_values
+from keras_bdl.data.dataset_size import DatasetSize
+from keras_bdl.distribute.loss_scale import loss_scale
+from keras_bdl.distribute.replica_gradients import for_all_replicas
 from keras_bdl.distribute.replicas import replica_weight
 from keras_bdl.distribute.replicas import weighted
+from keras_bdl.models.build import build_optimizer
 from keras_bdl.objectives.forward import Forward
 from keras_bdl.objectives.optimizer_check import check_optimizer
-from keras_bdl.optimizers.exclusion import excluded_variables
-from keras_bdl.optimizers.weight_check import check_any_weight
+from keras_bdl.posteriors.covered_weights import check_any_weight
+from keras_bdl.posteriors.exclusion import excluded_variables
 from keras_bdl.shows_arguments import ShowsArguments
-from keras_bdl.training.build_optimizer import build_optimizer
-from keras_bdl.training.dataset_size import DatasetSize
-from keras_bdl.training.loss_scale import loss_scale
-from keras_bdl.training.replica_gradients import for_all_replicas
 
 
 class Objective(ShowsArguments, keras.losses.Loss):

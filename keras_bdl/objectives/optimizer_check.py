@@ -1,8 +1,8 @@
 """Which optimizers can minimise an objective."""
 
+from keras_bdl.loss_scaling import inner_optimizer
 from keras_bdl.optimizers.sampler import Sampler
 from keras_bdl.optimizers.variational_optimizer import VariationalOptimizer
-from keras_bdl.training.inner_optimizer import inner_optimizer
 
 
 def check_optimizer(owner, model):

@@ -3,8 +3,8 @@
 import numpy as np
 
 from keras_bdl import diagnostics
-from keras_bdl.diagnostics.chain_arrays import check_chains
-from keras_bdl.diagnostics.chain_arrays import quantity
+from keras_bdl.diagnostics.chains.chain_arrays import check_chains
+from keras_bdl.diagnostics.chains.chain_arrays import quantity
 from keras_bdl.plots.canvas import GREY
 from keras_bdl.plots.canvas import add_method_legend
 from keras_bdl.plots.canvas import open_axes

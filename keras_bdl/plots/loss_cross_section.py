@@ -2,7 +2,9 @@
 
 import numpy as np
 
-from keras_bdl.diagnostics.loss_cross_section_report import LossCrossSection
+from keras_bdl.diagnostics.loss_surface.loss_cross_section_report import (
+    LossCrossSection,
+)
 from keras_bdl.plots.canvas import COLORS
 from keras_bdl.plots.canvas import GREY
 from keras_bdl.plots.canvas import add_method_legend

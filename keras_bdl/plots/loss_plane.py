@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_bdl.diagnostics.loss_plane_report import LossPlane
+from keras_bdl.diagnostics.loss_surface.loss_plane_report import LossPlane
 from keras_bdl.plots.canvas import DARK
 from keras_bdl.plots.canvas import add_method_legend
 from keras_bdl.plots.canvas import open_axes

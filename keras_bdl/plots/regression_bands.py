@@ -2,12 +2,12 @@
 
 import numpy as np
 
+from keras_bdl.data.checked_inputs import numbers
 from keras_bdl.plots.canvas import COLORS
 from keras_bdl.plots.canvas import DARK
 from keras_bdl.plots.canvas import add_legend
 from keras_bdl.plots.canvas import open_axes
 from keras_bdl.prediction import RegressionPrediction
-from keras_bdl.prediction.checked_inputs import numbers
 
 
 def regression_bands(

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from keras_bdl.data.checked_inputs import numbers
 from keras_bdl.plots.canvas import pyplot
 from keras_bdl.plots.regression_bands import regression_bands
-from keras_bdl.prediction.checked_inputs import numbers
 
 # Of the height that data and truth take: room for the bands around them.
 MARGIN = 0.35

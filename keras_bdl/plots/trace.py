@@ -4,8 +4,8 @@ import itertools
 
 import numpy as np
 
-from keras_bdl.diagnostics.chain_arrays import check_chains
-from keras_bdl.diagnostics.chain_arrays import quantity
+from keras_bdl.diagnostics.chains.chain_arrays import check_chains
+from keras_bdl.diagnostics.chains.chain_arrays import quantity
 from keras_bdl.plots.canvas import COLORS
 from keras_bdl.plots.canvas import add_method_legend
 from keras_bdl.plots.canvas import open_axes

@@ -4,6 +4,7 @@
 variational layers train, are in `keras_bdl.distributions`.
 """
 
+from keras_bdl.distribute.restored import restored
 from keras_bdl.posteriors.dropout import dropout_is_on
 from keras_bdl.posteriors.ensemble import Ensemble
 from keras_bdl.posteriors.gaussian import Gaussian
@@ -17,7 +18,6 @@ from keras_bdl.posteriors.matrix_normal import MatrixNormal
 from keras_bdl.posteriors.mc_dropout import MCDropout
 from keras_bdl.posteriors.mixture import Mixture
 from keras_bdl.posteriors.posterior import Posterior
-from keras_bdl.posteriors.restored import restored
 from keras_bdl.posteriors.samples_weights import SamplesWeights
 from keras_bdl.posteriors.structure import Structure
 

@@ -4,8 +4,8 @@ import dataclasses
 
 import numpy as np
 
-from keras_bdl.posteriors.arguments import as_list
-from keras_bdl.posteriors.arguments import as_positive
+from keras_bdl.posterior_arguments import as_list
+from keras_bdl.posterior_arguments import as_positive
 from keras_bdl.posteriors.evidence import Evidence
 from keras_bdl.posteriors.gaussian import as_moment
 from keras_bdl.posteriors.matrix_curvature import MatrixCurvature

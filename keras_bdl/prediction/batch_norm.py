@@ -6,10 +6,10 @@ import numbers
 import keras
 import numpy as np
 
+from keras_bdl.data.batches import Batches
+from keras_bdl.data.checked_inputs import check_model
 from keras_bdl.prediction.batch_norm_layers import batch_norm_layers
 from keras_bdl.prediction.batch_norm_layers import moving_statistics
-from keras_bdl.prediction.batches import Batches
-from keras_bdl.prediction.checked_inputs import check_model
 from keras_bdl.prediction.model_cache import ModelCache
 from keras_bdl.prediction.model_cache import references
 from keras_bdl.prediction.model_values import values_of

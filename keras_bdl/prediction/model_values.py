@@ -4,8 +4,8 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl.distribute.variable_copies import variable_copies
 from keras_bdl.distribute.workers import replica_arrays
-from keras_bdl.saving.variable_copies import variable_copies
 
 # More than any seed is used in one batch.
 _USES = 4096

@@ -13,8 +13,6 @@ from keras_bdl.curvature.rules.embedding import EmbeddingRule
 from keras_bdl.curvature.rules.normalization import NormalizationRule
 from keras_bdl.curvature.rules.prelu import PReLURule
 from keras_bdl.curvature.rules.separable_conv import SeparableConvRule
-from keras_bdl.curvature.rules.weight_norm import WeightNormConvRule
-from keras_bdl.curvature.rules.weight_norm import WeightNormDenseRule
 from keras_bdl.curvature.rules.whole_layer import WholeLayerRule
 
 __all__ = [
@@ -28,7 +26,5 @@ __all__ = [
     "NormalizationRule",
     "PReLURule",
     "SeparableConvRule",
-    "WeightNormConvRule",
-    "WeightNormDenseRule",
     "WholeLayerRule",
 ]
