@@ -84,3 +84,21 @@ class OwnsVariables(Protocol):
         Args:
             model: A built `keras_bdl.Model`.
         """
+
+
+@runtime_checkable
+class SamplesWeights(Protocol):
+    """A layer that holds a distribution over its own weights.
+
+    Without training it computes with the mean of that distribution, which is
+    a variable (or several). A draw is what these variables are set to: the
+    layer then *is* the draw, and nothing is traced again.
+    """
+
+    def sample_weights(self, seed: int) -> list:
+        """Returns pairs `(variable, value)`, always of the same variables.
+
+        Args:
+            seed: Selects the draw; the values depend on nothing else but the
+                variables of the layer.
+        """

@@ -9,8 +9,8 @@ import keras
 from keras_bdl.conversion.converted_layer import assemble
 from keras_bdl.conversion.converted_layer import disassembled
 from keras_bdl.conversion.selection import own_weights
-from keras_bdl.models.functional_twin import functional_class
 from keras_bdl.models.model import Model
+from keras_bdl.models.model import functional_class
 from keras_bdl.models.sequential import Sequential
 
 

@@ -3,8 +3,8 @@
 import keras
 import tensorflow as tf
 
-from keras_bdl.distribute.loss_scale import loss_scale
 from keras_bdl.distribute.replicas import weighted
+from keras_bdl.loss_scaling import loss_scale
 from keras_bdl.loss_scaling import without_loss_scaling
 
 _CLIPPED = ("clipnorm", "clipvalue", "global_clipnorm")

@@ -1,4 +1,4 @@
-"""What a training may turn up slowly: the KL and the noise."""
+"""The weight of the KL and of the noise, which callbacks turn up slowly."""
 
 import keras
 
@@ -46,3 +46,19 @@ def _number(name):
     return keras.Variable(
         1.0, dtype="float32", trainable=False, autocast=False, name=name
     )
+
+
+def annealed_layers(callback):
+    """Returns the `Annealing` of every layer of a callback's model."""
+    found = [
+        getattr(layer, "annealing", None)
+        for layer in callback.model._flatten_layers()
+    ]
+    found = [one for one in found if isinstance(one, Annealing)]
+    if not found:
+        raise ValueError(
+            f"`{type(callback).__name__}` needs a model with variational "
+            "layers, such as `keras_bdl.layers.MeanFieldDense`. "
+            f"Received: model={callback.model.name!r} without one"
+        )
+    return found

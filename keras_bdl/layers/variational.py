@@ -14,19 +14,19 @@ from keras_bdl.layers.annealing import Annealing
 from keras_bdl.layers.compilation import CompiledDraw
 from keras_bdl.layers.compilation import worth_compiling
 from keras_bdl.layers.computed_weights import ComputedWeights
-from keras_bdl.layers.forward_pass import ForwardPass
-from keras_bdl.layers.outer_loss import check_outer_loss
+from keras_bdl.layers.draw import ForwardPass
 from keras_bdl.layers.seen_attribute import CallState
 from keras_bdl.layers.seen_attribute import SeenAttribute
 from keras_bdl.layers.seen_attribute import assigned
 from keras_bdl.layers.seen_attribute import seeing
 from keras_bdl.layers.thread_losses import ThreadLosses
-from keras_bdl.layers.weight_posterior import WeightPosterior
+from keras_bdl.layers.thread_losses import check_outer_loss
+from keras_bdl.layers.weight_priors import WeightPosterior
 from keras_bdl.layers.weight_priors import WeightPriors
 from keras_bdl.layers.weight_priors import as_prior
 from keras_bdl.priors import Normal
 from keras_bdl.random import replica_numbers
-from keras_bdl.random.gaussian_noise import gaussian_noise
+from keras_bdl.random.replica_numbers import gaussian_noise
 
 
 def _mean_or_assigned(layer, name):

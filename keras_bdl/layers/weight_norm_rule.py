@@ -6,11 +6,11 @@ from keras_bdl.curvature.reductions import in_full_precision
 from keras_bdl.curvature.reductions import outer_moments
 from keras_bdl.curvature.reductions import outer_products
 from keras_bdl.curvature.reductions import sum_and_squares
-from keras_bdl.curvature.registry import register_rule
+from keras_bdl.curvature.rule import register_rule
 from keras_bdl.curvature.rules.conv import ConvRule
 from keras_bdl.curvature.rules.dense import DenseRule
-from keras_bdl.layers.weight_norm_conv2d import WeightNormConv2D
-from keras_bdl.layers.weight_norm_dense import WeightNormDense
+from keras_bdl.layers.weight_norm import WeightNormConv2D
+from keras_bdl.layers.weight_norm import WeightNormDense
 from keras_bdl.priors.groups import squared_norms
 
 

@@ -16,7 +16,7 @@ from keras_bdl.objectives.covariance import Covariance
 from keras_bdl.objectives.objective import Objective
 from keras_bdl.posteriors import Gaussian
 from keras_bdl.posteriors.covered_weights import check_weights
-from keras_bdl.posteriors.exclusion import excluded_variables
+from keras_bdl.posteriors.covered_weights import excluded_variables
 from keras_bdl.random.weight_noise import EVALUATION
 from keras_bdl.random.weight_noise import Compilation
 from keras_bdl.random.weight_noise import normal_numbers

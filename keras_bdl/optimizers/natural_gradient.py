@@ -10,9 +10,9 @@ from keras import ops
 from keras_bdl.arguments import check_number
 from keras_bdl.curvature.weight_scope import WeightScope
 from keras_bdl.curvature.weight_scope import current_values
-from keras_bdl.distribute.loss_scale import loss_scale
 from keras_bdl.distribute.replica_gradients import for_all_replicas
 from keras_bdl.distribute.replicas import replica_weight
+from keras_bdl.loss_scaling import loss_scale
 from keras_bdl.optimizers.variational_optimizer import VariationalOptimizer
 from keras_bdl.posteriors import Gaussian
 from keras_bdl.random.weight_noise import EVALUATION

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_bdl.arguments import check_number
-from keras_bdl.curvature.matrices import matrices
+from keras_bdl.curvature.plan import matrices
 from keras_bdl.curvature.weight_scope import current_values
 from keras_bdl.optimizers.matrix_slots import MatrixSlots
 from keras_bdl.optimizers.matrix_slots import places_of

@@ -13,7 +13,7 @@ from keras_bdl.data.dataset_size import DatasetSize
 from keras_bdl.optimizers.keras_options import drop_options
 from keras_bdl.optimizers.keras_options import refuse_options
 from keras_bdl.posteriors.covered_weights import check_weights
-from keras_bdl.posteriors.exclusion import excluded_variables
+from keras_bdl.posteriors.covered_weights import excluded_variables
 
 # Tuples of tensors are no gradients, and are not divided by it.
 _NO_USE = ("loss_scale_factor",)

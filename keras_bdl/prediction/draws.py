@@ -10,11 +10,11 @@ from keras_bdl.posteriors import Layerwise
 from keras_bdl.posteriors import Posterior
 from keras_bdl.posteriors import SamplesWeights
 from keras_bdl.prediction.batch_norm import batch_norm_statistics
-from keras_bdl.prediction.batch_norm_layers import batch_norm_layers
-from keras_bdl.prediction.model_values import moved_on
-from keras_bdl.prediction.model_values import replaced
-from keras_bdl.prediction.model_values import seed_states
-from keras_bdl.prediction.model_values import values_of
+from keras_bdl.prediction.batch_statistics import batch_norm_layers
+from keras_bdl.prediction.stateless_call import moved_on
+from keras_bdl.prediction.stateless_call import replaced
+from keras_bdl.prediction.stateless_call import seed_states
+from keras_bdl.prediction.stateless_call import values_of
 
 
 class Draws:

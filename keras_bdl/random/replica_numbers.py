@@ -1,8 +1,22 @@
 """Random numbers of a forward pass, different on every replica."""
 
-import tensorflow as tf
+import math
 
-from keras_bdl.random.gaussian_noise import gaussian_noise
+import tensorflow as tf
+from keras import ops
+
+
+def gaussian_noise(uniforms):
+    """Returns the normal number that belongs to each uniform number.
+
+    Uniform numbers between -1 and 1 give the whole distribution, those
+    between `-erf(k / sqrt 2)` and `erf(k / sqrt 2)` the numbers below k.
+    """
+    # TensorFlow's function rounds numbers close to 1, and is infinite for the
+    # last of them; it is exact close to -1.
+    lower = ops.erfinv(-ops.abs(uniforms))
+    return -math.sqrt(2) * ops.sign(uniforms) * lower
+
 
 # Left to itself, XLA takes an algorithm that needs ten times as long on a CPU,
 # and so does its own function for normal numbers.

@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bdl.random.counter_numbers import PHILOX
-from keras_bdl.random.gaussian_noise import gaussian_noise
+from keras_bdl.random.replica_numbers import gaussian_noise
 from keras_bdl.random.replica_numbers import of_bits
 
 # The streams of random numbers of one seed.

@@ -7,10 +7,10 @@ import scipy.special
 from keras import layers
 
 import keras_bdl as bdl
+from keras_bdl.conversion import convert
 from keras_bdl.layers import MCDropout
 from keras_bdl.layers import MeanFieldDense
 from keras_bdl.layers import RadialDense
-from keras_bdl.conversion import convert
 from keras_bdl.priors import Laplace
 from keras_bdl.priors import Normal
 from tests.models.networks import KINDS

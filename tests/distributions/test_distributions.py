@@ -8,7 +8,7 @@ import keras_bdl as bdl
 from keras_bdl.distributions import MeanField
 from keras_bdl.distributions import Radial
 from keras_bdl.random import replica_numbers
-from keras_bdl.random.gaussian_noise import gaussian_noise
+from keras_bdl.random.replica_numbers import gaussian_noise
 from tests.helpers import assert_moment
 
 FAMILIES = [MeanField, Radial]

@@ -1,7 +1,7 @@
 """The samples of each chain, from what training left."""
 
+from keras_bdl.arguments import as_list
 from keras_bdl.data.checked_inputs import check_count
-from keras_bdl.posterior_arguments import as_list
 from keras_bdl.posteriors.ensemble import Ensemble
 
 

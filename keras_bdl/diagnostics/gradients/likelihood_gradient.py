@@ -4,12 +4,12 @@ import weakref
 
 import tensorflow as tf
 
-from keras_bdl.diagnostics.compiled_loss import check_loss
-from keras_bdl.diagnostics.compiled_loss import compiled_loss
-from keras_bdl.diagnostics.compiled_loss import loss_reference
-from keras_bdl.diagnostics.compiled_loss import mean_loss
+from keras_bdl.diagnostics.training_loss import check_loss
+from keras_bdl.diagnostics.training_loss import compiled_loss
+from keras_bdl.diagnostics.training_loss import loss_reference
+from keras_bdl.diagnostics.training_loss import mean_loss
 from keras_bdl.layers.variational import Variational
-from keras_bdl.prediction.model_cache import ModelCache
+from keras_bdl.prediction.traced import ModelCache
 from keras_bdl.prediction.traced import traced
 
 _CACHE = ModelCache()

@@ -1,18 +1,134 @@
 """The ends of the spectrum of the Hessian of the training loss."""
 
+import contextlib
+import dataclasses
+import math
+
 import keras
 import numpy as np
+import tensorflow as tf
 
 from keras_bdl.arguments import check_number
+from keras_bdl.arguments import check_verbose
 from keras_bdl.data.checked_inputs import check_count
-from keras_bdl.data.training_data import TrainingData
+from keras_bdl.data.examples import TrainingData
 from keras_bdl.diagnostics.loss_surface.eigenpairs import eigenpairs
-from keras_bdl.diagnostics.loss_surface.hessian_eigenvalues_report import (
-    HessianEigenvalues,
-)
-from keras_bdl.diagnostics.loss_surface.hessian_product import HessianProduct
+from keras_bdl.diagnostics.loss_surface.weight_vectors import as_arrays
+from keras_bdl.diagnostics.training_loss import TrainingLoss
 from keras_bdl.diagnostics.training_loss import left_as_it_was
-from keras_bdl.verbosity import check_verbose
+from keras_bdl.objectives.exact_moments import exact_moments
+from keras_bdl.reports.report import Report
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class HessianEigenvalues(Report):
+    """Extreme eigenvalues. Made by `hessian_eigenvalues`.
+
+    `to_dict` leaves the vectors out, which are as long as the network is
+    large.
+
+    Attributes:
+        examples: How many examples there were.
+        size: Number of weights.
+        products: How many products with the Hessian it took.
+        minimum: The least eigenvalue.
+        maximum: The largest eigenvalue.
+        residuals: `|H e - lambda e|` of both, which bounds how far each is
+            from an eigenvalue.
+        vectors: Array `(2, size)` of their unit eigenvectors.
+        shapes: Of the trainable variables.
+    """
+
+    examples: int
+    size: int
+    products: int
+    minimum: float
+    maximum: float
+    residuals: list
+    vectors: np.ndarray = dataclasses.field(repr=False)
+    shapes: list = dataclasses.field(repr=False)
+
+    def directions(self) -> list:
+        """Returns both eigenvectors as lists of arrays, the least first."""
+        return [as_arrays(vector, self.shapes) for vector in self.vectors]
+
+    def to_dict(self) -> dict:
+        """Returns the numbers as a dict of plain Python types."""
+        left_out = ("vectors", "shapes")
+        names = [f.name for f in dataclasses.fields(self)]
+        return {n: getattr(self, n) for n in names if n not in left_out}
+
+    def title(self) -> str:
+        """Returns the first line."""
+        return (
+            f"Hessian of the loss of {self.examples} examples, {self.size} "
+            f"weights, {self.products} products"
+        )
+
+    def sections(self) -> list:
+        """Returns pairs of the title of a table and its rows."""
+        return [
+            (
+                "Ends of the spectrum",
+                [
+                    ["", "eigenvalue", "residual"],
+                    ["minimum", self.minimum, self.residuals[0]],
+                    ["maximum", self.maximum, self.residuals[1]],
+                ],
+            )
+        ]
+
+
+class HessianProduct(TrainingLoss):
+    """Multiplies a vector by the Hessian, batch by batch.
+
+        H v = sum_b (n_b / N) d/dw (g_b' v)                               (1)
+
+    with g_b the gradient of batch b and n_b its examples.
+    """
+
+    def over(self, data, vector):
+        """Returns (1), a vector of float64.
+
+        Args:
+            data: `TrainingData`.
+            vector: Of NumPy, with an entry for each trainable weight.
+        """
+        vector = tf.constant(vector, "float32")
+        total = tf.zeros_like(vector)
+        for batch in data:
+            total = self(batch, vector, total)
+        return total.numpy().astype("float64") / data.examples
+
+    def _step(self, batch, vector, total):
+        variables = [v.value for v in self.model.trainable_variables]
+        sizes = [math.prod(v.shape) for v in variables]
+        parts = tf.split(vector, sizes)
+        # Without training, statistics are constants.
+        moments = exact_moments if self._training else contextlib.nullcontext
+        with moments(), tf.GradientTape() as outer:
+            with tf.GradientTape() as inner:
+                found = self.forward(batch)
+                loss = found.loss + found.penalty
+            gradients = inner.gradient(
+                loss, variables, unconnected_gradients="zero"
+            )
+            product = tf.add_n(
+                [
+                    tf.reduce_sum(
+                        tf.reshape(tf.cast(g, "float32"), [-1]) * part
+                    )
+                    for g, part in zip(gradients, parts, strict=True)
+                ]
+            )
+        columns = outer.gradient(
+            product, variables, unconnected_gradients="zero"
+        )
+        column = tf.concat(
+            [tf.reshape(tf.cast(c, "float32"), [-1]) for c in columns], 0
+        )
+        return total + found.examples * column  # (1)
+
 
 # Of products in float32.
 _ROUNDING = 1e-5

@@ -8,14 +8,15 @@ import tensorflow as tf
 
 from keras_bdl import priors
 from keras_bdl.arguments import check_number
-from keras_bdl.data.training_data import TrainingData
-from keras_bdl.diagnostics.loss_surface.loss_value import LossValue
+from keras_bdl.arguments import check_verbose
+from keras_bdl.data.examples import TrainingData
 from keras_bdl.diagnostics.loss_surface.projected_covariance import (
     projected_covariance,
 )
 from keras_bdl.diagnostics.loss_surface.projected_covariance import unit_vectors
 from keras_bdl.diagnostics.loss_surface.weight_vectors import as_arrays
 from keras_bdl.diagnostics.loss_surface.weight_vectors import as_vector
+from keras_bdl.diagnostics.training_loss import TrainingLoss
 from keras_bdl.diagnostics.training_loss import left_as_it_was
 from keras_bdl.posteriors.gaussian import Gaussian
 from keras_bdl.posteriors.low_rank_gaussian import LowRankGaussian
@@ -24,8 +25,59 @@ from keras_bdl.prediction.batch_norm import assign_statistics
 from keras_bdl.prediction.batch_norm import batch_norm_batches
 from keras_bdl.prediction.batch_norm import batch_norm_layers
 from keras_bdl.prediction.batch_norm import batch_norm_statistics
-from keras_bdl.prediction.model_values import values_of
-from keras_bdl.verbosity import check_verbose
+from keras_bdl.prediction.likelihood import Likelihood
+from keras_bdl.prediction.stateless_call import values_of
+
+
+class LossValue(TrainingLoss):
+    """Adds up loss, penalties and wrong answers batch by batch."""
+
+    def over(self, data):
+        """Returns the means over the data: loss, penalty, error rate.
+
+        The error rate is NaN unless there is one output, of a classifier.
+
+        Args:
+            data: `TrainingData`.
+        """
+        totals = tf.zeros(4, "float64")
+        for batch in data:
+            totals = self(batch, totals)
+        loss, penalty, wrong, answers = totals.numpy()
+        error = wrong / answers if answers else np.nan
+        return loss / data.examples, penalty / data.examples, error
+
+    def _step(self, batch, totals):
+        found = self.forward(batch)
+        wrong, answers = self._errors(found)
+        terms = [
+            found.loss * found.examples,
+            found.penalty * found.examples,
+            wrong,
+            answers,
+        ]
+        return totals + tf.stack([tf.cast(t, "float64") for t in terms])
+
+    def _errors(self, found):
+        """Returns the numbers of wrong and of all answers."""
+        none = tf.constant(0), tf.constant(0)
+        losses = keras.tree.flatten(self._given or self.model.loss)
+        if len(losses) != 1 or len(keras.tree.flatten(found.outputs)) != 1:
+            return none
+        (outputs,), (y,) = map(keras.tree.flatten, (found.outputs, found.y))
+        told = Likelihood.of_loss(losses[0])
+        if told is None or told.task == "regression":
+            return none
+        if told.task == "binary":
+            answers = outputs > (0.0 if told.from_logits else 0.5)
+            labels = tf.reshape(tf.cast(y, "float32"), tf.shape(outputs)) > 0.5
+        else:
+            answers = tf.argmax(outputs, -1)
+            if y.shape.rank == outputs.shape.rank and y.shape[-1] != 1:
+                y = tf.argmax(y, -1)
+            labels = tf.reshape(tf.cast(y, "int64"), tf.shape(answers))
+        wrong = tf.reduce_sum(tf.cast(answers != labels, "int32"))
+        return wrong, tf.size(answers)
 
 
 class LossSurface:
