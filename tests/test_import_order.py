@@ -9,9 +9,7 @@ PACKAGE = Path(__file__).parents[1] / "keras_bdl"
 # A folder, or a file beside the folders, imports only those above it.
 ORDER = [
     "arguments",
-    "shows_arguments",
-    "posterior_arguments",
-    "verbosity",
+    "inherited_arguments",
     "loss_scaling",
     "protocols",
     "distribute",
