@@ -5,8 +5,8 @@ import numpy as np
 
 from keras_bdl.arguments import as_list
 from keras_bdl.distribute.workers import weights_of_first_replica
-from keras_bdl.posteriors.gaussian import all_finite
-from keras_bdl.posteriors.gaussian import read_only
+from keras_bdl.posteriors.diagonal_gaussian import all_finite
+from keras_bdl.posteriors.diagonal_gaussian import read_only
 from keras_bdl.posteriors.posterior import Posterior
 from keras_bdl.posteriors.posterior import check_built
 from keras_bdl.posteriors.structure import Structure

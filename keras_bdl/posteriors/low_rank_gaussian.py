@@ -4,9 +4,9 @@ import numpy as np
 
 from keras_bdl.arguments import as_list
 from keras_bdl.arguments import check_bool
-from keras_bdl.posteriors.gaussian import Gaussian
-from keras_bdl.posteriors.gaussian import all_finite
-from keras_bdl.posteriors.gaussian import read_only
+from keras_bdl.posteriors.diagonal_gaussian import Gaussian
+from keras_bdl.posteriors.diagonal_gaussian import all_finite
+from keras_bdl.posteriors.diagonal_gaussian import read_only
 
 # Stays in the cache, and below what BLAS spreads over threads.
 BLOCK = 2**14

@@ -6,7 +6,7 @@ import operator
 import numpy as np
 
 from keras_bdl.arguments import as_list
-from keras_bdl.posteriors.gaussian import as_moment
+from keras_bdl.posteriors.diagonal_gaussian import as_moment
 
 # Eigenvectors in float32 stay below, by far; anything else is above.
 ORTHOGONALITY = 1e-3

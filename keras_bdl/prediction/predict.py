@@ -7,9 +7,9 @@ from keras_bdl.data.batches import Batches
 from keras_bdl.data.checked_inputs import check_model
 from keras_bdl.distribute.workers import lost_worker_explained
 from keras_bdl.prediction.batch_norm import batch_norm_batches
-from keras_bdl.prediction.draws import Draws
-from keras_bdl.prediction.draws import find_posterior
 from keras_bdl.prediction.forward import ForwardOptions
+from keras_bdl.prediction.posterior_draws import Draws
+from keras_bdl.prediction.posterior_draws import find_posterior
 from keras_bdl.prediction.prediction_run import PredictionRun
 from keras_bdl.prediction.stateless_call import TRACING
 

@@ -18,7 +18,7 @@ from keras_bdl.diagnostics.loss_surface.weight_vectors import as_arrays
 from keras_bdl.diagnostics.loss_surface.weight_vectors import as_vector
 from keras_bdl.diagnostics.training_loss import TrainingLoss
 from keras_bdl.diagnostics.training_loss import left_as_it_was
-from keras_bdl.posteriors.gaussian import Gaussian
+from keras_bdl.posteriors.diagonal_gaussian import Gaussian
 from keras_bdl.posteriors.low_rank_gaussian import LowRankGaussian
 from keras_bdl.posteriors.posterior import Posterior
 from keras_bdl.prediction.batch_norm import assign_statistics

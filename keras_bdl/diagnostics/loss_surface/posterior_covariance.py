@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from keras_bdl.posteriors.gaussian import Gaussian
+from keras_bdl.posteriors.diagonal_gaussian import Gaussian
 from keras_bdl.posteriors.low_rank_gaussian import BLOCK
 from keras_bdl.posteriors.low_rank_gaussian import LowRankGaussian
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from keras_bdl.arguments import as_list
 from keras_bdl.arguments import as_positive
-from keras_bdl.posteriors.gaussian import as_moment
+from keras_bdl.posteriors.diagonal_gaussian import as_moment
 from keras_bdl.posteriors.matrix_covariance import MatrixCurvature
 from keras_bdl.posteriors.matrix_covariance import as_curvatures
 from keras_bdl.posteriors.matrix_normal import MatrixNormal
