@@ -217,7 +217,7 @@ def laplace(structure, run):
     posterior = bdl.fit_laplace(
         run.network(0),
         (run.x, run.y),
-        structure,
+        structure=structure,
         prior_precision="validation",
         validation_data=run.data.validation,
         verbose=0,

@@ -84,6 +84,7 @@ from keras_bdl.optimizers import SGLD  # noqa: E402
 from keras_bdl.optimizers import SGNHT  # noqa: E402
 from keras_bdl.optimizers import VOGN  # noqa: E402
 from keras_bdl.optimizers import NoisyKFAC  # noqa: E402
+from keras_bdl.posteriors import posterior_of  # noqa: E402
 from keras_bdl.prediction import predict  # noqa: E402
 
 __version__ = "0.1.0"
@@ -123,6 +124,7 @@ __all__ = [
     "objectives",
     "optimizers",
     "plots",
+    "posterior_of",
     "posteriors",
     "predict",
     "prediction",

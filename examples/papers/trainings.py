@@ -200,7 +200,7 @@ def _natural(optimizer, network, settings, data):
 
 
 def _posterior_of_optimizer(model):
-    return model.optimizer.posterior(model)
+    return bdl.posterior_of(model)
 
 
 def _objective(objective, network, settings, data):
@@ -225,7 +225,7 @@ def _objective(objective, network, settings, data):
 
 
 def _posterior_of_objective(model):
-    return model.objective.posterior(model)
+    return bdl.posterior_of(model)
 
 
 SPEEDS = ("average_speed", "max_speed", "friction")

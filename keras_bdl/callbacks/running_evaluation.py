@@ -57,7 +57,7 @@ class RunningEvaluation:
 
     def add(self, model, weights, names):
         """Takes in one sample."""
-        self._take(self._predict(model, Ensemble([weights], names)))
+        self._take(self._predict(model, Ensemble([weights], names=names)))
 
     def logs(self):
         """Returns the numbers of all samples, NaN if there are none."""

@@ -129,7 +129,7 @@ class SampleCollector(StatefulCallback):
                 f"burn_in_epochs={self.burn_in_epochs}"
             )
         members = [self._read(sample) for sample in self._samples]
-        return Ensemble(members, self._names)
+        return Ensemble(members, names=self._names)
 
     def on_train_begin(self, logs=None):
         """Refuses a training that would miss the end of a cycle."""

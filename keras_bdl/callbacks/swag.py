@@ -4,8 +4,8 @@ import collections
 
 import numpy as np
 
-from keras_bdl.arguments import as_scale
 from keras_bdl.arguments import check_bool
+from keras_bdl.arguments import check_number
 from keras_bdl.callbacks.weight_collector import WeightCollector
 from keras_bdl.callbacks.weight_collector import check_integer
 from keras_bdl.posteriors.low_rank_gaussian import LowRankGaussian
@@ -88,7 +88,7 @@ class SWAG(WeightCollector):
                 '`deviation_dtype` must be "float32" or "float16". '
                 f"Received: deviation_dtype={deviation_dtype!r}"
             )
-        self.scale = as_scale(scale)
+        self.scale = float(check_number("scale", scale, at_least=0.0))
         self.block = check_bool("block", block)
         self.deviation_dtype = deviation_dtype
         self._squares = None

@@ -39,13 +39,13 @@ def test_batches_are_what_the_source_gives(kind):
 
 def test_arrays_are_one_chunk_and_other_sources_bounded_ones(monkeypatch):
     monkeypatch.setattr(Batches, "buffer_bytes", 2 * X[:3].nbytes)
-    assert [len(list(c)) for c in Batches(X, 3).chunks()] == [3]
+    assert [len(list(c)) for c in Batches(X, batch_size=3).chunks()] == [3]
     chunks = Batches(SOURCES["generator"]()).chunks()
     assert [len(chunk) for chunk in chunks] == [2, 1]
 
 
 def test_padding_repeats_the_last_example():
-    *_, last = Batches({"a": X, "b": [Y, Y]}, 4, pad=True)
+    *_, last = Batches({"a": X, "b": [Y, Y]}, batch_size=4, pad=True)
     np.testing.assert_array_equal(last.inputs["a"], X[[4, 5, 6, 6]])
     np.testing.assert_array_equal(last.inputs["b"][1], Y[[4, 5, 6, 6]])
     assert last.size == 3

@@ -76,7 +76,9 @@ def test_weights_of_chains_are_judged_as_arrays_are():
         [[chains["good"][c, d], chains["bad"][c, d]] for d in range(9)]
         for c in range(3)
     ]
-    weights = WeightChains([Ensemble(m, ["good", "bad"]) for m in members])
+    weights = WeightChains(
+        [Ensemble(m, names=["good", "bad"]) for m in members]
+    )
     expected = convergence(
         {"0/good": chains["good"], "1/bad": chains["bad"]}, max_entries=5
     )

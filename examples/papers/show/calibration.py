@@ -55,9 +55,9 @@ def _curve(ax, predictions, num_bins, binning):
     for name, prediction in predictions.items():
         bins = calibration_bins(
             prediction.confidence,
-            prediction.labels == prediction.y,
-            num_bins,
-            binning,
+            prediction.predicted_classes == prediction.y,
+            num_bins=num_bins,
+            binning=binning,
         )
         ax.plot(bins.confidence, bins.accuracy, label=name, markersize=4)
     ax.set_xlabel("confidence (highest probability)")

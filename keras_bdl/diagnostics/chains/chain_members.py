@@ -1,7 +1,7 @@
 """The samples of each chain, from what training left."""
 
 from keras_bdl.arguments import as_list
-from keras_bdl.data.checked_inputs import check_count
+from keras_bdl.arguments import check_count
 from keras_bdl.posteriors.ensemble import Ensemble
 
 
@@ -56,5 +56,6 @@ def _latest(found, draws):
             f"{min(lengths)}. Received: draws={draws}"
         )
     return [
-        Ensemble(members_of(one)[-draws:], one.structure.names) for one in found
+        Ensemble(members_of(one)[-draws:], names=one.structure.names)
+        for one in found
     ]

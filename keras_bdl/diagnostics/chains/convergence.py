@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_bdl.data.checked_inputs import check_count
+from keras_bdl.arguments import check_count
 from keras_bdl.diagnostics.chains.chain_arrays import check_chains
 from keras_bdl.diagnostics.chains.chain_arrays import is_constant
 from keras_bdl.diagnostics.chains.statistics import effective_sample_size

@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 
-from keras_bdl.data.checked_inputs import check_count
+from keras_bdl.arguments import check_count
 from keras_bdl.diagnostics.chains.chain_arrays import check_chains
 from keras_bdl.diagnostics.chains.chain_arrays import for_each_quantity
 

@@ -7,9 +7,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bdl.arguments import check_count
 from keras_bdl.arguments import check_number
 from keras_bdl.arguments import check_verbose
-from keras_bdl.data.checked_inputs import check_count
 from keras_bdl.data.examples import TrainingData
 from keras_bdl.diagnostics.training_loss import TrainingLoss
 from keras_bdl.diagnostics.training_loss import left_as_it_was

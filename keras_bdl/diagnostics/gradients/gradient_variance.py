@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from keras_bdl.data.checked_inputs import check_count
+from keras_bdl.arguments import check_count
 from keras_bdl.data.checked_inputs import check_model
 from keras_bdl.diagnostics.gradients.likelihood_gradient import (
     likelihood_gradient_of,

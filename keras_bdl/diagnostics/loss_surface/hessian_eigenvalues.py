@@ -8,9 +8,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bdl.arguments import check_count
 from keras_bdl.arguments import check_number
 from keras_bdl.arguments import check_verbose
-from keras_bdl.data.checked_inputs import check_count
 from keras_bdl.data.examples import TrainingData
 from keras_bdl.diagnostics.loss_surface.eigenpairs import eigenpairs
 from keras_bdl.diagnostics.loss_surface.weight_vectors import as_arrays

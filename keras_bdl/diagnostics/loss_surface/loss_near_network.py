@@ -1,7 +1,5 @@
 """The training loss at many places near one network."""
 
-import warnings
-
 import keras
 import numpy as np
 import tensorflow as tf
@@ -23,8 +21,8 @@ from keras_bdl.posteriors.low_rank_gaussian import LowRankGaussian
 from keras_bdl.posteriors.posterior import Posterior
 from keras_bdl.prediction.batch_norm import assign_statistics
 from keras_bdl.prediction.batch_norm import batch_norm_batches
-from keras_bdl.prediction.batch_norm import batch_norm_layers
 from keras_bdl.prediction.batch_norm import batch_norm_statistics
+from keras_bdl.prediction.batch_norm import warn_of_stale_statistics
 from keras_bdl.prediction.likelihood import Likelihood
 from keras_bdl.prediction.stateless_call import values_of
 
@@ -205,12 +203,5 @@ def _batch_norm(model, data, fraction):
         return batch_norm_batches(
             data, fraction, batch_size=None, prefix="batch_norm_"
         )
-    if batch_norm_layers(model):
-        warnings.warn(
-            "The BatchNorm statistics of the model belong to the weights it "
-            "was trained with, and not to those around them. Give training "
-            "inputs as `batch_norm_data`, or freeze the BatchNorm layers. "
-            "Received: batch_norm_data=None",
-            stacklevel=4,
-        )
+    warn_of_stale_statistics(model, "The loss surface", stacklevel=4)
     return None

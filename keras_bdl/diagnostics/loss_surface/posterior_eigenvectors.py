@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from keras_bdl.data.checked_inputs import check_count
+from keras_bdl.arguments import check_count
 from keras_bdl.diagnostics.loss_surface.eigenpairs import eigenpairs
 from keras_bdl.diagnostics.loss_surface.posterior_covariance import (
     PosteriorCovariance,
