@@ -35,6 +35,8 @@ class Run:
     """The data, and the networks that the methods share."""
 
     def __init__(self, smoke):
+        self.smoke = smoke
+        self.convolutions = ((4, 2),) if smoke else ((16, 1), (32, 2))
         self.epochs = 8 if smoke else 100
         self.members = 2 if smoke else MEMBERS
         self.samples = 3 if smoke else SAMPLES
@@ -45,7 +47,7 @@ class Run:
         """A convolutional net, with or without BatchNorm and dropout."""
         inputs = keras.Input(self.data.input_shape)
         x = inputs
-        for filters, strides in ((16, 1), (32, 2)):
+        for filters, strides in self.convolutions:
             x = keras.layers.Conv2D(
                 filters, 3, strides, padding="same", use_bias=not regularized
             )(x)
@@ -134,9 +136,13 @@ class Run:
     def chain(self, sampler):
         """A network that can be sampled, and the samples."""
         keras.utils.set_random_seed(0)
-        model = bdl.applications.ResNetPlusPlus(
-            8, self.data.input_shape, self.data.num_classes, filters=8
-        )
+        shape, classes = self.data.input_shape, self.data.num_classes
+        if self.smoke:
+            model = bdl.applications.MultiHeadMLP(shape, 1, classes, (8,))
+        else:
+            model = bdl.applications.ResNetPlusPlus(
+                8, shape, classes, filters=8
+            )
         # Four times as long, of which the first quarter is forgotten.
         cycle = bdl.schedules.CyclicalCosine(0.03, self.steps // 4)
         model.compile(
