@@ -42,6 +42,8 @@ class Run:
         self.samples = 3 if smoke else SAMPLES
         self.data = bdl.datasets.load("digits", validation_size=200, seed=0)
         self.x, self.y = (array[:TRAIN] for array in self.data.train)
+        most = 32 if smoke else None
+        self.validation = tuple(a[:most] for a in self.data.validation)
 
     def build(self, regularized=True, activation="relu"):
         """A convolutional net, with or without BatchNorm and dropout."""
@@ -201,7 +203,7 @@ def deterministic(run):
 
 def temperature_scaling(run):
     predict = deterministic(run)
-    x, y = run.data.validation
+    x, y = run.validation
     scaling = bdl.prediction.TemperatureScaling().fit(predict(x), y)
     return lambda x: scaling(predict(x))
 
@@ -225,7 +227,7 @@ def laplace(structure, run):
         (run.x, run.y),
         structure,
         prior_precision="validation",
-        validation_data=run.data.validation,
+        validation_data=run.validation,
         verbose=0,
     )
     return lambda x: run.predict(run.network(0), x, posterior)
