@@ -2,9 +2,8 @@
 
 import tensorflow as tf
 
-from keras_bdl.distribute.keras_fixes import given_seed
+from keras_bdl import _keras
 from keras_bdl.distribute.keras_fixes import in_several_workers
-from keras_bdl.distribute.keras_fixes import mend_keras
 from keras_bdl.distribute.workers import numbers_of_workers
 from keras_bdl.likelihoods.loss_check import check_reductions
 from keras_bdl.loss_scaling import inner_optimizer
@@ -23,8 +22,8 @@ def check_scope(model):
     Args:
         model: A model that is about to be compiled.
     """
-    # Not `distribute_strategy`, which is the current one where there is none.
-    strategy, current = model._distribute_strategy, tf.distribute.get_strategy()
+    strategy = _keras.strategy_of_model(model)
+    current = tf.distribute.get_strategy()
     if tf.distribute.has_strategy() and current is not strategy:
         raise ValueError(
             "A model must be made under the `strategy.scope()` in which it is "
@@ -36,15 +35,13 @@ def check_scope(model):
 def check_strategy(model, objective, sample_replicas):
     """Raises an error that names what the strategy cannot do.
 
-    What it can do, Keras is made ready for.
-
     Args:
         model: A model that was just compiled.
         objective: See `keras_bdl.models.BayesianTrainer.compile`.
         sample_replicas: As above.
     """
     strategy = model.distribute_strategy
-    if model._distribute_strategy and not isinstance(strategy, _KNOWN):
+    if _keras.strategy_of_model(model) and not isinstance(strategy, _KNOWN):
         raise ValueError(
             "`keras_bdl` trains under strategies whose replicas go in step: "
             f"{', '.join(known.__name__ for known in _KNOWN)}. "
@@ -57,8 +54,6 @@ def check_strategy(model, objective, sample_replicas):
     check_reductions("replicas", model.loss)
     own = getattr(objective, "trainable_variables", [])
     _check_variables([*model.variables, *own], strategy)
-    if in_several_workers(strategy):
-        mend_keras()
     if not isinstance(strategy, tf.distribute.TPUStrategy):
         _check_compilation(model, strategy)
         _check_branches(model, strategy)
@@ -82,7 +77,7 @@ def check_seeds(model, fit_arguments):
         or not fit_arguments["shuffle"]
     ):
         return
-    seed = given_seed()
+    seed = _keras.given_seed()
     found = numbers_of_workers(strategy, [-1 if seed is None else seed])
     seeds = [None if s == -1 else s for (s,) in found]
     if None in seeds or len(set(seeds)) > 1:
@@ -95,7 +90,7 @@ def check_seeds(model, fit_arguments):
 
 def _check_optimizer(model, strategy):
     optimizer = inner_optimizer(model)
-    made_under = getattr(optimizer, "_distribution_strategy", strategy)
+    made_under = _keras.strategy_of_optimizer(optimizer, strategy)
     if strategy.num_replicas_in_sync > 1 and made_under is not strategy:
         raise ValueError(
             "`optimizer` must be made under the same `strategy.scope()` as "
