@@ -14,6 +14,7 @@ ORDER = [
     "inherited_arguments",
     "loss_scaling",
     "protocols",
+    "thread_methods",
     "distribute",
     "saving",
     "random",

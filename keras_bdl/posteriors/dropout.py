@@ -6,12 +6,14 @@ replaced by one that receives `training=True` where dropout is on.
 """
 
 import contextlib
-import functools
 import inspect
 import numbers
-import threading
 
 import keras
+
+from keras_bdl import _keras
+from keras_bdl.thread_methods import replaced
+from keras_bdl.thread_methods import replacements_of
 
 # `call(training=True)` of these means dropout and nothing else. A layer with
 # a dropout layer inside, such as `MultiHeadAttention`, needs no entry.
@@ -32,14 +34,11 @@ RATES = (
     "drop_prob",
 )
 
-# Held while the number of blocks around a layer changes.
-_SWITCHING = threading.Lock()
-
 
 def dropout_layers(model):
     """Returns the layers of a model that drop something, nested ones too."""
     found = []
-    for layer in model._flatten_layers():
+    for layer in _keras.all_layers(model):
         if not _drops(layer):
             continue
         if _can_switch(layer):
@@ -74,7 +73,7 @@ def dropout_on(model):
     Args:
         model: A built Keras model.
     """
-    with _switched_on(model, _in_this_thread):
+    with _switched_on(model, all_threads=False):
         yield
 
 
@@ -90,7 +89,7 @@ def dropout_in_model(model):
         model: A built Keras model.
     """
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_switched_on(model, _in_all_threads))
+        stack.enter_context(_switched_on(model, all_threads=True))
         # What is not compiled cannot be evaluated.
         names = ("predict", "test") if model.compiled else ("predict",)
         for name in names:
@@ -107,87 +106,26 @@ def dropout_is_on(model):
     Args:
         model: A built Keras model.
     """
-    switches = [_switch_of(layer) for layer in model._flatten_layers()]
-    return any(switch is not None and switch.is_on for switch in switches)
+    return any(
+        _with_dropout in replacements_of(layer, "call")
+        for layer in _keras.all_layers(model)
+    )
 
 
-class _Switch:
-    """Replaces `call` of a layer as long as a block has dropout on.
-
-    Attributes:
-        blocks: How many blocks there are, in all threads.
-        in_all_threads: How many of them turn dropout on everywhere.
-        here: How many of the others this thread is in, as `here.count`.
-    """
-
-    def __init__(self, layer):
-        self._layer = layer
-        self._before = vars(layer).get("call")
-        self.blocks = 0
-        self.in_all_threads = 0
-        self.here = _Count()
-        # Not `setattr`: Keras would track it as a part of the layer.
-        vars(layer)["call"] = self._switched(layer.call)
-
-    @property
-    def is_on(self):
-        return self.in_all_threads > 0 or self.here.count > 0
-
-    def remove(self):
-        if self._before is None:
-            del vars(self._layer)["call"]
-        else:
-            vars(self._layer)["call"] = self._before
-
-    def _switched(self, call):
-        signature = inspect.signature(call)
-
-        @functools.wraps(call)
-        def switched(*args, **kwargs):
-            if not self.is_on:
-                return call(*args, **kwargs)
-            bound = signature.bind(*args, **kwargs)
-            bound.arguments["training"] = True
-            return call(*bound.args, **bound.kwargs)
-
-        switched.keras_bdl_switch = self
-        return switched
-
-
-class _Count(threading.local):
-    count = 0
-
-
-def _in_this_thread(switch, change):
-    switch.here.count += change
-
-
-def _in_all_threads(switch, change):
-    switch.in_all_threads += change
+def _with_dropout(call, *args, **kwargs):
+    bound = inspect.signature(call).bind(*args, **kwargs)
+    bound.arguments["training"] = True
+    return call(*bound.args, **bound.kwargs)
 
 
 @contextlib.contextmanager
-def _switched_on(model, count):
-    switches = []
-    try:
+def _switched_on(model, all_threads):
+    with contextlib.ExitStack() as stack:
         for layer in dropout_layers(model):
-            with _SWITCHING:
-                switch = _switch_of(layer) or _Switch(layer)
-                switch.blocks += 1
-                count(switch, 1)
-            switches.append(switch)
+            stack.enter_context(
+                replaced(layer, "call", _with_dropout, all_threads)
+            )
         yield
-    finally:
-        with _SWITCHING:
-            for switch in switches:
-                count(switch, -1)
-                switch.blocks -= 1
-                if not switch.blocks:
-                    switch.remove()
-
-
-def _switch_of(layer):
-    return getattr(vars(layer).get("call"), "keras_bdl_switch", None)
 
 
 def _drops(layer):
@@ -202,7 +140,7 @@ def _can_switch(layer):
 
 
 def _inside(layer):
-    return layer._flatten_layers(include_self=False)
+    return _keras.inner_layers(layer)
 
 
 @contextlib.contextmanager
