@@ -79,7 +79,9 @@ def holders():
         "_compute_loss": model,
         "_direction": keras.metrics.MeanSquaredError(),
         "_distribute_strategy": model,
-        "_distributed_dataset": trainer.TFEpochIterator(x=x, y=y),
+        "_distributed_dataset": trainer.TFEpochIterator(
+            tf.distribute.get_strategy(), x=x, y=y
+        ),
         "_distribution_strategy": optimizer,
         "_dropout_mask": cell,
         "_flat_losses": losses,

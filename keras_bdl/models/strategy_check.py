@@ -1,4 +1,7 @@
-"""Checks that a model can be trained under its distribution strategy."""
+"""Checks that a model can be trained under its distribution strategy.
+
+The functions only check. `keras_bdl.distribute.mend_keras` repairs Keras.
+"""
 
 import tensorflow as tf
 
@@ -33,7 +36,7 @@ def check_scope(model):
 
 
 def check_strategy(model, objective, sample_replicas):
-    """Raises an error that names what the strategy cannot do.
+    """Raises an error for what a model cannot do under its strategy.
 
     Args:
         model: A model that was just compiled.
@@ -43,8 +46,8 @@ def check_strategy(model, objective, sample_replicas):
     strategy = model.distribute_strategy
     if _keras.strategy_of_model(model) and not isinstance(strategy, _KNOWN):
         raise ValueError(
-            "`keras_bdl` trains under strategies whose replicas go in step: "
-            f"{', '.join(known.__name__ for known in _KNOWN)}. "
+            "The strategy of a model must keep its replicas in step. Use one "
+            f"of {', '.join(known.__name__ for known in _KNOWN)}. "
             f"Received: strategy={type(strategy).__name__}"
         )
     _check_optimizer(model, strategy)
@@ -60,10 +63,10 @@ def check_strategy(model, objective, sample_replicas):
 
 
 def check_seeds(model, fit_arguments):
-    """Raises an error where workers would shuffle data in ways of their own.
+    """Raises an error where workers would shuffle data differently.
 
-    Each takes its part of the shuffled data, and all parts must make up one
-    epoch.
+    Each worker takes a part of the shuffled data. All parts together make up
+    one epoch if all workers shuffle alike.
 
     Args:
         model: A model that is about to be trained.
@@ -82,9 +85,10 @@ def check_seeds(model, fit_arguments):
     seeds = [None if s == -1 else s for (s,) in found]
     if None in seeds or len(set(seeds)) > 1:
         raise ValueError(
-            "All workers must shuffle the data in the same way: begin the "
-            "program with `keras.utils.set_random_seed`, the same on all, or "
-            f"give `shuffle=False`. Received: seeds of the workers {seeds}"
+            "All workers must shuffle the data in the same way. Begin the "
+            "program with the same `keras.utils.set_random_seed` on all "
+            "workers, or pass `shuffle=False`. "
+            f"Received: seeds of the workers {seeds}"
         )
 
 
@@ -107,15 +111,15 @@ def _check_variables(variables, strategy):
     ]
     if alone:
         raise ValueError(
-            "Every layer must be made under the `strategy.scope()` of the "
-            "model, and every objective be new, or replicas share their "
-            f"variables. Received: {alone[:3]}, made under no strategy, for a "
-            f"model under {_name(strategy)}"
+            "Every variable must be made under the `strategy.scope()` of the "
+            "model. Make all layers under this scope, and a new objective. "
+            f"Received: {alone[:3]}, made under no strategy, for a model under "
+            f"{_name(strategy)}"
         )
 
 
 def _check_branches(model, strategy):
-    """Refuses optimizers whose replicas would meet in a branch of a graph."""
+    """Raises an error if replicas would meet in a branch of a graph."""
     optimizer = inner_optimizer(model)
     names = "gradient_accumulation_steps", "ema_overwrite_frequency"
     given = {n: getattr(optimizer, n, None) for n in names}
@@ -125,9 +129,8 @@ def _check_branches(model, strategy):
     if given:
         raise ValueError(
             "`optimizer` must do the same in every step under a "
-            f"`{type(strategy).__name__}`, which has no branches: leave these "
-            "options out. For larger batches, make `batch_size` larger. "
-            f"Received: {given}"
+            f"`{type(strategy).__name__}`. Leave these options out. For larger "
+            f"batches, make `batch_size` larger. Received: {given}"
         )
 
 
@@ -139,28 +142,28 @@ def _check_copies(replicas, copies):
         )
     if replicas % copies:
         raise ValueError(
-            "`sample_replicas` must divide the number of replicas: every "
-            "example is seen by that many of them. Make the model under the "
-            "`scope()` of a strategy with enough of them. Received: "
+            "`sample_replicas` must divide the number of replicas: that many "
+            "replicas see every example. Make the model under the `scope()` "
+            "of a strategy with enough replicas. Received: "
             f"sample_replicas={copies}, with {replicas} replicas"
         )
 
 
 def _check_compilation(model, strategy):
-    """Refuses what ends in errors of TensorFlow that name no argument."""
+    """Raises an error where TensorFlow would name no argument."""
     devices = strategy.extended.worker_devices
     on_cpus = any("device:CPU" in device for device in devices)
     if model.jit_compile and (on_cpus or len(devices) > 1):
         raise ValueError(
-            '`jit_compile` must be `False` or "auto" here: XLA compiles '
-            "a step for one device of a process, and on CPUs no collective "
-            "operations. "
+            '`jit_compile` must be `False` or "auto" under this strategy. '
+            "XLA compiles a step for one device of a process, and no "
+            "collective operations on CPUs. "
             f"Received: jit_compile=True, devices={list(devices)}"
         )
     if model.steps_per_execution > 1 and on_cpus:
         raise ValueError(
-            "`steps_per_execution` must be 1 under a strategy on CPUs, whose "
-            "data cannot be read in a loop of the graph. Received: "
+            "`steps_per_execution` must be 1 under a strategy on CPUs: a loop "
+            "of the graph cannot read its data. Received: "
             f"steps_per_execution={model.steps_per_execution}, "
             f"devices={list(devices)}"
         )

@@ -1,8 +1,8 @@
 """Dropout that stays on when a model is not in training.
 
 Keras decides on dropout by the `training` argument of each layer, when a
-function is traced. Here `call` of the dropout layers, and of nothing else, is
-replaced by one that receives `training=True` where dropout is on.
+function is traced. Inside a block of this file, `call` of the dropout layers
+receives `training=True`. Other layers receive what the model passes.
 """
 
 import contextlib
@@ -15,8 +15,8 @@ from keras_bdl import _keras
 from keras_bdl.thread_methods import replaced
 from keras_bdl.thread_methods import replacements_of
 
-# `call(training=True)` of these means dropout and nothing else. A layer with
-# a dropout layer inside, such as `MultiHeadAttention`, needs no entry.
+# For these layers `training=True` turns on dropout and nothing else. A layer
+# with a dropout layer inside, such as `MultiHeadAttention`, needs no entry.
 SWITCHABLE = (
     keras.layers.AlphaDropout,
     keras.layers.Attention,
@@ -36,7 +36,7 @@ RATES = (
 
 
 def dropout_layers(model):
-    """Returns the layers of a model that drop something, nested ones too."""
+    """Returns the layers of a model that have dropout, nested ones too."""
     found = []
     for layer in _keras.all_layers(model):
         if not _drops(layer):
@@ -45,8 +45,8 @@ def dropout_layers(model):
             found.append(layer)
         elif not any(_can_switch(inner) for inner in _inside(layer)):
             raise ValueError(
-                "Dropout of every layer must be switched on, and this one "
-                "cannot be. Write it with a `keras.layers.Dropout` inside. "
+                "`model` must have layers whose dropout can be turned on. "
+                "Write this layer with a `keras.layers.Dropout` inside. "
                 f"Received: layer={layer.name!r} of type "
                 f"{type(layer).__name__}"
             )
@@ -66,7 +66,7 @@ def seed_generators(layers):
 
 @contextlib.contextmanager
 def dropout_on(model):
-    """Turns dropout on for this thread, for the length of a block.
+    """Turns dropout on for this thread, inside a block.
 
     Other threads may use the model in the meantime, without dropout.
 
@@ -79,18 +79,18 @@ def dropout_on(model):
 
 @contextlib.contextmanager
 def dropout_in_model(model):
-    """Turns dropout on for all threads, for the length of a block.
+    """Turns dropout on for all threads, inside a block.
 
-    `predict` and `evaluate` get functions of their own inside the block. They
-    are kept for the next block with the ones used outside, so that a model
-    that is compiled again forgets both.
+    `predict` and `evaluate` get traced functions of their own inside the
+    block. The functions used outside keep them for the next block, so a model
+    that is compiled again loses both.
 
     Args:
         model: A built Keras model.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(_switched_on(model, all_threads=True))
-        # What is not compiled cannot be evaluated.
+        # `evaluate` needs a compiled model.
         names = ("predict", "test") if model.compiled else ("predict",)
         for name in names:
             stack.enter_context(_other_function(model, name))
@@ -98,10 +98,10 @@ def dropout_in_model(model):
 
 
 def dropout_is_on(model):
-    """Whether the model is inside a block that turns dropout on.
+    """Returns whether the model is in a block that turns dropout on.
 
-    A function that was traced inside of such a block must not be used outside,
-    nor the other way round.
+    Call a function that was traced in such a block in such a block, and other
+    functions outside.
 
     Args:
         model: A built Keras model.
@@ -145,10 +145,10 @@ def _inside(layer):
 
 @contextlib.contextmanager
 def _other_function(model, name):
-    """Gives the model another traced function for the length of a block."""
+    """Gives the model another traced function inside a block."""
     attribute = f"{name}_function"
     make = getattr(model, f"make_{name}_function")
-    make()  # there is one to come back to, and nothing is traced yet
+    make()  # the function to come back to, which is not traced yet
     outside = getattr(model, attribute)
     inside = getattr(outside, "keras_bdl_dropout_on", None)
     if inside is None:
