@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_bdl import _keras
 from keras_bdl.aliases import ArrayLike
 
 # Wide enough for the rounding of half precision over a thousand classes.
@@ -23,7 +24,7 @@ def check_model(model: Any) -> None:
             "`keras.Sequential([layer])`. "
             f"Received: model={model!r} of type {type(model).__name__}"
         )
-    for layer in model._flatten_layers():
+    for layer in _keras.all_layers(model):
         if getattr(layer, "stateful", False):
             raise ValueError(
                 "`model` must have no stateful layer, because one sample would "

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl.arguments import check_number
 from keras_bdl.data.count_examples import count_examples
 from keras_bdl.distribute.keras_fixes import in_several_workers
@@ -153,7 +154,7 @@ def dataset_sizes(
         model: The model.
         methods: Objective and optimizer of the model.
     """
-    owners = [*methods, *model._flatten_layers()]
+    owners = [*methods, *_keras.all_layers(model)]
     owners += [v.regularizer for v in model.trainable_variables]
     found = [getattr(owner, "dataset_size", None) for owner in owners]
     # Layers of a user may have an unrelated attribute of that name.

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl.aliases import Data
 from keras_bdl.aliases import Loss
 from keras_bdl.arguments import check_choice
@@ -270,7 +271,7 @@ def _innermost_layer_of(model, variable):
     """Returns the innermost layer that owns a variable."""
     owners = [
         layer
-        for layer in model._flatten_layers(include_self=False)
+        for layer in _keras.inner_layers(model)
         if any(v is variable for v in layer.trainable_variables)
     ]
     return min(owners, key=lambda layer: len(layer.trainable_variables))

@@ -14,7 +14,7 @@ class OGN(VOGN):
 
     `keras_bdl.predict` uses the means, the network that was trained. Draws
     are often much worse, because training never tried weights beside the
-    means. To use them anyway, give `posterior=keras_bdl.posterior_of(model)`, or
+    means. To use them anyway, give `posterior=keras_bdl.posterior_of(model)` or
     compile with `samples` for `evaluate` and `predict` of the model.
 
     Args:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import keras
 
+from keras_bdl import _keras
+
 
 def excluded_variables(model: keras.Model, names: Iterable[str]) -> set[int]:
     """Returns the trainable variables without prior and noise.
@@ -19,7 +21,7 @@ def excluded_variables(model: keras.Model, names: Iterable[str]) -> set[int]:
         A set with the `id` of each variable.
     """
     found, known = set(), {"BatchNormalization", "LearnedStddev"}
-    for layer in model._flatten_layers():
+    for layer in _keras.all_layers(model):
         own = {layer.name, *(c.__name__ for c in type(layer).__mro__)}
         known |= own
         if own.intersection(names):

@@ -4,6 +4,7 @@ from typing import Any
 
 import keras
 
+from keras_bdl import _keras
 from keras_bdl.loss_scaling import inner_optimizer
 from keras_bdl.posteriors.layerwise import Layerwise
 from keras_bdl.posteriors.posterior import Posterior
@@ -63,7 +64,7 @@ def held_posterior(
         posterior = getattr(method, "posterior", None)
         if callable(posterior) and (noisy or not trained_with_noise):
             return posterior(model)
-    if any(isinstance(n, SamplesWeights) for n in model._flatten_layers()):
+    if any(isinstance(n, SamplesWeights) for n in _keras.all_layers(model)):
         return Layerwise(model)
     return None
 

@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl.data.batches import Batches
 from keras_bdl.prediction.stateless_call import moved_on
 from keras_bdl.prediction.stateless_call import seed_states
@@ -27,7 +28,7 @@ def batch_norm_layers(model: keras.Model) -> list:
     """
     return [
         layer
-        for layer in model._flatten_layers()
+        for layer in _keras.all_layers(model)
         if isinstance(layer, keras.layers.BatchNormalization)
         and layer.trainable
         and layer.momentum < 1.0

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bdl import _keras
 from keras_bdl.distribute.keras_fixes import in_several_workers
 from keras_bdl.prediction.stateless_call import TRACING
 
@@ -44,7 +45,7 @@ class ModelCache:
             key: Everything that the function depends on beside the model.
             make: Returns a new function.
         """
-        key = (key, references(model._flatten_layers()))
+        key = (key, references(_keras.all_layers(model)))
         with self._changing:
             model.make_predict_function()  # does nothing if there is one
             entries = self._entries.setdefault(model.predict_function, [])
