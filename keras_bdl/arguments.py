@@ -32,7 +32,7 @@ def check_number(
         at_most: Largest allowed number. Defaults to `None`.
         integer: Whether the number must be an integer. Defaults to `False`.
     """
-    kind = numbers.Integral if integer else numbers.Real
+    kind: Any = numbers.Integral if integer else numbers.Real
     if (
         isinstance(value, kind)
         and not isinstance(value, bool)

@@ -132,8 +132,8 @@ def class_labels(y: ArrayLike, shape: tuple) -> np.ndarray:
         y: Integers or one-hot rows.
         shape: Shape of the prediction, classes on the last axis.
     """
-    *inputs, classes = shape
-    inputs, y = tuple(inputs), numbers("y", y)
+    inputs, classes = shape[:-1], shape[-1]
+    y = numbers("y", y)
     if y.shape == shape:
         if not (np.isin(y, (0, 1)).all() and (y.sum(-1) == 1).all()):
             raise ValueError(

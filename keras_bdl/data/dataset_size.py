@@ -135,7 +135,7 @@ def tell_dataset_size(
         # An evaluation traced without N has no KL term.
         model.make_test_function(force=True)
     counted = any(size.given is None for size in sizes)
-    if counted and count.endless and not model.said_endless:
+    if count and counted and count.endless and not model.said_endless:
         model.said_endless = True
         warnings.warn(
             "The data has no end, so `fit` assumes that the training set has "

@@ -23,7 +23,7 @@ class CalibrationBins(NamedTuple):
         accuracy: Fraction of correct examples in each bin.
     """
 
-    count: np.ndarray
+    count: np.ndarray  # type: ignore[assignment]  # hides `tuple.count`
     confidence: np.ndarray
     accuracy: np.ndarray
 

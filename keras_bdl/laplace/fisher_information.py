@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
@@ -96,7 +97,8 @@ class FisherInformation:
         """
         batches, number = example_batches(data, batch_size)
         bar = keras.utils.Progbar(number, verbose=verbose)
-        information, totals = None, None
+        information: Any = None
+        totals: Any = None
         for index, batch in enumerate(batches):
             if information is None:
                 _build(model, batch)

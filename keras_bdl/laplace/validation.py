@@ -8,9 +8,9 @@ import numpy as np
 
 from keras_bdl.aliases import Data
 from keras_bdl.data.batches import is_arrays
-from keras_bdl.evaluation import evaluate
+from keras_bdl.evaluation.evaluate import evaluate
 from keras_bdl.posteriors.laplace_gaussian import Laplace
-from keras_bdl.prediction import predict
+from keras_bdl.prediction.predict import predict
 
 # Powers of sqrt(10).
 CANDIDATES = 10.0 ** (np.arange(-4, 11) / 2)
@@ -72,7 +72,9 @@ def best_prior_precision(
             **options,
         )
         report = evaluate(prediction, y)
-        losses.append(-report.log_likelihood if regression else report.nll)
+        losses.append(
+            -report["log_likelihood"] if regression else report["nll"]
+        )
         bar.update(i + 1, [("prior_precision", delta), ("nll", losses[-1])])
     best = int(np.nanargmin(losses))
     if best in (0, len(losses) - 1):

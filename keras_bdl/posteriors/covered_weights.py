@@ -20,7 +20,8 @@ def excluded_variables(model: keras.Model, names: Iterable[str]) -> set[int]:
     Returns:
         A set with the `id` of each variable.
     """
-    found, known = set(), {"BatchNormalization", "LearnedStddev"}
+    found: set[int] = set()
+    known = {"BatchNormalization", "LearnedStddev"}
     for layer in _keras.all_layers(model):
         own = {layer.name, *(c.__name__ for c in type(layer).__mro__)}
         known |= own

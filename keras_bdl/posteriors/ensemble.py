@@ -115,7 +115,7 @@ class Ensemble(Posterior):
         Use the average for samples of one chain only. The average of networks
         from different starts predicts badly.
         """
-        total = [np.zeros(shape) for shape in self.structure.shapes]
+        total = [np.zeros(a.shape) for a in self._members[0]]
         for member in self._members:
             for t, a in zip(total, member, strict=True):
                 t += np.asarray(a, "float64")

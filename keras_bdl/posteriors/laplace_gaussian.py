@@ -235,8 +235,8 @@ class Laplace(MatrixNormal):
             MatrixCurvature(**{name: m[name] for name in fields})
             for m in state["matrices"]
         ]
-        names = ("mean", "curvature", "prior_precision", "temperature")
-        names += ("scale", "names", "log_likelihood")
+        names = ["mean", "curvature", "prior_precision", "temperature"]
+        names += ["scale", "names", "log_likelihood"]
         return cls(matrices=matrices, **{name: state[name] for name in names})
 
     def _facts(self):

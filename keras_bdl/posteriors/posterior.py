@@ -237,7 +237,7 @@ class Posterior(InheritedArguments, abc.ABC):
                 "The directory of `path` must exist. Create it with "
                 f"`os.makedirs`. Received: path={os.fspath(path)!r}"
             )
-        write_state(path, self.get_state())
+        write_state(os.fspath(path), self.get_state())
 
     def get_state(self) -> dict[str, Any]:
         """Returns the content of the file as nested dicts and arrays."""

@@ -75,7 +75,7 @@ class TrainingForward:
             batches: The batches.
             values: A tensor for each of `model.variables`.
         """
-        model = self._model()
+        model: Any = self._model()
         replicas = model.distribute_strategy.num_replicas_in_sync
         # Synchronized layers would average the batches of all replicas.
         if model.run_eagerly or _any_synchronized(model):

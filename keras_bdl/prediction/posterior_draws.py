@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Sequence
 from collections.abc import Sized
+from typing import Any
 
 import keras
 
@@ -159,7 +160,7 @@ def find_posterior(
     return posterior
 
 
-def _seeds(model, posterior, samples, seed) -> Sequence[int | None]:
+def _seeds(model, posterior, samples, seed) -> Sequence[Any]:
     if samples is not None:
         check_count("samples", samples)
     if posterior is None:

@@ -1,5 +1,6 @@
 """Prediction that averages over posterior samples."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -131,8 +132,10 @@ def predict(
             "batch_norm_data=None"
         )
     chunks = batches.chunks()
-    chunk = next(chunks)
-    _build(model, chunk)
+    first = next(chunks)
+    _build(model, first)
+    parts = itertools.chain([first], chunks)
+    del first  # one part may be as large as the memory allows
     draws = PosteriorDraws(
         model,
         find_posterior(model, posterior),
@@ -148,9 +151,8 @@ def predict(
         progress=_progress(batches, draws, verbose),
     )
     with lost_worker_explained(model.distribute_strategy):
-        while chunk is not None:
+        for chunk in parts:
             run.add(chunk)
-            chunk = next(chunks, None)
     return run.finish()
 
 

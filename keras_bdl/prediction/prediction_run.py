@@ -72,7 +72,7 @@ class PredictionRun:
                     self._options, dropout=self._draws.drops(draw)
                 ),
             )
-            in_flight = collections.deque()
+            in_flight: collections.deque = collections.deque()
             for index, batch in enumerate(chunk, first):
                 statistics = self._forward(
                     batch.inputs, self._draws.for_batch(values, draw, index)

@@ -76,13 +76,13 @@ BAD[4, 1] = np.nan
         (iter([X, BAD]), {}, "first in example 11"),
         (iter([(X, Y[:3])]), {}, "one label for each example"),
         (np.array([["a", 1]], object), {}, "numbers or strings.*dtype=object"),
-        (None, {}, "must be made of dense arrays"),
+        (None, {}, "must be dense arrays"),
         (tf.data.Dataset.from_tensor_slices(Y), {}, "a batched `tf.data"),
-        (tf.sparse.from_dense(X), {}, "must be made of dense arrays"),
+        (tf.sparse.from_dense(X), {}, "must be dense arrays"),
         (
             tf.data.Dataset.from_tensors(X).repeat(),
             {},
-            "`x` must end; give `st",
+            "`x` must be finite. .* give `st",
         ),
         (
             tf.data.Dataset.from_tensors(X),

@@ -67,5 +67,5 @@ def test_a_single_draw_falls_back_to_its_entropy():
 
 @pytest.mark.parametrize("fraction", [-0.1, 1.0, 30])
 def test_something_must_be_left(fraction):
-    with pytest.raises(ValueError, match="`fractions` must hold numbers"):
-        referral_accuracy([1.0, 2.0], [0, 1], [fraction])
+    with pytest.raises(ValueError, match=r"`fractions\[0\]` must be a number"):
+        referral_accuracy([1.0, 2.0], [0, 1], fractions=[fraction])

@@ -186,7 +186,7 @@ def test_drawn_labels_have_the_expectation_for_their_mean(case):
             x,
             batch_size=copies,
             labels="drawn",
-            label_draws=draws,
+            label_samples=draws,
             seed=seed,
         )
         for seed in range(2)
@@ -495,7 +495,7 @@ def test_validation_takes_the_prior_with_the_best_predictions(monkeypatch):
     best = candidates[np.argmax([log_likelihood(d) for d in candidates])]
     assert posterior.prior_precision == best
     monkeypatch.setattr(module, candidates[candidates >= best])
-    with pytest.warns(UserWarning, match="at the end of those tried"):
+    with pytest.warns(UserWarning, match="at the end of the search range"):
         fit(model, X, **kwargs)
 
 
@@ -545,8 +545,11 @@ def test_eager_and_compiled_fits_agree(eagerly):
         ({"structure": "full"}, "`structure` must be one of.*'full'"),
         ({"subset": "first"}, "`subset` must be one of.*'first'"),
         ({"labels": "true"}, "`labels` must be one of.*'true'"),
-        ({"labels": "drawn", "label_draws": 0}, "`label_draws` must"),
-        ({"prior_precision": 0.0}, "`prior_precision` must be a positive"),
+        ({"labels": "drawn", "label_samples": 0}, "`label_samples` must"),
+        (
+            {"prior_precision": 0.0},
+            "`prior_precision` must be a number above 0",
+        ),
         ({"prior_precision": "best"}, "`prior_precision` must be one of"),
         ({"prior_precision": "validation"}, "`validation_data` must be given"),
         ({"validation_data": (X, X)}, "`validation_data` must be given"),
@@ -575,7 +578,7 @@ def test_several_outputs_are_refused():
 @pytest.mark.parametrize("labels", ["expected", "drawn"])
 @pytest.mark.parametrize("loss", [sparse(), binary()], ids=["class", "binary"])
 def test_logits_taken_for_probabilities_are_refused(loss, labels):
-    with pytest.raises(ValueError, match="whether the outputs are logits"):
+    with pytest.raises(ValueError, match="`from_logits` of the loss is right"):
         fit(model_of(3, loss), labels=labels)
 
 

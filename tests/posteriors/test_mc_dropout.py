@@ -203,13 +203,6 @@ def test_dropout_that_cannot_be_switched_is_refused():
         MCDropout().check(model)
 
 
-def test_there_are_no_weights_to_draw():
-    with pytest.raises(TypeError, match="draws masks and no weights"):
-        MCDropout().sample(0)
-    with pytest.raises(TypeError, match="has no mean"):
-        MCDropout().mean()
-
-
 def test_a_model_need_not_be_compiled():
     inputs = keras.Input((2,))
     outputs = layers.Dropout(0.5, seed=1)(inputs)

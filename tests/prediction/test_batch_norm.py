@@ -197,7 +197,11 @@ def test_a_fraction_takes_spaced_examples_or_the_first_batches():
 @pytest.mark.parametrize(
     "data, kwargs, match",
     [
-        (np.ones((4, 2)), {"fraction": 0.0}, "`fraction` must be above 0"),
+        (
+            np.ones((4, 2)),
+            {"fraction": 0.0},
+            "`fraction` must be a number above 0",
+        ),
         (iter([np.ones((4, 2))]), {}, "read again for every draw"),
         (np.full((4, 2), np.nan), {}, "`data` must not contain NaN"),
         (np.diag([1e30, 1e30]), {}, "must be finite under the weights"),

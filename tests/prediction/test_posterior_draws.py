@@ -115,7 +115,9 @@ def test_a_posterior_that_does_not_fit_is_refused_before_any_warning():
 
 
 def test_samples_of_the_network_as_it_is_are_warned_of():
-    with pytest.warns(UserWarning, match="has one draw.*samples=30") as record:
+    with pytest.warns(
+        UserWarning, match="has no posterior.*samples=30"
+    ) as record:
         p = predict(network(), X, samples=30, verbose=0)
     assert record[0].filename == __file__
     assert p.num_samples == 1

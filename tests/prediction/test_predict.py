@@ -270,7 +270,7 @@ def test_a_network_trained_without_noise_is_predicted_with_as_it_is(optimizer):
     p = predict(model, X, verbose=0)
     assert p.num_samples == 1
     np.testing.assert_allclose(p.mean, softmax(model(X)), 1e-5)
-    posterior = model.optimizer.posterior(model)
+    posterior = keras_bdl.posterior_of(model)
     assert predict(model, X, posterior, samples=3, verbose=0).num_samples == 3
 
 
@@ -494,16 +494,22 @@ def test_the_model_is_restored_whatever_is_raised(monkeypatch):
 
 def test_logits_and_probabilities_are_told_apart():
     model = network()
-    with pytest.raises(ValueError, match="must be probabilities.*from_logits="):
+    with pytest.raises(
+        ValueError, match="must hold probabilities.*from_logits="
+    ):
         predict(model, X, from_logits=False, verbose=0)
     model.layers[-1].activation = keras.activations.softmax
-    with pytest.raises(ValueError, match="must be logits.*`from_logits=False`"):
+    with pytest.raises(
+        ValueError, match="must hold logits.*`from_logits=False`"
+    ):
         predict(model, X, from_logits=True, verbose=0)
     model = network(units=1, loss="binary_crossentropy")
-    with pytest.raises(ValueError, match="must be probabilities.*from_logits="):
+    with pytest.raises(
+        ValueError, match="must hold probabilities.*from_logits="
+    ):
         predict(model, X * 100, verbose=0)
     model.layers[-1].activation = keras.activations.sigmoid
-    with pytest.warns(UserWarning, match="declared to be logits"):
+    with pytest.warns(UserWarning, match="declared as logits"):
         predict(model, X, from_logits=True, verbose=0)
 
 
@@ -511,28 +517,36 @@ def test_logits_and_probabilities_are_told_apart():
     "kwargs, match",
     [
         ({"samples": 0}, "`samples` must be a positive integer"),
+        ({"samples": 2.0}, "`samples` must be a positive integer"),
+        ({"samples": True}, "`samples` must be a positive integer.*True"),
         ({"posterior": "swag"}, "`posterior` must be a `keras_bdl.posteriors"),
         ({"verbose": 3}, "`verbose` must be"),
-        ({"task": "ranking"}, "`task` must be `None` or one of"),
+        ({"task": "ranking"}, "`task` must be one of.*ranking"),
         ({"noise_stddev": 1.0}, "`noise_stddev` must be `None`.*stddev=1.0$"),
-        ({"noise_stddev": -1.0}, "`noise_stddev` must .*finite and not neg"),
-        ({"noise_stddev": "a"}, "`noise_stddev` must be a number"),
+        (
+            {"noise_stddev": -1.0},
+            "`noise_stddev` must .*finite numbers, not neg",
+        ),
+        (
+            {"noise_stddev": "a"},
+            "`noise_stddev` must be one or more finite numbers",
+        ),
         ({"moments": 3}, "`moments` must be a function"),
         (
             {"batch_norm_fraction": 0.5},
-            "`batch_norm_fraction` must be left out",
+            "`batch_norm_fraction` needs `batch_norm_data`",
         ),
         (
             {"batch_norm_fraction": 0, "batch_norm_data": X},
-            "`batch_norm_fraction` must be above 0",
+            "`batch_norm_fraction` must be a number above 0.0 and at most 1",
         ),
         (
             {"batch_norm_fraction": "a", "batch_norm_data": X},
-            "`batch_norm_fraction` must be above 0",
+            "`batch_norm_fraction` must be a number above 0",
         ),
         (
             {"batch_norm_data": tf.data.Dataset.from_tensors(X).repeat()},
-            "^`batch_norm_data` must end; cut the data",
+            "^`batch_norm_data` must be finite. .* cut the data",
         ),
         (
             {"noise_stddev": [1.0] * 5, "task": "regression"},
@@ -544,11 +558,11 @@ def test_logits_and_probabilities_are_told_apart():
         ),
         (
             {"noise_stddev": 1.0, "moments": lambda o: (o, o)},
-            "`noise_stddev` must be `None` where `moments`",
+            "`noise_stddev` must be `None` if `moments`",
         ),
         (
             {"moments": lambda o: (o, o - 100.0)},
-            "negative variance.*for examples 0 to 20, draw 0",
+            "negative variance.*for examples 0 to 20, sample 0",
         ),
         ({"moments": lambda o: o}, "`moments` must return a pair"),
         ({"batch_size": -1}, "`batch_size` must be a positive integer"),

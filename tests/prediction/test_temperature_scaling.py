@@ -50,7 +50,7 @@ def test_result_is_the_renormalised_power():
     q = TemperatureScaling(temperature=3.0)(p)
     power = p.mean ** (1 / 3)
     np.testing.assert_allclose(q.mean, power / power.sum(-1, keepdims=True))
-    np.testing.assert_array_equal(q.labels, p.labels)
+    np.testing.assert_array_equal(q.predicted_classes, p.predicted_classes)
     np.testing.assert_array_equal(q.y, p.y)
 
 
@@ -77,7 +77,7 @@ def test_probability_zero_stays_zero():
 def test_labels_that_fix_no_temperature_are_refused():
     p, _ = make_data()
     with pytest.raises(ValueError, match="not the most probable class"):
-        TemperatureScaling().fit(p, p.labels)
+        TemperatureScaling().fit(p, p.predicted_classes)
     with pytest.raises(ValueError, match="must do better than chance"):
         TemperatureScaling().fit(p, p.log_mean.argmin(-1))
 
