@@ -2,6 +2,7 @@
 
 Every method ends in a posterior, a distribution over the weights of a model.
 `predict` averages over it, `evaluate` reports how good the predictions are.
+`posterior_of` returns the posterior that a trained model holds.
 
 What to use when:
 

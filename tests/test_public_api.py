@@ -52,6 +52,7 @@ def test_short_names():
         "objectives",
         "optimizers",
         "plots",
+        "posterior_of",
         "posteriors",
         "predict",
         "prediction",

@@ -51,7 +51,7 @@ def test_padding_repeats_the_last_example():
     assert last.size == 3
 
 
-def test_steps_end_data_that_repeat_for_ever():
+def test_steps_end_data_that_repeat_forever():
     endless = tf.data.Dataset.from_tensors(X).repeat()
     assert len(list(Batches(endless, steps=2))) == 2
     assert Batches(endless, steps=2).num_batches == 2

@@ -180,7 +180,7 @@ def test_wrong_labels_are_refused(y, message):
         evaluate(make_prediction(), y)
 
 
-def test_what_is_no_distribution_is_refused():
+def test_rows_that_are_no_distribution_are_refused():
     y = [0, 1]
     with pytest.raises(
         ValueError, match=r"sum to 1 .* softmax .* sum of 21.09"

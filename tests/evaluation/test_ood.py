@@ -57,7 +57,7 @@ def test_every_measure_is_scored_by_its_own_values():
         np.testing.assert_allclose(scores[name]["auroc"], expected)
 
 
-def test_a_single_draw_has_no_mutual_information():
+def test_single_sample_has_no_mutual_information():
     scores = ood_scores(make_prediction(0.3, 9), make_prediction(2, 9, 1))
     assert all(np.isnan(v) for v in scores["mutual_information"].values())
     assert not any(np.isnan(v) for v in scores["entropy"].values())

@@ -56,7 +56,7 @@ def test_fpr_needs_exactly_the_wanted_share():
 
 
 @pytest.mark.parametrize("score", [auroc, average_precision, fpr_at_tpr])
-def test_one_class_only_is_not_defined(score):
+def test_score_of_one_class_is_nan(score):
     assert np.isnan(score([1.0, 2.0], []))
     assert np.isnan(score([], [1.0]))
     assert np.isnan(score([], []))

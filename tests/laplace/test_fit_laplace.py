@@ -359,7 +359,7 @@ def test_evidence_of_linear_regression_is_exact(delta):
 
 
 @pytest.mark.parametrize("name", ["marginal_likelihood", "evidence"])
-def test_at_the_best_prior_the_marginal_likelihood_finds_it(name):
+def test_marginal_likelihood_recovers_the_best_prior(name):
     best = np.exp(
         optimize.minimize_scalar(
             lambda log_delta: -exact_evidence(np.exp(log_delta)),
@@ -400,7 +400,7 @@ def test_temperature_and_size_of_the_data_are_factors_of_the_curvature():
     )
 
 
-def test_other_than_the_last_layer_stays_as_it_is():
+def test_last_layer_alone_is_uncertain():
     model = network("sparse_categorical_crossentropy", "softmax")
     posterior = fit(model, IMAGES, subset="last_layer")
     draw = posterior.sample(0)
@@ -414,7 +414,7 @@ def test_other_than_the_last_layer_stays_as_it_is():
     )
 
 
-def test_layers_that_stay_as_they_are_need_no_rule():
+def test_layers_without_uncertainty_need_no_rule():
     model = keras.Sequential(
         [
             keras.Input((5, IN)),
@@ -430,7 +430,7 @@ def test_layers_that_stay_as_they_are_need_no_rule():
         fit(model, SEQUENCES)
 
 
-def test_excluded_variables_stay_as_they_are():
+def test_excluded_variables_have_no_variance():
     model = network("sparse_categorical_crossentropy", "softmax")
     posterior = fit(model, IMAGES)
     assert [m.variables for m in posterior.matrices] == [[0, 1], [4, 5], [6, 7]]
@@ -448,7 +448,7 @@ def test_excluded_variables_stay_as_they_are():
     )
 
 
-def test_predictions_average_over_draws_also_of_a_mixture_from_a_file(tmp_path):
+def test_predictions_of_a_mixture_from_a_file_are_equal(tmp_path):
     model = network("sparse_categorical_crossentropy", "softmax")
     trained = model.get_weights()
     posterior = fit(model, (IMAGES, np.zeros(6))).with_scale(0.7)
@@ -499,7 +499,7 @@ def test_validation_takes_the_prior_with_the_best_predictions(monkeypatch):
         fit(model, X, **kwargs)
 
 
-def test_a_model_that_is_not_compiled_is_told_the_loss():
+def test_uncompiled_model_takes_the_argument_loss():
     compiled = model_of(3, sparse(from_logits=True))
     bare = keras.Sequential(compiled.layers)
     expected = fit(compiled, (X, CLASSES)).log_marginal_likelihood
@@ -577,7 +577,7 @@ def test_several_outputs_are_refused():
 
 @pytest.mark.parametrize("labels", ["expected", "drawn"])
 @pytest.mark.parametrize("loss", [sparse(), binary()], ids=["class", "binary"])
-def test_logits_taken_for_probabilities_are_refused(loss, labels):
+def test_logits_declared_as_probabilities_are_refused(loss, labels):
     with pytest.raises(ValueError, match="`from_logits` of the loss is right"):
         fit(model_of(3, loss), labels=labels)
 

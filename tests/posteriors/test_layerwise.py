@@ -48,6 +48,6 @@ def test_a_file_recognises_the_model_and_draws_with_it(model, tmp_path):
         loaded.check(keras.Sequential([keras.Input((1,)), Noisy()]))
 
 
-def test_a_model_without_such_a_layer_is_refused():
+def test_model_without_variational_layers_is_refused():
     with pytest.raises(ValueError, match="`sample_weights"):
         Layerwise(network())

@@ -75,7 +75,7 @@ POINTS = {
 
 
 @pytest.mark.parametrize("kind", POINTS)
-def test_a_point_is_predicted_with_one_draw(kind):
+def test_posterior_without_spread_is_predicted_with_one_sample(kind):
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
     prediction = keras_bdl.predict(
         model,
@@ -91,7 +91,7 @@ def test_a_point_is_predicted_with_one_draw(kind):
     assert np.isnan(report.mutual_information)
 
 
-def test_what_has_a_spread_is_no_point():
+def test_posterior_with_a_spread_is_no_point():
     model = network()
     columns_alone = LowRankGaussian([0.0], [0.0], [[1.0, -1.0]])
     two_points = Mixture([Gaussian([0.0]), Gaussian([1.0])])

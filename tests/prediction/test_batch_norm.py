@@ -154,7 +154,7 @@ def test_xla_and_strategies_give_the_same(mirrored):
     assert_statistics(layer, statistics_of_batches(x, 4))
 
 
-def test_replicas_take_turns_at_the_batches_and_get_what_one_device_does(
+def test_replicas_estimate_the_statistics_of_one_device(
     mirrored,
 ):
     class Sizes(keras.layers.Layer):

@@ -34,11 +34,11 @@ class OwnCrossentropy(losses.SparseCategoricalCrossentropy):
         ),
     ],
 )
-def test_the_loss_tells(loss, expected):
+def test_likelihood_follows_from_the_loss(loss, expected):
     assert Likelihood.resolve(None, None, loss) == Likelihood(*expected)
 
 
-def test_the_user_goes_before_the_loss():
+def test_arguments_of_the_user_override_the_loss():
     loss = losses.SparseCategoricalCrossentropy(from_logits=True)
     told = Likelihood.resolve("classification", False, loss)
     assert told == Likelihood("classification", False)
@@ -66,7 +66,9 @@ def test_the_user_goes_before_the_loss():
         ),
     ],
 )
-def test_what_nobody_tells_is_asked_for(task, from_logits, loss, match):
+def test_unknown_likelihood_is_an_error_that_names_the_arguments(
+    task, from_logits, loss, match
+):
     with pytest.raises(ValueError, match=match):
         Likelihood.resolve(task, from_logits, loss)
 

@@ -263,7 +263,9 @@ def test_the_posterior_of_the_optimizer_is_the_default():
 
 
 @pytest.mark.parametrize("optimizer", [keras_bdl.OGN, keras_bdl.KFAC])
-def test_a_network_trained_without_noise_is_predicted_with_as_it_is(optimizer):
+def test_network_trained_without_noise_is_predicted_with_its_trained_weights(
+    optimizer,
+):
     model = keras_bdl.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
     model.compile(optimizer(0.1), CROSSENTROPY)
     model.fit(X, np.arange(len(X)) % 3, verbose=0)
@@ -287,7 +289,7 @@ class Doubling(keras.layers.Layer):
         return [(self.scale, 2.0 if seed % 2 else -2.0)]
 
 
-def test_layers_that_draw_their_weights_are_drawn_by_default():
+def test_variational_layers_are_sampled_by_default():
     model = network(Doubling(), units=1, loss="mse")
     with unchanged(model):
         p = predict(model, X, samples=8, keep_samples=True, verbose=0)
@@ -474,7 +476,7 @@ def failing_batches():
     raise OSError("disk on fire")
 
 
-def test_the_model_is_restored_whatever_is_raised(monkeypatch):
+def test_model_does_not_change_when_a_prediction_raises(monkeypatch):
     monkeypatch.setattr(Batches, "buffer_bytes", 1)
     model = network()
     posterior = gaussian(model)
@@ -492,7 +494,7 @@ def test_the_model_is_restored_whatever_is_raised(monkeypatch):
             predict(model, X, diverged, samples=2, verbose=0)
 
 
-def test_logits_and_probabilities_are_told_apart():
+def test_wrong_from_logits_is_noticed_from_the_outputs():
     model = network()
     with pytest.raises(
         ValueError, match="must hold probabilities.*from_logits="
@@ -575,13 +577,13 @@ def test_wrong_arguments_are_refused(kwargs, match):
 
 
 @pytest.mark.parametrize("model", ["model", keras.layers.Dense(3)])
-def test_what_is_no_model_is_refused(model):
+def test_model_must_be_a_keras_model(model):
     with pytest.raises(ValueError, match="`model` must be a `keras.Model`"):
         predict(model, X)
 
 
 @pytest.mark.parametrize("x", [X[:, :3], X[0], X[:, None, :, None]])
-def test_a_wrong_shape_is_said_as_clearly_late_as_early(x):
+def test_wrong_shape_gives_the_same_error_before_and_after_a_prediction(x):
     model = network()
     with pytest.raises(ValueError) as early:
         predict(model, x, verbose=0)
@@ -622,13 +624,13 @@ def test_a_posterior_of_another_model_is_refused():
         predict(model, X, gaussian(network(units=2)), verbose=0)
 
 
-def test_an_uncompiled_model_is_asked_what_it_means():
+def test_uncompiled_model_needs_task_and_from_logits():
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
     with pytest.raises(ValueError, match="not compiled with a loss that tells"):
         predict(model, X, verbose=0)
 
 
-def test_batch_size_of_the_inputs_does_not_touch_batch_norm_statistics():
+def test_batch_size_of_the_inputs_does_not_change_batch_norm_statistics():
     model = network(keras.layers.BatchNormalization())
     means = [
         predict(

@@ -54,7 +54,7 @@ def test_result_is_the_renormalised_power():
     np.testing.assert_array_equal(q.y, p.y)
 
 
-def test_result_is_one_distribution_without_draws():
+def test_result_is_one_distribution_without_samples():
     q = TemperatureScaling(temperature=3.0)(make_data()[0])
     assert q.num_samples == 1
     assert not q.has_samples
