@@ -316,7 +316,11 @@ def test_regression_without_variance_has_no_density():
         (RegressionPrediction([1.0]), [np.nan], "`y` must not hold NaN"),
         (RegressionPrediction([np.nan]), [1.0], "prediction.mean.*NaN"),
         (RegressionPrediction([1.0]), None, "`y` must be given"),
-        (RegressionPrediction([1.0], [-1.0]), [0.0], "must not be negative"),
+        (
+            RegressionPrediction([1.0], variance_between=[-1.0]),
+            [0.0],
+            "must not be negative",
+        ),
     ],
 )
 def test_wrong_regression_input_is_refused(prediction, y, message):
