@@ -71,7 +71,7 @@ def _losses(model, y_pred):
     losses = keras.tree.flatten(model.loss)
     if len(keras.tree.flatten(y_pred)) > 1:
         names = getattr(model, "output_names", None)
-        losses = per_output("loss", model.loss, y_pred, names)
+        losses = per_output("loss", model.loss, y_pred, names=names)
     elif len(losses) != 1:  # their sum
         losses = [None]
     return keras.tree.pack_sequence_as(y_pred, losses)

@@ -17,7 +17,7 @@ from keras_bdl.protocols import DrawsFunctions
 def likelihoods_of(model, outputs):
     """Returns the `Likelihood` of each flattened output, `None` if unknown."""
     names = getattr(model, "output_names", None)
-    losses = per_output("loss", model.loss, outputs, names)
+    losses = per_output("loss", model.loss, outputs, names=names)
     return [
         None if loss is None else Likelihood.of_loss(loss) for loss in losses
     ]

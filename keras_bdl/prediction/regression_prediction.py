@@ -34,7 +34,6 @@ class RegressionPrediction(Prediction):
     ```python
     regressor = keras_bdl.Sequential([keras_bdl.layers.MeanFieldDense(1)])
     regressor.compile("adam", keras_bdl.likelihoods.Gaussian(noise_stddev=0.1))
-    regressor.fit(x, x[:, 0], verbose=0)
     prediction = keras_bdl.predict(regressor, x_test, samples=3)
     prediction.mean, prediction.stddev
     ```
@@ -67,14 +66,9 @@ class RegressionPrediction(Prediction):
     ) -> "RegressionPrediction":
         """Returns the prediction of `offset + scale * target`.
 
-        Use this method after training on standardised targets, to get the
-        prediction in the units of the data:
-
-        ```python
-        model.fit(x, (y - y.mean()) / y.std())
-        prediction = keras_bdl.predict(model, x_test)
-        prediction = prediction.rescaled(y.std(), y.mean())
-        ```
+        Use this method after training on the standardised targets
+        `(y - y.mean()) / y.std()`: `prediction.rescaled(y.std(), y.mean())`
+        is in the units of the data.
 
         Args:
             scale: A positive number, or one for each target.

@@ -39,8 +39,12 @@ class TemperatureScaling:
     Example:
 
     ```python
-    held_out = keras_bdl.predict(model, x)
-    scaling = keras_bdl.prediction.TemperatureScaling().fit(held_out, y)
+    # Confidence 0.9 on four held-out examples, of which three are correct.
+    held_out = keras_bdl.prediction.ClassificationPrediction.from_probabilities(
+        np.full((4, 2), [0.9, 0.1])
+    )
+    scaling = keras_bdl.prediction.TemperatureScaling()
+    scaling.fit(held_out, [0, 0, 0, 1])
     calibrated = scaling(keras_bdl.predict(model, x_test))
     ```
 

@@ -51,7 +51,10 @@ def test_equal_confidences_stay_together_whatever_their_order():
         results.add(
             round(
                 expected_calibration_error(
-                    confidence[order], correct[order], 20, "mass"
+                    confidence[order],
+                    correct[order],
+                    num_bins=20,
+                    binning="mass",
                 ),
                 12,
             )

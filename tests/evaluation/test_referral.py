@@ -27,7 +27,8 @@ def test_tied_inputs_remain_with_equal_partial_weights():
         for kept in itertools.combinations(range(1, 5), 2)
     ]
     np.testing.assert_allclose(
-        referral_accuracy(uncertainty, correct, [0.5]), [np.mean(every_way)]
+        referral_accuracy(uncertainty, correct, fractions=[0.5]),
+        [np.mean(every_way)],
     )
 
 

@@ -89,7 +89,7 @@ OUTPUTS = {"b": 1, "a": [2, 3]}  # flattened: a[0], a[1], b
     ],
 )
 def test_an_argument_is_matched_to_the_outputs(value, outputs, names, expected):
-    assert per_output("v", value, outputs, names) == expected
+    assert per_output("v", value, outputs, names=names) == expected
     flat = keras.tree.flatten(outputs)
     assert len(expected) == len(flat)
 
