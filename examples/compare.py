@@ -145,7 +145,7 @@ class Run:
                 average_speed=0.01,
                 max_speed=0.03,
                 precondition_every=self.steps // 4,
-                precondition_until=self.steps,
+                precondition_end_step=self.steps,
             ),
             keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         )

@@ -94,7 +94,7 @@ def sampler(run, seed, name, make, chains):
         average_speed=0.01,
         max_speed=0.03,
         precondition_every=STEPS * run.cycle // 2,
-        precondition_until=STEPS * run.burn_in,
+        precondition_end_step=STEPS * run.burn_in,
         seed=seed,
     )
     samples = bdl.callbacks.SampleCollector(

@@ -149,3 +149,12 @@ class ShowsArguments:
             if hasattr(self, name)
         ]
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def as_names(names) -> tuple[str, ...]:
+    """Returns one name or several names as a tuple.
+
+    Args:
+        names: A string or an iterable of strings.
+    """
+    return (names,) if isinstance(names, str) else tuple(names)

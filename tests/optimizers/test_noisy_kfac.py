@@ -228,9 +228,14 @@ def test_damping_is_in_the_step_and_not_in_the_posterior():
 
 def test_kfac_is_noisy_kfac_at_the_means():
     optimizer = bdl.KFAC(
-        0.05, N, 2.0, beta_2=0.8, damping=0.1, initial_curvature=0.09,
+        0.05,
+        N,
+        prior_precision=2.0,
+        beta_2=0.8,
+        damping=0.1,
+        initial_curvature=0.09,
         update_every=1,
-    )  # fmt: skip
+    )
     model = softmax_regression(optimizer, run_eagerly=True)
     expected = Transcription()
     for _ in range(3):

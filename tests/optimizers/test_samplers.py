@@ -87,7 +87,9 @@ def test_coarse_step_has_the_variance_of_its_own_recursion():
     variance = covariance[1, 1]
     assert variance > 1.2  # far from the target, so that this shows something
 
-    optimizer = SGHMC(h, N, h, None, float(np.exp(-h)))
+    optimizer = SGHMC(
+        h, N, average_speed=h, max_speed=None, friction=float(np.exp(-h))
+    )
     w = sample(optimizer, 100, lambda w, step: w)
     assert_variances(w, [variance, variance])
 
@@ -99,7 +101,13 @@ def test_tempered_and_larger_data_give_the_variance_they_should():
     def mean_loss_gradient(w, step):
         return 10 * N * PRECISIONS[:, None] * w
 
-    many = SGHMC(STEP / 10, 10 * N, STEP / 10, None, float(np.exp(-STEP)))
+    many = SGHMC(
+        STEP / 10,
+        10 * N,
+        average_speed=STEP / 10,
+        max_speed=None,
+        friction=float(np.exp(-STEP)),
+    )
     w = sample(many, 1000, mean_loss_gradient)
     assert_variances(w, 1 / PRECISIONS / (10 * N))
 

@@ -48,7 +48,15 @@ def empirical_fisher(mean, variance):
 
 def test_vogn_comes_to_the_exact_mean_and_to_the_empirical_fisher():
     mean, s = fixed_point(
-        bdl.VOGN(0.03, N, DELTA, beta_1=0.5, beta_2=0.99, damping=0.0), 1200
+        bdl.VOGN(
+            0.03,
+            N,
+            prior_precision=DELTA,
+            beta_1=0.5,
+            beta_2=0.99,
+            damping=0.0,
+        ),
+        1200,
     )
     expected = np.ones(3)
     for _ in range(100):
@@ -64,7 +72,8 @@ def test_vogn_comes_to_the_exact_mean_and_to_the_empirical_fisher():
 
 def test_ivon_comes_to_the_best_of_all_independent_gaussians():
     mean, h = fixed_point(
-        bdl.IVON(0.03, N, DELTA, beta_1=0.5, beta_2=0.998), 3000
+        bdl.IVON(0.03, N, prior_precision=DELTA, beta_1=0.5, beta_2=0.998),
+        3000,
     )
     np.testing.assert_allclose(mean, MEAN, atol=0.01)
     # Precision N h + delta: the diagonal of the exact posterior's.

@@ -131,7 +131,12 @@ def test_gradients_and_squares_are_means_over_the_draws():
 
 def test_ogn_is_vogn_at_the_means():
     optimizer = bdl.OGN(
-        0.05, N, 2.0, beta_2=0.8, damping=0.01, initial_curvature=0.3
+        0.05,
+        N,
+        prior_precision=2.0,
+        beta_2=0.8,
+        damping=0.01,
+        initial_curvature=0.3,
     )
     model = check_steps(optimizer, Transcription())
     assert not any(np.any(e) for e in noise_of_next_step(model)[0])
