@@ -1,6 +1,7 @@
 """Base class of the natural-gradient optimizers."""
 
 import math
+from typing import Any
 
 import keras
 import numpy as np
@@ -157,7 +158,7 @@ class NaturalGradient(VariationalOptimizer):
         stream: int,
         number: int,
         scores: bool = False,
-    ) -> list | tuple[list, list]:
+    ) -> Any:
         """Returns one posterior sample (1), a list of tensors.
 
         Args:

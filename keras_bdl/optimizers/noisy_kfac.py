@@ -2,6 +2,7 @@
 
 import math
 import weakref
+from typing import Any
 
 import keras
 from keras import ops
@@ -113,7 +114,9 @@ class NoisyKFAC(VOGN):
     def add_curvatures(self, variables: list, start: float) -> list:
         """Returns one variable for s, or `None` for a matrix with factors."""
         model = None if self._model is None else self._model()
-        found = [] if model is None else matrices(model, self.fallback)
+        found = []
+        if model is not None:
+            found = matrices(model, fallback=self.fallback)
         self._matrices = [
             MatrixSlots(
                 self,
@@ -202,7 +205,7 @@ class NoisyKFAC(VOGN):
         stream: int,
         number: int,
         scores: bool = False,
-    ) -> list | tuple[list, list]:
+    ) -> Any:
         """Returns one posterior sample (3), a list of tensors."""
         values = current_values(variables)
         noises = {}

@@ -130,7 +130,7 @@ class VOGN(NaturalGradient):
             model,
             x,
             y,
-            sample_weight,
+            sample_weight=sample_weight,
             values=draw,
             loss_scale=loss_scale,
             statistics=statistics,

@@ -227,7 +227,9 @@ def test_weights_of_examples_weight_squares_once(column):
     model = make()
     true = BruteForce(make, model, IMAGES, LABELS, WEIGHTS)
     weights = WEIGHTS[:, None] if column else WEIGHTS
-    actual = curvature.second_moments(model, IMAGES, LABELS, weights)
+    actual = curvature.second_moments(
+        model, IMAGES, LABELS, sample_weight=weights
+    )
     names = [v.path for v in model.trainable_variables]
     assert_close(names, actual, (true.gradients, true.squares))
 
@@ -240,7 +242,7 @@ def test_weights_of_examples_with_embedding_and_weight_norm():
 
     model = make()
     true = BruteForce(make, model, IDS, LABELS, WEIGHTS)
-    actual = curvature.second_moments(model, IDS, LABELS, WEIGHTS)
+    actual = curvature.second_moments(model, IDS, LABELS, sample_weight=WEIGHTS)
     names = [v.path for v in model.trainable_variables]
     assert_close(names, actual, (true.gradients, true.squares))
 
@@ -251,7 +253,9 @@ def test_weights_of_positions_belong_to_the_loss_of_an_example():
         keras.Sequential([keras.Input((5, 8)), layers.Dense(1)]), "mse"
     )
     y = np.ones((EXAMPLES, 5, 1), "float32")
-    _, (actual, _) = curvature.second_moments(model, SEQUENCES, y, weights)
+    _, (actual, _) = curvature.second_moments(
+        model, SEQUENCES, y, sample_weight=weights
+    )
     kernel, bias = (v.numpy() for v in model.trainable_variables)
     residuals = weights[..., None] * (SEQUENCES @ kernel + bias - y)
     rows = np.einsum("btc,bto->bco", SEQUENCES, 2 * residuals) / 5

@@ -36,7 +36,9 @@ def in_graph(model, **kwargs):
     """The step as a function of a batch."""
 
     def function(x, y, sample_weight=None, due=None):
-        step = curvature.step(model, x, y, sample_weight, due=due, **kwargs)
+        step = curvature.step(
+            model, x, y, sample_weight=sample_weight, due=due, **kwargs
+        )
         return step.gradients, step.squares
 
     return function
@@ -49,7 +51,9 @@ def names_of(model):
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_the_step_in_a_graph_is_that_of_second_moments(jit_compile):
     model = build()
-    expected = curvature.second_moments(model, IMAGES, LABELS, WEIGHTS)
+    expected = curvature.second_moments(
+        model, IMAGES, LABELS, sample_weight=WEIGHTS
+    )
     signature = [
         tf.TensorSpec((None, 8, 8, 3)),
         tf.TensorSpec((None,), tf.int64),
@@ -106,7 +110,9 @@ def test_layers_with_channels_first_compile():
 
 def test_two_replicas_add_up_to_one_device_with_the_whole_batch(mirrored):
     model = build()
-    expected = curvature.second_moments(model, IMAGES, LABELS, WEIGHTS)
+    expected = curvature.second_moments(
+        model, IMAGES, LABELS, sample_weight=WEIGHTS
+    )
     with mirrored.scope():
         copy = build()
     copy.set_weights(model.get_weights())
