@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl.aliases import Loss
 from keras_bdl.arguments import check_bool
 from keras_bdl.curvature.capture import Capture
@@ -205,7 +206,7 @@ def call_model(model: keras.Model, x: Any, *, training: bool) -> Any:
         x: A batch of inputs.
         training: Passed to the model if its `call` takes it.
     """
-    if model._call_has_training_arg:
+    if _keras.call_takes_training(model):
         return model(x, training=training)
     return model(x)
 

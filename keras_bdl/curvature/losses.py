@@ -5,6 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_bdl import _keras
 from keras_bdl.aliases import Loss
 from keras_bdl.likelihoods.loss_check import check_reductions
 from keras_bdl.likelihoods.loss_check import one_value_each
@@ -45,9 +46,9 @@ class Losses:
             training: Whether the model ran with `training=True`.
         """
         x, y, sample_weight = data
-        with one_value_each(_OWNER, self._judge._compile_loss):
-            loss = self._judge._compute_loss(
-                x, y, y_pred, sample_weight, training=training
+        with one_value_each(_OWNER, _keras.compile_loss(self._judge)):
+            loss = _keras.compute_loss(
+                self._judge, x, y, y_pred, sample_weight, training=training
             )
         if self._judge is not self._model:
             loss = loss + self._share(self._model.losses)
@@ -61,7 +62,7 @@ class Losses:
             y_pred: The outputs.
             sample_weight: The weights of the examples.
         """
-        with one_value_each(_OWNER, self._judge._compile_loss) as loss:
+        with one_value_each(_OWNER, _keras.compile_loss(self._judge)) as loss:
             return loss(y, y_pred, sample_weight)
 
     def of_outputs(self) -> tf.Tensor | None:

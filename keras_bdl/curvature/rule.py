@@ -6,6 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl.curvature.reductions import sum_and_squares
 
 
@@ -207,8 +208,9 @@ def rule_of(layer: Any) -> Rule | None:
     Args:
         layer: A Keras layer.
     """
-    cls = next((c for c in type(layer).__mro__ if c in _RULES), None)
-    if cls is None or type(layer).call is not cls.call:
+    layer_class: Any = type(layer)
+    cls = next((c for c in layer_class.__mro__ if c in _RULES), None)
+    if cls is None or layer_class.call is not cls.call:
         return None
     if getattr(layer, "quantization_mode", None) is not None:
         return None
@@ -228,7 +230,7 @@ def own_variables(layer: keras.Layer) -> list:
     """
     inner = {
         id(v)
-        for part in layer._flatten_layers(include_self=False)
+        for part in _keras.inner_layers(layer)
         for v in part.trainable_variables
     }
     return [

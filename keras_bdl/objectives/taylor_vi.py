@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl.objectives.batch_outcome import Forward
 from keras_bdl.objectives.batch_outcome import Outcome
 from keras_bdl.objectives.batch_outcome import by_groups
@@ -38,7 +39,7 @@ def warn_of_kinks(model: keras.Model) -> bool:
     """
     found = [
         layer.name
-        for layer in model._flatten_layers(include_self=False)
+        for layer in _keras.inner_layers(model)
         if isinstance(layer, _LAYERS)
         or any(
             _name(getattr(layer, attribute, None)) in _NAMES

@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl import priors
 from keras_bdl.aliases import FloatOrSchedule
 from keras_bdl.aliases import PriorLike
@@ -108,7 +109,7 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
     def apply(self, grads, trainable_variables=None):
         """Moves every variable; raises for a variable without a gradient."""
         grads = list(grads)
-        variables = trainable_variables or self._trainable_variables
+        variables = trainable_variables or _keras.optimized_variables(self)
         self._refuse(
             "have a gradient. Set `trainable=False` where the loss has none",
             [v for g, v in zip(grads, variables, strict=False) if g is None],
@@ -135,7 +136,7 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
     def energy_gradient(self, gradient, variable: keras.Variable) -> tf.Tensor:
         """Returns the gradient of U with respect to a variable."""
         gradient = self.dataset_size.value() * ops.cast(gradient, "float32")
-        index = self._get_variable_index(variable)
+        index = _keras.variable_index(self, variable)
         if self.prior is not None and not self._has_own_prior[index]:
             gradient = gradient - self._score(variable)
         if self.virials is not None:
@@ -145,7 +146,7 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
     @property
     def sampled_variables(self) -> list:
         """The sampled variables, in the order of all lists of the sampler."""
-        return list(self._trainable_variables)
+        return list(_keras.optimized_variables(self))
 
     def temperature_now(self) -> float | tf.Tensor:
         """Returns T at this iteration."""
@@ -159,7 +160,7 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
             variable.shape,
             "float32",
             seed=self.seed,
-            index=self._get_variable_index(variable),
+            index=_keras.variable_index(self, variable),
             step=self.iterations,
         )
 

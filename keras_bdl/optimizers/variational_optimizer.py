@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl.aliases import FloatOrSchedule
 from keras_bdl.arguments import as_names
 from keras_bdl.arguments import check_learning_rate
@@ -128,9 +129,7 @@ class VariationalOptimizer(InheritedArguments, keras.optimizers.Optimizer):
             with model.distribute_strategy.scope():
                 model.optimizer.build(variables)
         unknown = [
-            v.path
-            for v in variables
-            if self._var_key(v) not in self._trainable_variables_indices
+            v.path for v in variables if not _keras.has_variable(self, v)
         ]
         if unknown:
             raise ValueError(
@@ -141,7 +140,9 @@ class VariationalOptimizer(InheritedArguments, keras.optimizers.Optimizer):
             )
         excluded = excluded_variables(model, self.exclude_from_inference)
         self._excluded = frozenset(
-            self._get_variable_index(v) for v in variables if id(v) in excluded
+            _keras.variable_index(self, v)
+            for v in variables
+            if id(v) in excluded
         )
         return variables
 
@@ -180,7 +181,7 @@ class VariationalOptimizer(InheritedArguments, keras.optimizers.Optimizer):
 
     def is_excluded(self, variable: keras.Variable) -> bool:
         """Returns whether a variable has neither prior nor noise."""
-        return self._get_variable_index(variable) in self._excluded
+        return _keras.variable_index(self, variable) in self._excluded
 
     def number_of_examples(self) -> tf.Tensor:
         """Returns N; a loaded optimizer returns the N of its training."""
