@@ -1,4 +1,4 @@
-"""What the curvature of a batch is: a loop over its examples in float64."""
+"""Curvature of a batch by a loop over its examples in float64."""
 
 import contextlib
 

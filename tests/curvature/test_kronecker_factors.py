@@ -43,7 +43,7 @@ def build(case):
 
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["", "weighted"])
 @pytest.mark.parametrize("case", CASES)
-def test_factors_are_those_of_a_loop_over_examples_and_positions(case, weights):
+def test_factors_equal_a_loop_over_examples_and_positions(case, weights):
     model = build(case)
     layer = model.layers[0]
     if layer.bias is not None:

@@ -171,7 +171,7 @@ def test_step_is_traced_once_and_a_resumed_run_ends_as_one_without_a_break(
     )
     fits = isinstance(optimizer, bdl.protocols.OwnsPosterior)
     samples = {"train_samples": 2, "samples": 2} if fits else {}
-    whole = network(optimizer, **samples)
+    whole = network(optimizer, steps_per_execution=3, **samples)
     whole.fit(X, Y, epochs=2, validation_data=(X, Y), **FIT)
     paths = list(traced)
     assert paths and len(paths) == len(set(paths))

@@ -40,7 +40,7 @@ def chains(max_speed, steps, **kwargs):
 
 
 @pytest.mark.parametrize("max_speed", [None, 1.0], ids=["gaussian", "limit"])
-def test_masses_follow_the_curvature_and_leave_the_target_alone(max_speed):
+def test_masses_follow_the_curvature_and_keep_the_target(max_speed):
     optimizer, variables = chains(max_speed, 1200)
     for variable, precision in zip(variables, PRECISIONS, strict=True):
         error = np.sqrt(2 / CHAINS)
@@ -104,7 +104,7 @@ def test_masses_of_single_weights_settle():
     assert_moment(squares.mean(), 1.0, squares.std() / np.sqrt(40))
 
 
-def test_masses_stay_after_the_last_step_they_may_change_at():
+def test_masses_are_constant_from_the_end_step_on():
     stopped, _ = chains(None, 90, precondition_end_step=40)
     early, _ = chains(None, 45)
     for index in range(2):
