@@ -138,7 +138,7 @@ def tied(read):
             lambda t: tf.matmul(t, dense.kernel._value)
         )(x),
     ],
-    ids=["by Keras", "past Keras", "in a function"],
+    ids=["by Keras", "outside of Keras", "in a function"],
 )
 @pytest.mark.parametrize("graph", [False, True])
 def test_weights_used_outside_of_their_layer_are_refused(read, graph):
@@ -167,7 +167,7 @@ def test_a_layer_in_a_function_traced_before_is_refused():
     model = Net()
     model.compile(loss="mse")
     model(SEQUENCES)
-    with pytest.raises(ValueError, match="past Keras, or in a `tf.function`"):
+    with pytest.raises(ValueError, match="outside of Keras, or in a"):
         curvature.second_moments(model, SEQUENCES, SEQUENCES)
 
 
@@ -204,7 +204,7 @@ def test_a_layer_called_on_positions_is_refused(batch, jit_compile):
     )
     # Assertions are no part of compiled functions.
     late = jit_compile and batch is None
-    message = "reshape" if late else "whose first axis are the examples"
+    message = "reshape" if late else "whose first axis is the examples"
     with pytest.raises(
         (ValueError, tf.errors.InvalidArgumentError), match=message
     ):
@@ -247,7 +247,7 @@ def test_losses_other_than_a_mean_are_refused(reduction):
 
 def test_a_model_without_a_loss_is_refused():
     model = keras.Sequential([keras.Input((4,)), layers.Dense(1)])
-    with pytest.raises(ValueError, match="must be compiled with a loss"):
+    with pytest.raises(ValueError, match="Compile the model with a loss"):
         curvature.second_moments(model, np.ones((2, 4)), np.ones((2, 1)))
 
 
