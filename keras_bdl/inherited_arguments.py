@@ -84,7 +84,8 @@ def _documentation(cls, owners):
     for owner in owners:
         if owner is not cls and owner.__doc__:
             for names, text in _sections(inspect.cleandoc(owner.__doc__))[1]:
-                if not names.startswith("*"):
+                last = owner is owners[-1] and names.startswith("**")
+                if last or not names.startswith("*"):
                     known.setdefault(names, text)
     arguments = [n for n in known if not n.startswith("*")]
     arguments += [n for n in known if n.startswith("**")]

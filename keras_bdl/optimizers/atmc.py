@@ -1,5 +1,7 @@
 """Adaptive thermostat Monte Carlo."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 from keras import ops
@@ -45,6 +47,6 @@ class ATMC(MomentumSampler):
           Classification](https://arxiv.org/abs/1908.03491), algorithm 1
     """
 
-    def injected_friction(self, thermostat) -> tf.Tensor:
+    def injected_friction(self, thermostat: Any) -> tf.Tensor:
         """Returns (1)."""
         return ops.maximum(self._friction_rate - thermostat, 0.0)  # (1)

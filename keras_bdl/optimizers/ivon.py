@@ -1,5 +1,7 @@
 """Improved variational online Newton."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 from keras import ops
@@ -101,7 +103,9 @@ class IVON(NaturalGradient):
             "rescale_learning_rate", rescale_learning_rate
         )
 
-    def look(self, model: keras.Model, data, draw, loss_scale) -> tuple:
+    def look(
+        self, model: keras.Model, data: Any, draw: Any, loss_scale: Any
+    ) -> tuple:
         """Returns loss, outputs and g; with noise also `g eps / sigma`."""
         x, y, sample_weight = data
         values, scores = draw

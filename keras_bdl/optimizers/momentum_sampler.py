@@ -1,6 +1,7 @@
 """Base class of the samplers with momentum."""
 
 import math
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -118,7 +119,7 @@ class MomentumSampler(Sampler):
         if self._masses is not None:
             self._masses.update()
 
-    def injected_friction(self, thermostat) -> float | tf.Tensor:
+    def injected_friction(self, thermostat: Any) -> float | tf.Tensor:
         """Returns alpha, the friction that comes with noise."""
         raise NotImplementedError
 

@@ -92,7 +92,9 @@ class NaturalGradient(VariationalOptimizer):
         constant = keras.initializers.Constant(start)
         return self.add_optimizer_variables(variables, "curvature", constant)
 
-    def look(self, model: keras.Model, data, draw, loss_scale) -> tuple:
+    def look(
+        self, model: keras.Model, data: Any, draw: Any, loss_scale: Any
+    ) -> tuple:
         """Returns loss, outputs and gradients of a batch at one sample.
 
         Args:
@@ -109,7 +111,7 @@ class NaturalGradient(VariationalOptimizer):
         """
         raise NotImplementedError
 
-    def bayesian_train_step(self, model: keras.Model, data) -> dict:
+    def bayesian_train_step(self, model: keras.Model, data: Any) -> dict:
         """Moves the means by a step, averaged over `train_samples` samples."""
         data = keras.utils.unpack_x_y_sample_weight(data)
         variables = self.prepare(model, data[0])
@@ -206,7 +208,7 @@ class NaturalGradient(VariationalOptimizer):
             step=self.iterations if stream == TRAINING else 0,
         )
 
-    def call_with_draw(self, model: keras.Model, x, draw: int):
+    def call_with_draw(self, model: keras.Model, x: Any, draw: int) -> Any:
         """Returns the outputs at one sample, the same sample for all batches.
 
         Args:

@@ -146,7 +146,9 @@ class NoisyKFAC(VOGN):
                     f"Received: one of {[v.path for v in matrix.variables]}"
                 )
 
-    def look(self, model: keras.Model, data, draw, loss_scale) -> tuple:
+    def look(
+        self, model: keras.Model, data: Any, draw: Any, loss_scale: Any
+    ) -> tuple:
         """Returns loss, outputs, and gradients and curvature by variable.
 
         The tuple of a kernel holds the gradients of kernel and bias, A and S.

@@ -16,7 +16,7 @@ class OGN(VOGN):
 
     `keras_bdl.predict` uses the means, the network that was trained. Samples
     are often much worse, because training never saw weights beside the means.
-    To use samples anyway, pass `posterior=optimizer.posterior(model)`, or
+    To use samples anyway, pass `posterior=keras_bdl.posterior_of(model)`, or
     compile with `samples` for `evaluate` and `predict` of the model.
 
     Example:

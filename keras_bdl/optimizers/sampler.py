@@ -1,5 +1,7 @@
 """Base class of the samplers."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 from keras import ops
@@ -133,7 +135,9 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
             )
         return super().scale_loss(loss)
 
-    def energy_gradient(self, gradient, variable: keras.Variable) -> tf.Tensor:
+    def energy_gradient(
+        self, gradient: Any, variable: keras.Variable
+    ) -> tf.Tensor:
         """Returns the gradient of U with respect to a variable."""
         gradient = self.dataset_size.value() * ops.cast(gradient, "float32")
         index = _keras.variable_index(self, variable)

@@ -1,5 +1,7 @@
 """Stochastic gradient Hamiltonian Monte Carlo."""
 
+from typing import Any
+
 import keras
 
 from keras_bdl.optimizers.momentum_sampler import MomentumSampler
@@ -41,6 +43,6 @@ class SGHMC(MomentumSampler):
 
     uses_thermostat = False
 
-    def injected_friction(self, thermostat) -> float:
+    def injected_friction(self, thermostat: Any) -> float:
         """Returns (1)."""
         return self._friction_rate  # (1)

@@ -1,5 +1,7 @@
 """Stochastic gradient Nose-Hoover thermostat."""
 
+from typing import Any
+
 import keras
 
 from keras_bdl.optimizers.momentum_sampler import MomentumSampler
@@ -39,6 +41,6 @@ class SGNHT(MomentumSampler):
           thermostat per weight
     """
 
-    def injected_friction(self, thermostat) -> float:
+    def injected_friction(self, thermostat: Any) -> float:
         """Returns (1)."""
         return self._friction_rate  # (1)

@@ -112,7 +112,7 @@ class VariationalOptimizer(InheritedArguments, keras.optimizers.Optimizer):
         super().apply(grads, trainable_variables)
         self._examples.assign(self.number_of_examples())
 
-    def prepare(self, model: keras.Model, x=None) -> list:
+    def prepare(self, model: keras.Model, x: Any = None) -> list:
         """Builds model and optimizer where needed; returns the weights to move.
 
         Args:

@@ -1,5 +1,7 @@
 """Variational online Gauss-Newton."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -103,7 +105,9 @@ class VOGN(NaturalGradient):
                 f"Received: damping={self.damping} and the excluded {excluded}"
             )
 
-    def look(self, model: keras.Model, data, draw, loss_scale) -> tuple:
+    def look(
+        self, model: keras.Model, data: Any, draw: Any, loss_scale: Any
+    ) -> tuple:
         """Returns loss, outputs, and a pair of g and h for each variable."""
         found = self.captured_step(model, data, draw, loss_scale)
         pairs = list(zip(found.gradients, found.squares, strict=True))
@@ -112,9 +116,9 @@ class VOGN(NaturalGradient):
     def captured_step(
         self,
         model: keras.Model,
-        data,
-        draw,
-        loss_scale,
+        data: Any,
+        draw: Any,
+        loss_scale: Any,
         statistics: str = "squares",
     ) -> curvature.Step:
         """Returns the `keras_bdl.curvature.Step` of a batch at one sample.
@@ -156,7 +160,7 @@ class VOGN(NaturalGradient):
     def _is_due(self):
         return ops.equal(ops.mod(self.iterations, self.curvature_every), 0)
 
-    def curvature_weights(self, dtype) -> tuple:
+    def curvature_weights(self, dtype: Any) -> tuple:
         """Returns the factors of the old and the new curvature in (3).
 
         Args:

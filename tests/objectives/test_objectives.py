@@ -450,7 +450,7 @@ class HessianDiagonalOfTest(bdl.objectives.HessianDiagonal):
         ),
         ({"learning_rate_equivalent": 0.1}, "needs `gradient_batch_size`"),
         ({"stddev": 0.0}, "`stddev` must be a number above 0"),
-        ({"gradient_batch_size": 0}, "`gradient_batch_size` must be an"),
+        ({"gradient_batch_size": 0}, "`gradient_batch_size` must be"),
         ({"temperature": 0.0}, "`temperature` must be a number above 0"),
         ({"learning_rate_multiplier": 0}, "must be a number above 0"),
         ({"seed": -1}, "`seed` must be an integer"),
