@@ -1,4 +1,4 @@
-"""Where learned variances begin."""
+"""The initial values of learned variances."""
 
 import math
 
@@ -23,7 +23,7 @@ def times_prior_stddevs(network, prior):
     many = objective.covariance == "diagonal"
     sizes = [math.prod(shape) if many else 1 for shape in shapes]
     (log_stddevs,) = objective.trainable_variables
-    # The objective counts in units of this multiplier.
+    # The objective stores its variables divided by this multiplier.
     log_stddevs.assign(
         np.repeat(logs, sizes) / objective.learning_rate_multiplier
     )

@@ -1,5 +1,6 @@
 """The sets that the papers test on, at their own scale."""
 
+import dataclasses
 import sys
 import types
 from pathlib import Path
@@ -22,6 +23,17 @@ from show import hessian  # noqa: E402
 from show import surface  # noqa: E402
 from trained import Trained  # noqa: E402
 
+KNOWN = settings.Settings(
+    epochs=1,
+    batch_size=8,
+    augmented=False,
+    learning_rate=0.1,
+    momentum=0.9,
+    weight_decay=1e-3,
+    validations=1,
+    validation_samples=1,
+    samples=1,
+)
 CIFAR = bdl.datasets.SPECS["cifar10"]
 
 
@@ -34,10 +46,9 @@ def data_dir(tmp_path_factory):
     return str(folder)
 
 
-def load(data_dir, known=None, **kwargs):
-    known = {"batch_size": 8, "augmented": False} | (known or {})
+def load(data_dir, **kwargs):
     return data_sets.load(
-        "cifar10", known, "paper", 0, data_dir=data_dir, **kwargs
+        "cifar10", KNOWN, "paper", 0, data_dir=data_dir, **kwargs
     )
 
 
@@ -86,11 +97,11 @@ def test_imagenet_of_vogn_is_cropped_out_of_256_pixels(monkeypatch):
         monkeypatch.setitem(data_sets.AUGMENTATIONS, name, crop)
     for paper, method, count in (("vogn", "VOGN", 1), ("swag", "SWA", 0)):
         cell = Cell(paper, "imagenet2012", "ResNet-18", method)
-        known = settings.of(cell, method, "paper") | {"batch_size": 2}
+        known = dataclasses.replace(
+            settings.of(cell, method, "paper"), batch_size=2, validation_size=1
+        )
         with tfds.testing.mock_data(num_examples=3):
-            found = data_sets.load(
-                "imagenet2012", known | {"validation_size": 1}, "paper", 0
-            )
+            found = data_sets.load("imagenet2012", known, "paper", 0)
             assert next(iter(found.train))[0].shape == (2, 224, 224, 3)
         assert used == [224] * count
         used.clear()
@@ -104,10 +115,8 @@ def as_trained(statistics, folder):
     model = bdl.Model(inputs, keras.layers.Dense(10)(x))
     weights = model.get_weights()
     cell = Cell("swag", "cifar10", "VGG-16", "SWAG")
-    known = {"batch_size": 8, "momentum": 0.9, "weight_decay": 1e-3}
     session = types.SimpleNamespace(scale="paper")
-    pairs = tuple(known.items())
-    trained = Trained(session, cell, "SWA", 0, pairs)
+    trained = Trained(session, cell, "SWA", 0, KNOWN)
     moved = [[w + i * i for w in weights] for i in range(3)]
     posterior = bdl.posteriors.LowRankGaussian(
         weights, None, [np.stack(c) for c in zip(*moved, strict=True)]

@@ -17,6 +17,7 @@ sys.path.append(str(EXAMPLES))
 
 import run  # noqa: E402
 from files import kept  # noqa: E402
+from outcome import Outcome  # noqa: E402
 from session import Session  # noqa: E402
 from show import gradient_noise  # noqa: E402
 from show import regression  # noqa: E402
@@ -25,7 +26,8 @@ from trained import Trained  # noqa: E402
 
 @pytest.fixture
 def trained(tmp_path):
-    one = Trained(None, None, "SGD", 0, (("epochs", 1),))
+    known = types.SimpleNamespace(epochs=1)
+    one = Trained(None, None, "SGD", 0, known)
     one.__dict__["folder"] = tmp_path
     one.__dict__["network"] = lambda: None
     return one
@@ -75,7 +77,7 @@ def test_a_damaged_checkpoint_is_named(trained):
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["swag"], "there is no such recipe, --list shows all. .*'swag'"),
+        (["swag"], "there is no such recipe, --list prints all. .*'swag'"),
         (["all", "vogn/table9"], "no such recipe.* Received: 'vogn/table9'"),
         (
             ["all", "--steps-per-execution", "0"],
@@ -141,12 +143,13 @@ def test_every_split_of_a_regression_has_networks_of_its_own(
 
     monkeypatch.setattr(regression, "_report", report)
     recipe = run.recipes.load("radial/table2", "smoke")
-    session = Session("smoke", tmp_path, None)
-    regression.show(recipe, session, 2, tmp_path)
+    session = Session("smoke", tmp_path, None, seeds=2)
+    outcome = Outcome(recipe, session, {}, tmp_path)
+    regression.show(outcome, recipe.show["regression"])
     assert len(set(map(id, used))) == len(used) == 6
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:  # what was computed in another precision is another result
-        regression.show(recipe, session, 2, tmp_path)
+        regression.show(outcome, recipe.show["regression"])
     finally:
         keras.config.set_dtype_policy("float32")
     assert len(used) == 12
@@ -193,7 +196,7 @@ def test_noise_of_iterates_goes_on_where_it_was_killed(monkeypatch, tmp_path):
         model=model,
         data=types.SimpleNamespace(statistics=None),
         posterior=lambda _: Iterates(),
-        settings={"momentum": 0.9},
+        settings=types.SimpleNamespace(momentum=0.9),
         statistics_batch_size=8,
         loss=lambda: None,
     )

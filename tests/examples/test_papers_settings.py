@@ -36,11 +36,26 @@ def cells():
         yield pytest.param(cell, id=f"{cell.paper}-{cell.where}-{cell.label}")
 
 
+def of_network(**known):
+    """Returns settings of a network; those of its training do not matter."""
+    return settings.Settings(
+        epochs=1,
+        batch_size=8,
+        augmented=False,
+        learning_rate=0.1,
+        validations=1,
+        validation_samples=1,
+        samples=1,
+        **known,
+    )
+
+
 def compiled(cell):
-    """The settings of a cell, and a small network compiled with them."""
+    """Returns the settings of a cell, a compiled network, and callbacks."""
     training = methods.METHODS[cell.method].training
     known = settings.of(cell, training, "paper")
-    x = np.zeros((known["batch_size"], 4, 4, 1), "float32")
+    trainings.check(training, known, "a cell")
+    x = np.zeros((known.batch_size, 4, 4, 1), "float32")
     data = types.SimpleNamespace(
         train_size=50_000,
         steps=100,
@@ -61,8 +76,8 @@ def compiled(cell):
 @pytest.mark.parametrize("cell", cells())
 def test_every_cell_can_be_compiled_with_the_papers_settings(cell):
     known, model, _ = compiled(cell)
-    assert known["epochs"] or known["pretrained"]
-    assert known["samples"] >= 1
+    assert known.epochs or known.pretrained
+    assert known.samples >= 1
     assert model.compiled
     assert networks.used(cell, "paper") == cell.network
 
@@ -107,7 +122,7 @@ def test_vogn_has_the_numbers_of_its_tables(key):
     cell = Cell("vogn", data, network, "VOGN", (("augmented", augmented),))
     known, model, _ = compiled(cell)
     optimizer = model.optimizer
-    assert (known["epochs"], known["batch_size"]) == (epochs, batch_size)
+    assert (known.epochs, known.batch_size) == (epochs, batch_size)
     assert optimizer.prior_precision == precision
     assert optimizer.augmentation_factor == factor
     assert optimizer.beta_1 == 0.9
@@ -122,7 +137,7 @@ def test_imagenet_warms_up_and_falls_three_times():
         "vogn", "imagenet2012", "ResNet-18", "VOGN", (("augmented", True),)
     )
     known, model, _ = compiled(cell)
-    assert (known["epochs"], known["batch_size"]) == (90, 4096)
+    assert (known.epochs, known.batch_size) == (90, 4096)
     schedule = model.optimizer._learning_rate
     assert float(schedule(0)) == pytest.approx(1.25e-5)
     found = [rate(model, epoch) for epoch in (20, 45, 70, 85)]
@@ -136,7 +151,7 @@ def test_swag_collects_from_epoch_160_and_keeps_20_columns():
     known, model, callbacks = compiled(cell)
     swag = callbacks["SWAG"]
     assert (swag.start_epoch, swag.rank, swag.every) == (160, 20, 1)
-    assert (known["epochs"], known["samples"]) == (300, 30)
+    assert (known.epochs, known.samples) == (300, 30)
     assert rate(model, 10) == pytest.approx(0.1)
     assert rate(model, 250) == pytest.approx(0.05)
 
@@ -146,8 +161,8 @@ def test_swag_on_imagenet_collects_four_times_an_epoch():
     known, model, callbacks = compiled(cell)
     swag = callbacks["SWAG"]
     assert (swag.start_epoch, swag.every, swag.unit) == (0, 25, "step")
-    assert known["epochs"] == 10 and known["pretrained"]
-    assert known["batch_norm_fraction"] == 0.1
+    assert known.epochs == 10 and known.pretrained
+    assert known.batch_norm_fraction == 0.1
     assert rate(model, 5) == pytest.approx(1e-3)
 
 
@@ -163,7 +178,7 @@ def test_atmc_has_the_numbers_of_section_5(
 ):
     cell = Cell("atmc", data, network, "ATMC, posterior predictive")
     known, model, callbacks = compiled(cell)
-    assert (known["epochs"], known["batch_size"]) == (1000, batch_size)
+    assert (known.epochs, known.batch_size) == (1000, batch_size)
     schedule = model.optimizer._learning_rate
     assert float(schedule(0)) == pytest.approx(first)
     assert float(schedule(cycle * 100 - 1)) < 1e-3 * first
@@ -179,7 +194,7 @@ def test_l2_adds_its_multiple_of_the_weights_to_the_gradient():
         "vogn", "cifar10", "ResNet-18", "MC dropout", (("augmented", True),)
     )
     known, model, _ = compiled(cell)
-    assert known["l2"] == 1e-4 and known["dropout_rate"] == 0.1
+    assert known.l2 == 1e-4 and known.dropout_rate == 0.1
     prior = model.objective.prior
     # The gradient of -log p(w) / N is w / (s^2 N).
     assert 1 / (prior.stddev**2 * 50_000) == pytest.approx(1e-4)
@@ -225,7 +240,7 @@ def test_l2_is_of_the_weights_of_which_a_paper_has_it(
     known, model, _ = compiled(cell)
     assert model.objective.exclude_from_inference == excluded
     assert 1 / (model.objective.prior.stddev**2 * 50_000) == pytest.approx(l2)
-    assert known["batch_size"] == batch_size
+    assert known.batch_size == batch_size
     assert model.optimizer.momentum == 0.9
 
 
@@ -233,7 +248,7 @@ def test_taylor_vi_has_the_numbers_of_section_4():
     options = (("covariance", "fixed"), ("variance", 1e-4))
     cell = Cell("taylor", "cifar10", "PreActResNet-18", "Taylor VI", options)
     known, model, _ = compiled(cell)
-    assert (known["epochs"], known["batch_size"]) == (200, 128)
+    assert (known.epochs, known.batch_size) == (200, 128)
     found = [rate(model, epoch) for epoch in (50, 150)]
     assert found == pytest.approx([1e-4, 1e-5])
     assert isinstance(model.objective, bdl.objectives.TaylorVI)
@@ -294,8 +309,8 @@ def test_draws_of_mcvi_begin_far_below_the_prior(method, covariance):
 def test_radial_has_a_unit_prior_and_small_batches():
     cell = Cell("radial", "retinopathy", "VGG-16", "Radial BNN")
     known, model, _ = compiled(cell)
-    assert (known["batch_size"], known["image_size"]) == (16, 512)
-    assert (known["filters"], known["samples"]) == (46, 16)
+    assert (known.batch_size, known.image_size) == (16, 512)
+    assert (known.filters, known.samples) == (46, 16)
     assert isinstance(model.optimizer, keras.optimizers.Adam)
     layer = model.layers[1]
     assert isinstance(layer, bdl.layers.RadialConv2D)
@@ -335,14 +350,14 @@ def test_radial_search_has_nesterov_momentum_with_sgd_alone():
     for cell in recipes.load("radial/figure4", "paper").cells[::43]:
         known, model, _ = compiled(cell)
         optimizer = model.optimizer
-        if known["optimizer"] == "SGD":
+        if known.optimizer == "SGD":
             assert (optimizer.momentum, optimizer.nesterov) == (0.9, True)
-            decay = known["learning_rate_decay"]
-            expected = known["learning_rate"] * decay**7
+            decay = known.learning_rate_decay
+            expected = known.learning_rate * decay**7
             assert rate(model, 7) == pytest.approx(expected)
         else:
             assert optimizer.amsgrad
-            assert rate(model, 7) == pytest.approx(known["learning_rate"])
+            assert rate(model, 7) == pytest.approx(known.learning_rate)
 
 
 @pytest.mark.parametrize(
@@ -395,7 +410,7 @@ def test_shorter_runs_of_sgd_are_on_the_path_of_the_whole_one(epochs):
         and dict(cell.options)["epochs"] == epochs
     )
     known, model, _ = compiled(cell)
-    assert known["epochs"] == epochs
+    assert known.epochs == epochs
     found = [rate(model, epoch) for epoch in (149, 180, 290)]
     between = 0.1 * (1 - (180.5 / 300 - 0.5) / 0.4 * 0.99)
     assert found == pytest.approx([0.1, between, 1e-3], rel=1e-5)
@@ -407,7 +422,7 @@ def test_every_number_that_is_printed_stands_beside_a_cell():
     foreign = ("of Leibig et al.", "of Ober and Aitchison")
     for name in set(recipes.names()) - other:
         cells = recipes.load(name, "paper").cells
-        shown = [settings.published_row(name, cell) for cell in cells]
+        shown = [published.numbers_of(name, cell) for cell in cells]
         for row in published.published()[name].get("rows", ()):
             if not row["method"].endswith(foreign):
                 assert row in shown, (name, row)
@@ -435,7 +450,7 @@ def test_sgd_of_swag_falls_to_a_hundredth_over_all_epochs():
     found = [rate(model, epoch) for epoch in (149, 210, 290)]
     part = (210.5 / 300 - 0.5) / 0.4
     between = 0.1 * (1 - part * (1 - 0.01))
-    assert known["epochs"] == 300
+    assert known.epochs == 300
     assert found == pytest.approx([0.1, between, 1e-3], rel=1e-5)
 
 
@@ -447,7 +462,7 @@ def test_sgd_of_atmc_falls_within_its_epochs():
         method = "SGD + BatchNorm" if network == "ResNet-50" else "SGD"
         known, model, _ = compiled(Cell("atmc", data, network, method))
         first, then, last = [rate(model, epoch) for epoch in epochs]
-        assert epochs[-1] < known["epochs"] and first > then > last
+        assert epochs[-1] < known.epochs and first > then > last
 
 
 def test_four_times_the_epochs_have_a_schedule_four_times_as_long():
@@ -455,7 +470,7 @@ def test_four_times_the_epochs_have_a_schedule_four_times_as_long():
     long = [c for c in recipe.cells if "epochs" in dict(c.options)]
     for cell in long:
         known, model, _ = compiled(cell)
-        assert known["epochs"] == 800
+        assert known.epochs == 800
         found = [rate(model, epoch) for epoch in (390, 410)]
         assert found == pytest.approx([1e-4, 1e-5])
     assert len(long) == 5
@@ -491,7 +506,9 @@ def test_batch_norm_can_be_left_out_of_every_network_that_is_asked(scale):
             if known.get("batch_norm", True):
                 continue
             data = types.SimpleNamespace(input_shape=(32, 32, 3), classes=10)
-            model = networks.make(cell, data, scale, known)
+            model = networks.make(
+                cell, data, scale, of_network(batch_norm=known["batch_norm"])
+            )
             kinds = {type(layer) for layer in model.layers}
             assert keras.layers.BatchNormalization not in kinds
             return
@@ -536,4 +553,6 @@ def test_weights_that_keras_does_not_have_are_asked_for(tmp_path):
     cell = Cell("swag", "imagenet2012", "DenseNet-161", "SGD")
     data = types.SimpleNamespace(input_shape=(32, 32, 3), classes=10)
     with pytest.raises(SystemExit, match="DenseNet-161.weights.h5, as"):
-        networks.make(cell, data, "paper", {"pretrained": True}, tmp_path)
+        networks.make(
+            cell, data, "paper", of_network(pretrained=True), tmp_path
+        )

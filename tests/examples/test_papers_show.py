@@ -1,5 +1,7 @@
 """What the figures of the papers' recipes look like."""
 
+import dataclasses
+import importlib
 import inspect
 import sys
 import types
@@ -19,6 +21,12 @@ sys.path.append(str(EXAMPLES))
 import continual_learning  # noqa: E402
 import measures  # noqa: E402
 import regression  # noqa: E402
+import settings  # noqa: E402
+from arguments import ARGUMENTS  # noqa: E402
+from arguments import Calibration  # noqa: E402
+from arguments import NoArguments  # noqa: E402
+from arguments import Sweep  # noqa: E402
+from outcome import Outcome  # noqa: E402
 from recipe import Cell  # noqa: E402
 from recipe import Recipe  # noqa: E402
 from show import calibration  # noqa: E402
@@ -32,8 +40,12 @@ from show.regression import PaperNetworks  # noqa: E402
 from keras_bdl.plots import canvas  # noqa: E402
 
 
-def recipe(scale="small", name="swag/figure6", **arguments):
-    return Recipe(name, "A title", (), (), (), arguments, scale)
+def recipe(scale="small", name="swag/figure6"):
+    return Recipe(name, "A title", {}, (), (), scale)
+
+
+def outcome(results, folder=None, name="swag/figure6"):
+    return Outcome(recipe(name=name), None, results, folder)
 
 
 @pytest.fixture
@@ -84,8 +96,11 @@ def test_uci_has_the_prior_and_the_learning_rate_of_the_radial_paper():
     rng = np.random.default_rng(0)
     train = rng.normal(size=(70, 4)), rng.normal(size=70)
     split = regression.Split(0, train)
-    nets = PaperNetworks(split, "constant", regression.TABLES)
-    nets.steps, nets.known["epochs"] = 2, 2
+    cell = Cell("radial", "", "MLP 1 x 50", "MFVI")
+    known = settings.of(cell, "MFVI", "paper")
+    known = dataclasses.replace(known, epochs=2)
+    nets = PaperNetworks(split, "constant", regression.TABLES, known)
+    nets.steps = 2
     for kind in ("mean_field", "radial"):
         model = nets.distribution(split, kind)
         layers = [x for x in model.layers if hasattr(x, "kernel_rho")]
@@ -138,12 +153,11 @@ def predicted():
 def test_calibration_curves_are_accuracies_by_confidence(
     curve, num_bins, points, tmp_path
 ):
-    arguments = {"curve": curve, "num_bins": num_bins}
-    name = "vogn/figure1"
+    arguments = Calibration(curve=curve, num_bins=num_bins)
     cell = Cell("vogn", "imagenet2012", "ResNet-18", "VOGN")
     plt.close("all")
     results = {cell: [as_result(cell, predicted())]}
-    calibration.show(recipe(name=name, **arguments), results, tmp_path)
+    calibration.show(outcome(results, tmp_path, "vogn/figure1"), arguments)
     diagonal, line = plt.gcf().axes[0].lines
     assert diagonal.get_xydata().tolist() == [[0, 0], [1, 1]]
     np.testing.assert_allclose(line.get_xydata(), points, rtol=1e-6)
@@ -157,14 +171,14 @@ def test_entropies_are_drawn_in_the_bins_of_their_divergence():
 
 
 def test_variances_have_the_learning_rate_that_they_stand_for_above(tmp_path):
-    shown = recipe(metrics=["nll"], along=["variance"], above=["rate", 100.0])
+    arguments = Sweep(("nll",), ("variance",), above=("rate", 100.0))
     results = {}
     for variance in (1e-5, 1e-3):
         options = (("variance", variance),)
         cell = Cell("taylor", "cifar10", "PreActResNet-18", "MAP", options)
         results[cell] = [as_result(cell, predicted())]
     plt.close("all")
-    sweep.show(shown, results, tmp_path)
+    sweep.show(outcome(results, tmp_path), arguments)
     plt.gcf().canvas.draw()
     (ax,) = plt.gcf().axes
     (upper,) = ax.child_axes
@@ -194,7 +208,7 @@ def test_printed_eigenvalues_stand_beside_sums_over_batches(monkeypatch):
     cell = Cell("swag", "cifar100", "PreResNet-164", "SGD")
     data = types.SimpleNamespace(steps=391)
     results = {cell: [as_result(cell, data=data)]}
-    table = hessian.show(recipe(name="swag/hessian"), results, None)
+    table = hessian.show(outcome(results, None, "swag/hessian"), NoArguments())
     row = table.splitlines()[-1].split(" | ")[2:]
     assert row == ["-0.5", "9", "-195.5 (paper -272)", "3519 (paper 3580) |"]
 
@@ -219,9 +233,8 @@ def test_no_two_methods_look_alike_in_a_sweep(monkeypatch, drawn, tmp_path):
     monkeypatch.setattr(sweep.measures, "of", lambda metric, result: 1.0)
     monkeypatch.setattr(sweep, "of_metrics", lambda *_: "")
     sweep.show(
-        recipe(metrics=["nll"], along=["epochs", "samples"]),
-        {cell: [None] for cell in cells},
-        tmp_path,
+        outcome({cell: [None] for cell in cells}, tmp_path),
+        Sweep(("nll",), ("epochs", "samples")),
     )
     (figure,) = drawn
     titles = [ax.get_title() for ax in figure.axes]
@@ -250,6 +263,17 @@ def test_panels_of_calibration_have_one_scale(monkeypatch, drawn, tmp_path):
         Cell("swag", data, "VGG-16", "SGD"): [types.SimpleNamespace(test=gap)]
         for data, gap in gaps.items()
     }
-    calibration.show(recipe(), results, tmp_path)
+    calibration.show(outcome(results, tmp_path), Calibration())
     limits = [ax.get_ylim() for ax in drawn[0].axes]
     np.testing.assert_allclose(limits, [(0, 0.4)] * 2)
+
+
+def test_every_module_of_show_has_the_same_signature():
+    modules = {path.stem for path in (EXAMPLES / "papers/show").glob("*.py")}
+    assert modules - set(ARGUMENTS) == {"__init__", "panels"}
+    for name in ARGUMENTS:
+        show = importlib.import_module(f"show.{name}").show
+        assert list(inspect.signature(show).parameters) == [
+            "outcome",
+            "arguments",
+        ]
