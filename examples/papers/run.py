@@ -16,6 +16,7 @@ runs. Recipes share their trainings.
 
 import argparse
 import errno
+import gc
 import importlib
 import json
 import os
@@ -126,6 +127,10 @@ def run(chosen, scale, seeds, args):
 
     import keras_bdl as bdl
 
+    # Traces are millions of objects that stay. With the thresholds of Python,
+    # a tenth of the time goes into searching them for garbage.
+    gc.set_threshold(100_000, 50, 100)
+
     # Several machines need the strategy before any computation.
     strategy = _strategy(args.strategy)
     folder = args.out / scale
@@ -159,7 +164,8 @@ def run(chosen, scale, seeds, args):
         _write(outcome, text)
         print(f"\n{text}\n\n{out.resolve()}", end=", ")
         print(f"{time.perf_counter() - start:.0f} s\n", flush=True)
-        keras.backend.clear_session()
+        # At `smoke`, the search for garbage would cost more than a recipe.
+        keras.utils.clear_session(free_memory=scale != "smoke")
         if "matplotlib.pyplot" in sys.modules:  # it keeps all figures
             sys.modules["matplotlib.pyplot"].close("all")
 
