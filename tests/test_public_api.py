@@ -33,8 +33,10 @@ def test_short_names():
         "applications",
         "callbacks",
         "continual",
+        "conversion",
         "convert",
         "curvature",
+        "data",
         "datasets",
         "diagnostics",
         "distribute",
@@ -53,8 +55,8 @@ def test_short_names():
         "predict",
         "prediction",
         "priors",
+        "protocols",
         "schedules",
-        "training",
     ]
     for name in bdl.__all__:
         assert hasattr(bdl, name)
