@@ -52,7 +52,7 @@ def names():
 
 
 def predictions(folder):
-    """All predictions of a run, by file."""
+    """Returns all predictions of a run, by file."""
     found = {}
     for path in sorted((folder / "smoke" / "runs").rglob("*.npz")):
         with np.load(path) as arrays:
@@ -127,7 +127,7 @@ def test_a_killed_run_resumes_and_a_finished_run_is_only_read(
         (["vogn/table1", "--scale", "large"], "invalid choice: 'large'"),
     ],
 )
-def test_wrong_arguments_are_named_in_one_sentence(args, said):
+def test_wrong_arguments_end_in_one_sentence(args, said):
     result = start(*args)
     assert result.returncode == 2
     assert said in result.stderr.splitlines()[-1]
@@ -149,7 +149,7 @@ def test_wrong_arguments_are_named_in_one_sentence(args, said):
     ],
     ids=["strategy", "download", "files"],
 )
-def test_what_is_missing_is_named_in_one_sentence(
+def test_missing_strategy_data_or_file_ends_in_one_sentence(
     args, said, run, monkeypatch, tmp_path
 ):
     for name in ("http_proxy", "https_proxy"):  # no network

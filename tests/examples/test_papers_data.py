@@ -1,4 +1,4 @@
-"""The sets that the papers test on, at their own scale."""
+"""The test data of the papers, at `--scale paper`."""
 
 import dataclasses
 import sys
@@ -53,12 +53,12 @@ def load(data_dir, **kwargs):
 
 
 def values(batches):
-    """The value of each image of the fixture, which is its number."""
+    """Returns the number of each image: its constant value."""
     x = np.concatenate(list(batches)) * CIFAR.stddev + CIFAR.mean
     return np.median(np.round(255 * x), axis=(1, 2, 3)).astype(int).tolist()
 
 
-def test_all_classes_of_stl_10_count_and_monkeys_as_frogs(data_dir):
+def test_monkeys_of_stl_10_count_as_frogs(data_dir):
     stl10 = load(data_dir, test="stl10").sets["stl10"]
     x, y = zip(*stl10.as_numpy_iterator(), strict=True)
     numbers, y = values(x), np.concatenate(y)
@@ -81,12 +81,12 @@ def test_all_classes_of_stl_10_count_and_monkeys_as_frogs(data_dir):
     assert len(found.log_mean) == 30
 
 
-def test_foreign_are_all_training_images_of_svhn(data_dir):
+def test_svhn_as_foreign_set_is_all_its_training_images(data_dir):
     svhn = load(data_dir, ood=("svhn_cropped",)).sets["svhn_cropped"]
     assert values(svhn.as_numpy_iterator()) == list(range(12))
 
 
-def test_imagenet_of_vogn_is_cropped_out_of_256_pixels(monkeypatch):
+def test_vogn_crops_imagenet_images_of_256_pixels(monkeypatch):
     used = []
 
     def crop(image, key, size):
@@ -108,7 +108,7 @@ def test_imagenet_of_vogn_is_cropped_out_of_256_pixels(monkeypatch):
 
 
 def as_trained(statistics, folder):
-    """A network that was not trained, with its training data in some form."""
+    """Returns an untrained network with training data of a given form."""
     folder.mkdir()
     inputs = keras.Input((32, 32, 3))
     x = keras.layers.GlobalAveragePooling2D()(inputs)
@@ -133,9 +133,7 @@ def as_trained(statistics, folder):
     return trained
 
 
-def test_batches_of_the_papers_data_are_measured_as_arrays_are(
-    data_dir, tmp_path
-):
+def test_batches_and_arrays_give_the_same_measurements(data_dir, tmp_path):
     batches = load(data_dir).statistics
     x, y = zip(*batches.as_numpy_iterator(), strict=True)
     found = []

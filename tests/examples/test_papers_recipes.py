@@ -127,7 +127,7 @@ def test_a_wrong_published_setting_ends_in_one_error(monkeypatch):
         settings.check_published()
 
 
-def test_a_setting_that_nothing_gives_is_named(monkeypatch):
+def test_error_names_a_missing_setting(monkeypatch):
     tables = {"small": {"all": {"batch_size": 32}}, "smoke": {}}
     monkeypatch.setattr(settings, "chosen", lambda: tables)
     cell = Cell("swag", "cifar10", "VGG-16", "SWAG", (("rank", 5),))
@@ -139,7 +139,7 @@ def test_a_setting_that_nothing_gives_is_named(monkeypatch):
     )
 
 
-def test_types_are_those_that_are_declared():
+def test_record_has_the_declared_types():
     @dataclasses.dataclass(frozen=True)
     class Kind:
         pair: tuple[str, float]
@@ -154,7 +154,7 @@ def test_types_are_those_that_are_declared():
             typed.record(Kind, {"pair": wrong}, "here")
 
 
-def test_a_setting_that_is_said_and_one_that_is_default_are_one_run():
+def test_a_default_and_the_same_value_share_a_run():
     cells = [
         Cell("swag", "cifar10", "VGG-16", "SWAG", options)
         for options in ((), (("batch_norm", True), ("train_samples", 1)))
@@ -164,7 +164,7 @@ def test_a_setting_that_is_said_and_one_that_is_default_are_one_run():
     assert "batch_norm" not in one.as_json()
 
 
-def test_settings_of_predictions_are_apart_from_those_of_trainings():
+def test_settings_of_predictions_do_not_name_a_training():
     options = (("rank", 5), ("samples", 3), ("scale", 1.0))
     cell = Cell("swag", "cifar10", "VGG-16", "SWAG", options)
     known = settings.of(cell, "SWA", "small")

@@ -1,4 +1,4 @@
-"""What `--scale paper` trains with, down to the optimizer."""
+"""The settings of `--scale paper`, down to the optimizer."""
 
 import sys
 import types
@@ -24,7 +24,7 @@ from recipe import Cell  # noqa: E402
 
 
 def cells():
-    """One cell of each training, whatever the values of its options."""
+    """Yields one cell for each training and each set of option names."""
     found = {}
     for name in recipes.names():
         for cell in recipes.load(name, "paper").cells:
@@ -83,7 +83,7 @@ def test_every_cell_can_be_compiled_with_the_papers_settings(cell):
 
 
 def rate(model, epoch):
-    """The learning rate in the middle of an epoch of 100 steps."""
+    """Returns the learning rate in the middle of an epoch of 100 steps."""
     schedule = model.optimizer._learning_rate
     if not callable(schedule):
         return float(model.optimizer.learning_rate)
@@ -189,7 +189,7 @@ def test_atmc_has_the_numbers_of_section_5(
     assert callbacks["samples"].burn_in_epochs == 150
 
 
-def test_l2_adds_its_multiple_of_the_weights_to_the_gradient():
+def test_l2_is_the_multiple_of_the_weights_in_the_gradient():
     cell = Cell(
         "vogn", "cifar10", "ResNet-18", "MC dropout", (("augmented", True),)
     )
@@ -234,7 +234,7 @@ def test_l2_adds_its_multiple_of_the_weights_to_the_gradient():
     ],
     ids=lambda value: getattr(value, "where", ""),
 )
-def test_l2_is_of_the_weights_of_which_a_paper_has_it(
+def test_l2_covers_the_weights_that_the_paper_penalises(
     cell, l2, batch_size, excluded
 ):
     known, model, _ = compiled(cell)
@@ -254,7 +254,7 @@ def test_taylor_vi_has_the_numbers_of_section_4():
     assert isinstance(model.objective, bdl.objectives.TaylorVI)
 
 
-def test_dropout_of_vogn_is_drawn_in_validation():
+def test_dropout_of_vogn_is_active_in_validation():
     cell = Cell(
         "vogn", "cifar10", "LeNet-5", "MC dropout", (("augmented", False),)
     )
@@ -289,7 +289,7 @@ def test_dropout_of_vogn_is_drawn_in_validation():
 @pytest.mark.filterwarnings("ignore:.*has learned no variances yet")
 @pytest.mark.parametrize("covariance", ["scalar", "diagonal"])
 @pytest.mark.parametrize("method", ["Sampled VI", "Taylor VI"])
-def test_draws_of_mcvi_begin_far_below_the_prior(method, covariance):
+def test_learned_variances_start_far_below_the_prior(method, covariance):
     options = (("covariance", covariance), ("temperature", 1.0))
     cell = Cell("taylor", "cifar10", "PreActResNet-18", method, options)
     _, model, _ = compiled(cell)
@@ -317,7 +317,7 @@ def test_radial_has_a_unit_prior_and_small_batches():
     assert layer.prior.stddev == 1.0
 
 
-def test_radial_searches_86_settings_that_are_those_of_both_methods():
+def test_radial_searches_the_same_86_settings_for_both_methods():
     found = {"MFVI": [], "Radial BNN": []}
     for cell in recipes.load("radial/figure4", "paper").cells:
         found[cell.method].append(cell.options)
@@ -346,7 +346,7 @@ def test_radial_searches_86_settings_that_are_those_of_both_methods():
     }
 
 
-def test_radial_search_has_nesterov_momentum_with_sgd_alone():
+def test_radial_search_has_nesterov_momentum_only_with_sgd():
     for cell in recipes.load("radial/figure4", "paper").cells[::43]:
         known, model, _ = compiled(cell)
         optimizer = model.optimizer
@@ -370,9 +370,7 @@ def test_radial_search_has_nesterov_momentum_with_sgd_alone():
         ("VGG-16", "MFVI with tweaks", 1e-3),
     ],
 )
-def test_radial_begins_with_the_deviations_that_are_named(
-    network, method, stddev
-):
+def test_radial_starts_with_the_stddevs_of_the_paper(network, method, stddev):
     _, model, _ = compiled(Cell("radial", "retinopathy", network, method))
     rho = model.layers[1].kernel_rho
     assert np.log1p(np.exp(np.ravel(rho)[0])) == pytest.approx(stddev, 1e-3)
@@ -402,7 +400,7 @@ def test_figure_7_logs_the_cross_entropy_with_the_prior(method):
 
 
 @pytest.mark.parametrize("epochs", [181, 300])
-def test_shorter_runs_of_sgd_are_on_the_path_of_the_whole_one(epochs):
+def test_shorter_runs_of_sgd_follow_the_schedule_of_the_longest(epochs):
     (cell,) = (
         cell
         for cell in recipes.load("swag/figure6", "paper").cells
@@ -416,7 +414,7 @@ def test_shorter_runs_of_sgd_are_on_the_path_of_the_whole_one(epochs):
     assert found == pytest.approx([0.1, between, 1e-3], rel=1e-5)
 
 
-def test_every_number_that_is_printed_stands_beside_a_cell():
+def test_every_published_row_has_a_cell():
     # Of other papers, or of no cell: read by the module that shows it.
     other = {"radial/table2", "swag/figure4", "taylor/figure1"}
     foreign = ("of Leibig et al.", "of Ober and Aitchison")
@@ -428,7 +426,7 @@ def test_every_number_that_is_printed_stands_beside_a_cell():
                 assert row in shown, (name, row)
 
 
-def test_dropout_around_swa_is_shown_wherever_the_paper_may_have_it():
+def test_swa_drop_has_every_cell_of_the_paper():
     cells = recipes.load("swag/table3", "paper").cells
     found = {
         (cell.test or cell.data, cell.network)
@@ -465,7 +463,7 @@ def test_sgd_of_atmc_falls_within_its_epochs():
         assert epochs[-1] < known.epochs and first > then > last
 
 
-def test_four_times_the_epochs_have_a_schedule_four_times_as_long():
+def test_schedule_grows_with_four_times_the_epochs():
     recipe = recipes.load("taylor/figure1", "paper")
     long = [c for c in recipe.cells if "epochs" in dict(c.options)]
     for cell in long:
@@ -476,7 +474,7 @@ def test_four_times_the_epochs_have_a_schedule_four_times_as_long():
     assert len(long) == 5
 
 
-def test_equal_priors_are_one_run_whatever_they_are_called():
+def test_prior_variance_and_precision_share_a_run():
     cells = [
         Cell("vogn", "imagenet2012", "ResNet-18", "VOGN", options)
         for options in (
@@ -499,7 +497,7 @@ def test_pretrained_networks_take_normalized_images():
 
 
 @pytest.mark.parametrize("scale", ["small", "paper"])
-def test_batch_norm_can_be_left_out_of_every_network_that_is_asked(scale):
+def test_network_without_batch_norm_has_no_such_layer(scale):
     for name in recipes.names():
         for cell in recipes.load(name, scale).cells:
             known = dict(cell.options)
@@ -523,7 +521,7 @@ def test_batch_norm_can_be_left_out_of_every_network_that_is_asked(scale):
         ("atmc", "ResNet-56", 0.997),
     ],
 )
-def test_networks_are_what_the_libraries_of_the_papers_make_of_them(
+def test_networks_follow_the_conventions_of_the_papers_libraries(
     paper, network, momentum
 ):
     methods = {"vogn": "VOGN", "swag": "SGD", "atmc": "SGD + BatchNorm"}
@@ -549,7 +547,7 @@ def test_networks_are_what_the_libraries_of_the_papers_make_of_them(
         assert stddev == pytest.approx(fan**-0.5, rel=0.1), layer.name
 
 
-def test_weights_that_keras_does_not_have_are_asked_for(tmp_path):
+def test_error_asks_for_weights_that_keras_lacks(tmp_path):
     cell = Cell("swag", "imagenet2012", "DenseNet-161", "SGD")
     data = types.SimpleNamespace(input_shape=(32, 32, 3), classes=10)
     with pytest.raises(SystemExit, match="DenseNet-161.weights.h5, as"):

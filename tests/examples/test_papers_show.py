@@ -1,4 +1,4 @@
-"""What the figures of the papers' recipes look like."""
+"""The figures of the papers' recipes."""
 
 import dataclasses
 import importlib
@@ -62,7 +62,7 @@ def drawn(monkeypatch):
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_a_legend_is_as_wide_as_its_figure_at_most(count):
+def test_legend_is_not_wider_than_its_figure(count):
     figure, axes = panels.figure(["panel"] * count)
     for number in range(4):
         name = f"MFVI, truncated, train_samples = {number} (no truncation)"
@@ -74,7 +74,7 @@ def test_a_legend_is_as_wide_as_its_figure_at_most(count):
     assert 0 <= box.x0 and box.x1 <= figure.bbox.width
 
 
-def test_labels_leave_out_what_all_cells_have_and_what_is_asked():
+def test_labels_leave_out_shared_and_unwanted_options():
     cells = [
         Cell(
             "vogn",
@@ -92,7 +92,7 @@ def test_labels_leave_out_what_all_cells_have_and_what_is_asked():
     ]
 
 
-def test_uci_has_the_prior_and_the_learning_rate_of_the_radial_paper():
+def test_uci_has_prior_and_learning_rate_of_the_radial_paper():
     rng = np.random.default_rng(0)
     train = rng.normal(size=(70, 4)), rng.normal(size=70)
     split = regression.Split(0, train)
@@ -110,7 +110,7 @@ def test_uci_has_the_prior_and_the_learning_rate_of_the_radial_paper():
         assert float(model.optimizer.learning_rate) == pytest.approx(1e-3)
 
 
-def test_continual_tasks_of_the_paper_have_one_learning_rate():
+def test_continual_tasks_of_the_paper_have_a_constant_learning_rate():
     own = continual_learning.SETTINGS["fashion_mnist"]
     assert own.rate(1000) == own.learning_rate == 1e-3
     digits = continual_learning.SETTINGS["digits"]
@@ -128,7 +128,7 @@ def as_result(cell, test=None, **trained):
     return measures.Result(cell, {"test": test}, members, ())
 
 
-def test_an_ensemble_takes_the_time_of_all_its_members():
+def test_seconds_of_an_ensemble_are_the_sum_over_its_members():
     cell = Cell("radial", "retinopathy", "VGG-16", "Deep Ensemble")
     result = as_result(cell, seconds=[1.0, 2.0, 4.0])
     assert measures.of("seconds_per_epoch", result) == 7.0
@@ -164,13 +164,13 @@ def test_calibration_curves_are_accuracies_by_confidence(
     assert (tmp_path / "calibration.png").exists()
 
 
-def test_entropies_are_drawn_in_the_bins_of_their_divergence():
+def test_entropy_histograms_have_the_bins_of_the_divergence():
     divergence = bdl.evaluation.ood.entropy_divergence
     bins = inspect.signature(divergence).parameters["num_bins"].default
     assert bins == entropies.BINS
 
 
-def test_variances_have_the_learning_rate_that_they_stand_for_above(tmp_path):
+def test_upper_axis_has_the_learning_rate_of_each_variance(tmp_path):
     arguments = Sweep(("nll",), ("variance",), above=("rate", 100.0))
     results = {}
     for variance in (1e-5, 1e-3):
@@ -185,7 +185,7 @@ def test_variances_have_the_learning_rate_that_they_stand_for_above(tmp_path):
     np.testing.assert_allclose(upper.get_xlim(), 100 * np.array(ax.get_xlim()))
 
 
-def test_the_papers_learning_rate_is_that_of_its_formula():
+def test_learning_rate_of_the_paper_follows_its_formula():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(24, 3)).astype("f")
     y = rng.normal(size=(24, 1)).astype("f")
@@ -203,7 +203,7 @@ def test_the_papers_learning_rate_is_that_of_its_formula():
     assert gradient_noise._as_printed(noise) == pytest.approx(expected)
 
 
-def test_printed_eigenvalues_stand_beside_sums_over_batches(monkeypatch):
+def test_published_eigenvalues_are_beside_sums_over_batches(monkeypatch):
     monkeypatch.setattr(hessian, "_eigenvalues", lambda trained: (-0.5, 9.0))
     cell = Cell("swag", "cifar100", "PreResNet-164", "SGD")
     data = types.SimpleNamespace(steps=391)
@@ -213,14 +213,14 @@ def test_printed_eigenvalues_stand_beside_sums_over_batches(monkeypatch):
     assert row == ["-0.5", "9", "-195.5 (paper -272)", "3519 (paper 3580) |"]
 
 
-def test_figures_say_at_which_scale_names_stand_for_something_else():
+def test_headings_name_a_scale_with_substitutes():
     assert recipe("paper").heading(" (test)") == "A title (test)"
     small = recipe("small").heading(" (test)")
     assert small.startswith("A title (test)\n(in small: digits")
     assert "to see that it runs" in recipe("smoke").heading()
 
 
-def test_no_two_methods_look_alike_in_a_sweep(monkeypatch, drawn, tmp_path):
+def test_methods_of_a_sweep_have_different_styles(monkeypatch, drawn, tmp_path):
     cells = [
         Cell("swag", "cifar10", "VGG-16", method, ((name, x),))
         for method, name, values in (
@@ -250,7 +250,7 @@ def test_no_two_methods_look_alike_in_a_sweep(monkeypatch, drawn, tmp_path):
     ]
 
 
-def test_panels_of_calibration_have_one_scale(monkeypatch, drawn, tmp_path):
+def test_panels_of_calibration_share_one_scale(monkeypatch, drawn, tmp_path):
     def diagram(predictions, num_bins, ax):
         (gap,) = predictions.values()
         ax.plot([0, 1], [0, gap], label="SGD")
