@@ -11,8 +11,10 @@ from predicted import Predicted
 from trained import Trained
 from trainings import check
 
-# From one member of an ensemble to the next.
+# Difference of the seeds of two members of an ensemble.
 SEED_OF_MEMBER = 1000
+# The most members of an ensemble at the scale `smoke`.
+SMOKE_MEMBERS = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,12 +69,14 @@ class Session:
             seed: The seed.
             ood: Names of the out-of-distribution sets.
         """
-        method = method_of(cell)
+        method, members = method_of(cell), method_of(cell).members
+        if self.scale == "smoke":
+            members = min(members, SMOKE_MEMBERS)
         trained = [
             self.trained(
                 cell, method.training, seed + SEED_OF_MEMBER * member, ood
             )
-            for member in range(method.members)
+            for member in range(members)
         ]
         for one in trained:
             one.finish()
