@@ -196,8 +196,20 @@ def read(name, content, scale):
 def _cells(paper, table, scale, where):
     """Yields all combinations of a table of cells."""
     table = {key: value for key, value in table.items() if key != "scales"}
-    vary = _at_scale(table.pop("vary", {}), scale)
-    fixed = _at_scale(table.pop("with", {}), scale)
+    for key in ("vary", "with"):
+        if not isinstance(table.setdefault(key, {}), dict):
+            raise SystemExit(
+                f"{where}: `{key}` must be a table of settings. "
+                f"Received: {key}={table[key]!r}"
+            )
+    vary = _at_scale(table.pop("vary"), scale)
+    fixed = _at_scale(table.pop("with"), scale)
+    for name, values in vary.items():
+        if not _many(values):
+            raise SystemExit(
+                f"{where}: `vary` must list the values of `{name}`. "
+                f"Received: {name}={values!r}"
+            )
     if scale == "smoke":
         vary = {k: values[:1] for k, values in vary.items()}
     varied = [

@@ -75,6 +75,11 @@ def test_a_recipe_has_a_cell_for_each_combination():
             '`optimizer` must be one of "SGD", "Adam", "AMSGrad". Received: '
             "optimizer='Adma'",
         ),
+        (
+            {"cells": {"vary": {"samples": 3}}},
+            "`vary` must list the values of `samples`. Received: samples=3",
+        ),
+        ({"cells": {"with": 5}}, "`with` must be a table of settings"),
         ({"cells": {"methods": "SWA"}}, "the key `methods` is unknown"),
         ({"cells": {"draw": "all"}}, "`draw` must be an integer"),
         ({"cells": {"scales": ["tiny"]}}, "`scales` must list some of paper"),
