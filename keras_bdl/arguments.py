@@ -149,3 +149,19 @@ class ShowsArguments:
             if hasattr(self, name)
         ]
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def check_choice(name: str, value, choices):
+    """Returns one of several words, or raises an error that lists them.
+
+    Args:
+        name: The argument.
+        value: The received value.
+        choices: The allowed words.
+    """
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(
+            f"`{name}` must be one of {sorted(choices)}. "
+            f"Received: {name}={value!r}"
+        )
+    return value

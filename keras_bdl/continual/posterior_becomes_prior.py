@@ -1,6 +1,6 @@
 """From one task to the next."""
 
-from keras_bdl.layers.weight_priors import WeightPriors
+from keras_bdl.layers.variational_layers import variational_layers
 from keras_bdl.loss_scaling import inner_optimizer
 
 
@@ -119,11 +119,7 @@ def posterior_becomes_prior(
 
 def _selected(model, layers):
     """Returns the variational layers of a model that are meant."""
-    found = [
-        layer
-        for layer in model._flatten_layers()
-        if isinstance(layer, WeightPriors)
-    ]
+    found = variational_layers(model)
     if not found:
         raise ValueError(
             "`model` must have variational layers, such as "

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from keras_bdl.data.checked_inputs import check_model
 from keras_bdl.distribute.variable_copies import restored
+from keras_bdl.layers.variational_layers import variational_layers
 from keras_bdl.likelihoods.loss_check import check_reductions
 from keras_bdl.likelihoods.loss_check import one_value_each
 from keras_bdl.posteriors.posterior import check_built
@@ -173,11 +174,7 @@ def left_as_it_was(model):
 
 
 def _check_weights(model):
-    layers = [
-        layer.name
-        for layer in model._flatten_layers()
-        if hasattr(type(layer), "kl_divergence")
-    ]
+    layers = [layer.name for layer in variational_layers(model)]
     if layers:
         raise ValueError(
             "`model` must have ordinary weights, and not distributions of "

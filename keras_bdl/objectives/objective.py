@@ -12,6 +12,7 @@ from keras_bdl.data.dataset_size import DatasetSize
 from keras_bdl.distribute.replica_gradients import for_all_replicas
 from keras_bdl.distribute.replicas import replica_weight
 from keras_bdl.distribute.replicas import weighted
+from keras_bdl.layers.variational_layers import variational_layers
 from keras_bdl.loss_scaling import inner_optimizer
 from keras_bdl.loss_scaling import loss_scale
 from keras_bdl.models.build import build_optimizer
@@ -220,11 +221,7 @@ class Objective(ShowsArguments, keras.losses.Loss):
         owner = type(self).__name__
         check_any_weight(owner, inferred)
         check_optimizer(owner, model)
-        layers = [
-            layer.name
-            for layer in model._flatten_layers()
-            if hasattr(type(layer), "kl_divergence")
-        ]
+        layers = [layer.name for layer in variational_layers(model)]
         if layers:
             raise ValueError(
                 f"`{owner}` is for ordinary layers, and some have "

@@ -8,7 +8,7 @@ from keras_bdl.diagnostics.training_loss import check_loss
 from keras_bdl.diagnostics.training_loss import compiled_loss
 from keras_bdl.diagnostics.training_loss import loss_reference
 from keras_bdl.diagnostics.training_loss import mean_loss
-from keras_bdl.layers.variational import Variational
+from keras_bdl.layers.variational_layers import variational_layers
 from keras_bdl.prediction.traced import ModelCache
 from keras_bdl.prediction.traced import traced
 
@@ -92,15 +92,6 @@ def likelihood_gradient_of(model, loss) -> LikelihoodGradient:
     return _CACHE.get(
         model, loss_reference(loss), lambda: LikelihoodGradient(model, loss)
     )
-
-
-def variational_layers(model):
-    """Returns the layers of a model whose weights have a distribution."""
-    return [
-        layer
-        for layer in model._flatten_layers()
-        if isinstance(layer, Variational)
-    ]
 
 
 def _parameters(model):
