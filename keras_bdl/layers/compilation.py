@@ -4,6 +4,7 @@ import functools
 import math
 import platform
 
+import keras
 import tensorflow as tf
 
 from keras_bdl.distributions import StoredPrior
@@ -15,6 +16,7 @@ SMALLEST_SIZE = 2**14
 
 # In these layers few positions share a weight, so the draw of a weight takes
 # longer than its use.
+LAYERS = (keras.layers.Dense, keras.layers.EinsumDense, keras.layers.Embedding)
 
 
 def worth_compiling(layer):

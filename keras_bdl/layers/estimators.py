@@ -38,7 +38,6 @@ def sign_axes(layer):
     Args:
         layer: A variational layer.
     """
-    """
     if isinstance(layer, keras.layers.EinsumDense):
         biased = layer.variational_bias and layer.bias_axes is not None
         return _einsum_axes(layer.equation, layer.bias_axes if biased else None)
@@ -51,8 +50,8 @@ def _einsum_axes(equation, bias_axes):
     inputs, kernel, outputs = equation.replace("->", ",").split(",")
     mixed = set(kernel) & set(inputs)
     made = (set(kernel) & set(outputs)) - mixed
+    if bias_axes is not None:
         # The signs of the outputs also multiply the bias.
-        # The bias gets the signs of the outputs as well.
         made &= set(bias_axes)
     return _positions(mixed, inputs), _positions(made, outputs)
 

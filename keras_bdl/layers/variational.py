@@ -299,7 +299,7 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
         return self._call_state.forward_pass
 
     def _draw(self, tensors, seed, annealed):
-        """Returns the part of a draw that the estimator needs, and KL(q || p)."""
+        """Returns what the estimator needs of a draw, and KL(q || p)."""
         numbers = functools.partial(weight_draw.numbers_of, self)
         results = functools.partial(weight_draw.results_of, self)
         if worth_compiling(self):
