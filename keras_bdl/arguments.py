@@ -152,16 +152,22 @@ class ShowsArguments:
 
 
 def check_choice(name: str, value, choices):
-    """Returns one of several words, or raises an error that lists them.
+    """Returns one of several choices, or raises an error that lists them.
 
     Args:
-        name: The argument.
-        value: The received value.
-        choices: The allowed words.
+        name: Name of the argument.
+        value: Value of the argument.
+        choices: All allowed values.
     """
-    if not isinstance(value, str) or value not in choices:
+    # `True == 1`, and an array would be compared entry by entry.
+    if not any(
+        isinstance(value, type(choice))
+        and isinstance(value, bool) == isinstance(choice, bool)
+        and value == choice
+        for choice in choices
+    ):
         raise ValueError(
-            f"`{name}` must be one of {sorted(choices)}. "
+            f"`{name}` must be one of {tuple(choices)}. "
             f"Received: {name}={value!r}"
         )
     return value

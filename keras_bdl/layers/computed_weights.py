@@ -1,5 +1,7 @@
 """Base classes of layers that compute a weight instead of storing it."""
 
+from collections.abc import Callable
+
 import keras
 
 from keras_bdl.aliases import ArrayLike
@@ -69,7 +71,9 @@ class GivenEmbeddings(InheritedArguments):
         **kwargs: Arguments of the layer.
     """
 
-    estimators = ("weight",)
+    estimators: tuple[str, ...] = ("weight",)
+    build: Callable
+    embeddings_mean: keras.Variable
 
     def __init__(self, *args, weights: ArrayLike | None = None, **kwargs):
         super().__init__(*args, **kwargs)

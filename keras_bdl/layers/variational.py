@@ -2,7 +2,6 @@
 
 import functools
 from typing import Any
-from typing import ClassVar
 
 import keras
 import numpy as np
@@ -102,8 +101,10 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
     """
 
     family: type[WeightDistribution]
-    estimators: ClassVar[tuple[str, ...]] = ("weight", "flipout", "local")
+    estimators: tuple[str, ...] = ("weight", "flipout", "local")
     sources = "a mean and a scale"
+    built: bool
+    compute_dtype: str
 
     kernel = SeenAttribute(_mean_or_assigned)
     embeddings = SeenAttribute(_mean_or_assigned)
@@ -204,11 +205,6 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
             for name, weight in held.weights.items()
         }
         return seeing(self, weights)
-
-    @property
-    def posteriors(self) -> dict[str, WeightDistribution]:
-        """The present distribution of each tensor of weights, by name."""
-        return {p.name: p.distribution() for p in self.weight_posteriors}
 
     @property
     def weight_posteriors(self) -> tuple[WeightPosterior, ...]:

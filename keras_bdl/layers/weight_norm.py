@@ -44,6 +44,7 @@ class WeightNorm(ComputedWeights):
     """
 
     sources = "a direction and a scale"
+    _kernel: keras.Variable
     refused = (
         "kernel_regularizer",
         "kernel_constraint",

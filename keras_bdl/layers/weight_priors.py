@@ -31,9 +31,17 @@ class WeightPriors:
     prior_version = 0
     prior: Any
     bias_prior: Any
-    weight_posteriors: tuple["WeightPosterior", ...]
-    posteriors: dict[str, WeightDistribution]
     _compiled_draw: Any
+
+    @property
+    def posteriors(self) -> dict[str, WeightDistribution]:
+        """The present distribution of each tensor of weights, by name."""
+        return {p.name: p.distribution() for p in self.weight_posteriors}
+
+    @property
+    def weight_posteriors(self) -> tuple["WeightPosterior", ...]:
+        """The `WeightPosterior` of each tensor: its variables and its prior."""
+        raise NotImplementedError
 
     prior_version = 0
 

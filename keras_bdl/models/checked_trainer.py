@@ -1,4 +1,4 @@
-"""Trainers that check losses and metrics, also on uneven replicas."""
+"""Trainers that check losses and metrics, and explain lost workers."""
 
 import functools
 
@@ -12,7 +12,7 @@ from keras_bdl.models.metric_check import check_metrics
 
 
 class DistributedTrainer:
-    """Builds a model with what lies here, and explains lost workers."""
+    """Builds a model on uneven replicas, and explains lost workers."""
 
     @functools.wraps(keras.Model.fit)
     def fit(self, *args, **kwargs):
@@ -39,37 +39,37 @@ class DistributedTrainer:
             build_metrics(self, iterator._distributed_dataset)
         else:
             # Keras averages the first batch over the replicas, which fails
-            # where their parts of it differ in size.
+            # if their parts of the batch differ in size.
             build_with_a_local_batch(self, iterator)
 
 
 class CheckedTrainer(DistributedTrainer):
-    """Refuses losses and metrics that would give wrong numbers in silence.
+    """Refuses losses and metrics that would silently give wrong numbers.
 
-    Whatever asks for N takes the loss for the mean negative log-likelihood of
-    an example. A model without it may have any loss that Keras takes.
+    A method that uses N takes the loss for the mean negative log-likelihood
+    of an example. A model without such a method may have any loss of Keras.
     """
 
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
     ):
-        """Computes the loss, which is checked where training is traced.
+        """Computes the loss, and checks it when training is traced.
 
         Args:
             x: The inputs.
             y: The targets.
             y_pred: The outputs.
             sample_weight: The weights of the examples.
-            training: Whether the outputs are those of training.
+            training: Whether this is the loss of training.
         """
-        if training:  # Layers may have been made since `compile`.
+        if training:  # There may be new layers since `compile`.
             self.check_likelihood()
         return super().compute_loss(
             x, y, y_pred, sample_weight, training=training
         )
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        """Updates the metrics, which are checked when they are built.
+        """Updates the metrics, and checks them when they are built.
 
         Args:
             x: The inputs.
@@ -81,5 +81,5 @@ class CheckedTrainer(DistributedTrainer):
         return super().compute_metrics(x, y, y_pred, sample_weight)
 
     def check_likelihood(self):
-        """Checks the loss where a method takes it for a likelihood."""
+        """Checks the loss if a method takes it for a likelihood."""
         check_loss(self, self._methods())

@@ -137,7 +137,7 @@ class GaussianObjective(Objective):
         """Updates `nll` and `kl`."""
         nll = ops.mean(ops.stack([one.nll for one in outcomes]))
         kl = complexity / self.dataset_size.value()
-        model._evidence_bound.update(x, nll, kl)
+        model.update_evidence_bound(x, nll=nll, kl=kl)
 
     def noises(self, model, inferred, stream, number):
         """Returns eps of (1), a tensor for each variable.

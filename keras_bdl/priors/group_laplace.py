@@ -1,10 +1,13 @@
 """Laplace prior on the length of the vectors of weights."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
 
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.arguments import check_number
 from keras_bdl.priors.groups import group_count
 from keras_bdl.priors.groups import group_length
@@ -65,7 +68,7 @@ class GroupLaplace(Prior):
             )
         return SymmetricGamma(length, self.scale, self.dataset_size.given)
 
-    def log_prob(self, x):
+    def log_prob(self, x: ArrayLike) -> ArrayLike:
         """Returns the log density of each vector."""
         d, b = group_length(x.shape), self.scale
         constant = log_sphere_area(d) + math.lgamma(d) + d * math.log(b)
@@ -73,7 +76,7 @@ class GroupLaplace(Prior):
         norms = ops.sqrt(ops.maximum(squared_norms(x), 1e-30))
         return -norms / b - constant  # (1)
 
-    def sample(self, shape, seed=None):
+    def sample(self, shape: Sequence[int], seed: Any = None) -> ArrayLike:
         """Returns a draw of a variable of the given shape."""
         d = group_length(shape)
         noise = keras.random.normal(

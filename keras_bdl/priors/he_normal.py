@@ -1,10 +1,15 @@
 """Gaussian prior with the scale of He initialization."""
 
 import math
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.arguments import check_number
+from keras_bdl.distributions import WeightDistribution
 from keras_bdl.priors.groups import group_length
 from keras_bdl.priors.normal import Normal
 from keras_bdl.priors.prior import Prior
@@ -63,15 +68,17 @@ class HeNormal(Prior):
             dataset_size=self.dataset_size.given,
         )
 
-    def log_prob(self, x):
+    def log_prob(self, x: ArrayLike) -> ArrayLike:
         """Returns the log density of each weight."""
         return self.of_shape(x.shape).log_prob(x)
 
-    def expected_log_prob(self, q, noise):
+    def expected_log_prob(
+        self, q: WeightDistribution, noise: Callable[[], ArrayLike]
+    ) -> ArrayLike | None:
         """Returns `log_prob`, averaged over a distribution."""
         return self.of_shape(q.mean.shape).expected_log_prob(q, noise)
 
-    def sample(self, shape, seed=None):
+    def sample(self, shape: Sequence[int], seed: Any = None) -> ArrayLike:
         """Returns a draw of a variable of the given shape."""
         return self.of_shape(shape).sample(shape, seed)
 

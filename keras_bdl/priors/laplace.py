@@ -1,11 +1,16 @@
 """Laplace prior."""
 
 import math
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
 
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.arguments import check_number
+from keras_bdl.distributions import WeightDistribution
 from keras_bdl.priors.prior import Prior
 
 
@@ -35,11 +40,13 @@ class Laplace(Prior):
         self.scale = float(check_number("scale", scale, above=0.0))
         self.mean = float(check_number("mean", mean))
 
-    def log_prob(self, x):
+    def log_prob(self, x: ArrayLike) -> ArrayLike:
         """Returns the log density of each weight."""
         return -ops.abs(x - self.mean) / self.scale - math.log(2 * self.scale)
 
-    def expected_log_prob(self, q, noise):
+    def expected_log_prob(
+        self, q: WeightDistribution, noise: Callable[[], ArrayLike]
+    ) -> ArrayLike | None:
         """Returns `log_prob`, averaged over a distribution, or `None`."""
         del noise
         distance = q.expected_distance(self.mean)
@@ -47,7 +54,7 @@ class Laplace(Prior):
             return None
         return -distance / self.scale - math.log(2 * self.scale)
 
-    def sample(self, shape, seed=None):
+    def sample(self, shape: Sequence[int], seed: Any = None) -> ArrayLike:
         """Returns a draw of a variable of the given shape."""
         # The inverse of the distribution function, at u - 1/2; |u| < 1/2, so
         # that the logarithm is finite.

@@ -1,11 +1,16 @@
 """Gaussian prior."""
 
 import math
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
 
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.arguments import check_number
+from keras_bdl.distributions import WeightDistribution
 from keras_bdl.priors.prior import Prior
 
 
@@ -35,17 +40,19 @@ class Normal(Prior):
         self.stddev = float(check_number("stddev", stddev, above=0.0))
         self.mean = float(check_number("mean", mean))
 
-    def log_prob(self, x):
+    def log_prob(self, x: ArrayLike) -> ArrayLike:
         """Returns the log density of each weight."""
         constant = math.log(self.stddev) + 0.5 * math.log(2 * math.pi)
         return -0.5 * ops.square((x - self.mean) / self.stddev) - constant
 
-    def expected_log_prob(self, q, noise):
+    def expected_log_prob(
+        self, q: WeightDistribution, noise: Callable[[], ArrayLike]
+    ) -> ArrayLike | None:
         """Returns `log_prob`, averaged over a distribution."""
         del noise
         return self.log_prob(q.mean) - 0.5 * q.variance / self.stddev**2
 
-    def sample(self, shape, seed=None):
+    def sample(self, shape: Sequence[int], seed: Any = None) -> ArrayLike:
         """Returns a draw of a variable of the given shape."""
         return keras.random.normal(
             shape, self.mean, self.stddev, dtype="float32", seed=seed

@@ -1,10 +1,16 @@
 """What all priors have in common."""
 
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.arguments import ShowsArguments
 from keras_bdl.data.dataset_size import DatasetSize
+from keras_bdl.distributions import WeightDistribution
 
 
 class Prior(ShowsArguments, keras.regularizers.Regularizer):
@@ -29,7 +35,7 @@ class Prior(ShowsArguments, keras.regularizers.Regularizer):
     def __init__(self, dataset_size: int | None = None):
         self.dataset_size = DatasetSize(dataset_size, type(self).__name__)
 
-    def log_prob(self, x):
+    def log_prob(self, x: ArrayLike) -> ArrayLike:
         """Returns the log density of each independent part of a variable.
 
         A part is a weight, or a group of weights: the result may have fewer
@@ -37,7 +43,9 @@ class Prior(ShowsArguments, keras.regularizers.Regularizer):
         """
         raise NotImplementedError
 
-    def expected_log_prob(self, q, noise):
+    def expected_log_prob(
+        self, q: WeightDistribution, noise: Callable[[], ArrayLike]
+    ) -> ArrayLike | None:
         """Returns `log_prob`, averaged over a distribution, or `None`.
 
         Variational layers take `log_prob` at a draw where this is `None`.
@@ -48,7 +56,7 @@ class Prior(ShowsArguments, keras.regularizers.Regularizer):
         """
         del q, noise
 
-    def sample(self, shape, seed=None):
+    def sample(self, shape: Sequence[int], seed: Any = None) -> ArrayLike:
         """Returns a draw of a variable of the given shape.
 
         `seed` is that of `keras.random`.

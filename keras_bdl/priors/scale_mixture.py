@@ -2,10 +2,13 @@
 
 import math
 import statistics
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
 
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.arguments import check_number
 from keras_bdl.priors.normal import Normal
 from keras_bdl.priors.prior import Prior
@@ -52,7 +55,7 @@ class ScaleMixture(Prior):
         check_number("probability_1", probability_1, above=0.0, below=1.0)
         self.probability_1 = float(probability_1)
 
-    def log_prob(self, x):
+    def log_prob(self, x: ArrayLike) -> ArrayLike:
         """Returns the log density of each weight."""
         first = Normal(self.stddev_1).log_prob(x)
         second = Normal(self.stddev_2).log_prob(x)
@@ -64,7 +67,7 @@ class ScaleMixture(Prior):
         )
         return ops.logsumexp(joint, axis=0)  # (1)
 
-    def sample(self, shape, seed=None):
+    def sample(self, shape: Sequence[int], seed: Any = None) -> ArrayLike:
         """Returns a draw of a variable of the given shape."""
         # Both numbers of a weight come from one call: two calls with the same
         # integer as their seed would depend on each other.

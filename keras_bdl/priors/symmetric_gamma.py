@@ -1,11 +1,14 @@
 """Gamma prior on the size of a weight of either sign."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.arguments import check_number
 from keras_bdl.priors.prior import Prior
 from keras_bdl.priors.quantiles import interpolate
@@ -52,7 +55,7 @@ class SymmetricGamma(Prior):
         self.concentration = float(concentration)
         self.scale = float(check_number("scale", scale, above=0.0))
 
-    def log_prob(self, x):
+    def log_prob(self, x: ArrayLike) -> ArrayLike:
         """Returns the log density of each weight."""
         k, size = self.concentration, ops.abs(x)
         constant = math.log(2.0) + math.lgamma(k) + k * math.log(self.scale)
@@ -66,7 +69,7 @@ class SymmetricGamma(Prior):
         at_zero = -math.inf if k > 1 else math.inf
         return log_prob + ops.where(is_zero, at_zero, (k - 1) * log_size)  # (1)
 
-    def sample(self, shape, seed=None):
+    def sample(self, shape: Sequence[int], seed: Any = None) -> ArrayLike:
         """Returns a draw of a variable of the given shape."""
         # Not by `keras.random.gamma`, which XLA cannot compile.
         noise = keras.random.normal((2, *shape), dtype="float32", seed=seed)

@@ -10,11 +10,16 @@ leaves out parameters that have their default value.
 """
 
 import inspect
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bdl.aliases import ArrayLike
+from keras_bdl.distributions import WeightDistribution
 from keras_bdl.priors.prior import Prior
 
 
@@ -141,13 +146,15 @@ class TFPDistribution(Prior):
             distribution = revive(describe(distribution))
         self.distribution = distribution
 
-    def log_prob(self, x):
+    def log_prob(self, x: ArrayLike) -> ArrayLike:
         """Returns the log density of each event, in float32."""
         self._batch_axes(x.shape)
         x = tf.cast(x, self.distribution.dtype)
         return tf.cast(self.distribution.log_prob(x), "float32")
 
-    def expected_log_prob(self, q, noise):
+    def expected_log_prob(
+        self, q: WeightDistribution, noise: Callable[[], ArrayLike]
+    ) -> ArrayLike | None:
         """Returns `log_prob` of a Gaussian, averaged; otherwise `None`."""
         from tensorflow_probability import distributions as tfd
 
@@ -157,7 +164,7 @@ class TFPDistribution(Prior):
         variance = tf.cast(self.distribution.variance(), "float32")
         return self.log_prob(q.mean) - 0.5 * q.variance / variance
 
-    def sample(self, shape, seed=None):
+    def sample(self, shape: Sequence[int], seed: Any = None) -> ArrayLike:
         """Returns a draw of a variable of the given shape, in float32."""
         from tensorflow_probability import distributions as tfd
 

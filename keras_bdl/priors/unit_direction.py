@@ -2,11 +2,14 @@
 
 import functools
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.priors.groups import group_count
 from keras_bdl.priors.groups import group_length
 from keras_bdl.priors.groups import log_sphere_area
@@ -48,14 +51,14 @@ class UnitDirection(Prior):
           Classification](https://arxiv.org/abs/1908.03491), eq. 13
     """
 
-    def log_prob(self, x):
+    def log_prob(self, x: ArrayLike) -> ArrayLike:
         """Returns the log density of each vector."""
         d = group_length(x.shape)
         log_normalizer, _ = _norm_distribution(d)
         excess = squared_norms(x) - 1.0
         return -0.5 * d * ops.square(excess) - log_normalizer  # (1)
 
-    def sample(self, shape, seed=None):
+    def sample(self, shape: Sequence[int], seed: Any = None) -> ArrayLike:
         """Returns a draw of a variable of the given shape."""
         d = group_length(shape)
         noise = keras.random.normal(
