@@ -51,7 +51,9 @@ def fitted(tmp_path_factory):
     network = fit(sampler, *of_weights.values())
     of_layers = {
         "KLAnnealing": cb.KLAnnealing(2),
-        "by step": cb.KLAnnealing(bdl.schedules.LinearRamp(0.0, 1.0, 3)),
+        "by step": cb.KLAnnealing(
+            bdl.schedules.LinearRamp(0.0, 1.0, end_step=3)
+        ),
         "PretrainMeans": cb.PretrainMeans(),
         "GradientVariance": cb.GradientVariance(X[:4], Y[:4], draws=2, every=4),
     }

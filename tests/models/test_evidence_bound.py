@@ -35,7 +35,9 @@ class Stop(keras.callbacks.Callback):
         raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("ramp", [4, bdl.schedules.LinearRamp(0.0, 1.0, 9)])
+@pytest.mark.parametrize(
+    "ramp", [4, bdl.schedules.LinearRamp(0.0, 1.0, end_step=9)]
+)
 def test_training_after_one_that_was_broken_off_has_the_whole_bound(ramp):
     model = bdl.Sequential([keras.Input((3,)), layers.MeanFieldDense(1)])
     model.compile(keras.optimizers.SGD(0.0), "mse")

@@ -23,8 +23,11 @@ MIXTURE = types.SimpleNamespace(
 PAIRS = {
     "normal": (Normal(0.5, 0.3), scipy.stats.norm(0.3, 0.5)),
     "laplace": (Laplace(0.5, 0.3), scipy.stats.laplace(0.3, 0.5)),
-    "mixture": (ScaleMixture(2.0, 0.01, 0.25), MIXTURE),
-    "mixture upside down": (ScaleMixture(0.01, 2.0, 0.75), MIXTURE),
+    "mixture": (ScaleMixture(2.0, 0.01, probability_1=0.25), MIXTURE),
+    "mixture upside down": (
+        ScaleMixture(0.01, 2.0, probability_1=0.75),
+        MIXTURE,
+    ),
     "gamma": (SymmetricGamma(9, 0.5), scipy.stats.dgamma(9, scale=0.5)),
     "gamma of 1": (SymmetricGamma(1, 0.5), scipy.stats.laplace(0, 0.5)),
     "gamma below 1": (
