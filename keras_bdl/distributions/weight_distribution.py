@@ -108,6 +108,7 @@ class WeightDistribution:
             point: A number.
         """
         del point
+        return None
 
     def expected_log_prob(
         self, q: "WeightDistribution", noise: Callable[[], ArrayLike]
@@ -121,6 +122,7 @@ class WeightDistribution:
             noise: A function that returns the noise of a draw of q.
         """
         del q, noise
+        return None
 
     def draw(self, noise: ArrayLike) -> ArrayLike:
         """Returns the weights for given noise.

@@ -34,7 +34,7 @@ class RadialLayer(Variational):
     """
 
     family = Radial
-    estimators = ("weight", "flipout")
+    estimators: tuple[str, ...] = ("weight", "flipout")
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")

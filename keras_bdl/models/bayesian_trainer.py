@@ -47,7 +47,7 @@ class BayesianTrainer(WarningTrainer, CheckedTrainer):
     train_samples = 1
     samples = 0
     sample_replicas = 1
-    _evidence_bound: EvidenceBound | None = None
+    _evidence_bound: Any = None  # an `EvidenceBound` after `compile`
     _warned_of_endless_data = False
 
     def compile(

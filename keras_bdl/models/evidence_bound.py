@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -130,7 +131,7 @@ def divergences(model) -> list[tuple[DatasetSize, Callable]]:
         for layer in variational_layers(model)
         if layer.built
     ]
-    objective = getattr(model, "objective", None)
+    objective: Any = getattr(model, "objective", None)
     if hasattr(type(objective), "kl_divergence"):
         kl = functools.partial(objective.kl_divergence, model)
         found.append((objective.dataset_size, kl))

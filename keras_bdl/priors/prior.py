@@ -61,6 +61,7 @@ class Prior(InheritedArguments, ShowsArguments, keras.regularizers.Regularizer):
             noise: A function that returns the noise of a draw of q.
         """
         del q, noise
+        return None
 
     def sample(self, shape: Sequence[int], seed: Any = None) -> ArrayLike:
         """Returns one draw of a variable.
