@@ -1,5 +1,6 @@
 """From one task to the next."""
 
+from keras_bdl import _keras
 from keras_bdl.layers.variational_layers import variational_layers
 from keras_bdl.loss_scaling import inner_optimizer
 
@@ -155,7 +156,7 @@ def restart_optimizer(optimizer):
     if not optimizer.built:
         return
     new = type(optimizer).from_config(optimizer.get_config())
-    new.build(optimizer._trainable_variables)
+    new.build(_keras.optimized_variables(optimizer))
     for variable, initial in zip(
         optimizer.variables, new.variables, strict=True
     ):

@@ -1,5 +1,6 @@
 """Finds the layers of a model whose weights have a distribution."""
 
+from keras_bdl import _keras
 from keras_bdl.layers.variational import Variational
 from keras_bdl.protocols import SamplesWeights
 
@@ -62,6 +63,4 @@ def end_annealing(model) -> bool:
 
 
 def _layers_of(model, kind):
-    return [
-        layer for layer in model._flatten_layers() if isinstance(layer, kind)
-    ]
+    return [one for one in _keras.all_layers(model) if isinstance(one, kind)]

@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl.layers.computed_weights import ComputedWeights
 from keras_bdl.priors import GroupLaplace
 from keras_bdl.priors.groups import group_length
@@ -95,7 +96,7 @@ class WeightNorm(ComputedWeights):
     @property
     def direction(self) -> keras.Variable:
         """The variable phi_d, which has the shape of the kernel."""
-        return self._kernel
+        return _keras.stored_kernel(self)
 
     @property
     def kernel(self):

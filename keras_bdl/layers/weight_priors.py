@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_bdl import _keras
 from keras_bdl import priors
 from keras_bdl.aliases import PriorLike
 from keras_bdl.distributions import StoredPrior
@@ -131,12 +132,11 @@ class WeightPriors:
         posterior.prior = prior
 
     def _add_stored(self, posterior):
-        # Keras unlocks a built layer in this way, to add weights of LoRA.
-        locked = self._tracker.locked
-        self._tracker.unlock()
         # The variables live on all replicas of the mean.
         strategy = getattr(posterior.mean.value, "distribute_strategy", None)
-        with strategy.scope() if strategy else contextlib.nullcontext():
+        scope = strategy.scope() if strategy else contextlib.nullcontext()
+        # Keras unlocks a built layer in the same way, to add weights of LoRA.
+        with _keras.unlocked(self), scope:
             for name in _stored_names(posterior):
                 variable = self.add_weight(
                     shape=posterior.shape,
@@ -147,13 +147,11 @@ class WeightPriors:
                     name=name,
                 )
                 setattr(self, name, variable)
-        if locked:
-            self._tracker.lock()
         # Files have weights without names, so the order must be that of a
         # layer that has these weights from the start.
         order = [n for p in self._posteriors for n in _stored_names(p)]
-        self._non_trainable_variables.sort(
-            key=lambda v: order.index(v.name) if v.name in order else -1
+        _keras.sort_non_trainable(
+            self, key=lambda v: order.index(v.name) if v.name in order else -1
         )
         return [getattr(self, name) for name in _stored_names(posterior)]
 

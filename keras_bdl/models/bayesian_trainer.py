@@ -3,11 +3,13 @@
 import functools
 import inspect
 import warnings
+from typing import Any
 
 import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl.data.dataset_size import dataset_sizes
 from keras_bdl.data.dataset_size import tell_dataset_size
 from keras_bdl.distribute.replica_gradients import for_all_replicas
@@ -245,8 +247,8 @@ class BayesianTrainer(WarningTrainer, CheckedTrainer):
             for _ in range(self.train_samples):
                 outputs.append(self._call_for(x, training=True))
                 losses.append(
-                    self._compute_loss(
-                        x, y, outputs[-1], sample_weight, training=True
+                    _keras.compute_loss(
+                        self, x, y, outputs[-1], sample_weight, training=True
                     )
                 )
             loss = self.optimizer.scale_loss(ops.mean(ops.stack(losses)))
@@ -267,7 +269,9 @@ class BayesianTrainer(WarningTrainer, CheckedTrainer):
         # averaged instead.
         judged = outputs if None in likelihoods else [y_pred]
         losses = [
-            self._compute_loss(x, y, output, sample_weight, training=False)
+            _keras.compute_loss(
+                self, x, y, output, sample_weight, training=False
+            )
             for output in judged
         ]
         return self.finish_step(
@@ -310,7 +314,7 @@ class BayesianTrainer(WarningTrainer, CheckedTrainer):
         """
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         # `compute_loss` returns the share of this replica in the mean.
-        add_batch_mean(self._loss_tracker, loss * replicas, x)
+        add_batch_mean(_keras.loss_tracker(self), loss * replicas, x)
         return self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 
     def _symbolic_build(self, *args, **kwargs):
@@ -324,7 +328,7 @@ class BayesianTrainer(WarningTrainer, CheckedTrainer):
         build_optimizer(self)
 
     def _call_for(self, x, training):
-        if self._call_has_training_arg:
+        if _keras.call_takes_training(self):
             return self(x, training=training)
         return self(x)
 

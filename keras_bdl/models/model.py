@@ -12,6 +12,7 @@ import functools
 
 import keras
 
+from keras_bdl import _keras
 from keras_bdl.models.bayesian_trainer import BayesianTrainer
 
 
@@ -55,7 +56,7 @@ def functional_twin(cls):
     def reduce(self):
         # Another process could not find the twin by its name.
         _, state = super(twin, self).__reduce__()
-        return cls._unpickle_model, state
+        return _keras.unpickler(cls), state
 
     twin = type(
         cls.__name__,

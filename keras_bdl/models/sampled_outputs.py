@@ -73,7 +73,7 @@ class LayerwiseDraws:
     """
 
     def __init__(self, layers):
-        self._layers = layers
+        self._drawn_layers = layers
 
     @classmethod
     def of(cls, model):
@@ -84,7 +84,7 @@ class LayerwiseDraws:
     def call_with_draw(self, model, x, draw):
         """Returns `model(x, training=False)` for one sample."""
         with contextlib.ExitStack() as stack:
-            for layer in self._layers:
+            for layer in self._drawn_layers:
                 stack.enter_context(layer.holding(draw))
             return model._call_for(x, training=False)
 
