@@ -140,10 +140,7 @@ class TrainingLoss:
         model = self._model()
         batch = keras.tree.map_structure(tf.convert_to_tensor, batch)
         x, y = batch["x"], batch["y"]
-        if _keras.call_takes_training(model):
-            outputs = model(x, training=self._training)
-        else:
-            outputs = model(x)
+        outputs = _keras.call_with_training(model, x, self._training)
         loss = mean_loss(
             self._loss or _keras.compile_loss(model),
             y,

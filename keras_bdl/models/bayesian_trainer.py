@@ -245,7 +245,9 @@ class BayesianTrainer(WarningTrainer, CheckedTrainer):
         with tf.GradientTape() as tape:
             outputs, losses = [], []
             for _ in range(self.train_samples):
-                outputs.append(self._call_for(x, training=True))
+                outputs.append(
+                    _keras.call_with_training(self, x, training=True)
+                )
                 losses.append(
                     _keras.compute_loss(
                         self, x, y, outputs[-1], sample_weight, training=True
@@ -326,11 +328,6 @@ class BayesianTrainer(WarningTrainer, CheckedTrainer):
         finally:
             self.optimizer = optimizer
         build_optimizer(self)
-
-    def _call_for(self, x, training):
-        if _keras.call_takes_training(self):
-            return self(x, training=training)
-        return self(x)
 
     def _methods(self):
         """Returns the objective and the optimizer, if they are there."""

@@ -6,6 +6,7 @@ import math
 import keras
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl.layers.variational_layers import variational_layers
 from keras_bdl.loss_scaling import inner_optimizer
 from keras_bdl.prediction.likelihood import Likelihood
@@ -86,7 +87,7 @@ class LayerwiseDraws:
         with contextlib.ExitStack() as stack:
             for layer in self._drawn_layers:
                 stack.enter_context(layer.holding(draw))
-            return model._call_for(x, training=False)
+            return _keras.call_with_training(model, x, training=False)
 
 
 def call_with_draws(model, methods, x):

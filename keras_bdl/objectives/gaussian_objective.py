@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl.arguments import check_number
 from keras_bdl.arguments import check_seed
 from keras_bdl.curvature.weight_scope import WeightScope
@@ -189,7 +190,7 @@ class GaussianObjective(Objective):
         scope = WeightScope(variables, values)
         scope.collect_losses = False  # the layers keep them, as ever
         with scope:
-            return model._call_for(x, training=False)
+            return _keras.call_with_training(model, x, training=False)
 
     def posterior(self, model):
         """Returns q, a `keras_bdl.posteriors.Gaussian`.

@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl import priors
 from keras_bdl.arguments import ShowsArguments
 from keras_bdl.arguments import check_number
@@ -208,7 +209,7 @@ class Objective(ShowsArguments, keras.losses.Loss):
                     "say anything of its weights: call it on a batch, or train "
                     f"it. Received: model={model.name!r}, which has no weights"
                 )
-            model._call_for(x, training=False)
+            _keras.call_with_training(model, x, training=False)
         build_optimizer(model)
 
     def check(self, model, inferred):

@@ -321,31 +321,34 @@ def bad(**kwargs):
         (bad(to="gaussian"), "`to` must be one of .*Received: 'gaussian'"),
         (bad(to=None), "`to` must be one of .*Received: None"),
         (bad(to={"a": 3}), "`to` must be one of .*Received: 3"),
-        (bad(to={"a": None}), "`to` must convert something"),
-        (bad(to={}), "`to` must convert something"),
+        (bad(to={"a": None}), "`to` must convert at least one layer"),
+        (bad(to={}), "`to` must convert at least one layer"),
         (bad(to={7: "radial"}), "A selector in `to` must be .*Received: 7"),
-        (bad(to={"d": "radial"}), "There are Dense: a, b, c;.*Received: 'd'"),
+        (
+            bad(to={"d": "radial"}),
+            "The model has Dense: a, b, c;.*Received: 'd'",
+        ),
         (
             bad(to={PLAIN: "radial", "b": "mean_field"}),
-            "that no selector before it has .*Received: 'b'",
+            "that earlier selectors did not match .*Received: 'b'",
         ),
-        (bad(units=3), "must be among .*Received: units=3"),
-        (bad(rate=0.1), "must be among .*Received: rate=0.1"),
+        (bad(units=3), "`units` is no option .*Received: units=3"),
+        (bad(rate=0.1), "`rate` is no option .*Received: rate=0.1"),
         (bad(to="radial", truncation=2.0), "Received: truncation=2.0"),
         (bad(to="mc_dropout", rate=0.1, prior=Normal(1.0)), "Received: prior="),
-        (bad(to="mc_dropout"), "`rate` must be given"),
-        (bad(estimator="none"), "`estimator` of `MeanFieldDense` must be"),
+        (bad(to="mc_dropout"), "needs a `rate`"),
+        (bad(estimator="none"), "`estimator` must be one of"),
         (
             bad(prior_from_weights=0.0),
             "`prior_from_weights` must be a number above",
         ),
         (
             bad(to="mc_dropout", rate=0.1, prior_from_weights=0.1),
-            '`prior_from_weights` must go with `"mean_field"`',
+            '`prior_from_weights` needs `"mean_field"`',
         ),
         (
             bad(prior=Normal(1.0), prior_from_weights=0.1),
-            "give one of the two",
+            "Give one of the two",
         ),
         (
             bad(means_from_weights=False, prior_from_weights=0.1),
@@ -354,7 +357,7 @@ def bad(**kwargs):
         (lambda: convert("model", "radial"), "`model` must be a Keras model"),
         (
             lambda: convert(keras.Sequential([layers.Dense(2)]), "radial"),
-            "`model` must be built to have weights",
+            "`model` gets its weights when it is built",
         ),
     ],
 )

@@ -267,16 +267,22 @@ def unused():
 @pytest.mark.parametrize(
     "make, message",
     [
-        (one(OwnDense(2, name="own")), "a rule for.*Received: OwnDense: own"),
+        (
+            one(OwnDense(2, name="own")),
+            "no rule converts.*Received: OwnDense: own",
+        ),
         (one(bdl.layers.RadialDense(2)), "Received: RadialDense: radial_dense"),
-        (one(layers.SpectralNormalization(layers.Dense(2))), "a rule for"),
+        (
+            one(layers.SpectralNormalization(layers.Dense(2))),
+            "no rule converts",
+        ),
         (
             lambda: OwnCall([keras.Input((6,)), layers.Dense(2)]),
-            "`call` of its own",
+            "with its own `call`",
         ),
-        (one(Forgetful(2)), "must make the inner layers again.*Forgetful"),
-        (one(Hiding()), "An inner layer can be exchanged where.*Hiding"),
-        (unused, "must select layers that are built.*Dense: new"),
+        (one(Forgetful(2)), "must create all inner layers.*Forgetful"),
+        (one(Hiding()), "An inner layer can be exchanged only if.*Hiding"),
+        (unused, "must select built layers.*Dense: new"),
     ],
 )
 def test_model_that_cannot_be_converted_is_refused(make, message):
@@ -294,7 +300,9 @@ def test_layer_outside_of_the_graph_is_refused_if_it_has_weights():
     model.lost.build((None, 6))
     if model.lost not in model._flatten_layers():
         pytest.skip("This version of Keras does not count such a layer")
-    with pytest.raises(ValueError, match="must use its layers.*layer='lost'"):
+    with pytest.raises(
+        ValueError, match="must use all its layers.*layer='lost'"
+    ):
         convert(model, "radial")
 
 

@@ -176,23 +176,23 @@ TWO = '{"cluster": {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}'
         ("auto", '{"cluster": ["a:1", "b:1"]}', "list of machines"),
         ("auto", "{", "`TF_CONFIG` must be a JSON object"),
         ("auto", '{"cluster": {"worker": "a:1"}}', "list of machines"),
-        ("auto", TWO + "}", "the place of this one in it"),
+        ("auto", TWO + "}", "the place of this machine"),
         ("auto", TWO + ', "task": {"type": "worker"}}', "the place of this"),
         (
             "multi_worker",
             TWO + ', "task": {"type": "worker", "index": 2}}',
-            "the place of this one",
+            "the place of this machine",
         ),
         (
             "auto",
             '{"cluster": {"worker": ["a", "b"]}, '
             '"task": {"type": "worker", "index": 0}}',
-            "and their ports",
+            "their ports",
         ),
         (
             "auto",
             TWO + ', "task": {"type": "worker", "index": -1}}',
-            "the place of this one",
+            "the place of this machine",
         ),
     ],
 )
@@ -225,7 +225,7 @@ def test_multi_worker_after_the_start_of_tensorflow_is_refused(
 ):
     tf.constant(1.0)
     monkeypatch.setenv("TF_CONFIG", CLUSTER)
-    with pytest.raises(RuntimeError, match="before anything is computed"):
+    with pytest.raises(RuntimeError, match="before any computation"):
         bdl.distribute.strategy()
     waits = "127.0.0.1:1 waits until all of ['127.0.0.1:2'] have started."
     assert waits in capsys.readouterr().out

@@ -254,5 +254,7 @@ def test_later_lora_and_quantization_are_refused():
 
 
 def test_kernel_before_the_first_call_says_what_to_do():
-    with pytest.raises(AttributeError, match="call it on an input first"):
+    with pytest.raises(
+        AttributeError, match="Call the layer on an input first"
+    ):
         _ = WeightNormDense(4).kernel

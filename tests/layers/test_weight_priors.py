@@ -203,7 +203,7 @@ def test_bias_without_a_distribution_has_no_divergence(kind, bias):
     )
     expected = gaussian_divergence(other, "kernel", 0.0, 1.0)
     assert kl_of(layer) == pytest.approx(expected, rel=1e-5)
-    with pytest.raises(ValueError, match=r"of \['kernel'\]. Rec.*\['bias'\]"):
+    with pytest.raises(ValueError, match=r"of \['kernel'\]. Give .*\['bias'\]"):
         layer.set_prior(bias=bdl.priors.Normal(1.0))
 
 
@@ -213,8 +213,11 @@ def test_what_is_no_prior_of_the_tensor_is_refused_and_changes_nothing():
     wrong = MeanField(np.zeros((2, 3), "f"), np.ones((2, 3), "f"))
     for message, call in (
         (r"of \['bias', 'kernel'\]", lambda: layer.set_prior(weights=wrong)),
-        (r"shape, \(3, 2\)", lambda: layer.set_prior(kernel=wrong)),
-        (r"shape, \(3, 2\)", lambda: built(prior=wrong)),
+        (
+            r"shape of the weights, \(3, 2\)",
+            lambda: layer.set_prior(kernel=wrong),
+        ),
+        (r"shape of the weights, \(3, 2\)", lambda: built(prior=wrong)),
         ("`prior` must be `None`", lambda: layer.set_prior(kernel="normal")),
         ("`prior` must be `None`", lambda: built(bias_prior=1.0)),
         (
@@ -228,11 +231,17 @@ def test_what_is_no_prior_of_the_tensor_is_refused_and_changes_nothing():
             ),
         ),
         (
-            r"shape, \(3, 2\)",
+            r"shape of the weights, \(3, 2\)",
             lambda: layer.set_prior(bias=bdl.priors.Normal(0.1), kernel=wrong),
         ),
-        ("of `kernel` must be one", lambda: layer.set_prior(kernel=None)),
-        ("must be built", lambda: layers.RadialDense(1).set_prior()),
+        (
+            "of `kernel` must not be `None`",
+            lambda: layer.set_prior(kernel=None),
+        ),
+        (
+            "gets its weights when it is built",
+            lambda: layers.RadialDense(1).set_prior(),
+        ),
         ("`family` must be one of", lambda: StoredPrior("gaussian")),
     ):
         with pytest.raises(ValueError, match=message):

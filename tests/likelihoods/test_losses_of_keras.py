@@ -173,7 +173,7 @@ def test_a_mean_over_outputs_without_a_second_axis_names_the_axis():
     layers = [keras.layers.Dense(1), keras.layers.Reshape(())]
     model = bdl.Sequential([keras.Input((2,)), *layers])
     model.compile(bdl.SGLD(1e-3), "mse")
-    with pytest.raises(ValueError, match="outputs a second axis, of size 1"):
+    with pytest.raises(ValueError, match="outputs a second axis of size 1"):
         model.fit(X, REAL[:, 0], verbose=0)
 
 

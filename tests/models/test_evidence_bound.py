@@ -53,7 +53,9 @@ def test_training_after_one_that_was_broken_off_has_the_whole_bound(ramp):
 
 def test_prior_from_weights_is_a_number_and_a_prior_no_dictionary():
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
-    with pytest.raises(ValueError, match="must be the number delta"):
+    with pytest.raises(
+        ValueError, match="`prior_from_weights` must be a number"
+    ):
         bdl.convert(model, "mean_field", prior_from_weights=True)
     with pytest.raises(ValueError, match="`prior` must be `None`"):
         layers.MeanFieldDense(1, prior={"kernel": bdl.priors.Normal(1.0)})

@@ -298,7 +298,7 @@ def test_pickled_model_is_the_same_model(kind):
 
 @pytest.mark.parametrize("objective", ["taylor", bdl.objectives.MAP])
 def test_objective_that_is_none_is_refused(objective):
-    with pytest.raises(ValueError, match="`objective` must be one of"):
+    with pytest.raises(ValueError, match="`objective` must be an object of"):
         sequential(bdl.Sequential).compile("sgd", "mse", objective=objective)
 
 
@@ -311,7 +311,7 @@ def test_bad_train_samples_are_refused(bad):
 def test_samples_without_a_posterior_are_refused():
     model = sequential(bdl.Sequential)
     model.compile("sgd", cross_entropy(), samples=5)
-    with pytest.raises(ValueError, match="no posterior of its own"):
+    with pytest.raises(ValueError, match="needs a model with a posterior"):
         model.evaluate(X, Y, verbose=0)
 
 

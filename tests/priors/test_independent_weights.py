@@ -80,7 +80,7 @@ def test_magnitude_of_group_laplace_has_the_density_of_the_vector():
         "scale": 0.7,
         "dataset_size": 5,
     }
-    with pytest.raises(ValueError, match="`length` must be the number of"):
+    with pytest.raises(ValueError, match="`length` must be"):
         prior.of_scales(0)
 
 

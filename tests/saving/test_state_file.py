@@ -87,7 +87,7 @@ def test_lazy_array_of_a_file_replaced_by_another_is_refused(path, other):
     lazy = read_state(path, lazy=True)["a"]
     assert isinstance(lazy, LazyArray)
     write_state(path, other)
-    with pytest.raises(ValueError, match="another one has taken its place"):
+    with pytest.raises(ValueError, match="Another file has replaced it"):
         lazy.read()
 
 
@@ -188,7 +188,7 @@ def test_damage_is_found_by_a_lazy_read(path):
 def test_other_zip_and_later_version_are_refused(path):
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("config.json", "{}")
-    with pytest.raises(ValueError, match="or something else"):
+    with pytest.raises(ValueError, match="or of another kind"):
         read_state(path)
     document = {"format": "keras_bdl.state", "version": 99, "state": None}
     with zipfile.ZipFile(path, "w") as archive:

@@ -59,8 +59,7 @@ class LikelihoodGradient:
         model = self._model()
         variables = [v.value for v in _parameters(model)]
         with tf.GradientTape() as tape:
-            training = _keras.call_takes_training(model)
-            outputs = model(x, training=True) if training else model(x)
+            outputs = _keras.call_with_training(model, x, training=True)
             nll = mean_loss(
                 self._loss or _keras.compile_loss(model), y, outputs
             )
