@@ -1,12 +1,14 @@
 """The base class of layers with a distribution over their weights."""
 
 import functools
+from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.aliases import PriorLike
 from keras_bdl.arguments import check_bool
 from keras_bdl.arguments import check_choice
@@ -105,6 +107,7 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
     sources = "a mean and a scale"
     built: bool
     compute_dtype: str
+    losses: list
 
     kernel = SeenAttribute(_mean_or_assigned)
     embeddings = SeenAttribute(_mean_or_assigned)
@@ -176,12 +179,18 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
         estimator = estimators.BY_NAME[self.estimator]
         return estimator(self, inputs, self._forward_pass())
 
-    def call_seeing(self, inputs, attributes):
-        """Calls the Keras layer as if it had these attributes."""
-        with seeing(self, attributes):
-            return super().call(inputs)
+    def call_seeing(self, inputs: ArrayLike, attributes: dict) -> ArrayLike:
+        """Calls the Keras layer as if it had other attributes.
 
-    def holding(self, number: int):
+        Args:
+            inputs: Inputs of the layer.
+            attributes: Values of attributes, by name.
+        """
+        with seeing(self, attributes):
+            # The Keras layer comes after this class.
+            return super().call(inputs)  # type: ignore[misc]
+
+    def holding(self, number: int) -> AbstractContextManager:
         """Returns a context in which calls without training use one draw.
 
         All calls, batches and replicas use the same draw, as long as the
@@ -218,7 +227,7 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
         return self._posteriors
 
     @property
-    def kl_per_example(self):
+    def kl_per_example(self) -> ArrayLike | None:
         """KL(q || p) / N of the forward pass whose losses are in `losses`.
 
         The value does not contain `kl_weight`. It is `None` if the layer was
@@ -230,7 +239,7 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
             return None
         return last.kl_per_example
 
-    def kl_divergence(self):
+    def kl_divergence(self) -> ArrayLike:
         """Returns KL(q || p) in nats; a fixed draw estimates E log p."""
         posteriors = self.weight_posteriors
         numbers = functools.partial(weight_draw.normals, posteriors, (0, 0))

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_bdl import _keras
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.layers.computed_weights import ComputedWeights
 from keras_bdl.priors import GroupLaplace
 from keras_bdl.priors.groups import group_length
@@ -46,6 +47,8 @@ class WeightNorm(ComputedWeights):
 
     sources = "a direction and a scale"
     _kernel: keras.Variable
+    built: bool
+    compute_dtype: str
     refused = (
         "kernel_regularizer",
         "kernel_constraint",
@@ -99,7 +102,7 @@ class WeightNorm(ComputedWeights):
         return _keras.stored_kernel(self)
 
     @property
-    def kernel(self):
+    def kernel(self) -> ArrayLike:
         """Theta of (1), a tensor of the compute dtype."""
         if not self.built:
             raise AttributeError(

@@ -3,6 +3,7 @@
 import functools
 import inspect
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -10,6 +11,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bdl import _keras
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.data.dataset_size import dataset_sizes
 from keras_bdl.data.dataset_size import tell_dataset_size
 from keras_bdl.distribute.replica_gradients import for_all_replicas
@@ -51,18 +53,20 @@ class BayesianTrainer(WarningTrainer, CheckedTrainer):
     sample_replicas = 1
     _evidence_bound: Any = None  # an `EvidenceBound` after `compile`
     _warned_of_endless_data = False
+    built: bool
+    distribute_strategy: tf.distribute.Strategy
 
     def compile(
         self,
-        optimizer="rmsprop",
-        loss=None,
+        optimizer: str | keras.optimizers.Optimizer = "rmsprop",
+        loss: Any = None,
         *args,
-        objective=None,
-        train_samples=1,
-        samples=0,
-        sample_replicas=1,
+        objective: Any = None,
+        train_samples: int = 1,
+        samples: int = 0,
+        sample_replicas: int = 1,
         **kwargs,
-    ):
+    ) -> None:
         """Configures the model for training.
 
         Args:
@@ -92,7 +96,10 @@ class BayesianTrainer(WarningTrainer, CheckedTrainer):
         )
         check_scope(self)
         with self.distribute_strategy.scope():
-            super().compile(optimizer, loss, *args, **kwargs)
+            # `keras.Model` comes after this class.
+            super().compile(  # type: ignore[misc]
+                optimizer, loss, *args, **kwargs
+            )
         check_strategy(self, objective, sample_replicas)
         self._evidence_bound = EvidenceBound()
         self._prior_versions = PriorVersions()
@@ -199,7 +206,9 @@ class BayesianTrainer(WarningTrainer, CheckedTrainer):
             loss = self._evidence_bound.complete(self, loss, x, training)
         return loss
 
-    def update_evidence_bound(self, x, *, nll, kl) -> None:
+    def update_evidence_bound(
+        self, x: ArrayLike, *, nll: ArrayLike, kl: ArrayLike | None
+    ) -> None:
         """Updates the metrics `nll` and `kl` after a batch.
 
         Args:
@@ -288,7 +297,14 @@ class BayesianTrainer(WarningTrainer, CheckedTrainer):
         outputs = call_with_draws(self, self._methods(), x)
         return average_draws(outputs, likelihoods_of(self, outputs[0]))
 
-    def finish_draws(self, losses, x, y, outputs, sample_weight=None):
+    def finish_draws(
+        self,
+        losses: Sequence[ArrayLike],
+        x: ArrayLike,
+        y: ArrayLike,
+        outputs: Sequence[ArrayLike],
+        sample_weight: ArrayLike | None = None,
+    ) -> dict:
         """Updates the metrics after several samples and returns the logs.
 
         Args:
@@ -304,7 +320,14 @@ class BayesianTrainer(WarningTrainer, CheckedTrainer):
         loss = ops.mean(ops.stack(losses))
         return self.finish_step(loss, x, y, y_pred, sample_weight)
 
-    def finish_step(self, loss, x, y, y_pred, sample_weight=None):
+    def finish_step(
+        self,
+        loss: ArrayLike,
+        x: ArrayLike,
+        y: ArrayLike,
+        y_pred: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+    ) -> dict:
         """Updates the metrics after a step and returns the logs.
 
         Args:

@@ -1,6 +1,7 @@
 """Trainers that check losses and metrics, and explain lost workers."""
 
 import functools
+from collections.abc import Callable
 
 import keras
 
@@ -73,6 +74,8 @@ class CheckedTrainer(DistributedTrainer):
     of an example. A model without such a method may have any loss of Keras.
     """
 
+    _methods: Callable[[], list]
+
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
     ):
@@ -103,6 +106,6 @@ class CheckedTrainer(DistributedTrainer):
         check_metrics(self, y, y_pred)
         return super().compute_metrics(x, y, y_pred, sample_weight)
 
-    def check_likelihood(self):
+    def check_likelihood(self) -> None:
         """Checks the loss if a method takes it for a likelihood."""
         check_loss(self, self._methods())
