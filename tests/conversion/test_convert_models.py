@@ -51,7 +51,9 @@ def converted(model, kind):
         ("transformer", "radial"),
     ],
 )
-def test_copy_computes_the_same_trains_and_is_saved(name, kind, tmp_path):
+def test_copy_has_equal_outputs_and_can_be_trained_and_saved(
+    name, kind, tmp_path
+):
     make, x, number = MODELS[name]
     model = make()
     model.compile("sgd", "mse")
@@ -86,7 +88,7 @@ def test_copy_computes_the_same_trains_and_is_saved(name, kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["mean_field", "mc_dropout"])
-def test_predictions_are_draws_and_statistics_of_batches_go_on(kind):
+def test_predictions_are_samples_and_batch_statistics_keep_updating(kind):
     model = sequential()
     new = convert(model, kind, **KINDS[kind])
     means = [np.array(x.layers[1].moving_mean) for x in (model, new)]
@@ -155,7 +157,7 @@ def test_layers_inside_of_layers_are_converted_in_two_steps(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:The object being serialized includes a")
-def test_functions_and_preprocessing_are_copied():
+def test_functions_and_preprocessing_layers_are_copied():
     normalization = layers.Normalization()
     normalization.adapt(3 * X + 1)
     words = layers.TextVectorization(output_sequence_length=3)
@@ -325,7 +327,7 @@ IMAGES = np.random.default_rng(0).normal(size=(2, 32, 32, 3)).astype("float32")
 @pytest.mark.parametrize(
     "name, kind", [("EfficientNetB0", "radial"), ("ResNet50", "mc_dropout")]
 )
-def test_application_of_keras_computes_the_same(name, kind):
+def test_copy_of_a_keras_application_has_equal_outputs(name, kind):
     model = application(name)
     new = convert(model, kind, **KINDS[kind])
     assert_same_outputs(new, model, IMAGES)
@@ -335,7 +337,7 @@ def test_application_of_keras_computes_the_same(name, kind):
     )
 
 
-def test_application_of_keras_trains_and_is_saved(tmp_path):
+def test_copy_of_a_keras_application_can_be_trained_and_saved(tmp_path):
     model = application("MobileNetV2", alpha=0.35)
     new = convert(model, "mean_field", prior_from_weights=0.1)
     assert_same_outputs(new, model, IMAGES)

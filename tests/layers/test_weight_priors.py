@@ -58,7 +58,7 @@ def kl_of(layer):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_prior_is_that_of_the_bias_too_unless_it_has_its_own(kind):
+def test_bias_has_the_prior_of_the_kernel_unless_it_has_another(kind):
     normal, other = bdl.priors.Normal(0.7, 0.1), bdl.priors.Normal(0.2, -1.0)
     one = built(kind, prior=normal)
     expected = total(one, (0.1, 0.7), (0.1, 0.7))
@@ -123,7 +123,7 @@ def test_divergence_to_a_prior_of_tfp_is_the_integral(prior):
     assert_moment(np.mean(draws), expected, error)
 
 
-def test_set_prior_changes_the_named_tensors_alone_also_in_the_config():
+def test_set_prior_changes_only_the_named_tensors_and_the_config():
     layer = built(prior=bdl.priors.Normal(0.7, 0.1))
     for new, expected in (
         ({"kernel": bdl.priors.Normal(0.3)}, ((0.0, 0.3), (0.1, 0.7))),
@@ -138,7 +138,7 @@ def test_set_prior_changes_the_named_tensors_alone_also_in_the_config():
         assert kl_of(again) == kl_of(layer)
 
 
-def test_set_prior_keeps_distributions_in_weights_until_another_one_comes():
+def test_set_prior_stores_a_distribution_in_weights_until_replaced():
     layer = built()
     ordinary = len(layer.weights)
     means, stddevs = np.full((3, 2), 0.2, "f"), np.full((3, 2), 0.4, "f")
@@ -207,7 +207,7 @@ def test_bias_without_a_distribution_has_no_divergence(kind, bias):
         layer.set_prior(bias=bdl.priors.Normal(1.0))
 
 
-def test_what_is_no_prior_of_the_tensor_is_refused_and_changes_nothing():
+def test_invalid_prior_is_refused_and_changes_nothing():
     layer = built()
     before = kl_of(layer), layer.get_config()
     wrong = MeanField(np.zeros((2, 3), "f"), np.ones((2, 3), "f"))

@@ -53,7 +53,7 @@ def test_draws_follow_the_distribution_function(name):
     assert scipy.stats.kstest(draws, theirs.cdf).pvalue > 1e-6
 
 
-def test_symmetric_gamma_has_no_gradient_at_zero_and_the_true_one_beside():
+def test_symmetric_gamma_has_zero_gradient_at_zero_and_the_exact_one_nearby():
     x = tf.constant([0.0, 1e-20, -1e-20])
     for k, at_zero in ((3.0, -np.inf), (0.5, np.inf)):
         with tf.GradientTape() as tape:

@@ -5,7 +5,7 @@ from keras_bdl.schedules import SWASchedule
 from tests.helpers import check_config
 
 
-def test_config():
+def test_config_has_every_argument():
     check_config(
         SWASchedule,
         initial_learning_rate=0.1,
