@@ -104,7 +104,7 @@ class Run:
         print(f"  training network {seed + 1} of {self.members} for averaging")
         start = self.epochs // 2
         schedule = bdl.schedules.SWASchedule(
-            0.1, 0.05, self.steps * start // self.epochs
+            0.1, 0.05, swa_start_step=self.steps * start // self.epochs
         )
         callbacks = {
             "SWA": bdl.SWA(start),

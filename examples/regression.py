@@ -242,7 +242,7 @@ def swag(nets, split):
     epochs = 2 * nets.epochs
     collector = bdl.SWAG(start_epoch=epochs // 2, rank=20)
     rate = bdl.schedules.SWASchedule(
-        *nets.settings.swag_rates, epochs * nets.steps // 2
+        *nets.settings.swag_rates, swa_start_step=epochs * nets.steps // 2
     )
     model = nets.fit(
         split,

@@ -149,3 +149,25 @@ class ShowsArguments:
             if hasattr(self, name)
         ]
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def check_choice(name: str, value, choices):
+    """Returns one of several choices, or raises an error that lists them.
+
+    Args:
+        name: Name of the argument.
+        value: Value of the argument.
+        choices: All allowed values.
+    """
+    # `True == 1`, and an array would be compared entry by entry.
+    if not any(
+        isinstance(value, type(choice))
+        and isinstance(value, bool) == isinstance(choice, bool)
+        and value == choice
+        for choice in choices
+    ):
+        raise ValueError(
+            f"`{name}` must be one of {tuple(choices)}. "
+            f"Received: {name}={value!r}"
+        )
+    return value

@@ -32,12 +32,16 @@ def of(settings, steps):
         all_steps = (settings.epochs if epochs is None else epochs) * steps
         if not all_steps:  # nothing is trained
             return rate
-        return bdl.schedules.SWASchedule(rate, LAST_PART * rate, all_steps)
+        return bdl.schedules.SWASchedule(
+            rate, LAST_PART * rate, swa_start_step=all_steps
+        )
     if settings.swa_learning_rate is not None:
         final, start = settings.swa_learning_rate, settings.start_epoch
         if not start:
             return final
-        return bdl.schedules.SWASchedule(rate, final, start * steps)
+        return bdl.schedules.SWASchedule(
+            rate, final, swa_start_step=start * steps
+        )
     if settings.schedule == "cosine":
         all_steps = settings.epochs * steps
         return keras.optimizers.schedules.CosineDecay(rate, all_steps)

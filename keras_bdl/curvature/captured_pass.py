@@ -67,7 +67,7 @@ class CapturedPass:
             self._capture = Capture(self._plan, values, self._tape, pure)
             with self._capture.recording():
                 with self._capture.forward():
-                    self.y_pred = call_model(model, x, training)
+                    self.y_pred = _keras.call_with_training(model, x, training)
                 self.loss = losses.total(
                     x, y, self.y_pred, sample_weight, training
                 )
@@ -192,19 +192,6 @@ class CapturedPass:
         if self._unscale is None:
             return gradient
         return gradient * ops.cast(self._unscale, gradient.dtype)
-
-
-def call_model(model, x, training):
-    """Returns the outputs of a model, told whether this is training.
-
-    Args:
-        model: A Keras model.
-        x: A batch of inputs.
-        training: What to tell it, if it asks.
-    """
-    if _keras.call_takes_training(model):
-        return model(x, training=training)
-    return model(x)
 
 
 def _one_weight_each(sample_weight):

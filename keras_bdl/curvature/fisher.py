@@ -5,8 +5,8 @@ import dataclasses
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl.curvature.capture import Capture
-from keras_bdl.curvature.captured_pass import call_model
 from keras_bdl.curvature.factors import KroneckerFactors
 from keras_bdl.curvature.factors import gram
 from keras_bdl.curvature.plan import Plan
@@ -72,7 +72,7 @@ def fisher_sums(
     with tape:
         capture = Capture(plan, values, tape, pure=True)
         with capture.recording(), capture.forward():
-            outputs = call_model(model, x, training=False)
+            outputs = _keras.call_with_training(model, x, training=False)
     backward = _Backward(capture, tape, outputs, omega, factored)
     # The tape is closed, and takes the scores for constants.
     count, score = scores(outputs)

@@ -32,7 +32,7 @@ class Matrix:
 
 # These use the layers inside in ways of their own, such as many times in a
 # loop, and not by calling them as they are.
-_SEALED = (
+SEALED = (
     keras.layers.Bidirectional,
     keras.layers.RNN,
     keras.layers.StackedRNNCells,
@@ -69,7 +69,7 @@ class Plan:
         for layer in _keras.all_layers(model):
             if id(layer) in inside:
                 continue
-            sealed = isinstance(layer, _SEALED)
+            sealed = isinstance(layer, SEALED)
             own = layer.trainable_variables if sealed else own_variables(layer)
             if not any(map(self._trains, own)):
                 continue

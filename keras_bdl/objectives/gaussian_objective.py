@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl.arguments import check_number
 from keras_bdl.arguments import check_seed
 from keras_bdl.curvature.weight_scope import WeightScope
@@ -137,7 +138,7 @@ class GaussianObjective(Objective):
         """Updates `nll` and `kl`."""
         nll = ops.mean(ops.stack([one.nll for one in outcomes]))
         kl = complexity / self.dataset_size.value()
-        model._evidence_bound.update(x, nll, kl)
+        model.update_evidence_bound(x, nll=nll, kl=kl)
 
     def noises(self, model, inferred, stream, number):
         """Returns eps of (1), a tensor for each variable.
@@ -189,7 +190,7 @@ class GaussianObjective(Objective):
         scope = WeightScope(variables, values)
         scope.collect_losses = False  # the layers keep them, as ever
         with scope:
-            return model._call_for(x, training=False)
+            return _keras.call_with_training(model, x, training=False)
 
     def posterior(self, model):
         """Returns q, a `keras_bdl.posteriors.Gaussian`.

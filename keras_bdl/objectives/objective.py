@@ -13,6 +13,7 @@ from keras_bdl.data.dataset_size import DatasetSize
 from keras_bdl.distribute.replica_gradients import for_all_replicas
 from keras_bdl.distribute.replicas import replica_weight
 from keras_bdl.distribute.replicas import weighted
+from keras_bdl.layers.variational_layers import variational_layers
 from keras_bdl.loss_scaling import inner_optimizer
 from keras_bdl.loss_scaling import loss_scale
 from keras_bdl.models.build import build_optimizer
@@ -208,7 +209,7 @@ class Objective(ShowsArguments, keras.losses.Loss):
                     "say anything of its weights: call it on a batch, or train "
                     f"it. Received: model={model.name!r}, which has no weights"
                 )
-            model._call_for(x, training=False)
+            _keras.call_with_training(model, x, training=False)
         build_optimizer(model)
 
     def check(self, model, inferred):
@@ -221,11 +222,7 @@ class Objective(ShowsArguments, keras.losses.Loss):
         owner = type(self).__name__
         check_any_weight(owner, inferred)
         check_optimizer(owner, model)
-        layers = [
-            layer.name
-            for layer in _keras.all_layers(model)
-            if hasattr(type(layer), "kl_divergence")
-        ]
+        layers = [layer.name for layer in variational_layers(model)]
         if layers:
             raise ValueError(
                 f"`{owner}` is for ordinary layers, and some have "

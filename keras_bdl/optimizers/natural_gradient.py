@@ -234,7 +234,7 @@ class NaturalGradient(VariationalOptimizer):
         scope = WeightScope(variables, values)
         scope.collect_losses = False  # the layers keep them, as ever
         with scope:
-            return model._call_for(x, training=False)
+            return _keras.call_with_training(model, x, training=False)
 
     def posterior(self, model):
         """Returns the `keras_bdl.posteriors.Gaussian` that was learned.

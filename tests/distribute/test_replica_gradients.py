@@ -34,7 +34,7 @@ def clipped(scale=None, **clip):
     ],
     ids=["KFAC", "global_clipnorm", "scaled clipnorm", "clipvalue"],
 )
-def test_weighted_examples_and_clipping_are_those_of_one_device(
+def test_weighted_examples_and_clipping_equal_one_device(
     optimizer, objective, mirrored
 ):
     weights = []
