@@ -7,10 +7,10 @@
 Needs `pip install -e ".[tpu]"`, on Linux. A case is a method and a network,
 such as `vogn/resnet_18`. Without `--only`, the cases of the papers are
 compiled. For both steps of each case the script prints OK or the operations
-that a TPU does not have. It also prints the operations and bytes of the step, the memory that a
-chip needs, and the bytes that chips send to each other; these must be what the
-method needs and no more. Exits with 1 if anything fails. Adds the results to
-those in `--out`.
+that a TPU does not have. It also prints the operations and bytes of the step,
+the memory that a chip needs, and the bytes that chips send to each other; these
+must be what the method needs and no more. Exits with 1 if anything fails. Adds
+the results to those in `--out`.
 """
 
 import argparse
