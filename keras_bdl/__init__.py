@@ -32,7 +32,8 @@ Folders:
     distributions  of single tensors           prediction   `predict`
     evaluation     reports on predictions      priors       before the data
     layers         variational layers          schedules    of step sizes
-                                               training     for authors
+    protocols      between model and method   data         batches, N
+    conversion     convert
 """
 
 import keras
@@ -47,7 +48,9 @@ if keras.backend.backend() != "tensorflow":
 from keras_bdl import applications  # noqa: E402
 from keras_bdl import callbacks  # noqa: E402
 from keras_bdl import continual  # noqa: E402
+from keras_bdl import conversion  # noqa: E402
 from keras_bdl import curvature  # noqa: E402
+from keras_bdl import data  # noqa: E402
 from keras_bdl import datasets  # noqa: E402
 from keras_bdl import diagnostics  # noqa: E402
 from keras_bdl import distribute  # noqa: E402
@@ -63,15 +66,15 @@ from keras_bdl import plots  # noqa: E402
 from keras_bdl import posteriors  # noqa: E402
 from keras_bdl import prediction  # noqa: E402
 from keras_bdl import priors  # noqa: E402
+from keras_bdl import protocols  # noqa: E402
 from keras_bdl import schedules  # noqa: E402
-from keras_bdl import training  # noqa: E402
 from keras_bdl.callbacks import SWA  # noqa: E402
 from keras_bdl.callbacks import SWAG  # noqa: E402
+from keras_bdl.conversion import convert  # noqa: E402
 from keras_bdl.evaluation import evaluate  # noqa: E402
 from keras_bdl.laplace import fit_laplace  # noqa: E402
 from keras_bdl.models import Model  # noqa: E402
 from keras_bdl.models import Sequential  # noqa: E402
-from keras_bdl.models import convert  # noqa: E402
 from keras_bdl.optimizers import ATMC  # noqa: E402
 from keras_bdl.optimizers import IVON  # noqa: E402
 from keras_bdl.optimizers import KFAC  # noqa: E402
@@ -102,8 +105,10 @@ __all__ = [
     "applications",
     "callbacks",
     "continual",
+    "conversion",
     "convert",
     "curvature",
+    "data",
     "datasets",
     "diagnostics",
     "distribute",
@@ -122,6 +127,6 @@ __all__ = [
     "predict",
     "prediction",
     "priors",
+    "protocols",
     "schedules",
-    "training",
 ]

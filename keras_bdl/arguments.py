@@ -1,5 +1,6 @@
-"""Checks of the numbers that users give."""
+"""Checks of the arguments that users give, one function a kind of argument."""
 
+import inspect
 import math
 import numbers
 
@@ -63,3 +64,88 @@ def check_seed(seed):
         seed: The argument.
     """
     check_number("seed", seed, at_least=0, below=2**63, integer=True)
+
+
+def as_scale(scale):
+    """Returns the factor of a covariance as a `float`."""
+    if not (
+        isinstance(scale, numbers.Real) and math.isfinite(scale) and scale >= 0
+    ):
+        raise ValueError(
+            "`scale` must be a finite number from 0 on; 0 draws the mean. "
+            f"Received: scale={scale!r}"
+        )
+    return float(scale)
+
+
+def as_positive(name, value):
+    """Returns a positive, finite number as a `float`.
+
+    Args:
+        name: The argument.
+        value: What came for it.
+    """
+    if not (
+        isinstance(value, numbers.Real) and math.isfinite(value) and value > 0
+    ):
+        raise ValueError(
+            f"`{name}` must be a positive, finite number. "
+            f"Received: {name}={value!r}"
+        )
+    return float(value)
+
+
+def as_list(name, value, of):
+    """Returns a list or tuple as a list; an array is none.
+
+    Args:
+        name: The argument.
+        value: What came for it.
+        of: What the list holds, for the message.
+    """
+    if not isinstance(value, (list, tuple)):
+        raise ValueError(
+            f"`{name}` must be a list of {of}. Received: {name} of type "
+            f"{type(value).__name__}"
+        )
+    return list(value)
+
+
+def check_bool(name, value):
+    """Returns the value, or raises the error of an argument."""
+    if not isinstance(value, bool):
+        raise ValueError(
+            f"`{name}` must be `True` or `False`. Received: {name}={value!r}"
+        )
+    return value
+
+
+def check_verbose(verbose) -> int:
+    """Returns what `keras.utils.Progbar` takes for it.
+
+    Args:
+        verbose: `"auto"`, `0`, `1` or `2`.
+    """
+    if verbose not in ("auto", 0, 1, 2):
+        raise ValueError(
+            '`verbose` must be `"auto"`, `0`, `1` or `2`. '
+            f"Received: verbose={verbose!r}"
+        )
+    return 1 if verbose == "auto" else verbose
+
+
+class ShowsArguments:
+    """Gives a class a `repr` with the arguments of its constructor.
+
+    An argument is shown by the attribute of its name, such as
+    `Normal(stddev=0.1, mean=0.0, dataset_size=None)`.
+    """
+
+    def __repr__(self):
+        parameters = inspect.signature(type(self)).parameters
+        shown = [
+            f"{name}={getattr(self, name)!r}"
+            for name in parameters
+            if hasattr(self, name)
+        ]
+        return f"{type(self).__name__}({', '.join(shown)})"

@@ -34,8 +34,10 @@ def test_short_names():
         "applications",
         "callbacks",
         "continual",
+        "conversion",
         "convert",
         "curvature",
+        "data",
         "datasets",
         "diagnostics",
         "distribute",
@@ -54,8 +56,8 @@ def test_short_names():
         "predict",
         "prediction",
         "priors",
+        "protocols",
         "schedules",
-        "training",
     ]
     for name in bdl.__all__:
         assert hasattr(bdl, name)

@@ -17,9 +17,9 @@ import tensorflow as tf
 from cases import Case
 from chips import Chips
 
-from keras_bdl.training.build_optimizer import build_optimizer
-from keras_bdl.training.inner_optimizer import inner_optimizer
-from keras_bdl.training.tell_dataset_size import dataset_sizes
+from keras_bdl.data.dataset_size import dataset_sizes
+from keras_bdl.loss_scaling import inner_optimizer
+from keras_bdl.models.build import build_optimizer
 
 
 class NotLowered(Exception):

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from keras_bdl.optimizers.exclusion import excluded_variables
+from keras_bdl.posteriors.covered_weights import excluded_variables
 
 
 def times_prior_stddevs(network, prior):

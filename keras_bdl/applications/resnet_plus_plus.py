@@ -8,7 +8,7 @@ import keras
 from keras_bdl import priors
 from keras_bdl.applications.architecture import RESNET_50
 from keras_bdl.applications.architecture import Architecture
-from keras_bdl.applications.residual_features import residual_features
+from keras_bdl.applications.residual_stages import residual_features
 from keras_bdl.layers import WeightNormConv2D
 from keras_bdl.layers import WeightNormDense
 from keras_bdl.models import Model

@@ -5,13 +5,13 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from keras_bdl.callbacks.kinetic_band import kinetic_band
+from keras_bdl.callbacks.chain_temperature import Virials
+from keras_bdl.callbacks.chain_temperature import kinetic_band
 from keras_bdl.callbacks.stateful_callback import StatefulCallback
+from keras_bdl.data.dataset_size import check_loss
+from keras_bdl.loss_scaling import inner_optimizer
 from keras_bdl.optimizers.momentum_sampler import MomentumSampler
 from keras_bdl.optimizers.sampler import Sampler
-from keras_bdl.optimizers.virials import Virials
-from keras_bdl.training.check_loss import check_loss
-from keras_bdl.training.inner_optimizer import inner_optimizer
 
 COLUMNS = {
     "kinetic T": "kinetic_temperature",

@@ -4,16 +4,16 @@ import functools
 import os
 import warnings
 
-from keras_bdl.callbacks.fit_callback import FitCallback
-from keras_bdl.callbacks.plain_attributes import plain_attributes
-from keras_bdl.callbacks.run_history import get_history
-from keras_bdl.callbacks.run_history import set_history
 from keras_bdl.callbacks.same_command import check_command
 from keras_bdl.callbacks.same_command import check_workers
 from keras_bdl.callbacks.same_command import command_of
-from keras_bdl.callbacks.skipped_steps import SkippedSteps
+from keras_bdl.callbacks.stateful_callback import FitCallback
+from keras_bdl.callbacks.stateful_callback import SkippedSteps
 from keras_bdl.callbacks.training_state import check_training_state
+from keras_bdl.callbacks.training_state import get_history
 from keras_bdl.callbacks.training_state import get_training_state
+from keras_bdl.callbacks.training_state import plain_attributes
+from keras_bdl.callbacks.training_state import set_history
 from keras_bdl.callbacks.training_state import set_training_state
 from keras_bdl.distribute.workers import is_chief
 from keras_bdl.distribute.workers import wait_for_all

@@ -3,8 +3,8 @@
 import keras
 import numpy as np
 
-from keras_bdl.callbacks.plain_attributes import plain_attributes
 from keras_bdl.callbacks.stateful_callback import StatefulCallback
+from keras_bdl.callbacks.training_state import plain_attributes
 
 
 class EarlyStopping(keras.callbacks.EarlyStopping, StatefulCallback):

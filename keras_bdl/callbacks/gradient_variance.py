@@ -5,10 +5,10 @@ import math
 from keras_bdl.arguments import check_seed
 from keras_bdl.callbacks.stateful_callback import StatefulCallback
 from keras_bdl.callbacks.weight_collector import check_integer
-from keras_bdl.diagnostics.gradient_variance import gradient_variance
-from keras_bdl.diagnostics.gradient_variance_report import (
+from keras_bdl.diagnostics.gradients.gradient_variance import (
     GradientVarianceReport,
 )
+from keras_bdl.diagnostics.gradients.gradient_variance import gradient_variance
 
 
 class GradientVariance(StatefulCallback):

@@ -13,13 +13,13 @@ from keras_bdl.callbacks.sample_files import sample_path
 from keras_bdl.callbacks.sample_files import write_sample
 from keras_bdl.callbacks.stateful_callback import StatefulCallback
 from keras_bdl.callbacks.weight_collector import check_integer
+from keras_bdl.data.dataset_size import check_loss
 from keras_bdl.distribute.workers import weights_of_first_replica
+from keras_bdl.loss_scaling import inner_optimizer
 from keras_bdl.optimizers.sampler import Sampler
 from keras_bdl.posteriors.ensemble import Ensemble
 from keras_bdl.posteriors.structure import Structure
 from keras_bdl.saving.state_file import read_state
-from keras_bdl.training.check_loss import check_loss
-from keras_bdl.training.inner_optimizer import inner_optimizer
 
 
 class SampleCollector(StatefulCallback):

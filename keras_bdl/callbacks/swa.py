@@ -2,11 +2,11 @@
 
 import warnings
 
+from keras_bdl.arguments import check_bool
 from keras_bdl.callbacks.weight_collector import WeightCollector
-from keras_bdl.posteriors.arguments import check_bool
 from keras_bdl.posteriors.gaussian import Gaussian
+from keras_bdl.posteriors.posterior_owner import posterior_owner
 from keras_bdl.prediction.batch_norm import batch_norm_layers
-from keras_bdl.training.posterior_owner import posterior_owner
 
 
 class SWA(WeightCollector):

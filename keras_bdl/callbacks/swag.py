@@ -4,10 +4,10 @@ import collections
 
 import numpy as np
 
+from keras_bdl.arguments import as_scale
+from keras_bdl.arguments import check_bool
 from keras_bdl.callbacks.weight_collector import WeightCollector
 from keras_bdl.callbacks.weight_collector import check_integer
-from keras_bdl.posteriors.arguments import as_scale
-from keras_bdl.posteriors.arguments import check_bool
 from keras_bdl.posteriors.low_rank_gaussian import LowRankGaussian
 
 

@@ -1,14 +1,76 @@
-"""What of a model in training has to survive, as arrays."""
+"""The state of a training that `Checkpoint` saves, as arrays."""
+
+import inspect
 
 import numpy as np
 
 from keras_bdl.distribute.keras_fixes import in_several_workers
+from keras_bdl.distribute.variable_copies import variable_copies
 from keras_bdl.distribute.workers import first_replica
 from keras_bdl.distribute.workers import replica_arrays
+from keras_bdl.models.build import build_optimizer
+from keras_bdl.protocols import OwnsVariables
 from keras_bdl.saving.global_seed_generator import global_seed_generator
-from keras_bdl.saving.variable_copies import variable_copies
-from keras_bdl.training.build_optimizer import build_optimizer
-from keras_bdl.training.protocols import OwnsVariables
+
+_PLAIN = (bool, int, float, str, type(None), np.ndarray, np.generic)
+
+
+def plain_attributes(callback):
+    """Returns the attributes that are numbers, texts or (lists of) arrays.
+
+    Those named like arguments of the constructor are settings and no memory:
+    the new process has its own.
+    """
+    settings = {
+        name
+        for cls in type(callback).__mro__
+        if "__init__" in vars(cls)
+        for name in inspect.signature(cls.__init__).parameters
+    }
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in vars(callback).items()
+        if name not in settings and _is_plain(value)
+    }
+
+
+def _is_plain(value):
+    if isinstance(value, (list, tuple)):
+        return all(isinstance(item, _PLAIN) for item in value)
+    return isinstance(value, _PLAIN)
+
+
+def get_history(model, epoch, logs):
+    """Returns the history so far, with an epoch that Keras adds only later.
+
+    Args:
+        model: A model in training.
+        epoch: The epoch that has ended.
+        logs: Its logs, or `None`.
+    """
+    history = getattr(model, "history", None)
+    if history is None:
+        return {"epoch": [], "history": {}}
+    epochs = list(history.epoch)
+    values = {k: [float(v) for v in vs] for k, vs in history.history.items()}
+    if logs is not None and epoch not in epochs:
+        epochs.append(epoch)
+        for name, value in logs.items():
+            values.setdefault(name, []).append(float(value))
+    return {"epoch": epochs, "history": values}
+
+
+def set_history(model, saved):
+    """Puts a history back.
+
+    Args:
+        model: A model in training.
+        saved: What `get_history` returned.
+    """
+    history = getattr(model, "history", None)
+    if history is not None:
+        history.epoch = list(saved["epoch"])
+        history.history = {k: list(v) for k, v in saved["history"].items()}
 
 
 def _groups(model):

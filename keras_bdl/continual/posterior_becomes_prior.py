@@ -1,8 +1,7 @@
 """From one task to the next."""
 
 from keras_bdl.layers.weight_priors import WeightPriors
-from keras_bdl.training.inner_optimizer import inner_optimizer
-from keras_bdl.training.restart_optimizer import restart_optimizer
+from keras_bdl.loss_scaling import inner_optimizer
 
 
 def posterior_becomes_prior(
@@ -145,3 +144,23 @@ def _selected(model, layers):
             )
         selected.append(layer)
     return selected
+
+
+def restart_optimizer(optimizer):
+    """Gives the state of an optimizer the values of a new one.
+
+    Moments, and the number of steps that their bias correction and schedules
+    of learning rates depend on; not a learning rate that is a number. In
+    place, so that no training step is traced again.
+
+    Args:
+        optimizer: An optimizer, out of its loss scaling.
+    """
+    if not optimizer.built:
+        return
+    new = type(optimizer).from_config(optimizer.get_config())
+    new.build(optimizer._trainable_variables)
+    for variable, initial in zip(
+        optimizer.variables, new.variables, strict=True
+    ):
+        variable.assign(initial)

@@ -1,11 +1,33 @@
-"""Which layers are responsible for which weights."""
+"""Which layers are responsible for which weights, and which are matrices."""
+
+import dataclasses
 
 import keras
 
-from keras_bdl.curvature.matrix import Matrix
-from keras_bdl.curvature.registry import own_variables
-from keras_bdl.curvature.registry import rule_of
+from keras_bdl.curvature.rule import own_variables
+from keras_bdl.curvature.rule import rule_of
 from keras_bdl.curvature.rules.whole_layer import WholeLayerRule
+
+
+@dataclasses.dataclass
+class Matrix:
+    """The weights of a layer that multiplies a matrix to its inputs.
+
+    Attributes:
+        kernel: The variable.
+        bias: The variable that is a further row, the last, or `None`.
+        shape: `(in, out)`, where `in` counts that row.
+    """
+
+    kernel: keras.Variable
+    bias: keras.Variable | None
+    shape: tuple
+
+    @property
+    def variables(self):
+        """The kernel and, if it is a row of the matrix, the bias."""
+        return [v for v in (self.kernel, self.bias) if v is not None]
+
 
 # These use the layers inside in ways of their own, such as many times in a
 # loop, and not by calling them as they are.
@@ -104,3 +126,15 @@ class Plan:
             "differentiate this layer example by example, or freeze it. "
             f"Received: layer={layer.name!r}"
         )
+
+
+def matrices(model, fallback: bool = False):
+    """Returns a `Matrix` for each of the `KroneckerFactors` of a step.
+
+    Args:
+        model: A built Keras model.
+        fallback: As of `step`. Defaults to `False`.
+    """
+    plan = Plan(model, fallback)
+    found = [plan.matrix(layer, rule) for layer, rule in plan.rules]
+    return [matrix for matrix in found if matrix is not None]

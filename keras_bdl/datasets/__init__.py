@@ -5,10 +5,10 @@ The networks for them are in `keras_bdl.applications`.
 """
 
 from keras_bdl.datasets.data_splits import DataSplits
-from keras_bdl.datasets.dataset_spec import DatasetSpec
 from keras_bdl.datasets.epoch_counter import EpochCounter
 from keras_bdl.datasets.loading import load
 from keras_bdl.datasets.specs import SPECS
+from keras_bdl.datasets.specs import DatasetSpec
 
 __all__ = [
     "SPECS",

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from keras_bdl.datasets.dataset_spec import DatasetSpec
+from keras_bdl.datasets.specs import DatasetSpec
 
 
 @dataclasses.dataclass(frozen=True)

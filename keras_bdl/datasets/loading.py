@@ -3,11 +3,11 @@
 import numbers
 
 from keras_bdl.datasets.data_splits import DataSplits
-from keras_bdl.datasets.dataset_spec import DatasetSpec
 from keras_bdl.datasets.digits import load_digits
 from keras_bdl.datasets.image_pipeline import ImagePipeline
 from keras_bdl.datasets.images import load_images
 from keras_bdl.datasets.specs import SPECS
+from keras_bdl.datasets.specs import DatasetSpec
 
 
 def load(

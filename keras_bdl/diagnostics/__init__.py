@@ -4,33 +4,45 @@ They judge the inference. How good the predictions are is a matter of
 `keras_bdl.evaluation`; pictures are in `keras_bdl.plots`.
 """
 
-from keras_bdl.diagnostics.autocorrelation import autocorrelation
-from keras_bdl.diagnostics.convergence import convergence
-from keras_bdl.diagnostics.convergence_report import ConvergenceReport
-from keras_bdl.diagnostics.effective_sample_size import effective_sample_size
-from keras_bdl.diagnostics.gradient_noise import gradient_noise
-from keras_bdl.diagnostics.gradient_noise_report import GradientNoise
-from keras_bdl.diagnostics.gradient_variance import gradient_variance
-from keras_bdl.diagnostics.gradient_variance_report import (
+from keras_bdl.diagnostics.chains.convergence import ConvergenceReport
+from keras_bdl.diagnostics.chains.convergence import convergence
+from keras_bdl.diagnostics.chains.prediction_chains import prediction_chains
+from keras_bdl.diagnostics.chains.statistics import autocorrelation
+from keras_bdl.diagnostics.chains.statistics import effective_sample_size
+from keras_bdl.diagnostics.chains.statistics import potential_scale_reduction
+from keras_bdl.diagnostics.chains.weight_chains import WeightChains
+from keras_bdl.diagnostics.gradients.gradient_noise import GradientNoise
+from keras_bdl.diagnostics.gradients.gradient_noise import gradient_noise
+from keras_bdl.diagnostics.gradients.gradient_variance import (
     GradientVarianceReport,
 )
-from keras_bdl.diagnostics.hessian_eigenvalues import hessian_eigenvalues
-from keras_bdl.diagnostics.hessian_eigenvalues_report import HessianEigenvalues
-from keras_bdl.diagnostics.loss_cross_section import loss_cross_section
-from keras_bdl.diagnostics.loss_cross_section_report import LossCrossSection
-from keras_bdl.diagnostics.loss_plane import loss_plane
-from keras_bdl.diagnostics.loss_plane_report import LossPlane
-from keras_bdl.diagnostics.posterior_eigenvectors import posterior_eigenvectors
-from keras_bdl.diagnostics.posterior_eigenvectors_report import (
+from keras_bdl.diagnostics.gradients.gradient_variance import gradient_variance
+from keras_bdl.diagnostics.loss_surface.hessian_eigenvalues import (
+    HessianEigenvalues,
+)
+from keras_bdl.diagnostics.loss_surface.hessian_eigenvalues import (
+    hessian_eigenvalues,
+)
+from keras_bdl.diagnostics.loss_surface.loss_cross_section import (
+    LossCrossSection,
+)
+from keras_bdl.diagnostics.loss_surface.loss_cross_section import (
+    loss_cross_section,
+)
+from keras_bdl.diagnostics.loss_surface.loss_plane import LossPlane
+from keras_bdl.diagnostics.loss_surface.loss_plane import loss_plane
+from keras_bdl.diagnostics.loss_surface.posterior_eigenvectors import (
     PosteriorEigenvectors,
 )
-from keras_bdl.diagnostics.potential_scale_reduction import (
-    potential_scale_reduction,
+from keras_bdl.diagnostics.loss_surface.posterior_eigenvectors import (
+    posterior_eigenvectors,
 )
-from keras_bdl.diagnostics.prediction_chains import prediction_chains
-from keras_bdl.diagnostics.projected_covariance import project_weights
-from keras_bdl.diagnostics.projected_covariance import projected_covariance
-from keras_bdl.diagnostics.weight_chains import WeightChains
+from keras_bdl.diagnostics.loss_surface.projected_covariance import (
+    project_weights,
+)
+from keras_bdl.diagnostics.loss_surface.projected_covariance import (
+    projected_covariance,
+)
 
 __all__ = [
     "ConvergenceReport",

@@ -3,10 +3,10 @@
 import keras
 import numpy as np
 
+from keras_bdl.arguments import ShowsArguments
 from keras_bdl.distributions.mean_field import MeanField
 from keras_bdl.distributions.radial import Radial
 from keras_bdl.distributions.weight_distribution import WeightDistribution
-from keras_bdl.shows_arguments import ShowsArguments
 
 FAMILIES = {"mean_field": MeanField, "radial": Radial}
 

@@ -1,10 +1,32 @@
-"""What the distributions of variational layers have in common."""
+"""The base class of the distributions of variational layers."""
 
 import numpy as np
 from keras import ops
 
-from keras_bdl.distributions.perturbation import perturbation
-from keras_bdl.distributions.perturbation import perturbed
+# In the gradient, the noise is divided out of the result again. Otherwise XLA
+# would make all random numbers a second time, or keep more of them.
+
+
+@ops.custom_gradient
+def perturbed(mean, stddev, noise):
+    """Returns `mean + stddev noise`; the noise counts as a constant."""
+    result = mean + stddev * noise
+
+    def gradient(upstream):
+        return upstream, upstream * ((result - mean) / stddev), None
+
+    return result, gradient
+
+
+@ops.custom_gradient
+def perturbation(stddev, noise):
+    """Returns `stddev noise`; the noise counts as a constant."""
+    result = stddev * noise
+
+    def gradient(upstream):
+        return upstream * (result / stddev), None
+
+    return result, gradient
 
 
 class WeightDistribution:

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_bdl.prediction.checked_inputs import check_count
-from keras_bdl.prediction.checked_inputs import class_labels
-from keras_bdl.prediction.checked_inputs import numbers
+from keras_bdl.data.checked_inputs import check_count
+from keras_bdl.data.checked_inputs import class_labels
+from keras_bdl.data.checked_inputs import numbers
 
 
 class BrierDecomposition(NamedTuple):

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_bdl.prediction.checked_inputs import check_count
-from keras_bdl.prediction.checked_inputs import numbers
+from keras_bdl.data.checked_inputs import check_count
+from keras_bdl.data.checked_inputs import numbers
 
 BINNINGS = ("width", "mass")
 

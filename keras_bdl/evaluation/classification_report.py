@@ -4,6 +4,9 @@ import dataclasses
 
 import numpy as np
 
+from keras_bdl.data.checked_inputs import class_labels
+from keras_bdl.data.checked_inputs import labels_of
+from keras_bdl.data.checked_inputs import log_probabilities
 from keras_bdl.evaluation import calibration
 from keras_bdl.evaluation.brier import brier_decomposition
 from keras_bdl.evaluation.brier import brier_score
@@ -15,10 +18,7 @@ from keras_bdl.evaluation.referral import checked_fractions
 from keras_bdl.evaluation.referral import referral_accuracy
 from keras_bdl.evaluation.referral import referral_auroc
 from keras_bdl.evaluation.referral import uncertainty_of
-from keras_bdl.evaluation.report import Report
-from keras_bdl.prediction.checked_inputs import class_labels
-from keras_bdl.prediction.checked_inputs import labels_of
-from keras_bdl.prediction.checked_inputs import log_probabilities
+from keras_bdl.reports.report import Report
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,12 +1,12 @@
 """One call from a finished prediction to its report."""
 
+from keras_bdl.data.checked_inputs import check_classification
 from keras_bdl.evaluation.classification_report import ClassificationReport
 from keras_bdl.evaluation.referral import FRACTIONS
 from keras_bdl.evaluation.regression_report import LEVELS
 from keras_bdl.evaluation.regression_report import RegressionReport
-from keras_bdl.evaluation.report import Report
 from keras_bdl.prediction import RegressionPrediction
-from keras_bdl.prediction.checked_inputs import check_classification
+from keras_bdl.reports.report import Report
 
 
 def evaluate(

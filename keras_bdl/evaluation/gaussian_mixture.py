@@ -7,7 +7,7 @@ is scored by its own, marginal, mixture.
 
 import numpy as np
 
-from keras_bdl.prediction.checked_inputs import numbers
+from keras_bdl.data.checked_inputs import numbers
 
 
 def mixture_log_likelihood(y, means, variances) -> float:

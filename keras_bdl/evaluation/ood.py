@@ -2,13 +2,13 @@
 
 import numpy as np
 
+from keras_bdl.data.checked_inputs import check_count
+from keras_bdl.data.checked_inputs import numbers
 from keras_bdl.evaluation.ranking import auroc
 from keras_bdl.evaluation.ranking import average_precision
 from keras_bdl.evaluation.ranking import fpr_at_tpr
 from keras_bdl.evaluation.referral import MEASURES
 from keras_bdl.evaluation.referral import uncertainty_of
-from keras_bdl.prediction.checked_inputs import check_count
-from keras_bdl.prediction.checked_inputs import numbers
 
 
 def ood_detection(inside, outside) -> dict:

@@ -7,7 +7,7 @@ empty the numbers are not defined, and NaN.
 
 import numpy as np
 
-from keras_bdl.prediction.checked_inputs import numbers
+from keras_bdl.data.checked_inputs import numbers
 
 
 def auroc(

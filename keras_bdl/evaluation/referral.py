@@ -10,8 +10,8 @@ import numbers as number_types
 
 import numpy as np
 
+from keras_bdl.data.checked_inputs import numbers
 from keras_bdl.evaluation.ranking import auroc
-from keras_bdl.prediction.checked_inputs import numbers
 
 FRACTIONS = (0.0, 0.1, 0.2, 0.3)
 MEASURES = ("mutual_information", "entropy", "max_probability")

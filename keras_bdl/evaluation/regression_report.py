@@ -4,13 +4,13 @@ import dataclasses
 
 import numpy as np
 
+from keras_bdl.data.checked_inputs import labels_of
+from keras_bdl.data.checked_inputs import numbers
+from keras_bdl.data.checked_inputs import targets
 from keras_bdl.evaluation.gaussian_mixture import mixture_crps
 from keras_bdl.evaluation.gaussian_mixture import mixture_interval_coverage
 from keras_bdl.evaluation.gaussian_mixture import mixture_log_likelihood
-from keras_bdl.evaluation.report import Report
-from keras_bdl.prediction.checked_inputs import labels_of
-from keras_bdl.prediction.checked_inputs import numbers
-from keras_bdl.prediction.checked_inputs import targets
+from keras_bdl.reports.report import Report
 
 LEVELS = (0.5, 0.9, 0.95)
 

@@ -9,10 +9,10 @@ import tensorflow as tf
 
 from keras_bdl.curvature.fisher import fisher_sums
 from keras_bdl.curvature.losses import Losses
-from keras_bdl.laplace.examples import example_batches
+from keras_bdl.data.examples import example_batches
 from keras_bdl.laplace.scores import Scores
-from keras_bdl.posteriors.noise import sequence
 from keras_bdl.prediction.traced import traced
+from keras_bdl.random.counter_numbers import sequence
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,16 +5,16 @@ import functools
 import numpy as np
 from keras import ops
 
+from keras_bdl.arguments import as_positive
+from keras_bdl.data.checked_inputs import check_count
+from keras_bdl.data.checked_inputs import check_model
 from keras_bdl.laplace.fisher_information import FisherInformation
 from keras_bdl.laplace.fisher_information import FisherOptions
 from keras_bdl.laplace.scores_of_loss import scores_of_loss
-from keras_bdl.laplace.uncertain_variables import uncertain_variables
 from keras_bdl.laplace.validation import best_prior_precision
-from keras_bdl.posteriors.arguments import as_positive
+from keras_bdl.posteriors.covered_weights import excluded_variables
 from keras_bdl.posteriors.laplace import Laplace
-from keras_bdl.posteriors.matrix_curvature import MatrixCurvature
-from keras_bdl.prediction.checked_inputs import check_count
-from keras_bdl.prediction.checked_inputs import check_model
+from keras_bdl.posteriors.matrix_covariance import MatrixCurvature
 
 MARGINAL_LIKELIHOOD, EVIDENCE = "marginal_likelihood", "evidence"  # synonyms
 VALIDATION = "validation"
@@ -227,3 +227,39 @@ def _check_choice(name, value, choices):
         raise ValueError(
             f"`{name}` must be one of {choices}. Received: {name}={value!r}"
         )
+
+
+def uncertain_variables(model, subset: str, exclude_from_inference):
+    """Returns the trainable variables that have a posterior.
+
+    Args:
+        model: A built Keras model.
+        subset: `"all"`, or `"last_layer"`.
+        exclude_from_inference: Names of layers, classes of layers or
+            variables that have none.
+    """
+    if isinstance(exclude_from_inference, str):
+        exclude_from_inference = (exclude_from_inference,)
+    excluded = excluded_variables(model, exclude_from_inference)
+    variables = [v for v in model.trainable_variables if id(v) not in excluded]
+    if not variables:
+        raise ValueError(
+            "`model` must have trainable weights that are not excluded from "
+            f"inference. Received: model={model.name!r}, "
+            f"exclude_from_inference={exclude_from_inference}"
+        )
+    if subset == "all":
+        return variables
+    last = _innermost_layer_of(model, variables[-1])
+    own = {id(v) for v in last.trainable_variables}
+    return [v for v in variables if id(v) in own]
+
+
+def _innermost_layer_of(model, variable):
+    """Returns the layer that owns a variable, and not one around it."""
+    owners = [
+        layer
+        for layer in model._flatten_layers(include_self=False)
+        if any(v is variable for v in layer.trainable_variables)
+    ]
+    return min(owners, key=lambda layer: len(layer.trainable_variables))

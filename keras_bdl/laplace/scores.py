@@ -5,7 +5,7 @@ import math
 
 from keras import ops
 
-from keras_bdl.layers.random_numbers import fold_in
+from keras_bdl.random.replica_numbers import fold_in
 
 
 class Scores(abc.ABC):

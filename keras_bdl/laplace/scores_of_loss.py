@@ -1,15 +1,168 @@
-"""Which scores belong to which loss."""
+"""The scores of each loss, for labels of each kind."""
+
+import math
 
 import keras
+from keras import ops
 
 from keras_bdl import likelihoods
-from keras_bdl.laplace.binary_scores import BinaryScores
-from keras_bdl.laplace.class_scores import ClassScores
-from keras_bdl.laplace.gaussian_scores import GaussianScores
+from keras_bdl.data.checked_inputs import SUM_TOLERANCE
 from keras_bdl.laplace.scores import Scores
+from keras_bdl.laplace.scores import nan_unless
+from keras_bdl.laplace.scores import reciprocal
 from keras_bdl.likelihoods.implied_noise import NO_LIKELIHOOD
-from keras_bdl.likelihoods.loss_function import loss_function
+from keras_bdl.likelihoods.implied_noise import loss_function
 from keras_bdl.prediction.likelihood import Likelihood
+from keras_bdl.random.replica_numbers import normal
+from keras_bdl.random.replica_numbers import uniform
+
+
+class GaussianScores(Scores):
+    """Scores of means, and of standard deviations if they are outputs.
+
+    With z the target's deviation from the mean, in standard deviations,
+
+        s = z / stddev    by the mean,                                    (1)
+        s = (z^2 - 1) / stddev    by stddev                               (2)
+
+    whose second moments are `1 / stddev^2` and `2 / stddev^2`.
+
+    Args:
+        likelihood: A `keras_bdl.likelihoods.Gaussian`.
+    """
+
+    def __init__(self, likelihood):
+        self._likelihood = likelihood
+
+    def options(self):
+        """Returns what makes mean and variance of the outputs."""
+        return {"moments": self._likelihood.moments}
+
+    def averaged(self, shape):
+        """Returns all axes but that of the targets, which is summed over."""
+        return shape[:-1]
+
+    def component(self, outputs, mask):
+        """Returns the root of the Fisher information of an entry."""
+        stddev = self._stddev(outputs)
+        if self._is_known:
+            return mask / stddev
+        return mask * ops.concatenate(
+            [1.0 / stddev, math.sqrt(2.0) / stddev], axis=-1
+        )
+
+    def draw(self, outputs, seed):
+        """Returns the scores of targets."""
+        stddev = self._stddev(outputs)
+        z = ops.cast(normal(ops.shape(stddev), seed), stddev.dtype)
+        if self._is_known:
+            return z / stddev  # (1)
+        return ops.concatenate(
+            [z / stddev, (ops.square(z) - 1.0) / stddev], axis=-1
+        )  # (1), (2)
+
+    @property
+    def _is_known(self):
+        return self._likelihood.noise_stddev is not None
+
+    def _stddev(self, outputs):
+        return ops.sqrt(self._likelihood.moments(outputs)[1])
+
+
+class BinaryScores(Scores):
+    """Scores of Bernoulli variables, one an entry, with probabilities p.
+
+        s(y) = y - p    by logits,    s(y) = (y - p) / (p (1 - p))  by p  (1)
+
+    Args:
+        from_logits: Whether the outputs are logits, and not p.
+    """
+
+    def __init__(self, from_logits: bool):
+        self.from_logits = from_logits
+
+    def options(self):
+        """Returns what the outputs mean."""
+        return {"task": "binary", "from_logits": self.from_logits}
+
+    def averaged(self, shape):
+        """Returns all axes."""
+        return shape
+
+    def component(self, outputs, mask):
+        """Returns the root of the Fisher information of an entry."""
+        if self.from_logits:
+            # Not p (1 - p), which is 0 where p rounds to 1.
+            variance = ops.sigmoid(outputs) * ops.sigmoid(-outputs)
+            return mask * ops.sqrt(variance)
+        p = self._probabilities(outputs)
+        return mask * ops.sqrt(reciprocal(p * (1.0 - p)))
+
+    def draw(self, outputs, seed):
+        """Returns the scores of labels."""
+        p = self._probabilities(outputs)
+        u = 0.5 + 0.5 * uniform(ops.shape(p), seed)
+        score = ops.cast(ops.cast(u, p.dtype) < p, p.dtype) - p
+        if self.from_logits:
+            return score
+        return score * reciprocal(p * (1.0 - p))
+
+    def _probabilities(self, outputs):
+        if self.from_logits:
+            return ops.sigmoid(outputs)
+        return nan_unless((outputs >= 0.0) & (outputs <= 1.0), outputs)
+
+
+class ClassScores(Scores):
+    """Scores of classes on the last axis, with probabilities p.
+
+        s(y) = e_y - p    by logits,    s(y) = e_y / p_y    by p          (1)
+
+    Args:
+        from_logits: Whether the outputs are logits, and not p.
+    """
+
+    def __init__(self, from_logits: bool):
+        self.from_logits = from_logits
+
+    def of_outputs(self, outputs):
+        """Returns scores of zero or one where there is but one entry."""
+        if outputs.shape[-1] == 1:
+            return BinaryScores(self.from_logits)
+        return self
+
+    def options(self):
+        """Returns what the outputs mean."""
+        return {"task": "classification", "from_logits": self.from_logits}
+
+    def averaged(self, shape):
+        """Returns all axes but that of the classes."""
+        return shape[:-1]
+
+    def component(self, outputs, mask):
+        """Returns the score of a class, times the root of its probability."""
+        if not self.from_logits:
+            return mask * ops.sqrt(reciprocal(self._probabilities(outputs)))
+        p = self._probabilities(outputs)
+        # Zero at the other positions.
+        of_class = ops.sum(mask * p, axis=-1, keepdims=True)
+        return ops.sqrt(of_class) * (mask - p)
+
+    def draw(self, outputs, seed):
+        """Returns the score of a label."""
+        p = self._probabilities(outputs)
+        u = 0.5 + 0.5 * uniform(ops.shape(p)[:-1], seed)
+        # The first class at which the distribution function reaches u.
+        below = ops.cumsum(p, axis=-1) < ops.cast(u, p.dtype)[..., None]
+        y = ops.sum(ops.cast(below[..., :-1], "int32"), axis=-1)
+        y = ops.one_hot(y, p.shape[-1], dtype=p.dtype)
+        return y - p if self.from_logits else y * reciprocal(p)
+
+    def _probabilities(self, outputs):
+        if self.from_logits:
+            return ops.softmax(outputs)
+        off = ops.abs(ops.sum(outputs, axis=-1, keepdims=True) - 1.0)
+        return nan_unless((off < SUM_TOLERANCE) & (outputs >= 0.0), outputs)
 
 
 def scores_of_loss(loss) -> Scores:

@@ -5,9 +5,9 @@ import warnings
 import keras
 import numpy as np
 
+from keras_bdl.data.batches import is_arrays
 from keras_bdl.evaluation import evaluate
 from keras_bdl.prediction import predict
-from keras_bdl.prediction.batches import is_arrays
 
 # Powers of the root of 10.
 CANDIDATES = 10.0 ** (np.arange(-4, 11) / 2)

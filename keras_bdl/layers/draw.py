@@ -1,9 +1,11 @@
-"""A draw of all weights of a layer."""
+"""A draw of all weights of a layer, and the draws of one forward pass."""
 
+import dataclasses
 import functools
 
+from keras_bdl.layers import draw
 from keras_bdl.layers import estimators
-from keras_bdl.layers import random_numbers
+from keras_bdl.random import replica_numbers
 
 # The streams of random numbers of one seed.
 WEIGHTS = 0
@@ -20,11 +22,11 @@ def normals(posteriors, seed, stream=WEIGHTS, bound=1.0):
         posteriors: The `WeightPosterior` of each tensor.
         seed: Seed of all numbers of the draw.
         stream: Which of them. Defaults to `WEIGHTS`.
-        bound: See `random_numbers.normal`. Defaults to `1.0`.
+        bound: See `replica_numbers.normal`. Defaults to `1.0`.
     """
     size = sum(p.num_normals for p in posteriors)
-    seed = random_numbers.fold_in(seed, stream)
-    return random_numbers.normal((size,), seed, bound)
+    seed = replica_numbers.fold_in(seed, stream)
+    return replica_numbers.normal((size,), seed, bound)
 
 
 def noise(posteriors, numbers):
@@ -143,3 +145,37 @@ class Draw:
 
     def _kl_noise_of(self, name):
         return self._kl_noise[name]
+
+
+@dataclasses.dataclass
+class ForwardPass:
+    """One draw of a layer, and what it added to the losses.
+
+    Attributes:
+        means: The means of the weights, by name.
+        drawn: What the estimator asked for, by name: the weights, their
+            perturbations, or their variances.
+        seed: Seed of the signs of flipout and of the noise of outputs.
+        kl_per_example: KL(q || p) / N.
+        loss: The same, annealed; in `losses` as long as the pass lasts.
+        calls: How many calls have drawn noise of outputs.
+    """
+
+    means: dict
+    drawn: dict
+    seed: object
+    kl_per_example: object
+    loss: object
+    calls: int = 0
+
+    def sign_seeds(self):
+        """Returns seeds for inputs and outputs, the same for all calls."""
+        return [
+            replica_numbers.fold_in(self.seed, stream)
+            for stream in (draw.INPUT_SIGNS, draw.OUTPUT_SIGNS)
+        ]
+
+    def output_seed(self):
+        """Returns a seed for the noise of outputs, another for each call."""
+        self.calls += 1
+        return replica_numbers.fold_in(self.seed, draw.OUTPUTS + self.calls)

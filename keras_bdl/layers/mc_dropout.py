@@ -5,8 +5,8 @@ from keras import ops
 
 from keras_bdl.arguments import check_number
 from keras_bdl.arguments import check_seed
-from keras_bdl.layers.random_numbers import next_seed
-from keras_bdl.layers.random_numbers import uniform
+from keras_bdl.random.replica_numbers import next_seed
+from keras_bdl.random.replica_numbers import uniform
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")

@@ -1,6 +1,8 @@
-"""Losses of a layer that replicas do not share."""
+"""Losses of a layer that replicas do not share, and the loss around them."""
 
 import threading
+
+from keras_bdl.likelihoods.loss_check import check_likelihood
 
 
 class ThreadLosses:
@@ -40,3 +42,17 @@ class _OfThread(threading.local):
     def __init__(self):
         self.losses = []
         self.ids = set()
+
+
+def check_outer_loss(layer):
+    """Checks the compiled loss of the model that calls a layer.
+
+    A plain `keras.Model` does not know that its layers have distributions.
+
+    Args:
+        layer: A variational layer, in a forward pass of training.
+    """
+    outer = layer._get_call_context().entry_layer
+    if outer is layer:
+        layer._maybe_reset_call_context()  # begun here, unless by `__call__`
+    check_likelihood(f"`{type(layer).__name__}`", outer)

@@ -7,26 +7,26 @@ import numpy as np
 from keras import ops
 
 from keras_bdl.arguments import check_seed
-from keras_bdl.distributions.gaussian_noise import gaussian_noise
+from keras_bdl.data.dataset_size import DatasetSize
 from keras_bdl.layers import draw
 from keras_bdl.layers import estimators
-from keras_bdl.layers import random_numbers
+from keras_bdl.layers.annealing import Annealing
 from keras_bdl.layers.compilation import CompiledDraw
 from keras_bdl.layers.compilation import worth_compiling
 from keras_bdl.layers.computed_weights import ComputedWeights
-from keras_bdl.layers.forward_pass import ForwardPass
-from keras_bdl.layers.outer_loss import check_outer_loss
+from keras_bdl.layers.draw import ForwardPass
 from keras_bdl.layers.seen_attribute import CallState
 from keras_bdl.layers.seen_attribute import SeenAttribute
 from keras_bdl.layers.seen_attribute import assigned
 from keras_bdl.layers.seen_attribute import seeing
 from keras_bdl.layers.thread_losses import ThreadLosses
-from keras_bdl.layers.weight_posterior import WeightPosterior
+from keras_bdl.layers.thread_losses import check_outer_loss
+from keras_bdl.layers.weight_priors import WeightPosterior
 from keras_bdl.layers.weight_priors import WeightPriors
 from keras_bdl.layers.weight_priors import as_prior
 from keras_bdl.priors import Normal
-from keras_bdl.training.annealing import Annealing
-from keras_bdl.training.dataset_size import DatasetSize
+from keras_bdl.random import replica_numbers
+from keras_bdl.random.replica_numbers import gaussian_noise
 
 
 def _mean_or_assigned(layer, name):
@@ -244,7 +244,7 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
         bits = np.random.default_rng(seed).integers(
             -(2**31), 2**31, size, "int32"
         )
-        uniforms = random_numbers.of_bits(bits) * self.noise_bound
+        uniforms = replica_numbers.of_bits(bits) * self.noise_bound
         noise = draw.noise(self.weight_posteriors, gaussian_noise(uniforms))
         return [
             (p.mean, p.distribution().draw(noise[p.name]))
@@ -266,14 +266,14 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
             "seed": self.seed,
         }
 
-    # Of the uniform numbers that make the noise, see `random_numbers.normal`.
+    # Of the uniform numbers that make the noise, see `replica_numbers.normal`.
     noise_bound = 1.0
 
     def _forward_pass(self):
         """Returns what this forward pass draws; the first call adds (2)."""
         if self.kl_per_example is None:
             check_outer_loss(self)
-            seed = random_numbers.next_seed(self.seed_generator)
+            seed = replica_numbers.next_seed(self.seed_generator)
             posteriors = self.weight_posteriors
             tensors = [p.read() for p in posteriors]
             drawn, kl = self._draw(tensors, seed, 1.0 * self.annealing.noise)

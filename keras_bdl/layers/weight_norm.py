@@ -1,4 +1,4 @@
-"""What the weight-normalised layers have in common."""
+"""Weight-normalised layers."""
 
 import keras
 from keras import ops
@@ -126,3 +126,97 @@ def _inverse_norm(directions):
     dtype = keras.backend.result_type(directions.dtype, "float32")
     squares = squared_norms(ops.cast(directions, dtype))
     return ops.rsqrt(ops.maximum(squares, 1e-12))
+
+
+@keras.saving.register_keras_serializable(package="keras_bdl")
+class WeightNormConv2D(WeightNorm, keras.layers.Conv2D):
+    """Convolution of images with directions and scales for weights.
+
+    The weights of each filter are a vector theta, made of a direction vector
+    phi_d and a number phi_s, its scale:
+
+        theta = phi_s phi_d / ||phi_d||                                   (1)
+
+    The layer has the weights `direction` (height, width, input channels of a
+    group, filters), `scale` (filters) and `bias`; `kernel` is computed from
+    them in every call. The output does not depend on the length of phi_d,
+    only the step size does: a sampler needs a prior that holds it, such as
+    `UnitDirection`. Every direction starts with length 1.
+
+    Args:
+        filters: Number of output channels.
+        kernel_size: Height and width of the filters, one number or two.
+        scale_initializer: See `WeightNormDense`. Defaults to `"ones"`.
+        direction_regularizer: See `WeightNormDense`. Defaults to `None`.
+        scale_regularizer: See `WeightNormDense`. Defaults to `None`.
+        **kwargs: As of `keras.layers.Conv2D`: `strides`, `padding`,
+            `dilation_rate`, `groups` and others, with the exceptions of
+            `WeightNormDense`.
+
+    Example:
+
+    ```python
+    layer = keras_bdl.layers.WeightNormConv2D(
+        32,
+        3,
+        padding="same",
+        direction_regularizer=keras_bdl.priors.UnitDirection(),
+        scale_regularizer=keras_bdl.priors.Laplace(5.0),
+    )
+    ```
+
+    Reference:
+        - Salimans and Kingma, [Weight Normalization](
+          https://arxiv.org/abs/1602.07868), eq. 2
+        - Heek and Kalchbrenner, [Bayesian Inference for Large Scale Image
+          Classification](https://arxiv.org/abs/1908.03491), eq. 12
+    """
+
+
+@keras.saving.register_keras_serializable(package="keras_bdl")
+class WeightNormDense(WeightNorm, keras.layers.Dense):
+    """Dense layer with directions and scales for weights.
+
+    The weights of each unit are a vector theta, made of a direction vector
+    phi_d and a number phi_s, its scale:
+
+        theta = phi_s phi_d / ||phi_d||                                   (1)
+
+    The layer has the weights `direction` (input size, units), `scale`
+    (units) and `bias`; `kernel` is computed from them in every call. The
+    output does not depend on the length of phi_d, only the step size does: a
+    sampler needs a prior that holds it, such as `UnitDirection`. Every
+    direction starts with length 1.
+
+    Args:
+        units: Size of the output.
+        scale_initializer: Initializer of phi_s. Defaults to `"ones"`, which
+            keeps the mean square of the inputs.
+        direction_regularizer: Prior or other regularizer of phi_d. Defaults
+            to `None`.
+        scale_regularizer: Prior or other regularizer of phi_s. A
+            `GroupLaplace` is taken for a prior of theta: phi_s gets the
+            density that follows from it. Defaults to `None`.
+        **kwargs: As of `keras.layers.Dense`. Of what `kernel_initializer`
+            draws, only the directions count. `kernel_regularizer`,
+            `kernel_constraint`, LoRA and quantization need a kernel that is
+            a variable and are refused.
+
+    Example:
+
+    ```python
+    layer = keras_bdl.layers.WeightNormDense(
+        10,
+        direction_regularizer=keras_bdl.priors.UnitDirection(),
+        scale_regularizer=keras_bdl.priors.Laplace(5.0),
+    )
+    ```
+
+    Reference:
+        - Salimans and Kingma, [Weight Normalization](
+          https://arxiv.org/abs/1602.07868), eq. 2, with w = theta, v = phi_d,
+          g = phi_s; their initialisation from data is left out: a sampler
+          has no first batch
+        - Heek and Kalchbrenner, [Bayesian Inference for Large Scale Image
+          Classification](https://arxiv.org/abs/1908.03491), eq. 12
+    """

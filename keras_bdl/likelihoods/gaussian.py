@@ -5,9 +5,9 @@ import math
 import keras
 from keras import ops
 
+from keras_bdl.arguments import ShowsArguments
 from keras_bdl.likelihoods.targets import aligned_targets
 from keras_bdl.likelihoods.targets import split_moments
-from keras_bdl.shows_arguments import ShowsArguments
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")

@@ -4,20 +4,16 @@ They judge the mean network or the draws that `evaluate` makes. Reports on a
 finished `Prediction` are in `keras_bdl.evaluation`.
 """
 
-from keras_bdl.metrics.brier_score import BrierScore
-from keras_bdl.metrics.continuous_ranked_probability_score import (
-    ContinuousRankedProbabilityScore,
-)
-from keras_bdl.metrics.expected_calibration_error import (
-    ExpectedCalibrationError,
-)
-from keras_bdl.metrics.gaussian_log_likelihood import GaussianLogLikelihood
-from keras_bdl.metrics.interval_coverage import IntervalCoverage
-from keras_bdl.metrics.maximum_calibration_error import MaximumCalibrationError
-from keras_bdl.metrics.mean_absolute_error import MeanAbsoluteError
-from keras_bdl.metrics.negative_log_likelihood import NegativeLogLikelihood
-from keras_bdl.metrics.predictive_entropy import PredictiveEntropy
-from keras_bdl.metrics.root_mean_squared_error import RootMeanSquaredError
+from keras_bdl.metrics.calibration_errors import ExpectedCalibrationError
+from keras_bdl.metrics.calibration_errors import MaximumCalibrationError
+from keras_bdl.metrics.classification_scores import BrierScore
+from keras_bdl.metrics.classification_scores import NegativeLogLikelihood
+from keras_bdl.metrics.classification_scores import PredictiveEntropy
+from keras_bdl.metrics.errors_of_mean import MeanAbsoluteError
+from keras_bdl.metrics.errors_of_mean import RootMeanSquaredError
+from keras_bdl.metrics.gaussian_scores import ContinuousRankedProbabilityScore
+from keras_bdl.metrics.gaussian_scores import GaussianLogLikelihood
+from keras_bdl.metrics.gaussian_scores import IntervalCoverage
 
 __all__ = [
     "BrierScore",

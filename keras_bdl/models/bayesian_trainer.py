@@ -7,34 +7,34 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl.data.dataset_size import dataset_sizes
+from keras_bdl.data.dataset_size import tell_dataset_size
+from keras_bdl.distribute.replica_gradients import for_all_replicas
+from keras_bdl.distribute.replica_gradients import looks_at_gradients
 from keras_bdl.distribute.replicas import batch_of_group
 from keras_bdl.distribute.replicas import replica_weight
 from keras_bdl.distribute.replicas import statistics_of_examples
-from keras_bdl.models.averaging import average_draws
-from keras_bdl.models.averaging import likelihoods_of
-from keras_bdl.models.batch_mean import add_batch_mean
-from keras_bdl.models.call_with_draws import call_with_draws
+from keras_bdl.layers.annealing import end_annealing
+from keras_bdl.loss_scaling import inner_optimizer
+from keras_bdl.models.build import build_optimizer
+from keras_bdl.models.build import build_posterior
 from keras_bdl.models.checked_trainer import CheckedTrainer
-from keras_bdl.models.compile_arguments import check_compile_arguments
-from keras_bdl.models.compile_arguments import compile_config
 from keras_bdl.models.evidence_bound import EvidenceBound
+from keras_bdl.models.evidence_bound import PriorVersions
+from keras_bdl.models.evidence_bound import add_batch_mean
 from keras_bdl.models.evidence_bound import divergences
 from keras_bdl.models.evidence_bound import variational_layers
-from keras_bdl.models.fit_check import check_fit
-from keras_bdl.models.prior_versions import PriorVersions
+from keras_bdl.models.fit_arguments import check_compile_arguments
+from keras_bdl.models.fit_arguments import check_fit
+from keras_bdl.models.fit_arguments import compile_config
+from keras_bdl.models.sampled_outputs import average_draws
+from keras_bdl.models.sampled_outputs import call_with_draws
+from keras_bdl.models.sampled_outputs import likelihoods_of
 from keras_bdl.models.strategy_check import check_scope
 from keras_bdl.models.strategy_check import check_strategy
 from keras_bdl.models.warning_trainer import WarningTrainer
-from keras_bdl.training.annealing import end_annealing
-from keras_bdl.training.build_optimizer import build_optimizer
-from keras_bdl.training.build_optimizer import build_posterior
-from keras_bdl.training.inner_optimizer import inner_optimizer
-from keras_bdl.training.protocols import KnowsModel
-from keras_bdl.training.protocols import OwnsTrainStep
-from keras_bdl.training.replica_gradients import for_all_replicas
-from keras_bdl.training.replica_gradients import looks_at_gradients
-from keras_bdl.training.tell_dataset_size import dataset_sizes
-from keras_bdl.training.tell_dataset_size import tell_dataset_size
+from keras_bdl.protocols import KnowsModel
+from keras_bdl.protocols import OwnsTrainStep
 
 
 class BayesianTrainer(WarningTrainer, CheckedTrainer):

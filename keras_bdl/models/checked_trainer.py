@@ -1,8 +1,46 @@
-"""Checks the loss and the metrics that a model is compiled with."""
+"""Trainers that check losses and metrics, also on uneven replicas."""
 
-from keras_bdl.models.distributed_trainer import DistributedTrainer
+import functools
+
+import keras
+
+from keras_bdl.data.dataset_size import check_loss
+from keras_bdl.distribute.keras_fixes import build_with_a_local_batch
+from keras_bdl.distribute.workers import lost_worker_explained
+from keras_bdl.models.build import build_metrics
 from keras_bdl.models.metric_check import check_metrics
-from keras_bdl.training.check_loss import check_loss
+
+
+class DistributedTrainer:
+    """Builds a model with what lies here, and explains lost workers."""
+
+    @functools.wraps(keras.Model.fit)
+    def fit(self, *args, **kwargs):
+        """Trains the model."""
+        with lost_worker_explained(self.distribute_strategy):
+            return super().fit(*args, **kwargs)
+
+    @functools.wraps(keras.Model.evaluate)
+    def evaluate(self, *args, **kwargs):
+        """Evaluates the model."""
+        with lost_worker_explained(self.distribute_strategy):
+            return super().evaluate(*args, **kwargs)
+
+    @functools.wraps(keras.Model.predict)
+    def predict(self, *args, **kwargs):
+        """Predicts."""
+        with lost_worker_explained(self.distribute_strategy):
+            return super().predict(*args, **kwargs)
+
+    def _maybe_symbolic_build(self, iterator=None, data_batch=None):
+        if iterator is None:
+            super()._maybe_symbolic_build(iterator, data_batch)
+        elif self._distribute_strategy is None:
+            build_metrics(self, iterator._distributed_dataset)
+        else:
+            # Keras averages the first batch over the replicas, which fails
+            # where their parts of it differ in size.
+            build_with_a_local_batch(self, iterator)
 
 
 class CheckedTrainer(DistributedTrainer):

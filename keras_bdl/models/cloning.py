@@ -12,8 +12,8 @@ import sys
 import keras
 
 from keras_bdl.models.bayesian_trainer import BayesianTrainer
-from keras_bdl.models.functional_twin import functional_twin
 from keras_bdl.models.model import Model
+from keras_bdl.models.model import functional_twin
 from keras_bdl.models.sequential import Sequential
 
 

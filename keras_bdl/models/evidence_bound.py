@@ -6,7 +6,49 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_bdl.models.batch_mean import add_batch_mean
+
+def add_batch_mean(metric, value, x):
+    """Updates a metric by the mean of a value over a batch.
+
+    The last batch may leave a replica without an example. The mean there is
+    NaN, and does not count.
+
+    Args:
+        metric: A `keras.metrics.Mean`.
+        value: The mean over the batch.
+        x: The inputs, whose first axis is that of the examples.
+    """
+    first = next(i for i in keras.tree.flatten(x) if i is not None)
+    size = ops.shape(first)[0]
+    value = ops.where(ops.equal(size, 0), ops.zeros_like(value), value)
+    metric.update_state(value, sample_weight=size)
+
+
+class PriorVersions:
+    """Remembers the `prior_version` of layers when functions were made.
+
+    A trace has the kind of each prior built in. Where models share layers,
+    priors may change while another model is trained.
+    """
+
+    def __init__(self):
+        self._versions = {}
+
+    def differ(self, model, function: str) -> bool:
+        """Returns whether priors are of other kinds than at the last call.
+
+        Args:
+            model: The model.
+            function: Name of the function that is to be made.
+        """
+        # 0 for layers that are not built yet.
+        version = sum(
+            getattr(layer, "prior_version", 0)
+            for layer in model._flatten_layers()
+        )
+        before = self._versions.get(function, version)
+        self._versions[function] = version
+        return before != version
 
 
 class EvidenceBound:

@@ -10,10 +10,10 @@ import dataclasses
 import keras
 
 from keras_bdl import likelihoods
-from keras_bdl.likelihoods.loss_function import loss_function
-from keras_bdl.metrics.class_probabilities import ClassProbabilities
+from keras_bdl.likelihoods.implied_noise import loss_function
+from keras_bdl.metrics.class_distributions import ClassProbabilities
 from keras_bdl.prediction.likelihood import Likelihood
-from keras_bdl.prediction.per_output import per_output
+from keras_bdl.prediction.outputs import per_output
 
 _CROSS_ENTROPIES = {
     "binary_crossentropy": "binary",

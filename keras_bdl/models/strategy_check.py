@@ -7,7 +7,7 @@ from keras_bdl.distribute.keras_fixes import in_several_workers
 from keras_bdl.distribute.keras_fixes import mend_keras
 from keras_bdl.distribute.workers import numbers_of_workers
 from keras_bdl.likelihoods.loss_check import check_reductions
-from keras_bdl.training.inner_optimizer import inner_optimizer
+from keras_bdl.loss_scaling import inner_optimizer
 
 _KNOWN = (
     tf.distribute.MirroredStrategy,

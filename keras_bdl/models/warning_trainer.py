@@ -9,10 +9,10 @@ import keras
 
 from keras_bdl.layers import MCDropout
 from keras_bdl.layers import Variational
-from keras_bdl.models.distributed_trainer import DistributedTrainer
+from keras_bdl.loss_scaling import inner_optimizer
+from keras_bdl.models.checked_trainer import DistributedTrainer
 from keras_bdl.posteriors.posterior import holds_draw
-from keras_bdl.training.inner_optimizer import inner_optimizer
-from keras_bdl.training.protocols import DrawsFunctions
+from keras_bdl.protocols import DrawsFunctions
 
 # A loss that is this many times as large as at first does not come back.
 MOST_GROWTH = 1e4

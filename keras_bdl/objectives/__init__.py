@@ -5,12 +5,12 @@ are in `keras_bdl.optimizers`.
 """
 
 from keras_bdl.objectives.hessian_diagonal import HessianDiagonal
-from keras_bdl.objectives.hutchinson import Hutchinson
+from keras_bdl.objectives.hessian_diagonal import Hutchinson
+from keras_bdl.objectives.hessian_diagonal import PerExampleFisher
+from keras_bdl.objectives.hessian_diagonal import SquaredGradient
 from keras_bdl.objectives.map import MAP
 from keras_bdl.objectives.objective import Objective
-from keras_bdl.objectives.per_example_fisher import PerExampleFisher
 from keras_bdl.objectives.sampled_vi import SampledVI
-from keras_bdl.objectives.squared_gradient import SquaredGradient
 from keras_bdl.objectives.taylor_vi import TaylorVI
 
 __all__ = [

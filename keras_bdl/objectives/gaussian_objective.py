@@ -14,13 +14,13 @@ from keras_bdl.curvature.weight_scope import current_values
 from keras_bdl.distributions import MeanField
 from keras_bdl.objectives.covariance import Covariance
 from keras_bdl.objectives.objective import Objective
-from keras_bdl.optimizers.exclusion import excluded_variables
-from keras_bdl.optimizers.weight_check import check_weights
-from keras_bdl.optimizers.weight_draws import EVALUATION
-from keras_bdl.optimizers.weight_draws import Compilation
-from keras_bdl.optimizers.weight_draws import normal_numbers
-from keras_bdl.optimizers.weight_draws import random_bits
 from keras_bdl.posteriors import Gaussian
+from keras_bdl.posteriors.covered_weights import check_weights
+from keras_bdl.posteriors.covered_weights import excluded_variables
+from keras_bdl.random.weight_noise import EVALUATION
+from keras_bdl.random.weight_noise import Compilation
+from keras_bdl.random.weight_noise import normal_numbers
+from keras_bdl.random.weight_noise import random_bits
 
 
 class GaussianObjective(Objective):

@@ -1,8 +1,17 @@
-"""What `TaylorVI` knows of the second derivatives."""
+"""Estimates of the diagonal of the Hessian, for `TaylorVI`."""
+
+import math
 
 import keras
+import tensorflow as tf
+from keras import ops
 
-from keras_bdl.shows_arguments import ShowsArguments
+from keras_bdl.arguments import ShowsArguments
+from keras_bdl.arguments import check_number
+from keras_bdl.arguments import check_seed
+from keras_bdl.curvature.captured_pass import CapturedPass
+from keras_bdl.random.weight_noise import TRAINING
+from keras_bdl.random.weight_noise import random_bits
 
 
 class HessianDiagonal(ShowsArguments):
@@ -59,3 +68,151 @@ def get(estimate):
             f"Received: hessian_diagonal={estimate!r}"
         )
     return estimate
+
+
+@keras.saving.register_keras_serializable(package="keras_bdl")
+class SquaredGradient(HessianDiagonal):
+    """Takes the square of a mean gradient for the second derivative.
+
+        h = S g^2                                                         (1)
+
+    with g the gradient of the mean negative log-likelihood of S examples. At
+    weights where gradients of the single examples g_i average out, (1) is on
+    average the empirical Fisher information, the mean of g_i^2; elsewhere it
+    has `(S - 1)` times the square of their mean on top of it.
+
+    Reference:
+        - Unlu and Aitchison, [Gradient Regularisation as Approximate
+          Variational Inference](https://arxiv.org/abs/2011.10443), eq. 10
+    """
+
+    depends_on_group = True
+
+    def __call__(self, forward, values):
+        """Returns the outcome of a batch, and (1)."""
+        outcome, gradients = forward.with_gradient(values)
+        size = ops.cast(forward.examples, "float32")
+        return outcome, [
+            ops.cast(size, g.dtype) * ops.square(g)  # (1)
+            for g in gradients
+        ]
+
+
+@keras.saving.register_keras_serializable(package="keras_bdl")
+class PerExampleFisher(HessianDiagonal):
+    """Takes the empirical Fisher information for the second derivative.
+
+        h = (1/n) sum_i g_i^2                                             (1)
+
+    with g_i the gradient of the loss of example i, of all n at once: see
+    `keras_bdl.curvature.second_moments`. Without `sample_weight`, which counts
+    examples here, and without BatchNorm, it is `SquaredGradient` of groups of
+    one example, without the loop over them.
+
+    Args:
+        fallback: Whether layers that `keras_bdl.curvature` has no rule for
+            are differentiated example by example, which is slow. Defaults to
+            `False`, where they are an error.
+    """
+
+    def __init__(self, fallback: bool = False):
+        self.fallback = fallback
+
+    def __call__(self, forward, values):
+        """Returns the outcome of a batch, and (1)."""
+        x, y, sample_weight = forward.data
+        run = CapturedPass(
+            forward.model,
+            x,
+            y,
+            sample_weight,
+            values,
+            True,
+            None,
+            forward.gradient_scale,
+            self.fallback,
+        )
+        _, shares = run.gradients_and_squares()
+        # Of the mean over all replicas, and (1) is that of this one.
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        squares = [replicas * share for share in shares]  # (1)
+        return forward.outcome(run.loss, run.y_pred, run.penalties), squares
+
+    def get_config(self):
+        """Returns all arguments."""
+        return {"fallback": self.fallback}
+
+
+@keras.saving.register_keras_serializable(package="keras_bdl")
+class Hutchinson(HessianDiagonal):
+    """Estimates the diagonal of the Hessian H by random signs.
+
+        h = z * (H z),   z_i = -1 or 1, as likely                         (1)
+
+    The expectation is the diagonal, whatever the noise of the data. Where H
+    is not positive, neither is the estimate, and weights are drawn to where
+    the Hessian of a network is most negative: for models whose loss is
+    convex, or for variances that are small. The gradient needs third
+    derivatives: a step takes four times as long as with `SquaredGradient`.
+
+    Args:
+        probes: How many products are averaged. Defaults to `1`.
+        seed: Seed of the signs. Defaults to `0`.
+    """
+
+    def __init__(self, probes: int = 1, seed: int = 0):
+        check_number("probes", probes, at_least=1, integer=True)
+        check_seed(seed)
+        self.probes = probes
+        self.seed = seed
+
+    def __call__(self, forward, values):
+        """Returns the outcome of a batch, and (1)."""
+        diagonals = []
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(values)
+            outcome, gradients = forward.with_gradient(values)
+            signs = [self._signs(forward, k) for k in range(self.probes)]
+            products = [
+                tf.add_n(
+                    [
+                        tf.reduce_sum(g * tf.cast(z, g.dtype))
+                        for g, z in zip(gradients, of_probe, strict=True)
+                    ]
+                )
+                for of_probe in signs
+            ]
+        for product, of_probe in zip(products, signs, strict=True):
+            columns = tape.gradient(
+                product, values, unconnected_gradients="zero"
+            )
+            diagonals.append(
+                [
+                    tf.cast(z, c.dtype) * c  # (1)
+                    for z, c in zip(of_probe, columns, strict=True)
+                ]
+            )
+        return outcome, [
+            tf.add_n(of_variable) / self.probes
+            for of_variable in zip(*diagonals, strict=True)
+        ]
+
+    def _signs(self, forward, probe):
+        shapes = [v.shape for v in forward.variables]
+        sizes = [math.prod(shape) for shape in shapes]
+        bits = random_bits(
+            sum(sizes),
+            seed=self.seed,
+            stream=TRAINING,
+            draw=probe,
+            step=forward.model.optimizer.iterations,
+        )
+        signs = tf.cast(1 - 2 * tf.bitwise.bitwise_and(bits, 1), "float32")
+        return [
+            tf.reshape(z, shape)
+            for z, shape in zip(tf.split(signs, sizes), shapes, strict=True)
+        ]
+
+    def get_config(self):
+        """Returns all arguments."""
+        return {"probes": self.probes, "seed": self.seed}

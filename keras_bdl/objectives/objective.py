@@ -5,19 +5,49 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bdl import priors
+from keras_bdl.arguments import ShowsArguments
 from keras_bdl.arguments import check_number
 from keras_bdl.curvature.weight_scope import current_values
+from keras_bdl.data.dataset_size import DatasetSize
+from keras_bdl.distribute.replica_gradients import for_all_replicas
 from keras_bdl.distribute.replicas import replica_weight
 from keras_bdl.distribute.replicas import weighted
-from keras_bdl.objectives.forward import Forward
-from keras_bdl.objectives.optimizer_check import check_optimizer
-from keras_bdl.optimizers.exclusion import excluded_variables
-from keras_bdl.optimizers.weight_check import check_any_weight
-from keras_bdl.shows_arguments import ShowsArguments
-from keras_bdl.training.build_optimizer import build_optimizer
-from keras_bdl.training.dataset_size import DatasetSize
-from keras_bdl.training.loss_scale import loss_scale
-from keras_bdl.training.replica_gradients import for_all_replicas
+from keras_bdl.loss_scaling import inner_optimizer
+from keras_bdl.loss_scaling import loss_scale
+from keras_bdl.models.build import build_optimizer
+from keras_bdl.objectives.batch_outcome import Forward
+from keras_bdl.optimizers.sampler import Sampler
+from keras_bdl.optimizers.variational_optimizer import VariationalOptimizer
+from keras_bdl.posteriors.covered_weights import check_any_weight
+from keras_bdl.posteriors.covered_weights import excluded_variables
+
+
+def check_optimizer(owner, model):
+    """Raises an error if the optimizer would minimise something else.
+
+    Args:
+        owner: Name of the objective.
+        model: A compiled model.
+    """
+    optimizer = inner_optimizer(model)
+    name = type(optimizer).__name__
+    if isinstance(optimizer, (Sampler, VariationalOptimizer)):
+        raise ValueError(
+            f"`{owner}` is minimised by an optimizer that only optimizes, such "
+            f'as "adam", and `{name}` finds a posterior itself: leave one of '
+            f"both out. Received: optimizer={name}"
+        )
+    changing = [
+        option
+        for option in ("weight_decay", "use_ema")
+        if getattr(optimizer, option, None)
+    ]
+    if changing:
+        raise ValueError(
+            f"`{owner}` has a `prior`, and its variances fit the weights as "
+            f"they are: leave {changing} out of the optimizer. "
+            f"Received: optimizer={name} with {changing}"
+        )
 
 
 class Objective(ShowsArguments, keras.losses.Loss):

@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 from keras_bdl.objectives.gaussian_objective import GaussianObjective
-from keras_bdl.optimizers.weight_draws import TRAINING
+from keras_bdl.random.weight_noise import TRAINING
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")

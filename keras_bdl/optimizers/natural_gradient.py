@@ -10,17 +10,17 @@ from keras import ops
 from keras_bdl.arguments import check_number
 from keras_bdl.curvature.weight_scope import WeightScope
 from keras_bdl.curvature.weight_scope import current_values
+from keras_bdl.distribute.replica_gradients import for_all_replicas
 from keras_bdl.distribute.replicas import replica_weight
+from keras_bdl.loss_scaling import loss_scale
 from keras_bdl.optimizers.variational_optimizer import VariationalOptimizer
-from keras_bdl.optimizers.weight_draws import EVALUATION
-from keras_bdl.optimizers.weight_draws import TRAINING
-from keras_bdl.optimizers.weight_draws import Compilation
-from keras_bdl.optimizers.weight_draws import gaussian_draw
-from keras_bdl.optimizers.weight_draws import gaussian_draw_and_score
-from keras_bdl.optimizers.weight_draws import random_bits
 from keras_bdl.posteriors import Gaussian
-from keras_bdl.training.loss_scale import loss_scale
-from keras_bdl.training.replica_gradients import for_all_replicas
+from keras_bdl.random.weight_noise import EVALUATION
+from keras_bdl.random.weight_noise import TRAINING
+from keras_bdl.random.weight_noise import Compilation
+from keras_bdl.random.weight_noise import gaussian_draw
+from keras_bdl.random.weight_noise import gaussian_draw_and_score
+from keras_bdl.random.weight_noise import random_bits
 
 
 class NaturalGradient(VariationalOptimizer):

@@ -7,14 +7,14 @@ import keras
 from keras import ops
 
 from keras_bdl.arguments import check_number
-from keras_bdl.curvature.matrices import matrices
+from keras_bdl.curvature.plan import matrices
 from keras_bdl.curvature.weight_scope import current_values
 from keras_bdl.optimizers.matrix_slots import MatrixSlots
 from keras_bdl.optimizers.matrix_slots import places_of
 from keras_bdl.optimizers.vogn import VOGN
-from keras_bdl.optimizers.weight_draws import EVALUATION
-from keras_bdl.optimizers.weight_draws import normal_numbers
 from keras_bdl.posteriors import MatrixNormal
+from keras_bdl.random.weight_noise import EVALUATION
+from keras_bdl.random.weight_noise import normal_numbers
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")

@@ -8,9 +8,9 @@ from keras_bdl import priors
 from keras_bdl.arguments import check_learning_rate
 from keras_bdl.arguments import check_number
 from keras_bdl.arguments import check_seed
-from keras_bdl.optimizers.arguments import REFUSED
-from keras_bdl.optimizers.noise import counter_normal
-from keras_bdl.training.dataset_size import DatasetSize
+from keras_bdl.data.dataset_size import DatasetSize
+from keras_bdl.optimizers.keras_options import REFUSED
+from keras_bdl.random.counter_numbers import counter_normal
 
 
 class Sampler(keras.optimizers.Optimizer):

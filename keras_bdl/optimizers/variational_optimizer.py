@@ -9,11 +9,11 @@ from keras import ops
 from keras_bdl.arguments import check_learning_rate
 from keras_bdl.arguments import check_number
 from keras_bdl.arguments import check_seed
-from keras_bdl.optimizers.arguments import drop_options
-from keras_bdl.optimizers.arguments import refuse_options
-from keras_bdl.optimizers.exclusion import excluded_variables
-from keras_bdl.optimizers.weight_check import check_weights
-from keras_bdl.training.dataset_size import DatasetSize
+from keras_bdl.data.dataset_size import DatasetSize
+from keras_bdl.optimizers.keras_options import drop_options
+from keras_bdl.optimizers.keras_options import refuse_options
+from keras_bdl.posteriors.covered_weights import check_weights
+from keras_bdl.posteriors.covered_weights import excluded_variables
 
 # Tuples of tensors are no gradients, and are not divided by it.
 _NO_USE = ("loss_scale_factor",)

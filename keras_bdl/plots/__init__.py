@@ -3,18 +3,18 @@
 Each takes what `keras_bdl.evaluation` or `keras_bdl.diagnostics` returned.
 """
 
-from keras_bdl.plots.autocorrelation import autocorrelation
+from keras_bdl.plots.chains import autocorrelation
+from keras_bdl.plots.chains import trace
 from keras_bdl.plots.comparison import comparison
 from keras_bdl.plots.entropy_histograms import entropy_histograms
 from keras_bdl.plots.gradient_variance import gradient_variance
-from keras_bdl.plots.loss_cross_section import loss_cross_section
-from keras_bdl.plots.loss_plane import loss_plane
+from keras_bdl.plots.loss_surface import loss_cross_section
+from keras_bdl.plots.loss_surface import loss_plane
 from keras_bdl.plots.referral_curve import referral_curve
 from keras_bdl.plots.regression_bands import regression_bands
-from keras_bdl.plots.regression_comparison import regression_comparison
+from keras_bdl.plots.regression_bands import regression_comparison
 from keras_bdl.plots.reliability_diagram import reliability_diagram
 from keras_bdl.plots.task_accuracies import task_accuracies
-from keras_bdl.plots.trace import trace
 
 __all__ = [
     "autocorrelation",

@@ -3,7 +3,6 @@
 import numpy as np
 
 from keras_bdl.evaluation import evaluate
-from keras_bdl.evaluation.table import format_number
 from keras_bdl.plots.canvas import DARK
 from keras_bdl.plots.canvas import GREY
 from keras_bdl.plots.canvas import classifications
@@ -12,6 +11,7 @@ from keras_bdl.plots.canvas import pyplot
 from keras_bdl.plots.entropy_histograms import entropy_histograms
 from keras_bdl.plots.referral_curve import referral_curve
 from keras_bdl.plots.reliability_diagram import reliability_diagram
+from keras_bdl.reports.report import format_number
 
 PANELS_A_ROW = 4
 

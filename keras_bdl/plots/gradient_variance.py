@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_bdl.diagnostics.gradient_variance_report import (
+from keras_bdl.diagnostics.gradients.gradient_variance import (
     GradientVarianceReport,
 )
 from keras_bdl.plots.canvas import add_method_legend

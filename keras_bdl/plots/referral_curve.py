@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from keras_bdl.data.checked_inputs import class_labels
+from keras_bdl.data.checked_inputs import labels_of
 from keras_bdl.evaluation import referral_accuracy
 from keras_bdl.evaluation import referral_auroc
 from keras_bdl.evaluation import uncertainty_of
@@ -9,8 +11,6 @@ from keras_bdl.plots.canvas import add_method_legend
 from keras_bdl.plots.canvas import classifications
 from keras_bdl.plots.canvas import method_styles
 from keras_bdl.plots.canvas import open_axes
-from keras_bdl.prediction.checked_inputs import class_labels
-from keras_bdl.prediction.checked_inputs import labels_of
 
 SCORES = {"accuracy": "accuracy", "auroc": "AUROC"}
 

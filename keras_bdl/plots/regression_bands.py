@@ -1,13 +1,14 @@
-"""Predictive bands of a regression with one input."""
+"""Predictive bands of regressions with one input."""
 
 import numpy as np
 
+from keras_bdl.data.checked_inputs import numbers
 from keras_bdl.plots.canvas import COLORS
 from keras_bdl.plots.canvas import DARK
 from keras_bdl.plots.canvas import add_legend
 from keras_bdl.plots.canvas import open_axes
+from keras_bdl.plots.canvas import pyplot
 from keras_bdl.prediction import RegressionPrediction
-from keras_bdl.prediction.checked_inputs import numbers
 
 
 def regression_bands(
@@ -124,3 +125,130 @@ def _draw_truth(ax, x, mean, stddev=None, width=2.0):
 def _stddev(variance, shape):
     variance = np.asarray(variance, dtype="float64").ravel()
     return np.sqrt(np.broadcast_to(variance, shape))
+
+
+# Of the height that data and truth take: room for the bands around them.
+MARGIN = 0.35
+
+
+def regression_comparison(
+    x,
+    predictions,
+    x_train=None,
+    y_train=None,
+    truth=None,
+    width: float = 2.0,
+    columns: int = 4,
+    title: str | None = None,
+):
+    """Draws `regression_bands` of each method, side by side.
+
+    All panels have the same axes. Where data or truth are given, these set
+    the height, so that the wide bands of one method do not flatten the
+    others; what is above or below is cut.
+
+    Args:
+        x: Inputs of the predictions, one number each, in any order.
+        predictions: Dict of `RegressionPrediction` of one target, by method.
+        x_train: Inputs of the training data. Defaults to `None`.
+        y_train: Targets of the training data. Defaults to `None`.
+        truth: The true mean at each input, or a tuple of it and the true
+            standard deviation of an observation. Defaults to `None`.
+        width: Half the width of the bands in standard deviations. Defaults
+            to `2.0`.
+        columns: Most panels in a row. Defaults to `4`.
+        title: Title of the page. Defaults to `None`.
+
+    Returns:
+        The figure.
+
+    Example:
+
+    ```python
+    figure = keras_bdl.plots.regression_comparison(
+        x, {"mean-field": p, "Radial": q}, x_train, y_train
+    )
+    figure.savefig("bands.png", dpi=150)
+    ```
+    """
+    if not isinstance(predictions, dict) or not predictions:
+        raise ValueError(
+            "`predictions` must be a dict from the name of a method to its "
+            f"prediction. Received: {type(predictions).__name__}"
+            f"{' without any' if predictions == {} else ''}"
+        )
+    if not (isinstance(columns, int) and columns >= 1):
+        raise ValueError(
+            "`columns` must be the most panels in a row, an integer from 1 "
+            f"on. Received: columns={columns!r}"
+        )
+    plt = pyplot()
+    columns = min(columns, len(predictions))
+    rows = -(-len(predictions) // columns)
+    with plt.rc_context({"font.size": 9, "axes.titlesize": 10}):
+        figure, grid = plt.subplots(
+            rows,
+            columns,
+            figsize=(2.7 * columns, 2.1 * rows + 0.9),
+            sharex=True,
+            sharey=True,
+            squeeze=False,
+            layout="constrained",
+        )
+        try:
+            _draw(grid, x, predictions, x_train, y_train, truth, width)
+        except ValueError:
+            plt.close(figure)
+            raise
+        _one_legend(figure, grid.ravel()[: len(predictions)])
+        figure.suptitle(title, weight="bold")
+    return figure
+
+
+def _draw(grid, x, predictions, x_train, y_train, truth, width):
+    panels = grid.ravel()
+    for ax, (name, prediction) in zip(
+        panels, predictions.items(), strict=False
+    ):
+        regression_bands(x, prediction, x_train, y_train, truth, width, ax)
+        ax.set_title(name, loc="left", weight="bold")
+        ax.label_outer()
+    for ax in panels[len(predictions) :]:
+        # The one above becomes the last of its column.
+        above = panels[list(panels).index(ax) - grid.shape[1]]
+        above.tick_params(labelbottom=True)
+        above.set_xlabel("input")
+        ax.set_axis_off()
+    limits = _limits(y_train, truth, width)
+    if limits is not None:
+        panels[0].set_ylim(*limits)
+
+
+def _limits(y_train, truth, width):
+    """Returns the range of data and truth with a margin, or `None`."""
+    shown = [] if y_train is None else [numbers("y_train", y_train).ravel()]
+    if truth is not None:
+        mean, *stddev = truth if isinstance(truth, tuple) else (truth,)
+        reach = width * np.asarray(stddev[0]) if stddev else 0.0
+        shown += [np.ravel(mean - reach), np.ravel(mean + reach)]
+    if not shown:
+        return None
+    low, high = np.min(np.concatenate(shown)), np.max(np.concatenate(shown))
+    margin = MARGIN * (high - low)
+    return low - margin, high + margin
+
+
+def _one_legend(figure, panels):
+    """Replaces the legends of the panels by one below them all."""
+    handles = {}
+    for ax in panels:
+        for handle, name in zip(*ax.get_legend_handles_labels(), strict=True):
+            handles.setdefault(name, handle)
+        ax.get_legend().remove()
+    figure.legend(
+        handles.values(),
+        handles,
+        loc="outside lower center",
+        ncols=min(len(handles), 3),
+        frameon=False,
+    )

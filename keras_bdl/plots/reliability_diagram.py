@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from keras_bdl.data.checked_inputs import class_labels
+from keras_bdl.data.checked_inputs import labels_of
 from keras_bdl.evaluation import calibration_bins
 from keras_bdl.evaluation.calibration import CalibrationBins
 from keras_bdl.plots.canvas import DARK
@@ -10,8 +12,6 @@ from keras_bdl.plots.canvas import add_method_legend
 from keras_bdl.plots.canvas import classifications
 from keras_bdl.plots.canvas import method_styles
 from keras_bdl.plots.canvas import open_axes
-from keras_bdl.prediction.checked_inputs import class_labels
-from keras_bdl.prediction.checked_inputs import labels_of
 
 # Closer to certainty than this is drawn as this, in one point.
 SMALLEST_DOUBT = 1e-4

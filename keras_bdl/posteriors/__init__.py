@@ -4,6 +4,7 @@
 variational layers train, are in `keras_bdl.distributions`.
 """
 
+from keras_bdl.distribute.variable_copies import restored
 from keras_bdl.posteriors.dropout import dropout_is_on
 from keras_bdl.posteriors.ensemble import Ensemble
 from keras_bdl.posteriors.gaussian import Gaussian
@@ -12,14 +13,13 @@ from keras_bdl.posteriors.layerwise import Layerwise
 from keras_bdl.posteriors.loading import load
 from keras_bdl.posteriors.low_rank_gaussian import LowRankGaussian
 from keras_bdl.posteriors.matrix_covariance import MatrixCovariance
-from keras_bdl.posteriors.matrix_curvature import MatrixCurvature
+from keras_bdl.posteriors.matrix_covariance import MatrixCurvature
 from keras_bdl.posteriors.matrix_normal import MatrixNormal
 from keras_bdl.posteriors.mc_dropout import MCDropout
 from keras_bdl.posteriors.mixture import Mixture
 from keras_bdl.posteriors.posterior import Posterior
-from keras_bdl.posteriors.restored import restored
-from keras_bdl.posteriors.samples_weights import SamplesWeights
 from keras_bdl.posteriors.structure import Structure
+from keras_bdl.protocols import SamplesWeights
 
 __all__ = [
     "Ensemble",

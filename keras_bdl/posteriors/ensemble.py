@@ -3,14 +3,14 @@
 import keras
 import numpy as np
 
+from keras_bdl.arguments import as_list
 from keras_bdl.distribute.workers import weights_of_first_replica
-from keras_bdl.posteriors.arguments import as_list
 from keras_bdl.posteriors.gaussian import all_finite
 from keras_bdl.posteriors.gaussian import read_only
-from keras_bdl.posteriors.noise import sequence
 from keras_bdl.posteriors.posterior import Posterior
 from keras_bdl.posteriors.posterior import check_built
 from keras_bdl.posteriors.structure import Structure
+from keras_bdl.random.counter_numbers import sequence
 from keras_bdl.saving.lazy_array import LazyArray
 
 

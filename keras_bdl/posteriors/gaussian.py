@@ -4,11 +4,11 @@ import copy
 
 import numpy as np
 
-from keras_bdl.posteriors.arguments import as_list
-from keras_bdl.posteriors.arguments import as_scale
-from keras_bdl.posteriors.noise import generator
+from keras_bdl.arguments import as_list
+from keras_bdl.arguments import as_scale
 from keras_bdl.posteriors.posterior import Posterior
 from keras_bdl.posteriors.structure import Structure
+from keras_bdl.random.counter_numbers import generator
 
 
 class Gaussian(Posterior):

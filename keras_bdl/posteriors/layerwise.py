@@ -5,11 +5,11 @@ import contextlib
 import keras
 import numpy as np
 
-from keras_bdl.posteriors.noise import sequence
+from keras_bdl.distribute.variable_copies import restored
 from keras_bdl.posteriors.posterior import Posterior
-from keras_bdl.posteriors.restored import restored
-from keras_bdl.posteriors.samples_weights import SamplesWeights
 from keras_bdl.posteriors.structure import Structure
+from keras_bdl.protocols import SamplesWeights
+from keras_bdl.random.counter_numbers import sequence
 
 
 class Layerwise(Posterior):

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from keras_bdl.posteriors.arguments import as_list
-from keras_bdl.posteriors.arguments import check_bool
+from keras_bdl.arguments import as_list
+from keras_bdl.arguments import check_bool
 from keras_bdl.posteriors.gaussian import Gaussian
 from keras_bdl.posteriors.gaussian import all_finite
 from keras_bdl.posteriors.gaussian import read_only

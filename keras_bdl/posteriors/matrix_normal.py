@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 
-from keras_bdl.posteriors.arguments import as_list
+from keras_bdl.arguments import as_list
 from keras_bdl.posteriors.gaussian import Gaussian
 from keras_bdl.posteriors.matrix_covariance import MatrixCovariance
 

@@ -5,13 +5,13 @@ import functools
 
 import numpy as np
 
+from keras_bdl.distribute.variable_copies import restored
 from keras_bdl.posteriors.dropout import dropout_in_model
 from keras_bdl.posteriors.dropout import dropout_layers
 from keras_bdl.posteriors.dropout import seed_generators
-from keras_bdl.posteriors.noise import sequence
 from keras_bdl.posteriors.posterior import Posterior
 from keras_bdl.posteriors.posterior import check_built
-from keras_bdl.posteriors.restored import restored
+from keras_bdl.random.counter_numbers import sequence
 
 
 class MCDropout(Posterior):

@@ -7,10 +7,10 @@ import numbers
 
 import numpy as np
 
-from keras_bdl.posteriors.arguments import as_list
+from keras_bdl.arguments import as_list
 from keras_bdl.posteriors.loading import from_state
-from keras_bdl.posteriors.noise import generator
 from keras_bdl.posteriors.posterior import Posterior
+from keras_bdl.random.counter_numbers import generator
 
 
 class Mixture(Posterior):

@@ -9,9 +9,9 @@ import weakref
 
 import numpy as np
 
-from keras_bdl.posteriors.noise import sequence
-from keras_bdl.posteriors.restored import restored
+from keras_bdl.distribute.variable_copies import restored
 from keras_bdl.posteriors.structure import Structure
+from keras_bdl.random.counter_numbers import sequence
 from keras_bdl.saving.state_file import write_state
 
 # The models in a block of `sampled`.

@@ -6,14 +6,14 @@ import numbers
 import keras
 import numpy as np
 
-from keras_bdl.prediction.batch_norm_layers import batch_norm_layers
-from keras_bdl.prediction.batch_norm_layers import moving_statistics
-from keras_bdl.prediction.batches import Batches
-from keras_bdl.prediction.checked_inputs import check_model
-from keras_bdl.prediction.model_cache import ModelCache
-from keras_bdl.prediction.model_cache import references
-from keras_bdl.prediction.model_values import values_of
-from keras_bdl.prediction.training_forward import TrainingForward
+from keras_bdl.data.batches import Batches
+from keras_bdl.data.checked_inputs import check_model
+from keras_bdl.prediction.batch_statistics import TrainingForward
+from keras_bdl.prediction.batch_statistics import batch_norm_layers
+from keras_bdl.prediction.batch_statistics import moving_statistics
+from keras_bdl.prediction.stateless_call import values_of
+from keras_bdl.prediction.traced import ModelCache
+from keras_bdl.prediction.traced import references
 
 _CACHE = ModelCache()
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_bdl.prediction.checked_inputs import probabilities as checked
+from keras_bdl.data.checked_inputs import probabilities as checked
 from keras_bdl.prediction.prediction import Prediction
 
 

@@ -4,17 +4,17 @@ import warnings
 
 import keras
 
+from keras_bdl.data.batches import check_positive
+from keras_bdl.loss_scaling import inner_optimizer
 from keras_bdl.posteriors import Layerwise
 from keras_bdl.posteriors import Posterior
 from keras_bdl.posteriors import SamplesWeights
 from keras_bdl.prediction.batch_norm import batch_norm_statistics
-from keras_bdl.prediction.batch_norm_layers import batch_norm_layers
-from keras_bdl.prediction.batches import check_positive
-from keras_bdl.prediction.model_values import moved_on
-from keras_bdl.prediction.model_values import replaced
-from keras_bdl.prediction.model_values import seed_states
-from keras_bdl.prediction.model_values import values_of
-from keras_bdl.training.inner_optimizer import inner_optimizer
+from keras_bdl.prediction.batch_statistics import batch_norm_layers
+from keras_bdl.prediction.stateless_call import moved_on
+from keras_bdl.prediction.stateless_call import replaced
+from keras_bdl.prediction.stateless_call import seed_states
+from keras_bdl.prediction.stateless_call import values_of
 
 
 class Draws:

@@ -8,12 +8,12 @@ import keras
 from keras import ops
 
 from keras_bdl.posteriors.dropout import dropout_on
-from keras_bdl.prediction.classification_average import ClassificationAverage
+from keras_bdl.prediction.averages import ClassificationAverage
 from keras_bdl.prediction.likelihood import Likelihood
-from keras_bdl.prediction.model_cache import ModelCache
-from keras_bdl.prediction.output_check import OutputCheck
-from keras_bdl.prediction.per_output import per_output
+from keras_bdl.prediction.outputs import OutputCheck
+from keras_bdl.prediction.outputs import per_output
 from keras_bdl.prediction.stateless_call import stateless_call
+from keras_bdl.prediction.traced import ModelCache
 from keras_bdl.prediction.traced import traced
 
 _CACHE = ModelCache()

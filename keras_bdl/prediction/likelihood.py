@@ -4,7 +4,7 @@ import dataclasses
 
 import keras
 
-from keras_bdl.likelihoods.loss_function import loss_function
+from keras_bdl.likelihoods.implied_noise import loss_function
 
 _CATEGORICAL = (
     keras.losses.categorical_crossentropy,

@@ -3,10 +3,10 @@
 import keras
 import numpy as np
 
-from keras_bdl.distribute.lost_worker import lost_worker_explained
+from keras_bdl.data.batches import Batches
+from keras_bdl.data.checked_inputs import check_model
+from keras_bdl.distribute.workers import lost_worker_explained
 from keras_bdl.prediction.batch_norm import batch_norm_batches
-from keras_bdl.prediction.batches import Batches
-from keras_bdl.prediction.checked_inputs import check_model
 from keras_bdl.prediction.draws import Draws
 from keras_bdl.prediction.draws import find_posterior
 from keras_bdl.prediction.forward import ForwardOptions

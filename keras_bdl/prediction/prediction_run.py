@@ -6,11 +6,11 @@ import dataclasses
 import keras
 import numpy as np
 
-from keras_bdl.prediction.classification_average import ClassificationAverage
+from keras_bdl.prediction.averages import ClassificationAverage
+from keras_bdl.prediction.averages import RegressionAverage
 from keras_bdl.prediction.forward import forward_of
-from keras_bdl.prediction.output_check import OutputCheck
-from keras_bdl.prediction.per_output import per_output
-from keras_bdl.prediction.regression_average import RegressionAverage
+from keras_bdl.prediction.outputs import OutputCheck
+from keras_bdl.prediction.outputs import per_output
 
 # Results that may be on their way while the next batch is sent off.
 _IN_FLIGHT = 2

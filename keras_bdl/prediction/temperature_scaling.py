@@ -4,10 +4,10 @@ import numbers
 
 import numpy as np
 
-from keras_bdl.prediction.checked_inputs import check_classification
-from keras_bdl.prediction.checked_inputs import class_labels
-from keras_bdl.prediction.checked_inputs import labels_of
-from keras_bdl.prediction.checked_inputs import log_probabilities
+from keras_bdl.data.checked_inputs import check_classification
+from keras_bdl.data.checked_inputs import class_labels
+from keras_bdl.data.checked_inputs import labels_of
+from keras_bdl.data.checked_inputs import log_probabilities
 from keras_bdl.prediction.classification_prediction import (
     ClassificationPrediction,
 )

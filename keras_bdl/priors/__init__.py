@@ -4,7 +4,6 @@ Samplers, objectives and variational layers take them, and as regularizers they
 work in any layer. What training makes of them is in `keras_bdl.posteriors`.
 """
 
-from keras_bdl.priors.conversion import get
 from keras_bdl.priors.group_laplace import GroupLaplace
 from keras_bdl.priors.he_normal import HeNormal
 from keras_bdl.priors.laplace import Laplace
@@ -13,6 +12,7 @@ from keras_bdl.priors.prior import Prior
 from keras_bdl.priors.scale_mixture import ScaleMixture
 from keras_bdl.priors.symmetric_gamma import SymmetricGamma
 from keras_bdl.priors.tfp_distribution import TFPDistribution
+from keras_bdl.priors.tfp_distribution import get
 from keras_bdl.priors.unit_direction import UnitDirection
 
 __all__ = [

@@ -3,8 +3,8 @@
 import keras
 from keras import ops
 
-from keras_bdl.shows_arguments import ShowsArguments
-from keras_bdl.training.dataset_size import DatasetSize
+from keras_bdl.arguments import ShowsArguments
+from keras_bdl.data.dataset_size import DatasetSize
 
 
 class Prior(ShowsArguments, keras.regularizers.Regularizer):

@@ -1,11 +1,98 @@
-"""Any distribution of TensorFlow Probability as a prior."""
+"""Any distribution of TensorFlow Probability as a prior.
+
+The config of a distribution looks like this:
+
+    {"class_name": "Normal", "parameters": {"loc": 0.0, "scale": 1.0}}
+
+A parameter is a number, a string, `None`, a list, an array written as
+`{"array": [...], "dtype": "float32"}`, or another distribution. The config
+leaves out parameters that have their default value.
+"""
+
+import inspect
 
 import keras
+import numpy as np
 import tensorflow as tf
 
-from keras_bdl.priors.distribution_config import describe
-from keras_bdl.priors.distribution_config import revive
 from keras_bdl.priors.prior import Prior
+
+
+def describe(distribution):
+    """Returns the config of a distribution."""
+    from tensorflow_probability import distributions as tfd
+
+    kind = type(distribution)
+    if getattr(tfd, kind.__name__, None) is not kind:
+        raise _error(f"`{kind.__name__}`, which is no class of TFP")
+    known = inspect.signature(kind.__init__).parameters
+    return {
+        "class_name": kind.__name__,
+        "parameters": {
+            name: _encode(value, f"`{name}` of `{kind.__name__}`")
+            for name, value in distribution.parameters.items()
+            if name not in known or value is not known[name].default
+        },
+    }
+
+
+def revive(config):
+    """Returns the distribution that a config describes.
+
+    Nothing but a class of `tfp.distributions` is called. Its tensors belong
+    to no graph, wherever this is called.
+    """
+    from tensorflow_probability import distributions as tfd
+
+    kind = getattr(tfd, config["class_name"], None)
+    if not (isinstance(kind, type) and issubclass(kind, tfd.Distribution)):
+        raise ValueError(
+            "A config of a distribution must name a class of "
+            "`tensorflow_probability.distributions`. "
+            f"Received: class_name={config['class_name']!r}"
+        )
+    with tf.init_scope():
+        return kind(
+            **{name: _decode(v) for name, v in config["parameters"].items()}
+        )
+
+
+def _encode(value, name):
+    from tensorflow_probability import distributions as tfd
+
+    if isinstance(value, tfd.Distribution):
+        return describe(value)
+    if isinstance(value, (list, tuple, tf.TensorShape)):
+        return [_encode(v, name) for v in value]
+    if isinstance(value, tf.Tensor):
+        known = tf.get_static_value(value)  # `None` if it depends on inputs
+        value = value if known is None else known
+    # Before the numbers: a NumPy number has a dtype, which is to be kept.
+    if isinstance(value, (np.ndarray, np.generic)):
+        return {"array": value.tolist(), "dtype": value.dtype.name}
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise _error(f"{name}, a `{type(value).__name__}`")
+
+
+def _decode(value):
+    if isinstance(value, list):
+        return [_decode(v) for v in value]
+    if not isinstance(value, dict):
+        return value
+    if "array" in value:
+        return tf.constant(value["array"], value["dtype"])
+    return revive(value)
+
+
+def _error(part):
+    return ValueError(
+        "A distribution must be made of numbers, arrays and distributions of "
+        "TensorFlow Probability to be written into a config, or to be made "
+        "inside a `tf.function`. Save the weights alone, with "
+        "`model.save_weights`, or write the prior as a registered subclass of "
+        f"`keras_bdl.priors.Prior`. Received: {part}"
+    )
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
@@ -121,3 +208,30 @@ def _belongs_to_graph(distribution):
 def _broadcasts(shape, target):
     pairs = zip(reversed(shape), reversed(target), strict=False)
     return len(shape) <= len(target) and all(a in (1, b) for a, b in pairs)
+
+
+def get(prior):
+    """Returns a prior with `log_prob` and `sample`, or `None`.
+
+    Args:
+        prior: `None`, one of `keras_bdl.priors`, a distribution of TensorFlow
+            Probability, which is wrapped in a `TFPDistribution`, or any other
+            object with `log_prob` and `sample`.
+    """
+    if prior is None or isinstance(prior, Prior):
+        return prior
+    if isinstance(prior, type) or not _is_distribution(prior):
+        raise ValueError(
+            "`prior` must be `None`, one of `keras_bdl.priors`, such as "
+            "`keras_bdl.priors.Normal(1.0)`, a distribution of TensorFlow "
+            "Probability, or another object with `log_prob` and `sample`. "
+            f"Received: prior={prior!r}"
+        )
+    from tensorflow_probability import distributions as tfd
+
+    is_of_tfp = isinstance(prior, tfd.Distribution)
+    return TFPDistribution(prior) if is_of_tfp else prior
+
+
+def _is_distribution(x):
+    return all(callable(getattr(x, m, None)) for m in ("log_prob", "sample"))

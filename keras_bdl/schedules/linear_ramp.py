@@ -3,8 +3,8 @@
 import keras
 from keras import ops
 
+from keras_bdl.arguments import ShowsArguments
 from keras_bdl.arguments import check_number
-from keras_bdl.shows_arguments import ShowsArguments
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 from scipy.ndimage import map_coordinates
 
-from keras_bdl.datasets import retinopathy
+from keras_bdl.datasets import augmentation
 from tests.helpers import assert_moment
 
 
@@ -36,7 +36,7 @@ def transcription(image, flip, angle, scale, shift):
 def test_view_is_the_equation(parameters):
     image = np.random.default_rng(0).random((16, 16, 1), "float32")
     flip, *rest = parameters
-    actual = retinopathy.view(image, tf.constant(flip, tf.float32), *rest)
+    actual = augmentation.view(image, tf.constant(flip, tf.float32), *rest)
     np.testing.assert_allclose(
         actual, transcription(image, flip, *rest), atol=1e-4
     )
@@ -44,19 +44,19 @@ def test_view_is_the_equation(parameters):
 
 def test_flip_mirrors_left_to_right():
     image = np.random.default_rng(0).random((8, 8, 3), "float32")
-    actual = retinopathy.view(image, (-1.0, 1.0), 0.0, 1.0, (0.0, 0.0))
+    actual = augmentation.view(image, (-1.0, 1.0), 0.0, 1.0, (0.0, 0.0))
     np.testing.assert_allclose(actual, image[:, ::-1], atol=1e-5)
 
 
 def test_draws_keep_to_the_ranges_of_the_paper(monkeypatch):
     drawn = []
     monkeypatch.setattr(
-        retinopathy, "view", lambda image, **draws: drawn.append(draws)
+        augmentation, "view", lambda image, **draws: drawn.append(draws)
     )
     n = 150
     for i in range(n):
         key = tf.constant((0, i), tf.int32)
-        retinopathy.random_view(np.zeros((4, 4, 3), "float32"), key, 4)
+        augmentation.random_view(np.zeros((4, 4, 3), "float32"), key, 4)
     flip, angle, scale, shift = (
         np.array([d[name] for d in drawn])
         for name in ("flip", "angle", "scale", "shift")

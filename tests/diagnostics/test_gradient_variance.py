@@ -8,7 +8,7 @@ import tensorflow as tf
 import keras_bdl as bdl
 from keras_bdl import layers
 from keras_bdl.diagnostics import gradient_variance
-from keras_bdl.posteriors.noise import sequence
+from keras_bdl.random.counter_numbers import sequence
 from tests.helpers import assert_moment
 
 RNG = np.random.default_rng(0)

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_bdl as bdl
-from keras_bdl.saving.variable_copies import variable_copies
+from keras_bdl.distribute.variable_copies import variable_copies
 
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 # Of three batches of 16, and one that leaves a replica without an example.

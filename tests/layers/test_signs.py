@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from keras_bdl import layers
-from keras_bdl.layers import signs
+from keras_bdl.layers import estimators
 
 RNG = np.random.default_rng(0)
 IMAGE = (6, 6, 4)
@@ -41,9 +41,9 @@ def call(name, shape, **kwargs):
     y = layer(x, training=True)
     drawn = layer._forward_pass()
     used = [
-        np.asarray(signs.random_signs(tensor, axes, seed))
+        np.asarray(estimators.random_signs(tensor, axes, seed))
         for tensor, axes, seed in zip(
-            (x, y), signs.sign_axes(layer), drawn.sign_seeds(), strict=True
+            (x, y), estimators.sign_axes(layer), drawn.sign_seeds(), strict=True
         )
     ]
     for values in used:
@@ -161,13 +161,13 @@ def test_signs_differ_along_every_axis_that_allows_it(
     layer = layers.MeanFieldEinsumDense(
         equation, output_shape=(None, 1, 1), bias_axes=bias_axes
     )
-    found = [sorted(axes) for axes in signs.sign_axes(layer)]
+    found = [sorted(axes) for axes in estimators.sign_axes(layer)]
     assert found == [inputs, outputs]
 
 
 def test_signs_are_fair_and_independent():
     x = np.ones((2000, 7, 6), "float32")
-    values = np.asarray(signs.random_signs(x, [-1], (1, 2)))
+    values = np.asarray(estimators.random_signs(x, [-1], (1, 2)))
     assert values.shape == (2000, 1, 6)
     values = values[:, 0].astype("float64")
     bound = 5 / np.sqrt(2000)

@@ -11,7 +11,7 @@ from keras_bdl.objectives import Hutchinson
 from keras_bdl.objectives import PerExampleFisher
 from keras_bdl.objectives import SampledVI
 from keras_bdl.objectives import TaylorVI
-from keras_bdl.optimizers.weight_draws import EVALUATION
+from keras_bdl.random.weight_noise import EVALUATION
 from tests.helpers import check_config
 from tests.objectives.transcription import N
 from tests.objectives.transcription import kl

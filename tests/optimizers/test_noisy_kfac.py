@@ -6,8 +6,8 @@ from keras import layers
 from sklearn.datasets import load_digits
 
 import keras_bdl as bdl
-from keras_bdl.optimizers.weight_draws import TRAINING
-from keras_bdl.optimizers.weight_draws import normal_numbers
+from keras_bdl.random.weight_noise import TRAINING
+from keras_bdl.random.weight_noise import normal_numbers
 from tests.helpers import check_config
 from tests.optimizers.variational import START
 from tests.optimizers.variational import X

@@ -4,8 +4,8 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
-from keras_bdl.optimizers.weight_draws import EVALUATION
-from keras_bdl.optimizers.weight_draws import TRAINING
+from keras_bdl.random.weight_noise import EVALUATION
+from keras_bdl.random.weight_noise import TRAINING
 from tests.helpers import check_config
 from tests.optimizers.variational import START
 from tests.optimizers.variational import X

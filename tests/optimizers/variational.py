@@ -4,8 +4,8 @@ import keras
 import numpy as np
 
 import keras_bdl as bdl
-from keras_bdl.optimizers.weight_draws import TRAINING
-from keras_bdl.training.inner_optimizer import inner_optimizer
+from keras_bdl.loss_scaling import inner_optimizer
+from keras_bdl.random.weight_noise import TRAINING
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(12, 4)).astype("float32")

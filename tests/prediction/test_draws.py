@@ -3,11 +3,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from keras_bdl.data.batches import Batches
 from keras_bdl.posteriors import Ensemble
 from keras_bdl.posteriors import Gaussian
 from keras_bdl.posteriors import MCDropout
 from keras_bdl.prediction import predict
-from keras_bdl.prediction.batches import Batches
 
 X = np.random.default_rng(0).normal(size=(22, 4)).astype("float32")
 TRAIN = np.random.default_rng(1).normal(1.0, 2.0, (30, 4)).astype("float32")

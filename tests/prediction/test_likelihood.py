@@ -5,7 +5,7 @@ import pytest
 from keras import losses
 
 from keras_bdl.prediction.likelihood import Likelihood
-from keras_bdl.prediction.per_output import per_output
+from keras_bdl.prediction.outputs import per_output
 
 
 class OwnCrossentropy(losses.SparseCategoricalCrossentropy):

@@ -8,11 +8,11 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl
+from keras_bdl.data.batches import Batches
 from keras_bdl.posteriors import Ensemble
 from keras_bdl.posteriors import Gaussian
 from keras_bdl.posteriors import MCDropout
 from keras_bdl.prediction import predict
-from keras_bdl.prediction.batches import Batches
 
 CROSSENTROPY = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 RNG = np.random.default_rng(0)

@@ -3,18 +3,16 @@
 `keras_bdl.curvature` finds the rule of a layer and adds up what it returns.
 """
 
-from keras_bdl.curvature.rules.batch_normalization import BatchNormalizationRule
 from keras_bdl.curvature.rules.conv import ConvRule
-from keras_bdl.curvature.rules.conv_transpose import ConvTransposeRule
+from keras_bdl.curvature.rules.conv import ConvTransposeRule
 from keras_bdl.curvature.rules.dense import DenseRule
-from keras_bdl.curvature.rules.depthwise_conv import DepthwiseConvRule
 from keras_bdl.curvature.rules.einsum_dense import EinsumDenseRule
 from keras_bdl.curvature.rules.embedding import EmbeddingRule
+from keras_bdl.curvature.rules.normalization import BatchNormalizationRule
 from keras_bdl.curvature.rules.normalization import NormalizationRule
 from keras_bdl.curvature.rules.prelu import PReLURule
+from keras_bdl.curvature.rules.separable_conv import DepthwiseConvRule
 from keras_bdl.curvature.rules.separable_conv import SeparableConvRule
-from keras_bdl.curvature.rules.weight_norm import WeightNormConvRule
-from keras_bdl.curvature.rules.weight_norm import WeightNormDenseRule
 from keras_bdl.curvature.rules.whole_layer import WholeLayerRule
 
 __all__ = [
@@ -28,7 +26,5 @@ __all__ = [
     "NormalizationRule",
     "PReLURule",
     "SeparableConvRule",
-    "WeightNormConvRule",
-    "WeightNormDenseRule",
     "WholeLayerRule",
 ]

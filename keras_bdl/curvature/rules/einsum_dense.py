@@ -7,9 +7,9 @@ import keras
 from keras import ops
 
 from keras_bdl.curvature.reductions import in_full_precision
-from keras_bdl.curvature.registry import register_rule
+from keras_bdl.curvature.rule import register_rule
+from keras_bdl.curvature.rules.dense import MatrixRule
 from keras_bdl.curvature.rules.dense import positions_of
-from keras_bdl.curvature.rules.matrix import MatrixRule
 
 
 @register_rule(keras.layers.EinsumDense)

@@ -4,8 +4,8 @@ import keras
 from keras import ops
 
 from keras_bdl.curvature.reductions import in_full_precision
-from keras_bdl.curvature.registry import register_rule
 from keras_bdl.curvature.rule import Rule
+from keras_bdl.curvature.rule import register_rule
 
 
 @register_rule(keras.layers.PReLU)

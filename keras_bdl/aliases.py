@@ -1,0 +1,23 @@
+"""Types that the annotations of many functions share."""
+
+from collections.abc import Callable
+from typing import Any
+from typing import TypeAlias
+
+import keras
+
+# A hyper-parameter that may change in training.
+Schedule: TypeAlias = keras.optimizers.schedules.LearningRateSchedule
+FloatOrSchedule: TypeAlias = float | Schedule
+
+# A tensor, a variable, a NumPy array, or whatever NumPy makes an array of.
+ArrayLike: TypeAlias = Any
+
+# What `fit` takes: arrays, `(x, y)`, a `tf.data.Dataset`, a `PyDataset`.
+Data: TypeAlias = Any
+
+# One of `keras_bdl.priors` or a distribution of TensorFlow Probability.
+PriorLike: TypeAlias = Any
+
+# A loss of Keras: an object, a function or a name.
+Loss: TypeAlias = keras.losses.Loss | Callable | str

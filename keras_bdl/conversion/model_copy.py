@@ -1,0 +1,219 @@
+"""Copies a model with other layers in the place of some."""
+
+import collections
+import inspect
+import tempfile
+
+import keras
+
+from keras_bdl.conversion.converted_layer import assemble
+from keras_bdl.conversion.converted_layer import disassembled
+from keras_bdl.conversion.selection import own_weights
+from keras_bdl.models.model import Model
+from keras_bdl.models.model import functional_class
+from keras_bdl.models.sequential import Sequential
+
+
+class ModelCopy:
+    """A copy of a model, with layers of its own that have no values yet.
+
+    A layer that is used twice stays one layer. The model is not changed.
+
+    Args:
+        model: A built model.
+        replacements: By `id` of a layer, a function that is given the layer
+            and returns another, not built, for its place.
+
+    Attributes:
+        model: The copy.
+        pairs: Each layer of the model, and the one in its place.
+    """
+
+    def __init__(self, model, replacements):
+        self._replacements = replacements
+        self._own = {*replacements, *_used_in_several_places(model)}
+        self._copies = {}
+        self._made_by_others = []
+        self.model = self._top(model)
+        for layer, copy in self._made_by_others:
+            self._copies[id(layer)] = copy
+            self._pair_inner(layer, copy)
+        self.pairs = list(self._find_pairs(model))
+        for layer, copy in self.pairs:
+            # A container comes before what it holds, and sets it, too.
+            if copy.trainable != layer.trainable:
+                copy.trainable = layer.trainable
+
+    def _top(self, model):
+        if isinstance(model, keras.Sequential):
+            copy = self._sequential(model, Sequential)
+        elif isinstance(model, functional_class()):
+            plain = self._functional(model)
+            copy = Model(plain.input, plain.output, name=model.name)
+            copy.dtype_policy = model.dtype_policy
+        else:
+            copy = self._composite(model)
+        self._copies[id(model)] = copy
+        return copy
+
+    def _copy(self, layer):
+        if id(layer) not in self._copies:
+            self._copies[id(layer)] = self._new(layer)
+        return self._copies[id(layer)]
+
+    def _new(self, layer):
+        if id(layer) in self._replacements:
+            copy = self._replacements[id(layer)](layer)
+            # An activation may be a layer.
+            self._pair_inner(layer, getattr(copy, "layer", copy))
+            return copy
+        if isinstance(layer, keras.Sequential):
+            return self._sequential(layer, keras.Sequential)
+        if isinstance(layer, functional_class()):
+            return self._functional(layer)
+        if not isinstance(layer, keras.layers.Layer):
+            # An operation, such as those of `keras.ops`.
+            return type(layer).from_config(layer.get_config())
+        if self._holds_own(layer):
+            return self._composite(layer)
+        copy = _from_config(layer)
+        self._made_by_others.append((layer, copy))
+        return copy
+
+    def _sequential(self, model, cls):
+        _check_call(model, keras.Sequential)
+        inputs = _input_layers(model).values()
+        layers = [*inputs, *map(self._copy, model.layers)]
+        copy = cls(layers, name=model.name)
+        if not copy.built:
+            copy.build_from_config(model.get_build_config())
+        copy.dtype_policy = model.dtype_policy
+        return copy
+
+    def _functional(self, model):
+        _check_call(model, functional_class())
+        copies = _input_layers(model)
+        inputs = keras.tree.map_structure(
+            lambda tensor: copies[id(tensor)].output, model.input
+        )
+        # Keras would compile the clone of a compiled model.
+        plain = functional_class()(model.input, model.output, name=model.name)
+        copy = keras.models.clone_model(plain, inputs, self._copy)
+        # With `"mixed_float16"` it makes Keras scale the loss.
+        copy.dtype_policy = model.dtype_policy
+        return copy
+
+    def _composite(self, layer):
+        """Copies a layer that calls others in a way only its class knows."""
+        copy, build_config, exchanged = disassembled(layer)
+
+        def find_parts(made):
+            _check_alike(layer, layer._layers, made, exchanged)
+            parts = {}
+            for i, inner in enumerate(layer._layers):
+                if i not in exchanged and not self._holds_own(inner):
+                    self._made_by_others.append((inner, made[i]))
+                    continue
+                parts[i] = self._copy(inner)
+                if made[i].built and not parts[i].built:
+                    parts[i].build_from_config(inner.get_build_config())
+            return parts
+
+        return assemble(copy, build_config, find_parts)
+
+    def _holds_own(self, layer):
+        return any(id(inner) in self._own for inner in layer._flatten_layers())
+
+    def _pair_inner(self, layer, copy):
+        inner = layer._flatten_layers(include_self=False)
+        inner_copies = copy._flatten_layers(include_self=False)
+        _check_alike(layer, inner, inner_copies)
+        for one, its_copy in zip(inner, inner_copies, strict=True):
+            self._copies[id(one)] = its_copy
+
+    def _find_pairs(self, model):
+        for layer in model._flatten_layers():
+            if id(layer) in self._copies:
+                yield layer, self._copies[id(layer)]
+            elif own_weights(layer):
+                raise ValueError(
+                    "`model` must use its layers, or they are lost. "
+                    f"Received: layer={layer.name!r}, which is no part of the "
+                    "graph"
+                )
+
+
+def copy_values(layer, copy):
+    """Gives a layer the weights of another of its class."""
+    # As saving and loading do: some layers keep more than their weights.
+    store = {}
+    layer.save_own_variables(store)
+    copy.load_own_variables(store)
+    if hasattr(layer, "save_assets"):
+        with tempfile.TemporaryDirectory() as directory:
+            layer.save_assets(directory)
+            copy.load_assets(directory)
+
+
+def config_of(layer):
+    """Returns the config of a layer, in which a `lambda` is itself.
+
+    From what is written of it in a config, Keras makes no layer.
+    """
+    config = layer.get_config()
+    for name in config:
+        value = getattr(layer, name, None)
+        if inspect.isfunction(value) and value.__name__ == "<lambda>":
+            config[name] = value
+    return config
+
+
+def _from_config(layer):
+    config = config_of(layer)
+    if isinstance(layer, keras.layers.Lambda):
+        return type(layer)(**{**config, "function": layer.function})
+    return type(layer).from_config(config)
+
+
+def _input_layers(model):
+    """Returns copies of the input layers, by `id` of their output."""
+    return {
+        id(layer.output): type(layer).from_config(layer.get_config())
+        for layer in model._flatten_layers(include_self=False, recursive=False)
+        if isinstance(layer, keras.layers.InputLayer)
+    }
+
+
+def _used_in_several_places(model):
+    places = collections.Counter(
+        id(inner)
+        for layer in model._flatten_layers()
+        for inner in layer._layers
+    )
+    return [layer for layer, count in places.items() if count > 1]
+
+
+def _check_call(model, cls):
+    if type(model).call is not cls.call:
+        raise ValueError(
+            "A model with a `call` of its own must not be made of inputs and "
+            "outputs, or of a list of layers, as well: the copy would not "
+            "have that `call`. Derive the class from `keras.Model`, and let "
+            "it hold the layers as attributes. "
+            f"Received: {type(model).__name__} {model.name!r}"
+        )
+
+
+def _check_alike(layer, inner, inner_copies, exchanged=()):
+    expected = [type(x).__name__ for x in inner]
+    received = [type(x).__name__ for x in inner_copies]
+    alike = len(expected) == len(received) and all(
+        a == b or i in exchanged
+        for i, (a, b) in enumerate(zip(expected, received, strict=True))
+    )
+    if not alike:
+        raise ValueError(
+            "`from_config(get_config())` of a layer or model must make the "
+            f"inner layers again. Received: {type(layer).__name__} "
+            f"{layer.name!r} with {expected}, and a copy with {received}"
+        )

@@ -1,0 +1,169 @@
+"""Which layers of a model a conversion selects."""
+
+import collections
+
+import keras
+
+from keras_bdl.conversion.replacements import DETERMINISTIC
+from keras_bdl.conversion.replacements import RULES
+from keras_bdl.conversion.replacements import SEALED
+
+
+class Selection:
+    """Tells what each layer of a model becomes.
+
+    Args:
+        to: A kind for all layers, or a dictionary of selectors and kinds, as
+            `keras_bdl.convert` takes it.
+    """
+
+    def __init__(self, to):
+        rules = to if isinstance(to, dict) else {keras.layers.Layer: to}
+        for selector, kind in rules.items():
+            _check_kind(kind, may_be_none=rules is to)
+            _check_selector(selector)
+        self._rules = list(rules.items())
+        self.kinds = {kind for kind in rules.values() if kind is not None}
+        if not self.kinds:
+            raise ValueError(
+                f"`to` must convert something. Received: to={to!r}"
+            )
+
+    def plan(self, model):
+        """Returns the kind of each layer to convert, by `id`.
+
+        Raises an error where a selector is of no use, or selects weights
+        that there is no rule for.
+        """
+        containers = _containers(model)
+        plan, uncovered, used = {}, [], set()
+        for layer in model._flatten_layers(include_self=False):
+            selector, kind = self._rule_of(layer, containers[id(layer)])
+            sealed = [x for x in containers[id(layer)] if isinstance(x, SEALED)]
+            if kind is None:
+                used.add(selector)
+            elif sealed:
+                # The outermost: a selector of it selects what is inside.
+                uncovered += sealed[:1] if layer.weights else []
+            elif type(layer) in RULES[kind]:
+                _check_built(layer)
+                plan[id(layer)] = kind
+                used.add(selector)
+            elif _has_weights_of_its_own(layer):
+                uncovered.append(layer)
+        if uncovered:
+            raise ValueError(self._uncovered(uncovered))
+        for selector, _ in self._rules:
+            if selector not in used:
+                raise ValueError(_useless(selector, model))
+        return plan
+
+    def _rule_of(self, layer, containers):
+        """Returns the first selector that selects a layer, and its kind."""
+        for selector, kind in self._rules:
+            if any(_matches(selector, x) for x in (layer, *containers)):
+                return selector, kind
+        return None, None
+
+    def _uncovered(self, layers):
+        names = dict.fromkeys(_class_as_typed(layer) for layer in layers)
+        left_out = "".join(f"{name}: None, " for name in names)
+        return (
+            "`to` must select layers whose weights there is a rule for. Those "
+            "of normalisation layers stay as they are; leave out others by "
+            "selectors that come first: "
+            f'`to={{{left_out}keras.layers.Layer: "{min(self.kinds)}"}}`. '
+            f"Received: {_named(layers)}"
+        )
+
+
+def _check_kind(kind, may_be_none):
+    if kind is None and may_be_none:
+        return
+    if not (isinstance(kind, str) and kind in RULES):
+        raise ValueError(
+            f"`to` must be one of {list(RULES)}, or a dictionary that says so "
+            "for each selector, or `None` for what stays as it is. "
+            f"Received: {kind!r}"
+        )
+
+
+def _check_selector(selector):
+    if not (isinstance(selector, str) or callable(selector)):
+        raise ValueError(
+            "A selector in `to` must be the class or the name of layers, a "
+            "layer, or a function of a layer that returns whether it is "
+            f"selected. Received: {selector!r}"
+        )
+
+
+def _check_built(layer):
+    if not layer.built:
+        raise ValueError(
+            "`to` must select layers that are built, which those are that "
+            "`model` has called. Leave others out with `None`. "
+            f"Received: {_named([layer])}, which is not built"
+        )
+
+
+def _useless(selector, model):
+    there_are = [
+        layer
+        for layer in model._flatten_layers(include_self=False)
+        if not isinstance(layer, keras.layers.InputLayer)
+    ]
+    return (
+        "`to` must select, with each selector, a layer that no selector "
+        "before it has and, unless for `None`, that there is a rule for. "
+        f"There are {_named(there_are)}. "
+        f"Received: {getattr(selector, '__name__', repr(selector))}"
+    )
+
+
+def _containers(model):
+    """Returns, by `id` of a layer, the layers of the model that it is in."""
+    containers = collections.defaultdict(list)
+    for container in model._flatten_layers(include_self=False):
+        for layer in container._flatten_layers(include_self=False):
+            containers[id(layer)].append(container)
+    return containers
+
+
+def _matches(selector, layer):
+    if isinstance(selector, str):
+        return layer.name == selector
+    if isinstance(selector, type):
+        return isinstance(layer, selector)
+    if isinstance(selector, keras.layers.Layer):
+        return layer is selector
+    return bool(selector(layer))
+
+
+def _has_weights_of_its_own(layer):
+    if isinstance(layer, DETERMINISTIC):
+        return False
+    if isinstance(layer, SEALED):
+        return bool(layer.weights)
+    return bool(own_weights(layer))
+
+
+def own_weights(layer):
+    """Returns the weights of a layer without those of layers inside."""
+    inner = layer._flatten_layers(include_self=False)
+    others = {id(w) for x in inner for w in x.weights}
+    return [w for w in layer.weights if id(w) not in others]
+
+
+def _class_as_typed(layer):
+    """Returns what selects the class of a layer in a program."""
+    name = type(layer).__name__
+    is_of_keras = getattr(keras.layers, name, None) is type(layer)
+    return f"keras.layers.{name}" if is_of_keras else name
+
+
+def _named(layers):
+    """Names layers, those of a class together."""
+    names = collections.defaultdict(dict)
+    for layer in layers:
+        names[type(layer).__name__][layer.name] = None
+    return "; ".join(f"{cls}: {', '.join(of)}" for cls, of in names.items())

@@ -1,0 +1,92 @@
+"""Inputs, labels and weights of any kind of data, in batches."""
+
+import keras
+import numpy as np
+
+from keras_bdl.data.batches import Batches
+from keras_bdl.data.batches import is_arrays
+
+
+def example_batches(data, batch_size, pad: bool = True):
+    """Returns the `Batches` of a data set and their number, if known.
+
+    The inputs of each batch are a dictionary with `"x"` and, where the data
+    have them, labels `"y"` and weights `"weight"`.
+
+    Args:
+        data: `x`, `(x, y)` or `(x, y, sample_weight)` of arrays, or a batched
+            `tf.data.Dataset`, a `keras.utils.PyDataset` or a generator of
+            these.
+        batch_size: For arrays.
+        pad: Whether all batches are padded to one size. Defaults to `True`.
+    """
+    if is_arrays(data):
+        batches = Batches(_named(data), batch_size, pad=pad, name="data")
+        return batches, batches.num_batches
+    number = Batches(data, batch_size, name="data").num_batches
+    named = ((_named(element),) for element in _elements(data, number))
+    return Batches(named, pad=pad, name="data"), number
+
+
+def _elements(data, number):
+    if not isinstance(data, keras.utils.PyDataset):
+        yield from data
+        return
+    data.on_epoch_begin()
+    for index in range(number):
+        yield data[index]
+    data.on_epoch_end()
+
+
+def _named(element):
+    x, y, weight = keras.utils.unpack_x_y_sample_weight(element)
+    named = {"x": x, "y": y, "weight": weight}
+    named = {k: v for k, v in named.items() if v is not None}
+    if weight is not None and np.ndim(weight) != 1:
+        raise ValueError(
+            "`data` must have one weight for each example. "
+            f"Received: sample weights of shape {np.shape(weight)}"
+        )
+    return named
+
+
+class TrainingData:
+    """Batches of inputs, labels and perhaps weights.
+
+    Args:
+        data: `(x, y)` or `(x, y, sample_weight)` of arrays, or a batched
+            `tf.data.Dataset` or a `keras.utils.PyDataset` of these.
+        batch_size: For arrays. `None` for 32.
+    """
+
+    def __init__(self, data, batch_size):
+        if hasattr(data, "__next__"):
+            raise ValueError(
+                "`data` must be data that can be read again: arrays, a "
+                "`tf.data.Dataset` or a `keras.utils.PyDataset`. "
+                f"Received: data={data}, which one pass uses up"
+            )
+        self._data = data
+        self._batch_size = batch_size
+        batches, self.num_batches = example_batches(data, batch_size, pad=False)
+        # Arrays are read where they are; others by a new iterator each time.
+        self._batches = batches if batches.in_memory else None
+        self.examples = None
+
+    def __iter__(self):
+        batches = self._batches
+        if batches is None:
+            batches, _ = example_batches(
+                self._data, self._batch_size, pad=False
+            )
+        examples = 0
+        for batch in batches:
+            if "y" not in batch.inputs:
+                raise ValueError(
+                    "`data` must have labels: `(x, y)`, or batches of these. "
+                    f"Received: data of type {type(self._data).__name__} "
+                    "without labels"
+                )
+            examples += batch.size
+            yield batch
+        self.examples = examples

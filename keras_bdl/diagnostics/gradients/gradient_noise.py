@@ -1,0 +1,251 @@
+"""The noise of mini-batch gradients, and the learning rate it suggests."""
+
+import dataclasses
+import math
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_bdl.arguments import check_number
+from keras_bdl.arguments import check_verbose
+from keras_bdl.data.checked_inputs import check_count
+from keras_bdl.data.examples import TrainingData
+from keras_bdl.diagnostics.training_loss import TrainingLoss
+from keras_bdl.diagnostics.training_loss import left_as_it_was
+from keras_bdl.reports.report import Report
+
+
+@dataclasses.dataclass(frozen=True)
+class GradientNoise(Report):
+    """Covariance of mini-batch gradients. Made by `gradient_noise`.
+
+    Attributes:
+        trace: tr(C), of the gradient of a single example.
+        trace_error: Its standard error, over the batches; NaN for two.
+        learning_rate: The constant one that Mandt et al. call optimal.
+        gradient_norm: Length of the mean gradient.
+        batches: Number of batches.
+        batch_size: B, that of the first.
+        examples: How many examples they have.
+        dataset_size: N.
+        weights: d, number of weights.
+        momentum: For the learning rate.
+        variables: Dict from the path of a variable to its share of `trace`.
+    """
+
+    trace: float
+    trace_error: float
+    learning_rate: float
+    gradient_norm: float
+    batches: int
+    batch_size: int
+    examples: int
+    dataset_size: int
+    weights: int
+    momentum: float
+    variables: dict
+
+    @classmethod
+    def of(
+        cls,
+        names,
+        squares,
+        gradient,
+        weights,
+        examples,
+        batch_size,
+        dataset_size,
+        momentum,
+    ):
+        """Returns the report on what was added up.
+
+        Args:
+            names: Paths of the variables.
+            squares: Array `(batches - 1, variables)` of (2) of
+                `gradient_noise`.
+            gradient: The square of the mean gradient.
+            weights: Number of weights.
+            examples: Number of examples.
+            batch_size: Of the first batch.
+            dataset_size: N.
+            momentum: Of SGD.
+        """
+        terms = squares.sum(1)
+        trace = float(terms.mean())  # (3)
+        rate = math.inf
+        if trace:
+            rate = 2 * batch_size * weights / (dataset_size * trace)  # (4)
+        return cls(
+            trace=trace,
+            trace_error=_standard_error(terms),
+            learning_rate=(1 - momentum) * rate,
+            gradient_norm=math.sqrt(gradient),
+            batches=len(squares) + 1,
+            batch_size=batch_size,
+            examples=examples,
+            dataset_size=dataset_size,
+            weights=weights,
+            momentum=momentum,
+            variables=dict(zip(names, squares.mean(0).tolist(), strict=True)),
+        )
+
+    def title(self) -> str:
+        """Returns the first line."""
+        return (
+            f"Noise of the gradients of {self.batches} batches of "
+            f"{self.batch_size}, {self.examples} examples, {self.weights} "
+            "weights"
+        )
+
+    def sections(self) -> list:
+        """Returns pairs of the title of a table and its rows."""
+        return [
+            (
+                "Covariance C of the gradient of an example",
+                [
+                    ["", "trace", "error"],
+                    ["all of these", self.trace, self.trace_error],
+                    *([n, trace] for n, trace in self.variables.items()),
+                ],
+            ),
+            (
+                f"SGD with momentum {self.momentum:g}, {self.dataset_size} "
+                "training examples",
+                [
+                    ["learning rate", self.learning_rate],
+                    ["length of the mean gradient", self.gradient_norm],
+                ],
+            ),
+        ]
+
+
+def _standard_error(terms):
+    if len(terms) < 2:
+        return math.nan
+    return float(np.std(terms, ddof=1) / math.sqrt(len(terms)))
+
+
+def gradient_noise(
+    model,
+    data,
+    loss=None,
+    momentum: float = 0.0,
+    dataset_size: int | None = None,
+    training: bool = True,
+    batch_size: int | None = None,
+    verbose="auto",
+) -> GradientNoise:
+    """Measures the covariance of mini-batch gradients.
+
+    The gradient of the mean loss of n examples has the covariance C / n, with
+    C that of the gradient of a single one. From the gradients g_b of M
+    batches of n_b examples, in random order,
+
+        m_b = m_(b-1) + n_b / N_b (g_b - m_(b-1)),   N_b = n_1 + ... + n_b (1)
+        e_b = n_b N_(b-1) / N_b |g_b - m_(b-1)|^2,   b = 2 ... M           (2)
+        trace = 1/(M-1) sum_b e_b                                          (3)
+
+    has the expectation tr(C), with batches of any sizes; for batches of one
+    it is the trace of the sample covariance. Without momentum, the constant
+    learning rate of SGD whose stationary distribution is closest to the
+    posterior is, under the assumptions of Mandt et al.,
+
+        learning_rate = 2 (B / N) d / tr(C)                                (4)
+
+    for d weights, batches of B and N examples. `momentum` m makes the steps
+    of SGD longer by 1 / (1 - m), and (4) is multiplied by 1 - m.
+
+    The appendix of Maddox et al. has (4) with the variance V of the gradient
+    of a batch and `tr(C) = tr(V) / B`, which holds for the sum over a batch.
+    For its mean, which is what (1) to (3) are of, `tr(C) = B tr(V)`; put into
+    their formula, V of the mean makes the learning rate B^2 times (4).
+
+    Args:
+        model: A built Keras model with ordinary weights, left as it was.
+        data: The training data `(x, y)` or `(x, y, sample_weight)` as arrays,
+            or a batched `tf.data.Dataset` or `keras.utils.PyDataset`, read
+            once, at least two batches. Batches are taken as they come: sorted
+            examples have to be shuffled first.
+        loss: The negative log-likelihood, as `compile` takes it. Defaults to
+            `None`, the one that the model is compiled with.
+        momentum: m, that of `keras.optimizers.SGD`. Defaults to `0.0`.
+        dataset_size: N in (4). Defaults to `None`, the number of examples.
+        training: Whether BatchNorm takes the statistics of each batch, and
+            dropout drops. (3) then also has their noise, and with BatchNorm
+            there is no gradient of a single example: tr(C) is that of the
+            batch size. Defaults to `True`.
+        batch_size: B for arrays. Defaults to `None`, 32. Otherwise B is the
+            size of the first batch.
+        verbose: `0` for silence, `1` for a progress bar, `2` for one line.
+            Defaults to `"auto"`, `1`.
+
+    Returns:
+        A `GradientNoise`, which prints as a table.
+
+    Example:
+
+    ```python
+    noise = keras_bdl.diagnostics.gradient_noise(
+        model, (x, y), momentum=0.9, batch_size=128
+    )
+    noise.trace, noise.learning_rate
+    ```
+
+    Reference:
+        - [Mandt et al., 2017](https://arxiv.org/abs/1704.04289), theorem 1
+        - [Maddox et al., 2019](https://arxiv.org/abs/1902.02476), section 4.2
+    """
+    step = _NoiseStep.of(model, loss, bool(training))
+    check_number("momentum", momentum, at_least=0.0, below=1.0)
+    if dataset_size is not None:
+        check_count("dataset_size", dataset_size)
+    data = TrainingData(data, batch_size)
+    bar = keras.utils.Progbar(data.num_batches, verbose=check_verbose(verbose))
+    squares, first = [], None
+    variables = model.trainable_variables
+    seen = tf.constant(0.0)
+    means = [tf.zeros(v.shape) for v in variables]
+    with left_as_it_was(model):
+        for i, batch in enumerate(data, 1):
+            first = first or batch.size
+            seen, means, square = step(batch, seen, means)
+            squares.append(square)
+            bar.update(i, finalize=False)
+    bar.update(i, finalize=True)
+    if len(squares) < 2:
+        raise ValueError(
+            "`data` must have at least two batches. Received: one batch of "
+            f"{first} examples"
+        )
+    return GradientNoise.of(
+        names=[v.path for v in variables],
+        squares=np.array([s.numpy() for s in squares[1:]], "float64"),
+        gradient=sum(float(tf.reduce_sum(tf.square(m))) for m in means),
+        weights=sum(int(tf.size(m)) for m in means),
+        examples=data.examples,
+        batch_size=first,
+        dataset_size=dataset_size or data.examples,
+        momentum=float(momentum),
+    )
+
+
+class _NoiseStep(TrainingLoss):
+    """Adds up the gradient of batch after batch."""
+
+    def _step(self, batch, seen, means):
+        variables = [v.value for v in self.model.trainable_variables]
+        with tf.GradientTape() as tape:
+            found = self.forward(batch)
+            loss = found.loss + found.penalty
+        gradients = tape.gradient(loss, variables, unconnected_gradients="zero")
+        deviations = [
+            tf.cast(tf.convert_to_tensor(g), "float32") - m
+            for g, m in zip(gradients, means, strict=True)
+        ]
+        share = found.examples / (seen + found.examples)
+        squares = tf.stack([tf.reduce_sum(tf.square(d)) for d in deviations])
+        means = [
+            m + share * d for m, d in zip(means, deviations, strict=True)
+        ]  # (1)
+        return seen + found.examples, means, share * seen * squares  # (2)

@@ -1,0 +1,272 @@
+"""How much the gradient of the likelihood varies from draw to draw."""
+
+import contextlib
+import dataclasses
+import math
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_bdl.data.checked_inputs import check_count
+from keras_bdl.data.checked_inputs import check_model
+from keras_bdl.diagnostics.gradients.likelihood_gradient import (
+    likelihood_gradient_of,
+)
+from keras_bdl.diagnostics.gradients.likelihood_gradient import (
+    variational_layers,
+)
+from keras_bdl.distribute.variable_copies import restored
+from keras_bdl.posteriors.dropout import seed_generators
+from keras_bdl.random.counter_numbers import sequence
+from keras_bdl.reports.report import Report
+
+
+@dataclasses.dataclass(frozen=True)
+class GradientVarianceReport(Report):
+    """Variance of a gradient over draws. Made by `gradient_variance`.
+
+    For each group of entries there are
+
+    - `size`: how many entries it has,
+    - `variance`: the mean of their variances,
+    - `variance_error`: the standard error of this number, NaN for two draws,
+    - `signal`: the mean of the squares of their true gradients, an unbiased
+      estimate, which may be negative,
+    - `snr`: signal-to-noise ratio, the root of signal by variance; 0 for a
+      negative signal, NaN where there is neither signal nor noise.
+
+    Attributes:
+        draws: Number of draws.
+        examples: Number of examples in the batch.
+        seed: Selected the draws.
+        means: The numbers of all means of the model.
+        rhos: The numbers of all rhos, with `stddev = softplus(rho)`.
+        layers: Dict from the name of a layer to a dict of `means` and `rhos`.
+        variables: Dict from the name of a variable to its numbers.
+    """
+
+    draws: int
+    examples: int
+    seed: int
+    means: dict
+    rhos: dict
+    layers: dict
+    variables: dict
+
+    @classmethod
+    def of(cls, names, sizes, squares, signals, examples, seed):
+        """Returns the report on what was added up.
+
+        Args:
+            names: A triple of layer, variable and kind for each variable.
+            sizes: The number of entries of each.
+            squares: Array `(draws - 1, variables)` of the squared deviations.
+            signals: The square of the mean gradient of each.
+            examples: Number of examples in the batch.
+            seed: Selected the draws.
+        """
+
+        def numbers(chosen):
+            places = [i for i, name in enumerate(names) if chosen(*name)]
+            return _numbers(
+                squares[:, places].sum(1),
+                sum(signals[i] for i in places),
+                sum(sizes[i] for i in places),
+            )
+
+        return cls(
+            draws=len(squares) + 1,
+            examples=examples,
+            seed=seed,
+            means=numbers(lambda layer, name, kind: kind == "means"),
+            rhos=numbers(lambda layer, name, kind: kind == "rhos"),
+            layers={
+                one: {
+                    of: numbers(lambda *n, key=(one, of): n[::2] == key)
+                    for of in ("means", "rhos")
+                }
+                for one in dict.fromkeys(layer for layer, _, _ in names)
+            },
+            variables={
+                one: numbers(lambda layer, name, kind, one=one: name == one)
+                for _, one, _ in names
+            },
+        )
+
+    def title(self) -> str:
+        """Returns the first line."""
+        return (
+            "Gradient of the negative log-likelihood of "
+            f"{self.examples} examples over {self.draws} draws"
+        )
+
+    def sections(self) -> list:
+        """Returns pairs of the title of a table and its rows."""
+        return [
+            (title, self._rows(kind))
+            for kind, title in (
+                ("means", "With respect to the means"),
+                ("rhos", "With respect to the rhos, stddev = softplus(rho)"),
+            )
+        ]
+
+    def _rows(self, kind):
+        rows = {name: of[kind] for name, of in self.layers.items()}
+        if len(rows) > 1:
+            rows["all of these"] = getattr(self, kind)
+        return [
+            ["", "variance", "error", "snr", "entries"],
+            *(
+                [
+                    name,
+                    of["variance"],
+                    of["variance_error"],
+                    of["snr"],
+                    str(of["size"]),
+                ]
+                for name, of in rows.items()
+            ),
+        ]
+
+
+def _numbers(squares, signal, size):
+    squares = squares / size
+    variance = float(squares.mean())
+    signal = signal / size - variance / (len(squares) + 1)  # (4)
+    return {
+        "size": size,
+        "variance": variance,
+        "variance_error": _standard_error(squares),
+        "signal": signal,
+        "snr": _ratio(signal, variance),
+    }
+
+
+def _standard_error(values):
+    if len(values) < 2:
+        return math.nan
+    return float(np.std(values, ddof=1) / math.sqrt(len(values)))
+
+
+def _ratio(signal, variance):
+    if variance > 0 or math.isnan(variance):
+        return math.sqrt(max(signal, 0.0) / variance)
+    return math.inf if signal > 0 else math.nan
+
+
+def gradient_variance(
+    model,
+    x,
+    y,
+    draws: int = 100,
+    loss=None,
+    seed: int = 0,
+    verbose="auto",
+) -> GradientVarianceReport:
+    """Measures the noise that drawn weights bring into the gradient.
+
+    With g_s the gradient of the mean negative log-likelihood of one batch, of
+    which the model is given draw s of all its weights, the report has, for
+    the means and for the rhos of every tensor, every layer and all of them,
+
+        m_s = m_(s-1) + (g_s - m_(s-1)) / s                               (1)
+        e_s = |g_s - m_(s-1)|^2 (s - 1) / (s size),   s = 2 ... S         (2)
+        variance = 1/(S-1) sum_s e_s                                      (3)
+        signal = |m_S|^2 / size - variance / S                            (4)
+
+    (3) is the mean over the entries of their unbiased variances, (4) has the
+    expectation of the mean square of the true gradient. `snr` is the root of
+    signal by variance. Nothing is kept of a draw but (1) and (2).
+
+    The KL and other penalties are left out, since they have no such noise. A
+    training step with `train_samples=k` has the variance divided by k. The
+    model is called with `training=True`: other noise of training, such as
+    dropout, counts as well. It is traced once for all draws and later calls,
+    and left as it was, its seed generators and BatchNorm statistics included,
+    also after an error.
+
+    Args:
+        model: A built Keras model with variational layers.
+        x: Inputs, arrays of one batch.
+        y: Its targets.
+        draws: S, at least 2. Defaults to `100`.
+        loss: The negative log-likelihood, as `compile` takes it. Defaults to
+            `None`, the one that the model is compiled with.
+        seed: Selects the draws. Defaults to `0`.
+        verbose: `0` for silence, `1` for a progress bar, `2` for one line.
+            Defaults to `"auto"`, `1`.
+
+    Returns:
+        A `GradientVarianceReport`, which prints as a table.
+
+    Example:
+
+    ```python
+    report = keras_bdl.diagnostics.gradient_variance(model, x[:64], y[:64])
+    print(report)
+    report.means["variance"], report.layers["radial_dense"]["rhos"]["snr"]
+    ```
+
+    Reference:
+        - Farquhar et al., [Radial Bayesian Neural Networks](
+          https://arxiv.org/abs/1907.00865), section 5
+    """
+    check_model(model)
+    check_count("draws", draws)
+    if draws < 2:
+        raise ValueError(f"`draws` must be at least 2. Received: draws={draws}")
+    gradient = likelihood_gradient_of(model, loss)
+    x, y = keras.tree.map_structure(tf.convert_to_tensor, (x, y))
+    _check_lengths(x, y)
+    bar = keras.utils.Progbar(
+        draws, verbose=1 if verbose == "auto" else verbose, unit_name="draw"
+    )
+    means, squares = gradient.zeros(), []
+    with _left_as_it_was(model, seed):
+        for draw in range(1, draws + 1):
+            count = tf.constant(draw, "float32")
+            means, square = gradient(x, y, count, means)
+            squares.append(square)
+            bar.update(draw)
+    return GradientVarianceReport.of(
+        names=gradient.names,
+        sizes=[int(tf.size(m)) for m in means],
+        squares=np.array([s.numpy() for s in squares[1:]], "float64"),
+        signals=[float(tf.reduce_sum(tf.square(m))) for m in means],
+        examples=int(tf.shape(keras.tree.flatten(x)[0])[0]),
+        seed=seed,
+    )
+
+
+def _check_lengths(x, y):
+    lengths = {int(tf.shape(a)[0]) for a in keras.tree.flatten((x, y))}
+    if len(lengths) != 1 or 0 in lengths:
+        raise ValueError(
+            "`x` and `y` must hold equally many examples, at least one. "
+            f"Received: {sorted(lengths)} examples"
+        )
+
+
+@contextlib.contextmanager
+def _left_as_it_was(model, seed):
+    """Seeds the draws, and puts back in the end all that they change."""
+    variables = [*model.non_trainable_variables, *model.metrics_variables]
+    sizes = [layer.dataset_size for layer in variational_layers(model)]
+    given = [size.given for size in sizes]
+    with restored(variables):
+        generators = seed_generators(model._flatten_layers())
+        for i, generator in enumerate(generators):
+            key = sequence(seed, i).generate_state(2, np.uint32)
+            generator.state.assign(key)
+        try:
+            for size in sizes:
+                # The KL asks for N, and does not enter the gradient.
+                if not size.known:
+                    size.given = 1
+            yield
+        finally:
+            # Tensors of a trace, which would outlive it.
+            model._clear_losses()
+            for size, value in zip(sizes, given, strict=True):
+                size.given = value

@@ -1,0 +1,4 @@
+"""The loss around a solution: cross-sections, planes, curvature.
+
+Chains are in `chains`, the noise of gradients in `gradients`.
+"""

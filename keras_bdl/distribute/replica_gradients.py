@@ -1,0 +1,78 @@
+"""Gradients for optimizers that look at them before replicas add them up."""
+
+import keras
+import tensorflow as tf
+
+from keras_bdl.distribute.replicas import weighted
+from keras_bdl.loss_scaling import loss_scale
+from keras_bdl.loss_scaling import without_loss_scaling
+
+_CLIPPED = ("clipnorm", "clipvalue", "global_clipnorm")
+
+
+def looks_at_gradients(optimizer) -> bool:
+    """Whether an optimizer does more than to add up what replicas find.
+
+    Args:
+        optimizer: The optimizer of a model, with its loss scaling.
+    """
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    return replicas > 1 and (_clips(optimizer) or _skips(optimizer))
+
+
+def for_all_replicas(optimizer, gradients, weight=None):
+    """Returns gradients that an optimizer treats as those of one device.
+
+    Keras clips the share of each replica, and asks one replica whether a step
+    has overflowed. Here the sum over replicas is clipped, and each has its
+    part of it, which is clipped no more; and what is not finite on one
+    replica is so on all.
+
+    Args:
+        optimizer: The optimizer of a model, with its loss scaling.
+        gradients: Of this replica: a list of tensors, slices and `None`.
+        weight: What `replica_weight` returned, by which they are multiplied
+            first. Defaults to `None`, for 1.
+    """
+    gradients = weighted(gradients, weight)
+    context = tf.distribute.get_replica_context()
+    if context is None or not looks_at_gradients(optimizer):
+        return gradients
+    present = [g for g in gradients if g is not None]
+    if _skips(optimizer):
+        flag = _flag(present)
+        total = context.all_reduce(tf.distribute.ReduceOp.SUM, flag)
+        flag = tf.where(total > 0, float("nan"), 1.0)
+    if _clips(optimizer):
+        totals = context.all_reduce(tf.distribute.ReduceOp.SUM, present)
+        scale = loss_scale(optimizer)
+        scale = tf.ones(()) if scale is None else scale
+        clipped = without_loss_scaling(optimizer)._clip_gradients(
+            [t / tf.cast(scale, t.dtype) for t in totals]
+        )
+        scale /= context.num_replicas_in_sync
+        present = [t * tf.cast(scale, t.dtype) for t in clipped]
+    if _skips(optimizer):
+        present = [g * tf.cast(flag, g.dtype) for g in present]
+    present = iter(present)
+    return [None if g is None else next(present) for g in gradients]
+
+
+def _clips(optimizer):
+    inner = without_loss_scaling(optimizer)
+    return any(getattr(inner, name, None) for name in _CLIPPED)
+
+
+def _skips(optimizer):
+    return isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+
+
+def _flag(gradients):
+    """Returns 1.0 where anything is not finite, else 0.0."""
+    values = [g.values if _are_slices(g) else g for g in gradients]
+    finite = [tf.reduce_all(tf.math.is_finite(v)) for v in values]
+    return tf.cast(~tf.reduce_all(tf.stack(finite)), "float32")
+
+
+def _are_slices(gradient):
+    return isinstance(gradient, tf.IndexedSlices)

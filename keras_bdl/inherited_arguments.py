@@ -1,0 +1,109 @@
+"""Classes that declare an argument once and show it in every subclass."""
+
+import inspect
+import re
+
+_POSITIONAL = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+)
+_ENTRY = re.compile(r" {4}[*\w][\w, *`]*:")
+
+
+class InheritedArguments:
+    """Adds the arguments of the base classes to the signature and to `help`.
+
+    A class declares, documents and checks the arguments that it owns, and
+    passes `**kwargs` to its base. A class that owns no argument needs no
+    `__init__`.
+    """
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        owners = _owners(cls)
+        cls.__signature__ = _signature(owners)
+        if cls.__doc__:  # `python -OO` drops docstrings
+            cls.__doc__ = _documentation(cls, owners)
+
+
+def _owners(cls):
+    """Returns the classes with an `__init__` that a call of `cls` reaches."""
+    owners = []
+    for owner in cls.__mro__:
+        if "__init__" not in vars(owner):
+            continue
+        kinds = {p.kind for p in _parameters(owner)}
+        ours = issubclass(owner, InheritedArguments)
+        if (
+            not ours
+            and owners
+            and inspect.Parameter.VAR_POSITIONAL
+            not in {p.kind for p in _parameters(owners[-1])}
+        ):
+            # A base of ours that names the arguments it passes on to Keras.
+            break
+        owners.append(owner)
+        if inspect.Parameter.VAR_KEYWORD not in kinds:
+            break
+    return owners
+
+
+def _parameters(owner):
+    return list(inspect.signature(owner.__init__).parameters.values())[1:]
+
+
+def _signature(owners):
+    """Returns the parameters of all owners, each as its first owner has it."""
+    positional, keyword, rest = {}, {}, []
+    for owner in owners:
+        parameters = _parameters(owner)
+        rest = [p for p in parameters if p.kind is p.VAR_KEYWORD]
+        first = not positional
+        for parameter in parameters:
+            if parameter.name in positional or parameter.name in keyword:
+                continue
+            if parameter.kind in _POSITIONAL:
+                if first:
+                    positional[parameter.name] = parameter
+                else:
+                    keyword[parameter.name] = parameter.replace(
+                        kind=parameter.KEYWORD_ONLY
+                    )
+            elif parameter.kind is parameter.KEYWORD_ONLY:
+                keyword[parameter.name] = parameter
+    return inspect.Signature([*positional.values(), *keyword.values(), *rest])
+
+
+def _documentation(cls, owners):
+    """Returns the docstring with the `Args:` that the bases document."""
+    head, entries, tail = _sections(inspect.cleandoc(cls.__doc__))
+    known = dict(entries)
+    for owner in owners:
+        if owner is not cls and owner.__doc__:
+            for names, text in _sections(inspect.cleandoc(owner.__doc__))[1]:
+                if not names.startswith("*"):
+                    known.setdefault(names, text)
+    arguments = [n for n in known if not n.startswith("*")]
+    arguments += [n for n in known if n.startswith("**")]
+    if not arguments:
+        return cls.__doc__
+    lines = "\n".join(known[name] for name in arguments)
+    return "\n\n".join(filter(None, [head, f"Args:\n{lines}", tail])) + "\n"
+
+
+def _sections(doc):
+    """Returns the text before `Args:`, the entries by name, and the rest."""
+    head, found, body = f"\n{doc}".partition("\nArgs:\n")
+    if not found:
+        before, example, after = head.partition("\n\nExample:\n")
+        if not example:
+            before, example, after = head.partition("\n\nReference:\n")
+        return before.strip("\n"), [], f"{example}{after}".strip("\n")
+    block, _, tail = body.partition("\n\n")
+    entries = []
+    for line in block.splitlines():
+        if _ENTRY.match(line):
+            entries.append([line.strip().partition(":")[0], line])
+        elif entries:
+            entries[-1][1] += f"\n{line}"
+    return head.strip("\n"), [tuple(e) for e in entries], tail.strip("\n")

@@ -1,0 +1,129 @@
+"""The rules for weight-normalised layers."""
+
+from keras import ops
+
+from keras_bdl.curvature.reductions import in_full_precision
+from keras_bdl.curvature.reductions import outer_moments
+from keras_bdl.curvature.reductions import outer_products
+from keras_bdl.curvature.reductions import sum_and_squares
+from keras_bdl.curvature.rule import register_rule
+from keras_bdl.curvature.rules.conv import ConvRule
+from keras_bdl.curvature.rules.dense import DenseRule
+from keras_bdl.layers.weight_norm import WeightNormConv2D
+from keras_bdl.layers.weight_norm import WeightNormDense
+from keras_bdl.priors.groups import squared_norms
+
+
+class WeightNormRule:
+    """The rule for a kernel that is made of directions and scales.
+
+    With G_i the gradient of example i by the kernel theta = phi_s u, where
+    u = phi_d / ||phi_d||, its gradients by scale and direction are
+
+        t_i = sum_in u G_i                                                (1)
+        r_i = phi_s / ||phi_d|| (G_i - u t_i)                             (2)
+
+    for each output feature. (1) needs no G_i: it is the sum over positions
+    of the cotangents times what the layer gives with the kernel u.
+
+    To be mixed in before the rule of the layer with an ordinary kernel.
+    """
+
+    def weights(self, layer):
+        """Returns direction, scale and, if there is one, bias."""
+        weights = [layer.direction, layer.scale]
+        return weights + ([] if layer.bias is None else [layer.bias])
+
+    def apply(self, layer, inputs, kernel):
+        """Returns the outputs with another kernel and without the bias."""
+        raise NotImplementedError
+
+    def per_example(self, layer, inputs, cotangents):
+        """Returns the gradients of each example."""
+        groups = self.groups(layer)
+        blocks = [
+            outer_products(*block, groups)
+            for block in self.blocks(layer, inputs, cotangents)
+        ]
+        kernels = self.kernel_of_blocks(layer, blocks)
+        unit, factor, curved = _parts(layer)
+        t = self._by_scale(layer, inputs, cotangents, unit)
+        broadcast = (-1, *[1] * (len(unit.shape) - 1), unit.shape[-1])
+        gradients = [
+            factor * (kernels - curved * unit * ops.reshape(t, broadcast)),
+            t,
+        ]
+        if layer.bias is not None:
+            gradients.append(self.bias_per_example(layer, cotangents))
+        return gradients
+
+    def moments(self, layer, calls, example_weights):
+        """Returns the moments, block by block."""
+        groups = self.groups(layer)
+        unit, factor, curved = _parts(layer)
+        t = sum(self._by_scale(layer, *call, unit) for call in calls)
+        split = ops.reshape(t, (-1, groups, t.shape[-1] // groups))
+        each = [self.blocks(layer, *call) for call in calls]
+        units = _blocks_of_kernel(curved * unit, groups)
+        moments = [
+            outer_moments(blocks, groups, example_weights, (units[i], split))
+            for i, blocks in enumerate(zip(*each, strict=True))
+        ]
+        gradient, squares = (
+            self.kernel_of_blocks(layer, list(blocks))
+            for blocks in zip(*moments, strict=True)
+        )
+        found = [
+            (factor * gradient, ops.square(factor) * squares),
+            sum_and_squares(t, example_weights),
+        ]
+        if layer.bias is not None:
+            bias = sum(self.bias_per_example(layer, dz) for _, dz in calls)
+            found.append(sum_and_squares(bias, example_weights))
+        return found
+
+    def matrix_shape(self, layer):
+        """Returns `None`: the kernel is no variable."""
+        return None
+
+    def _by_scale(self, layer, inputs, cotangents, unit):
+        x = in_full_precision(inputs)
+        outputs = self.apply(layer, x, ops.cast(unit, x.dtype))
+        return self.bias_per_example(layer, cotangents * outputs)  # (1)
+
+
+@register_rule(WeightNormDense)
+class WeightNormDenseRule(WeightNormRule, DenseRule):
+    """The rule for `WeightNormDense`."""
+
+    def apply(self, layer, inputs, kernel):
+        """Returns the outputs with another kernel and without the bias."""
+        return ops.matmul(inputs, kernel)
+
+
+@register_rule(WeightNormConv2D)
+class WeightNormConvRule(WeightNormRule, ConvRule):
+    """The rule for `WeightNormConv2D`."""
+
+    stacks_rows = False
+
+    def apply(self, layer, inputs, kernel):
+        """Returns the outputs with another kernel and without the bias."""
+        return layer.convolution_op(inputs, kernel)
+
+
+def _parts(layer):
+    """Returns u, phi_s / ||phi_d||, and where a longer phi_d changes u."""
+    direction = ops.convert_to_tensor(layer.direction)
+    norms = squared_norms(direction)
+    # As the layer has it, shorter directions are not made longer.
+    inverse = ops.rsqrt(ops.maximum(norms, 1e-12))
+    curved = ops.cast(norms > 1e-12, direction.dtype)
+    return direction * inverse, layer.scale * inverse, curved
+
+
+def _blocks_of_kernel(kernel, groups):
+    """Returns a kernel as `(blocks, groups, in, out)`."""
+    size_in, size_out = kernel.shape[-2:]
+    split = ops.reshape(kernel, (-1, size_in, groups, size_out // groups))
+    return ops.transpose(split, (0, 2, 1, 3))

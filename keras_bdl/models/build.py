@@ -1,0 +1,71 @@
+"""Builds the metrics, the objective and the optimizer before the first step."""
+
+import keras
+import tensorflow as tf
+
+from keras_bdl.loss_scaling import inner_optimizer
+from keras_bdl.protocols import OwnsPosterior
+from keras_bdl.protocols import OwnsVariables
+
+
+def build_posterior(model):
+    """Builds what `load_weights` may find the values of a posterior for.
+
+    Args:
+        model: A built model, compiled.
+    """
+    build_objective(model)
+    if isinstance(inner_optimizer(model), OwnsPosterior):
+        build_optimizer(model)
+
+
+def build_objective(model):
+    """Builds the objective of a model, and returns its variables.
+
+    Args:
+        model: A built model, compiled or not.
+    """
+    objective = getattr(model, "objective", None)
+    if not isinstance(objective, OwnsVariables):
+        return []
+    if not objective.built:
+        with tf.init_scope(), model.distribute_strategy.scope():
+            objective.build(model)
+    return objective.trainable_variables
+
+
+def build_optimizer(model):
+    """Builds objective and optimizer, for all that they will train.
+
+    Variables that are made in a training step would have it traced twice.
+
+    Args:
+        model: A built model, compiled or not.
+    """
+    of_objective = build_objective(model)
+    optimizer = getattr(model, "optimizer", None)
+    if optimizer is not None and not optimizer.built:
+        with tf.init_scope(), model.distribute_strategy.scope():
+            optimizer.build([*model.trainable_variables, *of_objective])
+
+
+def build_metrics(model, dataset):
+    """Builds the compiled metrics of a model before a step is traced.
+
+    Keras makes them in the first step, and with them variables, which has that
+    step traced twice: with a deep network a good part of the wait for the first
+    epoch. Models of several outputs, which keep a loss of each besides, and
+    those whose outputs are not known before a call are left to do so.
+
+    Args:
+        model: A compiled model.
+        dataset: The `tf.data.Dataset` that its steps will see.
+    """
+    metrics = getattr(model, "_compile_metrics", None)
+    outputs = getattr(model, "outputs", None) or ()  # a subclass has none
+    if metrics is None or metrics.built or len(outputs) != 1:
+        return
+    _, y, _ = keras.utils.unpack_x_y_sample_weight(dataset.element_spec)
+    shape = getattr(y, "shape", None)
+    if shape is not None and shape.rank is not None:
+        metrics.build(keras.KerasTensor(shape, y.dtype.name), outputs[0])

@@ -1,0 +1,99 @@
+import inspect
+
+import keras
+import pytest
+
+from keras_bdl.inherited_arguments import InheritedArguments
+
+
+class Base(InheritedArguments):
+    """A base.
+
+    Args:
+        rate: The rate.
+        seed: The seed,
+            over two lines.
+    """
+
+    def __init__(self, rate, *, seed=0):
+        self.rate, self.seed = rate, seed
+
+
+class Leaf(Base):
+    """A leaf.
+
+    Args:
+        speed: The speed.
+
+    Example:
+        Leaf(1)
+    """
+
+    def __init__(self, rate=0.5, *, speed=2.0, **kwargs):
+        super().__init__(rate, **kwargs)
+        self.speed = speed
+
+
+class Silent(Leaf):
+    """A leaf that owns nothing."""
+
+
+class Units(InheritedArguments):
+    """Wraps a layer of Keras.
+
+    Args:
+        *args: As of the layer.
+        noise: The noise.
+        **kwargs: As of the layer.
+    """
+
+    def __init__(self, *args, noise=1.0, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.noise = noise
+
+
+class NoisyDense(Units, keras.layers.Dense):
+    """A dense layer with noise."""
+
+
+class Adaptive(InheritedArguments, keras.optimizers.Optimizer):
+    """An optimizer.
+
+    Args:
+        friction: The friction.
+        **kwargs: Refused.
+    """
+
+    def __init__(self, learning_rate=0.1, *, friction=0.9, **kwargs):
+        super().__init__(learning_rate=learning_rate, **kwargs)
+
+
+@pytest.mark.parametrize("cls", [Leaf, Silent])
+def test_the_signature_has_the_arguments_of_all_bases(cls):
+    expected = "(rate=0.5, *, speed=2.0, seed=0)"
+    assert str(inspect.signature(cls)) == expected
+
+
+@pytest.mark.parametrize("cls", [Leaf, Silent])
+def test_help_documents_the_arguments_of_all_bases(cls):
+    doc = inspect.getdoc(cls)
+    arguments = doc.partition("Args:\n")[2].partition("\n\n")[0]
+    assert arguments.rstrip() == (
+        "    speed: The speed.\n    rate: The rate.\n"
+        "    seed: The seed,\n        over two lines."
+    )
+    assert ("Example:\n    Leaf(1)" in doc) == (cls is Leaf)
+
+
+def test_a_layer_shows_the_arguments_of_its_layer_of_keras():
+    parameters = inspect.signature(NoisyDense).parameters
+    assert list(parameters)[:2] == ["units", "activation"]
+    assert parameters["noise"].kind is inspect.Parameter.KEYWORD_ONLY
+    assert "\n    units: " in inspect.getdoc(NoisyDense)
+    assert "*args" not in inspect.getdoc(NoisyDense)
+    assert NoisyDense(3, noise=2.0).noise == 2.0
+
+
+def test_an_optimizer_hides_the_options_of_keras_that_it_does_not_name():
+    shown = str(inspect.signature(Adaptive))
+    assert shown == "(learning_rate=0.1, *, friction=0.9, **kwargs)"
