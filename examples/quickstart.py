@@ -39,4 +39,8 @@ for name, p in {"a known digit": known, "an unknown digit": unknown}.items():
     print("  mean              ", p.mean[0])
     print(f"  entropy            {p.entropy[0]:.3f}")
     print(f"  mutual information {p.mutual_information[0]:.3f}")
+for name, p in {"known": known, "unknown": unknown}.items():
+    print(f"All {len(p)} images of {name} digits:")
+    print(f"  confidence above 0.99    {(p.confidence > 0.99).mean():.1%}")
+    print(f"  mean mutual information  {p.mutual_information.mean():.3f}")
 print(bdl.evaluate(known, digits.test[1], ood={"digits 5-9": unknown}))
