@@ -108,6 +108,8 @@ SHORT = {
     "fit(*digits.train,": "fit(*digits.train, verbose=0,",
     "start_epoch=20)": "start_epoch=0)",
     "epochs=40": "epochs=3",
+    "start_epoch=160": "start_epoch=0",
+    "epochs=300": "epochs=3",
     "epochs=1000": "epochs=260",  # two samples
 }
 
