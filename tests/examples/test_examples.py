@@ -21,6 +21,7 @@ def run(script, *args, warnings="default"):
 def test_quickstart_prints_a_report():
     printed = run("quickstart.py")
     assert "accuracy" in printed and "digits 5-9" in printed
+    assert "first image of an unknown digit" in printed
 
 
 def test_compare_prints_the_table_and_writes_the_pictures(tmp_path):
