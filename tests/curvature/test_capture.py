@@ -103,7 +103,7 @@ def test_a_registered_rule_serves_the_layer_and_those_derived():
         with pytest.raises(ValueError, match="`Other`"):
             curvature.second_moments(compiled(Other()), SEQUENCES, LABELS)
     finally:
-        curvature.registry._RULES.pop(Scale)
+        curvature.rule._RULES.pop(Scale)
 
 
 def test_low_rank_adapters_have_no_rule():
