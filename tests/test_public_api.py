@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
+from tests.helpers import cross_entropy
 
 ROOT = Path(__file__).parent.parent
 GUIDES = ROOT / "examples" / "guides"
@@ -137,7 +138,7 @@ def names(tmp_path, monkeypatch):
             keras.layers.Dense(2),
         ]
     )
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    loss = cross_entropy()
     model.compile("sgd", loss)
     net = bdl.Sequential([keras.Input((4,)), bdl.layers.MeanFieldDense(2)])
     net.compile("adam", loss)
@@ -183,7 +184,7 @@ def test_guide_has_the_words_of_keras_for_a_file_without_the_import(tmp_path):
     passage = " ".join(guide.read_text().split())
     words = re.match(r"TypeError: .*serializable\(\)`", said).group()
     assert words in passage
-    assert python(f"import keras, keras_bdl; {load}").returncode == 0
+    assert keras.models.load_model(path).built  # here it is imported
 
 
 def test_readme_links_to_every_guide():

@@ -4,6 +4,7 @@ import functools
 import os
 import warnings
 
+from keras_bdl import _keras
 from keras_bdl.callbacks.same_command import check_command
 from keras_bdl.callbacks.same_command import check_workers
 from keras_bdl.callbacks.same_command import command_of
@@ -158,11 +159,9 @@ class Checkpoint(FitCallback):
                 f"Resuming from {self.path} after epoch {state['epoch']}"
                 + (f", step {state['step']}." if state["step"] else ".")
             )
-        # The public way to begin later is an argument of `fit`, which is too
-        # late here; this is what Keras's own `BackupAndRestore` sets.
         stopped = state["stopped"] and self.params["epochs"] <= state["epochs"]
-        self.model._initial_epoch = (
-            self.params["epochs"] if stopped else state["epoch"]
+        _keras.set_initial_epoch(
+            self.model, self.params["epochs"] if stopped else state["epoch"]
         )
         self._first_epoch = state["first_epoch"]
         if skipped:
@@ -175,7 +174,7 @@ class Checkpoint(FitCallback):
         if self._first_epoch is None:
             self._first_epoch = epoch
         self._last_saved_step = 0
-        self.model._initial_epoch = None
+        _keras.set_initial_epoch(self.model, None)
         if self._restored is not None:
             # The callbacks were restored before the epoch began for them, as
             # it would have in the killed run: what they have done since then
@@ -221,7 +220,7 @@ class Checkpoint(FitCallback):
 
     def on_train_end(self, logs=None):
         """Notes that training was stopped before its last epoch."""
-        self.model._initial_epoch = None
+        _keras.set_initial_epoch(self.model, None)
         if self._restored is not None:
             self._restore_callbacks()
             self._restored = None

@@ -7,6 +7,7 @@ import weakref
 import keras
 import tensorflow as tf
 
+from keras_bdl import _keras
 from keras_bdl.data.checked_inputs import check_model
 from keras_bdl.distribute.variable_copies import restored
 from keras_bdl.likelihoods.loss_check import check_reductions
@@ -40,7 +41,7 @@ def compiled_loss(loss):
     # for names, functions, several outputs, and targets without a last axis.
     model = keras.Sequential()
     model.compile("sgd", loss)
-    return model._compile_loss
+    return _keras.compile_loss(model)
 
 
 def mean_loss(compile_loss, y, y_pred, sample_weight=None):
@@ -138,12 +139,15 @@ class TrainingLoss:
         model = self._model()
         batch = keras.tree.map_structure(tf.convert_to_tensor, batch)
         x, y = batch["x"], batch["y"]
-        if model._call_has_training_arg:
+        if _keras.call_takes_training(model):
             outputs = model(x, training=self._training)
         else:
             outputs = model(x)
         loss = mean_loss(
-            self._loss or model._compile_loss, y, outputs, batch.get("weight")
+            self._loss or _keras.compile_loss(model),
+            y,
+            outputs,
+            batch.get("weight"),
         )
         penalties = [
             tf.reduce_sum(tf.cast(one, "float32")) for one in model.losses
@@ -169,13 +173,13 @@ def left_as_it_was(model):
             yield restore
         finally:
             # Tensors of a trace, which would outlive it.
-            model._clear_losses()
+            _keras.clear_losses(model)
 
 
 def _check_weights(model):
     layers = [
         layer.name
-        for layer in model._flatten_layers()
+        for layer in _keras.all_layers(model)
         if hasattr(type(layer), "kl_divergence")
     ]
     if layers:

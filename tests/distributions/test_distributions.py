@@ -69,7 +69,7 @@ def _log_probs(q, points):
     if len(points) > 10_000:
         rho = np.linalg.norm((points - q.mean) / q.stddev, axis=1)
         if isinstance(q, MeanField):
-            return stats.norm.logpdf(points, q.mean, q.stddev)
+            return stats.norm.logpdf(points, q.mean, q.stddev).sum(axis=-1)
         # The same function of the distance: checked on every 20,000th point.
         known = _log_probs(q, points[::20_000])
         size = points.shape[1]
