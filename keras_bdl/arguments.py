@@ -158,3 +158,25 @@ def as_names(names) -> tuple[str, ...]:
         names: A string or an iterable of strings.
     """
     return (names,) if isinstance(names, str) else tuple(names)
+
+
+def check_choice(name: str, value, choices):
+    """Returns one of several choices, or raises an error that lists them.
+
+    Args:
+        name: Name of the argument.
+        value: Value of the argument.
+        choices: All allowed values.
+    """
+    # `True == 1`, and an array would be compared entry by entry.
+    if not any(
+        isinstance(value, type(choice))
+        and isinstance(value, bool) == isinstance(choice, bool)
+        and value == choice
+        for choice in choices
+    ):
+        raise ValueError(
+            f"`{name}` must be one of {tuple(choices)}. "
+            f"Received: {name}={value!r}"
+        )
+    return value

@@ -47,7 +47,7 @@ BAD = {
     "cycle_steps": COUNT,
     "initial_value": FROM_ZERO,
     "final_value": FROM_ZERO,
-    "begin_step": FROM_ZERO,
+    "start_step": FROM_ZERO,
     "end_step": (0, -1, NAN, INF, "1", True),
     "learning_rate_equivalent": POSITIVE,
     "gradient_batch_size": COUNT,

@@ -55,7 +55,9 @@ def fitted(tmp_path_factory):
     network = fit(sampler, *of_weights.values())
     of_layers = {
         "KLAnnealing": cb.KLAnnealing(2),
-        "by step": cb.KLAnnealing(bdl.schedules.LinearRamp(0.0, 1.0, 3)),
+        "by step": cb.KLAnnealing(
+            bdl.schedules.LinearRamp(0.0, 1.0, end_step=3)
+        ),
         "PretrainMeans": cb.PretrainMeans(),
         "GradientVariance": cb.GradientVariance(X[:4], Y[:4], draws=2, every=4),
     }
@@ -104,7 +106,7 @@ def assert_same(ours, theirs):
         np.testing.assert_array_equal(a, b)
 
 
-def test_callbacks_keep_what_they_collected_and_leave_the_model(fitted):
+def test_pickled_callbacks_keep_their_samples_and_drop_the_model(fitted):
     for name, callback in fitted[0].items():
         revived = pickle.loads(pickle.dumps(callback))
         assert type(revived) is type(callback)
@@ -112,7 +114,7 @@ def test_callbacks_keep_what_they_collected_and_leave_the_model(fitted):
         assert revived.model is None
 
 
-def test_posteriors_draw_the_same_in_a_fresh_process(fitted, tmp_path):
+def test_pickled_posteriors_draw_the_same_in_another_process(fitted, tmp_path):
     (tmp_path / "posteriors").write_bytes(pickle.dumps(fitted[1]))
     code = (
         "import pickle, sys\n"
@@ -128,7 +130,7 @@ def test_posteriors_draw_the_same_in_a_fresh_process(fitted, tmp_path):
         assert_same(theirs, fitted[1][name].sample(3))
 
 
-def test_dropout_masks_are_those_of_before(fitted):
+def test_pickled_dropout_posterior_draws_the_same_masks(fitted):
     network = bdl.Sequential([keras.Input((3,)), keras.layers.Dropout(0.5)])
     network.compile(loss="mse")
     masks = fitted[1]["MCDropout"]
@@ -141,7 +143,7 @@ def test_dropout_masks_are_those_of_before(fitted):
     )  # fmt: skip
 
 
-def test_pickled_callback_collects_on(fitted):
+def test_pickled_callback_continues_to_collect(fitted):
     swag = pickle.loads(pickle.dumps(fitted[0]["SWAG"]))
     fit("sgd", swag)
     assert swag.num_collected == 8

@@ -1,7 +1,7 @@
 """Brings the KL into the loss slowly."""
 
 from keras_bdl.callbacks.stateful_callback import FitCallback
-from keras_bdl.layers.annealing import annealed_layers
+from keras_bdl.layers.variational_layers import annealed_layers
 
 
 class KLAnnealing(FitCallback):

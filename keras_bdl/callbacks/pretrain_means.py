@@ -1,7 +1,7 @@
 """Trains the means of variational layers before their spread."""
 
 from keras_bdl.callbacks.stateful_callback import FitCallback
-from keras_bdl.layers.annealing import annealed_layers
+from keras_bdl.layers.variational_layers import annealed_layers
 
 
 class PretrainMeans(FitCallback):

@@ -1,7 +1,7 @@
 """From one task to the next."""
 
 from keras_bdl import _keras
-from keras_bdl.layers.weight_priors import WeightPriors
+from keras_bdl.layers.variational_layers import variational_layers
 from keras_bdl.loss_scaling import inner_optimizer
 
 
@@ -120,11 +120,7 @@ def posterior_becomes_prior(
 
 def _selected(model, layers):
     """Returns the variational layers of a model that are meant."""
-    found = [
-        layer
-        for layer in _keras.all_layers(model)
-        if isinstance(layer, WeightPriors)
-    ]
+    found = variational_layers(model)
     if not found:
         raise ValueError(
             "`model` must have variational layers, such as "

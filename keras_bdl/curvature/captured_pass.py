@@ -70,7 +70,7 @@ class CapturedPass:
             self._capture = Capture(self._plan, values, self._tape, pure=pure)
             with self._capture.recording():
                 with self._capture.forward():
-                    self.y_pred = call_model(model, x, training=training)
+                    self.y_pred = _keras.call_with_training(model, x, training)
                 self.loss = losses.total(data, self.y_pred, training=training)
                 of_outputs = losses.of_outputs()
                 self.penalties = [ops.sum(one) for one in model.losses]
@@ -196,19 +196,6 @@ class CapturedPass:
         if self._unscale is None:
             return gradient
         return gradient * ops.cast(self._unscale, gradient.dtype)
-
-
-def call_model(model: keras.Model, x: Any, *, training: bool) -> Any:
-    """Returns the outputs of a model.
-
-    Args:
-        model: A Keras model.
-        x: A batch of inputs.
-        training: Passed to the model if its `call` takes it.
-    """
-    if _keras.call_takes_training(model):
-        return model(x, training=training)
-    return model(x)
 
 
 def _one_weight_each(sample_weight):

@@ -8,8 +8,8 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl.curvature.capture import Capture
-from keras_bdl.curvature.captured_pass import call_model
 from keras_bdl.curvature.factors import KroneckerFactors
 from keras_bdl.curvature.factors import gram
 from keras_bdl.curvature.plan import Plan
@@ -87,7 +87,7 @@ def fisher_sums(
     with tape:
         capture = Capture(plan, values, tape, pure=True)
         with capture.recording(), capture.forward():
-            outputs = call_model(model, x, training=False)
+            outputs = _keras.call_with_training(model, x, training=False)
     backward = _Backward(capture, tape, outputs, omega, factored)
     # The tape is closed, so the scores are constants.
     count, score = scores(outputs)

@@ -33,7 +33,7 @@ class Matrix:
 
 # These layers do not simply call their inner layers: a recurrent layer calls a
 # cell many times in a loop.
-_SEALED = (
+SEALED = (
     keras.layers.Bidirectional,
     keras.layers.RNN,
     keras.layers.StackedRNNCells,
@@ -75,7 +75,7 @@ class Plan:
         for layer in _keras.all_layers(model):
             if id(layer) in inside:
                 continue
-            sealed = isinstance(layer, _SEALED)
+            sealed = isinstance(layer, SEALED)
             own = layer.trainable_variables if sealed else own_variables(layer)
             if not any(map(self._trains, own)):
                 continue

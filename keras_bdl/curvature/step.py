@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from keras_bdl.aliases import Loss
 from keras_bdl.arguments import check_bool
+from keras_bdl.arguments import check_choice
 from keras_bdl.curvature.captured_pass import CapturedPass
 from keras_bdl.curvature.factors import KroneckerFactors
 
@@ -114,11 +115,7 @@ def step(
     print(found.gradients[0].shape, found.squares[0].shape)
     ```
     """
-    if statistics not in ("squares", "factors"):
-        raise ValueError(
-            '`statistics` must be "squares" or "factors". '
-            f"Received: statistics={statistics!r}"
-        )
+    check_choice("statistics", statistics, ("squares", "factors"))
     run = CapturedPass(
         model,
         (x, y, sample_weight),

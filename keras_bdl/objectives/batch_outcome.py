@@ -131,7 +131,7 @@ class Forward:
             scope.add_update(update)
         scope.on_assign = self._note
         with scope:
-            y_pred = self.model._call_for(x, training=True)
+            y_pred = _keras.call_with_training(self.model, x, training=True)
             loss = _keras.compute_loss(
                 self.model, x, y, y_pred, sample_weight, training=True
             )

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl.arguments import check_choice
 from keras_bdl.arguments import check_number
 
 _KINDS = ("fixed", "scalar", "diagonal")
@@ -44,11 +45,7 @@ class Covariance:
         gradient_batch_size: int | None,
         learning_rate_multiplier: float,
     ):
-        if kind not in _KINDS:
-            raise ValueError(
-                f"`covariance` must be one of {_KINDS}. "
-                f"Received: covariance={kind!r}"
-            )
+        check_choice("covariance", kind, _KINDS)
         check_number(
             "learning_rate_multiplier", learning_rate_multiplier, above=0.0
         )

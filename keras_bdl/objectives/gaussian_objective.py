@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl.arguments import check_number
 from keras_bdl.arguments import check_seed
 from keras_bdl.curvature.weight_scope import WeightScope
@@ -148,7 +149,7 @@ class GaussianObjective(Objective):
         """Updates the metrics `nll` and `kl`."""
         nll = ops.mean(ops.stack([one.nll for one in outcomes]))
         kl = complexity / self.dataset_size.value()
-        model._evidence_bound.update(x, nll, kl)
+        model.update_evidence_bound(x, nll=nll, kl=kl)
 
     def noises(
         self, model: keras.Model, inferred: list, *, stream: int, number: int
@@ -202,7 +203,7 @@ class GaussianObjective(Objective):
         scope = WeightScope(variables, values)
         scope.collect_losses = False  # the layers keep their losses
         with scope:
-            return model._call_for(x, training=False)
+            return _keras.call_with_training(model, x, training=False)
 
     def posterior(self, model: keras.Model) -> Gaussian:
         """Returns the posterior q.

@@ -20,6 +20,7 @@ from keras_bdl.distribute.replica_gradients import for_all_replicas
 from keras_bdl.distribute.replicas import replica_weight
 from keras_bdl.distribute.replicas import weighted
 from keras_bdl.inherited_arguments import InheritedArguments
+from keras_bdl.layers.variational_layers import variational_layers
 from keras_bdl.loss_scaling import inner_optimizer
 from keras_bdl.loss_scaling import loss_scale
 from keras_bdl.models.build import build_optimizer
@@ -235,7 +236,7 @@ class Objective(InheritedArguments, ShowsArguments, keras.losses.Loss):
                     "model on a batch, or train it. "
                     f"Received: model={model.name!r}, which has no weights"
                 )
-            model._call_for(x, training=False)
+            _keras.call_with_training(model, x, training=False)
         build_optimizer(model)
 
     def check(self, model: keras.Model, inferred: list) -> None:
@@ -248,11 +249,7 @@ class Objective(InheritedArguments, ShowsArguments, keras.losses.Loss):
         owner = type(self).__name__
         check_any_weight(owner, inferred)
         check_optimizer(owner, model)
-        layers = [
-            layer.name
-            for layer in _keras.all_layers(model)
-            if hasattr(type(layer), "kl_divergence")
-        ]
+        layers = [layer.name for layer in variational_layers(model)]
         if layers:
             raise ValueError(
                 f"`{owner}` needs ordinary layers, and some layers have "

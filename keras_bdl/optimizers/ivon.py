@@ -112,7 +112,7 @@ class IVON(NaturalGradient):
         with tf.GradientTape() as tape:
             tape.watch(values)
             with WeightScope(model.trainable_variables, values):
-                y_pred = model._call_for(x, training=True)
+                y_pred = _keras.call_with_training(model, x, training=True)
                 loss = _keras.compute_loss(
                     model, x, y, y_pred, sample_weight, training=True
                 )

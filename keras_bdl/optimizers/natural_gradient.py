@@ -222,7 +222,7 @@ class NaturalGradient(VariationalOptimizer):
         scope = WeightScope(variables, values)
         scope.collect_losses = False  # the layers keep their losses
         with scope:
-            return model._call_for(x, training=False)
+            return _keras.call_with_training(model, x, training=False)
 
     def posterior(self, model: keras.Model) -> Posterior:
         """Returns the `keras_bdl.posteriors.Gaussian` that was learned.

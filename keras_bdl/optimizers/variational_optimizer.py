@@ -120,7 +120,7 @@ class VariationalOptimizer(InheritedArguments, keras.optimizers.Optimizer):
             x: A batch of inputs that builds the model. Defaults to `None`.
         """
         if not model.built and x is not None:
-            model._call_for(x, training=False)
+            _keras.call_with_training(model, x, training=False)
         variables = model.trainable_variables
         if not self.built:
             if not tf.executing_eagerly():

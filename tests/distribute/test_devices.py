@@ -99,7 +99,7 @@ def test_two_copies_of_a_batch_on_four_replicas_are_halves():
     subprocess.run([sys.executable, "-W", "ignore", "-c", FOUR], check=True)
 
 
-def test_weights_of_replicas_make_the_mean_over_examples(mirrored):
+def test_replica_weights_give_the_mean_over_examples(mirrored):
     parts = [np.arange(3.0), np.arange(3.0, 4.0)]
     weights = on_replicas(
         mirrored, lambda v: replica_weight(of_any_size(v)), parts
@@ -156,7 +156,7 @@ def test_draws_of_a_prediction_are_traced_once_and_shared_out(mirrored):
     assert sizes == [6, 6]  # once for each replica
 
 
-def test_strategy_is_what_its_name_says(monkeypatch):
+def test_each_name_gives_its_strategy(monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
     monkeypatch.delenv("TPU_NAME", raising=False)
     assert bdl.distribute.strategy("default") is ONE
@@ -176,23 +176,23 @@ TWO = '{"cluster": {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}'
         ("auto", '{"cluster": ["a:1", "b:1"]}', "list of machines"),
         ("auto", "{", "`TF_CONFIG` must be a JSON object"),
         ("auto", '{"cluster": {"worker": "a:1"}}', "list of machines"),
-        ("auto", TWO + "}", "the place of this one in it"),
+        ("auto", TWO + "}", "the place of this machine"),
         ("auto", TWO + ', "task": {"type": "worker"}}', "the place of this"),
         (
             "multi_worker",
             TWO + ', "task": {"type": "worker", "index": 2}}',
-            "the place of this one",
+            "the place of this machine",
         ),
         (
             "auto",
             '{"cluster": {"worker": ["a", "b"]}, '
             '"task": {"type": "worker", "index": 0}}',
-            "and their ports",
+            "their ports",
         ),
         (
             "auto",
             TWO + ', "task": {"type": "worker", "index": -1}}',
-            "the place of this one",
+            "the place of this machine",
         ),
     ],
 )
@@ -204,7 +204,7 @@ def test_wrong_names_and_clusters_are_refused(name, config, match, monkeypatch):
         bdl.distribute.strategy(name)
 
 
-def test_a_machine_without_a_tpu_says_so(monkeypatch):
+def test_error_without_a_tpu_names_the_tpu(monkeypatch):
     def nothing(tpu):
         raise OSError("nobody is there")
 
@@ -225,7 +225,7 @@ def test_multi_worker_after_the_start_of_tensorflow_is_refused(
 ):
     tf.constant(1.0)
     monkeypatch.setenv("TF_CONFIG", CLUSTER)
-    with pytest.raises(RuntimeError, match="before anything is computed"):
+    with pytest.raises(RuntimeError, match="before any computation"):
         bdl.distribute.strategy()
     waits = "127.0.0.1:1 waits until all of ['127.0.0.1:2'] have started."
     assert waits in capsys.readouterr().out
@@ -266,7 +266,7 @@ def test_an_objective_of_another_strategy_is_refused(mirrored):
     ("optimizer", "copies", "like"),
     [("SGD", 1, "SGD"), ("VOGN", 2, "monte_carlo")],
 )
-def test_eager_steps_are_those_of_graphs(
+def test_eager_steps_equal_graph_steps(
     optimizer, copies, like, mirrored, devices
 ):
     options = {"run_eagerly": True, "sample_replicas": copies}
@@ -279,18 +279,18 @@ def test_eager_steps_are_those_of_graphs(
     assert np.all(np.isfinite(model.history.history["loss"]))
 
 
-def test_copies_of_a_batch_need_replicas():
+def test_sample_replicas_must_divide_the_replicas():
     with pytest.raises(ValueError, match="with 1 replicas"):
         compiled(ONE, METHODS["SGD"], sample_replicas=2)
 
 
-def test_parts_made_outside_of_the_scope_are_refused(mirrored):
+def test_layers_and_optimizers_made_outside_of_the_scope_are_refused(mirrored):
     optimizer = bdl.ATMC(1e-2)
     with pytest.raises(ValueError, match="`optimizer` must be made under"):
         compiled(mirrored, lambda: optimizer)
 
     noise = keras.layers.Dropout(0.1)
-    with pytest.raises(ValueError, match="Every layer must be made under"):
+    with pytest.raises(ValueError, match="Every variable must be made under"):
         compiled(mirrored, METHODS["SGD"], lambda: [noise])
 
     model = bdl.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
@@ -306,7 +306,7 @@ def test_strategies_out_of_step_are_refused(replicas, mirrored):
 
     model = bdl.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
     model._distribute_strategy = Server(mirrored.extended)
-    with pytest.raises(ValueError, match="go in step.*strategy=Server"):
+    with pytest.raises(ValueError, match="replicas in step.*strategy=Server"):
         model.compile("sgd", LOSS)
 
 

@@ -37,7 +37,7 @@ def killed_while_training(pair, index):
     return output
 
 
-def test_killed_worker_stops_the_other_and_the_command_goes_on(
+def test_killed_worker_stops_the_other_and_the_command_resumes(
     start, tmp_path, results
 ):
     for index in (1, 0):  # the one that writes files is the last

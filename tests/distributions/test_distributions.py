@@ -25,7 +25,7 @@ def each(function, draws):
     return tf.function(lambda: tf.map_fn(function, draws))()
 
 
-def test_noise_is_that_of_scipy_to_the_last_number():
+def test_noise_equals_scipy_up_to_the_largest_number():
     # TensorFlow's erfinv is infinite for the largest of them.
     last = np.array([1, 3, 5, 2**23 + 1, 2**24 - 1]) * 2.0**-24
     uniforms = np.concatenate([1 - last, last - 1]).astype("float32")
@@ -155,7 +155,7 @@ def test_divergence_and_gradients_are_finite_for_any_rho(family, prior_family):
                 assert np.isfinite(tensor).all(), (rho, prior)
 
 
-def test_optimum_of_a_radial_divergence_is_where_the_mathematics_says():
+def test_radial_divergence_has_its_optimum_at_the_closed_form():
     # sigma = s sqrt(D), mu = m: the gradient of the KL to N(m, s^2) is zero.
     s, size = 0.3, 20
     mean, stddev = tf.fill([size], 0.1), tf.fill([size], s * size**0.5)

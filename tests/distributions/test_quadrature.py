@@ -52,7 +52,9 @@ def each(function, *values):
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("size", [1, 2, 3])
-def test_density_integrates_to_one_and_log_density_to_its_entropy(family, size):
+def test_density_integrates_to_one_and_its_logarithm_to_the_entropy(
+    family, size
+):
     stddev = np.array([0.4, 1.3, 0.8], "float32")[:size]
     mean = np.array([0.3, -2.0, 1.0], "float32")[:size]
     q = family(mean, stddev)
@@ -83,7 +85,7 @@ def priors(size):
 
 @pytest.mark.parametrize("prior", priors(1))
 @pytest.mark.parametrize("size", [1, 10, 100_000])
-def test_radial_divergence_is_the_integral_over_all_lengths(size, prior):
+def test_radial_divergence_equals_the_integral_over_all_lengths(size, prior):
     # One draw of log q has a standard deviation of the order of `size`, which
     # would hide any error: only directions are drawn here.
     rng = np.random.default_rng(size)

@@ -50,7 +50,7 @@ def noises(case):
 
 
 @pytest.mark.parametrize("case", SHAPES)
-def test_is_of_half_normal_length_in_a_uniform_direction(case):
+def test_noise_has_half_normal_length_and_uniform_direction(case):
     tensors = noises(case)
     assert tensors[0].shape[1] == np.prod(SHAPES[case])
     for noise in tensors:

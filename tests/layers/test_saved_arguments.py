@@ -38,7 +38,7 @@ LAYERS = {
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_arguments_are_those_of_the_file(name, tmp_path):
+def test_loaded_layer_has_the_saved_arguments(name, tmp_path):
     shape, arguments = LAYERS[name]
     layer = getattr(layers, name)(**arguments, **ARGUMENTS)
     model = keras.Sequential([keras.Input(shape), layer])

@@ -79,7 +79,7 @@ def inputs_of(shape):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_output_is_that_of_the_keras_layer_with_the_kernel(case):
+def test_output_equals_the_keras_layer_with_the_kernel(case):
     (ours, theirs), shape, arguments = CASES[case]
     layer = randomized(ours(**arguments), shape)
     keras_layer = theirs(**arguments)
@@ -109,7 +109,7 @@ def test_gradient_is_orthogonal_to_every_direction(case):
 
 
 @pytest.mark.parametrize("case", ["dense", "groups"])
-def test_weights_start_as_unit_directions_ones_and_zeros(case):
+def test_initial_weights_are_unit_directions_ones_and_zeros(case):
     (ours, _), shape, arguments = CASES[case]
     layer = ours(kernel_initializer="he_uniform", **arguments)
     layer.build(shape)
@@ -215,7 +215,7 @@ def test_saved_model_gives_the_same_outputs(tmp_path):
     np.testing.assert_array_equal(clone(x), model(x))
 
 
-def test_mixed_precision_takes_the_norm_in_float32():
+def test_mixed_precision_computes_the_norm_in_float32():
     layer = randomized(
         WeightNormConv2D(6, 3, dtype="mixed_bfloat16"), (1, 9, 9, 64)
     )
@@ -237,7 +237,9 @@ def test_mixed_precision_takes_the_norm_in_float32():
     ],
     ids=lambda argument: next(iter(argument)),
 )
-def test_what_needs_a_kernel_variable_is_refused(layer_class, argument):
+def test_argument_that_needs_a_kernel_variable_is_refused(
+    layer_class, argument
+):
     size = (4,) if layer_class is WeightNormDense else (4, 3)
     with pytest.raises(ValueError, match=f"`{next(iter(argument))}` needs a"):
         layer_class(*size, **argument)
@@ -254,5 +256,7 @@ def test_later_lora_and_quantization_are_refused():
 
 
 def test_kernel_before_the_first_call_says_what_to_do():
-    with pytest.raises(AttributeError, match="call it on an input first"):
+    with pytest.raises(
+        AttributeError, match="Call the layer on an input first"
+    ):
         _ = WeightNormDense(4).kernel

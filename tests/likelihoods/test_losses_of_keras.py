@@ -173,7 +173,7 @@ def test_a_mean_over_outputs_without_a_second_axis_names_the_axis():
     layers = [keras.layers.Dense(1), keras.layers.Reshape(())]
     model = bdl.Sequential([keras.Input((2,)), *layers])
     model.compile(bdl.SGLD(1e-3), "mse")
-    with pytest.raises(ValueError, match="outputs a second axis, of size 1"):
+    with pytest.raises(ValueError, match="outputs a second axis of size 1"):
         model.fit(X, REAL[:, 0], verbose=0)
 
 
@@ -189,7 +189,9 @@ def plain_model(layer, optimizer, loss):
 
 @pytest.mark.parametrize("loss", ["sum", "none", "function"])
 @pytest.mark.parametrize("seen_by", ["layer", "collector", "diagnostics"])
-def test_a_plain_keras_model_refuses_sums_where_a_method_sees_it(seen_by, loss):
+def test_a_plain_keras_model_refuses_sums_if_a_method_checks_the_loss(
+    seen_by, loss
+):
     layer, optimizer = keras.layers.Dense(3), bdl.SGLD(1e-3, dataset_size=N)
     callbacks = []
     if seen_by == "layer":
@@ -239,7 +241,7 @@ def compiled_before(cls):
 
 
 @pytest.mark.parametrize("columns", [1, 3])
-def test_noise_implied_by_errors_is_the_density_of_scipy(columns):
+def test_noise_implied_by_a_loss_has_the_scipy_density(columns):
     """`exp(-loss)` is the density, up to a constant."""
     y = RNG.uniform(0.5, 1.4, size=(5, columns))
     p = RNG.uniform(0.5, 1.4, size=(5, columns))
@@ -266,7 +268,7 @@ def test_noise_implied_by_errors_is_the_density_of_scipy(columns):
         assert f" of {scale:.3g}" in noise
 
 
-def test_every_loss_is_a_likelihood_or_has_a_remark():
+def test_every_loss_is_a_likelihood_or_gives_a_warning():
     likelihoods = {
         losses.BinaryCrossentropy,
         losses.CTC,
@@ -286,7 +288,7 @@ def test_every_loss_is_a_likelihood_or_has_a_remark():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_errors_are_taken_for_likelihoods_with_one_warning(method):
+def test_squared_error_as_likelihood_warns_once(method):
     cls = losses.MeanSquaredError
     model = network([cls], method, MeanSquaredError="mse")
     with pytest.warns(UserWarning) as found:
@@ -305,7 +307,7 @@ def owner(model):
     return next(one for one in own if hasattr(one, "dataset_size"))
 
 
-def test_laplace_takes_means_of_likelihoods_alone():
+def test_laplace_accepts_only_means_of_likelihoods():
     likelihoods = {
         losses.BinaryCrossentropy,
         losses.CategoricalCrossentropy,
@@ -346,7 +348,7 @@ def test_laplace_takes_means_of_likelihoods_alone():
     ],
     ids=["curvature", "diagnostics"],
 )
-def test_measures_refuse_sums_and_leave_the_model_free_to_train(measure):
+def test_diagnostics_refuse_sums_and_the_model_can_still_train(measure):
     model = plain_model(keras.layers.Dense(3), "sgd", squared_sum)
     model.train_on_batch(X, REAL)
     with pytest.raises(ValueError, match="one value for each example"):

@@ -73,7 +73,7 @@ def test_draws_have_the_distribution_of_the_layer():
     assert_moment(correlations, 0.0, 1 / np.sqrt(2000))
 
 
-def test_evaluation_judges_the_average_of_the_draws():
+def test_evaluation_uses_the_average_of_the_samples():
     model = linear(samples=4)
     y = X[:, :1]
     weights = weights_of(model)
@@ -133,7 +133,7 @@ def test_probabilities_of_shared_and_nested_layers_are_averaged():
     )
 
 
-def test_half_precision_takes_draws():
+def test_samples_work_in_half_precision():
     with dtype_policy("mixed_bfloat16"):
         model = linear(samples=2)
         assert np.isfinite(model.predict(X, verbose=0)).all()

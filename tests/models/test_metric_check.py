@@ -115,7 +115,7 @@ def of_classes(name):
     return keras.losses.CategoricalCrossentropy(from_logits=True)
 
 
-def test_every_metric_is_right_on_logits_of_classes_or_refused():
+def test_every_metric_of_class_logits_is_correct_or_refused():
     probabilities = softmax(LOGITS, axis=-1)
     names = accepted(LOGITS, probabilities, ONE_HOT, of_classes)
     assert names == OF_CLASSES
@@ -126,7 +126,7 @@ def test_every_metric_is_right_on_logits_of_classes_or_refused():
     assert names == ENTROPIES_OF_CLASSES
 
 
-def test_every_metric_is_right_on_a_logit_or_refused():
+def test_every_metric_of_a_binary_logit_is_correct_or_refused():
     loss = keras.losses.BinaryCrossentropy(from_logits=True)
     hinges = {"Hinge", "SquaredHinge"}
     assert accepted(LOGIT, expit(LOGIT), BITS, loss) == hinges
@@ -146,7 +146,7 @@ def test_metrics_of_classes_are_refused_on_a_probability():
     assert names == set(METRICS) - WRONG_ON_A_BIT
 
 
-def test_every_metric_of_keras_is_refused_where_noise_is_predicted():
+def test_every_keras_metric_is_refused_for_predicted_noise():
     loss = bdl.likelihoods.Gaussian()
     assert accepted(NOISY, None, REAL, loss) == set()
     for name in ("mae", "mse", "r2_score"):
@@ -160,7 +160,7 @@ def test_every_metric_of_keras_is_refused_where_noise_is_predicted():
     assert mae == pytest.approx(np.mean(np.abs(REAL - LOGIT)), rel=1e-5)
 
 
-def test_own_metrics_say_that_they_split_the_output():
+def test_custom_metric_with_reads_noise_is_accepted():
     def error_of_mean(y_true, y_pred):
         return keras.ops.abs(y_true - y_pred[:, :1])
 
@@ -210,7 +210,7 @@ def test_each_output_has_the_metrics_of_its_own_loss():
         "PredictiveEntropy",
     ],
 )
-def test_our_metrics_take_from_the_loss_whether_outputs_are_logits(name):
+def test_our_metrics_read_from_logits_from_the_loss(name):
     cls = getattr(bdl.metrics, name)
     expected = cls(from_logits=True)
     expected.update_state(CLASSES, LOGITS)
@@ -226,7 +226,7 @@ def test_our_metrics_take_from_the_loss_whether_outputs_are_logits(name):
     assert found == pytest.approx(float(expected.result()), rel=1e-4)
 
 
-def test_our_metrics_refuse_to_guess_whether_outputs_are_logits():
+def test_our_metrics_without_a_known_loss_need_from_logits():
     metric = bdl.metrics.ExpectedCalibrationError()
     loss = cross_entropy()
     with pytest.raises(ValueError, match=r"\(from_logits=True\)` for logits"):

@@ -404,7 +404,7 @@ def test_step_in_half_precision_equals_float32_and_may_be_skipped():
 def test_config():
     of_all = {
         "prior": bdl.priors.Laplace(2.0),
-        "temperature": bdl.schedules.LinearRamp(0.1, 1.0, 9),
+        "temperature": bdl.schedules.LinearRamp(0.1, 1.0, end_step=9),
         "dataset_size": 9,
         "exclude_from_inference": ["bias"],
     }

@@ -270,7 +270,7 @@ def test_prior_does_not_apply_to_variables_with_a_regularizer():
 
 
 def test_temperature_follows_its_schedule():
-    ramp = bdl.schedules.LinearRamp(0.0, 1.0, end_step=2, begin_step=1)
+    ramp = bdl.schedules.LinearRamp(0.0, 1.0, end_step=2, start_step=1)
     sampler, w = SGLD(0.5, 1, temperature=ramp), keras.Variable(np.zeros(4000))
     spreads = []
     for _ in range(3):

@@ -32,12 +32,12 @@ ALL = [*ARGUMENTS, "TFPDistribution"]
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)
-def test_config(name):
+def test_config_has_every_argument(name):
     check_config(getattr(priors, name), **ARGUMENTS[name], dataset_size=7)
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_score_is_finite_at_zero_and_the_same_under_xla(name):
+def test_score_is_finite_at_zero_and_equal_under_xla(name):
     prior = make(name)
 
     def scores(*variables):
@@ -58,7 +58,7 @@ def test_score_is_finite_at_zero_and_the_same_under_xla(name):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_draw_is_fixed_by_a_seed_and_compiles_to_xla(name):
+def test_draw_depends_on_the_seed_alone_and_compiles_with_xla(name):
     prior, shape = make(name), (3, 2, 4)
     draw = prior.sample(shape, seed=3)
     assert draw.shape == shape
@@ -132,7 +132,7 @@ def test_sampler_takes_the_prior_for_variables_of_any_shape(name):
         )
 
 
-def test_regularizer_of_a_layer_stands_in_for_the_prior_of_the_sampler():
+def test_regularizer_of_a_layer_replaces_the_prior_of_the_sampler():
     model = keras.Sequential(
         [keras.Input((3,)), keras.layers.Dense(2, bias_regularizer="l2")]
     )
