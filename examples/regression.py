@@ -107,7 +107,7 @@ class Networks:
     def prior(self, kind):
         # N is given, since an epoch does not tell it.
         return bdl.priors.HeNormal(
-            GAINS[kind], self.settings.bias_stddev, self.size
+            GAINS[kind], self.settings.bias_stddev, dataset_size=self.size
         )
 
     def architecture(self, kind=None, dropout=None):
