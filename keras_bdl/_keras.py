@@ -237,7 +237,7 @@ def _wrap(owner: Any, name: str, wrap: Callable) -> None:
     original = getattr(owner, name)
     if not hasattr(original, "replaced_by_keras_bdl"):
         replacement = functools.wraps(original)(wrap(original))
-        replacement.replaced_by_keras_bdl = True
+        vars(replacement)["replaced_by_keras_bdl"] = True
         setattr(owner, name, replacement)
 
 

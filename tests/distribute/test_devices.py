@@ -290,7 +290,7 @@ def test_layers_and_optimizers_made_outside_of_the_scope_are_refused(mirrored):
         compiled(mirrored, lambda: optimizer)
 
     noise = keras.layers.Dropout(0.1)
-    with pytest.raises(ValueError, match="Every layer must be made under"):
+    with pytest.raises(ValueError, match="Every variable must be made under"):
         compiled(mirrored, METHODS["SGD"], lambda: [noise])
 
     model = bdl.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
@@ -306,7 +306,7 @@ def test_strategies_out_of_step_are_refused(replicas, mirrored):
 
     model = bdl.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
     model._distribute_strategy = Server(mirrored.extended)
-    with pytest.raises(ValueError, match="go in step.*strategy=Server"):
+    with pytest.raises(ValueError, match="replicas in step.*strategy=Server"):
         model.compile("sgd", LOSS)
 
 
