@@ -67,8 +67,8 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
         Args:
             optimizer: Optimizer of Keras or of `keras_bdl.optimizers`.
                 Defaults to `"rmsprop"`.
-            loss: Loss of Keras. Where a method counts examples, the loss must
-                be their mean negative log-likelihood. Defaults to `None`.
+            loss: Loss of Keras. If a method uses N, the loss must be the mean
+                negative log-likelihood of the examples. Defaults to `None`.
             *args: Further arguments of `keras.Model.compile`.
             objective: One of `keras_bdl.objectives`, which replaces the plain
                 loss in training. Defaults to `None`.

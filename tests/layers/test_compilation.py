@@ -19,7 +19,7 @@ X = RNG.normal(size=(20, SIZE)).astype("float32")
 Y = X[:, :1]
 
 needs_linux = pytest.mark.skipif(
-    not compilation._keras_compiles_nothing(), reason="Keras compiles itself"
+    not compilation.keras_compiles_nothing(), reason="Keras compiles itself"
 )
 
 
