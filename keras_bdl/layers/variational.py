@@ -299,7 +299,11 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
             pairs = zip(posteriors, tensors, strict=True)
             means = {p.name: mean for p, (mean, *_) in pairs}
             self._call_state.forward_pass = weight_draw.ForwardPass(
-                means, drawn, seed, kl_per_example, loss
+                means=means,
+                drawn=drawn,
+                seed=seed,
+                kl_per_example=kl_per_example,
+                loss=loss,
             )
         return self._call_state.forward_pass
 

@@ -66,7 +66,13 @@ def results_of(layer, tensors, numbers, seed, annealed):
     posteriors, kl_numbers = layer.weight_posteriors, None
     if layer.estimator == "local" or layer.noise_bound < 1:
         kl_numbers = functools.partial(normals, posteriors, seed, KL)
-    draw = Draw(posteriors, tensors, lambda: numbers, kl_numbers, annealed)
+    draw = Draw(
+        posteriors,
+        tensors,
+        lambda: numbers,
+        kl_numbers=kl_numbers,
+        annealed=annealed,
+    )
     return getattr(
         draw, estimators.DRAWN[layer.estimator]
     ), draw.kl_divergence()
@@ -88,7 +94,7 @@ class Draw:
     """
 
     def __init__(
-        self, posteriors, tensors, numbers, kl_numbers=None, annealed=1.0
+        self, posteriors, tensors, numbers, *, kl_numbers=None, annealed=1.0
     ):
         self._posteriors = dict(zip(posteriors, tensors, strict=True))
         self._numbers = numbers
@@ -148,7 +154,7 @@ class Draw:
         return self._kl_noise[name]
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(kw_only=True)
 class ForwardPass:
     """One draw of a layer, and the loss that it added.
 
