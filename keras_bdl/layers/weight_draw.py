@@ -4,6 +4,9 @@ import dataclasses
 import functools
 from typing import Any
 
+import numpy as np
+from keras import ops
+
 from keras_bdl.layers import estimators
 from keras_bdl.random import replica_numbers
 
@@ -38,6 +41,37 @@ def noise(posteriors, numbers):
         by_name[p.name] = p.family.noise(part, p.shape)
         start += p.num_normals
     return by_name
+
+
+def host_noise(posteriors, seed, bound):
+    """Returns the noise of each tensor, by name, drawn outside of graphs.
+
+    Args:
+        posteriors: The `WeightPosterior` of each tensor.
+        seed: Selects the draw; any integer from 0 on.
+        bound: Bound of the uniform numbers that make the noise.
+    """
+    size = sum(p.num_normals for p in posteriors)
+    bits = np.random.default_rng(seed).integers(-(2**31), 2**31, size, "int32")
+    uniforms = replica_numbers.of_bits(bits) * bound
+    return noise(posteriors, replica_numbers.gaussian_noise(uniforms))
+
+
+def numbered_draw(layer, number):
+    """Returns the draw of a number, the same on all replicas.
+
+    Args:
+        layer: A variational layer that is built.
+        number: Which draw, from 0 on.
+    """
+    start = layer.seed_generator.state[0]
+    seed = ops.stack([start, ops.cast(number, start.dtype)])
+    posteriors, bound = layer.weight_posteriors, layer.noise_bound
+    return Draw(
+        posteriors,
+        [p.read() for p in posteriors],
+        functools.partial(normals, posteriors, seed, bound=bound),
+    )
 
 
 def numbers_of(layer, seed):
