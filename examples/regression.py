@@ -106,7 +106,7 @@ class Networks:
     def prior(self, kind):
         # N is given: an epoch is not one pass over the data.
         return bdl.priors.HeNormal(
-            GAINS[kind], self.settings.bias_stddev, self.size
+            GAINS[kind], self.settings.bias_stddev, dataset_size=self.size
         )
 
     def architecture(self, kind=None, dropout=None):

@@ -1,4 +1,4 @@
-"""A network without a trainable weight, for every method."""
+"""Tests each method on a network without a trainable weight."""
 
 import keras
 import numpy as np

@@ -15,6 +15,7 @@ from keras_bdl.curvature.losses import Losses
 from keras_bdl.curvature.plan import Plan
 from keras_bdl.curvature.reductions import in_full_precision
 from keras_bdl.curvature.weight_scope import current_values
+from keras_bdl.distribute.replicas import first_tensor
 from keras_bdl.distribute.replicas import mean_of_examples
 
 
@@ -81,7 +82,7 @@ class CapturedPass:
                 self._total = self._total * ops.cast(loss_scale, "float32")
                 self._data = self._data * ops.cast(loss_scale, "float32")
         self._unscale = None if loss_scale is None else 1.0 / loss_scale
-        first = next(i for i in keras.tree.flatten(x) if i is not None)
+        first = first_tensor(x)
         self._examples = ops.shape(first)[0]
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         self._all_examples = ops.cast(self._examples * replicas, "float32")

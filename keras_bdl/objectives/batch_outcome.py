@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl.curvature.weight_scope import WeightScope
+from keras_bdl.distribute.replicas import first_tensor
 
 
 @dataclasses.dataclass
@@ -77,7 +78,7 @@ class Forward:
         self.inferred = [
             i for i, v in enumerate(self.variables) if id(v) not in excluded
         ]
-        first = next(i for i in keras.tree.flatten(x) if i is not None)
+        first = first_tensor(x)
         self.examples = first.shape[0] or ops.shape(first)[0]
         self._excluded = excluded
         self._state = state

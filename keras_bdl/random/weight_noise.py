@@ -1,7 +1,6 @@
 """Samples of all weights of a model at once."""
 
 import math
-import platform
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +9,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bdl.random.counter_numbers import PHILOX
+from keras_bdl.random.cpu_compilation import keras_compiles_nothing
 from keras_bdl.random.replica_numbers import gaussian_noise
 from keras_bdl.random.replica_numbers import of_bits
 
@@ -101,14 +101,11 @@ class Compilation:
 
 
 def _worth_compiling(bits):
-    kinds = {d.device_type for d in tf.config.list_physical_devices()}
     return (
         bits.shape[0] >= _SMALLEST_SIZE
         and not tf.executing_eagerly()
         and not tf.distribute.has_strategy()
-        and kinds == {"CPU"}
-        # Some other systems have no XLA for CPUs.
-        and platform.system() == "Linux"
+        and keras_compiles_nothing()
     )
 
 

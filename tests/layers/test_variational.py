@@ -58,7 +58,7 @@ def test_outputs_equal_the_keras_layer_with_the_means_or_a_draw(name):
 
     y = layer(x, training=True)
     assert len(layer.losses) == 1
-    # What was drawn, put into the layer of Keras, gives the same outputs.
+    # The Keras layer with the drawn weights has the same outputs.
     drawn = layer._forward_pass().drawn
     twin.set_weights([drawn["kernel"], drawn["bias"]])
     np.testing.assert_allclose(y, twin(x), atol=1e-5)
@@ -90,7 +90,7 @@ def test_save_load_and_clone_keep_layer_and_outputs(name, tmp_path):
 def test_estimators_keep_the_expectation_and_reduce_the_variance(
     name, estimator
 ):
-    # Of the loss and of all gradients, through two layers, in a batch of 64.
+    # For the loss and all gradients, through two layers, in a batch of 64.
     rho = keras.initializers.Constant(-1.0)
     x = np.random.default_rng(0).normal(size=(64, *_shape(name)))
     x = tf.constant(x, "float32")
@@ -103,7 +103,7 @@ def test_estimators_keep_the_expectation_and_reduce_the_variance(
     )
     error = np.sqrt((variance + other_variance) / 1000)
     assert np.all(np.abs(mean - other_mean) < 5 * error + 1e-7)
-    assert other_variance[0] < variance[0]  # of the loss
+    assert other_variance[0] < variance[0]  # the variance of the loss
     assert other_variance[1:].sum() < variance[1:].sum()
 
 
@@ -127,12 +127,12 @@ def two_layers(name, estimator, rho):
 
 
 def moments(net, x, draws):
-    """Mean and variance of the loss and of all gradients, over draws."""
+    """Returns mean and variance of the loss and all gradients over draws."""
 
     def one(_):
         with tf.GradientTape() as tape:
             y = net(x, training=True)
-            # Not linear in the weights.
+            # A function that is not linear in the weights.
             loss = tf.reduce_mean(tf.square(y) + tf.sin(y))
         gradients = tape.gradient(loss, net.trainable_variables)
         parts = [tf.reshape(g, [-1]) for g in gradients]
@@ -234,7 +234,7 @@ def test_evaluation_without_n_is_the_likelihood_alone():
 
 
 def test_mean_field_regression_finds_the_known_optimum():
-    # Means are exact, and variances the inverse of the diagonal of the
+    # The means are exact. The variances are the inverse of the diagonal of the
     # precision.
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 3)).astype("float32")
@@ -253,7 +253,7 @@ def test_mean_field_regression_finds_the_known_optimum():
     steps = 3000
     rate = keras.optimizers.schedules.CosineDecay(0.03, steps)
     model.compile(keras.optimizers.Adam(rate), bdl.likelihoods.Gaussian(1.0))
-    # The noise of outputs is drawn anew in each copy, and averages out.
+    # Each copy draws new noise of the outputs, which averages out.
     copies = np.tile(x, (64, 1)), np.tile(y, (64, 1))
     model.fit(
         tf.data.Dataset.from_tensors(copies).repeat(steps),
@@ -279,7 +279,7 @@ def test_mean_field_regression_finds_the_known_optimum():
 
     best = bound()
     assert evidence - 1 < best < evidence
-    # Everywhere else it is lower still.
+    # Elsewhere the bound is even lower.
     optimum = layer.get_weights()
     for scale in np.geomspace(0.03, 3.0, 20):
         for variable, value in zip(layer.weights, optimum, strict=True):
@@ -297,7 +297,7 @@ def test_predict_draws_functions_with_the_spread_of_the_weights():
     expected = np.log(2) * np.linalg.norm(X, axis=1)
     spread = p.samples[..., 0].std(0)
     assert_moment(spread / expected, 1.0, 1 / np.sqrt(2 * 400))
-    # One function: linear in the inputs.
+    # A draw is one function, linear in the inputs.
     weights, *_ = np.linalg.lstsq(X, p.samples[0], rcond=None)
     np.testing.assert_allclose(X @ weights, p.samples[0], atol=1e-5)
 
@@ -350,7 +350,7 @@ def test_embedding_equals_keras_with_the_means_or_a_draw(kind):
 
 
 def test_noise_of_a_radial_embedding_has_the_length_of_one_normal_number():
-    # Of the whole table, whatever its size: a Gaussian would be 20 long.
+    # The length of the whole table. A Gaussian would have length 20.
     from scipy.stats import halfnorm
     from scipy.stats import kstest
 

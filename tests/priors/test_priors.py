@@ -112,8 +112,8 @@ def test_regularizer_adds_the_negative_log_density_over_the_counted_n():
 
 @pytest.mark.parametrize("name", ALL)
 def test_sampler_takes_the_prior_for_variables_of_any_shape(name):
-    # No likelihood and no noise: one step of SGLD is lr/N times the score,
-    # here from differences of the log density.
+    # Without likelihood and noise, one step of SGLD is lr/N times the score.
+    # Differences of the log density give the expected score.
     prior, size = make(name), 0.5
     values = [np.linspace(-1, 0.9, 6).reshape(3, 2), np.array([0.4, -0.7])]
     variables = [keras.Variable(v.astype("float32")) for v in values]

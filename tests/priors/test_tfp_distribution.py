@@ -134,7 +134,7 @@ def test_class_outside_of_tfp_is_neither_saved_nor_loaded():
 
 def test_distribution_made_in_a_graph_works_in_other_graphs():
     made = []
-    of_variable = tfd.Normal(0.0, tf.Variable(2.0))  # cannot be stored
+    of_variable = tfd.Normal(0.0, tf.Variable(2.0))  # a config cannot hold it
 
     @tf.function(autograph=False)
     def make():
