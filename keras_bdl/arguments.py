@@ -151,6 +151,15 @@ class ShowsArguments:
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
+def as_names(names) -> tuple[str, ...]:
+    """Returns one name or several names as a tuple.
+
+    Args:
+        names: A string or an iterable of strings.
+    """
+    return (names,) if isinstance(names, str) else tuple(names)
+
+
 def check_choice(name: str, value, choices):
     """Returns one of several choices, or raises an error that lists them.
 

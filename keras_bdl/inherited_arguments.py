@@ -55,15 +55,15 @@ def _parameters(owner):
 def _signature(owners):
     """Returns the parameters of all owners, each as its first owner has it."""
     positional, keyword, rest = {}, {}, []
+    passes_positional = True  # of the first owner, or on to the next by `*args`
     for owner in owners:
         parameters = _parameters(owner)
         rest = [p for p in parameters if p.kind is p.VAR_KEYWORD]
-        first = not positional
         for parameter in parameters:
             if parameter.name in positional or parameter.name in keyword:
                 continue
             if parameter.kind in _POSITIONAL:
-                if first:
+                if passes_positional:
                     positional[parameter.name] = parameter
                 else:
                     keyword[parameter.name] = parameter.replace(
@@ -71,6 +71,9 @@ def _signature(owners):
                     )
             elif parameter.kind is parameter.KEYWORD_ONLY:
                 keyword[parameter.name] = parameter
+        passes_positional = any(
+            p.kind is p.VAR_POSITIONAL for p in parameters
+        ) or (passes_positional and not positional)
     return inspect.Signature([*positional.values(), *keyword.values(), *rest])
 
 
@@ -81,7 +84,8 @@ def _documentation(cls, owners):
     for owner in owners:
         if owner is not cls and owner.__doc__:
             for names, text in _sections(inspect.cleandoc(owner.__doc__))[1]:
-                if not names.startswith("*"):
+                last = owner is owners[-1] and names.startswith("**")
+                if last or not names.startswith("*"):
                     known.setdefault(names, text)
     arguments = [n for n in known if not n.startswith("*")]
     arguments += [n for n in known if n.startswith("**")]

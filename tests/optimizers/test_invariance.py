@@ -1,4 +1,4 @@
-"""The samples do not depend on how the gradients are computed."""
+"""Samples do not depend on batch size, replicas or steps per execution."""
 
 import contextlib
 
