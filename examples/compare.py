@@ -149,9 +149,7 @@ class Run:
             ),
             keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         )
-        samples = bdl.callbacks.SampleCollector(
-            cycle, burn_in_epochs=self.epochs
-        )
+        samples = bdl.callbacks.SampleCollector(cycle, start_epoch=self.epochs)
         # Shuffled anew in every epoch: what repeats itself is no noise.
         data = tf.data.Dataset.from_tensor_slices((self.x, self.y))
         model.fit(

@@ -278,7 +278,7 @@ def sampling(sampler, nets, split):
     # Each sample is what a cycle ends with; the first third is forgotten.
     epochs = 3 * nets.settings.cycle * nets.samples // 2
     cycle = bdl.schedules.CyclicalCosine(0.03, nets.settings.cycle * nets.steps)
-    collector = bdl.callbacks.SampleCollector(cycle, burn_in_epochs=epochs // 3)
+    collector = bdl.callbacks.SampleCollector(cycle, start_epoch=epochs // 3)
     optimizer = functools.partial(
         sampler,
         cycle,

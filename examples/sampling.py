@@ -98,7 +98,7 @@ def sampler(run, seed, name, make, chains):
         seed=seed,
     )
     samples = bdl.callbacks.SampleCollector(
-        cycle, burn_in_epochs=run.burn_in, validation_data=run.data.test
+        cycle, start_epoch=run.burn_in, validation_data=run.data.test
     )
     diagnostics = bdl.callbacks.ChainDiagnostics(verbose=0)
     model = run.fit(optimizer, seed, [samples, diagnostics])

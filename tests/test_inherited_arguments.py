@@ -4,6 +4,7 @@ import keras
 import pytest
 
 from keras_bdl.inherited_arguments import InheritedArguments
+from keras_bdl.inherited_arguments import inherits_arguments
 
 
 class Base(InheritedArguments):
@@ -97,3 +98,31 @@ def test_a_layer_shows_the_arguments_of_its_layer_of_keras():
 def test_an_optimizer_hides_the_options_of_keras_that_it_does_not_name():
     shown = str(inspect.signature(Adaptive))
     assert shown == "(learning_rate=0.1, *, friction=0.9, **kwargs)"
+
+
+@inherits_arguments(Leaf, without=("seed",))
+def measure(model, rate, **options):
+    """Measures a model.
+
+    Args:
+        model: The model.
+        rate: The rate of the measurement.
+
+    Returns:
+        A number.
+    """
+    return Leaf(rate, seed=1, **options)
+
+
+def test_function_shows_the_arguments_that_it_passes_on():
+    assert str(inspect.signature(measure)) == "(model, rate, *, speed=2.0)"
+    assert inspect.getdoc(measure).splitlines()[2:] == [
+        "Args:",
+        "    model: The model.",
+        "    rate: The rate of the measurement.",
+        "    speed: The speed.",
+        "",
+        "Returns:",
+        "    A number.",
+    ]
+    assert measure(None, 3, speed=4.0).speed == 4.0

@@ -116,7 +116,7 @@ def _iterates(model, settings, data):
     return {
         "iterates": bdl.callbacks.SampleCollector(
             settings["keep_iterates"],
-            burn_in_epochs=settings["start_epoch"],
+            start_epoch=settings["start_epoch"],
         )
     }
 
@@ -248,7 +248,7 @@ def _samples(model, settings, data):
     """The ends of the cycles."""
     return {
         "samples": bdl.callbacks.SampleCollector(
-            settings["cycle_epochs"], burn_in_epochs=settings["burn_in_epochs"]
+            settings["cycle_epochs"], start_epoch=settings["burn_in_epochs"]
         )
     }
 

@@ -3,9 +3,9 @@
 import numpy as np
 
 from keras_bdl.diagnostics.loss_surface.loss_cross_section import (
-    LossCrossSection,
+    LossCrossSectionReport,
 )
-from keras_bdl.diagnostics.loss_surface.loss_plane import LossPlane
+from keras_bdl.diagnostics.loss_surface.loss_plane import LossPlaneReport
 from keras_bdl.plots.canvas import COLORS
 from keras_bdl.plots.canvas import DARK
 from keras_bdl.plots.canvas import GREY
@@ -85,7 +85,7 @@ def _draw_gaussians(ax, section, distances, total):
 
 
 def _checked_section(section, names, gaussian):
-    if not isinstance(section, LossCrossSection):
+    if not isinstance(section, LossCrossSectionReport):
         raise ValueError(
             "`section` must be what `keras_bdl.diagnostics.loss_cross_section`"
             f" returned. Received: section of type {type(section).__name__}"
@@ -206,7 +206,7 @@ def _norm(lowest, heights):
 
 
 def _checked_plane(plane, trajectory, names, levels):
-    if not isinstance(plane, LossPlane):
+    if not isinstance(plane, LossPlaneReport):
         raise ValueError(
             "`plane` must be what `keras_bdl.diagnostics.loss_plane` returned. "
             f"Received: plane of type {type(plane).__name__}"

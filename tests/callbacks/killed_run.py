@@ -58,7 +58,7 @@ def main(directory, result):
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.Adam(1e-2), loss, metrics=["accuracy"])
     swag = bdl.SWAG(start_epoch=2, rank=4)
-    checkpoint = bdl.callbacks.Checkpoint(directory, every=5)
+    checkpoint = bdl.callbacks.Checkpoint(directory, every=5, unit="step")
     print("training", flush=True)
     model.fit(
         x,

@@ -42,14 +42,14 @@ def assert_samples(collector, expected):
 
 def test_last_state_of_each_cycle_after_burn_in_is_taken():
     record = Record()
-    collector = SampleCollector(every=CYCLE, burn_in_epochs=1)
+    collector = SampleCollector(every=CYCLE, start_epoch=1)
     fit(make(), record, collector)
     assert_samples(collector, [record.steps[s] for s in (12, 18, 24, 30)])
 
 
 def test_epochs_and_the_latest_few_are_taken_when_asked():
     record = Record()
-    collector = SampleCollector(every=2, burn_in_epochs=1, max_samples=2)
+    collector = SampleCollector(every=2, start_epoch=1, max_samples=2)
     fit(make(), record, collector, epochs=7)
     assert_samples(collector, [record.epochs[e] for e in (4, 6)])
 
@@ -159,7 +159,7 @@ def test_chain_killed_anywhere_ends_with_the_same_samples_and_logs(
             validation_data=(X, Y),
         )
         diagnostics = ChainDiagnostics(verbose=0)
-        checkpoint = Checkpoint(tmp_path / name, every=1)
+        checkpoint = Checkpoint(tmp_path / name, unit="step")
         callbacks = (samples, diagnostics, checkpoint, *kill)
         fit(model, *callbacks, epochs=3, shuffle=False)
         return samples.posterior, model.history.history
@@ -189,13 +189,13 @@ def test_wrong_use_is_refused():
         with pytest.raises(ValueError, match=match):
             SampleCollector(**arguments)
     with pytest.raises(ValueError, match="would take nothing"):
-        fit(make(), SampleCollector(1, burn_in_epochs=4))
+        fit(make(), SampleCollector(1, start_epoch=4))
     for uneven in (4, 3):  # of the cycle of 6, of the epoch of 8
         with pytest.raises(ValueError, match="must divide the steps"):
             fit(make(steps_per_execution=uneven), SampleCollector(CYCLE))
     for collector in (
-        SampleCollector(3, 2),
-        SampleCollector(40, 1, unit="step"),
+        SampleCollector(3, start_epoch=2),
+        SampleCollector(40, start_epoch=1, unit="step"),
     ):
         with pytest.raises(ValueError, match="would take nothing"):
             fit(make(), collector)

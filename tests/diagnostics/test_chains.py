@@ -116,26 +116,29 @@ def test_several_outputs_keep_their_structure():
     }
 
 
-def test_the_latest_draws_of_chains_of_unequal_length_are_taken_if_asked():
+def test_samples_takes_the_latest_samples_of_chains_of_unequal_length():
     model = network()
     model.compile(loss="mse")
     chains = make_chains(model)[:1] + make_chains(model, draws=7)[1:]
-    with pytest.raises(ValueError, match=r"Give `draws=5`.*\[5, 7\] draws"):
+    with pytest.raises(ValueError, match=r"Give `samples=5`.*\[5, 7\] samples"):
         WeightChains(chains)
     for weights in (
-        WeightChains(chains, draws=5),
-        WeightChains(chains, None, 4),
+        WeightChains(chains, samples=5),
+        WeightChains(chains, samples=4),
     ):
-        draws = weights.num_draws
+        samples = weights.num_samples
         np.testing.assert_array_equal(
             weights["0/kernel"][:, 0],
-            [chains[0].sample(5 - draws)[0], chains[1].sample(7 - draws)[0]],
+            [
+                chains[0].sample(5 - samples)[0],
+                chains[1].sample(7 - samples)[0],
+            ],
         )
-    outputs = prediction_chains(chains, model, X, draws=4, verbose=0)
+    outputs = prediction_chains(chains, model, X, samples=4, verbose=0)
     model.set_weights(chains[1].sample(3))
     np.testing.assert_allclose(outputs[1, 0], model(X), rtol=1e-4)
-    with pytest.raises(ValueError, match="`draws` must not be more.*5.*=6"):
-        WeightChains(chains, draws=6)
+    with pytest.raises(ValueError, match="`samples` must be at most.*5.*=6"):
+        WeightChains(chains, samples=6)
 
 
 def test_wrong_chains_are_refused():

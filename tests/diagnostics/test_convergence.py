@@ -25,7 +25,9 @@ def make(draws=60):
 def test_a_variable_is_summed_up_by_what_varies_in_it():
     chains = make()
     report = convergence(chains, rank_normalized=True)
-    r_hat = potential_scale_reduction(chains["bad"][..., :4], True)
+    r_hat = potential_scale_reduction(
+        chains["bad"][..., :4], rank_normalized=True
+    )
     ess = effective_sample_size(chains["bad"][..., :4])
     assert report.variables["bad"] == pytest.approx(
         {
@@ -54,7 +56,7 @@ def test_the_table_names_the_worst_variable_and_all_others():
     highest = report.variables["bad"]["r_hat_max"]
     assert report.worst == "bad"
     assert text.splitlines()[-1] == f"Highest R-hat: {highest:.4f}, in bad"
-    assert text.startswith("Convergence of 3 chains of 60 draws, 23 of 23")
+    assert text.startswith("Convergence of 3 chains of 60 samples, 23 of 23")
     assert all(f"\n  {name} " in text for name in ("good", "bad", "still"))
     assert json.loads(json.dumps(report.to_dict()))["worst"] == "bad"
 
@@ -62,7 +64,7 @@ def test_the_table_names_the_worst_variable_and_all_others():
 def test_a_random_part_of_a_large_variable_is_looked_at_and_told():
     x = ar1(0.0, 2, 20, 50)
     report = convergence(x, max_entries=7, seed=3)
-    assert "7 of 50 quantities, drawn at random" in str(report)
+    assert "7 of 50 quantities, chosen at random" in str(report)
     assert "at most 7 of each variable (seed 3)" in str(report)
     assert report == convergence(x, max_entries=7, seed=3)
     assert report.total != convergence(x, max_entries=7, seed=4).total
@@ -81,7 +83,7 @@ def test_weights_of_chains_are_judged_as_arrays_are():
         {"0/good": chains["good"], "1/bad": chains["bad"]}, max_entries=5
     )
     assert convergence(weights, max_entries=5) == expected
-    assert expected.num_draws == 8  # of an odd number the first is left out
+    assert expected.num_samples == 8  # the first of an odd number is left out
 
 
 def test_what_moves_only_in_the_draw_left_out_is_constant():
@@ -89,7 +91,7 @@ def test_what_moves_only_in_the_draw_left_out_is_constant():
     x[0, 0] = 1.0
     report = convergence(x)
     assert report.worst is None and report.total["constant"] == 1
-    assert str(report).endswith("Nothing varies")
+    assert str(report).endswith("No quantity varies")
 
 
 def test_wrong_chains_are_refused_by_name():

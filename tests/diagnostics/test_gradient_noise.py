@@ -7,7 +7,7 @@ import tensorflow as tf
 from scipy import special
 
 import keras_bdl as bdl
-from keras_bdl.diagnostics import GradientNoise
+from keras_bdl.diagnostics import GradientNoiseReport
 from keras_bdl.diagnostics import gradient_noise
 from tests.diagnostics import networks
 from tests.diagnostics.networks import Count
@@ -127,7 +127,7 @@ def test_under_a_strategy_is_that_of_one_device(mirrored):
 def test_report_prints_and_comes_back_from_json():
     found = measure(softmax_regression(), batch_size=5)
     text = json.dumps(found.to_dict())
-    assert GradientNoise(**json.loads(text)) == found
+    assert GradientNoiseReport(**json.loads(text)) == found
     assert "5 batches of 5, 21 examples, 16 weights" in str(found)
 
 

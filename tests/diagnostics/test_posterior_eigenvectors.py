@@ -50,7 +50,7 @@ def test_are_those_of_the_dense_covariance(part, block):
     expected = low_rank if part == "low_rank" else diagonal + low_rank
     values, vectors = np.linalg.eigh(expected)
     posterior = LowRankGaussian(*moments(SMALL), block=block)
-    found = posterior_eigenvectors(posterior, 3, part)
+    found = posterior_eigenvectors(posterior, count=3, part=part)
     np.testing.assert_allclose(found.values, values[:-4:-1], rtol=1e-6)
     cosines = np.sum(found.vectors * vectors.T[:-4:-1], 1)
     np.testing.assert_allclose(np.abs(cosines), 1, rtol=1e-6)
@@ -69,7 +69,7 @@ def test_are_those_of_a_randomized_svd_of_the_deviations():
         matrix(columns).T.astype("d"), 3, random_state=0
     )
     posterior = LowRankGaussian(*moments(LARGE))
-    found = posterior_eigenvectors(posterior, 3)
+    found = posterior_eigenvectors(posterior, count=3)
     expected = 0.5 * singular**2 / (RANK - 1)
     np.testing.assert_allclose(found.values, expected, rtol=1e-6)
     cosines = np.abs(np.sum(found.vectors * vectors, 1))
@@ -79,7 +79,7 @@ def test_are_those_of_a_randomized_svd_of_the_deviations():
 def test_of_a_large_covariance_satisfy_their_equation():
     mean, variance, columns = moments(LARGE)
     found = posterior_eigenvectors(
-        LowRankGaussian(mean, variance, columns), 2, "all"
+        LowRankGaussian(mean, variance, columns), count=2, part="all"
     )
     diagonal, columns = flat(variance).astype("f"), matrix(columns)
     for value, vector in zip(found.values, found.vectors, strict=True):
@@ -93,7 +93,7 @@ def test_of_a_diagonal_posterior_are_the_axes():
     mean = [np.zeros((5, 6)), np.zeros(2)]
     variance = np.arange(30.0).reshape(5, 6)
     found = posterior_eigenvectors(
-        Gaussian(mean, [variance, None], scale=2.0), 2, "all"
+        Gaussian(mean, [variance, None], scale=2.0), count=2, part="all"
     )
     np.testing.assert_allclose(found.values, [58, 56], rtol=1e-9)
     np.testing.assert_allclose(np.abs(found.vectors[1, 28]), 1, rtol=1e-9)
@@ -116,7 +116,7 @@ def test_projected_covariance_is_that_of_the_dense_one_and_of_draws():
 
 
 def test_report_prints_and_saves_its_numbers():
-    found = posterior_eigenvectors(LowRankGaussian(*moments(SMALL)), 2)
+    found = posterior_eigenvectors(LowRankGaussian(*moments(SMALL)), count=2)
     assert "low-rank part of the covariance of 24 weights, rank 4" in str(found)
     assert json.loads(json.dumps(found.to_dict()))["values"] == found.values
     assert found["rank"] == 4
@@ -127,13 +127,17 @@ def test_wrong_input_is_refused():
     posterior = LowRankGaussian(mean, variance, columns)
     twins = LowRankGaussian(mean, None, [c[[0, 0, 0]] for c in columns])
     gaussian, ensemble = Gaussian(mean, variance), Ensemble([mean])
+    for message, wrong, options in (
+        ("must be a `keras_bdl.post", ensemble, {}),
+        ("needs a posterior with columns", gaussian, {}),
+        ("at most 1, the rank", twins, {"count": 2}),
+        ("at most 24", posterior, {"count": 25, "part": "all"}),
+        ("positive integer", posterior, {"count": 0}),
+        ("one of .'low_rank', 'all'", posterior, {"part": "a"}),
+    ):
+        with pytest.raises(ValueError, match=message):
+            posterior_eigenvectors(wrong, **options)
     for message, function, arguments in (
-        ("must be a `keras_bdl.post", posterior_eigenvectors, [ensemble]),
-        ("must have columns", posterior_eigenvectors, [gaussian]),
-        ("at most 1, the rank", posterior_eigenvectors, [twins, 2]),
-        ("at most 24", posterior_eigenvectors, [posterior, 25, "all"]),
-        ("positive integer", posterior_eigenvectors, [posterior, 0]),
-        ('"low_rank" or "all"', posterior_eigenvectors, [posterior, 1, "a"]),
         ("must be a list of dir", projected_covariance, [posterior, []]),
         ("must have the shapes", projected_covariance, [posterior, [mean[:1]]]),
         ("must be a list of arrays", projected_covariance, [posterior, [1.0]]),
@@ -148,4 +152,4 @@ def test_wrong_input_is_refused():
         with pytest.raises(ValueError, match=message):
             function(*arguments)
     with pytest.raises(ValueError, match="from 0 to 0. Received: 1"):
-        posterior_eigenvectors(posterior, 1).directions(1)
+        posterior_eigenvectors(posterior, count=1).directions(1)

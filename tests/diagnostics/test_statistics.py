@@ -86,7 +86,9 @@ def test_rank_normalized_r_hat_is_the_larger_of_scores_and_distances(draws):
         )
         for one in np.moveaxis(x, -1, 0)
     ]
-    np.testing.assert_allclose(potential_scale_reduction(x, True), expected)
+    np.testing.assert_allclose(
+        potential_scale_reduction(x, rank_normalized=True), expected
+    )
 
 
 def test_r_hat_flags_other_means_drifts_and_by_ranks_other_variances():
@@ -109,7 +111,7 @@ def test_chains_that_stand_at_different_places_have_a_huge_r_hat():
 def test_autocorrelation_is_that_of_numpy_and_nan_for_a_chain_at_rest():
     x = ar1(0.7, 3, 41, 2)
     x[2, :, 1] = 0.1
-    rho = autocorrelation(x, 40)
+    rho = autocorrelation(x, max_lag=40)
     for c, q in np.ndindex(3, 2):
         z = x[c, :, q] - x[c, :, q].mean()
         expected = np.correlate(z, z, "full")[40:] / np.sum(z * z)
@@ -118,7 +120,7 @@ def test_autocorrelation_is_that_of_numpy_and_nan_for_a_chain_at_rest():
         np.testing.assert_allclose(rho[c, :, q], expected, atol=1e-12)
     assert autocorrelation(x).shape == (3, 21, 2)
     with pytest.raises(ValueError, match="`max_lag` must be below.*41"):
-        autocorrelation(x, 41)
+        autocorrelation(x, max_lag=41)
 
 
 @pytest.mark.parametrize("statistic", STATISTICS)
@@ -137,7 +139,7 @@ def test_quantities_keep_their_shape_whatever_the_block(statistic, monkeypatch):
     ("chains", "match"),
     [
         (np.ones((1, 9, 2)), r"at least 2 chains.*shape \(1, 9, 2\)"),
-        (np.ones((2, 3)), r"at least 4 draws.*shape \(2, 3\)"),
+        (np.ones((2, 3)), r"at least 4 samples.*shape \(2, 3\)"),
         (np.ones(9), r"shape \(9,\)"),
         ([[1.0, 2.0, 3.0, 4.0], [1.0]], "rows of different lengths"),
         ([["a"] * 4] * 2, "no numbers"),

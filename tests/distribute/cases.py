@@ -47,7 +47,7 @@ LAYERS = {
 WATCHING = {
     "SGLD": lambda: bdl.callbacks.SampleCollector(1),
     "SGHMC": lambda: bdl.callbacks.ChainDiagnostics(verbose=0),
-    "radial": lambda: bdl.callbacks.GradientVariance(*data(8), draws=2),
+    "radial": lambda: bdl.callbacks.GradientVariance(*data(8), samples=2),
 }
 ALL = (*METHODS, *OBJECTIVES, *LAYERS)
 # Those with a posterior of their own to evaluate and predict with.

@@ -139,7 +139,7 @@ def test_batches_of_the_papers_data_are_measured_as_arrays_are(
             trained.posterior("SWAG"),
             trained.loss(),
             bdl.diagnostics.loss_cross_section,
-            bdl.diagnostics.LossCrossSection,
+            bdl.diagnostics.LossCrossSectionReport,
             [[np.ones((3, 10)), np.ones(10)]],
             [0.0, 1.0],
             (0,),

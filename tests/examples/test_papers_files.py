@@ -164,7 +164,7 @@ def test_what_is_kept_is_made_once(tmp_path):
     assert first == kept(path, make) == make() and len(made) == 2
 
 
-NOISE = dataclasses.fields(gradient_noise.bdl.diagnostics.GradientNoise)
+NOISE = dataclasses.fields(gradient_noise.bdl.diagnostics.GradientNoiseReport)
 NOISE = [field.name for field in NOISE]
 
 
@@ -175,7 +175,7 @@ def test_noise_of_iterates_goes_on_where_it_was_killed(monkeypatch, tmp_path):
         if len(measured) == 2:
             raise KeyboardInterrupt
         measured.append(model.weights)
-        return gradient_noise.bdl.diagnostics.GradientNoise(
+        return gradient_noise.bdl.diagnostics.GradientNoiseReport(
             **dict.fromkeys(NOISE, 1.0) | {"trace": model.weights}
         )
 

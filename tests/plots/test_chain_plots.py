@@ -38,7 +38,7 @@ def test_trace_shows_every_draw_of_the_chosen_quantity():
 def test_autocorrelation_shows_band_and_effective_sample_size():
     ax = plots.autocorrelation(CHAINS, entry=(0, 1), max_lag=10)
     one = CHAINS[:, :, 0, 1]
-    rho = diagnostics.autocorrelation(one, 10)
+    rho = diagnostics.autocorrelation(one, max_lag=10)
     for line, expected in zip(named_lines(ax).values(), rho, strict=True):
         np.testing.assert_array_equal(line[:, 0], np.arange(11))
         np.testing.assert_array_equal(line[:, 1], expected)

@@ -14,9 +14,16 @@ def no_figure_left():
     plt.close("all")
 
 
-def report(scale, draws=20):
-    squares = scale * np.random.default_rng(0).uniform(0.5, 1.5, (draws, 2))
-    return GradientVarianceReport.of(NAMES, [4, 4], squares, [1.0, 2.0], 8, 0)
+def report(scale, samples=20):
+    squares = scale * np.random.default_rng(0).uniform(0.5, 1.5, (samples, 2))
+    return GradientVarianceReport.of(
+        names=NAMES,
+        sizes=[4, 4],
+        squares=squares,
+        signals=[1.0, 2.0],
+        examples=8,
+        seed=0,
+    )
 
 
 METHODS = {
@@ -47,7 +54,7 @@ def test_axes_are_made_or_taken_and_returned(tmp_path):
     figure, ax = plt.subplots()
     assert plots.gradient_variance(METHODS, ax=ax) is ax
     assert plt.get_fignums() == [figure.number]
-    made = plots.gradient_variance({"one": {0: report(1.0, draws=1)}})
+    made = plots.gradient_variance({"one": {0: report(1.0, samples=1)}})
     made.figure.savefig(tmp_path / "a.png")
     assert (tmp_path / "a.png").stat().st_size > 5000
 

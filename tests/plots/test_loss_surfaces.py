@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 
 from keras_bdl import plots
-from keras_bdl.diagnostics import LossCrossSection
-from keras_bdl.diagnostics import LossPlane
+from keras_bdl.diagnostics import LossCrossSectionReport
+from keras_bdl.diagnostics import LossPlaneReport
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +19,7 @@ RISES = np.array([[1.0], [0.1]]) * np.square(DISTANCES)
 
 def section(stddevs=(0.5, 2.0)):
     loss = 0.3 + RISES
-    return LossCrossSection(
+    return LossCrossSectionReport(
         examples=10,
         distances=DISTANCES,
         loss=loss.tolist(),
@@ -33,7 +33,7 @@ def plane(covariance=((2.0, 0.5), (0.5, 1.0))):
     first, second = np.linspace(-4, 4, 9), np.linspace(-3, 3, 7)
     loss = 1 + np.add.outer(first**2, 0.1 * second**2)
     loss[0, 0] = np.nan
-    return LossPlane(
+    return LossPlaneReport(
         examples=10,
         distances=[first.tolist(), second.tolist()],
         loss=loss.tolist(),

@@ -38,7 +38,7 @@ def show(recipe, results, folder):
         smoke = trained.session.scale == "smoke"
         count = posterior.rank if smoke else max(RAYS) + 1
         found = bdl.diagnostics.posterior_eigenvectors(
-            posterior, min(count, posterior.rank)
+            posterior, count=min(count, posterior.rank)
         )
         number = len(found.values)
         around = functools.partial(_around, trained, posterior, trained.loss())
@@ -47,7 +47,7 @@ def show(recipe, results, folder):
         directions = found.directions(*rays)
         section = around(
             bdl.diagnostics.loss_cross_section,
-            bdl.diagnostics.LossCrossSection,
+            bdl.diagnostics.LossCrossSectionReport,
             directions,
             np.linspace(-reach, reach, 5 if smoke else POINTS),
             rays,
@@ -67,7 +67,7 @@ def show(recipe, results, folder):
                 continue
             plane = around(
                 bdl.diagnostics.loss_plane,
-                bdl.diagnostics.LossPlane,
+                bdl.diagnostics.LossPlaneReport,
                 found.directions(*pair),
                 np.linspace(-reach, reach, 3 if smoke else GRID),
                 pair,
