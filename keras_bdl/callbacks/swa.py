@@ -61,7 +61,6 @@ class SWA(WeightCollector):
     def posterior(self) -> Gaussian:
         """A `Gaussian` without variance. Every sample is the average."""
         self._check_collected()
-        assert self._structure is not None
         return Gaussian(self._moments(self._mean), names=self._structure.names)
 
     def on_train_end(self, logs=None):

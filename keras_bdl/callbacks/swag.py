@@ -1,6 +1,7 @@
 """The callback `SWAG`, a Gaussian from stochastic weight averaging."""
 
 import collections
+from typing import Any
 
 import numpy as np
 
@@ -81,7 +82,7 @@ class SWAG(WeightCollector):
         self.deviation_dtype = check_choice(
             "deviation_dtype", deviation_dtype, ("float32", "float16")
         )
-        self._squares: list[np.ndarray] | None = None
+        self._squares: Any = None
         self._columns: collections.deque = collections.deque(maxlen=self.rank)
 
     @property
@@ -93,7 +94,6 @@ class SWAG(WeightCollector):
     def posterior(self) -> LowRankGaussian:
         """A `LowRankGaussian`, a copy of everything collected so far."""
         self._check_collected()
-        assert self._squares and self._structure
         variance = [s / self.num_collected for s in self._squares]
         deviations = [np.stack(d) for d in zip(*self._columns, strict=True)]
         return LowRankGaussian(

@@ -1,6 +1,7 @@
 """The base class of callbacks that collect trainable weights."""
 
 import warnings
+from typing import Any
 
 import keras
 import numpy as np
@@ -51,7 +52,7 @@ class WeightCollector(InheritedArguments, StatefulCallback):
         self._next_step = None
         self._first_possible_batch = 0
         self._goes_on = False  # whether the next `fit` is a resumed one
-        self._structure: Structure | None = None
+        self._structure: Any = None
         self._dtype = "float32"
         self._mean = None
 

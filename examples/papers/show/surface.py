@@ -102,7 +102,7 @@ def _around(
             trained.model,
             data,
             directions,
-            distances,
+            distances=distances,
             center=posterior,
             loss=loss,
             weight_decay=settings.get("l2")
