@@ -35,17 +35,21 @@ class Run:
     """The data, and the networks that the methods share."""
 
     def __init__(self, smoke):
+        self.smoke = smoke
+        self.convolutions = ((4, 2),) if smoke else ((16, 1), (32, 2))
         self.epochs = 8 if smoke else 100
         self.members = 2 if smoke else MEMBERS
         self.samples = 3 if smoke else SAMPLES
         self.data = bdl.datasets.load("digits", validation_size=200, seed=0)
         self.x, self.y = (array[:TRAIN] for array in self.data.train)
+        most = 32 if smoke else None
+        self.validation = tuple(a[:most] for a in self.data.validation)
 
     def build(self, regularized=True, activation="relu"):
         """A convolutional net, with or without BatchNorm and dropout."""
         inputs = keras.Input(self.data.input_shape)
         x = inputs
-        for filters, strides in ((16, 1), (32, 2)):
+        for filters, strides in self.convolutions:
             x = keras.layers.Conv2D(
                 filters, 3, strides, padding="same", use_bias=not regularized
             )(x)
@@ -134,9 +138,13 @@ class Run:
     def chain(self, sampler):
         """A network that can be sampled, and the samples."""
         keras.utils.set_random_seed(0)
-        model = bdl.applications.ResNetPlusPlus(
-            8, self.data.input_shape, self.data.num_classes, filters=8
-        )
+        shape, classes = self.data.input_shape, self.data.num_classes
+        if self.smoke:
+            model = bdl.applications.MultiHeadMLP(shape, 1, classes, (8,))
+        else:
+            model = bdl.applications.ResNetPlusPlus(
+                8, shape, classes, filters=8
+            )
         # Four times as long, of which the first quarter is forgotten.
         cycle = bdl.schedules.CyclicalCosine(0.03, self.steps // 4)
         model.compile(
@@ -193,7 +201,7 @@ def deterministic(run):
 
 def temperature_scaling(run):
     predict = deterministic(run)
-    x, y = run.data.validation
+    x, y = run.validation
     scaling = bdl.prediction.TemperatureScaling().fit(predict(x), y)
     return lambda x: scaling(predict(x))
 
@@ -217,7 +225,7 @@ def laplace(structure, run):
         (run.x, run.y),
         structure,
         prior_precision="validation",
-        validation_data=run.data.validation,
+        validation_data=run.validation,
         verbose=0,
     )
     return lambda x: run.predict(run.network(0), x, posterior)

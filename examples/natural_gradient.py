@@ -38,9 +38,11 @@ class Run:
     def __init__(self, smoke):
         self.epochs, self.every, self.draws = 50, 2, 10
         self.kinds = tuple(DATA)
+        self.filters, self.units = (6, 16), (120, 84)  # of LeNet-5
         if smoke:
             self.epochs, self.every, self.draws = 2, 1, 2
             self.kinds = (True,)
+            self.filters, self.units = (4,), (8,)
         self.data = bdl.datasets.load(
             "digits", classes=range(8), validation_size=200, seed=0
         )
@@ -82,14 +84,14 @@ class Run:
 def lenet(run, dropout=0.0):
     """LeNet-5, with frames around the maps so that 8 x 8 pixels will do."""
     inputs = x = keras.Input(run.data.input_shape)
-    for filters in (6, 16):
+    for filters in run.filters:
         x = keras.layers.Conv2D(filters, 5, padding="same", activation="relu")(
             x
         )
         x = keras.layers.MaxPooling2D()(x)
         x = keras.layers.Dropout(dropout)(x)
     x = keras.layers.Flatten()(x)
-    for units in (120, 84):
+    for units in run.units:
         x = keras.layers.Dense(units, "relu")(x)
         x = keras.layers.Dropout(dropout)(x)
     return bdl.Model(inputs, keras.layers.Dense(run.data.num_classes)(x))

@@ -44,6 +44,7 @@ class Run:
         self.rhos = (-6.0, -4.0, -2.0, 0.0)
         self.learning_rates = (0.03, 0.003, 0.0003)
         self.grid_epochs, self.seeds = 30, seeds
+        self.convolutions = ((16, 1), (32, 2), (32, 1))  # filters and strides
         if smoke:
             self.tasks = ("classification",)
             self.channels, self.draws = 4, 3
@@ -51,6 +52,7 @@ class Run:
             self.epochs, self.every = 2, 1
             self.rhos, self.learning_rates = (-6.0, 0.0), (0.01,)
             self.grid_epochs, self.seeds = 1, 1
+            self.convolutions = ((4, 2),)
         self.data = bdl.datasets.load("digits", classes=range(10), seed=0)
 
 
@@ -203,9 +205,10 @@ def net(run, kind, rho):
     return bdl.Sequential(
         [
             keras.Input(run.data.input_shape),
-            layer(kind, "Conv2D", 16, 3, **common),
-            layer(kind, "Conv2D", 32, 3, strides=2, **common),
-            layer(kind, "Conv2D", 32, 3, **common),
+            *(
+                layer(kind, "Conv2D", filters, 3, strides=strides, **common)
+                for filters, strides in run.convolutions
+            ),
             keras.layers.Flatten(),
             layer(kind, "Dense", 10, rho=rho),
         ]

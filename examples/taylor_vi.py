@@ -37,22 +37,36 @@ class Run:
     """The data, and how long everything takes."""
 
     def __init__(self, smoke):
+        self.smoke = smoke
         self.epochs, self.draws = (1, 2) if smoke else (30, 10)
         self.variances = [1e-4] if smoke else list(10.0 ** np.arange(-6, 0))
         self.temperatures = [0.1] if smoke else [1.0, 0.1]
         self.data = bdl.datasets.load("digits", classes=range(8), seed=0)
         self.x, self.y = (array[:TRAIN] for array in self.data.train)
 
+    def network(self):
+        """A residual network; one convolution if only the code is tried."""
+        shape, classes = self.data.input_shape, self.data.num_classes
+        if not self.smoke:
+            return bdl.applications.PreActResNet(
+                8, shape, classes, filters=8, activation="softplus"
+            )
+        layers = keras.layers
+        return bdl.Sequential(
+            [
+                keras.Input(shape),
+                layers.Conv2D(4, 3, strides=2, use_bias=False),
+                layers.BatchNormalization(),
+                layers.Activation("softplus"),
+                layers.Flatten(),
+                layers.Dense(classes),
+            ]
+        )
+
     def reports(self, objective, seed):
         """Trains a network, and judges its posterior and its means."""
         keras.utils.set_random_seed(seed)
-        model = bdl.applications.PreActResNet(
-            8,
-            self.data.input_shape,
-            self.data.num_classes,
-            filters=8,
-            activation="softplus",
-        )
+        model = self.network()
         steps = self.epochs * TRAIN // BATCH
         model.compile(
             keras.optimizers.Adam(

@@ -21,11 +21,20 @@ tf.config.set_logical_device_configuration(
 
 import keras
 
+from tests.helpers import dtype_policy
+
 
 @pytest.fixture(autouse=True)
 def _clean_state():
     keras.utils.clear_session(free_memory=False)
     keras.utils.set_random_seed(0)
+
+
+@pytest.fixture
+def half_precision():
+    """Makes the layers of a test in `mixed_float16`."""
+    with dtype_policy("mixed_float16"):
+        yield
 
 
 # One for all tests: the collective operations of a second strategy would be

@@ -1,11 +1,28 @@
 """Checks shared by the test files."""
 
+import contextlib
 import inspect
 import json
 import socket
 
 import keras
 import numpy as np
+
+
+def cross_entropy():
+    """Returns the loss of labels that are integers and of logits."""
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+@contextlib.contextmanager
+def dtype_policy(name):
+    """Sets the dtype policy of the layers that are made in a block."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(name)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
 
 
 def check_config(cls, **kwargs):

@@ -3,8 +3,7 @@
 import importlib
 import inspect
 import pkgutil
-import subprocess
-import sys
+import pydoc
 
 import pytest
 
@@ -52,8 +51,4 @@ def test_help_begins_with_an_overview_of_all_public_names():
     assert len(lines) < 60 and max(map(len, lines)) <= 80
     for name in bdl.__all__:
         assert name in bdl.__doc__
-    code = "import keras_bdl; help(keras_bdl)"
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert lines[0] in result.stdout[:300]
+    assert lines[0] in pydoc.render_doc(bdl, renderer=pydoc.plaintext)[:300]

@@ -8,11 +8,13 @@ PACKAGE = Path(__file__).parents[1] / "keras_bdl"
 
 # A folder, or a file beside the folders, imports only those above it.
 ORDER = [
+    "_keras",
     "aliases",
     "arguments",
     "inherited_arguments",
     "loss_scaling",
     "protocols",
+    "thread_methods",
     "distribute",
     "saving",
     "random",

@@ -13,10 +13,14 @@ from keras_bdl import callbacks as cb
 from keras_bdl import posteriors
 from keras_bdl.laplace import fit_laplace
 from keras_bdl.objectives import TaylorVI
+from tests.helpers import cross_entropy
+
+# One process, which makes the objects once.
+pytestmark = pytest.mark.xdist_group("pickle")
 
 X = np.random.default_rng(0).normal(size=(16, 3)).astype("float32")
 Y = (X[:, 0] > 0).astype("int32")
-LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+LOSS = cross_entropy()
 
 
 def fit(optimizer, *callbacks, layers=None, objective=None):

@@ -24,6 +24,7 @@ import keras
 from cases import METHODS
 
 import keras_bdl as bdl
+from keras_bdl import _keras
 from keras_bdl.models.strategy_check import check_strategy
 
 SAMPLERS = ("atmc", "sgnht", "sghmc", "sgld")
@@ -72,7 +73,7 @@ class Data:
     def for_batch_norm(self, model):
         """Training inputs for the statistics of BatchNorm, if there are."""
         norm = keras.layers.BatchNormalization
-        if not any(isinstance(x, norm) for x in model._flatten_layers()):
+        if not any(isinstance(x, norm) for x in _keras.all_layers(model)):
             return None
         data = self.splits.train_eval
         return data[0] if self.is_array else data

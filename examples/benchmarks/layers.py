@@ -35,6 +35,7 @@ class Size:
     """How much is measured."""
 
     def __init__(self, smoke):
+        self.smoke = smoke
         self.batch_size, self.rounds = (8, 1) if smoke else (128, 8)
         self.steps = {"MLP": 2, "CNN": 1} if smoke else {"MLP": 30, "CNN": 4}
 
@@ -45,23 +46,24 @@ class Size:
         return x, rng.integers(0, 10, examples)
 
 
-def network(layers, name, dense, conv):
+def network(layers, name, dense, conv, size):
     """The layers of the networks, for any kind of Keras."""
     if name == "MLP":
-        return [
+        hidden = [
             dense(400, activation="relu"),
             dense(400, activation="relu"),
-            dense(10),
         ]
-    return [
-        conv(32, 3, padding="same", activation="relu"),
-        conv(32, 3, padding="same", activation="relu"),
-        layers.MaxPooling2D(),
-        conv(64, 3, padding="same", activation="relu"),
-        conv(64, 3, padding="same", activation="relu"),
-        layers.GlobalAveragePooling2D(),
-        dense(10),
-    ]
+        last = [dense(10)]
+    else:
+        hidden = [
+            conv(32, 3, padding="same", activation="relu"),
+            conv(32, 3, padding="same", activation="relu"),
+            layers.MaxPooling2D(),
+            conv(64, 3, padding="same", activation="relu"),
+            conv(64, 3, padding="same", activation="relu"),
+        ]
+        last = [layers.GlobalAveragePooling2D(), dense(10)]
+    return (hidden[:1] if size.smoke else hidden) + last
 
 
 def show(library, layer, estimator, name, value):
@@ -95,7 +97,7 @@ def ours(size):
     }
     for name, shape in INPUTS.items():
         parts = network(
-            keras.layers, name, keras.layers.Dense, keras.layers.Conv2D
+            keras.layers, name, keras.layers.Dense, keras.layers.Conv2D, size
         )
         plain = keras.Sequential([keras.Input(shape), *parts])
         theirs = fit_of(keras, plain, size, name)
@@ -110,6 +112,7 @@ def ours(size):
                     name,
                     functools.partial(dense, estimator=estimator),
                     functools.partial(conv, estimator=estimator),
+                    size,
                 )
                 model = bdl.Sequential([keras.Input(shape), *parts])
                 value = ratio(
@@ -135,6 +138,7 @@ def tfp(size):
             name,
             tf_keras.layers.Dense,
             tf_keras.layers.Conv2D,
+            size,
         )
         theirs = fit_of(
             tf_keras,
@@ -155,6 +159,7 @@ def tfp(size):
                 functools.partial(dense, kernel_divergence_fn=divergence),
                 conv
                 and functools.partial(conv, kernel_divergence_fn=divergence),
+                size,
             )
             model = tf_keras.Sequential([tf_keras.Input(shape), *parts])
             value = ratio(

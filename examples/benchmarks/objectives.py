@@ -9,6 +9,7 @@ times is printed. Peak memory is that of a process of its own.
 """
 
 import argparse
+import functools
 import os
 import subprocess
 import sys
@@ -28,7 +29,14 @@ from keras_bdl.objectives import PerExampleFisher
 from keras_bdl.objectives import SampledVI
 from keras_bdl.objectives import TaylorVI
 
-BATCH, FILTERS = 64, 16
+BATCH = 64
+NETWORK = functools.partial(
+    bdl.applications.PreActResNet18, filters=16, activation="softplus"
+)
+# Only to try the code.
+SMALL = functools.partial(
+    bdl.applications.PreActResNet, 8, filters=2, activation="softplus"
+)
 
 OBJECTIVES = {
     "MAP": MAP,
@@ -48,15 +56,13 @@ OBJECTIVES = {
 }
 
 
-def steps_of(objective, batch, filters, jit_compile=False):
+def steps_of(objective, batch=BATCH, network=NETWORK, jit_compile=False):
     """A function that trains for one step, always on the same batch.
 
     Not by `fit`, which ends with a wait of its own.
     """
     keras.utils.set_random_seed(0)
-    net = bdl.applications.PreActResNet18(
-        filters=filters, activation="softplus"
-    )
+    net = network()
     net.compile(
         keras.optimizers.Adam(1e-4),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -75,12 +81,9 @@ def steps_of(objective, batch, filters, jit_compile=False):
     return lambda: float(net.train_function(iterator)["loss"])
 
 
-def memory(name, batch, filters):
+def memory(name):
     """Peak memory of a process that trains, in MiB."""
-    code = (
-        "import objectives; "
-        f"objectives.train_alone({name!r}, {batch}, {filters})"
-    )
+    code = f"import objectives; objectives.train_alone({name!r})"
     output = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],
         cwd=os.path.dirname(os.path.abspath(__file__)),
@@ -91,10 +94,10 @@ def memory(name, batch, filters):
     return float(output.split()[-1])
 
 
-def train_alone(name, batch, filters):
+def train_alone(name):
     import resource
 
-    run = steps_of(OBJECTIVES[name]() if name else None, batch, filters)
+    run = steps_of(OBJECTIVES[name]() if name else None)
     for _ in range(4):
         run()
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
@@ -104,7 +107,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smoke", action="store_true", help="seconds only")
     smoke = parser.parse_args().smoke
-    batch, filters, rounds = (4, 2, 1) if smoke else (BATCH, FILTERS, 12)
+    batch, network, rounds = (4, SMALL, 1) if smoke else (BATCH, NETWORK, 12)
     names = ["TaylorVI, diagonal"] if smoke else list(OBJECTIVES)
 
     def show(what, value, bound=""):
@@ -113,16 +116,16 @@ def main():
 
     if not smoke:
         # First: a process begins with the peak of the one that started it.
-        usual = memory("", batch, filters)
+        usual = memory("")
         show("plain step, peak memory, MiB", usual)
         for name in ("TaylorVI, diagonal", "TaylorVI, groups of 16"):
-            peak = memory(name, batch, filters)
+            peak = memory(name)
             show(f"{name}, peak memory / plain step", peak / usual)
 
-    plain = steps_of(None, batch, filters)
+    plain = steps_of(None, batch, network)
     for name in names:
         start = time.perf_counter()
-        ours = steps_of(OBJECTIVES[name](), batch, filters)
+        ours = steps_of(OBJECTIVES[name](), batch, network)
         ours()
         traced = time.perf_counter() - start
         bound = "3.0" if name == "TaylorVI, diagonal" else ""
@@ -132,7 +135,7 @@ def main():
     if smoke:
         return
     compiled = [
-        steps_of(one, batch, filters, jit_compile=True)
+        steps_of(one, jit_compile=True)
         for one in (OBJECTIVES["TaylorVI, diagonal"](), None)
     ]
     show("TaylorVI, diagonal, both by XLA", ratio(*compiled, rounds))

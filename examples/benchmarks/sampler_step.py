@@ -29,7 +29,11 @@ SAMPLERS = {
 
 def make(optimizer, smoke):
     keras.utils.set_random_seed(0)
-    model = bdl.applications.ResNetPlusPlus(8 if smoke else 20)
+    applications = bdl.applications
+    if smoke:
+        model = applications.MultiHeadMLP((32, 32, 3), 1, 10, units=(8,))
+    else:
+        model = applications.ResNetPlusPlus(20)
     model.compile(
         optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     )

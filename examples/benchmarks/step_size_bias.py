@@ -57,8 +57,10 @@ def variance_bias(
             total += tf.square(w.value)
         return total / tf.cast(steps, "float32")
 
-    mean_square(0, tf.constant(int(20 / step_size)))  # the thermostats settle
-    squares = mean_square(1, tf.constant(int(weight_steps / CHAINS))).numpy()
+    # Tensors: a new Python number would be traced and compiled again.
+    settling, measured = int(20 / step_size), int(weight_steps / CHAINS)
+    mean_square(tf.constant(0), tf.constant(settling))  # of the thermostats
+    squares = mean_square(tf.constant(1), tf.constant(measured)).numpy()
     squares = squares.astype("float64")
     return squares.mean() - 1, squares.std() / math.sqrt(CHAINS)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import keras
 
+from keras_bdl import _keras
 from keras_bdl.arguments import check_bool
 from keras_bdl.arguments import check_choice
 from keras_bdl.arguments import check_count
@@ -177,11 +178,9 @@ class Checkpoint(FitCallback):
                 f"Resuming from {self.path} after epoch {state['epoch']}"
                 + (f", step {state['step']}." if state["step"] else ".")
             )
-        # `fit(initial_epoch=...)` is too late here. The `BackupAndRestore` of
-        # Keras sets the same attribute.
         stopped = state["stopped"] and self.params["epochs"] <= state["epochs"]
-        self.model._initial_epoch = (
-            self.params["epochs"] if stopped else state["epoch"]
+        _keras.set_initial_epoch(
+            self.model, self.params["epochs"] if stopped else state["epoch"]
         )
         self._first_epoch = state["first_epoch"]
         if skipped:
@@ -194,7 +193,7 @@ class Checkpoint(FitCallback):
         if self._first_epoch is None:
             self._first_epoch = epoch
         self._last_saved_step = 0
-        self.model._initial_epoch = None
+        _keras.set_initial_epoch(self.model, None)
         if self._restored is not None:
             # The callbacks were restored before this epoch began, as in the
             # killed run. Their changes since then belong to the epoch.
@@ -240,7 +239,7 @@ class Checkpoint(FitCallback):
 
     def on_train_end(self, logs=None):
         """Saves that training was stopped before its last epoch."""
-        self.model._initial_epoch = None
+        _keras.set_initial_epoch(self.model, None)
         if self._restored is not None:
             self._restore_callbacks()
             self._restored = None

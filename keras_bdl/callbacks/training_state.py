@@ -6,13 +6,13 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_bdl import _keras
 from keras_bdl.distribute.keras_fixes import in_several_workers
 from keras_bdl.distribute.variable_copies import variable_copies
 from keras_bdl.distribute.workers import first_replica
 from keras_bdl.distribute.workers import replica_arrays
 from keras_bdl.models.build import build_optimizer
 from keras_bdl.protocols import OwnsVariables
-from keras_bdl.saving.global_seed_generator import global_seed_generator
 
 _PLAIN = (bool, int, float, str, type(None), np.ndarray, np.generic)
 
@@ -89,7 +89,7 @@ def _groups(model):
         else model.optimizer.variables,
         "objective": objective.trainable_variables if owns else [],
         "metrics": model.metrics_variables,
-        "random": [global_seed_generator().state],
+        "random": [_keras.global_seed_generator().state],
     }
 
 

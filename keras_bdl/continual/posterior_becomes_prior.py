@@ -1,5 +1,6 @@
 """From one task to the next."""
 
+from keras_bdl import _keras
 from keras_bdl.layers.weight_priors import WeightPriors
 from keras_bdl.loss_scaling import inner_optimizer
 
@@ -121,7 +122,7 @@ def _selected(model, layers):
     """Returns the variational layers of a model that are meant."""
     found = [
         layer
-        for layer in model._flatten_layers()
+        for layer in _keras.all_layers(model)
         if isinstance(layer, WeightPriors)
     ]
     if not found:
@@ -159,7 +160,7 @@ def restart_optimizer(optimizer):
     if not optimizer.built:
         return
     new = type(optimizer).from_config(optimizer.get_config())
-    new.build(optimizer._trainable_variables)
+    new.build(_keras.optimized_variables(optimizer))
     for variable, initial in zip(
         optimizer.variables, new.variables, strict=True
     ):

@@ -4,6 +4,7 @@ import functools
 
 import keras
 
+from keras_bdl import _keras
 from keras_bdl.models.model import Model
 
 
@@ -28,7 +29,7 @@ class ConvertedLayer:
             "build_config": self._converted["build_config"],
             "parts": {
                 str(index): keras.saving.serialize_keras_object(
-                    self._layers[index]
+                    _keras.tracked_layers(self)[index]
                 )
                 for index in self._converted["parts"]
             },
@@ -64,7 +65,7 @@ class ConvertedLayer:
         # A class that is made here has no name by which another process
         # could find it.
         _, state = super().__reduce__()
-        return keras.layers.Layer._unpickle_model, state
+        return _keras.unpickler(keras.layers.Layer), state
 
 
 def disassembled(layer):
@@ -109,7 +110,7 @@ def assemble(layer, build_config, find_parts):
         origin.pop(not_of_config, None)
     if builds_itself and not layer.built:
         layer.build_from_config(build_config)
-    parts = find_parts(layer._layers)
+    parts = find_parts(_keras.tracked_layers(layer))
     if parts:
         _exchange(layer, parts)
         _become_converted(layer, origin, build_config, parts)
@@ -122,14 +123,11 @@ def assemble(layer, build_config, find_parts):
 def _exchange(layer, parts):
     by_id = {}
     for index, part in parts.items():
-        by_id[id(layer._layers[index])] = part
-        # There is no public way: a layer that is built refuses others.
-        layer._tracker.replace_tracked_value(
-            "layers", layer._layers[index], part
-        )
+        by_id[id(_keras.tracked_layers(layer)[index])] = part
+        _keras.replace_tracked_layer(layer, index, part)
     found = set()
     for name, value in list(vars(layer).items()):
-        if name in ("_layers", "_tracker"):
+        if name in _keras.BOOKKEEPING:
             continue
         exchanged = _exchanged(value, by_id, found)
         if exchanged is not value:
@@ -165,7 +163,7 @@ def _become_converted(layer, origin, build_config, parts):
     layer.__class__ = _converted_class(type(layer))
     # Keras trains a model whose `call` has no argument `training` as if it
     # were to predict. The layers inside are told in any case.
-    layer._call_has_training_arg = True
+    _keras.pass_training(layer)
     # Past Keras, which would look for layers in it.
     vars(layer)["_converted"] = {
         "origin": origin,

@@ -6,6 +6,7 @@ import tempfile
 
 import keras
 
+from keras_bdl import _keras
 from keras_bdl.conversion.converted_layer import assemble
 from keras_bdl.conversion.converted_layer import disassembled
 from keras_bdl.conversion.selection import own_weights
@@ -108,9 +109,9 @@ class ModelCopy:
         copy, build_config, exchanged = disassembled(layer)
 
         def find_parts(made):
-            _check_alike(layer, layer._layers, made, exchanged)
+            _check_alike(layer, _keras.tracked_layers(layer), made, exchanged)
             parts = {}
-            for i, inner in enumerate(layer._layers):
+            for i, inner in enumerate(_keras.tracked_layers(layer)):
                 if i not in exchanged and not self._holds_own(inner):
                     self._made_by_others.append((inner, made[i]))
                     continue
@@ -122,17 +123,17 @@ class ModelCopy:
         return assemble(copy, build_config, find_parts)
 
     def _holds_own(self, layer):
-        return any(id(inner) in self._own for inner in layer._flatten_layers())
+        return any(id(inner) in self._own for inner in _keras.all_layers(layer))
 
     def _pair_inner(self, layer, copy):
-        inner = layer._flatten_layers(include_self=False)
-        inner_copies = copy._flatten_layers(include_self=False)
+        inner = _keras.inner_layers(layer)
+        inner_copies = _keras.inner_layers(copy)
         _check_alike(layer, inner, inner_copies)
         for one, its_copy in zip(inner, inner_copies, strict=True):
             self._copies[id(one)] = its_copy
 
     def _find_pairs(self, model):
-        for layer in model._flatten_layers():
+        for layer in _keras.all_layers(model):
             if id(layer) in self._copies:
                 yield layer, self._copies[id(layer)]
             elif own_weights(layer):
@@ -179,7 +180,7 @@ def _input_layers(model):
     """Returns copies of the input layers, by `id` of their output."""
     return {
         id(layer.output): type(layer).from_config(layer.get_config())
-        for layer in model._flatten_layers(include_self=False, recursive=False)
+        for layer in _keras.tracked_layers(model)
         if isinstance(layer, keras.layers.InputLayer)
     }
 
@@ -187,8 +188,8 @@ def _input_layers(model):
 def _used_in_several_places(model):
     places = collections.Counter(
         id(inner)
-        for layer in model._flatten_layers()
-        for inner in layer._layers
+        for layer in _keras.all_layers(model)
+        for inner in _keras.tracked_layers(layer)
     )
     return [layer for layer, count in places.items() if count > 1]
 

@@ -4,6 +4,7 @@ import collections
 
 import keras
 
+from keras_bdl import _keras
 from keras_bdl.conversion.replacements import DETERMINISTIC
 from keras_bdl.conversion.replacements import RULES
 from keras_bdl.conversion.replacements import SEALED
@@ -37,7 +38,7 @@ class Selection:
         """
         containers = _containers(model)
         plan, uncovered, used = {}, [], set()
-        for layer in model._flatten_layers(include_self=False):
+        for layer in _keras.inner_layers(model):
             selector, kind = self._rule_of(layer, containers[id(layer)])
             sealed = [x for x in containers[id(layer)] if isinstance(x, SEALED)]
             if kind is None:
@@ -109,7 +110,7 @@ def _check_built(layer):
 def _useless(selector, model):
     there_are = [
         layer
-        for layer in model._flatten_layers(include_self=False)
+        for layer in _keras.inner_layers(model)
         if not isinstance(layer, keras.layers.InputLayer)
     ]
     return (
@@ -123,8 +124,8 @@ def _useless(selector, model):
 def _containers(model):
     """Returns, by `id` of a layer, the layers of the model that it is in."""
     containers = collections.defaultdict(list)
-    for container in model._flatten_layers(include_self=False):
-        for layer in container._flatten_layers(include_self=False):
+    for container in _keras.inner_layers(model):
+        for layer in _keras.inner_layers(container):
             containers[id(layer)].append(container)
     return containers
 
@@ -149,7 +150,7 @@ def _has_weights_of_its_own(layer):
 
 def own_weights(layer):
     """Returns the weights of a layer without those of layers inside."""
-    inner = layer._flatten_layers(include_self=False)
+    inner = _keras.inner_layers(layer)
     others = {id(w) for x in inner for w in x.weights}
     return [w for w in layer.weights if id(w) not in others]
 

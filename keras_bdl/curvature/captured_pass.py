@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl.curvature.capture import Capture
 from keras_bdl.curvature.factors import kronecker_factors_of
 from keras_bdl.curvature.losses import Losses
@@ -201,7 +202,7 @@ def call_model(model, x, training):
         x: A batch of inputs.
         training: What to tell it, if it asks.
     """
-    if model._call_has_training_arg:
+    if _keras.call_takes_training(model):
         return model(x, training=training)
     return model(x)
 

@@ -116,7 +116,7 @@ class _Backward:
         self._omega = omega
         self.matrices = {}
         # Any cotangents will do for (2), and z has their shape.
-        for layer, rule, calls in self._layers(capture.outputs):
+        for layer, rule, calls in self._reached_layers(capture.outputs):
             matrix = capture.plan.matrix(layer, rule) if factored else None
             if matrix is not None:
                 a, _ = _rows(layer, rule, calls)
@@ -144,14 +144,14 @@ class _Backward:
             self._capture.outputs,
             output_gradients=tf.cast(v, self._outputs.dtype),
         )
-        for layer, rule, calls in self._layers(cotangents):
+        for layer, rule, calls in self._reached_layers(cotangents):
             for variable, term in self._terms(layer, rule, calls):
                 key = id(variable)
                 if key in sums:
                     sums[key] += tf.cast(term, sums[key].dtype)
         return sums
 
-    def _layers(self, cotangents):
+    def _reached_layers(self, cotangents):
         examples = ops.shape(self._omega)[0]
         with self._capture.computing_rules():
             for found in self._capture.calls_by_layer(cotangents, examples):

@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from keras_bdl import _keras
 from keras_bdl.likelihoods.loss_check import check_reductions
 from keras_bdl.likelihoods.loss_check import one_value_each
 
@@ -42,9 +43,9 @@ class Losses:
             sample_weight: The weights of the examples.
             training: Whether the outputs are those of training.
         """
-        with one_value_each(_OWNER, self._judge._compile_loss):
-            loss = self._judge._compute_loss(
-                x, y, y_pred, sample_weight, training=training
+        with one_value_each(_OWNER, _keras.compile_loss(self._judge)):
+            loss = _keras.compute_loss(
+                self._judge, x, y, y_pred, sample_weight, training=training
             )
         if self._judge is not self._model:
             loss = loss + self._share(self._model.losses)
@@ -58,7 +59,7 @@ class Losses:
             y_pred: The outputs.
             sample_weight: The weights of the examples.
         """
-        with one_value_each(_OWNER, self._judge._compile_loss) as loss:
+        with one_value_each(_OWNER, _keras.compile_loss(self._judge)) as loss:
             return loss(y, y_pred, sample_weight)
 
     def of_outputs(self):

@@ -4,6 +4,7 @@ import dataclasses
 
 import keras
 
+from keras_bdl import _keras
 from keras_bdl.curvature.rule import own_variables
 from keras_bdl.curvature.rule import rule_of
 from keras_bdl.curvature.rules.whole_layer import WholeLayerRule
@@ -65,7 +66,7 @@ class Plan:
         self._fallback = fallback
         self._wanted = {id(v) for v in self.variables}
         inside = set()
-        for layer in model._flatten_layers():
+        for layer in _keras.all_layers(model):
             if id(layer) in inside:
                 continue
             sealed = isinstance(layer, _SEALED)
@@ -75,7 +76,7 @@ class Plan:
             rule = None if sealed else rule_of(layer)
             if rule is None:
                 rule = self._whole_layer(layer, own)
-                inner = layer._flatten_layers(include_self=False)
+                inner = _keras.inner_layers(layer)
                 inside.update(id(part) for part in inner)
             self.rules.append((layer, rule))
             for variable in rule.weights(layer):

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl.curvature.reductions import sum_and_squares
 
 
@@ -206,7 +207,7 @@ def own_variables(layer):
     """
     inner = {
         id(v)
-        for part in layer._flatten_layers(include_self=False)
+        for part in _keras.inner_layers(layer)
         for v in part.trainable_variables
     }
     return [

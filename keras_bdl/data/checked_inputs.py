@@ -5,6 +5,8 @@ import numbers as number_types
 import keras
 import numpy as np
 
+from keras_bdl import _keras
+
 # Wide enough for the rounding of half precision over a thousand classes.
 SUM_TOLERANCE = 2e-2
 
@@ -17,7 +19,7 @@ def check_model(model):
             "`keras.Sequential([layer])`. "
             f"Received: model={model!r} of type {type(model).__name__}"
         )
-    for layer in model._flatten_layers():
+    for layer in _keras.all_layers(model):
         if getattr(layer, "stateful", False):
             raise ValueError(
                 "`model` must have no stateful layer: its state would go from "

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl.arguments import check_number
 from keras_bdl.data.count_examples import count_examples
 from keras_bdl.distribute.keras_fixes import in_several_workers
@@ -141,7 +142,7 @@ def dataset_sizes(model, methods):
         model: The model.
         methods: Its objective and its optimizer.
     """
-    owners = [*methods, *model._flatten_layers()]
+    owners = [*methods, *_keras.all_layers(model)]
     owners += [v.regularizer for v in model.trainable_variables]
     found = [getattr(owner, "dataset_size", None) for owner in owners]
     # Others may have an attribute of that name, too.

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_bdl import _keras
 from keras_bdl.aliases import Loss
 from keras_bdl.data.checked_inputs import check_model
 from keras_bdl.distribute.variable_copies import restored
@@ -45,7 +46,7 @@ def compiled_loss(loss: Loss) -> Callable:
     # handles names, functions, several outputs and targets without last axis.
     model = keras.Sequential()
     model.compile("sgd", loss)
-    return model._compile_loss
+    return _keras.compile_loss(model)
 
 
 def mean_loss(
@@ -146,12 +147,15 @@ class TrainingLoss:
         model = self.model
         batch = keras.tree.map_structure(tf.convert_to_tensor, batch)
         x, y = batch["x"], batch["y"]
-        if model._call_has_training_arg:
+        if _keras.call_takes_training(model):
             outputs = model(x, training=self._training)
         else:
             outputs = model(x)
         loss = mean_loss(
-            self._loss or model._compile_loss, y, outputs, batch.get("weight")
+            self._loss or _keras.compile_loss(model),
+            y,
+            outputs,
+            batch.get("weight"),
         )
         penalties = [
             tf.reduce_sum(tf.cast(one, "float32")) for one in model.losses
@@ -177,13 +181,13 @@ def left_as_it_was(model: keras.Model) -> Iterator[Callable]:
             yield restore
         finally:
             # The losses are tensors of a trace and would outlive it.
-            model._clear_losses()
+            _keras.clear_losses(model)
 
 
 def _check_weights(model):
     layers = [
         layer.name
-        for layer in model._flatten_layers()
+        for layer in _keras.all_layers(model)
         if hasattr(type(layer), "kl_divergence")
     ]
     if layers:

@@ -1,64 +1,46 @@
-"""What `fit` of Keras needs to run on several machines.
+"""Repairs of `fit` of Keras for training on several machines."""
 
-`keras.src` is imported here, and nowhere else for this purpose: the step that
-reduces the logs is no method of a model, and has no public name; nor has the
-seed of the program.
-"""
+from typing import Any
 
-import contextlib
-import functools
-
+import keras
 import tensorflow as tf
 from keras import tree
-from keras.src.backend.tensorflow import trainer as keras_trainer
-from keras.src.utils.rng_utils import get_random_seed
 
-_MULTI_WORKER = tf.distribute.MultiWorkerMirroredStrategy
+from keras_bdl import _keras
 
 
-def mend_keras():
+def mend_keras() -> None:
     """Makes `fit`, `evaluate` and `predict` of Keras run on several machines.
 
-    With Keras 3.15 and others all models fail under a
-    `tf.distribute.MultiWorkerMirroredStrategy`, in two places:
+    With Keras 3.12 to 3.15 all models fail under a
+    `tf.distribute.MultiWorkerMirroredStrategy` with several workers:
 
-    - the batch that a model is built with is averaged over the replicas,
-      which the type and the shape of data need not allow; the first batch
-      that lies here is as good;
-    - the logs of a step are averaged over an axis, which numbers do not have.
+    - Keras averages the first batch over the replicas, to build the model.
+      Batches of integers, or of unequal sizes, have no average. The repair
+      builds the model with the batch of the first replica of the process.
+    - Keras averages the logs of a step over an axis, and numbers have none.
+      The repair averages over the replicas.
 
-    Both are replaced, for this process and such strategies alone; in a Keras
-    that does right, nothing is. `keras_bdl.Model` and
-    `keras_bdl.distribute.strategy("multi_worker")` see to it themselves; with
-    a plain `keras.Model` under a strategy that was made otherwise, call this
-    before `fit`.
+    Each call after the first does nothing. The repairs hold for this process,
+    and act under such strategies alone. `keras_bdl.Model` and
+    `keras_bdl.distribute.strategy("multi_worker")` call this function. Call it
+    before `fit` of a plain `keras.Model` under another strategy of that kind.
 
     Reference:
         - Keras, issue 20585
     """
-    if _averages_numbers_over_an_axis():
-        keras_trainer.reduce_per_replica = _reduced(
-            keras_trainer.reduce_per_replica
-        )
-    if _averages_the_first_batch():
-        trainer = keras_trainer.TensorFlowTrainer
-        trainer._maybe_symbolic_build = _built(trainer._maybe_symbolic_build)
+    _keras.wrap_reduction_of_logs(_with_averages_of_numbers)
+    _keras.wrap_build_before_fit(_with_one_local_batch)
 
 
-def in_several_workers(strategy) -> bool:
-    """Whether a strategy has replicas on more than one machine."""
-    return (
-        isinstance(strategy, _MULTI_WORKER)
-        and strategy.extended._in_multi_worker_mode()
-    )
+def in_several_workers(strategy: tf.distribute.Strategy) -> bool:
+    """Returns whether a strategy has replicas on more than one machine."""
+    return isinstance(
+        strategy, tf.distribute.MultiWorkerMirroredStrategy
+    ) and _keras.in_several_processes(strategy)
 
 
-def given_seed():
-    """Returns what `keras.utils.set_random_seed` was given, or `None`."""
-    return get_random_seed()
-
-
-def build_with_a_local_batch(model, iterator):
+def build_with_a_local_batch(model: keras.Model, iterator: Any) -> None:
     """Builds a model as `fit` does, with the batch of the first replica here.
 
     Args:
@@ -72,12 +54,11 @@ def build_with_a_local_batch(model, iterator):
             next(batches),
         )
         with strategy.scope():
-            model._symbolic_build(data_batch=batch)
+            _keras.symbolic_build(model, batch)
         return
 
 
-def _reduced(reduce_per_replica):
-    @functools.wraps(reduce_per_replica)
+def _with_averages_of_numbers(reduce_per_replica):
     def mended(values, strategy, reduction):
         if not in_several_workers(strategy) or reduction not in (
             "auto",
@@ -91,8 +72,7 @@ def _reduced(reduce_per_replica):
     return mended
 
 
-def _built(maybe_symbolic_build):
-    @functools.wraps(maybe_symbolic_build)
+def _with_one_local_batch(maybe_symbolic_build):
     def mended(self, iterator=None, data_batch=None):
         if iterator is None or not in_several_workers(self.distribute_strategy):
             maybe_symbolic_build(self, iterator, data_batch)
@@ -100,52 +80,3 @@ def _built(maybe_symbolic_build):
             build_with_a_local_batch(self, iterator)
 
     return mended
-
-
-class _Recorder(_MULTI_WORKER):
-    """Stands in for a strategy of two workers, and notes what it is asked."""
-
-    def __init__(self):
-        self.axes = []
-
-    @property
-    def extended(self):
-        return self
-
-    def _in_multi_worker_mode(self):
-        return True
-
-    def scope(self):
-        return contextlib.nullcontext()
-
-    def experimental_local_results(self, value):
-        return (value,)
-
-    def reduce(self, op, value, axis="none given"):
-        self.axes.append(axis)
-        return value
-
-
-class _Recorded:
-    """Stands in for a model under such a strategy."""
-
-    def __init__(self):
-        self.distribute_strategy = self._distribute_strategy = _Recorder()
-
-    def _symbolic_build(self, data_batch):
-        pass
-
-
-def _averages_numbers_over_an_axis():
-    recorder = _Recorder()
-    keras_trainer.reduce_per_replica({"loss": 0.0}, recorder, "mean")
-    return recorder.axes == [0]
-
-
-def _averages_the_first_batch():
-    recorded = _Recorded()
-    batch = (tf.distribute.DistributedValues(),)
-    keras_trainer.TensorFlowTrainer._maybe_symbolic_build(
-        recorded, iterator=[(0, 0, iter([batch]))]
-    )
-    return bool(recorded.distribute_strategy.axes)

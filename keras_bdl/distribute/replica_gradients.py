@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from keras_bdl import _keras
 from keras_bdl.distribute.replicas import weighted
 from keras_bdl.loss_scaling import loss_scale
 from keras_bdl.loss_scaling import without_loss_scaling
@@ -47,8 +48,9 @@ def for_all_replicas(optimizer, gradients, weight=None):
         totals = context.all_reduce(tf.distribute.ReduceOp.SUM, present)
         scale = loss_scale(optimizer)
         scale = tf.ones(()) if scale is None else scale
-        clipped = without_loss_scaling(optimizer)._clip_gradients(
-            [t / tf.cast(scale, t.dtype) for t in totals]
+        clipped = _keras.clip_gradients(
+            without_loss_scaling(optimizer),
+            [t / tf.cast(scale, t.dtype) for t in totals],
         )
         scale /= context.num_replicas_in_sync
         present = [t * tf.cast(scale, t.dtype) for t in clipped]

@@ -6,6 +6,7 @@ import functools
 import numpy as np
 import tensorflow as tf
 
+from keras_bdl import _keras
 from keras_bdl.distribute.keras_fixes import in_several_workers
 
 
@@ -34,7 +35,7 @@ def first_replica(strategy) -> int:
     """Returns the number of the first replica of this process."""
     if not in_several_workers(strategy):
         return 0
-    return strategy.extended._get_replica_id_in_sync_group(0)
+    return _keras.first_replica_id(strategy)
 
 
 def replica_arrays(strategy, arrays):

@@ -5,6 +5,7 @@ import functools
 import numpy as np
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl.arguments import as_positive
 from keras_bdl.data.checked_inputs import check_count
 from keras_bdl.data.checked_inputs import check_model
@@ -259,7 +260,7 @@ def _innermost_layer_of(model, variable):
     """Returns the layer that owns a variable, and not one around it."""
     owners = [
         layer
-        for layer in model._flatten_layers(include_self=False)
+        for layer in _keras.inner_layers(model)
         if any(v is variable for v in layer.trainable_variables)
     ]
     return min(owners, key=lambda layer: len(layer.trainable_variables))

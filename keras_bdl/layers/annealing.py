@@ -2,6 +2,8 @@
 
 import keras
 
+from keras_bdl import _keras
+
 
 class Annealing:
     """Numbers of a variational layer that callbacks change.
@@ -31,7 +33,7 @@ class Annealing:
 
 def end_annealing(model):
     """Goes back to the bound in all layers of a model."""
-    found = [getattr(x, "annealing", None) for x in model._flatten_layers()]
+    found = [getattr(x, "annealing", None) for x in _keras.all_layers(model)]
     for annealing in found:
         if not isinstance(annealing, Annealing):
             continue
@@ -52,7 +54,7 @@ def annealed_layers(callback):
     """Returns the `Annealing` of every layer of a callback's model."""
     found = [
         getattr(layer, "annealing", None)
-        for layer in callback.model._flatten_layers()
+        for layer in _keras.all_layers(callback.model)
     ]
     found = [one for one in found if isinstance(one, Annealing)]
     if not found:

@@ -1,25 +1,25 @@
-"""Losses of a layer that replicas do not share, and the loss around them."""
+"""Losses of a layer for each thread, and the loss of the outer model."""
 
 import threading
 
+from keras_bdl import _keras
 from keras_bdl.likelihoods.loss_check import check_likelihood
 
 
 class ThreadLosses:
-    """Keeps what `add_loss` adds apart in each thread.
+    """Gives each thread its own list of what `add_loss` adds to a layer.
 
-    Replicas run in threads of their own and take turns, also in the middle of
-    a forward pass: in a synchronized BatchNormalization. Keras keeps one list
-    for all, which each of them clears when it begins. To be mixed in before
-    the layer.
+    Keras keeps one list, and clears the list when a forward pass begins.
+    Replicas run in threads and take turns in the middle of a forward pass, as
+    in a synchronized `BatchNormalization`, so one would clear the losses of
+    another. Place this class before the class of the layer.
     """
 
     def __init__(self, *args, **kwargs):
         self._of_thread = _OfThread()
         super().__init__(*args, **kwargs)
 
-    # The names are those of Keras, whose constructor assigns an empty list and
-    # an empty set.
+    # The two names are those of Keras, which assigns, reads and clears them.
 
     @property
     def _losses(self):
@@ -27,7 +27,7 @@ class ThreadLosses:
 
     @_losses.setter
     def _losses(self, value):
-        del value
+        self._of_thread.losses = value
 
     @property
     def _loss_ids(self):
@@ -35,10 +35,12 @@ class ThreadLosses:
 
     @_loss_ids.setter
     def _loss_ids(self, value):
-        del value
+        self._of_thread.ids = value
 
 
 class _OfThread(threading.local):
+    """Holds what each thread has assigned, empty as in a new layer."""
+
     def __init__(self):
         self.losses = []
         self.ids = set()
@@ -47,12 +49,10 @@ class _OfThread(threading.local):
 def check_outer_loss(layer):
     """Checks the compiled loss of the model that calls a layer.
 
-    A plain `keras.Model` does not know that its layers have distributions.
+    A plain `keras.Model` does not check its loss for its layers.
 
     Args:
         layer: A variational layer, in a forward pass of training.
     """
-    outer = layer._get_call_context().entry_layer
-    if outer is layer:
-        layer._maybe_reset_call_context()  # begun here, unless by `__call__`
+    outer = _keras.entry_layer(layer)
     check_likelihood(f"`{type(layer).__name__}`", outer)

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl.layers.computed_weights import ComputedWeights
 from keras_bdl.priors import GroupLaplace
 from keras_bdl.priors.groups import group_length
@@ -86,7 +87,7 @@ class WeightNorm(ComputedWeights):
     @property
     def direction(self):
         """The variable phi_d, which has the shape of the kernel."""
-        return self._kernel
+        return _keras.stored_kernel(self)
 
     @property
     def kernel(self):

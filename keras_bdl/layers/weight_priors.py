@@ -6,6 +6,7 @@ import math
 import keras
 import tensorflow as tf
 
+from keras_bdl import _keras
 from keras_bdl import priors
 from keras_bdl.distributions import StoredPrior
 from keras_bdl.distributions import WeightDistribution
@@ -106,12 +107,11 @@ class WeightPriors:
         posterior.prior = prior
 
     def _add_stored(self, posterior):
-        # As Keras does to give a layer that is built the weights of LoRA.
-        locked = self._tracker.locked
-        self._tracker.unlock()
         # On all replicas of the mean, whatever the scope of the caller.
         strategy = getattr(posterior.mean.value, "distribute_strategy", None)
-        with strategy.scope() if strategy else contextlib.nullcontext():
+        scope = strategy.scope() if strategy else contextlib.nullcontext()
+        # As Keras does to give a layer that is built the weights of LoRA.
+        with _keras.unlocked(self), scope:
             for name in _stored_names(posterior):
                 variable = self.add_weight(
                     shape=posterior.shape,
@@ -122,13 +122,11 @@ class WeightPriors:
                     name=name,
                 )
                 setattr(self, name, variable)
-        if locked:
-            self._tracker.lock()
         # In the order of a layer that has them from the start: files have
         # weights without names.
         order = [n for p in self._posteriors for n in _stored_names(p)]
-        self._non_trainable_variables.sort(
-            key=lambda v: order.index(v.name) if v.name in order else -1
+        _keras.sort_non_trainable(
+            self, key=lambda v: order.index(v.name) if v.name in order else -1
         )
         return [getattr(self, name) for name in _stored_names(posterior)]
 

@@ -9,6 +9,7 @@ import warnings
 
 import keras
 
+from keras_bdl import _keras
 from keras_bdl.likelihoods.implied_noise import implied_noise
 
 
@@ -39,7 +40,7 @@ def check_likelihood(owner, model):
         owner: What takes the loss for a negative log-likelihood.
         model: A Keras model; without a compiled loss nothing is checked.
     """
-    loss = getattr(model, "_compile_loss", None)
+    loss = _keras.compile_loss(model)
     if loss is not None:
         check_reductions(owner, model.loss)
         _guard(loss, owner, warns=True)
@@ -132,10 +133,11 @@ def _guard(compile_loss, owner, warns):
     guards = []
 
     def put():
-        compile_loss._flat_losses = [
+        losses = [
             one._replace(loss=_guarded(one.loss, owner, warns, guards))
-            for one in compile_loss._flat_losses
+            for one in _keras.losses_of_outputs(compile_loss)
         ]
+        _keras.set_losses_of_outputs(compile_loss, losses)
 
     if compile_loss.built:
         put()
@@ -167,7 +169,8 @@ def _unguard(compile_loss, guards):
     if not compile_loss.built:
         vars(compile_loss).pop("build", None)
         return
-    compile_loss._flat_losses = [
+    losses = [
         one._replace(loss=one.loss.loss) if one.loss in guards else one
-        for one in compile_loss._flat_losses
+        for one in _keras.losses_of_outputs(compile_loss)
     ]
+    _keras.set_losses_of_outputs(compile_loss, losses)

@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl.data.dataset_size import dataset_sizes
 from keras_bdl.data.dataset_size import tell_dataset_size
 from keras_bdl.distribute.replica_gradients import for_all_replicas
@@ -208,8 +209,8 @@ class BayesianTrainer(WarningTrainer, CheckedTrainer):
             for _ in range(self.train_samples):
                 outputs.append(self._call_for(x, training=True))
                 losses.append(
-                    self._compute_loss(
-                        x, y, outputs[-1], sample_weight, training=True
+                    _keras.compute_loss(
+                        self, x, y, outputs[-1], sample_weight, training=True
                     )
                 )
             loss = self.optimizer.scale_loss(ops.mean(ops.stack(losses)))
@@ -230,7 +231,9 @@ class BayesianTrainer(WarningTrainer, CheckedTrainer):
         # one; otherwise the average of the losses.
         judged = outputs if None in likelihoods else [y_pred]
         losses = [
-            self._compute_loss(x, y, output, sample_weight, training=False)
+            _keras.compute_loss(
+                self, x, y, output, sample_weight, training=False
+            )
             for output in judged
         ]
         return self.finish_step(
@@ -273,7 +276,7 @@ class BayesianTrainer(WarningTrainer, CheckedTrainer):
         """
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         # `compute_loss` returns this replica's share of the mean.
-        add_batch_mean(self._loss_tracker, loss * replicas, x)
+        add_batch_mean(_keras.loss_tracker(self), loss * replicas, x)
         return self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 
     def _symbolic_build(self, *args, **kwargs):
@@ -286,7 +289,7 @@ class BayesianTrainer(WarningTrainer, CheckedTrainer):
         build_optimizer(self)
 
     def _call_for(self, x, training):
-        if self._call_has_training_arg:
+        if _keras.call_takes_training(self):
             return self(x, training=training)
         return self(x)
 

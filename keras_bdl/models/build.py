@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from keras_bdl import _keras
 from keras_bdl.loss_scaling import inner_optimizer
 from keras_bdl.protocols import OwnsPosterior
 from keras_bdl.protocols import OwnsVariables
@@ -61,7 +62,7 @@ def build_metrics(model, dataset):
         model: A compiled model.
         dataset: The `tf.data.Dataset` that its steps will see.
     """
-    metrics = getattr(model, "_compile_metrics", None)
+    metrics = _keras.compile_metrics(model)
     outputs = getattr(model, "outputs", None) or ()  # a subclass has none
     if metrics is None or metrics.built or len(outputs) != 1:
         return

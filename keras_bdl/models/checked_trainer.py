@@ -4,15 +4,18 @@ import functools
 
 import keras
 
+from keras_bdl import _keras
 from keras_bdl.data.dataset_size import check_loss
 from keras_bdl.distribute.keras_fixes import build_with_a_local_batch
+from keras_bdl.distribute.keras_fixes import in_several_workers
+from keras_bdl.distribute.keras_fixes import mend_keras
 from keras_bdl.distribute.workers import lost_worker_explained
 from keras_bdl.models.build import build_metrics
 from keras_bdl.models.metric_check import check_metrics
 
 
 class DistributedTrainer:
-    """Builds a model with what lies here, and explains lost workers."""
+    """Trains on several machines, and explains lost workers."""
 
     @functools.wraps(keras.Model.fit)
     def fit(self, *args, **kwargs):
@@ -32,11 +35,31 @@ class DistributedTrainer:
         with lost_worker_explained(self.distribute_strategy):
             return super().predict(*args, **kwargs)
 
+    def make_train_function(self, force=False):
+        """Makes the training step."""
+        self._mend_keras()
+        return super().make_train_function(force)
+
+    def make_test_function(self, force=False):
+        """Makes the step of an evaluation."""
+        self._mend_keras()
+        return super().make_test_function(force)
+
+    def make_predict_function(self, force=False):
+        """Makes the step of a prediction."""
+        self._mend_keras()
+        return super().make_predict_function(force)
+
+    def _mend_keras(self):
+        # Every training, evaluation and prediction makes its step first.
+        if in_several_workers(self.distribute_strategy):
+            mend_keras()
+
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
         if iterator is None:
             super()._maybe_symbolic_build(iterator, data_batch)
-        elif self._distribute_strategy is None:
-            build_metrics(self, iterator._distributed_dataset)
+        elif _keras.strategy_of_model(self) is None:
+            build_metrics(self, _keras.source_dataset(iterator))
         else:
             # Keras averages the first batch over the replicas, which fails
             # where their parts of it differ in size.

@@ -1,16 +1,17 @@
 """Lets `keras.models.clone_model` keep our classes.
 
-Keras makes a plain `keras.Sequential` of every sequential model, and a plain
-functional model of every functional model whose class has a constructor of
-its own. These have no `compile(samples=...)`, and no Bayesian training step.
-Both functions have no public name, so they are replaced in their module.
+Keras makes a plain `keras.Sequential` of every sequential model. Keras makes a
+plain functional model of every functional model whose class has a constructor
+of its own. Plain models have no `compile(samples=...)` and no Bayesian training
+step. `clone_model` has no hook for the class of the copy, and users call
+`clone_model` of Keras. So importing `keras_bdl` replaces the two private
+functions that choose the class. For models of other classes, the replacements
+do what the functions of Keras do.
 """
-
-import functools
-import sys
 
 import keras
 
+from keras_bdl import _keras
 from keras_bdl.models.bayesian_trainer import BayesianTrainer
 from keras_bdl.models.model import Model
 from keras_bdl.models.model import functional_twin
@@ -19,13 +20,10 @@ from keras_bdl.models.sequential import Sequential
 
 def mend_clone_model():
     """Makes `clone_model` return models of our classes for models of them."""
-    module = sys.modules[keras.models.clone_model.__module__]
-    for name in ("_clone_sequential_model", "_clone_functional_model"):
-        setattr(module, name, _mended(getattr(module, name)))
+    _keras.wrap_clone_functions(_mended)
 
 
 def _mended(clone):
-    @functools.wraps(clone)
     def mended(model, *args, **kwargs):
         if not isinstance(model, BayesianTrainer):
             return clone(model, *args, **kwargs)
@@ -40,7 +38,7 @@ def _mended(clone):
 
 
 def _not_compiled(model):
-    """Returns the same model for reading, which Keras does not compile."""
+    """Returns a view of a model that Keras takes for not compiled."""
     view = object.__new__(type(model))
     vars(view).update(vars(model), compiled=False)
     return view
@@ -49,5 +47,5 @@ def _not_compiled(model):
 def _class_of_copy(cls):
     if not issubclass(cls, keras.Sequential):
         return functional_twin(Model)
-    # A constructor of its own may set what a copy would lack.
+    # A constructor of the class may set attributes that the copy would lack.
     return cls if cls.__init__ is Sequential.__init__ else Sequential

@@ -6,6 +6,8 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl import _keras
+
 
 def add_batch_mean(metric, value, x):
     """Updates a metric by the mean of a value over a batch.
@@ -44,7 +46,7 @@ class PriorVersions:
         # 0 for layers that are not built yet.
         version = sum(
             getattr(layer, "prior_version", 0)
-            for layer in model._flatten_layers()
+            for layer in _keras.all_layers(model)
         )
         before = self._versions.get(function, version)
         self._versions[function] = version
@@ -139,6 +141,6 @@ def variational_layers(model):
     """Returns the layers of a model that have a KL, each once."""
     return [
         layer
-        for layer in model._flatten_layers()
+        for layer in _keras.all_layers(model)
         if hasattr(type(layer), "kl_divergence")
     ]

@@ -9,6 +9,7 @@ import dataclasses
 
 import keras
 
+from keras_bdl import _keras
 from keras_bdl import likelihoods
 from keras_bdl.likelihoods.implied_noise import loss_function
 from keras_bdl.metrics.class_distributions import ClassProbabilities
@@ -50,14 +51,14 @@ def check_metrics(model, y, y_pred):
         y: The targets of a batch.
         y_pred: The outputs.
     """
-    compiled = model._compile_metrics
+    compiled = _keras.compile_metrics(model)
     if compiled is None:
         return
     if not compiled.built:
         compiled.build(y, y_pred)
-    outputs = compiled._flatten_y(y_pred)
-    losses = compiled._flatten_y(_losses(model, y_pred))
-    for metrics in (compiled._flat_metrics, compiled._flat_weighted_metrics):
+    outputs = _keras.flat_outputs(compiled, y_pred)
+    losses = _keras.flat_outputs(compiled, _losses(model, y_pred))
+    for metrics in _keras.metrics_of_outputs(compiled):
         for of_output, loss, output in zip(
             metrics, losses, outputs, strict=True
         ):
@@ -88,7 +89,7 @@ def _check(metric, loss, output):
 
 
 def _check_reads_noise(metric):
-    reader = getattr(metric, "_fn", metric)
+    reader = _keras.metric_function(metric)
     if not getattr(reader, "reads_noise", False):
         raise ValueError(
             "A metric must know that the network predicts standard deviations "
@@ -148,9 +149,9 @@ def _compares_classes(name, options):
 def _of_keras(metric):
     """Returns the name and the arguments of a metric that Keras defines."""
     if isinstance(metric, keras.metrics.MeanMetricWrapper):
-        function = metric._fn
+        function = _keras.metric_function(metric)
         name = getattr(function, "__name__", None)
-        options = metric._fn_kwargs
+        options = _keras.metric_options(metric)
     else:
         function = type(metric)
         name, options = function.__name__, None

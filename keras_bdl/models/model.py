@@ -11,6 +11,7 @@ import functools
 
 import keras
 
+from keras_bdl import _keras
 from keras_bdl.models.bayesian_trainer import BayesianTrainer
 
 
@@ -50,7 +51,7 @@ def functional_twin(cls):
     def reduce(self):
         # The twin has no name by which another process could find it.
         _, state = super(twin, self).__reduce__()
-        return cls._unpickle_model, state
+        return _keras.unpickler(cls), state
 
     twin = type(
         cls.__name__,

@@ -6,6 +6,7 @@ import math
 import keras
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl.layers import Variational
 from keras_bdl.loss_scaling import inner_optimizer
 from keras_bdl.prediction.likelihood import Likelihood
@@ -68,14 +69,14 @@ class LayerwiseDraws:
     """
 
     def __init__(self, layers):
-        self._layers = layers
+        self._drawn_layers = layers
 
     @classmethod
     def of(cls, model):
         """Returns the draws of a model, or `None` if no layer has any."""
         layers = [
             layer
-            for layer in model._flatten_layers()
+            for layer in _keras.all_layers(model)
             if isinstance(layer, Variational) and layer.built
         ]
         return cls(layers) if layers else None
@@ -83,7 +84,7 @@ class LayerwiseDraws:
     def call_with_draw(self, model, x, draw):
         """Returns `model(x, training=False)` under one draw."""
         with contextlib.ExitStack() as stack:
-            for layer in self._layers:
+            for layer in self._drawn_layers:
                 stack.enter_context(layer.holding(draw))
             return model._call_for(x, training=False)
 

@@ -1,10 +1,12 @@
-"""Checks that a model can be trained under its distribution strategy."""
+"""Checks that a model can be trained under its distribution strategy.
+
+The functions only check. `keras_bdl.distribute.mend_keras` repairs Keras.
+"""
 
 import tensorflow as tf
 
-from keras_bdl.distribute.keras_fixes import given_seed
+from keras_bdl import _keras
 from keras_bdl.distribute.keras_fixes import in_several_workers
-from keras_bdl.distribute.keras_fixes import mend_keras
 from keras_bdl.distribute.workers import numbers_of_workers
 from keras_bdl.likelihoods.loss_check import check_reductions
 from keras_bdl.loss_scaling import inner_optimizer
@@ -23,8 +25,8 @@ def check_scope(model):
     Args:
         model: A model that is about to be compiled.
     """
-    # Not `distribute_strategy`, which is the current one where there is none.
-    strategy, current = model._distribute_strategy, tf.distribute.get_strategy()
+    strategy = _keras.strategy_of_model(model)
+    current = tf.distribute.get_strategy()
     if tf.distribute.has_strategy() and current is not strategy:
         raise ValueError(
             "A model must be made under the `strategy.scope()` in which it is "
@@ -34,9 +36,7 @@ def check_scope(model):
 
 
 def check_strategy(model, objective, sample_replicas):
-    """Raises an error that names what the strategy cannot do.
-
-    What it can do, Keras is made ready for.
+    """Raises an error for what a model cannot do under its strategy.
 
     Args:
         model: A model that was just compiled.
@@ -44,10 +44,10 @@ def check_strategy(model, objective, sample_replicas):
         sample_replicas: As above.
     """
     strategy = model.distribute_strategy
-    if model._distribute_strategy and not isinstance(strategy, _KNOWN):
+    if _keras.strategy_of_model(model) and not isinstance(strategy, _KNOWN):
         raise ValueError(
-            "`keras_bdl` trains under strategies whose replicas go in step: "
-            f"{', '.join(known.__name__ for known in _KNOWN)}. "
+            "The strategy of a model must keep its replicas in step. Use one "
+            f"of {', '.join(known.__name__ for known in _KNOWN)}. "
             f"Received: strategy={type(strategy).__name__}"
         )
     _check_optimizer(model, strategy)
@@ -57,18 +57,16 @@ def check_strategy(model, objective, sample_replicas):
     check_reductions("replicas", model.loss)
     own = getattr(objective, "trainable_variables", [])
     _check_variables([*model.variables, *own], strategy)
-    if in_several_workers(strategy):
-        mend_keras()
     if not isinstance(strategy, tf.distribute.TPUStrategy):
         _check_compilation(model, strategy)
         _check_branches(model, strategy)
 
 
 def check_seeds(model, fit_arguments):
-    """Raises an error where workers would shuffle data in ways of their own.
+    """Raises an error where workers would shuffle data differently.
 
-    Each takes its part of the shuffled data, and all parts must make up one
-    epoch.
+    Each worker takes a part of the shuffled data. All parts together make up
+    one epoch if all workers shuffle alike.
 
     Args:
         model: A model that is about to be trained.
@@ -82,20 +80,21 @@ def check_seeds(model, fit_arguments):
         or not fit_arguments["shuffle"]
     ):
         return
-    seed = given_seed()
+    seed = _keras.given_seed()
     found = numbers_of_workers(strategy, [-1 if seed is None else seed])
     seeds = [None if s == -1 else s for (s,) in found]
     if None in seeds or len(set(seeds)) > 1:
         raise ValueError(
-            "All workers must shuffle the data in the same way: begin the "
-            "program with `keras.utils.set_random_seed`, the same on all, or "
-            f"give `shuffle=False`. Received: seeds of the workers {seeds}"
+            "All workers must shuffle the data in the same way. Begin the "
+            "program with the same `keras.utils.set_random_seed` on all "
+            "workers, or pass `shuffle=False`. "
+            f"Received: seeds of the workers {seeds}"
         )
 
 
 def _check_optimizer(model, strategy):
     optimizer = inner_optimizer(model)
-    made_under = getattr(optimizer, "_distribution_strategy", strategy)
+    made_under = _keras.strategy_of_optimizer(optimizer, strategy)
     if strategy.num_replicas_in_sync > 1 and made_under is not strategy:
         raise ValueError(
             "`optimizer` must be made under the same `strategy.scope()` as "
@@ -112,15 +111,15 @@ def _check_variables(variables, strategy):
     ]
     if alone:
         raise ValueError(
-            "Every layer must be made under the `strategy.scope()` of the "
-            "model, and every objective be new, or replicas share their "
-            f"variables. Received: {alone[:3]}, made under no strategy, for a "
-            f"model under {_name(strategy)}"
+            "Every variable must be made under the `strategy.scope()` of the "
+            "model. Make all layers under this scope, and a new objective. "
+            f"Received: {alone[:3]}, made under no strategy, for a model under "
+            f"{_name(strategy)}"
         )
 
 
 def _check_branches(model, strategy):
-    """Refuses optimizers whose replicas would meet in a branch of a graph."""
+    """Raises an error if replicas would meet in a branch of a graph."""
     optimizer = inner_optimizer(model)
     names = "gradient_accumulation_steps", "ema_overwrite_frequency"
     given = {n: getattr(optimizer, n, None) for n in names}
@@ -130,9 +129,8 @@ def _check_branches(model, strategy):
     if given:
         raise ValueError(
             "`optimizer` must do the same in every step under a "
-            f"`{type(strategy).__name__}`, which has no branches: leave these "
-            "options out. For larger batches, make `batch_size` larger. "
-            f"Received: {given}"
+            f"`{type(strategy).__name__}`. Leave these options out. For larger "
+            f"batches, make `batch_size` larger. Received: {given}"
         )
 
 
@@ -144,28 +142,28 @@ def _check_copies(replicas, copies):
         )
     if replicas % copies:
         raise ValueError(
-            "`sample_replicas` must divide the number of replicas: every "
-            "example is seen by that many of them. Make the model under the "
-            "`scope()` of a strategy with enough of them. Received: "
+            "`sample_replicas` must divide the number of replicas: that many "
+            "replicas see every example. Make the model under the `scope()` "
+            "of a strategy with enough replicas. Received: "
             f"sample_replicas={copies}, with {replicas} replicas"
         )
 
 
 def _check_compilation(model, strategy):
-    """Refuses what ends in errors of TensorFlow that name no argument."""
+    """Raises an error where TensorFlow would name no argument."""
     devices = strategy.extended.worker_devices
     on_cpus = any("device:CPU" in device for device in devices)
     if model.jit_compile and (on_cpus or len(devices) > 1):
         raise ValueError(
-            '`jit_compile` must be `False` or "auto" here: XLA compiles '
-            "a step for one device of a process, and on CPUs no collective "
-            "operations. "
+            '`jit_compile` must be `False` or "auto" under this strategy. '
+            "XLA compiles a step for one device of a process, and no "
+            "collective operations on CPUs. "
             f"Received: jit_compile=True, devices={list(devices)}"
         )
     if model.steps_per_execution > 1 and on_cpus:
         raise ValueError(
-            "`steps_per_execution` must be 1 under a strategy on CPUs, whose "
-            "data cannot be read in a loop of the graph. Received: "
+            "`steps_per_execution` must be 1 under a strategy on CPUs: a loop "
+            "of the graph cannot read its data. Received: "
             f"steps_per_execution={model.steps_per_execution}, "
             f"devices={list(devices)}"
         )

@@ -7,6 +7,7 @@ import warnings
 
 import keras
 
+from keras_bdl import _keras
 from keras_bdl.layers import MCDropout
 from keras_bdl.layers import Variational
 from keras_bdl.loss_scaling import inner_optimizer
@@ -47,7 +48,7 @@ class WarningTrainer(DistributedTrainer):
         ]
         layers = [
             layer
-            for layer in self._flatten_layers()
+            for layer in _keras.all_layers(self)
             if isinstance(layer, (Variational, MCDropout))
         ]
         found = {type(owner).__name__: None for owner in (*owners, *layers)}

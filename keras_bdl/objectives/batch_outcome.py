@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl.curvature.weight_scope import WeightScope
 
 
@@ -112,8 +113,8 @@ class Forward:
         scope.on_assign = self._note
         with scope:
             y_pred = self.model._call_for(x, training=True)
-            loss = self.model._compute_loss(
-                x, y, y_pred, sample_weight, training=True
+            loss = _keras.compute_loss(
+                self.model, x, y, y_pred, sample_weight, training=True
             )
             penalties = [ops.sum(one) for one in self.model.losses]
         if self._state is not None:

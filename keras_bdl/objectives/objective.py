@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl import priors
 from keras_bdl.arguments import ShowsArguments
 from keras_bdl.arguments import check_number
@@ -222,7 +223,7 @@ class Objective(ShowsArguments, keras.losses.Loss):
         check_optimizer(owner, model)
         layers = [
             layer.name
-            for layer in model._flatten_layers()
+            for layer in _keras.all_layers(model)
             if hasattr(type(layer), "kl_divergence")
         ]
         if layers:

@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl.objectives.batch_outcome import by_groups
 from keras_bdl.objectives.exact_moments import exact_moments
 from keras_bdl.objectives.gaussian_objective import GaussianObjective
@@ -34,7 +35,7 @@ def warn_of_kinks(model):
     """
     found = [
         layer.name
-        for layer in model._flatten_layers(include_self=False)
+        for layer in _keras.inner_layers(model)
         if isinstance(layer, _LAYERS)
         or any(
             _name(getattr(layer, attribute, None)) in _NAMES

@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl.arguments import check_number
 from keras_bdl.curvature.weight_scope import WeightScope
 from keras_bdl.optimizers.natural_gradient import NaturalGradient
@@ -131,8 +132,8 @@ class IVON(NaturalGradient):
             tape.watch(values)
             with WeightScope(model.trainable_variables, values):
                 y_pred = model._call_for(x, training=True)
-                loss = model._compute_loss(
-                    x, y, y_pred, sample_weight, training=True
+                loss = _keras.compute_loss(
+                    model, x, y, y_pred, sample_weight, training=True
                 )
             target = loss if loss_scale is None else loss * loss_scale
         gradients = tape.gradient(target, values, unconnected_gradients="zero")
@@ -146,7 +147,7 @@ class IVON(NaturalGradient):
 
     def update_step(self, gradient, variable, learning_rate):
         """Moves one variable by (3) to (5)."""
-        index = self._get_variable_index(variable)
+        index = _keras.variable_index(self, variable)
         momentum = self._momenta[index]
         g = ops.cast(gradient[0], variable.dtype)
         step = ops.cast(learning_rate, variable.dtype)

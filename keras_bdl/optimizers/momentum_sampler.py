@@ -5,6 +5,7 @@ import math
 import keras
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl.arguments import check_number
 from keras_bdl.optimizers.integrators import kick
 from keras_bdl.optimizers.integrators import thermostat_force
@@ -125,7 +126,7 @@ class MomentumSampler(Sampler):
 
     def update_step(self, gradient, variable, learning_rate):
         """Moves one variable by one step."""
-        index = self._get_variable_index(variable)
+        index = _keras.variable_index(self, variable)
         step = ops.cast(learning_rate, "float32")
         temperature = self.temperature_now()
         momentum = self._momentum(index)

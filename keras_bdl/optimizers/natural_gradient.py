@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl.arguments import check_number
 from keras_bdl.curvature.weight_scope import WeightScope
 from keras_bdl.curvature.weight_scope import current_values
@@ -267,7 +268,7 @@ class NaturalGradient(VariationalOptimizer):
 
     def curvature(self, variable):
         """Returns s of a variable."""
-        index = self._get_variable_index(variable)
+        index = _keras.variable_index(self, variable)
         return tf.convert_to_tensor(self._curvatures[index].value)
 
     def noise_variance(self):

@@ -6,6 +6,7 @@ import weakref
 import keras
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl.arguments import check_number
 from keras_bdl.curvature.plan import matrices
 from keras_bdl.curvature.weight_scope import current_values
@@ -159,7 +160,7 @@ class NoisyKFAC(VOGN):
         self._matrices = [
             MatrixSlots(
                 self,
-                [self._get_variable_index(v) for v in matrix.variables],
+                [_keras.variable_index(self, v) for v in matrix.variables],
                 matrix,
                 start,
             )
@@ -202,7 +203,7 @@ class NoisyKFAC(VOGN):
 
     def update_step(self, gradient, variable, learning_rate):
         """Moves a kernel and its bias by (1), (2), (4) and (5)."""
-        index = self._get_variable_index(variable)
+        index = _keras.variable_index(self, variable)
         if index not in self._matrix_of:
             return super().update_step(gradient, variable, learning_rate)
         matrix = self._matrix_of[index]

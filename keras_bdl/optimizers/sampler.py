@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl import priors
 from keras_bdl.arguments import check_learning_rate
 from keras_bdl.arguments import check_number
@@ -98,7 +99,7 @@ class Sampler(keras.optimizers.Optimizer):
     def apply(self, grads, trainable_variables=None):
         """Moves every variable; one without a gradient is an error."""
         grads = list(grads)
-        variables = trainable_variables or self._trainable_variables
+        variables = trainable_variables or _keras.optimized_variables(self)
         self._refuse(
             "have a gradient; set `trainable=False` where the loss has none",
             [v for g, v in zip(grads, variables, strict=False) if g is None],
@@ -125,7 +126,7 @@ class Sampler(keras.optimizers.Optimizer):
     def energy_gradient(self, gradient, variable):
         """Returns the gradient of U at a variable."""
         gradient = self.dataset_size.value() * ops.cast(gradient, "float32")
-        index = self._get_variable_index(variable)
+        index = _keras.variable_index(self, variable)
         if self.prior is not None and not self._has_own_prior[index]:
             gradient = gradient - self._score(variable)
         if self.virials is not None:
@@ -135,7 +136,7 @@ class Sampler(keras.optimizers.Optimizer):
     @property
     def sampled_variables(self):
         """The variables that are sampled, in the order of all lists here."""
-        return list(self._trainable_variables)
+        return list(_keras.optimized_variables(self))
 
     def temperature_now(self):
         """Returns T at this iteration."""
@@ -149,7 +150,7 @@ class Sampler(keras.optimizers.Optimizer):
             variable.shape,
             "float32",
             seed=self.seed,
-            index=self._get_variable_index(variable),
+            index=_keras.variable_index(self, variable),
             step=self.iterations,
         )
 

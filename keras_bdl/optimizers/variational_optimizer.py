@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl.arguments import check_learning_rate
 from keras_bdl.arguments import check_number
 from keras_bdl.arguments import check_seed
@@ -117,9 +118,7 @@ class VariationalOptimizer(keras.optimizers.Optimizer):
             with model.distribute_strategy.scope():
                 model.optimizer.build(variables)
         unknown = [
-            v.path
-            for v in variables
-            if self._var_key(v) not in self._trainable_variables_indices
+            v.path for v in variables if not _keras.has_variable(self, v)
         ]
         if unknown:
             raise ValueError(
@@ -130,7 +129,9 @@ class VariationalOptimizer(keras.optimizers.Optimizer):
             )
         excluded = excluded_variables(model, self.exclude_from_inference)
         self._excluded = frozenset(
-            self._get_variable_index(v) for v in variables if id(v) in excluded
+            _keras.variable_index(self, v)
+            for v in variables
+            if id(v) in excluded
         )
         return variables
 
@@ -169,7 +170,7 @@ class VariationalOptimizer(keras.optimizers.Optimizer):
 
     def is_excluded(self, variable):
         """Whether a variable has neither prior nor noise."""
-        return self._get_variable_index(variable) in self._excluded
+        return _keras.variable_index(self, variable) in self._excluded
 
     def number_of_examples(self):
         """Returns N, that of the training if it was not told again."""

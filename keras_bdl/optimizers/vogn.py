@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl import curvature
 from keras_bdl.arguments import check_number
 from keras_bdl.optimizers.natural_gradient import NaturalGradient
@@ -173,7 +174,7 @@ class VOGN(NaturalGradient):
     def update_step(self, gradient, variable, learning_rate):
         """Moves one variable by (2) to (4)."""
         g, h = (ops.cast(part, variable.dtype) for part in gradient)
-        index = self._get_variable_index(variable)
+        index = _keras.variable_index(self, variable)
         momentum, curvature = self._momenta[index], self._curvatures[index]
         prior = self.scaled_prior(variable)
         decay, weight = self.curvature_weights(variable.dtype)

@@ -2,6 +2,8 @@
 
 import warnings
 
+from keras_bdl import _keras
+
 
 def excluded_variables(model, names):
     """Returns the trainable variables that have neither prior nor noise.
@@ -15,7 +17,7 @@ def excluded_variables(model, names):
         A set of their `id`.
     """
     found, known = set(), {"BatchNormalization", "LearnedStddev"}
-    for layer in model._flatten_layers():
+    for layer in _keras.all_layers(model):
         own = {layer.name, *(c.__name__ for c in type(layer).__mro__)}
         known |= own
         if own.intersection(names):

@@ -1,20 +1,22 @@
 """Dropout that stays on when a model is not in training.
 
 Keras decides on dropout by the `training` argument of each layer, when a
-function is traced. Here `call` of the dropout layers, and of nothing else, is
-replaced by one that receives `training=True` where dropout is on.
+function is traced. Inside a block of this file, `call` of the dropout layers
+receives `training=True`. Other layers receive what the model passes.
 """
 
 import contextlib
-import functools
 import inspect
 import numbers
-import threading
 
 import keras
 
-# `call(training=True)` of these means dropout and nothing else. A layer with
-# a dropout layer inside, such as `MultiHeadAttention`, needs no entry.
+from keras_bdl import _keras
+from keras_bdl.thread_methods import replaced
+from keras_bdl.thread_methods import replacements_of
+
+# For these layers `training=True` turns on dropout and nothing else. A layer
+# with a dropout layer inside, such as `MultiHeadAttention`, needs no entry.
 SWITCHABLE = (
     keras.layers.AlphaDropout,
     keras.layers.Attention,
@@ -32,22 +34,19 @@ RATES = (
     "drop_prob",
 )
 
-# Held while the number of blocks around a layer changes.
-_SWITCHING = threading.Lock()
-
 
 def dropout_layers(model):
-    """Returns the layers of a model that drop something, nested ones too."""
+    """Returns the layers of a model that have dropout, nested ones too."""
     found = []
-    for layer in model._flatten_layers():
+    for layer in _keras.all_layers(model):
         if not _drops(layer):
             continue
         if _can_switch(layer):
             found.append(layer)
         elif not any(_can_switch(inner) for inner in _inside(layer)):
             raise ValueError(
-                "Dropout of every layer must be switched on, and this one "
-                "cannot be. Write it with a `keras.layers.Dropout` inside. "
+                "`model` must have layers whose dropout can be turned on. "
+                "Write this layer with a `keras.layers.Dropout` inside. "
                 f"Received: layer={layer.name!r} of type "
                 f"{type(layer).__name__}"
             )
@@ -67,31 +66,31 @@ def seed_generators(layers):
 
 @contextlib.contextmanager
 def dropout_on(model):
-    """Turns dropout on for this thread, for the length of a block.
+    """Turns dropout on for this thread, inside a block.
 
     Other threads may use the model in the meantime, without dropout.
 
     Args:
         model: A built Keras model.
     """
-    with _switched_on(model, _in_this_thread):
+    with _switched_on(model, all_threads=False):
         yield
 
 
 @contextlib.contextmanager
 def dropout_in_model(model):
-    """Turns dropout on for all threads, for the length of a block.
+    """Turns dropout on for all threads, inside a block.
 
-    `predict` and `evaluate` get functions of their own inside the block. They
-    are kept for the next block with the ones used outside, so that a model
-    that is compiled again forgets both.
+    `predict` and `evaluate` get traced functions of their own inside the
+    block. The functions used outside keep them for the next block, so a model
+    that is compiled again loses both.
 
     Args:
         model: A built Keras model.
     """
     with contextlib.ExitStack() as stack:
-        stack.enter_context(_switched_on(model, _in_all_threads))
-        # What is not compiled cannot be evaluated.
+        stack.enter_context(_switched_on(model, all_threads=True))
+        # `evaluate` needs a compiled model.
         names = ("predict", "test") if model.compiled else ("predict",)
         for name in names:
             stack.enter_context(_other_function(model, name))
@@ -99,95 +98,34 @@ def dropout_in_model(model):
 
 
 def dropout_is_on(model):
-    """Whether the model is inside a block that turns dropout on.
+    """Returns whether the model is in a block that turns dropout on.
 
-    A function that was traced inside of such a block must not be used outside,
-    nor the other way round.
+    Call a function that was traced in such a block in such a block, and other
+    functions outside.
 
     Args:
         model: A built Keras model.
     """
-    switches = [_switch_of(layer) for layer in model._flatten_layers()]
-    return any(switch is not None and switch.is_on for switch in switches)
+    return any(
+        _with_dropout in replacements_of(layer, "call")
+        for layer in _keras.all_layers(model)
+    )
 
 
-class _Switch:
-    """Replaces `call` of a layer as long as a block has dropout on.
-
-    Attributes:
-        blocks: How many blocks there are, in all threads.
-        in_all_threads: How many of them turn dropout on everywhere.
-        here: How many of the others this thread is in, as `here.count`.
-    """
-
-    def __init__(self, layer):
-        self._layer = layer
-        self._before = vars(layer).get("call")
-        self.blocks = 0
-        self.in_all_threads = 0
-        self.here = _Count()
-        # Not `setattr`: Keras would track it as a part of the layer.
-        vars(layer)["call"] = self._switched(layer.call)
-
-    @property
-    def is_on(self):
-        return self.in_all_threads > 0 or self.here.count > 0
-
-    def remove(self):
-        if self._before is None:
-            del vars(self._layer)["call"]
-        else:
-            vars(self._layer)["call"] = self._before
-
-    def _switched(self, call):
-        signature = inspect.signature(call)
-
-        @functools.wraps(call)
-        def switched(*args, **kwargs):
-            if not self.is_on:
-                return call(*args, **kwargs)
-            bound = signature.bind(*args, **kwargs)
-            bound.arguments["training"] = True
-            return call(*bound.args, **bound.kwargs)
-
-        switched.keras_bdl_switch = self
-        return switched
-
-
-class _Count(threading.local):
-    count = 0
-
-
-def _in_this_thread(switch, change):
-    switch.here.count += change
-
-
-def _in_all_threads(switch, change):
-    switch.in_all_threads += change
+def _with_dropout(call, *args, **kwargs):
+    bound = inspect.signature(call).bind(*args, **kwargs)
+    bound.arguments["training"] = True
+    return call(*bound.args, **bound.kwargs)
 
 
 @contextlib.contextmanager
-def _switched_on(model, count):
-    switches = []
-    try:
+def _switched_on(model, all_threads):
+    with contextlib.ExitStack() as stack:
         for layer in dropout_layers(model):
-            with _SWITCHING:
-                switch = _switch_of(layer) or _Switch(layer)
-                switch.blocks += 1
-                count(switch, 1)
-            switches.append(switch)
+            stack.enter_context(
+                replaced(layer, "call", _with_dropout, all_threads)
+            )
         yield
-    finally:
-        with _SWITCHING:
-            for switch in switches:
-                count(switch, -1)
-                switch.blocks -= 1
-                if not switch.blocks:
-                    switch.remove()
-
-
-def _switch_of(layer):
-    return getattr(vars(layer).get("call"), "keras_bdl_switch", None)
 
 
 def _drops(layer):
@@ -202,15 +140,15 @@ def _can_switch(layer):
 
 
 def _inside(layer):
-    return layer._flatten_layers(include_self=False)
+    return _keras.inner_layers(layer)
 
 
 @contextlib.contextmanager
 def _other_function(model, name):
-    """Gives the model another traced function for the length of a block."""
+    """Gives the model another traced function inside a block."""
     attribute = f"{name}_function"
     make = getattr(model, f"make_{name}_function")
-    make()  # there is one to come back to, and nothing is traced yet
+    make()  # the function to come back to, which is not traced yet
     outside = getattr(model, attribute)
     inside = getattr(outside, "keras_bdl_dropout_on", None)
     if inside is None:

@@ -5,6 +5,7 @@ import contextlib
 import keras
 import numpy as np
 
+from keras_bdl import _keras
 from keras_bdl.distribute.variable_copies import restored
 from keras_bdl.posteriors.posterior import Posterior
 from keras_bdl.posteriors.structure import Structure
@@ -133,7 +134,7 @@ def _draw(model, seed):
     """Returns the pairs of all layers, each with a seed of its own."""
     layers = [
         layer
-        for layer in model._flatten_layers()
+        for layer in _keras.all_layers(model)
         if isinstance(layer, SamplesWeights)
     ]
     return [

@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl.prediction.stateless_call import moved_on
 from keras_bdl.prediction.stateless_call import seed_states
 from keras_bdl.prediction.stateless_call import stateless_call
@@ -18,7 +19,7 @@ def batch_norm_layers(model):
     """Returns the BatchNorm layers that training would update."""
     return [
         layer
-        for layer in model._flatten_layers()
+        for layer in _keras.all_layers(model)
         if isinstance(layer, keras.layers.BatchNormalization)
         and layer.trainable
         and layer.momentum < 1.0

@@ -4,6 +4,7 @@ import warnings
 
 import keras
 
+from keras_bdl import _keras
 from keras_bdl.data.batches import check_positive
 from keras_bdl.loss_scaling import inner_optimizer
 from keras_bdl.posteriors import Layerwise
@@ -162,7 +163,7 @@ def _posterior_of(model):
         noisy = getattr(method, "noisy_training", True)
         if noisy and callable(getattr(method, "posterior", None)):
             return method.posterior(model)
-    if any(isinstance(n, SamplesWeights) for n in model._flatten_layers()):
+    if any(isinstance(n, SamplesWeights) for n in _keras.all_layers(model)):
         return Layerwise(model)
     return None
 

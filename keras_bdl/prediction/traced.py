@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bdl import _keras
 from keras_bdl.distribute.keras_fixes import in_several_workers
 from keras_bdl.prediction.stateless_call import TRACING
 
@@ -34,7 +35,7 @@ class ModelCache:
 
     def get(self, model, key, make):
         """Returns the entry of a model and key, made by `make()` if new."""
-        key = (key, references(model._flatten_layers()))
+        key = (key, references(_keras.all_layers(model)))
         with self._changing:
             model.make_predict_function()  # unless it has one
             entries = self._entries.setdefault(model.predict_function, [])

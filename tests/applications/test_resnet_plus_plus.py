@@ -11,12 +11,10 @@ from keras_bdl.applications import ResNetPlusPlus
 from keras_bdl.applications import ResNetPlusPlus50
 from keras_bdl.applications import ResNetPlusPlus56
 from keras_bdl.priors import Laplace
+from tests.helpers import cross_entropy
+from tests.helpers import dtype_policy
 
 SMALL = {"input_shape": (8, 8, 1), "filters": 8}
-
-
-def loss():
-    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
 @pytest.fixture(scope="module")
@@ -184,7 +182,7 @@ def test_given_priors_go_to_their_weights():
 def test_fit_counts_the_examples_for_every_prior_also_after_loading(tmp_path):
     # A model shares one instance of a prior among its layers.
     model = randomized(ResNetPlusPlus(8, **SMALL))
-    model.compile(keras.optimizers.SGD(0.0), loss(), run_eagerly=True)
+    model.compile(keras.optimizers.SGD(0.0), cross_entropy(), run_eagerly=True)
     x = np.random.default_rng(1).normal(size=(6, 8, 8, 1)).astype("float32")
     y = np.arange(6)
     model.fit(x, y, verbose=0)
@@ -206,20 +204,17 @@ def test_fit_counts_the_examples_for_every_prior_also_after_loading(tmp_path):
 )
 def test_learns_digits_from_scratch(digits, optimizer, batch_size, epochs):
     model = ResNetPlusPlus(8, **SMALL)
-    model.compile(optimizer, loss(), metrics=["accuracy"])
+    model.compile(optimizer, cross_entropy(), metrics=["accuracy"])
     model.fit(*digits, batch_size=batch_size, epochs=epochs, verbose=0)
     assert model.evaluate(*digits, verbose=0)[1] > 0.8
 
 
 def test_mixed_precision_keeps_weights_and_losses_in_float32():
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
+    with dtype_policy("mixed_bfloat16"):
         model = ResNetPlusPlus(8, **SMALL, dataset_size=6)
-        model.compile("sgd", loss(), run_eagerly=True)
+        model.compile("sgd", cross_entropy(), run_eagerly=True)
         x = np.random.default_rng(1).normal(size=(6, 8, 8, 1))
         history = model.fit(x, np.arange(6), verbose=0)
-    finally:
-        keras.config.set_dtype_policy("float32")
     assert model(x).dtype == "bfloat16"
     assert {v.dtype for v in model.weights} == {"float32"}
     assert {loss.dtype.name for loss in model.losses} == {"float32"}

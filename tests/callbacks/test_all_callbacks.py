@@ -6,6 +6,7 @@ import pytest
 
 import keras_bdl as bdl
 from keras_bdl import callbacks as cb
+from tests.helpers import cross_entropy
 
 X = np.random.default_rng(0).normal(size=(32, 3)).astype("float32")
 Y = (X[:, 0] > 0).astype("int32")
@@ -64,7 +65,7 @@ def run():
         ]
     )
     sampler = bdl.SGHMC(1e-3, dataset_size=32, prior=bdl.priors.Normal(1.0))
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    loss = cross_entropy()
     model.compile(sampler, loss)
     sampler.build(model.trainable_variables)
     variables = [*model.variables, *sampler.variables]

@@ -7,6 +7,7 @@ import keras_bdl as bdl
 from keras_bdl.callbacks import Checkpoint
 from keras_bdl.callbacks import StatefulCallback
 from keras_bdl.saving import read_state
+from tests.helpers import dtype_policy
 
 X = np.random.default_rng(0).normal(size=(60, 4)).astype("float32")
 Y = X[:, :1] * X[:, 1:2]
@@ -177,13 +178,10 @@ def test_killed_run_ends_the_same_with(option, tmp_path):
 
 
 def test_loss_scale_is_part_of_the_checkpoint(tmp_path):
-    keras.config.set_dtype_policy("mixed_float16")
-    try:
+    with dtype_policy("mixed_float16"):
         whole = run(tmp_path / "whole")
         run(tmp_path / "killed", (3, 0))
         again = run(tmp_path / "killed")
-    finally:
-        keras.config.set_dtype_policy("float32")
     assert isinstance(again[0].optimizer, keras.optimizers.LossScaleOptimizer)
     assert_same_end(again, whole)
 

@@ -11,6 +11,7 @@ from keras_bdl.callbacks import SampleCollector
 from keras_bdl.saving import read_state
 from keras_bdl.schedules import CyclicalCosine
 from tests.callbacks.paths import Record
+from tests.helpers import cross_entropy
 
 X = np.random.default_rng(0).normal(size=(32, 3)).astype("float32")
 Y = (X[:, 0] > 0).astype("int32")
@@ -20,7 +21,7 @@ CYCLE = CyclicalCosine(1e-3, cycle_steps=6)  # 8 steps make an epoch
 def make(**compile_args):
     keras.utils.set_random_seed(1)
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    loss = cross_entropy()
     sampler = bdl.ATMC(CYCLE, dataset_size=32)
     model.compile(**{"optimizer": sampler, "loss": loss, **compile_args})
     return model

@@ -13,6 +13,7 @@ from keras_bdl.layers import MeanFieldDense
 from keras_bdl.layers import RadialDense
 from keras_bdl.priors import Laplace
 from keras_bdl.priors import Normal
+from tests.helpers import dtype_policy
 from tests.models.networks import KINDS
 from tests.models.networks import X
 from tests.models.networks import assert_same_outputs
@@ -294,14 +295,11 @@ def test_regularizers_and_constraints_are_of_the_means():
 
 
 def test_precision_of_layers_and_model_is_kept():
-    keras.config.set_dtype_policy("mixed_float16")
-    try:
+    with dtype_policy("mixed_float16"):
         model = sequential()
         inputs = keras.Input((6,))
         half = layers.Dense(2)(inputs)
         whole = keras.Model(inputs, layers.Dense(2, dtype="float32")(half))
-    finally:
-        keras.config.set_dtype_policy("float32")
     for made in (model, whole):
         for kind in KINDS:
             new = convert(made, kind, **KINDS[kind])

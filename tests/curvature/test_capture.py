@@ -10,6 +10,7 @@ from keras import ops
 import keras_bdl as bdl
 from keras_bdl import curvature
 from tests.curvature.brute_force import check
+from tests.helpers import cross_entropy
 
 EXAMPLES = 6
 RNG = np.random.default_rng(0)
@@ -26,9 +27,7 @@ def compiled(*model_layers):
             layers.Dense(3),
         ]
     )
-    model.compile(
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
+    model.compile(loss=cross_entropy())
     return model
 
 
@@ -103,7 +102,7 @@ def test_a_registered_rule_serves_the_layer_and_those_derived():
         with pytest.raises(ValueError, match="`Other`"):
             curvature.second_moments(compiled(Other()), SEQUENCES, LABELS)
     finally:
-        curvature.registry._RULES.pop(Scale)
+        curvature.rule._RULES.pop(Scale)
 
 
 def test_low_rank_adapters_have_no_rule():
@@ -310,9 +309,7 @@ def test_threads_do_not_see_the_calls_of_each_other():
 def test_a_model_of_this_library_is_a_model():
     plain = compiled(layers.Dense(4))
     ours = bdl.Sequential(plain.layers)
-    ours.compile(
-        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
+    ours.compile(loss=cross_entropy())
     expected = curvature.second_moments(plain, SEQUENCES, LABELS)
     actual = curvature.second_moments(ours, SEQUENCES, LABELS)
     for a, b in zip(

@@ -9,6 +9,7 @@ from keras_bdl.layers import WeightNormDense
 from tests.curvature.brute_force import BruteForce
 from tests.curvature.brute_force import assert_close
 from tests.curvature.brute_force import check
+from tests.helpers import cross_entropy
 
 EXAMPLES = 6
 RNG = np.random.default_rng(0)
@@ -24,7 +25,7 @@ def perturbed(model, loss="crossentropy", **kwargs):
     for v in model.trainable_variables:
         v.assign(v + 0.3 * rng.normal(size=v.shape))
     if loss == "crossentropy":
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        loss = cross_entropy()
     model.compile(loss=loss, **kwargs)
     return model
 

@@ -6,6 +6,8 @@ from keras import layers
 
 from keras_bdl import curvature
 from tests.curvature.brute_force import assert_close
+from tests.helpers import cross_entropy
+from tests.helpers import dtype_policy
 
 EXAMPLES = 6
 RNG = np.random.default_rng(0)
@@ -27,7 +29,7 @@ def build(norm=layers.LayerNormalization, dtype=None):
             layers.Dense(3, dtype=dtype),
         ]
     )
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    loss = cross_entropy()
     model.compile(loss=loss)
     return model
 
@@ -137,11 +139,8 @@ def test_two_replicas_add_up_to_one_device_with_the_whole_batch(mirrored):
 def test_half_precision_is_unscaled_and_nearly_as_good():
     model = build()
     expected = curvature.second_moments(model, IMAGES, LABELS)
-    keras.config.set_dtype_policy("mixed_float16")
-    try:
+    with dtype_policy("mixed_float16"):
         half = build(dtype="float32")
-    finally:
-        keras.config.set_dtype_policy("float32")
     half.set_weights(model.get_weights())
     scale = tf.constant(2.0**10)
     function = tf.function(in_graph(half, loss_scale=scale))

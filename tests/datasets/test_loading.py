@@ -7,6 +7,7 @@ import tensorflow_datasets as tfds
 
 from keras_bdl import datasets
 from keras_bdl.datasets.augmentation import resized_central_crop
+from tests.helpers import cross_entropy
 
 CIFAR = datasets.SPECS["cifar10"]
 
@@ -146,7 +147,7 @@ def test_a_resumed_run_sees_the_same_data(data_dir):
         )
         model.compile(
             keras.optimizers.SGD(1e-3),
-            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            cross_entropy(),
         )
         return model
 

@@ -8,6 +8,7 @@ from keras_bdl.diagnostics import WeightChains
 from keras_bdl.diagnostics import prediction_chains
 from keras_bdl.posteriors import Ensemble
 from keras_bdl.posteriors import Gaussian
+from tests.helpers import cross_entropy
 from tests.posteriors.networks import arrays_like
 from tests.posteriors.networks import network
 
@@ -30,7 +31,7 @@ def make_chains(model, count=2, draws=5):
 def classifier():
     keras.utils.set_random_seed(0)
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    loss = cross_entropy()
     model.compile(bdl.SGLD(0.1, dataset_size=9), loss)
     return model
 

@@ -10,6 +10,7 @@ from keras_bdl import layers
 from keras_bdl.diagnostics import gradient_variance
 from keras_bdl.random.counter_numbers import sequence
 from tests.helpers import assert_moment
+from tests.helpers import cross_entropy
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(12, 4)).astype("float32")
@@ -92,7 +93,7 @@ def network(calls=(), **kwargs):
     return keras.Model(inputs, x)
 
 
-CROSS_ENTROPY = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+CROSS_ENTROPY = cross_entropy()
 
 
 def test_report_equals_a_loop_over_the_samples():

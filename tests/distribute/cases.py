@@ -14,8 +14,9 @@ import tensorflow as tf
 
 import keras_bdl as bdl
 from keras_bdl.distribute.variable_copies import variable_copies
+from tests.helpers import cross_entropy
 
-LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+LOSS = cross_entropy()
 # Of three batches of 16, and one that leaves a replica without an example.
 NUM_EXAMPLES, BATCH_SIZE = 49, 16
 

@@ -9,6 +9,7 @@ from scipy.stats import multivariate_normal
 import keras_bdl as bdl
 from keras_bdl import layers
 from tests.helpers import assert_moment
+from tests.helpers import dtype_policy
 
 IMAGE, LINE, VOLUME = (6, 6, 4), (8, 4), (4, 4, 4, 2)
 CASES = {
@@ -303,13 +304,10 @@ def test_draws_of_predict_are_functions_with_the_spread_of_the_weights():
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_mixed_precision_trains_in_float32(policy):
-    keras.config.set_dtype_policy(policy)
-    try:
+    with dtype_policy(policy):
         model = bdl.Model(*network())
         model.compile("adam", "mse")
         logs = model.fit(X, Y, epochs=2, verbose=0).history
-    finally:
-        keras.config.set_dtype_policy("float32")
     assert np.isfinite(logs["loss"]).all()
     assert {v.dtype for v in model.trainable_variables} == {"float32"}
 

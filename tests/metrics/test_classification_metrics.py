@@ -8,6 +8,7 @@ import tensorflow as tf
 from keras_bdl import metrics
 from keras_bdl.metrics.calibration_errors import CELLS_PER_OCTAVE
 from tests.helpers import check_config
+from tests.helpers import cross_entropy
 
 SCORES = [
     metrics.NegativeLogLikelihood,
@@ -239,7 +240,7 @@ def test_two_replicas_give_the_numbers_of_one(mirrored):
     def evaluate():
         model = keras.Sequential([keras.Input((4,)), keras.layers.Identity()])
         model.compile(
-            loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            loss=cross_entropy(),
             weighted_metrics=[cls(from_logits=True) for cls in SCORES]
             + [
                 cls(from_logits=True, binning="mass", name=f"{i}_mass")
@@ -272,7 +273,7 @@ def test_early_stopping_knows_that_less_is_better():
     judged = [m for m in judged if m.name != "predictive_entropy"]
     model.compile(
         "sgd",
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        cross_entropy(),
         metrics=judged,
     )
     y, logits, _ = make_data(8)

@@ -5,6 +5,7 @@ import tensorflow as tf
 
 import keras_bdl as bdl
 from keras_bdl.models.build import build_metrics
+from tests.helpers import cross_entropy
 
 X = np.random.default_rng(0).normal(size=(32, 4)).astype("float32")
 Y = (X[:, 0] > 0).astype("int32")
@@ -32,7 +33,7 @@ def network():
 
 
 def compiled(model, optimizer="adam", **kwargs):
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    loss = cross_entropy()
     model.compile(optimizer, loss, metrics=["accuracy"], **kwargs)
     return model
 

@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 import keras_bdl as bdl
+from tests.helpers import cross_entropy
 
 X = np.random.default_rng(0).normal(size=(8, 3)).astype("float32")
 Y = np.arange(8) % 2
@@ -65,7 +66,7 @@ def test_clone_has_the_class_and_what_compile_was_given(name, clone_function):
 def test_clone_that_is_not_compiled_can_be_trained_by_a_bayesian_method():
     clone = keras.models.clone_model(dense(), keras.Input((3,)))
     assert not clone.compiled
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    loss = cross_entropy()
     clone.compile(bdl.VOGN(), loss)
     clone.fit(X, Y, verbose=0)
     posterior = clone.optimizer.posterior(clone)

@@ -5,6 +5,8 @@ import tensorflow as tf
 
 import keras_bdl as bdl
 from tests.helpers import assert_moment
+from tests.helpers import cross_entropy
+from tests.helpers import dtype_policy
 
 X = np.random.default_rng(0).normal(size=(16, 3)).astype("float32")
 STDDEV = float(np.log1p(np.exp(-1.0)))
@@ -114,7 +116,7 @@ def test_probabilities_of_shared_and_nested_layers_are_averaged():
         2, rho_initializer=keras.initializers.Constant(0.0)
     )
     model = bdl.Model(inputs, head(inner(shared(inputs))))
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    loss = cross_entropy()
     model.compile("adam", loss, samples=3)
     probabilities = []
     for draw in range(3):
@@ -132,9 +134,6 @@ def test_probabilities_of_shared_and_nested_layers_are_averaged():
 
 
 def test_half_precision_takes_draws():
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    try:
+    with dtype_policy("mixed_bfloat16"):
         model = linear(samples=2)
         assert np.isfinite(model.predict(X, verbose=0)).all()
-    finally:
-        keras.config.set_dtype_policy("float32")

@@ -7,6 +7,7 @@ from scipy.special import expit
 from scipy.special import softmax
 
 import keras_bdl as bdl
+from tests.helpers import cross_entropy
 
 RNG = np.random.default_rng(0)
 LOGITS = 2.0 * RNG.normal(size=(40, 3)).astype("float32")
@@ -110,7 +111,7 @@ def accepted(outputs, meant, y, loss, options=None):
 
 def of_classes(name):
     if name.startswith("Sparse"):
-        return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        return cross_entropy()
     return keras.losses.CategoricalCrossentropy(from_logits=True)
 
 
@@ -179,7 +180,7 @@ def test_each_output_has_the_metrics_of_its_own_loss():
             "bit": keras.layers.Identity(name="bit")(inputs[:, :1]),
         },
     )
-    entropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    entropy = cross_entropy()
     metric = bdl.metrics.ExpectedCalibrationError
     y = {"kind": CLASSES, "bit": BITS}
 
@@ -213,7 +214,7 @@ def test_our_metrics_take_from_the_loss_whether_outputs_are_logits(name):
     cls = getattr(bdl.metrics, name)
     expected = cls(from_logits=True)
     expected.update_state(CLASSES, LOGITS)
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    loss = cross_entropy()
     found = evaluated(LOGITS, CLASSES, loss, cls())
     assert found == pytest.approx(float(expected.result()), rel=1e-5)
     found = evaluated(
@@ -227,7 +228,7 @@ def test_our_metrics_take_from_the_loss_whether_outputs_are_logits(name):
 
 def test_our_metrics_refuse_to_guess_whether_outputs_are_logits():
     metric = bdl.metrics.ExpectedCalibrationError()
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    loss = cross_entropy()
     with pytest.raises(ValueError, match=r"\(from_logits=True\)` for logits"):
         evaluated(LOGITS, CLASSES, loss, metric, keras.Sequential)
     # What an earlier model told does not count for a loss that does not tell.

@@ -7,6 +7,8 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
+from tests.helpers import cross_entropy
+from tests.helpers import dtype_policy
 
 X = np.random.default_rng(0).normal(size=(40, 4)).astype("float32")
 Y = (X[:, 0] > 0).astype("int32")
@@ -68,15 +70,14 @@ KINDS = {
 }
 
 
-def loss():
-    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-
-
 def train(make, model_class, fit=None, **compile):
     keras.utils.set_random_seed(3)
     model = make(model_class)
     model.compile(
-        keras.optimizers.Adam(0.01), loss(), metrics=["accuracy"], **compile
+        keras.optimizers.Adam(0.01),
+        cross_entropy(),
+        metrics=["accuracy"],
+        **compile,
     )
     history = model.fit(
         X,
@@ -125,13 +126,10 @@ def test_options_train_bit_for_bit_like_keras(options):
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_mixed_precision_trains_bit_for_bit_like_keras(policy):
-    keras.config.set_dtype_policy(policy)
-    try:
+    with dtype_policy(policy):
         assert_same_training(
             train(functional, bdl.Model), train(functional, keras.Model)
         )
-    finally:
-        keras.config.set_dtype_policy("float32")
 
 
 def test_several_inputs_and_outputs_train_bit_for_bit_like_keras():
@@ -146,7 +144,7 @@ def test_several_inputs_and_outputs_train_bit_for_bit_like_keras():
         model = model_class({"a": a, "b": b}, outputs)
         model.compile(
             "adam",
-            {"label": loss(), "value": "mse"},
+            {"label": cross_entropy(), "value": "mse"},
             loss_weights={"label": 1.0, "value": 0.5},
         )
         history = model.fit(
@@ -205,7 +203,7 @@ class Net(bdl.Model):
 def test_registered_subclass_that_is_functional_inside_is_loaded(tmp_path):
     keras.utils.set_random_seed(3)
     model = Net(6)
-    model.compile("adam", loss())
+    model.compile("adam", cross_entropy())
     model.fit(X, Y, verbose=0)
     model.save(tmp_path / "net.keras")
     loaded = keras.models.load_model(tmp_path / "net.keras")
@@ -219,7 +217,7 @@ def test_functional_subclass_with_its_own_constructor_is_cloned():
             super().__init__(inputs, outputs)
 
     model = functional(Own)
-    model.compile("sgd", loss())
+    model.compile("sgd", cross_entropy())
     assert keras.models.clone_model(model)(X[:2]).shape == (2, 2)
 
 
@@ -274,7 +272,9 @@ def test_two_replicas_train_like_one_device(mirrored):
         keras.utils.set_random_seed(3)
         with strategy_scope:
             model = sequential(bdl.Sequential)
-            model.compile(keras.optimizers.SGD(0.1), loss(), train_samples=2)
+            model.compile(
+                keras.optimizers.SGD(0.1), cross_entropy(), train_samples=2
+            )
         model.fit(X, Y, batch_size=20, shuffle=False, verbose=0)
         return model
 
@@ -310,7 +310,7 @@ def test_bad_train_samples_are_refused(bad):
 
 def test_samples_without_a_posterior_are_refused():
     model = sequential(bdl.Sequential)
-    model.compile("sgd", loss(), samples=5)
+    model.compile("sgd", cross_entropy(), samples=5)
     with pytest.raises(ValueError, match="no posterior of its own"):
         model.evaluate(X, Y, verbose=0)
 
@@ -329,7 +329,7 @@ def softmax(z):
 
 def test_samples_average_probabilities_for_a_cross_entropy():
     model = sequential(bdl.Sequential)
-    model.compile(Shifts(), loss(), metrics=["accuracy"], samples=3)
+    model.compile(Shifts(), cross_entropy(), metrics=["accuracy"], samples=3)
     logits = model(X).numpy()
     mean = np.mean(
         [softmax(logits + np.arange(2.0) * draw) for draw in range(3)], 0
@@ -380,7 +380,7 @@ def test_step_goes_to_the_optimizer_that_asks_for_it():
     def fit(optimizer):
         keras.utils.set_random_seed(3)
         model = sequential(bdl.Sequential)
-        model.compile(optimizer, loss())
+        model.compile(optimizer, cross_entropy())
         return model, model.fit(X, Y, batch_size=40, verbose=0).history["loss"]
 
     own, own_loss = fit(OwnStep(0.05))

@@ -6,10 +6,11 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
+from tests.helpers import cross_entropy
 
 X = np.random.default_rng(0).normal(size=(16, 3)).astype("float32")
 Y = np.arange(16) % 2
-LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+LOSS = cross_entropy()
 
 
 def network(layer=keras.layers.Dense, **compile):

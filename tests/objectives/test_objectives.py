@@ -13,6 +13,7 @@ from keras_bdl.objectives import SampledVI
 from keras_bdl.objectives import TaylorVI
 from keras_bdl.random.weight_noise import EVALUATION
 from tests.helpers import check_config
+from tests.helpers import dtype_policy
 from tests.objectives.transcription import N
 from tests.objectives.transcription import kl
 from tests.objectives.transcription import nll
@@ -356,19 +357,11 @@ def test_xla_gives_the_same_draws_and_variances():
         np.testing.assert_allclose(a, b, atol=1e-4)
 
 
-@pytest.fixture
-def half_precision():
-    keras.config.set_dtype_policy("mixed_float16")
-    yield
-    keras.config.set_dtype_policy("float32")
-
-
 @pytest.mark.parametrize("size", [None, 4])
 def test_squared_gradients_do_not_vanish_in_half_precision(
-    half_precision, size
+    size,
 ):
     def squares(policy):
-        keras.config.set_dtype_policy(policy)
         # The KL is too small to matter.
         objective = TaylorVI(
             "diagonal", 2.0, gradient_batch_size=size, temperature=1e-12,
@@ -377,7 +370,8 @@ def test_squared_gradients_do_not_vanish_in_half_precision(
         optimizer = keras.optimizers.SGD(1.0)
         if policy == "mixed_float16":
             optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
-        model = softmax_regression(optimizer, objective=objective)
+        with dtype_policy(policy):
+            model = softmax_regression(optimizer, objective=objective)
         # The squares of such gradients are nothing in float16.
         model.fit(X * 2e-4, Y, N, shuffle=False, verbose=0)
         return -objective.trainable_variables[0].numpy()
@@ -387,12 +381,11 @@ def test_squared_gradients_do_not_vanish_in_half_precision(
     np.testing.assert_allclose(half, single, rtol=0, atol=0.02 * single.max())
 
 
-def test_step_in_half_precision_is_that_of_single_and_may_be_skipped(
-    half_precision,
-):
+def test_step_in_half_precision_is_that_of_single_and_may_be_skipped():
     def train(policy):
-        keras.config.set_dtype_policy(policy)
-        model = softmax_regression("sgd", objective=TaylorVI("diagonal", 0.5))
+        objective = TaylorVI("diagonal", 0.5)
+        with dtype_policy(policy):
+            model = softmax_regression("sgd", objective=objective)
         fit(model, batch_size=N)
         return model
 

@@ -5,11 +5,11 @@ import tensorflow as tf
 
 import keras_bdl as bdl
 from tests.helpers import check_config
+from tests.helpers import cross_entropy
 from tests.optimizers.variational import START
 from tests.optimizers.variational import X
 from tests.optimizers.variational import Y
 from tests.optimizers.variational import assert_same
-from tests.optimizers.variational import cross_entropy
 from tests.optimizers.variational import noise_of_next_step
 from tests.optimizers.variational import per_example_gradients
 from tests.optimizers.variational import softmax_regression
@@ -165,13 +165,6 @@ def test_resumed_run_ends_as_one_that_was_not_interrupted(tmp_path):
         strict=True,
     ):
         np.testing.assert_array_equal(a, b)
-
-
-@pytest.fixture
-def half_precision():
-    keras.config.set_dtype_policy("mixed_float16")
-    yield
-    keras.config.set_dtype_policy("float32")
 
 
 def test_curvature_is_unscaled_and_a_skipped_step_changes_nothing(

@@ -6,9 +6,9 @@ import pytest
 from keras import layers
 
 import keras_bdl as bdl
+from tests.helpers import cross_entropy
 from tests.optimizers.variational import X
 from tests.optimizers.variational import Y
-from tests.optimizers.variational import cross_entropy
 
 OPTIMIZERS = [bdl.VOGN, bdl.IVON, bdl.NoisyKFAC]
 

@@ -9,11 +9,12 @@ import keras_bdl as bdl
 from keras_bdl.random.weight_noise import TRAINING
 from keras_bdl.random.weight_noise import normal_numbers
 from tests.helpers import check_config
+from tests.helpers import cross_entropy
+from tests.helpers import dtype_policy
 from tests.optimizers.variational import START
 from tests.optimizers.variational import X
 from tests.optimizers.variational import Y
 from tests.optimizers.variational import assert_same
-from tests.optimizers.variational import cross_entropy
 from tests.optimizers.variational import per_example_gradients
 from tests.optimizers.variational import softmax_regression
 
@@ -414,11 +415,8 @@ def test_resumed_run_ends_as_one_that_was_not_interrupted(tmp_path):
 
 
 def test_factors_are_unscaled_and_a_skipped_step_changes_nothing():
-    keras.config.set_dtype_policy("mixed_float16")
-    try:
+    with dtype_policy("mixed_float16"):
         model = softmax_regression(noisy_kfac(), train_samples=2)
-    finally:
-        keras.config.set_dtype_policy("float32")
     inner = model.optimizer.inner_optimizer
     inner.prepare(model)
     expected = Transcription()

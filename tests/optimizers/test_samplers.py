@@ -14,6 +14,7 @@ from keras_bdl.optimizers import momentum_sampler
 from keras_bdl.optimizers.integrators import kick
 from keras_bdl.random.counter_numbers import counter_normal
 from tests.helpers import assert_moment
+from tests.helpers import dtype_policy
 
 N, CHAINS = 10, 4096
 PRECISIONS = np.array([1.0, 4.0], "float32")
@@ -258,12 +259,6 @@ def test_config_keeps_the_initial_step_size_and_not_the_count():
     assert (revived.seed, revived.temperature) == (4, 0.5)
 
 
-@pytest.fixture
-def _policy():
-    yield
-    keras.config.set_dtype_policy("float32")
-
-
 @pytest.mark.parametrize(
     "make_optimizer",
     [
@@ -340,15 +335,16 @@ def test_temperature_follows_its_schedule():
     np.testing.assert_allclose(spreads, [0, 0, 1], atol=5 / np.sqrt(8000))
 
 
-@pytest.mark.usefixtures("_policy")
 def test_mixed_precision_moves_float32_and_pure_bfloat16_is_refused():
-    keras.config.set_dtype_policy("mixed_bfloat16")
-    model = make(ATMC(1e-3, 12))
-    model.fit(X, X[:, :2], verbose=0)
+    with dtype_policy("mixed_bfloat16"):
+        model = make(ATMC(1e-3, 12))
+        model.fit(X, X[:, :2], verbose=0)
     assert {v.dtype for v in model.optimizer._momenta} == {"float32"}
     assert {v.dtype for v in model.optimizer._thermostats} == {"float32"}
-    keras.config.set_dtype_policy("bfloat16")
-    with pytest.raises(ValueError, match="must be float32 or float64"):
+    with (
+        dtype_policy("bfloat16"),
+        pytest.raises(ValueError, match="must be float32 or float64"),
+    ):
         make(ATMC(1e-3, 12)).fit(X, X[:, :2], verbose=0)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import keras_bdl as bdl
 from keras_bdl.loss_scaling import inner_optimizer
 from keras_bdl.random.weight_noise import TRAINING
+from tests.helpers import cross_entropy
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(12, 4)).astype("float32")
@@ -14,10 +15,6 @@ START = [
     RNG.normal(size=(4, 3)).astype("float32"),
     RNG.normal(size=3).astype("float32"),
 ]
-
-
-def cross_entropy():
-    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
 def softmax_regression(optimizer, layers=(), **compile):

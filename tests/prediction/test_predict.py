@@ -13,8 +13,10 @@ from keras_bdl.posteriors import Ensemble
 from keras_bdl.posteriors import Gaussian
 from keras_bdl.posteriors import MCDropout
 from keras_bdl.prediction import predict
+from tests.helpers import cross_entropy
+from tests.helpers import dtype_policy
 
-CROSSENTROPY = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+CROSSENTROPY = cross_entropy()
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(21, 4)).astype("float32")
 Y = RNG.integers(0, 3, 21)
@@ -408,12 +410,9 @@ def test_several_outputs_keep_their_structure(told):
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 @pytest.mark.parametrize("activation", [None, "softmax"])
 def test_half_precision_outputs_are_normalised_in_float32(policy, activation):
-    keras.config.set_dtype_policy(policy)
-    try:
+    with dtype_policy(policy):
         loss = keras.losses.SparseCategoricalCrossentropy(activation is None)
         model = network(units=40, loss=loss)
-    finally:
-        keras.config.set_dtype_policy("float32")
     model.layers[-1].activation = keras.activations.get(activation)
     p = predict(model, X, verbose=0)
     np.testing.assert_allclose(p.mean.sum(-1), 1.0, 1e-6)

@@ -11,6 +11,7 @@ import keras_bdl
 from keras_bdl.posteriors import Ensemble
 from keras_bdl.posteriors import MCDropout
 from keras_bdl.posteriors import Mixture
+from tests.helpers import cross_entropy
 
 X = np.random.default_rng(0).normal(size=(24, 4)).astype("float32")
 Y = np.arange(24) % 3
@@ -31,7 +32,7 @@ def network():
 
 
 def compiled(model, optimizer):
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    loss = cross_entropy()
     model.compile(optimizer, loss)
     return model
 

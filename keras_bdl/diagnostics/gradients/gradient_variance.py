@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bdl import _keras
 from keras_bdl.aliases import ArrayLike
 from keras_bdl.aliases import Loss
 from keras_bdl.arguments import check_count
@@ -269,7 +270,7 @@ def _left_as_it_was(model, seed):
     sizes = [layer.dataset_size for layer in variational_layers(model)]
     given = [size.given for size in sizes]
     with restored(variables):
-        generators = seed_generators(model._flatten_layers())
+        generators = seed_generators(_keras.all_layers(model))
         for i, generator in enumerate(generators):
             key = sequence(seed, i).generate_state(2, np.uint32)
             generator.state.assign(key)
@@ -281,6 +282,6 @@ def _left_as_it_was(model, seed):
             yield
         finally:
             # The losses are tensors of a trace and would outlive it.
-            model._clear_losses()
+            _keras.clear_losses(model)
             for size, value in zip(sizes, given, strict=True):
                 size.given = value

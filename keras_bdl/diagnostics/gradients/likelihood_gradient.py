@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_bdl import _keras
 from keras_bdl.aliases import Loss
 from keras_bdl.diagnostics.training_loss import check_loss
 from keras_bdl.diagnostics.training_loss import compiled_loss
@@ -62,9 +63,11 @@ class LikelihoodGradient:
         model = self._model()
         variables = [v.value for v in _parameters(model)]
         with tf.GradientTape() as tape:
-            training = model._call_has_training_arg
+            training = _keras.call_takes_training(model)
             outputs = model(x, training=True) if training else model(x)
-            nll = mean_loss(self._loss or model._compile_loss, y, outputs)
+            nll = mean_loss(
+                self._loss or _keras.compile_loss(model), y, outputs
+            )
         gradients = tape.gradient(
             nll, variables, unconnected_gradients=tf.UnconnectedGradients.ZERO
         )
@@ -105,7 +108,7 @@ def variational_layers(model: keras.Model) -> list[Any]:
     """Returns the layers of a model whose weights have a distribution."""
     return [
         layer
-        for layer in model._flatten_layers()
+        for layer in _keras.all_layers(model)
         if isinstance(layer, Variational)
     ]
 

@@ -1,0 +1,288 @@
+"""Private names of Keras and TensorFlow, one function for each.
+
+No other file of the package reads a private name of Keras, or a module below
+`keras.src`. `tests/test_keras_private_names.py` checks that every name exists,
+so a new release of Keras fails there first, with one message.
+
+Each function has its reason. "Waits for" names the public way that would
+replace the function. Modules of Keras are reached through public objects that
+they define, so importing this file imports nothing of `keras.src`.
+"""
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+
+# Names that classes of ours define for Keras to call or to read. They stay
+# with their classes; the values say why.
+OVERRIDDEN = {
+    "_direction": "`EarlyStopping` of Keras reads which way a metric improves",
+    "_dropout_mask": "a stand-in for a recurrent cell holds masks of a thread",
+    "_loss_ids": "the ids of `_losses`, see there",
+    "_losses": "replicas are threads, and Keras has one list for all of them",
+    "_maybe_symbolic_build": "Keras averages the first batch over replicas",
+    "_recurrent_dropout_mask": "as `_dropout_mask`",
+    "_symbolic_build": "Keras builds the optimizer without the objective",
+}
+
+
+# Layers
+
+
+def all_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
+    """Returns a layer and every layer inside; `Model.layers` has one level."""
+    return layer._flatten_layers()
+
+
+def inner_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
+    """Returns every layer inside a layer, at all levels, see `all_layers`."""
+    return layer._flatten_layers(include_self=False)
+
+
+def tracked_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
+    """Returns the layers one level below; only models have `layers`."""
+    return layer._layers
+
+
+# `vars` of a layer hold the bookkeeping of Keras under these names.
+BOOKKEEPING = ("_layers", "_tracker")
+
+
+def replace_tracked_layer(layer: keras.layers.Layer, index: int, new) -> None:
+    """Exchanges an inner layer, which a built layer refuses otherwise."""
+    layer._tracker.replace_tracked_value("layers", layer._layers[index], new)
+
+
+@contextlib.contextmanager
+def unlocked(layer: keras.layers.Layer) -> Iterator[None]:
+    """Lets a built layer get more variables inside a block."""
+    locked = layer._tracker.locked
+    layer._tracker.unlock()
+    try:
+        yield
+    finally:
+        if locked:
+            layer._tracker.lock()
+
+
+def sort_non_trainable(layer: keras.layers.Layer, key: Callable) -> None:
+    """Sorts the variables that are not trained; the public list is a copy."""
+    layer._non_trainable_variables.sort(key=key)
+
+
+def stored_kernel(layer: keras.layers.Layer) -> keras.Variable:
+    """Returns the variable that the property `kernel` of a layer reads."""
+    return layer._kernel
+
+
+def call_takes_training(layer: keras.layers.Layer) -> bool:
+    """Returns whether Keras passes `training` to `call`, as its steps ask."""
+    return layer._call_has_training_arg
+
+
+def pass_training(layer: keras.layers.Layer) -> None:
+    """Lets the steps of Keras pass `training` to a layer in any case."""
+    layer._call_has_training_arg = True
+
+
+def clear_losses(layer: keras.layers.Layer) -> None:
+    """Drops what `add_loss` has added; a trace would leave its tensors."""
+    layer._clear_losses()
+
+
+def entry_layer(layer: keras.layers.Layer) -> keras.layers.Layer:
+    """Returns the outermost layer or model of the call that is going on."""
+    outer = layer._get_call_context().entry_layer
+    if outer is layer:
+        # Without a call, the line above has begun one.
+        layer._maybe_reset_call_context()
+    return outer
+
+
+def unpickler(cls: Any) -> Callable:
+    """Returns what a pickled layer is loaded with; pickle stores it."""
+    return cls._unpickle_model
+
+
+# Models and their training
+
+
+def compute_loss(model: keras.Model, *args, **kwargs):
+    """Returns `compute_loss`, also of a model that takes no `training`."""
+    return model._compute_loss(*args, **kwargs)
+
+
+def compile_loss(model: keras.Model):
+    """Returns what `compile` makes of its losses, or `None`.
+
+    `model.loss` is what the user wrote: a name, or a nest of names.
+    """
+    return getattr(model, "_compile_loss", None)
+
+
+def losses_of_outputs(compiled) -> list:
+    """Returns the losses in what `compile_loss` returns, named tuples."""
+    return compiled._flat_losses
+
+
+def set_losses_of_outputs(compiled, losses: list) -> None:
+    """Sets what `losses_of_outputs` returns."""
+    compiled._flat_losses = losses
+
+
+def compile_metrics(model: keras.Model):
+    """Returns what `compile` makes of its metrics, or `None`.
+
+    `model.metrics` does not say which output a metric belongs to.
+    """
+    return getattr(model, "_compile_metrics", None)
+
+
+def flat_outputs(compiled, outputs) -> list:
+    """Returns outputs in the order of `metrics_of_outputs`."""
+    return compiled._flatten_y(outputs)
+
+
+def metrics_of_outputs(compiled) -> tuple[list, list]:
+    """Returns the metrics and the weighted metrics of each output."""
+    return compiled._flat_metrics, compiled._flat_weighted_metrics
+
+
+def metric_function(metric: keras.metrics.Metric) -> Any:
+    """Returns the function that a metric wraps, or the metric."""
+    return getattr(metric, "_fn", metric)
+
+
+def metric_options(metric: keras.metrics.MeanMetricWrapper) -> dict:
+    """Returns the arguments of `metric_function`; subclasses hide them."""
+    return metric._fn_kwargs
+
+
+def loss_tracker(model: keras.Model) -> keras.metrics.Mean:
+    """Returns the metric of the loss, which a step of ours updates."""
+    return model._loss_tracker
+
+
+def symbolic_build(model: keras.Model, data_batch) -> None:
+    """Builds a model, its metrics and its loss for a batch of data."""
+    model._symbolic_build(data_batch=data_batch)
+
+
+def source_dataset(epoch_iterator):
+    """Returns the `tf.data.Dataset` behind the iterator of an epoch."""
+    return epoch_iterator._distributed_dataset
+
+
+def set_initial_epoch(model: keras.Model, epoch: int | None) -> None:
+    """Sets the first epoch from a callback, as `BackupAndRestore` does.
+
+    The public way is an argument of `fit`, which is too late in a callback.
+    """
+    model._initial_epoch = epoch
+
+
+def strategy_of_model(model: keras.Model):
+    """Returns the strategy that a model was made under, or `None`.
+
+    `model.distribute_strategy` is the current one where there is none.
+    """
+    return model._distribute_strategy
+
+
+def wrap_reduction_of_logs(wrap: Callable) -> None:
+    """Replaces the average of the logs of replicas, which no method does."""
+    module = sys.modules[_trainer_class().__module__]
+    _wrap(module, "reduce_per_replica", wrap)
+
+
+def wrap_build_before_fit(wrap: Callable) -> None:
+    """Replaces how `fit` builds any model, also a plain `keras.Model`."""
+    _wrap(_trainer_class(), "_maybe_symbolic_build", wrap)
+
+
+def wrap_clone_functions(wrap: Callable) -> None:
+    """Replaces what chooses the class of a copy in `clone_model`.
+
+    Waits for a hook of `clone_model` for that class.
+    """
+    module = sys.modules[keras.models.clone_model.__module__]
+    _wrap(module, "_clone_sequential_model", wrap)
+    _wrap(module, "_clone_functional_model", wrap)
+
+
+def _trainer_class() -> type:
+    name = "_maybe_symbolic_build"
+    return next(cls for cls in keras.Model.__mro__ if name in vars(cls))
+
+
+def _wrap(owner: Any, name: str, wrap: Callable) -> None:
+    original = getattr(owner, name)
+    if not hasattr(original, "replaced_by_keras_bdl"):
+        replacement = functools.wraps(original)(wrap(original))
+        replacement.replaced_by_keras_bdl = True
+        setattr(owner, name, replacement)
+
+
+# Optimizers
+
+
+def variable_index(optimizer: keras.Optimizer, variable) -> int:
+    """Returns the place of a variable in all lists of its optimizer."""
+    return optimizer._get_variable_index(variable)
+
+
+def has_variable(optimizer: keras.Optimizer, variable) -> bool:
+    """Returns whether an optimizer was built with a variable."""
+    key = optimizer._var_key(variable)
+    return key in optimizer._trainable_variables_indices
+
+
+def optimized_variables(optimizer: keras.Optimizer) -> list[keras.Variable]:
+    """Returns what an optimizer trains; `variables` is its own state."""
+    return optimizer._trainable_variables
+
+
+def clip_gradients(optimizer: keras.Optimizer, gradients: list) -> list:
+    """Returns gradients clipped as an optimizer says, without a step."""
+    return optimizer._clip_gradients(gradients)
+
+
+def strategy_of_optimizer(optimizer: keras.Optimizer, default=None):
+    """Returns the strategy that an optimizer was made under."""
+    return getattr(optimizer, "_distribution_strategy", default)
+
+
+# The state of the program
+
+
+def global_seed_generator() -> keras.random.SeedGenerator:
+    """Returns the generator behind every random op without a seed.
+
+    A resumed run sets it to where the killed run left it.
+    """
+    module = sys.modules[keras.random.SeedGenerator.__module__]
+    return module.global_seed_generator()
+
+
+def given_seed() -> int | None:
+    """Returns what `keras.utils.set_random_seed` was given, or `None`."""
+    module = sys.modules[keras.utils.set_random_seed.__module__]
+    return module.get_random_seed()
+
+
+# Strategies of TensorFlow
+
+
+def in_several_processes(strategy) -> bool:
+    """Returns whether a multi-worker strategy has more than one worker."""
+    return strategy.extended._in_multi_worker_mode()
+
+
+def first_replica_id(strategy) -> int:
+    """Returns the number of the first replica here, outside of a step."""
+    return strategy.extended._get_replica_id_in_sync_group(0)

@@ -1,0 +1,124 @@
+"""Replaces functions of objects for one thread.
+
+Replicas are threads, and users predict in several threads. A layer that is
+called otherwise in one thread must stay as it is for the others.
+"""
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
+
+# Called as `replacement(original, *args, **kwargs)`.
+Replacement = Callable[..., Any]
+
+_LOCK = threading.RLock()
+_PLACES: dict[tuple[int, str], "_Place"] = {}
+
+
+@contextlib.contextmanager
+def replaced(
+    owner: Any, name: str, replacement: Replacement, all_threads: bool = False
+) -> Iterator[None]:
+    """Replaces a function of an object inside a block.
+
+    Other threads call the original in the meantime. Blocks may overlap, in one
+    thread and in several: a replacement calls the one of the block around it
+    as its original. The last block to end, in any thread, leaves the object
+    as the first block found it.
+
+    Args:
+        owner: A module, or an object with a `__dict__`.
+        name: The name of a function or method of `owner`.
+        replacement: Called with the original function, then the arguments.
+        all_threads: Whether all threads call the replacement. Defaults to
+            `False`, for this thread alone.
+    """
+    key = id(owner), name
+    with _LOCK:
+        place = _PLACES.get(key) or _Place(owner, name)
+        _PLACES[key] = place
+        active = place.everywhere if all_threads else place.here.replacements
+        active.append(replacement)
+        place.blocks += 1
+    try:
+        yield
+    finally:
+        with _LOCK:
+            _remove_last(active, replacement)
+            place.blocks -= 1
+            if not place.blocks:
+                place.restore()
+                del _PLACES[key]
+
+
+def replacements_of(owner: Any, name: str) -> list[Replacement]:
+    """Returns the replacements that a call in this thread goes through."""
+    with _LOCK:
+        place = _PLACES.get((id(owner), name))
+        return [] if place is None else place.replacements()
+
+
+class _Here(threading.local):
+    def __init__(self):
+        self.replacements = []
+
+
+class _Place:
+    """One function of one object, as long as a block replaces it.
+
+    Attributes:
+        blocks: The number of blocks, in all threads.
+        everywhere: The replacements that all threads see.
+        here: `here.replacements` are those that this thread sees besides.
+    """
+
+    def __init__(self, owner, name):
+        self._owner = owner  # keeps the object, so that its `id` stays taken
+        self._name = name
+        self._attributes = vars(owner)
+        self._is_own = name in self._attributes
+        self._original = original = getattr(owner, name)
+        self.blocks = 0
+        self.everywhere = []
+        self.here = _Here()
+
+        def call_replacements(*args, **kwargs):
+            function = original
+            for replacement in self.replacements():
+                function = _with_original(replacement, function)
+            return function(*args, **kwargs)
+
+        # Not `setattr`: Keras would track the function as a part of a layer.
+        self._attributes[name] = _looks_like(original, call_replacements)
+
+    def replacements(self):
+        return [*self.everywhere, *self.here.replacements]
+
+    def restore(self):
+        if self._is_own:
+            self._attributes[self._name] = self._original
+        else:
+            del self._attributes[self._name]
+
+
+def _with_original(replacement, original):
+    def call(*args, **kwargs):
+        return replacement(original, *args, **kwargs)
+
+    return _looks_like(original, call)
+
+
+def _looks_like(original, function):
+    # Keras and replacements read signatures. The attributes of an original
+    # that is a layer, such as an activation, stay with the layer.
+    return functools.update_wrapper(function, original, updated=())
+
+
+def _remove_last(replacements, replacement):
+    for index in reversed(range(len(replacements))):
+        if replacements[index] is replacement:
+            del replacements[index]
+            return

@@ -1,0 +1,70 @@
+from concurrent.futures import ThreadPoolExecutor
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from keras_bdl.objectives.exact_moments import exact_moments
+from keras_bdl.thread_methods import replaced
+
+LAYERS = {
+    "BatchNormalization": lambda: keras.layers.BatchNormalization(),
+    "GroupNormalization": lambda: keras.layers.GroupNormalization(2),
+    "LayerNormalization": lambda: keras.layers.LayerNormalization(),
+}
+X = np.random.default_rng(0).normal(size=(5, 4)).astype("float32")
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_canary_keras_takes_moments_from_tf_nn(name):
+    calls = []
+
+    def noted(original, *args, **kwargs):
+        calls.append(args)
+        return original(*args, **kwargs)
+
+    layer = LAYERS[name]()
+    layer.build(X.shape)
+    with replaced(tf.nn, "moments", noted):
+        layer(X, training=True)
+    assert calls, (
+        f"`{name}` of Keras {keras.__version__} does not call `tf.nn.moments`. "
+        "`exact_moments` replaces that function, and no longer helps."
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_values_are_those_of_tensorflow(dtype, keepdims):
+    x = tf.cast(X, dtype)
+    expected = tf.nn.moments(x, [0], keepdims=keepdims)
+    with exact_moments():
+        found = tf.nn.moments(x, [0], keepdims=keepdims)
+    for one, other in zip(found, expected, strict=True):
+        assert one.dtype == other.dtype and one.shape == other.shape
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-6)
+
+
+def second_derivative(x):
+    """Returns the Hessian of the variance of a vector."""
+    with tf.GradientTape() as outer:
+        outer.watch(x)
+        with tf.GradientTape() as inner:
+            inner.watch(x)
+            _, variance = tf.nn.moments(x, [0])
+        gradient = inner.gradient(variance, x)
+    return outer.jacobian(gradient, x).numpy()
+
+
+def test_second_derivative_of_the_variance_is_exact_in_this_thread_alone():
+    x = tf.constant([1.0, 2.0, 4.0, 8.0], "float64")
+    n = len(x)
+    exact = 2 / n * (np.eye(n) - np.ones((n, n)) / n)
+    original = tf.nn.moments
+    with exact_moments(), ThreadPoolExecutor(1) as pool:
+        found = second_derivative(x)
+        beside = pool.submit(second_derivative, x).result()
+    assert tf.nn.moments is original
+    np.testing.assert_allclose(found, exact, atol=1e-12)
+    np.testing.assert_array_equal(beside, second_derivative(x))
