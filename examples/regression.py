@@ -409,7 +409,8 @@ def one_input(smoke, advance):
     figure = bdl.plots.regression_comparison(
         grid,
         bands,
-        *train,
+        x_train=train[0],
+        y_train=train[1],
         truth=wave(grid),
         columns=5,
         title="A wave with a gap, and noise that grows with the input",

@@ -180,7 +180,9 @@ def main():
         print(bdl.diagnostics.convergence(agreement))
         first = (0, int(run.data.test[1][0]))
         axes = bdl.plots.trace(
-            agreement, first, name="probability of the first test image's class"
+            agreement,
+            entry=first,
+            name="probability of the first test image's class",
         )
         axes.figure.savefig(args.out / "trace.png", dpi=150)
     shown = (

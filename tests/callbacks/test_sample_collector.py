@@ -70,7 +70,11 @@ def test_samples_on_disk_are_those_in_memory(tmp_path):
 def test_logs_are_the_numbers_of_the_ensemble_so_far(max_samples):
     record = Record()
     collector = SampleCollector(
-        CYCLE, 1, max_samples, validation_data=(X, Y), validation_batch_size=7
+        CYCLE,
+        start_epoch=1,
+        max_samples=max_samples,
+        validation_data=(X, Y),
+        validation_batch_size=7,
     )
     model = fit(make(), record, collector)
     logs = model.history.history

@@ -210,7 +210,7 @@ def test_chosen_layers_get_a_prior_made_of_their_posterior():
     other = layers.MeanFieldDense(2, name="other")
     model.add(other)
     posterior_becomes_prior(
-        model, ["other"], lambda q: type(q)(q.mean, 3.0 * q.stddev)
+        model, ["other"], transform=lambda q: type(q)(q.mean, 3.0 * q.stddev)
     )
     assert_prior_is(other, [(m, 3 * s) for m, s in posteriors(other)])
     assert not any(p.stored for p in layer.weight_posteriors)
@@ -218,7 +218,7 @@ def test_chosen_layers_get_a_prior_made_of_their_posterior():
     assert_prior_is(layer, posteriors(layer))
     before = layer.prior_version
     posterior_becomes_prior(
-        model, [layer], lambda q: MeanField(q.mean, q.stddev)
+        model, [layer], transform=lambda q: MeanField(q.mean, q.stddev)
     )
     assert layer.prior.family == "mean_field"
     assert layer.prior_version == before + 1

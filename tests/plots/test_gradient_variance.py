@@ -34,7 +34,7 @@ METHODS = {
 
 @pytest.mark.parametrize("of, layer", [("means", None), ("rhos", "conv")])
 def test_draws_the_numbers_of_the_reports_in_order(of, layer):
-    ax = plots.gradient_variance(METHODS, of, layer, label="sigma")
+    ax = plots.gradient_variance(METHODS, of=of, layer=layer, label="sigma")
     first, second = ax.lines
     expected = [getattr(METHODS["mean-field"][x], of) for x in (0.1, 0.5, 1.0)]
     np.testing.assert_allclose(first.get_xdata(), [0.1, 0.5, 1.0])
@@ -61,11 +61,11 @@ def test_axes_are_made_or_taken_and_returned(tmp_path):
 
 def test_wrong_input_is_refused_and_leaves_no_figure():
     for message, arguments in (
-        ('"means" or "rhos"', (METHODS, "sigma")),
-        ("at least one. Received: reports={}", ({},)),
-        (r"`reports\['a'\]` must be a dict", ({"a": report(1.0)},)),
-        (r"`layer` must be one of \['conv'\]", (METHODS, "means", "dense")),
+        ("`of` must be one of", {"of": "sigma"}),
+        ("at least one. Received: reports={}", {"reports": {}}),
+        (r"`reports\['a'\]` must be a dict", {"reports": {"a": report(1.0)}}),
+        (r"`layer` must be one of \['conv'\]", {"layer": "dense"}),
     ):
         with pytest.raises(ValueError, match=message):
-            plots.gradient_variance(*arguments)
+            plots.gradient_variance(**{"reports": METHODS, **arguments})
     assert not plt.get_fignums()

@@ -48,7 +48,7 @@ def legend(ax):
 
 
 def test_cross_section_draws_the_sums_in_order_and_the_posterior_thick():
-    ax = plots.loss_cross_section(section(), ["a", "b"], gaussian=True)
+    ax = plots.loss_cross_section(section(), names=["a", "b"], gaussian=True)
     _, thin, thick, *_ = ax.lines
     np.testing.assert_allclose(thin.get_xdata(), [-4, -2, 0, 2, 4])
     np.testing.assert_allclose(thin.get_ydata(), 0.5 + thin.get_xdata() ** 2)
@@ -85,7 +85,9 @@ def test_energies_of_the_posterior_are_those_of_its_gaussian():
 
 def test_plane_draws_contours_ellipse_and_trajectory(tmp_path):
     path = np.array([[1.0, 2.0], [0.5, -1.0], [0.0, 0.0]])
-    ax = plots.loss_plane(plane(), path, ("v1", "v2"), stddevs=2, levels=5)
+    ax = plots.loss_plane(
+        plane(), trajectory=path, names=("v1", "v2"), stddevs=2, levels=5
+    )
     lines = {line.get_label(): line.get_xydata() for line in ax.lines}
     np.testing.assert_allclose(lines["trajectory"], path)
     ellipse = lines["posterior, 2 standard deviations"]
@@ -115,15 +117,21 @@ def test_plane_takes_axes_and_an_upper_end():
 def test_wrong_input_is_refused_and_leaves_no_figure():
     one, rays = plane(), section()
     for message, call in (
-        ("`section` must be what", lambda: plots.loss_cross_section(one)),
-        ("each of the 2 dir", lambda: plots.loss_cross_section(rays, ["a"])),
+        ("`section` must be a result", lambda: plots.loss_cross_section(one)),
         (
-            "`gaussian` must be",
+            "one name for each of the 2 dir",
+            lambda: plots.loss_cross_section(rays, names=["a"]),
+        ),
+        (
+            "`gaussian=True` needs",
             lambda: plots.loss_cross_section(section(None), gaussian=True),
         ),
-        ("`plane` must be what", lambda: plots.loss_plane(rays)),
-        ("two coordinates a row", lambda: plots.loss_plane(one, [[1.0]])),
-        ("of the two dir", lambda: plots.loss_plane(one, names=["a"])),
+        ("`plane` must be a result", lambda: plots.loss_plane(rays)),
+        (
+            "two coordinates in a row",
+            lambda: plots.loss_plane(one, trajectory=[[1.0]]),
+        ),
+        ("names of the two dir", lambda: plots.loss_plane(one, names=["a"])),
         ("`levels` must be", lambda: plots.loss_plane(one, levels=1)),
         ("must rise above", lambda: plots.loss_plane(one, highest=0.5)),
     ):

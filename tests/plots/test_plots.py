@@ -192,7 +192,9 @@ def test_bands_are_epistemic_inside_total():
         regression.variance_between[order],
         regression.variance_within[order],
     )
-    ax = plots.regression_bands(x[order], shuffled, [0.0], [0.1], width=2)
+    ax = plots.regression_bands(
+        x[order], shuffled, x_train=[0.0], y_train=[0.1], width=2
+    )
     for band, variance in zip(
         ax.collections,
         (regression.variance, regression.variance_between),
@@ -210,6 +212,7 @@ def test_truth_is_drawn_at_its_inputs_with_its_noise():
     mean, stddev = np.exp(x), 0.1 + x**2
     ax = plots.regression_bands(x[::-1], regression, truth=mean[::-1])
     drawn = {line.get_label(): line.get_xydata() for line in ax.lines}
+    assert set(drawn) == {"mean", "truth"}
     np.testing.assert_allclose(drawn["truth"], np.stack([x, mean], 1))
     ax = plots.regression_bands(x, regression, truth=(mean, stddev), width=3)
     _, truth, above, below = (line.get_ydata() for line in ax.lines)
@@ -225,8 +228,8 @@ def test_regressions_side_by_side_share_axes_and_one_legend(tmp_path):
     figure = plots.regression_comparison(
         x,
         {**predictions, "wide": wide},
-        x,
-        np.sin(x),
+        x_train=x,
+        y_train=np.sin(x),
         truth=(np.sin(x), np.full(20, 0.5)),
         columns=3,
         title="Bands",
