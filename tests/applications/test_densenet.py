@@ -52,9 +52,12 @@ def test_features_keep_their_place():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"blocks": 121}, r"layers of each block, .* Received: blocks=121"),
+        (
+            {"blocks": 121},
+            "layers of each block.* Received: blocks of type int",
+        ),
         ({"blocks": ()}, r"layers of each block, .* Received: blocks=\(\)"),
-        ({"blocks": (6, 0)}, r"layers of each block, .* blocks=\(6, 0\)"),
+        ({"blocks": (6, 0)}, r"`blocks\[1\]` must be a positive integer.*=0"),
         ({"compression": 0.0}, "`compression` must be .* compression=0.0"),
         ({"compression": 2}, "`compression` must be .* compression=2"),
     ],

@@ -102,10 +102,10 @@ def test_noise_is_uniform_over_the_17_values_of_a_pixel():
     ],
 )
 def test_options_of_other_sets_are_refused(options):
-    with pytest.raises(ValueError, match="do not apply: leave them out"):
+    with pytest.raises(ValueError, match="Leave out `like`"):
         datasets.load("digits", **options)
 
 
-def test_validation_must_leave_something_to_train_on():
+def test_validation_must_be_smaller_than_the_training_data():
     with pytest.raises(ValueError, match="smaller than the 1198 training"):
         datasets.load("digits", validation_size=1198)

@@ -33,7 +33,7 @@ def examples():
 
 def training(epochs, augment=True, **options):
     return make(**options).training(
-        examples(), lambda image: image, epochs, augment
+        examples(), lambda image: image, epochs=epochs, augment=augment
     )
 
 

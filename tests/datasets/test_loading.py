@@ -200,7 +200,7 @@ def test_wrong_arguments_are_refused(arguments, message):
     [
         ({"stddev": (0.2, 0.0, 0.2)}, "`stddev` must be positive"),
         ({"stddev": (0.2, float("nan"), 0.2)}, "`stddev` must be positive"),
-        ({"mean": (0.5,)}, "one number a channel"),
+        ({"mean": (0.5,)}, "one number per channel"),
     ],
 )
 def test_a_wrong_spec_is_refused(change, message):

@@ -53,11 +53,11 @@ def test_a_broken_download_is_told_alike(tmp_path, monkeypatch):
         ("diabetic_retinopathy_detection", "trainLabels.csv"),
     ],
 )
-def test_what_is_downloaded_by_hand_is_said_before_trying(
+def test_manual_download_is_named_before_any_attempt(
     name, file, tmp_path, capfd
 ):
     manual = re.escape(str(tmp_path / "downloads" / "manual"))
-    message = f'^[^\n]*by hand: put .*`{manual}`.*{file}.*set "digits"\\.$'
+    message = f'^[^\n]*by hand. Put .*`{manual}`.*{file}.*set "digits"\\.$'
     with pytest.raises(FileNotFoundError, match=message):
         datasets.load(name, data_dir=str(tmp_path))
     assert "Downloading" not in "".join(capfd.readouterr())
@@ -88,7 +88,7 @@ def test_files_of_another_set_are_not_enough(error, tmp_path, monkeypatch):
         ("cv2", "import of cv2"),
     ],
 )
-def test_only_what_the_extra_installs_is_said_to_be_in_it(
+def test_error_names_the_extra_only_for_packages_in_it(
     module, message, tmp_path, monkeypatch
 ):
     monkeypatch.setitem(sys.modules, module, None)
