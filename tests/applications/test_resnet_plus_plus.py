@@ -49,9 +49,7 @@ def stage_outputs(model):
     ],
     ids=["20", "110", "50 for ImageNet"],
 )
-def test_every_stage_puts_out_unit_variance_at_initialisation(
-    make, size, stages
-):
+def test_every_stage_has_unit_variance_at_initialisation(make, size, stages):
     shape = (size, size, 3)
     model = make(shape)
     outputs = stage_outputs(model)
@@ -232,7 +230,7 @@ def test_only_the_last_convolution_of_a_branch_starts_at_branch_scale():
 @pytest.mark.parametrize(
     "pooling, shape", [(None, (2, 2, 32)), ("max", (32,))], ids=str
 )
-def test_without_top_the_features_come_out(pooling, shape):
+def test_network_without_top_returns_features(pooling, shape):
     model = ResNetPlusPlus(8, **SMALL, include_top=False, pooling=pooling)
     assert model.output_shape == (None, *shape)
 

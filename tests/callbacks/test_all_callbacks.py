@@ -105,7 +105,7 @@ def run():
     return run
 
 
-def test_killed_run_with_all_callbacks_ends_as_the_unkilled_one(run, tmp_path):
+def test_killed_run_with_all_callbacks_ends_like_an_unkilled_run(run, tmp_path):
     whole = run(tmp_path / "whole")
     # In the first epoch the KL has no weight; the run ends with a stop.
     assert whole["history"]["mean_step"] == [2.5, 6.5, 10.5, 14.5]

@@ -136,7 +136,7 @@ def assert_same_end(one, other):
 @pytest.mark.parametrize(
     "when", [{}, {"every": 2}, {"every": 4, "unit": "step"}], ids=str
 )
-def test_killed_run_ends_as_if_it_had_not_been_killed(when, tmp_path):
+def test_killed_run_ends_like_an_unkilled_run(when, tmp_path):
     whole = run(tmp_path / "whole", **when)
     directory = tmp_path / "killed"
     for killed_at in [(0, 5), (2, 4), (4, 0)]:
@@ -186,7 +186,7 @@ def test_loss_scale_is_part_of_the_checkpoint(tmp_path):
     assert_same_end(again, whole)
 
 
-def test_endless_data_goes_on_where_it_was(tmp_path):
+def test_endless_data_continue_after_the_last_step(tmp_path):
     data = tf.data.Dataset.from_tensor_slices((X, Y)).repeat().batch(7)
     args = {"x": data, "fit": {"steps_per_epoch": 4}, "skip_seen_data": True}
     args["fit"]["initial_epoch"] = 1
@@ -196,7 +196,7 @@ def test_endless_data_goes_on_where_it_was(tmp_path):
     assert_same_end(run(tmp_path / "killed", steps=2, **args), whole)
 
 
-def test_finished_run_is_not_redone_and_can_be_prolonged(tmp_path):
+def test_finished_run_is_not_repeated_and_can_be_extended(tmp_path):
     finished = run(tmp_path)
     with pytest.warns(UserWarning, match="is complete: no epoch was run"):
         again = run(tmp_path)
@@ -207,7 +207,7 @@ def test_finished_run_is_not_redone_and_can_be_prolonged(tmp_path):
     assert_same_end(longer, whole)
 
 
-def test_stopped_run_stays_stopped_and_foreign_memory_is_kept(tmp_path):
+def test_stopped_run_stays_stopped_and_callbacks_are_restored(tmp_path):
     stopped = run(tmp_path, callbacks=[Stop()])
     assert len(stopped[0].history.epoch) == 3
     with pytest.warns(UserWarning, match="is complete: no epoch was run"):
@@ -217,7 +217,7 @@ def test_stopped_run_stays_stopped_and_foreign_memory_is_kept(tmp_path):
     assert len(again[0].history.epoch) == 3
 
 
-def test_run_killed_when_it_was_about_to_stop_stays_stopped(tmp_path):
+def test_run_killed_just_before_stopping_stays_stopped(tmp_path):
     kill = KillAtEpochEnd(2)
     callbacks = [Path(), Stop(), Checkpoint(tmp_path, callbacks=[]), kill]
     with pytest.raises(Killed):
@@ -228,7 +228,7 @@ def test_run_killed_when_it_was_about_to_stop_stays_stopped(tmp_path):
     assert model.history.epoch == [0, 1, 2]
 
 
-def test_callbacks_of_keras_stop_and_slow_down_as_they_would_have(tmp_path):
+def test_callbacks_of_keras_act_as_in_an_unkilled_run(tmp_path):
     def memories():
         return [
             keras.callbacks.EarlyStopping(
@@ -280,7 +280,7 @@ def test_second_fit_of_a_resumed_model_begins_at_its_first_epoch(tmp_path):
     assert model.fit(X, Y, epochs=2, verbose=0).epoch == [0, 1]
 
 
-def test_another_model_is_refused_and_left_as_it_was(tmp_path):
+def test_another_model_raises_an_error_and_does_not_change(tmp_path):
     run(tmp_path)
     other = bdl.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
     other.compile("adam", "mse")

@@ -10,7 +10,7 @@ from tests.callbacks.test_checkpoint import make
 from tests.callbacks.test_checkpoint import run
 
 
-def test_other_batches_within_an_epoch_are_refused(tmp_path):
+def test_other_batches_within_an_epoch_raise_an_error(tmp_path):
     run(tmp_path, (2, 4), every=3)
     with pytest.raises(ValueError, match="steps of an epoch 1, where.* 6$"):
         run(tmp_path, fit={"batch_size": 60})
@@ -27,13 +27,13 @@ def test_other_batches_within_an_epoch_are_refused(tmp_path):
         run(tmp_path, x=data)
 
 
-def test_other_batches_may_begin_with_an_epoch(tmp_path):
+def test_other_batches_are_allowed_from_the_next_epoch_on(tmp_path):
     run(tmp_path, (2, 4))
     model, _ = run(tmp_path, fit={"batch_size": 60})
     assert model.optimizer.iterations.numpy() == 2 * 6 + 3
 
 
-def test_another_optimizer_with_the_same_variables_is_refused(tmp_path):
+def test_another_optimizer_with_the_same_variables_raises_an_error(tmp_path):
     run(tmp_path)
     other = make()
     other.compile(keras.optimizers.AdamW(1e-3), "mse")
@@ -47,7 +47,7 @@ def compiled(optimizer, loss="mse", **kwargs):
     return model
 
 
-def test_learning_rate_of_the_checkpoint_wins_and_this_is_said(tmp_path):
+def test_learning_rate_of_the_checkpoint_is_used_with_a_warning(tmp_path):
     run(tmp_path, (2, 0), model=compiled(keras.optimizers.Adam(0.01)))
     with pytest.warns(
         UserWarning, match="of the checkpoint is used.*'0.02'.*'0.01'"
@@ -56,7 +56,7 @@ def test_learning_rate_of_the_checkpoint_wins_and_this_is_said(tmp_path):
     assert float(model.optimizer.learning_rate) == pytest.approx(0.01)
 
 
-def test_learning_rate_that_a_callback_has_changed_is_no_other_command(
+def test_learning_rate_changed_by_a_callback_causes_no_warning(
     tmp_path,
 ):
     def halved():
@@ -99,7 +99,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_other_settings_are_refused(setting, tmp_path):
+def test_other_settings_raise_an_error(setting, tmp_path):
     fit = {"epochs": 1}
     run(tmp_path, model=compiled(**SETTINGS[setting](False)), fit=fit)
     with pytest.raises(ValueError, match=f"Received: {setting} "):

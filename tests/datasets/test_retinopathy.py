@@ -33,7 +33,7 @@ def transcription(image, flip, angle, scale, shift):
         ((1, -1), 0.4, 0.92, (0.03, -0.06)),
     ],
 )
-def test_view_is_the_equation(parameters):
+def test_view_follows_its_equation(parameters):
     image = np.random.default_rng(0).random((16, 16, 1), "float32")
     flip, angle, scale, shift = parameters
     actual = augmentation.view(
@@ -56,7 +56,7 @@ def test_flip_mirrors_left_to_right():
     np.testing.assert_allclose(actual, image[:, ::-1], atol=1e-5)
 
 
-def test_draws_keep_to_the_ranges_of_the_paper(monkeypatch):
+def test_random_views_keep_to_the_ranges_of_the_paper(monkeypatch):
     drawn = []
     monkeypatch.setattr(
         augmentation, "view", lambda image, **draws: drawn.append(draws)

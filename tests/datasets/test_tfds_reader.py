@@ -11,7 +11,7 @@ import tensorflow_datasets as tfds
 from keras_bdl import datasets
 
 
-def test_a_machine_without_network_is_told_so(tmp_path, monkeypatch):
+def test_missing_network_raises_a_clear_error(tmp_path, monkeypatch):
     def fail(*args, **kwargs):
         raise socket.gaierror("Name or service not known")
 
@@ -22,9 +22,7 @@ def test_a_machine_without_network_is_told_so(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("proxy", ["http://localhost:9", "localhost:9"])
-def test_a_proxy_that_does_not_answer_is_found_before_trying(
-    proxy, tmp_path, monkeypatch
-):
+def test_dead_proxy_raises_before_any_attempt(proxy, tmp_path, monkeypatch):
     def fail(self):
         raise RuntimeError("tried for minutes")
 
@@ -36,7 +34,7 @@ def test_a_proxy_that_does_not_answer_is_found_before_trying(
         datasets.load("cifar10", data_dir=str(tmp_path))
 
 
-def test_a_broken_download_is_told_alike(tmp_path, monkeypatch):
+def test_broken_download_raises_the_same_error(tmp_path, monkeypatch):
     def fail(self):
         raise requests.ConnectionError("HTTPSConnectionPool: max retries")
 
@@ -70,7 +68,7 @@ def test_manual_download_is_named_before_any_attempt(
         tf.errors.NotFoundError(None, None, "ILSVRC2012_img_val.tar"),
     ],
 )
-def test_files_of_another_set_are_not_enough(error, tmp_path, monkeypatch):
+def test_files_of_another_set_raise_an_error(error, tmp_path, monkeypatch):
     def fail(self):
         raise error
 

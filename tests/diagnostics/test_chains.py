@@ -36,7 +36,7 @@ def classifier():
     return model
 
 
-def test_weight_chains_are_the_samples_by_variable():
+def test_weight_chains_hold_the_samples_of_each_variable():
     model = network()
     chains = make_chains(model)
     weights = WeightChains(chains)
@@ -52,7 +52,7 @@ def test_weight_chains_are_the_samples_by_variable():
         )
 
 
-def test_a_model_gives_paths_and_leaves_out_what_is_not_trained():
+def test_model_defines_paths_and_leaves_out_untrained_variables():
     model = network()
     chains = make_chains(model)
     weights = WeightChains(chains, model)
@@ -64,7 +64,7 @@ def test_a_model_gives_paths_and_leaves_out_what_is_not_trained():
     )
 
 
-def test_predictions_are_those_of_every_sample_in_the_order_of_the_chain():
+def test_predictions_follow_the_order_of_the_samples():
     model = network()
     model.compile(loss="mse")
     chains = make_chains(model, draws=7)
@@ -79,7 +79,7 @@ def test_predictions_are_those_of_every_sample_in_the_order_of_the_chain():
         np.testing.assert_allclose(outputs[c, s], expected, rtol=1e-4)
 
 
-def test_collectors_give_probabilities_of_what_training_left(tmp_path):
+def test_collectors_can_replace_ensembles(tmp_path):
     in_memory, on_disk = [], []
     for chain in range(2):
         model = classifier()

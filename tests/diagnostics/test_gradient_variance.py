@@ -35,7 +35,7 @@ def linear(kind, size=4, **compile):
 
 @pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("kind", ["MeanFieldDense", "RadialDense"])
-def test_of_a_linear_layer_is_that_of_the_moments_of_its_noise(
+def test_variance_of_a_linear_layer_follows_from_the_moments_of_its_noise(
     kind, jit_compile
 ):
     # g = a + B eps for the means, and g_i eps_i softplus'(rho_i) for rho_i.
@@ -69,7 +69,7 @@ def test_of_a_linear_layer_is_that_of_the_moments_of_its_noise(
         assert found["snr"] == pytest.approx(snr)
 
 
-def test_standard_error_of_a_gaussian_gradient_is_the_known_one():
+def test_standard_error_of_a_gaussian_gradient_has_its_closed_form():
     model = linear("MeanFieldDense", 1)
     report = measure(model, X[:, :1], samples=2000)
     relative = report.means["variance_error"] / report.means["variance"]
@@ -163,7 +163,7 @@ def fails(y_true, y_pred):
     raise ZeroDivisionError
 
 
-def test_leaves_the_model_as_it_was_also_after_an_error():
+def test_model_does_not_change_also_after_an_error():
     noise = [keras.layers.BatchNormalization(), keras.layers.Dropout(0.5)]
     model, (x, y) = network(noise), images()
     model.compile("adam", CROSS_ENTROPY, metrics=["accuracy"])
@@ -187,7 +187,7 @@ def test_leaves_the_model_as_it_was_also_after_an_error():
         model.fit(x, y, verbose=0)
 
 
-def test_counts_frozen_layers_and_gives_those_without_influence_zero():
+def test_frozen_layers_count_and_layers_without_influence_have_zero():
     model, (x, y) = network(), images()
     other = layers.MeanFieldDense(2, name="other")(model.inputs[0])
     model = keras.Model(model.inputs, [model.outputs[0], other])
@@ -200,7 +200,7 @@ def test_counts_frozen_layers_and_gives_those_without_influence_zero():
     assert measure(model, x, [y, y], samples=3) == before
 
 
-def test_under_a_strategy_is_that_of_one_device(mirrored):
+def test_result_under_a_strategy_equals_that_of_one_device(mirrored):
     found = []
     for scope in (contextlib.nullcontext(), mirrored.scope()):
         with scope:
@@ -236,7 +236,7 @@ def test_wrong_input_is_refused():
             call()
 
 
-def test_callback_measures_logs_and_goes_on_where_it_was_killed(tmp_path):
+def test_callback_measures_logs_and_continues_after_a_kill(tmp_path):
     def run(epochs, directory):
         keras.utils.set_random_seed(2)
         model = bdl.Sequential(

@@ -61,7 +61,7 @@ def posterior():
 
 
 @pytest.mark.parametrize("kind", [keras.Sequential, bdl.Sequential])
-def test_cross_section_is_that_of_numpy_and_traced_once(kind):
+def test_cross_section_equals_numpy_and_is_traced_once(kind):
     model = softmax_regression(kind)
     before = networks.state(model)
     start = model.get_weights()
@@ -167,7 +167,7 @@ def fails(y_true, y_pred):
     raise ZeroDivisionError
 
 
-def test_model_is_left_as_it_was_after_an_error():
+def test_model_does_not_change_after_an_error():
     model = networks.with_batch_norm()
     before = networks.state(model)
     direction = np.ones(len(networks.flat(model.trainable_weights)))
@@ -177,7 +177,7 @@ def test_model_is_left_as_it_was_after_an_error():
     assert not model.losses
 
 
-def test_under_a_strategy_is_that_of_one_device(mirrored):
+def test_result_under_a_strategy_equals_that_of_one_device(mirrored):
     with mirrored.scope():
         model = softmax_regression()
     start = model.get_weights()
@@ -236,7 +236,7 @@ def test_wrong_input_is_refused():
             call()
 
 
-def test_points_that_are_not_finite_are_left_out_of_the_report():
+def test_report_ignores_points_that_are_not_finite():
     zeros = [[0.0, 0.0, 0.0]]
     section = LossCrossSectionReport(
         examples=2,

@@ -45,7 +45,7 @@ def parts(block):
 
 @pytest.mark.parametrize("block", [False, True])
 @pytest.mark.parametrize("part", ["low_rank", "all"])
-def test_are_those_of_the_dense_covariance(part, block):
+def test_eigenvectors_equal_those_of_the_dense_covariance(part, block):
     diagonal, low_rank = parts(block)
     expected = low_rank if part == "low_rank" else diagonal + low_rank
     values, vectors = np.linalg.eigh(expected)
@@ -63,7 +63,7 @@ def test_are_those_of_the_dense_covariance(part, block):
     )
 
 
-def test_are_those_of_a_randomized_svd_of_the_deviations():
+def test_eigenvectors_equal_a_randomized_svd_of_the_deviations():
     columns = moments(LARGE)[2]
     _, singular, vectors = randomized_svd(
         matrix(columns).T.astype("d"), 3, random_state=0
@@ -76,7 +76,7 @@ def test_are_those_of_a_randomized_svd_of_the_deviations():
     np.testing.assert_allclose(cosines, 1, rtol=1e-6)
 
 
-def test_of_a_large_covariance_satisfy_their_equation():
+def test_eigenvectors_of_a_large_covariance_satisfy_their_equation():
     mean, variance, columns = moments(LARGE)
     found = posterior_eigenvectors(
         LowRankGaussian(mean, variance, columns), count=2, part="all"
@@ -89,7 +89,7 @@ def test_of_a_large_covariance_satisfy_their_equation():
     assert np.dot(*found.vectors) == pytest.approx(0, abs=1e-8)
 
 
-def test_of_a_diagonal_posterior_are_the_axes():
+def test_eigenvectors_of_a_diagonal_posterior_are_the_axes():
     mean = [np.zeros((5, 6)), np.zeros(2)]
     variance = np.arange(30.0).reshape(5, 6)
     found = posterior_eigenvectors(
@@ -99,7 +99,7 @@ def test_of_a_diagonal_posterior_are_the_axes():
     np.testing.assert_allclose(np.abs(found.vectors[1, 28]), 1, rtol=1e-9)
 
 
-def test_projected_covariance_is_that_of_the_dense_one_and_of_draws():
+def test_projected_covariance_equals_the_dense_one_and_that_of_samples():
     posterior = LowRankGaussian(*moments(SMALL), scale=0.5)
     directions = np.random.default_rng(1).standard_normal((2, 24))
     found = projected_covariance(posterior, directions)

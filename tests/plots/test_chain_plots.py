@@ -58,7 +58,7 @@ def test_autocorrelation_shows_band_and_effective_sample_size():
 
 
 @pytest.mark.parametrize("draw", DRAW)
-def test_axes_are_made_or_taken_and_returned(draw, tmp_path):
+def test_axes_are_created_or_used_and_returned(draw, tmp_path):
     figure, ax = plt.subplots()
     assert draw(CHAINS, entry=(0, 0), ax=ax) is ax
     assert plt.get_fignums() == [figure.number]

@@ -33,7 +33,7 @@ METHODS = {
 
 
 @pytest.mark.parametrize("of, layer", [("means", None), ("rhos", "conv")])
-def test_draws_the_numbers_of_the_reports_in_order(of, layer):
+def test_lines_show_the_numbers_of_the_reports_in_order(of, layer):
     ax = plots.gradient_variance(METHODS, of=of, layer=layer, label="sigma")
     first, second = ax.lines
     expected = [getattr(METHODS["mean-field"][x], of) for x in (0.1, 0.5, 1.0)]
@@ -50,7 +50,7 @@ def test_draws_the_numbers_of_the_reports_in_order(of, layer):
     assert legend == list(METHODS)
 
 
-def test_axes_are_made_or_taken_and_returned(tmp_path):
+def test_axes_are_created_or_used_and_returned(tmp_path):
     figure, ax = plt.subplots()
     assert plots.gradient_variance(METHODS, ax=ax) is ax
     assert plt.get_fignums() == [figure.number]

@@ -47,7 +47,7 @@ def legend(ax):
     return [text.get_text() for text in ax.get_legend().get_texts()]
 
 
-def test_cross_section_draws_the_sums_in_order_and_the_posterior_thick():
+def test_cross_section_shows_loss_and_penalty_and_the_posterior_thick():
     ax = plots.loss_cross_section(section(), names=["a", "b"], gaussian=True)
     _, thin, thick, *_ = ax.lines
     np.testing.assert_allclose(thin.get_xdata(), [-4, -2, 0, 2, 4])
@@ -73,7 +73,7 @@ def test_cross_section_without_a_posterior_has_thin_lines_only():
     assert len(ax.lines) == 3
 
 
-def test_energies_of_the_posterior_are_those_of_its_gaussian():
+def test_energy_of_the_posterior_is_that_of_its_gaussian():
     expected = np.square(DISTANCES)[None] / (20 * np.square([[0.5], [2.0]]))
     np.testing.assert_allclose(section().posterior_energy, expected)
     assert section(None).posterior_energy is None
@@ -106,7 +106,7 @@ def test_plane_draws_contours_ellipse_and_trajectory(tmp_path):
     assert (tmp_path / "a.png").stat().st_size > 5000
 
 
-def test_plane_takes_axes_and_an_upper_end():
+def test_plane_accepts_axes_and_a_highest_value():
     figure, ax = plt.subplots()
     assert plots.loss_plane(plane(None), highest=3.0, ax=ax) is ax
     assert ax.collections[0].levels[-1] == pytest.approx(3.0)
