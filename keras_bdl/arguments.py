@@ -28,7 +28,7 @@ def check_number(
         at_most: Largest allowed number. Defaults to `None`.
         integer: Whether the number must be an integer. Defaults to `False`.
     """
-    kind = numbers.Integral if integer else numbers.Real
+    kind: Any = numbers.Integral if integer else numbers.Real
     if (
         isinstance(value, kind)
         and not isinstance(value, bool)
@@ -164,15 +164,13 @@ class ShowsArguments:
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-def check_count(name: str, value: Any, *, at_least: int = 1) -> int:
-    """Returns a count, or raises an error that names the argument.
+def as_names(names) -> tuple[str, ...]:
+    """Returns one name or several names as a tuple.
 
     Args:
-        name: Name of the argument.
-        value: Value of the argument.
-        at_least: Smallest allowed count. Defaults to `1`.
+        names: A string or an iterable of strings.
     """
-    return check_number(name, value, at_least=at_least, integer=True)
+    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def check_choice(name: str, value: Any, choices: Sequence) -> Any:
@@ -195,3 +193,14 @@ def check_choice(name: str, value: Any, choices: Sequence) -> Any:
             f"Received: {name}={value!r}"
         )
     return value
+
+
+def check_count(name: str, value: Any, *, at_least: int = 1) -> int:
+    """Returns a count, or raises an error that names the argument.
+
+    Args:
+        name: Name of the argument.
+        value: Value of the argument.
+        at_least: Smallest allowed count. Defaults to `1`.
+    """
+    return check_number(name, value, at_least=at_least, integer=True)

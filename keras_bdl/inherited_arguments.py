@@ -61,7 +61,10 @@ def inherits_arguments(
         function.__signature__ = signature.replace(parameters=[*own, *added])
         if function.__doc__:  # `python -OO` drops docstrings
             function.__doc__ = _documentation(
-                function.__doc__, [owner.__doc__], (*without, "**options")
+                function.__doc__,
+                [owner.__doc__],
+                without=(*without, "**options"),
+                rest=False,
             )
         return function
 
@@ -97,15 +100,15 @@ def _parameters(owner):
 def _signature(owners):
     """Returns the parameters of all owners, each as its first owner has it."""
     positional, keyword, rest = {}, {}, []
+    passes_positional = True  # of the first owner, or on to the next by `*args`
     for owner in owners:
         parameters = _parameters(owner)
         rest = [p for p in parameters if p.kind is p.VAR_KEYWORD]
-        first = not positional
         for parameter in parameters:
             if parameter.name in positional or parameter.name in keyword:
                 continue
             if parameter.kind in _POSITIONAL:
-                if first:
+                if passes_positional:
                     positional[parameter.name] = parameter
                 else:
                     keyword[parameter.name] = parameter.replace(
@@ -113,16 +116,20 @@ def _signature(owners):
                     )
             elif parameter.kind is parameter.KEYWORD_ONLY:
                 keyword[parameter.name] = parameter
+        passes_positional = any(
+            p.kind is p.VAR_POSITIONAL for p in parameters
+        ) or (passes_positional and not positional)
     return inspect.Signature([*positional.values(), *keyword.values(), *rest])
 
 
-def _documentation(doc, bases, without=()):
+def _documentation(doc, bases, without=(), rest=True):
     """Returns a docstring with the `Args:` that the bases document."""
     head, entries, tail = _sections(inspect.cleandoc(doc))
     known = {names: text for names, text in entries if names not in without}
-    for base in filter(None, bases):
-        for names, text in _sections(inspect.cleandoc(base))[1]:
-            if not names.startswith("*") and names not in without:
+    for i, base in enumerate(bases, 1):
+        for names, text in _sections(inspect.cleandoc(base or ""))[1]:
+            last = rest and i == len(bases) and names.startswith("**")
+            if (last or not names.startswith("*")) and names not in without:
                 known.setdefault(names, text)
     arguments = [n for n in known if not n.startswith("*")]
     arguments += [n for n in known if n.startswith("**")]

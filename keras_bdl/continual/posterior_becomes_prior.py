@@ -8,7 +8,7 @@ import keras
 
 from keras_bdl import _keras
 from keras_bdl.arguments import check_bool
-from keras_bdl.layers.weight_priors import WeightPriors
+from keras_bdl.layers.variational_layers import variational_layers
 from keras_bdl.loss_scaling import inner_optimizer
 
 
@@ -122,11 +122,7 @@ def posterior_becomes_prior(
 
 def _selected(model, layers):
     """Returns the variational layers of a model that `layers` selects."""
-    found = [
-        layer
-        for layer in _keras.all_layers(model)
-        if isinstance(layer, WeightPriors)
-    ]
+    found = variational_layers(model)
     if not found:
         raise ValueError(
             "`model` must have variational layers, such as "

@@ -125,14 +125,8 @@ def tell_dataset_size(model, sizes, fit_arguments):
         # An evaluation that was traced without N left the KL out.
         model.make_test_function(force=True)
     counted = any(size.given is None for size in sizes)
-    if counted and count.endless and not model.said_endless:
-        model.said_endless = True
-        warnings.warn(
-            "The data has no end: the training set is taken to have "
-            f"batch size x `steps_per_epoch` = {count.examples} examples. "
-            "Give `dataset_size` if an epoch is not one pass over it.",
-            stacklevel=3,
-        )
+    if counted and count.endless:
+        model.warn_of_endless_data(count.examples)
 
 
 def dataset_sizes(model, methods):

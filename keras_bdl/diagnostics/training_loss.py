@@ -14,6 +14,7 @@ from keras_bdl import _keras
 from keras_bdl.aliases import Loss
 from keras_bdl.data.checked_inputs import check_model
 from keras_bdl.distribute.variable_copies import restored
+from keras_bdl.layers.variational_layers import variational_layers
 from keras_bdl.likelihoods.loss_check import check_reductions
 from keras_bdl.likelihoods.loss_check import one_value_each
 from keras_bdl.posteriors.posterior import check_built
@@ -147,10 +148,7 @@ class TrainingLoss:
         model = self.model
         batch = keras.tree.map_structure(tf.convert_to_tensor, batch)
         x, y = batch["x"], batch["y"]
-        if _keras.call_takes_training(model):
-            outputs = model(x, training=self._training)
-        else:
-            outputs = model(x)
+        outputs = _keras.call_with_training(model, x, self._training)
         loss = mean_loss(
             self._loss or _keras.compile_loss(model),
             y,
@@ -185,11 +183,7 @@ def left_as_it_was(model: keras.Model) -> Iterator[Callable]:
 
 
 def _check_weights(model):
-    layers = [
-        layer.name
-        for layer in _keras.all_layers(model)
-        if hasattr(type(layer), "kl_divergence")
-    ]
+    layers = [layer.name for layer in variational_layers(model)]
     if layers:
         raise ValueError(
             "`model` must have ordinary weights, but it has variational "

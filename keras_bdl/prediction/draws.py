@@ -4,12 +4,11 @@ import warnings
 
 import keras
 
-from keras_bdl import _keras
 from keras_bdl.data.batches import check_positive
+from keras_bdl.layers.variational_layers import sampling_layers
 from keras_bdl.loss_scaling import inner_optimizer
 from keras_bdl.posteriors import Layerwise
 from keras_bdl.posteriors import Posterior
-from keras_bdl.posteriors import SamplesWeights
 from keras_bdl.prediction.batch_norm import batch_norm_statistics
 from keras_bdl.prediction.batch_statistics import batch_norm_layers
 from keras_bdl.prediction.stateless_call import moved_on
@@ -163,7 +162,7 @@ def _posterior_of(model):
         noisy = getattr(method, "noisy_training", True)
         if noisy and callable(getattr(method, "posterior", None)):
             return method.posterior(model)
-    if any(isinstance(n, SamplesWeights) for n in _keras.all_layers(model)):
+    if sampling_layers(model):
         return Layerwise(model)
     return None
 

@@ -243,5 +243,5 @@ def test_samples_of_an_earlier_run_are_moved_with_a_warning(tmp_path):
         path = tmp_path / "old_1" / f"sample_{number:06d}.bdl"
         for a, b in zip(read_state(path)["weights"], weights, strict=True):
             np.testing.assert_array_equal(a, b)
-    with pytest.raises(ValueError, match="another one has taken its place"):
+    with pytest.raises(ValueError, match="Another file has replaced it"):
         first.posterior.sample(2)  # and not that of the other run

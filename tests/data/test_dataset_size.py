@@ -70,11 +70,11 @@ def test_py_dataset_is_counted():
     assert told(Constant()) == 50
 
 
-def test_endless_data_is_batch_size_times_steps_said_once():
+def test_endless_data_counts_batch_size_times_steps_and_warns_once():
     model = bdl.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
     model.compile(NeedsN(), "mse")
     data = batched(10).repeat()
-    with pytest.warns(UserWarning, match="= 30 examples"):
+    with pytest.warns(UserWarning, match="data of 30 examples per epoch"):
         model.fit(data, steps_per_epoch=3, verbose=0)
     model.fit(data, steps_per_epoch=4, verbose=0)  # a warning would raise
     assert float(model.trainable_variables[1][0]) == 40

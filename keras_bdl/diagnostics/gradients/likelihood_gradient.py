@@ -1,7 +1,6 @@
 """Gradient of the likelihood at one posterior sample, as a compiled step."""
 
 import weakref
-from typing import Any
 
 import keras
 import tensorflow as tf
@@ -12,7 +11,7 @@ from keras_bdl.diagnostics.training_loss import check_loss
 from keras_bdl.diagnostics.training_loss import compiled_loss
 from keras_bdl.diagnostics.training_loss import loss_reference
 from keras_bdl.diagnostics.training_loss import mean_loss
-from keras_bdl.layers.variational import Variational
+from keras_bdl.layers.variational_layers import variational_layers
 from keras_bdl.prediction.traced import ModelCache
 from keras_bdl.prediction.traced import traced
 
@@ -63,8 +62,7 @@ class LikelihoodGradient:
         model = self._model()
         variables = [v.value for v in _parameters(model)]
         with tf.GradientTape() as tape:
-            training = _keras.call_takes_training(model)
-            outputs = model(x, training=True) if training else model(x)
+            outputs = _keras.call_with_training(model, x, training=True)
             nll = mean_loss(
                 self._loss or _keras.compile_loss(model), y, outputs
             )
@@ -102,15 +100,6 @@ def likelihood_gradient_of(
     return _CACHE.get(
         model, loss_reference(loss), lambda: LikelihoodGradient(model, loss)
     )
-
-
-def variational_layers(model: keras.Model) -> list[Any]:
-    """Returns the layers of a model whose weights have a distribution."""
-    return [
-        layer
-        for layer in _keras.all_layers(model)
-        if isinstance(layer, Variational)
-    ]
 
 
 def _parameters(model):
