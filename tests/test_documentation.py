@@ -1,4 +1,4 @@
-"""What `help` and `repr` show, over all public names."""
+"""Tests of `help` and `repr` over all public names."""
 
 import importlib
 import inspect

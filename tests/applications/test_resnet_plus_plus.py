@@ -83,12 +83,12 @@ def test_network_is_the_composition_of_its_formulas():
 
 
 def convolution_size(size, inputs, filters, bias=True):
-    """Kernel, scales and, if there is one, bias."""
+    """Counts the weights of kernel, scales and, if used, bias."""
     return size * size * inputs * filters + filters + bias * filters
 
 
 def small_image_size(depth, filters):
-    """Weights of the network for three channels and ten classes."""
+    """Counts the weights for three channels and ten classes."""
     blocks = (depth - 2) // 6
     size = convolution_size(3, 3, filters)
     for inputs, width in (
@@ -104,7 +104,7 @@ def small_image_size(depth, filters):
 
 
 def imagenet_size():
-    """Weights of the network for three channels and 1000 classes."""
+    """Counts the weights for three channels and 1000 classes."""
     size = convolution_size(7, 3, 64)
     inputs = 64
     for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
@@ -134,7 +134,7 @@ def test_number_of_weights_is_the_stated_one(make, arguments, expected):
 
 
 def log_normalizer(d):
-    """Of exp(-d/2 (r^2 - 1)^2) over the space of d dimensions."""
+    """Log of the integral of exp(-d/2 (r^2 - 1)^2) over d dimensions."""
     integral, _ = scipy.integrate.quad(
         lambda r: r ** (d - 1) * np.exp(-d / 2 * (r**2 - 1) ** 2),
         0.0,

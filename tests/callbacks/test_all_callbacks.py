@@ -35,7 +35,7 @@ class Kill(keras.callbacks.Callback):
 
 
 class MeanStep(cb.StatefulCallback):
-    """Starts a sum anew in each epoch, as the user's own callbacks do."""
+    """A user's callback, with a sum that starts at zero in each epoch."""
 
     def on_epoch_begin(self, epoch, logs=None):
         self.steps = []
@@ -55,7 +55,7 @@ class MeanStep(cb.StatefulCallback):
 
 @pytest.fixture(scope="module")
 def run():
-    """Returns a function that starts the command, on a model traced once."""
+    """Returns a function that runs the command on a model traced once."""
     keras.utils.set_random_seed(1)
     model = bdl.Sequential(
         [

@@ -21,12 +21,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*an epoch of this `fit` has")
 
 
 def negative_log_likelihood(y_true, y_pred):
-    """Of unit noise, summed over the columns: each is a chain of its own."""
+    """Negative log-likelihood of unit noise. Each column is a chain."""
     return 0.5 * keras.ops.sum(keras.ops.square(y_true - y_pred), axis=-1)
 
 
 def at_its_mode(optimizer=bdl.SGHMC, max_speed=3.0, **kwargs):
-    """Masses of 1; the posterior is a Gaussian around 0 for each column."""
+    """Chains of mass 1 with a Gaussian posterior around 0 per column."""
     model = keras.Sequential(
         [
             keras.Input((2,)),
@@ -101,7 +101,7 @@ def test_gradient_noise_moves_a_chain_out_of_its_band(capsys):
 
 def test_temperatures_equal_a_loop_over_the_steps():
     class Watch(keras.callbacks.Callback):
-        """Runs one batch a time, so that it sees all weights."""
+        """Runs one batch at a time, to record all weights."""
 
         configurational = []
 

@@ -18,7 +18,7 @@ Y = X[:, :1]
 
 
 def drifts(paths):
-    """Of each column: a path of one weight."""
+    """Returns the drift of each column, the path of one weight."""
     return np.array([drift([[w] for w in path]) for path in paths.T])
 
 
@@ -83,12 +83,12 @@ def test_fewer_than_eight_samples_cause_no_warning():
 
 
 def negative_log_likelihood(y_true, y_pred):
-    """Of unit noise."""
+    """Negative log-likelihood of unit noise."""
     return keras.ops.square(y_true - y_pred)[:, 0] / 2
 
 
 def chain(sampler, start, **kwargs):
-    """A chain whose posterior is a Gaussian, known in closed form."""
+    """A chain with a Gaussian posterior in closed form."""
     model = keras.Sequential(
         [keras.Input((2,)), keras.layers.Dense(1, use_bias=False)]
     )

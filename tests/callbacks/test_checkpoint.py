@@ -61,7 +61,7 @@ class KillAtEpochEnd(keras.callbacks.Callback):
 
 
 class Stop(keras.callbacks.Callback):
-    """Stops in the third epoch, and counts epochs in a plain attribute."""
+    """Stops in the third epoch and counts epochs in an attribute."""
 
     def __init__(self):
         super().__init__()

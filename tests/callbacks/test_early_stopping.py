@@ -22,7 +22,7 @@ BEST = 1
 
 
 class Script(keras.callbacks.Callback):
-    """Logs a loss that is least in epoch `BEST`, and notes the state."""
+    """Logs a loss that is least in epoch `BEST`. Records the state."""
 
     def __init__(self):
         super().__init__()

@@ -21,7 +21,7 @@ def fit(model, *callbacks, epochs, **kwargs):
 
 
 def transcription(collected, rank):
-    """methods.md section 6, for the weights of one variable."""
+    """SWAG in NumPy, for the weights of one variable."""
     mean = np.zeros_like(collected[0], "float64")
     columns = []
     for n, w in enumerate(np.asarray(collected, "float64"), start=1):

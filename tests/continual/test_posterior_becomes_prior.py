@@ -14,7 +14,7 @@ Y = X[:, :2]
 
 
 class Counting(bdl.Sequential):
-    """Counts how often its training step is traced."""
+    """Counts the traces of its training step."""
 
     traces = 0
 

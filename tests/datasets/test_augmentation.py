@@ -11,7 +11,7 @@ def keys(n):
 
 
 def numbered(height, width):
-    """An image in which every pixel tells where it is, from 1."""
+    """Returns an image with a different value in every pixel."""
     rows, columns = np.mgrid[1 : height + 1, 1 : width + 1]
     return np.stack((rows, columns, rows + columns), -1).astype("float32")
 

@@ -6,7 +6,7 @@ from keras_bdl.datasets import EpochCounter
 
 
 def epochs_seen(counter, callbacks, initial_epoch=0):
-    """Fits a model whose loss is the number that the data tells."""
+    """Fits a model whose loss is the number of the epoch in the data."""
     data = counter.dataset().map(
         lambda epoch: (
             tf.zeros((1, 1)),

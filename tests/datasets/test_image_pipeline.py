@@ -38,7 +38,7 @@ def training(epochs, augment=True, **options):
 
 
 def epoch(number, **options):
-    """All inputs and labels of one epoch, in order."""
+    """Returns all inputs and labels of one epoch, in order."""
     epochs = EpochCounter()
     data = training(epochs, **options)
     epochs.next_epoch = number

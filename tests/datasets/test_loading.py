@@ -13,7 +13,7 @@ CIFAR = datasets.SPECS["cifar10"]
 
 
 def values(x):
-    """The constant value of each square image of the fixture."""
+    """Returns the constant value of each image of the fixture."""
     x = np.concatenate(list(x)) * CIFAR.stddev + CIFAR.mean
     return np.median(np.round(255 * x), axis=(1, 2, 3)).astype(int)
 

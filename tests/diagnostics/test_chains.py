@@ -16,7 +16,7 @@ X = np.random.default_rng(0).normal(size=(9, 2)).astype("float32")
 
 
 def make_chains(model, count=2, draws=5):
-    """Ensembles of random weights, BatchNorm statistics included."""
+    """Returns ensembles of random weights and BatchNorm statistics."""
     names = [v.name for v in model.weights]
     chains = []
     for chain in range(count):

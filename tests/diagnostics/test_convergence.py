@@ -12,7 +12,7 @@ from tests.diagnostics.series import ar1
 
 
 def make(draws=60):
-    """Three variables: well mixed, one that is stuck, one that never moves."""
+    """Returns a mixed, a stuck and a constant variable."""
     apart = ar1(0.5, 3, draws, 4)
     apart[2, :, 1] += 9
     return {

@@ -22,7 +22,7 @@ def measure(model, x=X, y=Y, **kwargs):
 
 
 def per_example(model):
-    """Gradients of softmax regression by their formula."""
+    """Returns gradients of softmax regression by their formula."""
     p = special.softmax(networks.logits(model.get_weights()), 1)
     of_logits = p - np.eye(4)[Y]
     kernel = np.einsum("na,ni->nai", X, of_logits).reshape(21, 12)

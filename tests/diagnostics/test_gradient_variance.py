@@ -110,7 +110,7 @@ def test_report_equals_a_loop_over_the_samples():
         gradients.append(tape.gradient(loss, model.trainable_variables))
 
     def of(places):
-        """The variance, and the mean product of the gradients of two draws."""
+        """Returns the variance and the mean product of two gradients."""
         draws = [
             np.concatenate([np.ravel(g[i]) for i in places]) for g in gradients
         ]

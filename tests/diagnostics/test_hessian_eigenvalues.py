@@ -20,7 +20,7 @@ def measure(model, x=X, y=Y, **kwargs):
 
 
 def softmax_hessian(model):
-    """That of the kernel, rows first, and the bias, by its formula."""
+    """Returns the Hessian of kernel and bias by its formula."""
     ones = np.hstack([X, np.ones((21, 1))]).astype("d")
     p = special.softmax(networks.logits(model.get_weights()), 1)
     of_logits = np.einsum("ni,ij->nij", p, np.eye(4)) - np.einsum(
@@ -48,7 +48,7 @@ def test_eigenvalues_of_softmax_regression_equal_its_formula(kind):
 
 
 def by_differences(model, x, training, step=1e-3):
-    """The Hessian from gradients at either side, and they from losses."""
+    """Returns the Hessian from finite differences of losses."""
     variables = model.trainable_variables
     start = networks.flat(variables)
 

@@ -34,7 +34,7 @@ def matrix(columns):
 
 
 def parts(block):
-    """The two parts of the covariance with the scale of the paper."""
+    """Returns both parts of the covariance with the paper's scale."""
     _, variance, columns = moments(SMALL)
     low_rank = matrix(columns) @ matrix(columns).T / (RANK - 1)
     if block:

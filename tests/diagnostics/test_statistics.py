@@ -14,13 +14,13 @@ STATISTICS = [effective_sample_size, potential_scale_reduction]
 
 
 def drifting(draws):
-    """Chains at different places, from not at all to far apart."""
+    """Returns chains whose places differ more from quantity to quantity."""
     x = ar1(0.5, 3, draws, 20)
     return x + np.arange(3)[:, None, None] * np.linspace(0, 2, 20)
 
 
 def split_r_hat(x):
-    """Gelman and Rubin's formula for one quantity, `(chains, draws)`."""
+    """Gelman and Rubin's formula for one quantity, `(chains, samples)`."""
     half = x.shape[1] // 2
     halves = [h for c in x for h in (c[-2 * half : -half], c[-half:])]
     n, m = half, len(halves)
