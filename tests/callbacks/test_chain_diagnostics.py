@@ -79,7 +79,7 @@ def test_table_judges_a_chain_by_its_configurational_temperature():
     assert "dense/kernel" in table[1] and table[1].endswith("far from T")
     stuck = float(table[-1].split(", ")[1])
     assert_moment(stuck, 100.0, 100 * np.sqrt(2 / (2 * CHAINS)))
-    assert "the chain has not found its place" in table[-1]
+    assert "the chain has not reached equilibrium" in table[-1]
 
 
 def test_gradient_noise_moves_a_chain_out_of_its_band(capsys):
@@ -187,5 +187,5 @@ def test_wrong_use_is_refused():
         model.fit(X, X[:, :1], verbose=0, callbacks=[ChainDiagnostics()])
     with pytest.raises(ValueError, match="confidence=1.0"):
         ChainDiagnostics(confidence=1.0)
-    with pytest.raises(RuntimeError, match="has seen no epoch"):
+    with pytest.raises(RuntimeError, match="has measured no epoch"):
         ChainDiagnostics().table()

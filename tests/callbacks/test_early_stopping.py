@@ -72,7 +72,7 @@ def test_callbacks_that_change_only_the_weights_raise_an_error(method):
     of_keras = keras.callbacks.EarlyStopping("loss", restore_best_weights=True)
     with pytest.raises(ValueError, match="keras_bdl.callbacks.EarlyStopping"):
         fit(model, of_keras)
-    with pytest.raises(ValueError, match="changes the weights alone"):
+    with pytest.raises(ValueError, match="changes only the weights"):
         fit(model, bdl.SWA(start_epoch=0, replace_weights=True))
 
 

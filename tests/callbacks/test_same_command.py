@@ -11,18 +11,18 @@ from tests.callbacks.test_checkpoint import run
 
 
 def test_other_batches_within_an_epoch_raise_an_error(tmp_path):
-    run(tmp_path, (2, 4), every=3)
+    run(tmp_path, (2, 4), steps=3)
     with pytest.raises(ValueError, match="steps of an epoch 1, where.* 6$"):
         run(tmp_path, fit={"batch_size": 60})
     model = make(compile={"steps_per_execution": 4})
     with pytest.raises(ValueError, match="steps_per_execution 4, where.* 1$"):
         run(tmp_path, model=model)
-    # Of data that do not tell their length, it shows when they are over.
+    # Data of unknown length reveal their end only in training.
     data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(30)
     data = data.filter(lambda *_: True)
     with (
         pytest.warns(UserWarning, match="ran out of data"),
-        pytest.raises(ValueError, match="epoch 2 has ended before step 3"),
+        pytest.raises(ValueError, match="Epoch 2 ended before step 3"),
     ):
         run(tmp_path, x=data)
 
@@ -50,7 +50,8 @@ def compiled(optimizer, loss="mse", **kwargs):
 def test_learning_rate_of_the_checkpoint_is_used_with_a_warning(tmp_path):
     run(tmp_path, (2, 0), model=compiled(keras.optimizers.Adam(0.01)))
     with pytest.warns(
-        UserWarning, match="of the checkpoint is used.*'0.02'.*'0.01'"
+        UserWarning,
+        match="uses the learning rate of the checkpoint.*'0.02'.*'0.01'",
     ):
         model, _ = run(tmp_path, model=compiled(keras.optimizers.Adam(0.02)))
     assert float(model.optimizer.learning_rate) == pytest.approx(0.01)
