@@ -35,7 +35,7 @@ def load_digits(
     from sklearn import datasets
     from sklearn.model_selection import train_test_split
 
-    names = spec.class_names
+    names = spec.class_names or ()
     selected = selected_classes(classes, spec.classes, len(names))
     numbers = renumber(range(len(names)), selected)
     stored = datasets.load_digits()

@@ -87,7 +87,7 @@ def regression_bands(
             label=name,
         )
     ax.plot(x, mean, color=COLORS[0], linewidth=2.0, label="mean")
-    if x_train is not None:
+    if x_train is not None and y_train is not None:
         ax.plot(
             np.ravel(x_train),
             np.ravel(y_train),

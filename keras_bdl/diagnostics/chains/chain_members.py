@@ -25,7 +25,7 @@ def ensembles_of(chains: list, samples: int | None = None) -> list[Ensemble]:
                 "for each chain. "
                 f"Received: chains[{i}] of type {type(one).__name__}"
             )
-        if one.structure.get_state() != found[0].structure.get_state():
+        if _state(one) != _state(found[0]):
             raise ValueError(
                 "`chains` must be samples of one architecture. Received: "
                 f"chains[{i}] with other variables than chains[0]"
@@ -40,6 +40,10 @@ def ensembles_of(chains: list, samples: int | None = None) -> list[Ensemble]:
 def members_of(ensemble: Ensemble) -> list[Any]:
     """Returns the weights of every sample, read lazily if they are files."""
     return ensemble.get_state()["members"]
+
+
+def _state(ensemble):
+    return ensemble.structure.get_state()
 
 
 def _latest(found, samples):

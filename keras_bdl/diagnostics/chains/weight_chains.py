@@ -1,6 +1,7 @@
 """Weights of several chains, one array for each variable."""
 
 import collections.abc
+from typing import Any
 
 import keras
 import numpy as np
@@ -55,7 +56,7 @@ class WeightChains(collections.abc.Mapping):
         samples: int | None = None,
     ):
         ensembles = ensembles_of(chains, samples)
-        structure = ensembles[0].structure
+        structure: Any = ensembles[0].structure
         self._members = [members_of(ensemble) for ensemble in ensembles]
         self._places = _places(structure)
         if model is not None:
