@@ -1,6 +1,7 @@
 """The callback `ChainDiagnostics`, which checks temperatures of a sampler."""
 
 import math
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -170,7 +171,7 @@ class ChainDiagnostics(StatefulCallback):
         if self.verbose and self.rows:
             print(self.table())
 
-    def get_state(self):
+    def get_state(self) -> dict[str, Any]:
         """Returns the averages of this epoch and the last table."""
         return {
             "sums": [v.numpy() for v in self._virials.sums],
@@ -178,7 +179,7 @@ class ChainDiagnostics(StatefulCallback):
             "rows": self.rows,
         }
 
-    def set_state(self, state):
+    def set_state(self, state: dict[str, Any]) -> None:
         """Continues from a state that `get_state` returned."""
         self._virials.assign(state["sums"])
         self._first_step = state["first_step"]

@@ -70,7 +70,7 @@ class EarlyStopping(
         """Returns the counters of Keras and the best epoch."""
         return plain_attributes(self)
 
-    def set_state(self, state):
+    def set_state(self, state: dict[str, Any]) -> None:
         """Continues from a state that `get_state` returned."""
         vars(self).update(state)
 

@@ -1,6 +1,7 @@
 """The callback `GradientVariance`, the noise of the gradient over epochs."""
 
 import math
+from typing import Any
 
 from keras_bdl.aliases import ArrayLike
 from keras_bdl.aliases import Loss
@@ -87,14 +88,14 @@ class GradientVariance(StatefulCallback):
             value = getattr(report, of)["variance"] if due else math.nan
             logs[f"gradient_variance_{of}"] = value
 
-    def get_state(self):
+    def get_state(self) -> dict[str, Any]:
         """Returns all reports."""
         return {
             "epochs": list(self.reports),
             "reports": [report.to_dict() for report in self.reports.values()],
         }
 
-    def set_state(self, state):
+    def set_state(self, state: dict[str, Any]) -> None:
         """Continues from a state that `get_state` returned."""
         reports = [GradientVarianceReport(**one) for one in state["reports"]]
         self.reports = dict(zip(state["epochs"], reports, strict=True))

@@ -1,5 +1,6 @@
 """Evaluation of the ensemble of all samples so far, for `SampleCollector`."""
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -46,21 +47,23 @@ class RunningEvaluation:
             )
         return vars(self)
 
-    def begin(self, model):
+    def begin(self, model: keras.Model) -> None:
         """Checks the data with the present weights, and removes all samples."""
         self._take(self._predict(model, posterior=None))
         self.forget()
 
-    def forget(self):
+    def forget(self) -> None:
         """Removes all samples."""
         self.num_samples = 0
         self._average = None
 
-    def add(self, model, weights, names):
+    def add(
+        self, model: keras.Model, weights: list, names: list[str] | None
+    ) -> None:
         """Adds one sample."""
         self._take(self._predict(model, Ensemble([weights], names)))
 
-    def logs(self):
+    def logs(self) -> dict[str, float]:
         """Returns the scores of all samples, NaN if there is no sample."""
         numbers = self._numbers
         if not self.num_samples:

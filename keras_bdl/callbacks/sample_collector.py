@@ -213,7 +213,7 @@ class SampleCollector(StatefulCallback):
             "names": self._names,
         }
 
-    def check_state(self, state):
+    def check_state(self, state: dict[str, Any]) -> None:
         """Raises an error for a state that was written with other settings."""
         ours = [self.every, self.unit, self.start_epoch]
         if state["settings"] != ours:
@@ -224,7 +224,7 @@ class SampleCollector(StatefulCallback):
                 f"Received: {ours}"
             )
 
-    def set_state(self, state):
+    def set_state(self, state: dict[str, Any]) -> None:
         """Continues from a state that `get_state` returned."""
         self.check_state(state)
         self._is_new = False

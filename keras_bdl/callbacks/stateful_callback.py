@@ -22,7 +22,7 @@ class SkippedSteps:
         steps: Whether to skip steps of the epoch, too.
     """
 
-    def __init__(self, model, unseen_by_epoch: int, steps: bool):
+    def __init__(self, model: keras.Model, unseen_by_epoch: int, steps: bool):
         self._model = model
         self._train_function = model.train_function
         self._ahead = unseen_by_epoch
@@ -30,7 +30,7 @@ class SkippedSteps:
         self._logs = None
         model.train_function = self
 
-    def undo(self):
+    def undo(self) -> None:
         """Restores the model's own `train_function`."""
         self._model.train_function = self._train_function
 

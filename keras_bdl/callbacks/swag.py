@@ -105,7 +105,7 @@ class SWAG(WeightCollector):
             names=self._structure.names,
         )
 
-    def get_state(self):
+    def get_state(self) -> dict[str, Any]:
         """Returns everything collected, for a checkpoint."""
         squares = self._squares
         return {
@@ -114,7 +114,7 @@ class SWAG(WeightCollector):
             "columns": list(self._columns),
         }
 
-    def set_state(self, state):
+    def set_state(self, state: dict[str, Any]) -> None:
         """Continues from a state that `get_state` returned."""
         super().set_state(state)
         squares = state["squares"]

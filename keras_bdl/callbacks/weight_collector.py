@@ -122,7 +122,7 @@ class WeightCollector(InheritedArguments, StatefulCallback):
         if self.unit == "epoch" and since >= 0 and since % self.every == 0:
             self._collect()
 
-    def get_state(self):
+    def get_state(self) -> dict[str, Any]:
         """Returns everything collected, for a checkpoint."""
         return {
             "settings": {name: getattr(self, name) for name in self._settings},
@@ -134,7 +134,7 @@ class WeightCollector(InheritedArguments, StatefulCallback):
             "mean": _copies(self._mean),
         }
 
-    def check_state(self, state):
+    def check_state(self, state: dict[str, Any]) -> None:
         """Raises an error for a state that was written with other settings."""
         for name in self._settings:
             saved = state.get("settings", {}).get(name)
@@ -146,7 +146,7 @@ class WeightCollector(InheritedArguments, StatefulCallback):
                     f"in the state {name}={saved!r}"
                 )
 
-    def set_state(self, state):
+    def set_state(self, state: dict[str, Any]) -> None:
         """Continues from a state that `get_state` returned."""
         self.check_state(state)
         self.num_collected = state["num_collected"]
