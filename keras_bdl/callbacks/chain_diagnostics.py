@@ -98,7 +98,7 @@ class ChainDiagnostics(StatefulCallback):
         )
         self.verbose = check_choice("verbose", verbose, (0, 1))
         self.rows: list[dict] = []
-        self._virials = None
+        self._virials: Any = None
         self._first_step = 0
 
     def on_train_begin(self, logs=None):

@@ -72,7 +72,8 @@ class EarlyStopping(
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Continues from a state that `get_state` returned."""
-        vars(self).update(state)
+        for name, value in state.items():
+            setattr(self, name, value)
 
     def _variables(self):
         """Returns the variables of training that are no weights."""
