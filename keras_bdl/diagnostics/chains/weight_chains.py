@@ -42,9 +42,9 @@ class WeightChains(collections.abc.Mapping):
     Example:
 
     ```python
-    chains = keras_bdl.diagnostics.WeightChains([posterior, posterior])
-    kernels = chains["0/kernel"]
-    keras_bdl.diagnostics.autocorrelation(kernels)
+    chains = keras_bdl.diagnostics.WeightChains([posterior, posterior], model)
+    for path, samples in chains.items():
+        print(path, keras_bdl.diagnostics.effective_sample_size(samples).min())
     ```
     """
 
