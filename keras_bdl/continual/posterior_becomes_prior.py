@@ -81,11 +81,10 @@ def posterior_becomes_prior(
     inputs = keras.Input((4,))
     body = keras_bdl.layers.RadialDense(8, activation="relu")(inputs)
     heads = [keras_bdl.layers.RadialDense(2)(body) for _ in range(2)]
-    for head in heads:
-        model = keras_bdl.Model(inputs, head)
-        model.compile("adam", loss)
-        model.fit(x, y)
-        keras_bdl.continual.posterior_becomes_prior(model)
+    first, second = (keras_bdl.Model(inputs, head) for head in heads)
+    first.compile("adam", loss)
+    first.fit(x, y)
+    keras_bdl.continual.posterior_becomes_prior(first)  # then train `second`
     ```
 
     A `keras_bdl.Model` detects that priors of shared layers have changed.
