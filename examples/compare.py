@@ -2,14 +2,14 @@
 
     python examples/compare.py [--smoke] [--out results/compare]
 
-A small convolutional net learns the digits 0 to 4 from 200 of scikit-learn's
-images, so few that there is something to be uncertain about. It is then asked
-about unseen images of them, about the digits 5 to 9, which it has never met,
-and about noise. A good method is right about the first, knows when it is not,
-and is uncertain about the others. The samplers have a small ResNet++ instead,
-which has no BatchNorm; variational layers and the optimizers that learn a
-distribution have the net without BatchNorm and dropout. Prints a table, and
-writes it with the pictures to a folder.
+A small convolutional network learns the digits 0 to 4 from 200 of
+scikit-learn's images. With so few images its predictions are uncertain. Each
+method then predicts new images of these digits, images of the digits 5 to 9,
+and noise. A good method is right about the first, is unsure where it is wrong,
+and is unsure about the others. The samplers train a small ResNet++, which has
+no BatchNorm. Variational layers and the optimizers that learn a distribution
+train the network without BatchNorm and dropout. Prints a table, and writes the
+table and the pictures to a folder.
 """
 
 import argparse
@@ -46,7 +46,7 @@ class Run:
         self.validation = tuple(a[:most] for a in self.data.validation)
 
     def build(self, regularized=True, activation="relu"):
-        """A convolutional net, with or without BatchNorm and dropout."""
+        """A convolutional network, with or without BatchNorm and dropout."""
         inputs = keras.Input(self.data.input_shape)
         x = inputs
         for filters, strides in self.convolutions:
@@ -100,11 +100,11 @@ class Run:
 
     @functools.cache  # noqa: B019 (one run a process)
     def averaged(self, seed):
-        """A network trained for averaging, and what its path left behind."""
+        """A network trained for averaging, and the callbacks that averaged."""
         print(f"  training network {seed + 1} of {self.members} for averaging")
         start = self.epochs // 2
         schedule = bdl.schedules.SWASchedule(
-            0.1, 0.05, self.steps * start // self.epochs
+            0.1, 0.05, swa_start_step=self.steps * start // self.epochs
         )
         callbacks = {
             "SWA": bdl.SWA(start),
@@ -129,23 +129,23 @@ class Run:
         cosine = keras.optimizers.schedules.CosineDecay(
             learning_rate, self.steps
         )
-        # Of so few images, a posterior at a temperature of 1 knows little.
+        # With so few images, the posterior at a temperature of 1 is too wide.
         optimizer = optimizer(
             cosine, prior_precision=10.0, temperature=0.1, **options
         )
         return self.fit(self.build(regularized=False), optimizer)
 
     def chain(self, sampler):
-        """A network that can be sampled, and the samples."""
+        """A network for the samplers, and its samples."""
         keras.utils.set_random_seed(0)
         shape, classes = self.data.input_shape, self.data.num_classes
         if self.smoke:
-            model = bdl.applications.MultiHeadMLP(shape, 1, classes, (8,))
+            model = bdl.applications.MultiHeadMLP(shape, 1, classes, units=(8,))
         else:
             model = bdl.applications.ResNetPlusPlus(
                 8, shape, classes, filters=8
             )
-        # Four times as long, of which the first quarter is forgotten.
+        # Four times as long; the first quarter is burn-in.
         cycle = bdl.schedules.CyclicalCosine(0.03, self.steps // 4)
         model.compile(
             sampler(
@@ -153,14 +153,12 @@ class Run:
                 average_speed=0.01,
                 max_speed=0.03,
                 precondition_every=self.steps // 4,
-                precondition_until=self.steps,
+                precondition_end_step=self.steps,
             ),
             keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         )
-        samples = bdl.callbacks.SampleCollector(
-            cycle, burn_in_epochs=self.epochs
-        )
-        # Shuffled anew in every epoch: what repeats itself is no noise.
+        samples = bdl.callbacks.SampleCollector(cycle, start_epoch=self.epochs)
+        # A new shuffle in every epoch: a repeated one biases the samples.
         data = tf.data.Dataset.from_tensor_slices((self.x, self.y))
         model.fit(
             data.shuffle(TRAIN, seed=0).batch(32),
@@ -194,7 +192,7 @@ class EpochBar(keras.callbacks.Callback):
         self.bar.update(epoch + 1, [("loss", float(logs["loss"]))])
 
 
-# A method trains what it needs and returns what predicts.
+# A method trains its networks and returns a function that predicts.
 
 
 def deterministic(run):
@@ -253,7 +251,7 @@ def of_objective(cls, run):
     keras.utils.set_random_seed(0)
     model = run.build(regularized=False, activation="softplus")
     cosine = keras.optimizers.schedules.CosineDecay(3e-3, run.steps)
-    # The variance that steps of this length leave behind.
+    # The variance that SGD with this learning rate has.
     objective = cls(
         "fixed", learning_rate_equivalent=0.03, gradient_batch_size=32
     )
@@ -297,7 +295,7 @@ METHODS = {
     "IVON": functools.partial(
         natural, bdl.IVON, 1.0, {"initial_curvature": 0.1}
     ),
-    # At 0.01, one seed of four is far off on validation images.
+    # At 0.01, one seed of four failed on validation images.
     "Noisy K-FAC": functools.partial(
         natural, bdl.NoisyKFAC, 0.003, {"beta_2": 0.99}
     ),
@@ -341,7 +339,7 @@ def draw(folder, test, y, unknown):
     held_out = unknown["held_out_classes"]
     figures = {
         "comparison": bdl.plots.comparison(
-            test, y, held_out, title="Digits 0-4, asked about digits 5-9"
+            test, y, ood=held_out, title="Digits 0-4, asked about digits 5-9"
         ),
         "reliability": bdl.plots.reliability_diagram(test, y).figure,
         "referral": bdl.plots.referral_curve(test, y).figure,

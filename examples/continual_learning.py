@@ -2,13 +2,13 @@
 
     python examples/continual_learning.py [--smoke] [--heads both] [--seeds 3]
 
-A network learns to tell 0 from 1, then 2 from 3, and so on to 9: with a head
-for each task, and with one head for all ten classes. Before each new task the
-posterior of mean-field and Radial layers becomes their prior, which is all
-they know of the tasks before; a plain network is just trained on. Prints the
-accuracies, and draws what is left of each task after the next ones, as figure
-5 of the Radial paper does. `--data fashion_mnist` is that paper's experiment:
-its data come through TensorFlow Datasets.
+A network learns to separate 0 from 1, then 2 from 3, and so on to 9: with one
+head for each task, and with one head for all ten classes. Before each new task
+the posterior of mean-field and Radial layers becomes their prior. The prior is
+all that the layers keep of earlier tasks. A plain network just trains on.
+Prints the accuracies, and draws the accuracy on each task after the later
+tasks, as figure 5 of the Radial paper does. `--data fashion_mnist` is that
+paper's experiment; TensorFlow Datasets loads its data.
 """
 
 import argparse
@@ -27,7 +27,7 @@ import tensorflow as tf
 
 import keras_bdl as bdl
 
-# Each model traces its own steps, which TensorFlow takes for a mistake.
+# Each model traces its own steps; TensorFlow warns of many traces.
 tf.get_logger().setLevel("ERROR")
 
 
@@ -270,7 +270,7 @@ def main():
         )
         figure = bdl.plots.task_accuracies(
             accuracies,
-            [
+            tasks=[
                 f"digits {name}" if args.data == "digits" else f"classes {name}"
                 for name in names
             ],

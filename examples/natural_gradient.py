@@ -4,11 +4,10 @@
         [--out results/natural_gradient]
 
 LeNet-5 learns the digits 0 to 7 from 800 of scikit-learn's images, with and
-without augmentation by shifts. VOGN and IVON train the same network as Adam
-does, and have a posterior when they are done. All are then asked about unseen
-images of these digits, about eights and nines, which they have never met, and
-about noise. Prints a table, and draws how they converge and how uncertain
-they are.
+without augmentation by shifts. VOGN and IVON train the same network as Adam,
+and learn a posterior. All methods then predict new images of these digits,
+eights and nines, and noise. Prints a table, and draws convergence and
+uncertainty.
 """
 
 import argparse
@@ -26,9 +25,9 @@ import keras_bdl as bdl
 
 BATCH = 64
 DATA = {False: "no augmentation", True: "augmentation"}
-# How many times as many examples the shifts are counted for.
+# Augmentation factor: the shifts count as this many times the data.
 AUGMENTATION_FACTOR = 5.0
-# Of so few images, a posterior at a temperature of 1 knows next to nothing.
+# With so few images, the posterior at a temperature of 1 is too wide.
 TEMPERATURE = 0.1
 
 
@@ -82,7 +81,7 @@ class Run:
 
 
 def lenet(run, dropout=0.0):
-    """LeNet-5, with frames around the maps so that 8 x 8 pixels will do."""
+    """LeNet-5 with padding, so that 8 x 8 pixels are enough."""
     inputs = x = keras.Input(run.data.input_shape)
     for filters in run.filters:
         x = keras.layers.Conv2D(filters, 5, padding="same", activation="relu")(
@@ -122,13 +121,13 @@ def variational(make, rate, run, augmented, seed, **kwargs):
         seed=seed,
         **kwargs,
     )
-    # Validation, too, is by draws from the posterior.
+    # Validation uses posterior samples, too.
     history = run.fit(model, optimizer, augmented, seed, samples=run.draws)
     return model, None, history  # `predict` asks the optimizer
 
 
 def vogn(run, augmented, seed):
-    # A cold start: the noise comes once there is something to be sure of.
+    # A cold start: the temperature rises once the network has learned.
     ramp = bdl.schedules.LinearRamp(
         TEMPERATURE / 10, TEMPERATURE, end_step=run.steps // 2
     )
@@ -139,7 +138,7 @@ def vogn(run, augmented, seed):
 
 
 def ivon(run, augmented, seed):
-    # 650 steps are no time for the memory of 100,000 that is the default.
+    # The default remembers 100,000 steps; this run has 650.
     return variational(
         bdl.IVON, 0.2, run, augmented, seed,
         temperature=TEMPERATURE, beta_2=0.999, initial_curvature=0.1,
@@ -203,7 +202,7 @@ def table(reports):
 
 
 def draw_convergence(run, histories):
-    """Validation in the course of the training, means over the seeds."""
+    """Validation along training, means over the seeds."""
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(

@@ -1,14 +1,14 @@
-"""Where Radial layers differ from mean-field ones: the noise of the gradient.
+"""Compares the gradient noise of Radial and mean-field layers.
 
     python examples/radial_robustness.py [--smoke] [--seeds 3]
                                          [--out results/radial_robustness]
 
-Three experiments of the Radial paper, on one CPU and embedded data. Gradient
-noise against the scale of the weights, in a convolution with a 3x3x512x512
-kernel (figure 6). Gradient noise along the training of a small convolutional
-net on scikit-learn's digits (figure 7). And the share of settings, initial
-rho by learning rate, in which such a net learns (figure 4). Prints tables,
-and writes them to a folder with the pictures and all numbers.
+Runs three experiments of the Radial paper on one CPU and embedded data:
+gradient noise against the scale of the weights, in a convolution with a
+3x3x512x512 kernel (figure 6); gradient noise along the training of a small
+convolutional network on scikit-learn's digits (figure 7); and the share of
+settings, initial rho by learning rate, in which such a network learns (figure
+4). Prints tables, and writes tables, pictures and all numbers to a folder.
 """
 
 import argparse
@@ -69,11 +69,11 @@ def rho_of(stddev):
     return stddev + math.log(-math.expm1(-stddev))
 
 
-# Figure 6: one convolution, drawn again and again at its initial means.
+# Figure 6: many draws of one convolution at its initial means.
 
 
 def wide(run, kind, task):
-    """A convolution, and what turns its outputs into a loss."""
+    """A convolution, and the layers between its outputs and the loss."""
     keras.utils.set_random_seed(0)
     inputs = keras.Input((4, 4, run.channels))
     x = layer(
@@ -108,7 +108,7 @@ def against_scale(run):
     }
     targets = {task: targets[task] for task in run.tasks}
     size = 9 * run.channels**2
-    # So that the standard deviation of a weight covers the same range.
+    # The standard deviation of a weight then covers the same range.
     scales = {
         "mean-field": run.stddevs,
         "Radial": run.stddevs + tuple(s * size**0.5 for s in run.stddevs[2:]),
@@ -124,7 +124,7 @@ def against_scale(run):
             for stddev in scales[kind]:
                 rho.assign(np.full(rho.shape, rho_of(stddev), "float32"))
                 reports[task][kind][stddev] = bdl.diagnostics.gradient_variance(
-                    model, x, y, draws=run.draws, verbose=0
+                    model, x, y, samples=run.draws, verbose=0
                 )
                 bar.add(1)
     return reports, size
@@ -152,7 +152,7 @@ def scale_table(reports, size):
 
 
 def spread(kind, size):
-    """By how much a Radial weight has a smaller deviation than its scale."""
+    """Ratio of the scale of a Radial weight to its standard deviation."""
     return size**0.5 if kind == "Radial" else 1.0
 
 
@@ -197,7 +197,7 @@ def one_legend(figure, axes):
     )
 
 
-# Figures 7 and 4: a convolutional net learns ten digits.
+# Figures 7 and 4: a convolutional network learns ten digits.
 
 
 def net(run, kind, rho):
@@ -244,7 +244,7 @@ def along_training(run):
             keras.optimizers.Adam(0.01), CROSS_ENTROPY, metrics=["accuracy"]
         )
         noise = bdl.callbacks.GradientVariance(
-            x[:BATCH], y[:BATCH], every=run.every, draws=run.draws
+            x[:BATCH], y[:BATCH], every=run.every, samples=run.draws
         )
         logs[kind] = model.fit(
             x,
@@ -300,7 +300,7 @@ def robustness(run):
     found = {kind: np.zeros(shape) for kind in KINDS}
     bar = keras.utils.Progbar(len(KINDS) * math.prod(shape), unit_name="run")
     for kind in KINDS:
-        # One for all settings: nothing is traced again.
+        # One model for all settings: nothing is traced again.
         model = net(run, kind, rho=0.0)
         model.compile(keras.optimizers.Adam(), CROSS_ENTROPY)
         model.optimizer.build(model.trainable_variables)

@@ -1,23 +1,22 @@
-"""Regression: what each method knows of its noise and of its ignorance.
+"""Compares noise and ignorance in regression, method by method.
 
     python examples/regression.py [--smoke] [--splits 5] [--data diabetes]
         [--out results/regression]
 
-First one input, so that there is something to see: a wave with a gap in the
-data and noise that grows with the input. Then scikit-learn's diabetes data (or
-`--data friedman1`) in several random splits, four fifths for training, once
-with one learned standard deviation for all inputs and once with one that the
-network predicts for each. All methods have the same network, the same
-likelihood and the same family of priors, and differ in what they make of the
-posterior; two methods of scikit-learn are there for reference. Prints tables,
-in the units of the data, and writes them with the pictures and all numbers to a
-folder.
+The first data set has one input, so that a picture shows everything: a wave
+with a gap in the data and noise that grows with the input. The second is
+scikit-learn's diabetes data (or `--data friedman1`) in several random splits,
+four fifths for training. The noise has one learned standard deviation, or one
+that the network predicts for each input. All methods have the same network,
+the same likelihood and the same family of priors; only the posterior differs.
+Two methods of scikit-learn serve as reference. Prints tables in the units of
+the data, and writes tables, pictures and all numbers to a folder.
 
-No setting was chosen on a test set. Those for diabetes come from validation
-data of friedman1, of other seeds than are reported, where each method had the
-best one of three scales of the prior; diabetes was run with them as they were.
-The settings of the wave were chosen with more points of the ranges that the
-training data cover, but neither of the gap nor outside.
+No setting was chosen on a test set. The settings of diabetes were chosen on
+validation data of friedman1, with other seeds than the reported ones: for each
+method the best of three scales of the prior. Diabetes ran with these settings
+unchanged. The settings of the wave were chosen on more points inside the
+training ranges, never on points in the gap or outside.
 """
 
 import argparse
@@ -40,7 +39,7 @@ import tensorflow as tf
 import keras_bdl as bdl
 
 BATCH = 64
-EPOCHS = 20  # of 100 steps, which are no passes over the data
+EPOCHS = 20  # of 100 steps each, not passes over the data
 HIDDEN = 50
 MEMBERS, SAMPLES = 4, 40
 ESTIMATORS = {"mean_field": "local", "radial": "flipout"}
@@ -51,7 +50,7 @@ GAINS = {"mode": 1, "SWAG": 1, "dropout": 4, "variational": 4, "sampling": 4}
 
 @dataclasses.dataclass
 class Settings:
-    """What differs between the data with one input and the other."""
+    """Settings that differ between the two data sets."""
 
     bias_stddev: float  # of the prior
     swag_rates: tuple
@@ -105,13 +104,13 @@ class Networks:
         self.built = {}
 
     def prior(self, kind):
-        # N is given, since an epoch does not tell it.
+        # N is given: an epoch is not one pass over the data.
         return bdl.priors.HeNormal(
-            GAINS[kind], self.settings.bias_stddev, self.size
+            GAINS[kind], self.settings.bias_stddev, dataset_size=self.size
         )
 
     def architecture(self, kind=None, dropout=None):
-        """The network; with a prior, its loss is that of the posterior."""
+        """The network; with a prior, its loss includes the prior."""
         prior = kind and self.prior(kind)
         dense = functools.partial(
             keras.layers.Dense, kernel_regularizer=prior, bias_regularizer=prior
@@ -212,7 +211,7 @@ class Networks:
         return prediction.rescaled(split.y_stddev, split.y_mean)
 
 
-# A method trains what it needs and returns what predicts.
+# A method trains its networks and returns a function that predicts.
 
 
 def deterministic(nets, split):
@@ -242,7 +241,7 @@ def swag(nets, split):
     epochs = 2 * nets.epochs
     collector = bdl.SWAG(start_epoch=epochs // 2, rank=20)
     rate = bdl.schedules.SWASchedule(
-        *nets.settings.swag_rates, epochs * nets.steps // 2
+        *nets.settings.swag_rates, swa_start_step=epochs * nets.steps // 2
     )
     model = nets.fit(
         split,
@@ -275,10 +274,10 @@ def radial_ensemble(nets, split):
 
 
 def sampling(sampler, nets, split):
-    # Each sample is what a cycle ends with; the first third is forgotten.
+    # Each cycle ends with a sample; the first third is burn-in.
     epochs = 3 * nets.settings.cycle * nets.samples // 2
     cycle = bdl.schedules.CyclicalCosine(0.03, nets.settings.cycle * nets.steps)
-    collector = bdl.callbacks.SampleCollector(cycle, burn_in_epochs=epochs // 3)
+    collector = bdl.callbacks.SampleCollector(cycle, start_epoch=epochs // 3)
     optimizer = functools.partial(
         sampler,
         cycle,
@@ -380,7 +379,7 @@ DATA = {"diabetes": diabetes, "friedman1": friedman1}
 
 
 def one_input(smoke, advance):
-    """Returns the figure of the bands, and the reports where x is what."""
+    """Returns the figure of the bands, and the reports by range of x."""
     rng = np.random.default_rng(0)
     train = noisy_wave(rng, (-3.0, -0.8, 150), (0.8, 3.0, 150))
     tests = {
@@ -388,7 +387,7 @@ def one_input(smoke, advance):
         "in the gap": noisy_wave(rng, (-0.8, 0.8, 1000)),
         "outside": noisy_wave(rng, (-4.5, -3.0, 500), (3.0, 4.5, 500)),
     }
-    # The length of the wave becomes about that of a tanh.
+    # Scales the wave to about the length of a tanh.
     split = Split(0, train, stretch=3.0)
     nets = Networks(split, "input", WAVE, smoke)
     grid = np.linspace(-4.5, 4.5, 40 if smoke else 300)
@@ -413,7 +412,8 @@ def one_input(smoke, advance):
     figure = bdl.plots.regression_comparison(
         grid,
         bands,
-        *train,
+        x_train=train[0],
+        y_train=train[1],
         truth=wave(grid),
         columns=5,
         title="A wave with a gap, and noise that grows with the input",
@@ -439,7 +439,7 @@ def splits_of(data, noise, splits, smoke, advance):
     return reports
 
 
-# What is written.
+# Tables and pictures.
 
 COLUMNS = {
     "RMSE": lambda report: report["rmse"],
@@ -466,7 +466,7 @@ def table(title, reports):
     base = [COLUMNS["log-likelihood"](r) for r in reports["deterministic"]]
     for name, of_splits in reports.items():
         columns = {h: [f(r) for r in of_splits] for h, f in COLUMNS.items()}
-        # Of the same splits: the differences say more than the means.
+        # On the same splits, differences say more than means.
         columns[gain] = np.subtract(columns["log-likelihood"], base)
         cells = []
         for head in heads:

@@ -2,11 +2,11 @@
 
     python examples/sampling.py [--smoke] [--seeds 3] [--out results/sampling]
 
-A ResNet++ of depth 8 learns the ten digits from 200 of scikit-learn's images:
-by SGD, and by two samplers that keep the last network of every cycle. Prints
-whether the chains kept their temperature and agree with each other, then how
-good one sample and the average over all samples are, and draws the calibration
-of both, as figure 2 of the ATMC paper does.
+A ResNet++ of depth 8 learns ten digits from 200 of scikit-learn's images: by
+SGD, and by two samplers that keep the last network of every cycle. Prints the
+temperatures of the chains and whether chains agree, then how good one sample
+and the average over all samples are. Draws the calibration of both, as figure
+2 of the ATMC paper does.
 """
 
 import argparse
@@ -52,7 +52,7 @@ class Run:
             optimizer,
             keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         )
-        # Shuffled anew in every epoch; what repeats itself is no noise.
+        # A new shuffle in every epoch: a repeated one biases the samples.
         batches = tf.data.Dataset.from_tensor_slices(self.train)
         batches = batches.shuffle(TRAIN, seed=seed).batch(BATCH)
         model.fit(
@@ -93,18 +93,18 @@ def sgd(run, seed):
 
 def sampler(run, seed, name, make, chains):
     cycle = bdl.schedules.CyclicalCosine(0.03, cycle_steps=run.cycle * STEPS)
-    # Speeds of a short training: the paper's are a thirtieth of these, for a
-    # hundred times as many steps. Masses are fixed once the burn-in is over.
+    # Speeds for a short training: the paper has a thirtieth of these, for a
+    # hundred times as many steps. Masses stay fixed after the burn-in.
     optimizer = make(
         cycle,
         average_speed=0.01,
         max_speed=0.03,
         precondition_every=STEPS * run.cycle // 2,
-        precondition_until=STEPS * run.burn_in,
+        precondition_end_step=STEPS * run.burn_in,
         seed=seed,
     )
     samples = bdl.callbacks.SampleCollector(
-        cycle, burn_in_epochs=run.burn_in, validation_data=run.data.test
+        cycle, start_epoch=run.burn_in, validation_data=run.data.test
     )
     diagnostics = bdl.callbacks.ChainDiagnostics(verbose=0)
     model = run.fit(optimizer, seed, [samples, diagnostics])
@@ -180,7 +180,9 @@ def main():
         print(bdl.diagnostics.convergence(agreement))
         first = (0, int(run.data.test[1][0]))
         axes = bdl.plots.trace(
-            agreement, first, name="probability of the first test image's class"
+            agreement,
+            entry=first,
+            name="probability of the first test image's class",
         )
         axes.figure.savefig(args.out / "trace.png", dpi=150)
     shown = (

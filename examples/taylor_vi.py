@@ -1,15 +1,14 @@
-"""Compares deterministic variational inference with draws and with MAP.
+"""Compares deterministic variational inference with sampled VI and MAP.
 
     python examples/taylor_vi.py [--smoke] [--seeds 3] [--out results/taylor_vi]
 
 A small residual network with BatchNorm and softplus learns the digits 0 to 7
-from 400 of scikit-learn's images. Its weights get a Gaussian posterior by
-`TaylorVI`, which draws nothing in training, or by `SampledVI`; `MAP` has the
-prior alone. First the variance is fixed, the same for all weights, and is
-swept over five orders of magnitude; then there is a learned one for each
-tensor or for each weight, at two temperatures. Prints the tables and draws
-the sweep: the log-likelihood of unseen images against the variance, and
-against the learning rate of the SGD that the variance stands for.
+from 400 of scikit-learn's images. `TaylorVI`, which draws nothing in training,
+or `SampledVI` fits a Gaussian posterior. `MAP` has the prior alone. First, all
+weights share one fixed variance, which runs over five orders of magnitude. Then
+each tensor or each weight has a learned variance, at two temperatures. Prints
+the tables, and draws the log-likelihood of new images against the fixed
+variance, and against the learning rate of SGD that has this variance.
 """
 
 import argparse
@@ -64,7 +63,7 @@ class Run:
         )
 
     def reports(self, objective, seed):
-        """Trains a network, and judges its posterior and its means."""
+        """Trains a network, and evaluates its posterior and its means."""
         keras.utils.set_random_seed(seed)
         model = self.network()
         steps = self.epochs * TRAIN // BATCH
@@ -91,8 +90,8 @@ class Run:
                 x,
                 posterior,
                 samples=1 if posterior.is_point else self.draws,
-                # So short a training leaves statistics of other weights, also
-                # at the means.
+                # After so short a training the moving statistics lag behind
+                # the weights, also at the means.
                 batch_norm_data=self.x,
                 verbose=0,
             )
@@ -105,7 +104,7 @@ class Run:
 
 
 def settings(run):
-    """What is trained: a key, and a function that makes the objective."""
+    """Trainings: a key, and a function that makes the objective."""
     yield ("fixed", "MAP", 1.0, None), lambda: MAP(PRIOR)
     for variance in run.variances:
         for name, cls in METHODS.items():

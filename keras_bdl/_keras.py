@@ -85,6 +85,19 @@ def call_takes_training(layer: keras.layers.Layer) -> bool:
     return layer._call_has_training_arg
 
 
+def call_with_training(model: keras.layers.Layer, x, training: bool):
+    """Returns the outputs of a model, whose `call` may lack `training`.
+
+    Args:
+        model: A Keras model.
+        x: A batch of inputs.
+        training: Value for the argument `training` of `call`, if it exists.
+    """
+    if call_takes_training(model):
+        return model(x, training=training)
+    return model(x)
+
+
 def pass_training(layer: keras.layers.Layer) -> None:
     """Lets the steps of Keras pass `training` to a layer in any case."""
     layer._call_has_training_arg = True
@@ -224,7 +237,7 @@ def _wrap(owner: Any, name: str, wrap: Callable) -> None:
     original = getattr(owner, name)
     if not hasattr(original, "replaced_by_keras_bdl"):
         replacement = functools.wraps(original)(wrap(original))
-        replacement.replaced_by_keras_bdl = True
+        vars(replacement)["replaced_by_keras_bdl"] = True
         setattr(owner, name, replacement)
 
 

@@ -7,6 +7,7 @@ are allowed and shows the value received. `True` and `False` are no numbers.
 import inspect
 import math
 import numbers
+from collections.abc import Iterable
 from collections.abc import Sequence
 from typing import Any
 
@@ -170,3 +171,12 @@ class ShowsArguments:
             if hasattr(self, name)
         ]
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def as_names(names: str | Iterable[str]) -> tuple[str, ...]:
+    """Returns one name or several names as a tuple.
+
+    Args:
+        names: A string or an iterable of strings.
+    """
+    return (names,) if isinstance(names, str) else tuple(names)

@@ -1,4 +1,4 @@
-"""Pickles, which `joblib` and others carry from process to process."""
+"""Pickles of callbacks and posteriors, as `joblib` uses them."""
 
 import pickle
 import subprocess
@@ -15,7 +15,7 @@ from keras_bdl.laplace import fit_laplace
 from keras_bdl.objectives import TaylorVI
 from tests.helpers import cross_entropy
 
-# One process, which makes the objects once.
+# One process makes the objects once.
 pytestmark = pytest.mark.xdist_group("pickle")
 
 X = np.random.default_rng(0).normal(size=(16, 3)).astype("float32")
@@ -38,7 +38,7 @@ def first_of(optimizer, **kwargs):
 
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
-    """Callbacks after a `fit`, and posteriors, by name."""
+    """Returns callbacks after a `fit`, and posteriors, by name."""
     folder = tmp_path_factory.mktemp("fitted")
     of_weights = {
         "SWA": bdl.SWA(0),
@@ -55,14 +55,18 @@ def fitted(tmp_path_factory):
     network = fit(sampler, *of_weights.values())
     of_layers = {
         "KLAnnealing": cb.KLAnnealing(2),
-        "by step": cb.KLAnnealing(bdl.schedules.LinearRamp(0.0, 1.0, 3)),
+        "by step": cb.KLAnnealing(
+            schedule=bdl.schedules.LinearRamp(0.0, 1.0, end_step=3)
+        ),
         "PretrainMeans": cb.PretrainMeans(),
-        "GradientVariance": cb.GradientVariance(X[:4], Y[:4], draws=2, every=4),
+        "GradientVariance": cb.GradientVariance(
+            X[:4], Y[:4], samples=2, every=4
+        ),
     }
     layers = [bdl.layers.MeanFieldDense(2)]
     variational = fit("sgd", *of_layers.values(), layers=layers)
     masks = posteriors.MCDropout()
-    bdl.predict(network, X, masks, samples=2, verbose=0)  # has memory of it
+    bdl.predict(network, X, masks, samples=2, verbose=0)  # keeps a cache
     layerwise = posteriors.Layerwise(variational)
     swag, samples, on_disk = (
         of_weights[name].posterior
@@ -84,7 +88,7 @@ def fitted(tmp_path_factory):
 
 
 def facts(name, kept):
-    """What can be compared, of a callback or of a posterior."""
+    """Returns the comparable state of a callback or a posterior."""
     if isinstance(kept, posteriors.Posterior):
         return None if name == "MCDropout" else kept.sample(3)
     if isinstance(kept, cb.EarlyStopping):
@@ -104,7 +108,7 @@ def assert_same(ours, theirs):
         np.testing.assert_array_equal(a, b)
 
 
-def test_callbacks_keep_what_they_collected_and_leave_the_model(fitted):
+def test_pickled_callbacks_keep_their_samples_and_drop_the_model(fitted):
     for name, callback in fitted[0].items():
         revived = pickle.loads(pickle.dumps(callback))
         assert type(revived) is type(callback)
@@ -112,7 +116,7 @@ def test_callbacks_keep_what_they_collected_and_leave_the_model(fitted):
         assert revived.model is None
 
 
-def test_posteriors_draw_the_same_in_a_fresh_process(fitted, tmp_path):
+def test_pickled_posteriors_draw_the_same_in_another_process(fitted, tmp_path):
     (tmp_path / "posteriors").write_bytes(pickle.dumps(fitted[1]))
     code = (
         "import pickle, sys\n"
@@ -128,7 +132,7 @@ def test_posteriors_draw_the_same_in_a_fresh_process(fitted, tmp_path):
         assert_same(theirs, fitted[1][name].sample(3))
 
 
-def test_dropout_masks_are_those_of_before(fitted):
+def test_pickled_dropout_posterior_draws_the_same_masks(fitted):
     network = bdl.Sequential([keras.Input((3,)), keras.layers.Dropout(0.5)])
     network.compile(loss="mse")
     masks = fitted[1]["MCDropout"]
@@ -141,7 +145,7 @@ def test_dropout_masks_are_those_of_before(fitted):
     )  # fmt: skip
 
 
-def test_pickled_callback_collects_on(fitted):
+def test_pickled_callback_continues_to_collect(fitted):
     swag = pickle.loads(pickle.dumps(fitted[0]["SWAG"]))
     fit("sgd", swag)
     assert swag.num_collected == 8

@@ -12,8 +12,9 @@ import tensorflow as tf
 import keras_bdl as bdl
 from tests.helpers import cross_entropy
 
-README = Path(__file__).parent.parent / "README.md"
-SNIPPETS = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
+ROOT = Path(__file__).parent.parent
+GUIDES = ROOT / "examples" / "guides"
+PAGES = [ROOT / "README.md", *sorted(GUIDES.glob("*.md"))]
 
 
 def test_short_names():
@@ -103,13 +104,33 @@ def test_another_backend_is_refused_with_one_sentence():
     )
 
 
+# In place of what takes long: a few epochs are enough.
+SHORT = {
+    "fit(train,": "fit(train, verbose=0,",
+    "fit(*digits.train,": "fit(*digits.train, verbose=0,",
+    "start_epoch=20)": "start_epoch=0)",
+    "epochs=40": "epochs=3",
+    "start_epoch=160": "start_epoch=0",
+    "epochs=300": "epochs=3",
+    "epochs=1000": "epochs=260",  # two samples
+}
+
+
+def snippets(page):
+    """Yields the Python snippets of a page, at their lines."""
+    text = page.read_text()
+    for found in re.finditer(r"```python\n(.*?)```", text, re.S):
+        line = text[: found.start(1)].count("\n")
+        yield "\n" * line + found.group(1)
+
+
 @pytest.fixture
 def names(tmp_path, monkeypatch):
-    """What the snippets of the README take for granted, in small."""
+    """What the snippets of a page take for granted, in small."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     x = rng.normal(size=(32, 4)).astype("float32")
-    y = (x[:, 0] > 0).astype("int32")
+    y = (x[:, 0] + 0.5 * rng.normal(size=32) > 0).astype("int32")
     model = bdl.Sequential(
         [
             keras.Input((4,)),
@@ -125,9 +146,12 @@ def names(tmp_path, monkeypatch):
     p = bdl.prediction.ClassificationPrediction.from_probabilities(
         rng.dirichlet([1.0, 1.0], 32), y=y
     )
+    # Members that do better than chance.
+    weights = model.get_weights()
+    weights[0], weights[6] = np.eye(4), np.outer([1, 0, 0, 0], [-1, 1])
     chain = bdl.posteriors.Ensemble(
         [
-            [abs(w + rng.normal(size=w.shape)) for w in model.get_weights()]
+            [w + 0.1 * rng.normal(size=w.shape) for w in weights]
             for _ in range(4)
         ]
     )
@@ -144,6 +168,7 @@ def names(tmp_path, monkeypatch):
         "x_images": rng.normal(size=(32, 8, 8, 1)).astype("float32"),
         "x_test": x,
         "y_test": y,
+        "posterior": chain,
         "samples_1": chain,
         "samples_2": chain,
         "p": p,
@@ -151,29 +176,46 @@ def names(tmp_path, monkeypatch):
     }
 
 
-def test_readme_has_the_words_of_keras_for_a_file_without_the_import(tmp_path):
+def test_guide_has_the_words_of_keras_for_a_file_without_the_import(tmp_path):
     path = str(tmp_path / "net.keras")
     bdl.Sequential([keras.Input((2,)), bdl.layers.MeanFieldDense(1)]).save(path)
     load = f"keras.models.load_model({path!r})"
     said = python(f"import keras; {load}").stderr.strip().splitlines()[-1]
-    passage = " ".join(README.read_text().split())
+    guide = GUIDES / "saving_and_export.md"
+    passage = " ".join(guide.read_text().split())
     words = re.match(r"TypeError: .*serializable\(\)`", said).group()
     assert words in passage
     assert keras.models.load_model(path).built  # here it is imported
+
+
+def test_readme_links_to_every_guide():
+    readme = PAGES[0].read_text()
+    assert len(PAGES) > 10
+    for guide in PAGES[1:]:
+        assert f"(examples/guides/{guide.name})" in readme
+
+
+def test_links_between_pages_lead_to_files():
+    others = ["examples", "examples/papers", "tpu"]
+    others = [ROOT / folder / "README.md" for folder in others]
+    for page in [*PAGES, *others, ROOT / ".github" / "CONTRIBUTING.md"]:
+        for link in re.findall(r"\]\(([^)#\s]+)\)", page.read_text()):
+            if not link.startswith("http"):
+                assert (page.parent / link).exists(), (page.name, link)
 
 
 # A net of one step may be best with any prior.
 @pytest.mark.filterwarnings("ignore:The best prior precision is at the end")
 @pytest.mark.filterwarnings("ignore:`export` writes one network")
 @pytest.mark.parametrize(
-    "snippet",
-    SNIPPETS,
-    ids=lambda s: s.splitlines()[-1][:30],
+    "page",
+    [page for page in PAGES if any(snippets(page))],
+    ids=lambda page: page.stem,
 )
-def test_readme_snippet_runs(snippet, names):
-    snippet = snippet.replace("fit(train,", "fit(train, verbose=0,")
-    snippet = snippet.replace(
-        "fit(*digits.train,", "fit(*digits.train, verbose=0,"
-    )
-    snippet = snippet.replace("epochs=1000", "epochs=260")  # two samples
-    exec(snippet, names)  # noqa: S102
+def test_snippets_of_page_run_in_their_order(page, names):
+    for snippet in snippets(page):
+        for long, short in SHORT.items():
+            snippet = snippet.replace(long, short)
+        # The name and the empty lines before it put the page's own line into
+        # the traceback.
+        exec(compile(snippet, str(page), "exec"), names)  # noqa: S102

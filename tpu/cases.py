@@ -1,4 +1,4 @@
-"""The steps that `compile_check.py` compiles: methods, models, both."""
+"""The cases of `compile_check.py`: methods, networks, and pairs of them."""
 
 import dataclasses
 import functools
@@ -28,7 +28,7 @@ class Method:
 
 @dataclasses.dataclass(frozen=True)
 class Network:
-    """What is trained, and on how much.
+    """A network and the size of its data.
 
     Attributes:
         make: Makes the network.
@@ -68,7 +68,7 @@ def _converted(to, **defaults):
         if to != "mc_dropout":
             options["dataset_size"] = dataset_size
         model = bdl.convert(network, to, **options)
-        # The draws of dropout are `keras_bdl.predict`'s.
+        # `keras_bdl.predict` draws the masks of dropout.
         samples = 0 if to == "mc_dropout" else 1
         optimizer = keras.optimizers.Adam(learning_rate)
         model.compile(optimizer, _loss(), samples=samples)

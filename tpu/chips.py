@@ -3,7 +3,7 @@
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
-# No public strategy can be told what its collectives are.
+# No public strategy lets a caller choose its collectives.
 from tensorflow.python.distribute import one_device_strategy
 
 
@@ -22,7 +22,7 @@ class Chips(tf.distribute.OneDeviceStrategy):
     """
 
     def __init__(self, chips: int):
-        # Not that of its parent, which makes an extension of its own.
+        # Not the `__init__` of the parent: that makes another extension.
         tf.distribute.Strategy.__init__(self, _Extended(self, chips))
 
 
@@ -52,7 +52,7 @@ class _Extended(one_device_strategy.OneDeviceExtended):
         mean = reduce_op == tf.distribute.ReduceOp.MEAN
 
         def reduced(tensor):
-            # The one all-reduce that TensorFlow lowers without a TPU.
+            # The only all-reduce that TensorFlow lowers without a TPU.
             total = tf.raw_ops.CollectiveReduceV2(
                 input=tensor,
                 group_size=self._chips,

@@ -5,11 +5,12 @@
         [--keep FOLDER] [--out results/compile_check.json]
 
 Needs `pip install -e ".[tpu]"`, on Linux. A case is a method and a network,
-`vogn/resnet_18`; without `--only`, those of the papers are compiled. For both
-steps of each it prints OK, or what a TPU cannot do, with the operations and
-bytes of the step, the memory of a chip that it needs, and what the chips send
-to each other, which has to be what the method needs and no more. Exits with 1
-if anything fails. Results are added to those that `--out` already has.
+such as `vogn/resnet_18`. Without `--only`, the cases of the papers are
+compiled. For both steps of each case the script prints OK or the operations
+that a TPU does not have. It also prints the operations and bytes of the step,
+the memory that a chip needs, and the bytes that chips send to each other; these
+must be what the method needs and no more. Exits with 1 if anything fails. Adds
+the results to those in `--out`.
 """
 
 import argparse
@@ -26,7 +27,7 @@ import step_time
 HERE = Path(__file__).parent
 STEPS = ("train", "predict")
 SMOKE = ("atmc/small", "vogn/small")
-# Beside the gradients, replicas may tell each other a few numbers.
+# Besides the gradients, replicas may exchange a few numbers.
 FEW_BYTES = 4096
 COLUMNS = (
     *("case", "step", "chips", "batch", "", "Tflop", "GB moved"),
@@ -64,7 +65,7 @@ def problems(found, step, memory):
 
 
 def run(*command):
-    """Runs a script beside this one; a dot each half minute."""
+    """Runs a script of this folder; prints a dot each half minute."""
     errors = tempfile.TemporaryFile("w+")
     path = os.pathsep.join([str(HERE.parent), os.environ.get("PYTHONPATH", "")])
     process = subprocess.Popen(
@@ -83,7 +84,7 @@ def run(*command):
 
 
 def check(name, steps, topology, batch, folder):
-    """Lowers and compiles a case; yields what is known of each step."""
+    """Lowers and compiles a case; yields the facts of each step."""
     devices = step_time.devices_in(topology)
     start = time.perf_counter()
     print(f"{name}: lowering", end=" ", flush=True)
@@ -105,7 +106,7 @@ def check(name, steps, topology, batch, folder):
 
 
 def in_words(found):
-    """Returns the line that is printed of a step."""
+    """Returns the line to print for a step."""
     if "flops" not in found:
         return f"FAILED: {found['problems'][0][:1000]}"
     words = "; ".join(found["problems"])
@@ -146,7 +147,7 @@ def table(results):
 
 
 def main():
-    """Checks what the command line says."""
+    """Parses and checks the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -174,7 +175,7 @@ def main():
     from cases import Case
 
     names = args.only or (SMOKE if args.smoke else CASES)
-    for name in names:  # before the first of them takes its time
+    for name in names:  # before the first of them starts
         Case(name, args.batch).batch_of(step_time.devices_in(args.topology))
 
     args.out.parent.mkdir(parents=True, exist_ok=True)

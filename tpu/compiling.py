@@ -2,8 +2,8 @@
 
     python tpu/compiling.py PROGRAM TOPOLOGY RESULT.json
 
-is what `compile_check.py` starts for every program, in a process of its own:
-TensorFlow and JAX would both want the XLA of libtpu.
+`compile_check.py` starts this script in a separate process for every program,
+because TensorFlow and JAX cannot share the XLA of libtpu.
 """
 
 import json
@@ -12,11 +12,11 @@ import sys
 import time
 from pathlib import Path
 
-# Or libtpu asks the network what machine this is.
+# Otherwise libtpu asks the network which machine this is.
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["TPU_SKIP_MDS_QUERY"] = "1"
 os.environ["TPU_WORKER_HOSTNAMES"] = "localhost"
-# There is no chip that two processes could both want.
+# No chip exists, so processes cannot compete for one.
 os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"
 os.environ.setdefault("TPU_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -31,7 +31,7 @@ from jax.experimental import topologies
 
 
 def devices_of(topology: str):
-    """Returns the chips of a topology, such as `"v5e:2x2"`, that need not be.
+    """Returns the chips of a topology, such as `"v5e:2x2"`, without a TPU.
 
     Args:
         topology: Name of the kind, and how many chips there are on each side.
@@ -40,7 +40,7 @@ def devices_of(topology: str):
 
 
 def compiled(text: str, devices):
-    """Returns what XLA says of a program that every chip is to run.
+    """Returns the facts of XLA about a program that every chip runs.
 
     Args:
         text: StableHLO.
@@ -54,7 +54,7 @@ def compiled(text: str, devices):
         device_assignment=[[device.id] for device in devices],
     )
     start = time.perf_counter()
-    # No public function of JAX takes a program and chips that are not there.
+    # No public function of JAX compiles a program for absent chips.
     executable = devices[0].client.compile(
         module, xla_client.DeviceList(tuple(devices)), options
     )
@@ -69,7 +69,7 @@ def compiled(text: str, devices):
         "flops": costs["flops"],
         "bytes": costs["bytes accessed"],
         "memory": {
-            # What the outputs share with the arguments counts once.
+            # Memory that outputs share with arguments counts once.
             "variables_and_data": memory.argument_size_in_bytes,
             "new_outputs": memory.output_size_in_bytes
             - memory.alias_size_in_bytes,
@@ -82,7 +82,7 @@ def compiled(text: str, devices):
 
 
 def main():
-    """Compiles one program, and writes what came out."""
+    """Compiles one program, and writes the result."""
     program, topology, result = sys.argv[1:]
     devices = devices_of(topology)
     try:

@@ -2,8 +2,8 @@
 
     python tpu/lowering.py CASE CHIPS BATCH FOLDER STEP ...
 
-is what `compile_check.py` starts for every case. It writes `<step>.mlir`, and
-`<step>.json` with what is known of it.
+`compile_check.py` starts this script for every case. It writes `<step>.mlir`,
+and `<step>.json` with the facts of the step.
 """
 
 import json
@@ -23,11 +23,11 @@ from keras_bdl.models.build import build_optimizer
 
 
 class NotLowered(Exception):
-    """Says why a step is no program for TPUs."""
+    """A step cannot become a program for TPUs; the message says why."""
 
 
 class Steps:
-    """The model of a case as one of many chips sees it.
+    """The model of a case, as one of many chips runs it.
 
     Args:
         case: The `Case`.
@@ -88,7 +88,7 @@ def lowered(function, *specs):
 
 
 def _culprit(message):
-    """Returns the operations that a message complains of, or all of it."""
+    """Returns the operations that a message names, or the whole message."""
     unsupported = re.search(r"on XLA_\w+: (.*)", message)
     if unsupported is not None:
         return f"unsupported operation: {unsupported[1]}"

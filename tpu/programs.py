@@ -1,7 +1,7 @@
-"""What the text of a program says: its collectives, and what is amiss.
+"""Reads the text of a program: its collectives, and what a TPU cannot run.
 
-Programs are StableHLO, as TensorFlow lowers them, or HLO, as XLA compiles
-them. Neither TensorFlow nor JAX is imported here.
+Programs are StableHLO, which TensorFlow lowers, or HLO, which XLA compiles.
+This file imports neither TensorFlow nor JAX.
 """
 
 import math
@@ -62,7 +62,7 @@ def compiled_collectives(text: str):
 
 
 def complaints(text: str):
-    """Returns what a TPU cannot do in a program of StableHLO, each once."""
+    """Returns what a TPU cannot run in a program of StableHLO, each once."""
     found = []
     for pattern, what in (
         (_DYNAMIC, "dynamic shape"),

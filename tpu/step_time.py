@@ -1,4 +1,4 @@
-"""How long a step takes on paper, from what XLA says of its program."""
+"""Estimates the time of a step from the facts of XLA about its program."""
 
 import dataclasses
 import math
@@ -6,7 +6,7 @@ import math
 
 @dataclasses.dataclass(frozen=True)
 class Chip:
-    """What the makers say of a chip; of one of two cores, where it has two.
+    """Published numbers of a chip, or of one core where it has two.
 
     Attributes:
         flops: Multiplications and additions in a second, in bfloat16.

@@ -6,11 +6,11 @@
         --epochs 150 --burn-in 50 --cycle 10 --steps-per-execution 100
         --bfloat16 --directory /mnt/disks/persist/atmc [--smoke]
 
-Killed and started again by the same command, it goes on where the last epoch
-ended. `--smoke` trains a small network on digits for a few seconds. At the
-end it says how good the posterior is on the test data. `--directory` then has
-`latest.bdl`, the checkpoint; `samples/`, those of a chain; `posterior.bdl`,
-for `keras_bdl.posteriors.load`; and `report.json`.
+A killed run continues after its last whole epoch: start the same command again.
+`--smoke` trains a small network on digits for a few seconds. The script ends
+with a report on the test data. `--directory` then holds `latest.bdl`, the
+checkpoint; `samples/`, the samples of a chain; `posterior.bdl`, for
+`keras_bdl.posteriors.load`; and `report.json`.
 """
 
 import argparse
@@ -50,12 +50,12 @@ class Data:
 
     @property
     def train_size(self):
-        """N; data that is shuffled leaves out others in every epoch."""
+        """N; each epoch of shuffled data leaves out other examples."""
         used = self.steps * self.batch
         return used if self.is_array else self.splits.train_size
 
     def fit_arguments(self):
-        """What `fit` is to be told of the training data."""
+        """Arguments of `fit` for the training data."""
         if not self.is_array:
             return {"x": self.splits.train, "shuffle": False}
         x, y = (array[: self.train_size] for array in self.splits.train)
@@ -65,13 +65,13 @@ class Data:
         return [] if self.splits.epochs is None else [self.splits.epochs]
 
     def test(self):
-        """Inputs, labels if they are apart, and the batch size if needed."""
+        """Inputs, labels if they are separate, and the batch size if needed."""
         if not self.is_array:
             return self.splits.test, None, None
         return *self.splits.test, self.batch
 
     def for_batch_norm(self, model):
-        """Training inputs for the statistics of BatchNorm, if there are."""
+        """Training inputs for the statistics of BatchNorm, if any."""
         norm = keras.layers.BatchNormalization
         if not any(isinstance(x, norm) for x in _keras.all_layers(model)):
             return None
@@ -93,7 +93,7 @@ def make_model(args, data, cycle):
     )
     compiled = METHODS[method].compiled
     model = compiled(network, data.train_size, **options)
-    # As it was compiled, but for how a step is run.
+    # The same arguments, except for how a step runs.
     model.steps_per_execution = args.steps_per_execution
     check_strategy(model, model.objective, model.sample_replicas)
     return model
@@ -109,21 +109,21 @@ def make_cycle(args, data):
 
 
 def make_collector(args, cycle):
-    """Returns the callback that has the posterior, or `None`."""
+    """Returns the callback that holds the posterior, or `None`."""
     if args.method == "swag":
         return bdl.SWAG(start_epoch=args.burn_in)
     if args.method in SAMPLERS:
         return bdl.callbacks.SampleCollector(
             every=cycle,
-            burn_in_epochs=args.burn_in,
+            start_epoch=args.burn_in,
             directory=os.path.join(args.directory, "samples"),
         )
     return None
 
 
 def train(args):
-    """Trains, or goes on to train; returns model, data and posterior."""
-    # Before anything is computed, as several machines want it.
+    """Trains or continues; returns model, data and posterior."""
+    # Before anything is computed: several machines need this order.
     strategy = bdl.distribute.strategy(args.strategy)
     keras.utils.set_random_seed(args.seed)
     if args.bfloat16:
@@ -145,7 +145,7 @@ def train(args):
         flush=True,
     )
     callbacks = [] if collector is None else [collector]
-    # Last, since it saves what all others know.
+    # Last: it saves the state of all others.
     checkpoint = bdl.callbacks.Checkpoint(args.directory)
     model.fit(
         **data.fit_arguments(),
@@ -159,7 +159,7 @@ def train(args):
 def evaluate(args, model, data, posterior):
     """Prints and writes how good the posterior is on the test data."""
     x, y, batch_size = data.test()
-    # Samples of a chain have statistics of their own.
+    # Samples of a chain bring their own statistics.
     swag = args.method == "swag"
     prediction = bdl.predict(
         model,

@@ -1,13 +1,12 @@
-"""What per-example second moments cost, in training steps of Adam.
+"""Cost of per-example second moments, in training steps of Adam.
 
     python examples/benchmarks/curvature.py [--smoke]
 
-Whole steps with batches of 128 are measured in turns, so that whatever else
-the machine is doing falls on both, and the ratio of the best times is printed.
-The steps are those of `VOGN`, the draws of the weights included, and of its
-relatives. Peak memory is that of a process of its own.
-With the extra `bench` installed, the same nets are measured in PyTorch with
-the squares of BackPACK, again in steps of Adam.
+Measures whole steps of `VOGN` and its relatives, with the draws of the weights,
+in batches of 128. Both steps of a pair run in turns, so that other work on the
+machine slows both; the ratio of the best times is printed. Peak memory is that
+of a separate process. With the extra `bench` installed, the same networks run
+in PyTorch with the squares of BackPACK, again in steps of Adam.
 """
 
 import argparse
@@ -90,7 +89,7 @@ def adam(name):
 
 
 def natural(optimizer, name, draws=1, **options):
-    """A net, an optimizer of ours and other arguments of `compile`."""
+    """A network, one of our optimizers and other arguments of `compile`."""
     net = NETS[name]()
     optimizer = optimizer(1e-4, 50_000, prior_precision=50.0, **options)
     net = bdl.Model(net.inputs, net.outputs)
@@ -127,7 +126,7 @@ def steps_of(method, name, batch, steps=1, **options):
 
 
 def memory(method, name, batch):
-    """Peak memory of a process that trains a net, MiB."""
+    """Peak memory of a process that trains a network, in MiB."""
     arguments = f"{method!r}, {name!r}, {batch}"
     code = f"import curvature; curvature.train_alone({arguments})"
     output = subprocess.run(
@@ -224,7 +223,7 @@ def main():
         return ratio(ours, theirs, 1 if smoke else rounds)
 
     largest = "LeNet-5" if smoke else "ResNet-20"
-    # First, since a process inherits the peak of the one that starts it.
+    # First: a process inherits the peak of the one that starts it.
     peaks = [memory(method, largest, batch) for method in ("VOGN", "Adam")]
     value = peaks[0] / peaks[1]
     show(

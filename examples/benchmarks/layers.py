@@ -1,15 +1,15 @@
-"""What a training step of variational layers costs, in deterministic steps.
+"""Cost of a training step of variational layers, in deterministic steps.
 
     python examples/benchmarks/layers.py [--smoke] [--torch PYTHON]
 
 A step is one of `fit`, with Adam on batches of 128, as Keras compiles it by
-default; that of the same network without distributions is the unit. Peers are
-measured against the deterministic step of their own framework: TensorFlow
-Probability under tf_keras, and bayesian-torch, whose loop is written here.
-Each pair is measured in turns, so that whatever else the machine is doing
-falls on both, and the ratio of the best times is printed. Frameworks have
-processes of their own; bayesian-torch is skipped where it is not installed,
-and `--torch` names the Python of another environment that has it.
+default. The unit is the step of the same network without distributions. Other
+libraries are measured against the deterministic step of their own framework:
+TensorFlow Probability under tf_keras, and bayesian-torch, with a training loop
+in this file. Both steps of a pair run in turns, so that other work on the
+machine slows both; the ratio of the best times is printed. Each framework has
+its own process. bayesian-torch is skipped where it is not installed; `--torch`
+names the Python of an environment that has it.
 """
 
 import argparse
@@ -24,7 +24,7 @@ import numpy as np
 from timing import ratio
 
 INPUTS = {"MLP": (784,), "CNN": (32, 32, 3)}
-# Of the weight estimator, of local, of flipout, as ratios.
+# Target ratios of the weight estimator, of local, of flipout.
 TARGETS = {
     "MLP": {"weight": 2.5, "local": 2.5, "flipout": 3.0},
     "CNN": {"weight": 1.1, "flipout": 2.0},
@@ -32,7 +32,7 @@ TARGETS = {
 
 
 class Size:
-    """How much is measured."""
+    """Size of the measurement."""
 
     def __init__(self, smoke):
         self.smoke = smoke
@@ -210,7 +210,7 @@ def bayesian_torch(size):
         loss = torch.nn.CrossEntropyLoss()
         for layer in model.modules():
             if hasattr(layer, "dnn_to_bnn_flag"):
-                # The output alone; the KL is asked for once, in the loss.
+                # The output alone: the loss computes the KL once.
                 layer.dnn_to_bnn_flag = True
 
         def epoch():
@@ -261,7 +261,7 @@ def main():
         subprocess.run(
             command + ["--smoke"] * args.smoke,
             check=True,
-            # Layers of TensorFlow Probability know this Keras alone.
+            # Layers of TensorFlow Probability run on this Keras alone.
             env=os.environ
             | ({"TF_USE_LEGACY_KERAS": "1"} if name == "tfp" else {}),
         )

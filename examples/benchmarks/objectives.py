@@ -1,11 +1,11 @@
-"""What variational objectives cost, in training steps of Adam.
+"""Cost of variational objectives, in training steps of Adam.
 
     python examples/benchmarks/objectives.py [--smoke]
 
-The network is a PreActResNet-18 with softplus, of a quarter of its width, on
-images of 32 x 32 pixels. Whole training steps are measured in turns, so that
-whatever else the machine is doing falls on both, and the ratio of the best
-times is printed. Peak memory is that of a process of its own.
+The network is a PreActResNet-18 with softplus and a quarter of its width, on
+images of 32 x 32 pixels. Both training steps of a pair run in turns, so that
+other work on the machine slows both; the ratio of the best times is printed.
+Peak memory is that of a separate process.
 """
 
 import argparse
@@ -115,7 +115,7 @@ def main():
         print(f"{what:52}{value:9.3f}{bound}", flush=True)
 
     if not smoke:
-        # First: a process begins with the peak of the one that started it.
+        # First: a process inherits the peak of the one that starts it.
         usual = memory("")
         show("plain step, peak memory, MiB", usual)
         for name in ("TaylorVI, diagonal", "TaylorVI, groups of 16"):

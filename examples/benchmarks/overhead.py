@@ -1,11 +1,11 @@
-"""What `keras_bdl` costs on top of Keras, as ratios measured in one run.
+"""Cost of `keras_bdl` on top of Keras, as ratios measured in one run.
 
     python examples/benchmarks/overhead.py [--smoke]
 
-Every pair is measured in turns, so that whatever else the machine is doing
-falls on both, and the ratio of the best times is printed. Memory is the peak
-of a process of its own. The two replicas are logical CPUs of one machine, so
-that what machines tell each other costs next to nothing here.
+Both sides of a pair run in turns, so that other work on the machine slows both;
+the ratio of the best times is printed. Memory is the peak of a separate
+process. The two replicas are logical CPUs of one machine, so communication
+costs almost nothing here.
 """
 
 import argparse
@@ -63,7 +63,7 @@ def step(model_class, rounds, examples, width, scope=contextlib.nullcontext):
 
 
 def first_step(rounds, width):
-    """Of a new network: Keras traces its step twice."""
+    """Ratio for the first step of a new network, which Keras traces twice."""
     x, y = data(64)
 
     def wait(model_class):
@@ -124,7 +124,7 @@ def prediction(rounds, examples, width, samples):
 
 
 def alone(call):
-    """The number that a function of this file prints, in its own process."""
+    """Runs a function of this file in a process; returns what it prints."""
     code = f"import overhead; overhead.{call}"
     output = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],

@@ -1,10 +1,10 @@
-"""What a step of a sampler costs, in steps of SGD with momentum.
+"""Cost of a step of a sampler, in steps of SGD with momentum.
 
     python examples/benchmarks/sampler_step.py [--smoke]
 
-On ResNet++-20 with batches of 128 images of 32x32. Both are measured in turns
-on the same data, so that whatever else the machine is doing falls on both, and
-the ratio of the best times is printed.
+The network is ResNet++-20 on batches of 128 images of 32x32 pixels. Both steps
+run in turns on the same data, so that other work on the machine slows both; the
+ratio of the best times is printed.
 """
 
 import argparse

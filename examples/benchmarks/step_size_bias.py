@@ -1,12 +1,12 @@
-"""How fast the bias of a sampler's variance falls with the step size.
+"""Bias of the variance of a sampler against its step size.
 
     python examples/benchmarks/step_size_bias.py [--smoke] [--out PICTURE]
 
-The target is a standard normal, the mass 1 and the speed limit, where there is
-one, 1: so the step is measured in the time that a weight takes to cross the
-target. The friction is twice the critical one, which makes the bias large
-against the noise of the measurement. Prints a table with standard errors and
-draws it, with lines of first and second order through the largest step.
+The target is a standard normal. Mass and speed limit are 1, so a step of 1 is
+about the time in which a weight crosses the target. The friction is twice the
+critical one, which makes the bias large against the noise of the measurement.
+Prints a table with standard errors, and draws it with lines of first and second
+order through the largest step.
 """
 
 import argparse
@@ -66,7 +66,7 @@ def variance_bias(
 
 
 def observed_order(coarse, fine):
-    """Order of convergence from the biases at a step and at its half."""
+    """Order of convergence from the biases at a step and at half of it."""
     (a, a_error), (b, b_error) = coarse, fine
     error = math.hypot(a_error / a, b_error / b) / math.log(2)
     return math.log2(a / b), error
@@ -120,7 +120,7 @@ def draw(curves, path):
             bias,
             yerr=2 * error,
             fmt=".s"[i % 2],
-            markerfacecolor="none",  # both are seen where they coincide
+            markerfacecolor="none",  # shows both where they coincide
             markersize=8,
             color=color,
             label=name,

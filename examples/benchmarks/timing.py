@@ -1,4 +1,4 @@
-"""Ratios of times on a machine that does other things as well."""
+"""Ratios of times on a machine that also does other work."""
 
 import time
 

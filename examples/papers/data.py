@@ -1,4 +1,4 @@
-"""What the networks learn, and what they are asked about."""
+"""The data of the papers, and digits in their place."""
 
 import contextlib
 import dataclasses
@@ -16,26 +16,26 @@ from keras_bdl.datasets.augmentation import square_crop_flip
 from keras_bdl.datasets.image_pipeline import ImagePipeline
 from keras_bdl.datasets.specs import SHARED_CLASSES
 
-# CIFAR-10 as five classes that are learned, and five that are not: those of
-# the code of SWAG, which the paper calls the first ones.
+# The five classes of CIFAR-10 that are learned, from the code of SWAG. Its
+# paper calls them the first five.
 FIVE = (0, 1, 2, 8, 9)
-# What is not the augmentation of `keras_bdl.datasets`, as `published.toml`
-# says it.
+# Augmentations that `keras_bdl.datasets` does not use by default, by their
+# words in `published.toml`.
 AUGMENTATIONS = {
     "random crop of 224 x 224 out of 256 x 256, flip": square_crop_flip
 }
-# Sets out of distribution of which VOGN's paper takes all training images.
+# Out-of-distribution sets of which the paper of VOGN takes all training images.
 TRAINING_IMAGES = ("svhn_cropped",)
 
 
 class Digits(NamedTuple):
-    """Digits in the place of a set of a paper.
+    """Digits in the place of a data set of a paper.
 
     Attributes:
-        classes: Which of them.
-        size: How many are learned from.
-        parity: Whether the class is that of being odd.
-        noise: Standard deviation of noise in all images.
+        classes: The digits that are learned.
+        size: Number of training images.
+        parity: Whether the classes are even and odd.
+        noise: Standard deviation of the noise in all images.
     """
 
     classes: tuple
@@ -50,7 +50,7 @@ DIGITS = {
     "imagenet2012": Digits(tuple(range(10)), 600),
     "cifar5": Digits(tuple(range(5)), 200),
     "mnist": Digits(tuple(range(10)), 300),
-    # Two classes that many things belong to, and bad pictures.
+    # Two classes with many kinds of images, of poor quality.
     "retinopathy": Digits(tuple(range(10)), 200, parity=True, noise=0.7),
 }
 
@@ -61,15 +61,15 @@ class Data:
 
     Attributes:
         train: Batches for training.
-        statistics: The same images in one order and without augmentation.
-        validation: Images and labels kept from training, or `None`.
-        sets: Name -> images with labels, `"test"` among them; and without
-            labels what is out of distribution.
-        train_size: N.
+        statistics: The same images in a fixed order, without augmentation.
+        validation: Images and labels kept for validation, or `None`.
+        sets: Images and labels by name, `"test"` among them. The
+            out-of-distribution sets have no labels.
+        train_size: Number of training images.
         steps: Steps of an epoch.
         input_shape: Shape of an image.
         classes: Number of classes.
-        epochs: The callback that numbers the passes over `train`.
+        epochs: The callback that counts the passes over `train`.
     """
 
     train: Any
@@ -93,25 +93,25 @@ def load(
     data_dir=None,
     drop_remainder=False,
 ):
-    """Loads data.
+    """Returns the `Data` of a training.
 
     Args:
-        name: As the recipes call it.
-        settings: Settings of the training.
+        name: Name of the data in the recipes.
+        settings: The `Settings`.
         scale: The scale.
         seed: Seed of order and augmentation.
-        ood: Names of the sets that are out of distribution.
-        test: A set of another origin to test on as well.
-        data_dir: Where TensorFlow Datasets keeps its files.
-        drop_remainder: Whether the last, smaller batch is left out.
+        ood: Names of the out-of-distribution sets.
+        test: Name of another data set to test on. Defaults to `""`, none.
+        data_dir: Folder of TensorFlow Datasets.
+        drop_remainder: Whether to leave out the last, smaller batch.
     """
     if scale == "paper":
         options = {"data_dir": data_dir, "drop_remainder": drop_remainder}
         return _of_paper(name, settings, seed, ood, test, options)
     return _digits(
         used(name, scale),
-        settings["batch_size"],
-        settings["augmented"],
+        settings.batch_size,
+        settings.augmented,
         scale,
         seed,
     )
@@ -119,7 +119,7 @@ def load(
 
 @contextlib.contextmanager
 def missing_data_is_said():
-    """Ends the program with the one sentence that says what is missing."""
+    """Ends the program with one sentence if data are missing."""
     try:
         yield
     except (ConnectionError, FileNotFoundError, ImportError) as error:
@@ -133,10 +133,10 @@ def missing_data_is_said():
 
 
 def used(name, scale):
-    """Returns what data is at a scale: a name, or `Digits`.
+    """Returns the data at a scale: a name, or `Digits`.
 
     Args:
-        name: As the recipes call it.
+        name: Name of the data in the recipes.
         scale: The scale.
     """
     if scale == "paper":
@@ -159,20 +159,20 @@ def _of_paper(name, settings, seed, ood, test, options):
     }
     load = functools.partial(
         bdl.datasets.load,
-        batch_size=settings["batch_size"],
-        image_size=settings.get("image_size"),
+        batch_size=settings.batch_size,
+        image_size=settings.image_size,
         **options,
     )
     spec = bdl.datasets.SPECS[stored.get(name, name)]
-    if settings.get("augmentation") in AUGMENTATIONS:
-        augment = AUGMENTATIONS[settings["augmentation"]]
+    if settings.augmentation in AUGMENTATIONS:
+        augment = AUGMENTATIONS[settings.augmentation]
         spec = dataclasses.replace(spec, augment=augment)
     splits = load(
         spec,
         classes=FIVE if name == "cifar5" else None,
         ood=[_foreign(o) for o in ood if o != "held_out_classes"],
-        validation_size=settings.get("validation_size"),
-        augment=settings["augmented"],
+        validation_size=settings.validation_size,
+        augment=settings.augmented,
         seed=seed,
     )
     sets = {"test": splits.test, **splits.ood}
@@ -199,10 +199,10 @@ def _foreign(name):
 
 
 def _all_classes(splits, stored, known):
-    """The test set of `splits`, and images of the class that is not `known`.
+    """Returns the test set, with the images of the class that is not shared.
 
-    As SWAG's paper counts: they get the label that no other image has, so
-    that monkeys of STL-10 are frogs to a network that knows CIFAR-10.
+    The paper of SWAG counts these images too. They get the label that is not
+    shared: monkeys of STL-10 count as frogs of CIFAR-10.
     """
     labels = SHARED_CLASSES[stored, known]
     (missing,) = set(range(len(labels))) - set(labels)
@@ -214,9 +214,9 @@ def _all_classes(splits, stored, known):
 
 @functools.cache
 def _digits(digits, batch_size, augment, scale, seed):
-    """Digits, shifted by up to a pixel where there is augmentation.
+    """Returns digits; augmentation shifts them by up to one pixel.
 
-    Which ones are trained on is the same for all seeds.
+    All seeds have the same training images.
     """
     splits = bdl.datasets.load(
         "digits", classes=digits.classes, validation_size=150, seed=0
@@ -233,7 +233,7 @@ def _digits(digits, batch_size, augment, scale, seed):
     if scale == "smoke":
         test = tuple(part[:50] for part in test)
         ood = {name: part[:50] for name, part in ood.items()}
-    # In the place of a set of another origin.
+    # The place of a test set of another origin.
     sets = {"test": test, "stl10": _other_camera(*test), **ood}
     spec = bdl.datasets.SPECS["digits"]
     spec = dataclasses.replace(
@@ -246,7 +246,9 @@ def _digits(digits, batch_size, augment, scale, seed):
     )
     epochs = bdl.datasets.EpochCounter()
     return Data(
-        pipeline.training(examples, lambda image: image, epochs, augment),
+        pipeline.training(
+            examples, lambda image: image, epochs=epochs, augment=augment
+        ),
         (x, y),
         changed(splits.validation),
         sets,
@@ -259,7 +261,7 @@ def _digits(digits, batch_size, augment, scale, seed):
 
 
 def _other_camera(x, y):
-    """The same digits by another camera: blurred, darker and noisy."""
+    """Returns the same digits of another camera: blurred, darker and noisy."""
     noise = np.random.default_rng(0).normal(size=x.shape)
     kernel = np.outer((1, 2, 1), (1, 2, 1))[..., None, None] / 16
     blurred = keras.ops.conv(x, kernel.astype("float32"), padding="same")

@@ -1,4 +1,4 @@
-"""What is done at the ends of epochs."""
+"""Callbacks that act at the end of epochs."""
 
 import time
 
@@ -15,7 +15,7 @@ class EpochClock(keras.callbacks.Callback):
         self.start = time.perf_counter()
 
     def on_epoch_end(self, epoch, logs=None):
-        """Writes what it says."""
+        """Writes the seconds to the logs."""
         logs["seconds"] = time.perf_counter() - self.start
 
 
@@ -23,25 +23,25 @@ class EpochBar(keras.callbacks.Callback):
     """One progress bar for a whole training."""
 
     def on_train_begin(self, logs=None):
-        """Begins the bar."""
+        """Starts the bar."""
         self.bar = keras.utils.Progbar(
             self.params["epochs"], stateful_metrics=["loss"], unit_name="epoch"
         )
 
     def on_epoch_end(self, epoch, logs=None):
-        """Moves it on."""
+        """Advances the bar."""
         self.bar.update(epoch + 1, [("loss", float(logs["loss"]))])
 
 
 class DrawnValidation(keras.callbacks.Callback):
-    """Tests a network with dropout by averages over draws, as it predicts.
+    """Validates a network with active dropout, as it predicts.
 
-    Replaces `val_accuracy` and `val_log_loss`, which `fit` finds without
-    dropout, where they are logged.
+    `fit` computes `val_accuracy` and `val_log_loss` without dropout. This
+    callback replaces them by averages over posterior samples.
 
     Args:
         data: Inputs and labels: a pair of arrays, or a data set.
-        samples: Number of draws.
+        samples: Number of posterior samples.
     """
 
     def __init__(self, data, samples):
@@ -49,7 +49,7 @@ class DrawnValidation(keras.callbacks.Callback):
         self.data, self.samples = data, samples
 
     def on_epoch_end(self, epoch, logs=None):
-        """Writes what draws give."""
+        """Replaces the logs of the validation."""
         if "val_accuracy" not in logs:
             return
         pair = isinstance(self.data, tuple)
@@ -69,10 +69,10 @@ class DrawnValidation(keras.callbacks.Callback):
 
 
 class PriorCrossEntropy(keras.callbacks.Callback):
-    """Logs `-E log p(w) / N` of all variational layers, part of their KL.
+    """Logs `-E log p(w) / N` of all variational layers, a part of their KL.
 
     Args:
-        train_size: N.
+        train_size: Number N of training images.
     """
 
     def __init__(self, train_size):
@@ -80,7 +80,7 @@ class PriorCrossEntropy(keras.callbacks.Callback):
         self.train_size = train_size
 
     def on_epoch_end(self, epoch, logs=None):
-        """Writes what it is at the end of the epoch."""
+        """Writes the value to the logs."""
         total = 0.0
         for layer in self.model.layers:
             for p in getattr(layer, "weight_posteriors", ()):

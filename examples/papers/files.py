@@ -1,4 +1,4 @@
-"""Names and files of what is kept."""
+"""Names of files, and files that are made once."""
 
 import contextlib
 import hashlib
@@ -8,7 +8,7 @@ import re
 import zipfile
 import zlib
 
-# What `json`, `zipfile` and `numpy` raise on damage.
+# Errors of `json`, `zipfile` and `numpy` on a damaged file.
 DAMAGE = (
     EOFError,
     LookupError,
@@ -22,11 +22,11 @@ DAMAGE = (
 
 
 def digested(*words):
-    """Returns a name for a file or folder, ending in a hash.
+    """Returns a name for a file or folder that ends in a hash.
 
     Args:
-        *words: Begin of the name; of the last one, anything that JSON has a
-            word for, the hash.
+        *words: Strings for the start of the name. The last argument, any
+            value that JSON can hold, gives the hash.
     """
     text = json.dumps(words[-1], sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
@@ -37,8 +37,8 @@ def write(path, text):
     """Writes a file in one piece.
 
     Args:
-        path: Its path.
-        text: What is to be in it.
+        path: Path of the file.
+        text: Content of the file.
     """
     part = path.with_suffix(".part")
     part.write_text(text)
@@ -46,23 +46,23 @@ def write(path, text):
 
 
 def read(path, again=None):
-    """Returns what a JSON file has.
+    """Returns the content of a JSON file.
 
     Args:
-        path: Its path.
-        again: As of `damage_is_said`.
+        path: Path of the file.
+        again: See `damage_is_said`.
     """
     with damage_is_said(path, again):
         return json.loads(path.read_text())
 
 
 def kept(path, make, again=None):
-    """Returns what a JSON file has, which is made if there is none.
+    """Returns the content of a JSON file; makes the file if it is missing.
 
     Args:
-        path: Its path.
-        make: Returns what is to be in it.
-        again: As of `damage_is_said`.
+        path: Path of the file.
+        make: Returns the content of a new file.
+        again: See `damage_is_said`.
     """
     if not path.exists():
         found = make()
@@ -73,12 +73,12 @@ def kept(path, make, again=None):
 
 @contextlib.contextmanager
 def damage_is_said(path, again=None):
-    """Ends the program with one sentence where a file cannot be read.
+    """Ends the program with one error if a file cannot be read.
 
     Args:
-        path: Path of the file that is read inside the block.
-        again: What has to be deleted for the file to be made again. Defaults
-            to `None`, the file.
+        path: Path of the file that the block reads.
+        again: Path to delete so that the program makes the file again.
+            Defaults to `None`, the file itself.
     """
     try:
         yield

@@ -1,59 +1,65 @@
-"""How the learning rate goes along a training."""
+"""Learning rates and their schedules."""
 
 import keras
 
 import keras_bdl as bdl
 
-# Of the learning rate, at the end of a linear schedule.
+# Share of the learning rate that is left at the end of a linear schedule.
 LAST_PART = 0.01
 
 
 def of(settings, steps):
     """Returns a learning rate, or a schedule.
 
-    By its settings: `"schedule": "linear"` is constant for the first half,
-    then falls to a hundredth, over `schedule_epochs` if that is not all; with
-    `swa_learning_rate` it goes in the same way to that one before
-    `start_epoch`; `"cosine"` falls to zero; with
-    `milestones` it is multiplied by `learning_rate_factor` after each of these
-    epochs, with `learning_rate_decay` after every epoch; with
-    `warmup_learning_rate` it rises from there for `warmup_epochs`.
+    The first of these settings that is given decides:
+
+    - `schedule="linear"`: constant for the first half of `schedule_epochs`,
+      then a linear fall to a hundredth.
+    - `swa_learning_rate`: the same way down to this rate at `start_epoch`.
+    - `schedule="cosine"`: a fall to zero along a cosine.
+    - `learning_rate_decay`: a factor after every epoch.
+    - `milestones`: the factor `learning_rate_factor` after each of these
+      epochs. With `warmup_learning_rate`, a linear rise from there comes
+      first, for `warmup_epochs`.
 
     Args:
-        settings: The settings.
+        settings: The `Settings`.
         steps: Steps of an epoch.
     """
-    rate = settings["learning_rate"]
-    if settings.get("schedule") == "linear":
-        epochs = settings.get("schedule_epochs", settings["epochs"])
-        all_steps = epochs * steps
+    rate = settings.learning_rate
+    if settings.schedule == "linear":
+        epochs = settings.schedule_epochs
+        all_steps = (settings.epochs if epochs is None else epochs) * steps
         if not all_steps:  # nothing is trained
             return rate
-        return bdl.schedules.SWASchedule(rate, LAST_PART * rate, all_steps)
-    if "swa_learning_rate" in settings:
-        final, start = settings["swa_learning_rate"], settings["start_epoch"]
+        return bdl.schedules.SWASchedule(
+            rate, LAST_PART * rate, swa_start_step=all_steps
+        )
+    if settings.swa_learning_rate is not None:
+        final, start = settings.swa_learning_rate, settings.start_epoch
         if not start:
             return final
-        return bdl.schedules.SWASchedule(rate, final, start * steps)
-    if settings.get("schedule") == "cosine":
-        all_steps = settings["epochs"] * steps
-        return keras.optimizers.schedules.CosineDecay(rate, all_steps)
-    if settings.get("learning_rate_decay", 1.0) != 1.0:
-        return keras.optimizers.schedules.ExponentialDecay(
-            rate, steps, settings["learning_rate_decay"], staircase=True
+        return bdl.schedules.SWASchedule(
+            rate, final, swa_start_step=start * steps
         )
-    if "milestones" in settings:
-        factor = settings["learning_rate_factor"]
-        milestones = settings["milestones"]
+    if settings.schedule == "cosine":
+        all_steps = settings.epochs * steps
+        return keras.optimizers.schedules.CosineDecay(rate, all_steps)
+    if settings.learning_rate_decay != 1.0:
+        return keras.optimizers.schedules.ExponentialDecay(
+            rate, steps, settings.learning_rate_decay, staircase=True
+        )
+    if settings.milestones is not None:
+        factor, milestones = settings.learning_rate_factor, settings.milestones
         schedule = keras.optimizers.schedules.PiecewiseConstantDecay(
             [milestone * steps - 1 for milestone in milestones],
             [rate * factor**k for k in range(len(milestones) + 1)],
         )
-        if "warmup_learning_rate" in settings:
+        if settings.warmup_learning_rate is not None:
             return WarmUp(
-                settings["warmup_learning_rate"],
+                settings.warmup_learning_rate,
                 schedule,
-                settings["warmup_epochs"] * steps,
+                settings.warmup_epochs * steps,
             )
         return schedule
     return rate
@@ -61,12 +67,12 @@ def of(settings, steps):
 
 @keras.saving.register_keras_serializable(package="keras_bdl_papers")
 class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
-    """Rises to the begin of another schedule, which it then follows.
+    """A linear rise to the start of a schedule, and then this schedule.
 
     Args:
-        initial_learning_rate: Where it starts.
-        schedule: The other one.
-        warmup_steps: For so many steps.
+        initial_learning_rate: Learning rate of the first step.
+        schedule: The schedule.
+        warmup_steps: Number of steps of the rise.
     """
 
     def __init__(self, initial_learning_rate, schedule, warmup_steps):

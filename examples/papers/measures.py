@@ -1,4 +1,4 @@
-"""The numbers of the tables."""
+"""The metrics of the tables."""
 
 import dataclasses
 import functools
@@ -12,13 +12,13 @@ import keras_bdl as bdl
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Result:
-    """What one seed of a cell has given.
+    """The result of one seed of a cell.
 
     Attributes:
         cell: The `Cell`.
-        predictions: `ClassificationPrediction`s by set.
-        trained: The trainings behind them, the first one first.
-        ood: Names of the sets that are out of distribution.
+        predictions: A `ClassificationPrediction` for each set, by name.
+        trained: A list with the trainings; several for an ensemble.
+        ood: Names of the out-of-distribution sets.
     """
 
     cell: Cell
@@ -33,20 +33,20 @@ class Result:
 
     @property
     def history(self):
-        """Epoch by epoch what `fit` said, of the first training."""
+        """The logs of `fit` in each epoch of the first training, by name."""
         return self.trained[0].history
 
     def last(self, name):
-        """Returns the last log of a name; NaN where nothing was trained.
+        """Returns the last value of a log; NaN if nothing was trained.
 
         Args:
-            name: The name.
+            name: Name of the log.
         """
         return self.history.get(name, [np.nan])[-1]
 
     @property
     def parameters(self):
-        """How many numbers were trained."""
+        """Number of trained parameters."""
         shapes = (
             variable.shape
             for one in self.trained
@@ -56,7 +56,7 @@ class Result:
 
     @functools.cached_property
     def report(self):
-        """What `keras_bdl.evaluate` says of the test set."""
+        """The report of `keras_bdl.evaluate` on the test set."""
         return bdl.evaluate(
             self.test,
             ood={name: self.predictions[name] for name in self.ood} or None,
@@ -64,7 +64,7 @@ class Result:
         )
 
     def numbers(self):
-        """Returns all numbers that are one number, by name."""
+        """Returns all metrics that are one number, by name."""
         found = {n: of(n, self) for n in _PLAIN if n != "parameters"}
         for name in self.ood:
             for metric in _OOD:
@@ -80,13 +80,13 @@ _PLAIN = {
     "ece": lambda r: r.report.ece,
     "auroc": lambda r: r.report.auroc_correctness,
     "brier": lambda r: r.report.brier,
-    # Mean confidence less accuracy.
+    # Mean confidence minus accuracy.
     "overconfidence": lambda r: r.test.confidence.mean() - r.report.accuracy,
-    # Over all tests along the training: who learns fast has a large one.
+    # Mean over all validations: large for a method that learns fast.
     "mean_val_accuracy": lambda r: np.mean(
         r.history.get("val_accuracy", np.nan)
     ),
-    # Of the last five tests along the training: VOGN's paper on ImageNet.
+    # Of the last five validations, as the paper of VOGN on ImageNet.
     "median_val_accuracy": lambda r: np.median(
         r.history.get("val_accuracy", [np.nan])[-5:]
     ),
@@ -94,10 +94,10 @@ _PLAIN = {
         r.history.get("val_log_loss", [np.nan])[-5:]
     ),
     "train_accuracy": lambda r: r.last("accuracy"),
-    "epochs": lambda r: r.trained[0].settings["epochs"],
+    "epochs": lambda r: r.trained[0].settings.epochs,
     "train_nll": lambda r: r.last("log_loss"),
-    # The first epochs trace and read; the median is one that does not. The
-    # members of an ensemble are trained one after the other.
+    # The first epochs trace and read data; the median epoch does neither. The
+    # members of an ensemble train one after the other.
     "seconds_per_epoch": lambda r: sum(
         float(np.median(one.history.get("seconds", np.nan)))
         for one in r.trained
@@ -113,12 +113,12 @@ _OOD = {
 
 
 def of(metric, result):
-    """Returns a number.
+    """Returns the value of a metric.
 
     Args:
-        metric: Its name. Of a set that is out of distribution
-            `"<metric> <set>"`; `"auroc_<percent>"` is the area under
-            the curve of what is left when so many are referred.
+        metric: Name of the metric. `"<metric> <set>"` is a metric of an
+            out-of-distribution set. `"auroc_<percent>"` is the area under the
+            curve of the images that stay when this share is referred.
         result: The `Result`.
     """
     name, _, ood = metric.partition(" ")

@@ -1,4 +1,4 @@
-"""What predicts: a training, and what is made of it."""
+"""The methods: a training, and the posterior that predicts."""
 
 import dataclasses
 import functools
@@ -13,12 +13,13 @@ class Method:
 
     Attributes:
         training: Name of the training.
-        posterior: Makes the posterior of a `Trained`, or of a list of them.
-            Defaults to `None`: the weights, or the distributions of layers.
-        draws: Whether a prediction is an average over draws. Defaults to
-            `True`.
-        members: How many trainings, each with a seed of its own.
-        scaled: Whether the temperature is chosen on validation data.
+        posterior: Returns the posterior of a `Trained`, or of a list of
+            several. Defaults to `None`: the weights, or the distributions of
+            layers.
+        draws: Whether a prediction is an average over posterior samples.
+            Defaults to `True`.
+        members: Number of trainings, each with a seed of its own.
+        scaled: Whether validation data choose a temperature of the outputs.
     """
 
     training: str
@@ -33,23 +34,26 @@ def _saved(name, trained):
 
 
 def saved(name):
-    """What a training has saved under this name."""
+    """Returns a function that reads a saved posterior of a training.
+
+    Args:
+        name: Name of the posterior.
+    """
     return functools.partial(_saved, name)
 
 
 def _means(trained):
-    """The weights, with BatchNorm statistics of their own as a posterior has.
+    """Returns the weights as a posterior, with BatchNorm statistics of its own.
 
-    Those of a training that goes on moving belong to weights before.
+    The statistics of a training belong to weights of earlier steps.
     """
     variables = trained.model.trainable_variables
     return bdl.posteriors.Gaussian([v.numpy() for v in variables])
 
 
 def _scaled(trained):
-    """SWAG's Gaussian, as wide as it is to be."""
-    scale = trained.settings.get("scale", 0.5)
-    return trained.posterior("SWAG").with_scale(scale)
+    """Returns the posterior of SWAG at the scale of the settings."""
+    return trained.posterior("SWAG").with_scale(trained.settings.scale)
 
 
 def _dropout(trained):
@@ -57,7 +61,7 @@ def _dropout(trained):
 
 
 def _averaged_dropout(trained):
-    """Dropout around the average of the path."""
+    """Returns dropout around the average of SWA."""
     average, model = trained.posterior("SWA"), trained.model
     for variable, value in zip(
         model.trainable_variables, average.mean(), strict=True

@@ -1,4 +1,4 @@
-"""The networks of the papers, and small ones in their place."""
+"""The networks of the papers, and their small substitutes."""
 
 import dataclasses
 import functools
@@ -16,7 +16,7 @@ from keras_bdl.applications.resnet import SMALL_IMAGES
 def _convolutional(
     input_shape, classes, filters=(8, 16), units=(32,), norm=False
 ):
-    """Convolutions of size 3, each with strides 2, and dense layers."""
+    """Returns convolutions of size 3 with strides 2, then dense layers."""
     inputs = x = keras.Input(input_shape)
     for number in filters:
         x = keras.layers.Conv2D(
@@ -32,7 +32,7 @@ def _convolutional(
 
 
 def _global_pooling(input_shape, classes, filters=16):
-    """Convolutions, and the mean and the maximum of each map."""
+    """Returns convolutions, then the mean and the maximum of each map."""
     inputs = x = keras.Input(input_shape)
     for number in (filters, 2 * filters):
         x = keras.layers.Conv2D(number, 3, padding="same", activation="relu")(x)
@@ -52,7 +52,7 @@ def _one_layer(input_shape, classes, units=200):
 
 
 def _tiny(input_shape, classes):
-    """One layer of everything, for `--scale smoke`."""
+    """Returns one layer of every kind, for `--scale smoke`."""
     inputs = keras.Input(input_shape)
     x = keras.layers.Conv2D(4, 3, 2, use_bias=False)(inputs)
     x = keras.layers.BatchNormalization()(x)
@@ -61,7 +61,7 @@ def _tiny(input_shape, classes):
     return bdl.Model(inputs, keras.layers.Dense(classes)(x))
 
 
-# What learns digits.
+# Networks that learn digits.
 SUBSTITUTES = {
     "convolutions": _convolutional,
     "wide convolutions": functools.partial(
@@ -92,9 +92,10 @@ class Network:
     """A network of a paper.
 
     Attributes:
-        make: What makes it: a function, or the name of one in
-            `keras_bdl.applications`.
-        substitute: What learns digits in its place.
+        make: A function that returns the network, or the name of a function
+            of `keras_bdl.applications`.
+        substitute: Name of the network in `SUBSTITUTES` that learns digits in
+            its place.
         arguments: Arguments of the function.
     """
 
@@ -109,7 +110,7 @@ _PRE_RESNETS = {
     )
     for depth in (56, 110, 164)
 }
-# What a paper calls them.
+# By their names in the papers.
 NETWORKS = {
     "LeNet-5": Network("LeNet5", "convolutions"),
     "AlexNet": Network("AlexNet", "wide convolutions"),
@@ -143,12 +144,12 @@ NETWORKS = {
         {"classifier_activation": None},
     ),
 }
-# A ResNet-18 for images that are smaller than this begins otherwise.
+# A ResNet-18 for images smaller than this has another first layer.
 SMALL = 64
 
 
 def used(cell, scale):
-    """Returns what the network of a cell is at a scale.
+    """Returns the name of the network of a cell at a scale.
 
     Args:
         cell: The `Cell`.
@@ -160,7 +161,7 @@ def used(cell, scale):
 
 
 def _named(cell):
-    """A paper may mean something of its own by a name."""
+    """Returns the network of a cell; a paper may give a name its own sense."""
     for name in (f"{cell.paper}/{cell.network}", cell.network):
         if name in NETWORKS:
             return NETWORKS[name]
@@ -176,17 +177,15 @@ def make(cell, data, scale, settings, data_dir=None):
         cell: The `Cell`.
         data: The `Data`.
         scale: The scale.
-        settings: Settings of the training; `filters`, `pretrained`,
-            `batch_norm` with its momentum and epsilon, and
-            `kernel_initializer` are those of networks.
-        data_dir: Where weights are that Keras does not have.
+        settings: The `Settings`.
+        data_dir: Folder of the weights that Keras does not have.
     """
     shapes = {"input_shape": data.input_shape, "classes": data.classes}
     if scale != "paper":
         model = SUBSTITUTES[used(cell, scale)](**shapes)
     else:
         model = _of_paper(cell, shapes, settings, data_dir)
-    if not settings.get("batch_norm", True):
+    if not settings.batch_norm:
         model = _without_batch_norm(model)
     _take_conventions(model, settings)
     if isinstance(model, bdl.Model):
@@ -197,29 +196,27 @@ def make(cell, data, scale, settings, data_dir=None):
 def _of_paper(cell, shapes, settings, data_dir):
     network = _named(cell)
     arguments, make = dict(network.arguments), network.make
-    pretrained = settings.get("pretrained", False)
     if isinstance(make, str):
         if make == "ResNet18" and shapes["input_shape"][0] < SMALL:
             arguments["stem"] = SMALL_IMAGES
-        if "filters" in settings:
-            arguments["filters"] = settings["filters"]
+        arguments |= settings.given("filters")
         model = getattr(applications, make)(**shapes, **arguments)
-        if pretrained:
+        if settings.pretrained:
             _load(model, cell.network, data_dir)
         return model
     if make is _one_layer:
         return make(**shapes, **arguments)
-    return _of_keras(make, cell.network, pretrained, shapes | arguments)
+    arguments |= shapes
+    return _of_keras(make, cell.network, settings.pretrained, arguments)
 
 
 def _load(model, name, data_dir):
-    """Reads weights from a file, since Keras has none."""
+    """Reads weights that Keras does not have from a file."""
     file = Path(data_dir or ".") / f"{name}.weights.h5"
     if not file.exists():
         raise SystemExit(
-            f"{name} is to begin with pretrained weights, and Keras has none: "
-            f"give in `--data-dir` the folder that has {file.name}, as "
-            "`save_weights` writes it."
+            f"Keras has no pretrained weights of {name}. Give in `--data-dir` "
+            f"the folder that has {file.name}, as `save_weights` writes it."
         )
     model.load_weights(file)
 
@@ -241,13 +238,14 @@ def _of_keras(make, name, pretrained, arguments):
 
 
 def take_normalized(layer):
-    """Makes a pretrained first convolution take the images of `data.py`.
+    """Adapts a pretrained first convolution to the images of `data.py`.
 
-    Those of Keras were trained with blue first, and pixels from 0 to 255 less
-    their means alone: `keras.applications.resnet.preprocess_input`.
+    The networks of Keras were trained on images with blue first, and pixels
+    from 0 to 255 minus their means. See
+    `keras.applications.resnet.preprocess_input`.
 
     Args:
-        layer: A `Conv2D` with a bias, which is changed.
+        layer: A `Conv2D` with a bias. Its weights change.
     """
     spec = bdl.datasets.SPECS["imagenet2012"]
     kernel, bias = layer.get_weights()
@@ -261,7 +259,7 @@ def take_normalized(layer):
 
 @keras.saving.register_keras_serializable(package="keras_bdl_papers")
 class NoNormalization(keras.layers.Layer):
-    """Takes the place of `BatchNormalization`, and its call arguments."""
+    """Replaces `BatchNormalization`, with the same call arguments."""
 
     def call(self, inputs, training=None, mask=None):
         """Returns the inputs."""
@@ -269,15 +267,15 @@ class NoNormalization(keras.layers.Layer):
 
 
 def _take_conventions(model, settings):
-    """What the libraries of the papers have otherwise than Keras."""
-    initializer = settings.get("kernel_initializer")
+    """Sets the conventions of the papers' libraries that Keras lacks."""
     for layer in model.layers:
         if isinstance(layer, keras.layers.BatchNormalization):
             for name in ("momentum", "epsilon"):
-                own = getattr(layer, name)
-                setattr(layer, name, settings.get(f"batch_norm_{name}", own))
-        if initializer and hasattr(layer, "kernel"):
-            draw = keras.initializers.get(initializer)
+                known = getattr(settings, f"batch_norm_{name}")
+                if known is not None:
+                    setattr(layer, name, known)
+        if settings.kernel_initializer and hasattr(layer, "kernel"):
+            draw = keras.initializers.get(settings.kernel_initializer)
             layer.kernel.assign(draw(layer.kernel.shape))
 
 

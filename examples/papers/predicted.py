@@ -1,4 +1,4 @@
-"""The predictions of a method, once."""
+"""The predictions of a method, in files beside its training."""
 
 import dataclasses
 import functools
@@ -8,7 +8,6 @@ from files import damage_is_said
 from files import digested
 from methods import Method
 from recipe import Cell
-from trained import Trained
 
 import keras_bdl as bdl
 from keras_bdl.distribute.workers import wait_for_all
@@ -16,7 +15,7 @@ from keras_bdl.distribute.workers import wait_for_all
 
 @dataclasses.dataclass(frozen=True)
 class Predicted:
-    """What a method predicts, in a file beside its training.
+    """The predictions of a method, in files beside its training.
 
     Attributes:
         cell: The `Cell`.
@@ -29,13 +28,19 @@ class Predicted:
     trained: list
 
     def load(self):
-        """Returns the predictions by set; makes them if there are none."""
+        """Returns the predictions by set, and makes those that are missing.
+
+        The sets are the test set of the cell and the out-of-distribution sets.
+        """
         first = self.trained[0]
-        after = {k: v for k, v in first.settings.items() if k in Trained.AFTER}
-        name = digested(self.cell.method, after)
+        name = digested(
+            self.cell.method, first.settings.as_json(of_predictions=True)
+        )
         return {
-            what: self._of_set(x, first.folder / f"{name}_{what}.npz")
-            for what, x in first.data.sets.items()
+            what: self._of_set(
+                first.data.sets[what], first.folder / f"{name}_{what}.npz"
+            )
+            for what in (self.cell.test or "test", *first.ood)
         }
 
     def _of_set(self, x, path):
@@ -72,7 +77,7 @@ class Predicted:
 
     @functools.cached_property
     def _scaling(self):
-        """The temperature of the outputs, from validation data."""
+        """The scaling of the outputs, fitted to validation data."""
         validation = self.trained[0].data.validation
         y = validation[1] if isinstance(validation, tuple) else None
         scaling = bdl.prediction.TemperatureScaling()
@@ -88,16 +93,16 @@ class Predicted:
         settings = first.settings
         posterior = self._posterior
         statistics = None
-        if posterior is not None and settings.get("batch_norm_update", True):
+        if posterior is not None and settings.batch_norm_update:
             statistics = first.data.statistics
         return bdl.predict(
             first.model,
             x[0] if isinstance(x, tuple) else x,
             posterior,
-            samples=settings["samples"] if self.method.draws else None,
+            samples=settings.samples if self.method.draws else None,
             seed=first.seed,
             batch_norm_data=_inputs(statistics),
-            batch_norm_fraction=settings.get("batch_norm_fraction", 1.0),
+            batch_norm_fraction=settings.batch_norm_fraction,
             task="classification",
             from_logits=True,
             verbose=0,

@@ -1,4 +1,4 @@
-"""What the papers print: results, claims and hyper-parameters."""
+"""Results, claims and hyper-parameters that the papers print."""
 
 import functools
 import tomllib
@@ -7,11 +7,13 @@ from pathlib import Path
 ANY = "any"
 _LABELS = {"paper", "source", "data", "network", "method"}
 _ABOUT_THE_ROW = _LABELS | {"based_on", "printed", "code"}
+# Name of data here -> its name in the papers.
+_PRINTED_DATA = {"cifar5": "cifar10"}
 
 
 @functools.cache
 def published() -> dict:
-    """Returns all of `published.toml`, whose head says what is in it."""
+    """Returns all of `published.toml`. The head of the file explains it."""
     path = Path(__file__).with_name("published.toml")
     return tomllib.loads(path.read_text(encoding="utf-8"))
 
@@ -24,20 +26,19 @@ def settings(
     augmented: bool | None = None,
     code: bool = False,
 ) -> dict:
-    """Returns the hyper-parameters of a method in a paper.
+    """Returns the hyper-parameters of a method in a paper, by name.
 
-    Rows for any data or network give what more specific ones leave out, and
-    the method that a row is based on what they all leave out.
+    Where a row leaves a key out, a row for any data or any network gives the
+    value, and then the row of the method that the row is based on.
 
     Args:
         paper: Key of `published()["papers"]`.
-        data: As in the file.
-        network: As in the file.
-        method: As in the file.
-        augmented: Tells rows apart that differ in nothing else. Defaults to
-            `None`: there are none.
-        code: Whether what only the authors' code says fills the gaps.
-            Defaults to `False`.
+        data: Name of the data in the file.
+        network: Name of the network in the file.
+        method: Name of the method in the file.
+        augmented: Selects one of two rows that differ in augmentation alone.
+            Defaults to `None`, for a method with one row.
+        code: Whether the authors' code fills the gaps. Defaults to `False`.
     """
     fallback, values = _merged(paper, data, network, method, augmented)
     return fallback | values if code else values
@@ -54,12 +55,43 @@ def _merged(paper, data, network, method, augmented):
         fallback, values = _merged(paper, data, network, base, augmented)
     for row in rows:
         fallback = fallback | row.get("code", {})
-        values = values | {
-            key: value
-            for key, value in row.items()
-            if key not in _ABOUT_THE_ROW
-        }
+        values = values | values_of(row)
     return fallback, values
+
+
+def values_of(row: dict) -> dict:
+    """Returns the hyper-parameters of one row, without its labels.
+
+    Args:
+        row: A row of `published()["hyperparameters"]`.
+    """
+    return {k: value for k, value in row.items() if k not in _ABOUT_THE_ROW}
+
+
+def printed_data(data: str) -> str:
+    """Returns the name that the papers print for some data.
+
+    Args:
+        data: Name of the data in a recipe.
+    """
+    return _PRINTED_DATA.get(data, data)
+
+
+def numbers_of(name: str, cell) -> dict:
+    """Returns the numbers that a paper prints for a cell; may be empty.
+
+    Args:
+        name: Name of the recipe whose table or figure has the numbers.
+        cell: The `Cell`.
+    """
+    table = published()[name]
+    known = {"network": cell.network, "method": cell.method}
+    known |= dict(cell.options)
+    known["data"] = cell.test or printed_data(cell.data)
+    for row in table.get("rows", ()):
+        if all(row.get(k) == known.get(k) for k in table["labels"]):
+            return row
+    return {}
 
 
 def _rows(paper, data, network, method, augmented):

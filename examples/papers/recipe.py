@@ -1,4 +1,4 @@
-"""What a recipe file says."""
+"""The content of a recipe file."""
 
 import dataclasses
 import itertools
@@ -6,9 +6,13 @@ import random
 import tomllib
 from pathlib import Path
 
+import arguments
+import settings
+from typed import record
+
 FOLDER = Path(__file__).parent / "recipes"
 SCALES = ("paper", "small", "smoke")
-# What a figure says of the names of data and networks in it.
+# What the title of a figure adds at the scales that replace data and networks.
 STANDS_FOR = {
     "small": "in small: digits and small networks under these names",
     "smoke": "a few digits, to see that it runs",
@@ -20,20 +24,20 @@ class Cell:
     """One row of a table, or one curve of a figure.
 
     Attributes:
-        paper: The paper.
-        data: What the network learns.
-        network: The network.
-        method: How it learns and predicts, one of `methods.METHODS`.
-        options: Settings that differ from those of the method, as sorted
-            pairs.
-        test: What it is tested on; `""` for the test set of `data`.
+        paper: Name of the paper.
+        data: Name of the training data.
+        network: Name of the network.
+        method: Name of the method, one of `methods.METHODS`.
+        options: Settings that replace those of the method, as sorted pairs of
+            name and value.
+        test: Name of the test data. Defaults to `""`, the test set of `data`.
     """
 
     paper: str
     data: str
     network: str
     method: str
-    options: tuple = ()
+    options: tuple[tuple[str, object], ...] = ()
     test: str = ""
 
     @property
@@ -67,32 +71,31 @@ class Recipe:
 
     Attributes:
         name: `"<paper>/<item>"`.
-        title: What it shows.
-        show: Names of the modules in `show/` that make the table or figure.
-        cells: What is trained for it.
-        ood: Names of the sets that are out of distribution.
-        arguments: What `show` is told besides, at this scale.
-        scale: The scale.
+        title: The title of the table or figure.
+        show: Arguments of the modules of `show` that make the table or figure,
+            by name of the module.
+        cells: The cells that are trained for it.
+        ood: Names of the out-of-distribution sets.
+        scale: One of `SCALES`.
     """
 
     name: str
     title: str
-    show: tuple[str, ...]
+    show: dict[str, object]
     cells: tuple[Cell, ...]
     ood: tuple[str, ...]
-    arguments: dict
     scale: str
 
     @property
     def paper(self):
-        """The paper."""
+        """Name of the paper."""
         return self.name.split("/")[0]
 
     def heading(self, words=""):
-        """Returns what stands above a figure.
+        """Returns the heading of a figure.
 
         Args:
-            words: What is to follow the title. Defaults to `""`.
+            words: Text after the title. Defaults to `""`.
         """
         lines = [f"{self.title}{words}"]
         if self.scale in STANDS_FOR:
@@ -101,10 +104,39 @@ class Recipe:
 
 
 def names():
-    """Returns the names of all recipes, those of a paper in its order."""
+    """Returns the names of all recipes, in the order of each paper."""
     paths = FOLDER.glob("*/*.toml")
     found = ((p.parent.name, _number(p.stem), p.stem) for p in paths)
     return [f"{paper}/{item}" for paper, _, item in sorted(found)]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Head:
+    """The keys of every recipe; the others are arguments of its modules."""
+
+    title: str
+    show: tuple[str, ...]
+    ood: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Cells:
+    """A table `[[cells]]`: lists stand for all their combinations.
+
+    Attributes:
+        data: Names of training data.
+        network: Names of networks.
+        method: Names of methods.
+        test: Names of test data. Defaults to `("",)`, the data's own.
+        draw: Number of combinations of the varied settings, drawn at random,
+            the same for all networks and methods. Defaults to `None`, all.
+    """
+
+    data: tuple[str, ...]
+    network: tuple[str, ...]
+    method: tuple[str, ...]
+    test: tuple[str, ...] = ("",)
+    draw: int | None = None
 
 
 def load(name, scale):
@@ -112,59 +144,99 @@ def load(name, scale):
 
     Args:
         name: `"<paper>/<item>"`.
-        scale: One of `SCALES`. A table of cells may be for some of them only,
-            and a setting may have a value for each.
+        scale: One of `SCALES`. A table of cells may be for some scales only,
+            and a setting may have a value for each scale.
     """
-    known = names()
-    if name not in known:
+    if name not in names():
         raise SystemExit(
-            f"There is no recipe {name!r}: `--list` shows those that there are."
+            f"There is no recipe {name!r}. `--list` prints all recipes."
         )
-    content = tomllib.loads((FOLDER / f"{name}.toml").read_text())
+    path = FOLDER / f"{name}.toml"
+    content = tomllib.loads(path.read_text(encoding="utf-8"))
+    return read(name, content, scale)
+
+
+def read(name, content, scale):
+    """Returns a recipe made from the content of its file.
+
+    Args:
+        name: `"<paper>/<item>"`.
+        content: The tables of the file.
+        scale: One of `SCALES`.
+    """
+    where = f"recipes/{name}.toml"
+    content = dict(content)
     cells = []
-    for table in content.pop("cells", []):
-        if scale in table.get("scales", SCALES):
-            cells += _cells(name.split("/")[0], table, scale)
+    for number, table in enumerate(content.pop("cells", ()), 1):
+        place = f"{where}, [[cells]] number {number}"
+        scales = table.get("scales", SCALES)
+        if not set(scales) <= set(SCALES):
+            raise SystemExit(
+                f"{place}: `scales` must list some of {', '.join(SCALES)}. "
+                f"Received: scales={scales}"
+            )
+        if scale in scales:
+            cells += _cells(name.split("/")[0], table, scale, place)
+    content = _at_scale(content, scale)
+    own = {f.name: f for f in dataclasses.fields(_Head)}
+    head = {key: content.pop(key) for key in own if key in content}
+    if "show" in head:
+        head["show"] = _list(head["show"])
+    head = record(_Head, head, where)
     return Recipe(
         name,
-        title=content.pop("title"),
-        show=tuple(_list(content.pop("show"))),
+        title=head.title,
+        show=arguments.by_module(head.show, content, where),
         cells=tuple(dict.fromkeys(cells)),
-        ood=tuple(at_scale(content.pop("ood", ()), scale)),
-        arguments={k: at_scale(v, scale) for k, v in content.items()},
+        ood=head.ood,
         scale=scale,
     )
 
 
-def _cells(paper, table, scale):
-    """All combinations of what a table of cells lists.
-
-    With `draw`, so many combinations of what varies, drawn at random and the
-    same for all networks and methods.
-    """
-    vary = {k: at_scale(v, scale) for k, v in table.get("vary", {}).items()}
+def _cells(paper, table, scale, where):
+    """Yields all combinations of a table of cells."""
+    table = {key: value for key, value in table.items() if key != "scales"}
+    for key in ("vary", "with"):
+        if not isinstance(table.setdefault(key, {}), dict):
+            raise SystemExit(
+                f"{where}: `{key}` must be a table of settings. "
+                f"Received: {key}={table[key]!r}"
+            )
+    vary = _at_scale(table.pop("vary"), scale)
+    fixed = _at_scale(table.pop("with"), scale)
+    for name, values in vary.items():
+        if not _many(values):
+            raise SystemExit(
+                f"{where}: `vary` must list the values of `{name}`. "
+                f"Received: {name}={values!r}"
+            )
     if scale == "smoke":
         vary = {k: values[:1] for k, values in vary.items()}
-    fixed = {k: at_scale(v, scale) for k, v in table.get("with", {}).items()}
     varied = [
         _options(vary, values) for values in itertools.product(*vary.values())
     ]
-    if "draw" in table:
-        varied = _drawn(varied, table["draw"])
+    table = {
+        k: _list(v) if k != "draw" else v
+        for k, v in _at_scale(table, scale).items()
+    }
+    table = record(_Cells, table, where)
+    if table.draw is not None:
+        varied = _drawn(varied, table.draw)
     for data, network, method, test in itertools.product(
-        *(
-            _list(at_scale(table.get(key, ""), scale))
-            for key in ("data", "network", "method", "test")
-        )
+        table.data, table.network, table.method, table.test
     ):
         for options in varied:
-            options = fixed | options
-            pairs = tuple(sorted((k, _frozen(v)) for k, v in options.items()))
+            options = settings.check_options(fixed | options, where)
+            pairs = tuple(sorted(options.items()))
             yield Cell(paper, data, network, method, pairs, test)
 
 
+def _at_scale(table, scale):
+    return {key: at_scale(value, scale) for key, value in table.items()}
+
+
 def _options(names, values):
-    """Values by name; a key may name several settings, and have lists."""
+    """Returns values by name; a key may name several settings at once."""
     found = {}
     for name, value in zip(names, values, strict=True):
         keys = name.split(", ")
@@ -174,19 +246,20 @@ def _options(names, values):
 
 
 def _drawn(combinations, count):
-    """Some of them, in their order."""
-    # Of a seed, Python promises the numbers of `random` alone, in any version.
+    """Returns random combinations, in their order."""
+    # Of all functions of `random`, only `random()` keeps its numbers for a
+    # seed in every version of Python.
     rng = random.Random(0)
     order = sorted((rng.random(), i) for i in range(len(combinations)))
     return [combinations[i] for i in sorted(i for _, i in order[:count])]
 
 
 def at_scale(value, scale):
-    """Returns the value for a scale, of a setting that may have several.
+    """Returns the value of a setting at a scale.
 
     Args:
-        value: The value; or a table of one for each scale, in which `smoke`
-            is that of `small` unless it has its own.
+        value: The value, or a table with a value for each scale. A table
+            without `smoke` takes the value of `small` there.
         scale: One of `SCALES`.
     """
     if not (isinstance(value, dict) and value.keys() <= set(SCALES)):
@@ -197,7 +270,7 @@ def at_scale(value, scale):
 
 
 def in_words(value):
-    """Returns a setting as one reads it."""
+    """Returns the value of a setting as text."""
     if isinstance(value, float):
         return f"{value:g}"
     return " to ".join(map(in_words, value)) if _many(value) else str(value)
@@ -211,11 +284,7 @@ def _list(value):
     return value if _many(value) else [value]
 
 
-def _frozen(value):
-    return tuple(map(_frozen, value)) if _many(value) else value
-
-
 def _number(item):
-    """Tables before figures, by their numbers."""
+    """Returns a key that sorts tables before figures, by their numbers."""
     digits = "".join(filter(str.isdigit, item))
     return not item.startswith("table"), int(digits or 0)

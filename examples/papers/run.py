@@ -4,17 +4,19 @@
         [--scale small] [--seeds 3] [--strategy default] [--bfloat16]
         [--steps-per-execution 1] [--data-dir DIR] [--out results/papers]
 
-A recipe is a table or a figure of a paper. `--scale paper` is the paper's own
-experiment, with its data from TensorFlow Datasets; `small`, the default, has
-digits of scikit-learn and small networks in their place, and takes minutes;
-`smoke` takes seconds, and its numbers mean nothing. What was killed goes on
-where it was, what is done is not done again, and what two recipes share is
-done once: everything is kept below `--out`, and `<out>/<scale>/<recipe>` gets
-the table or figure and all its numbers.
+A recipe is a table or a figure of a paper. `--scale paper` repeats the paper's
+own experiment, with data from TensorFlow Datasets. `--scale small`, the
+default, takes minutes: it has digits of scikit-learn and small networks.
+`--scale smoke` takes seconds, and its numbers mean nothing.
+
+All results are below `--out`. `<out>/<scale>/<recipe>` has the table or figure
+and all its numbers. The same command continues a killed run, and skips finished
+runs. Recipes share their trainings.
 """
 
 import argparse
 import errno
+import gc
 import importlib
 import json
 import os
@@ -29,7 +31,7 @@ import published
 import recipe as recipes
 
 EXAMPLES = Path(__file__).parents[1]
-# Of files that cannot be written, whatever the program does.
+# Errors of files that cannot be written, whatever the program does.
 UNWRITABLE = (
     errno.EACCES,
     errno.EDQUOT,
@@ -40,7 +42,7 @@ UNWRITABLE = (
 
 
 def main():
-    """Runs what the command line says."""
+    """Runs the recipes of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
@@ -53,7 +55,7 @@ def main():
         "--seeds",
         type=int,
         default=3,
-        help="how many; default: 3, and 1 in any case at `smoke`",
+        help="number of seeds; default: 3. `smoke` always has 1",
     )
     parser.add_argument(
         "--strategy",
@@ -64,10 +66,10 @@ def main():
         "--bfloat16", action="store_true", help="mixed precision"
     )
     parser.add_argument(
-        "--steps-per-execution", type=int, default=1, help="as of compile"
+        "--steps-per-execution", type=int, default=1, help="passed to `compile`"
     )
     parser.add_argument(
-        "--data-dir", help="of TensorFlow Datasets and other files"
+        "--data-dir", help="folder of TensorFlow Datasets and of other files"
     )
     parser.add_argument("--out", type=Path, default=Path("results/papers"))
     args = parser.parse_args()
@@ -81,10 +83,11 @@ def main():
     for name in args.recipes:
         if name not in (*known, "all"):
             parser.error(
-                f"there is no such recipe, --list shows all. Received: {name!r}"
+                "there is no such recipe, --list prints all. "
+                f"Received: {name!r}"
             )
     if not chosen:
-        parser.error("name some recipes, or `all`; --list shows them")
+        parser.error("name some recipes, or `all`; --list prints them")
     for option in ("seeds", "steps_per_execution"):
         value = getattr(args, option)
         if value < 1:
@@ -99,7 +102,7 @@ def main():
     try:
         run(chosen, scale, seeds, args)
     except KeyboardInterrupt:
-        print("\nThe same command goes on from here.", file=sys.stderr)
+        print("\nThe same command continues from here.", file=sys.stderr)
         raise SystemExit(128 + signal.SIGINT) from None
     except OSError as error:
         if error.errno not in UNWRITABLE:
@@ -108,49 +111,67 @@ def main():
 
 
 def run(chosen, scale, seeds, args):
-    """Runs recipes, one after the other."""
-    import keras  # only now: `--list` and mistakes are quick
+    """Runs recipes, one after the other.
+
+    Args:
+        chosen: Names of the recipes.
+        scale: The scale.
+        seeds: Number of seeds.
+        args: The arguments of the command line.
+    """
+    import keras  # not at the top: `--list` and mistakes answer at once
+    from outcome import Outcome
     from session import Session
 
     sys.path.append(str(EXAMPLES))
 
     import keras_bdl as bdl
 
-    # Before anything is computed, as several machines want it.
+    # Traces are millions of objects that stay. With the thresholds of Python,
+    # a tenth of the time goes into searching them for garbage.
+    gc.set_threshold(100_000, 50, 100)
+
+    # Several machines need the strategy before any computation.
     strategy = _strategy(args.strategy)
     folder = args.out / scale
     session = Session(
         scale,
         folder / "runs",
         strategy,
+        seeds,
         args.data_dir,
         args.steps_per_execution,
     )
     for number, name in enumerate(chosen, 1):
-        if args.bfloat16:  # each time: `clear_session` forgets it
+        if args.bfloat16:  # again for each recipe: `clear_session` resets it
             keras.config.set_dtype_policy("mixed_bfloat16")
         recipe = recipes.load(name, scale)
         print(f"[{number}/{len(chosen)}] {name}: {recipe.title}", flush=True)
         start = time.perf_counter()
-        shows = [importlib.import_module(f"show.{s}") for s in recipe.show]
-        found = _results(recipe, session, seeds)
+        shown = [
+            (importlib.import_module(f"show.{module}"), arguments)
+            for module, arguments in recipe.show.items()
+        ]
+        results = _results(recipe, session)
         if not bdl.distribute.is_chief(strategy):
             continue
         out = folder / name
         out.mkdir(parents=True, exist_ok=True)
-        # Without cells, a module of `show` runs what it needs by itself.
-        needed = (found,) if found else (session, seeds)
-        text = "\n\n".join(show.show(recipe, *needed, out) for show in shows)
-        _write(recipe, scale, seeds, found, text, out)
+        outcome = Outcome(recipe, session, results, out)
+        text = "\n\n".join(
+            module.show(outcome, arguments) for module, arguments in shown
+        )
+        _write(outcome, text)
         print(f"\n{text}\n\n{out.resolve()}", end=", ")
         print(f"{time.perf_counter() - start:.0f} s\n", flush=True)
-        keras.backend.clear_session()
-        if "matplotlib.pyplot" in sys.modules:  # which keeps all figures
+        # At `smoke`, the search for garbage would cost more than a recipe.
+        keras.utils.clear_session(free_memory=scale != "smoke")
+        if "matplotlib.pyplot" in sys.modules:  # it keeps all figures
             sys.modules["matplotlib.pyplot"].close("all")
 
 
 def _strategy(name):
-    """The strategy of that name, if there is one, and its devices."""
+    """Returns a strategy, or ends the program with one error."""
     import keras_bdl as bdl
 
     try:
@@ -159,16 +180,16 @@ def _strategy(name):
         raise SystemExit(f"--strategy: {error}") from error
 
 
-def _results(recipe, session, seeds):
-    """Trains and predicts all that a recipe needs."""
+def _results(recipe, session):
+    """Returns a list with a `Result` for each seed, by cell."""
     from measures import Result
 
     results = {}
-    total = len(recipe.cells) * seeds
+    total = len(recipe.cells) * session.seeds
     for i, cell in enumerate(recipe.cells):
         results[cell] = []
-        for seed in range(seeds):
-            done = i * seeds + seed + 1
+        for seed in range(session.seeds):
+            done = i * session.seeds + seed + 1
             print(
                 f"  [{done}/{total}] {cell.where}, {cell.label}, seed {seed}",
                 flush=True,
@@ -178,18 +199,19 @@ def _results(recipe, session, seeds):
     return results
 
 
-def _write(recipe, scale, seeds, results, text, out):
-    """Writes the table, and all numbers."""
+def _write(outcome, text):
+    """Writes the report of a recipe, and all its numbers."""
+    recipe, seeds = outcome.recipe, outcome.session.seeds
     known = published.published()
     source, paper = known[recipe.name], known["papers"][recipe.paper]
     number = "1 seed" if seeds == 1 else f"{seeds} seeds"
     head = (
         f"# {recipe.title}\n\n{paper['title']}, {paper['arxiv']}, "
-        f"{source['source']}; scale {scale}, {number}.\n\n"
+        f"{source['source']}; scale {recipe.scale}, {number}.\n\n"
     )
     claims = "\n".join(f"- {claim}" for claim in source["claims"])
-    (out / "report.md").write_text(
-        f"{head}{text}\n\nWhat the paper says:\n\n{claims}\n"
+    (outcome.folder / "report.md").write_text(
+        f"{head}{text}\n\nThe claims of the paper:\n\n{claims}\n"
     )
     numbers = [
         {
@@ -200,9 +222,11 @@ def _write(recipe, scale, seeds, results, text, out):
             "options": dict(cell.options),
             "seeds": [result.numbers() for result in of_seeds],
         }
-        for cell, of_seeds in results.items()
+        for cell, of_seeds in outcome.results.items()
     ]
-    (out / "results.json").write_text(json.dumps(numbers, indent=1) + "\n")
+    (outcome.folder / "results.json").write_text(
+        json.dumps(numbers, indent=1) + "\n"
+    )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Where and how everything runs."""
+"""The place and the options of all runs."""
 
 import dataclasses
 from pathlib import Path
@@ -9,26 +9,31 @@ import tensorflow as tf
 from methods import METHODS
 from predicted import Predicted
 from trained import Trained
+from trainings import check
 
-# From one member of an ensemble to the next.
+# Difference of the seeds of two members of an ensemble.
 SEED_OF_MEMBER = 1000
+# The most members of an ensemble at the scale `smoke`.
+SMOKE_MEMBERS = 2
 
 
 @dataclasses.dataclass(frozen=True)
 class Session:
-    """Where and how everything runs.
+    """The place and the options of all runs.
 
     Attributes:
-        scale: The scale.
-        folder: Where the runs are kept.
+        scale: One of `recipe.SCALES`.
+        folder: Folder of the runs.
         strategy: A `tf.distribute.Strategy`.
-        data_dir: Where TensorFlow Datasets keeps its files.
-        steps_per_execution: As of `compile`.
+        seeds: Number of seeds of each cell. Defaults to 1.
+        data_dir: Folder of TensorFlow Datasets and of other files.
+        steps_per_execution: Passed to `compile`.
     """
 
     scale: str
     folder: Path
     strategy: tf.distribute.Strategy
+    seeds: int = 1
     data_dir: str | None = None
     steps_per_execution: int = 1
 
@@ -39,7 +44,7 @@ class Session:
 
     @property
     def precision(self):
-        """What of it belongs to the name of a result: nothing of float32."""
+        """The words on precision in a file name; none for float32."""
         policy = keras.config.dtype_policy().name
         return () if policy == "float32" else (policy,)
 
@@ -50,44 +55,44 @@ class Session:
             cell: The `Cell`.
             training: Name of the training.
             seed: The seed.
-            ood: Names of the sets that are out of distribution.
+            ood: Names of the out-of-distribution sets.
         """
         known = settings.of(cell, training, self.scale)
-        return Trained(self, cell, training, seed, _as_pairs(known), ood)
+        check(training, known, f"{cell.paper}, {cell.where}, {cell.label}")
+        return Trained(self, cell, training, seed, known, ood)
 
     def predicted(self, cell, seed, ood=()):
-        """Returns what a cell predicts, for each set, and the trainings.
+        """Returns the predictions of a cell by set, and its trainings.
 
         Args:
             cell: The `Cell`.
             seed: The seed.
-            ood: Names of the sets that are out of distribution.
+            ood: Names of the out-of-distribution sets.
         """
-        method = method_of(cell)
+        method, members = method_of(cell), method_of(cell).members
+        if self.scale == "smoke":
+            members = min(members, SMOKE_MEMBERS)
         trained = [
             self.trained(
                 cell, method.training, seed + SEED_OF_MEMBER * member, ood
             )
-            for member in range(method.members)
+            for member in range(members)
         ]
         for one in trained:
             one.finish()
         predictions = Predicted(cell, method, trained).load()
-        # Without the models, which a long recipe would pile up.
+        # Copies without the models: a long recipe would pile models up.
         return predictions, [dataclasses.replace(one) for one in trained]
 
 
 def method_of(cell):
-    """Returns the `Method` of a cell."""
+    """Returns the `Method` of a cell.
+
+    Args:
+        cell: The `Cell`.
+    """
     if cell.method not in METHODS:
         raise SystemExit(
             f"There is no method {cell.method!r}, only {', '.join(METHODS)}."
         )
     return METHODS[cell.method]
-
-
-def _as_pairs(settings):
-    def frozen(value):
-        return tuple(map(frozen, value)) if isinstance(value, list) else value
-
-    return tuple(sorted((k, frozen(v)) for k, v in settings.items()))

@@ -1,60 +1,320 @@
-"""The settings of every training, at every scale."""
+"""The settings of a training and of its predictions."""
 
+import dataclasses
 import functools
 import tomllib
 from pathlib import Path
+from typing import Literal
 
 import published
+from typed import checked
+from typed import record
 
-# What papers call data that has a name of its own here.
-_PRINTED_DATA = {"cifar5": "cifar10"}
+# Settings that change the prediction alone. Cells that differ in these alone
+# share a training.
+OF_PREDICTIONS = (
+    "samples",
+    "scale",
+    "batch_norm_update",
+    "batch_norm_fraction",
+)
+# Keys of `published.toml` that describe the paper's run. No code reads them.
+FACTS = (
+    "activation",
+    "dataset_size",
+    "members",
+    "processes",
+    "scale_prior",
+    "seeds",
+    "test_size",
+    "train_size",
+    "unit",
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The settings of a training and of its predictions.
+
+    TOML files use the same names: `with` and `vary` of the recipes,
+    `chosen.toml`, and `published.toml`, whose head explains the names that a
+    paper prints. `None` leaves the choice to the library. A `Training` lists
+    the settings that it cannot do without.
+
+    Attributes:
+        epochs: Number of epochs. 0 keeps a pretrained network as it is.
+        batch_size: Size of a minibatch, over all replicas.
+        augmented: Whether training images are augmented.
+        augmentation: The augmentation, in words.
+        image_size: Height and width of the images.
+        validation_size: Number of training images kept for validation.
+        validations: Number of validations in a training.
+        validation_samples: Posterior samples of a validation.
+        drawn_validation: Whether dropout is active in validations.
+
+        filters: Channels of the first stage of the network.
+        pretrained: Whether the training starts from pretrained weights.
+        batch_norm: Whether the network has BatchNorm.
+        batch_norm_momentum: Momentum of BatchNorm.
+        batch_norm_epsilon: Epsilon of BatchNorm.
+        kernel_initializer: Name of a Keras initializer, for all kernels.
+        dropout_rate: Dropout rate of every layer with weights.
+
+        optimizer: The optimizer of methods that work with any optimizer.
+        learning_rate: The initial learning rate.
+        schedule: See `learning_rates.of`.
+        schedule_epochs: Length of the linear schedule. Defaults to `epochs`.
+        swa_learning_rate: Learning rate from `start_epoch` on.
+        milestones: Epochs after which `learning_rate_factor` applies.
+        learning_rate_factor: Factor of the learning rate at a milestone.
+        learning_rate_decay: Factor of the learning rate in every epoch.
+        warmup_learning_rate: Learning rate at the start of a warm-up.
+        warmup_epochs: Length of the warm-up.
+        momentum: Momentum of SGD.
+        nesterov: Whether SGD uses Nesterov momentum.
+        beta_1: Decay of the first moment.
+        beta_2: Decay of the second moment.
+        l2: Coefficient c of the term c w in the gradient.
+        weight_decay: The same coefficient, as PyTorch calls it.
+        l2_of_batch_norm: Whether BatchNorm's weights have this term too.
+
+        start_epoch: Epoch from which on SWA and SWAG collect weights.
+        every: Epochs between two collected weights; may be below 1.
+        rank: Number of columns of SWAG.
+        keep_iterates: Epochs between two weights that are kept for figures.
+
+        train_samples: Posterior samples in a training step.
+        prior_stddev: Standard deviation of the prior of layers.
+        initial_rho: Initial stddev is `softplus(initial_rho)`.
+        initial_stddev: Initial stddev of variational layers.
+        truncation: Where draws of variational layers are cut, in stddevs.
+        pretrain_epochs: Epochs that train the means alone.
+        prior_cross_entropy: Whether to log the prior's part of the KL.
+        gradient_variance_every: Epochs between two measurements of the
+            gradient's variance.
+
+        temperature: Temperature of the posterior.
+        initial_temperature: Temperature at the start of its linear ramp.
+        temperature_steps: Training steps of this ramp.
+        prior_precision: Precision of the prior of the weights.
+        damping: Damping of a natural-gradient optimizer.
+        augmentation_factor: Factor rho of VOGN.
+        update_every: Steps between two updates of the curvature.
+        covariance: Covariance of an objective; `"none"` for MAP.
+        variance: The variance of `covariance="fixed"`.
+        initial_variance_ratio: Initial variance over the prior's variance.
+
+        cycle_epochs: Epochs of one cycle of a sampler.
+        burn_in_epochs: Epochs before the first kept sample.
+        average_speed: Average speed of a sampler.
+        max_speed: Largest speed of a sampler.
+        friction: Friction of a sampler.
+
+        samples: Posterior samples in a prediction.
+        scale: Scale of SWAG's covariance.
+        batch_norm_update: Whether each posterior sample gets BatchNorm
+            statistics of its own.
+        batch_norm_fraction: Share of the training data for these statistics.
+    """
+
+    epochs: int
+    batch_size: int
+    augmented: bool
+    augmentation: str | None = None
+    image_size: int | None = None
+    validation_size: int | None = None
+    validations: int
+    validation_samples: int
+    drawn_validation: bool = False
+
+    filters: int | None = None
+    pretrained: bool = False
+    batch_norm: bool = True
+    batch_norm_momentum: float | None = None
+    batch_norm_epsilon: float | None = None
+    kernel_initializer: str | None = None
+    dropout_rate: float | None = None
+
+    optimizer: Literal["SGD", "Adam", "AMSGrad"] | None = None
+    learning_rate: float
+    schedule: Literal["linear", "cosine"] | None = None
+    schedule_epochs: int | None = None
+    swa_learning_rate: float | None = None
+    milestones: tuple[int, ...] | None = None
+    learning_rate_factor: float | None = None
+    learning_rate_decay: float = 1.0
+    warmup_learning_rate: float | None = None
+    warmup_epochs: int | None = None
+    momentum: float = 0.0
+    nesterov: bool = False
+    beta_1: float | None = None
+    beta_2: float | None = None
+    l2: float | None = None
+    weight_decay: float | None = None
+    l2_of_batch_norm: bool = True
+
+    start_epoch: int | None = None
+    every: float | None = None
+    rank: int | None = None
+    keep_iterates: int | None = None
+
+    train_samples: int = 1
+    prior_stddev: float | None = None
+    initial_rho: float | None = None
+    initial_stddev: float | None = None
+    truncation: float | None = None
+    pretrain_epochs: int = 0
+    prior_cross_entropy: bool = False
+    gradient_variance_every: int | None = None
+
+    temperature: float = 1.0
+    initial_temperature: float | None = None
+    temperature_steps: int | None = None
+    prior_precision: float | None = None
+    damping: float | None = None
+    augmentation_factor: float | None = None
+    update_every: int | None = None
+    covariance: Literal["none", "fixed", "scalar", "diagonal"] | None = None
+    variance: float | None = None
+    initial_variance_ratio: float | None = None
+
+    cycle_epochs: int | None = None
+    burn_in_epochs: int | None = None
+    average_speed: float | None = None
+    max_speed: float | None = None
+    friction: float | None = None
+
+    samples: int
+    scale: float = 0.5
+    batch_norm_update: bool = True
+    batch_norm_fraction: float = 1.0
+
+    @property
+    def l2_or_weight_decay(self):
+        """The coefficient c of the term c w in the gradient; 0 for none."""
+        return self.l2 or self.weight_decay or 0.0
+
+    def given(self, *names):
+        """Returns the settings among these that are not `None`, by name.
+
+        Args:
+            *names: Names of settings.
+        """
+        values = {name: getattr(self, name) for name in names}
+        return {k: value for k, value in values.items() if value is not None}
+
+    def as_json(self, of_predictions=False):
+        """Returns the settings of a training that differ from the defaults.
+
+        A file name made of these survives a new setting with a default.
+
+        Args:
+            of_predictions: Whether to return the settings of `OF_PREDICTIONS`
+                in their place. Defaults to `False`.
+        """
+        return {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if (field.name in OF_PREDICTIONS) == of_predictions
+            and getattr(self, field.name) != field.default
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class _OtherWords:
+    """Settings that a recipe may write in another way."""
+
+    prior_variance: float | None = None
+
+
+def check_options(options, where):
+    """Checks settings that a recipe names, and returns them by name.
+
+    Args:
+        options: Values by name. `prior_variance` is accepted too: it is the
+            inverse of `prior_precision`.
+        where: Names the place in an error.
+    """
+    others = {f.name for f in dataclasses.fields(_OtherWords)}
+    known = {k: v for k, v in options.items() if k not in others}
+    found = checked(Settings, known, where)
+    found |= checked(
+        _OtherWords, {k: options[k] for k in options.keys() & others}, where
+    )
+    return {name: found[name] for name in options}
 
 
 @functools.cache
 def chosen():
-    """Returns the settings that no paper has: see `chosen.toml`."""
-    return tomllib.loads(Path(__file__).with_name("chosen.toml").read_text())
+    """Returns the tables of `chosen.toml`, checked."""
+    path = Path(__file__).with_name("chosen.toml")
+    tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    for scale, of_scale in tables.items():
+        _check(of_scale, f"{path.name}, [{scale}]")
+    return tables
+
+
+def _check(tables, where):
+    """Checks tables of settings, however deep the tables lie."""
+    for name, table in tables.items():
+        if isinstance(table, dict):
+            _check(table, f"{where[:-1]}.{name}]")
+    settings = {k: v for k, v in tables.items() if not isinstance(v, dict)}
+    checked(Settings, settings, where)
+
+
+@functools.cache
+def check_published():
+    """Checks the settings of all rows in `published.toml`."""
+    for row in published.published()["hyperparameters"]:
+        where = "published.toml, " + ", ".join(
+            row[key] for key in ("paper", "data", "network", "method")
+        )
+        for table in (published.values_of(row), row.get("code", {})):
+            known = {k: v for k, v in table.items() if k not in FACTS}
+            checked(Settings, known, where)
 
 
 def of(cell, training, scale):
-    """Returns the settings of a training as a dict.
+    """Returns the `Settings` of a training.
 
-    At the scale of the paper they are what it prints; what it leaves open is
-    taken from its authors' code, and else from `chosen.toml`. Otherwise, all
-    are from there.
+    The paper's scale takes the settings that the paper prints, then those of
+    its authors' code, then those of `[open]` in `chosen.toml`. The other
+    scales take all settings from `chosen.toml`. The options of the cell
+    replace any of these.
 
     Args:
         cell: The `Cell`.
         training: Name of the training.
         scale: The scale.
     """
-    options = dict(cell.options)
+    where = f"{cell.paper}, {cell.where}, {cell.label}"
+    options = check_options(dict(cell.options), where)
     if scale == "paper":
-        found = _open(cell, training) | _printed(
-            cell, training, options.get("augmented")
-        )
+        found = _open(cell, training)
+        found |= _printed(cell, training, options.get("augmented"))
     else:
         tables = chosen()["small"]
         found = tables["all"] | tables.get(training, {})
-        found |= tables.get(cell.paper, {}).get(training, {})
         if scale == "smoke":
             found |= chosen()["smoke"]
     found |= options
     if "prior_variance" in found:
         found["prior_precision"] = 1 / found.pop("prior_variance")
-    return found
+    return record(Settings, found, where)
 
 
 def _printed(cell, training, augmented):
-    """What is printed of a training, or of the method that is made of it."""
+    """Returns what is printed of a training, or of a method made of it."""
+    check_published()
     names = [training, cell.method]
     if dict(cell.options).get("covariance") in ("scalar", "diagonal"):
         names.insert(0, f"{training}, learned variances")
     for name in names:
         try:
-            return published.settings(
+            found = published.settings(
                 cell.paper,
-                _PRINTED_DATA.get(cell.data, cell.data),
+                published.printed_data(cell.data),
                 cell.network,
                 name,
                 augmented,
@@ -62,30 +322,15 @@ def _printed(cell, training, augmented):
             )
         except ValueError as error:
             reason = error
+        else:
+            return {k: v for k, v in found.items() if k not in FACTS}
     raise SystemExit(str(reason))
 
 
 def _open(cell, training):
-    """What is closer to the cell comes later."""
+    """Returns what the paper leaves open; the most specific table wins."""
     tables = chosen()["open"]
     found, of_paper = dict(tables["all"]), tables.get(cell.paper, {})
     for name in ("all", training, cell.data, cell.network):
         found |= of_paper.get(name, {})
     return found
-
-
-def published_row(name, cell):
-    """Returns the numbers that a paper prints of a cell, or an empty dict.
-
-    Args:
-        name: Name of the recipe.
-        cell: The `Cell`.
-    """
-    table = published.published()[name]
-    known = {"network": cell.network, "method": cell.method}
-    known |= dict(cell.options)
-    known["data"] = cell.test or _PRINTED_DATA.get(cell.data, cell.data)
-    for row in table.get("rows", ()):
-        if all(row.get(k) == known.get(k) for k in table["labels"]):
-            return row
-    return {}

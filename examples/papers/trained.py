@@ -1,4 +1,4 @@
-"""A training, once."""
+"""One training, in a folder of its own."""
 
 import dataclasses
 import functools
@@ -17,6 +17,7 @@ from files import digested
 from files import read
 from files import write
 from recipe import Cell
+from settings import Settings
 from trainings import LOSS
 from trainings import TRAININGS
 
@@ -26,53 +27,45 @@ from keras_bdl.distribute.workers import wait_for_all
 
 @dataclasses.dataclass(frozen=True)
 class Trained:
-    """A training, in a folder of its own.
+    """One training, in a folder of its own.
 
-    Two cells that ask for the same training get the same folder: its name is
-    a hash of all that matters. A training that was killed goes on from its
-    checkpoint, and one that is finished is only read.
+    Two cells that need the same training share one folder. Its name ends in a
+    hash of data, network, settings and precision. A killed training continues
+    from its checkpoint. A finished training is read, not repeated.
 
     Attributes:
         session: The `Session`.
-        cell: The `Cell`, of which data and network count.
+        cell: The `Cell`, which names data and network.
         training: Name of the training.
         seed: The seed.
-        pairs: The settings, as sorted pairs.
-        ood: Names of the sets that are out of distribution.
+        settings: The `Settings`.
+        ood: Names of the out-of-distribution sets.
     """
 
     session: Any
     cell: Cell
     training: str
     seed: int
-    pairs: tuple
+    settings: Settings
     ood: tuple = ()
-
-    # What changes the prediction alone is no part of a training.
-    AFTER = ("samples", "scale", "batch_norm_update", "batch_norm_fraction")
-
-    @functools.cached_property
-    def settings(self):
-        """The settings."""
-        return dict(self.pairs)
 
     @functools.cached_property
     def folder(self):
-        """Where it is kept."""
+        """Folder of the training."""
         scale = self.session.scale
         network = networks.used(self.cell, scale)
-        known = {k: v for k, v in self.pairs if k not in self.AFTER}
+        known = self.settings.as_json()
         data = data_sets.used(self.cell.data, scale)
         known |= {"data": data, "dtype": keras.config.dtype_policy().name}
         replicas = self.session.strategy.num_replicas_in_sync
-        if replicas > 1:  # each with noise of its own
+        if replicas > 1:  # each replica has noise of its own
             known["replicas"] = replicas
         name = digested(network, self.training, known)
         return self.session.folder / name / f"seed{self.seed}"
 
     @functools.cached_property
     def data(self):
-        """The data."""
+        """The `Data`."""
         return data_sets.load(
             self.cell.data,
             self.settings,
@@ -86,15 +79,15 @@ class Trained:
 
     @property
     def statistics_batch_size(self):
-        """That of `data.statistics`; `None` where they come in batches."""
+        """Batch size of `data.statistics`; `None` if they are batched."""
         if isinstance(self.data.statistics, tuple):
-            return self.settings["batch_size"]
+            return self.settings.batch_size
         return None
 
     loss = staticmethod(LOSS)
 
     def network(self):
-        """Returns what is trained, as it is before, and not compiled."""
+        """Returns the network before its training, not compiled."""
         keras.utils.set_random_seed(self.seed)
         training = TRAININGS[self.training]
         with self.session.strategy.scope():
@@ -111,7 +104,7 @@ class Trained:
 
     @functools.cached_property
     def model(self):
-        """What was trained, for predictions: not compiled."""
+        """The trained network, not compiled."""
         model = self.network()
         path = self.folder / "weights.npz"
         with damage_is_said(path, self.folder), np.load(path) as weights:
@@ -122,22 +115,26 @@ class Trained:
 
     @functools.cached_property
     def history(self):
-        """Epoch by epoch what `fit` said."""
+        """The logs of `fit` in each epoch, by name."""
         return read(self.folder / "history.json", self.folder)
 
     def posterior(self, name):
-        """Returns a posterior that the training has saved."""
+        """Returns a posterior that the training has saved.
+
+        Args:
+            name: Name of the posterior.
+        """
         path = self.folder / f"{name}.bdl"
         with damage_is_said(path, self.folder):
             return bdl.posteriors.load(path)
 
     def finish(self):
-        """Trains, unless that was done."""
+        """Trains the network, unless a run before has done so."""
         if (self.folder / "history.json").exists():
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "settings.json").write_text(
-            json.dumps(self.settings, indent=1) + "\n"
+            json.dumps(self.settings.as_json(), indent=1) + "\n"
         )
         print(f"    training {self.training}, seed {self.seed}", flush=True)
         training = TRAININGS[self.training]
@@ -152,7 +149,7 @@ class Trained:
         wait_for_all(self.session.strategy)
 
     def _keep(self, training, model, callbacks, history):
-        """Writes what predictions need."""
+        """Writes the files that predictions need."""
         np.savez(self.folder / "weights.npz", *model.get_weights())
         posteriors = {
             name: callback.posterior
@@ -167,13 +164,13 @@ class Trained:
             reports = callbacks["gradient_variance"].reports
             means = {epoch: r.means for epoch, r in reports.items()}
             write(self.folder / "gradient_variance.json", json.dumps(means))
-        # The last: all is done.
+        # The last file: it marks a finished training.
         write(self.folder / "history.json", json.dumps(history))
         (self.folder / "latest.bdl").unlink(missing_ok=True)
 
     def _fit(self, model, callbacks):
-        """Trains, or goes on to train; returns the logs by name."""
-        epochs = self.settings["epochs"]
+        """Trains or continues to train; returns the logs by name."""
+        epochs = self.settings.epochs
         if not epochs:  # a pretrained network as it is
             return {}
         checkpoint = self.folder / "latest.bdl"
@@ -186,7 +183,7 @@ class Trained:
             shuffle=False,  # by Keras
             verbose=0,
             validation_data=self.data.sets["test"],
-            validation_freq=max(epochs // self.settings["validations"], 1),
+            validation_freq=max(epochs // self.settings.validations, 1),
             callbacks=[
                 EpochClock(),
                 self.data.epochs,

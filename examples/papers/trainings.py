@@ -1,4 +1,4 @@
-"""How a network is trained, for each way of learning."""
+"""The trainings: from a network to a compiled model with callbacks."""
 
 import dataclasses
 import functools
@@ -20,22 +20,24 @@ LOSS = functools.partial(
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """A way of learning.
+    """A way to train a network.
 
     Attributes:
-        compile: Takes a network, its settings and its data, and compiles it.
-        convert: Takes a network, its settings and its data, and returns what
-            is trained. Defaults to `None`, the network.
-        callbacks: Takes a model, its settings and its data, and returns
-            callbacks by name, some of which have a `posterior`.
-        posterior: Takes the trained model, and returns its posterior.
-            Defaults to `None`: callbacks have it, or the layers, or none.
+        compile: Compiles a network, given its `Settings` and `Data`.
+        convert: Returns the network to train, given a network, its `Settings`
+            and `Data`. Defaults to `None`, the network itself.
+        callbacks: Returns callbacks by name, given a model, its `Settings`
+            and `Data`. Some callbacks have a `posterior`.
+        posterior: Returns the posterior of a trained model. Defaults to
+            `None`: callbacks or layers hold the posterior, or nothing does.
+        needs: Names of the settings that this training cannot do without.
     """
 
     compile: Callable
     convert: Callable | None = None
     callbacks: Callable = lambda *_: {}
     posterior: Callable | None = None
+    needs: tuple[str, ...] = ()
 
 
 def _compiled(network, optimizer, **kwargs):
@@ -46,17 +48,16 @@ def _compiled(network, optimizer, **kwargs):
 def _sgd(settings, data):
     return keras.optimizers.SGD(
         learning_rates.of(settings, data.steps),
-        momentum=settings.get("momentum", 0.0),
-        nesterov=settings.get("nesterov", False),
+        momentum=settings.momentum,
+        nesterov=settings.nesterov,
     )
 
 
 def _adam(settings, data):
     return keras.optimizers.Adam(
         learning_rates.of(settings, data.steps),
-        beta_1=settings.get("beta_1", 0.9),
-        beta_2=settings.get("beta_2", 0.999),
-        amsgrad=settings["optimizer"] == "AMSGrad",
+        amsgrad=settings.optimizer == "AMSGrad",
+        **settings.given("beta_1", "beta_2"),
     )
 
 
@@ -64,14 +65,13 @@ OPTIMIZERS = {"SGD": _sgd, "Adam": _adam, "AMSGrad": _adam}
 
 
 def _optimizer(settings, data):
-    return OPTIMIZERS[settings["optimizer"]](settings, data)
+    return OPTIMIZERS[settings.optimizer](settings, data)
 
 
 def _ordinary(network, settings, data):
-    """As Keras knows it, with an L2 term if there is one."""
+    """Compiles with an optimizer of Keras, and an L2 term if there is one."""
     kwargs = {}
-    l2 = settings.get("l2") or settings.get("weight_decay")
-    of_all = settings.get("l2_of_batch_norm", True)
+    l2, of_all = settings.l2_or_weight_decay, settings.l2_of_batch_norm
     if l2:
         # l2 w is the gradient of the prior N(0, 1 / (l2 N)).
         kwargs["objective"] = bdl.objectives.MAP(
@@ -83,75 +83,72 @@ def _ordinary(network, settings, data):
 
 
 def _with_dropout(network, settings, data):
-    rate = settings["dropout_rate"]
-    return bdl.convert(network, "mc_dropout", rate=rate)
+    return bdl.convert(network, "mc_dropout", rate=settings.dropout_rate)
 
 
 def _drawn_validation(model, settings, data):
-    if not settings.get("drawn_validation"):
+    if not settings.drawn_validation:
         return {}
-    draws = settings["validation_samples"]
-    return {"validation": DrawnValidation(data.sets["test"], draws)}
+    samples = settings.validation_samples
+    return {"validation": DrawnValidation(data.sets["test"], samples)}
 
 
 def _averages(model, settings, data):
-    """What collects the path of SGD."""
-    start, every = settings["start_epoch"], {"every": settings["every"]}
-    if settings["every"] < 1:  # of an epoch
-        steps = max(int(settings["every"] * data.steps), 1)
+    """Returns callbacks that collect weights along the path of SGD."""
+    start, every = settings.start_epoch, {"every": int(settings.every)}
+    if settings.every < 1:  # of an epoch
+        steps = max(int(settings.every * data.steps), 1)
         every = {"every": steps, "unit": "step"}
     return {
         "SWA": bdl.SWA(start, **every),
-        # Scales belong to the predictions: see `methods.py`.
+        # `methods.py` sets the scale of a prediction.
         "SWAG-Diagonal": bdl.SWAG(start, rank=0, scale=1.0, **every),
-        "SWAG": bdl.SWAG(start, rank=settings["rank"], scale=0.5, **every),
+        "SWAG": bdl.SWAG(start, rank=settings.rank, scale=0.5, **every),
         **_iterates(model, settings, data),
     }
 
 
 def _iterates(model, settings, data):
-    """The weights at the end of epochs, if they are to be kept."""
-    if not settings.get("keep_iterates"):
+    """Returns a callback that keeps weights of some epochs, if asked to."""
+    if not settings.keep_iterates:
         return {}
     return {
         "iterates": bdl.callbacks.SampleCollector(
-            settings["keep_iterates"],
-            burn_in_epochs=settings["start_epoch"],
+            settings.keep_iterates, start_epoch=settings.start_epoch
         )
     }
 
 
 def _variational_layers(kind, network, settings, data):
-    options = {}
-    if "truncation" in settings:
-        options["truncation"] = settings["truncation"]
-    rho = settings.get("initial_rho")
-    if rho is None:  # of what softplus makes this standard deviation
-        rho = math.log(math.expm1(settings["initial_stddev"]))
+    rho = settings.initial_rho
+    if rho is None:  # the inverse of softplus
+        rho = math.log(math.expm1(settings.initial_stddev))
     return bdl.convert(
         network,
         kind,
-        prior=bdl.priors.Normal(settings["prior_stddev"]),
+        prior=bdl.priors.Normal(settings.prior_stddev),
         rho_initializer=keras.initializers.Constant(rho),
         dataset_size=data.train_size,
-        **options,
+        **settings.given("truncation"),
     )
 
 
-def _draws(settings):
-    """How many draws a step takes, in training and in validation."""
-    return {
-        "train_samples": settings.get("train_samples", 1),
-        "samples": settings["validation_samples"],
-    }
+def _sampling(network, optimizer, settings):
+    """Compiles with the number of posterior samples of a step."""
+    _compiled(
+        network,
+        optimizer,
+        train_samples=settings.train_samples,
+        samples=settings.validation_samples,
+    )
 
 
 def _variational(network, settings, data):
-    _compiled(network, _optimizer(settings, data), **_draws(settings))
+    _sampling(network, _optimizer(settings, data), settings)
 
 
 def _first_batch(data, size):
-    """Of data whose order is always the same."""
+    """Returns the first batch of data in a fixed order."""
     if isinstance(data, tuple):
         return tuple(part[:size] for part in data)
     return next(iter(data))
@@ -159,16 +156,16 @@ def _first_batch(data, size):
 
 def _of_layers(model, settings, data):
     callbacks = {}
-    if settings.get("prior_cross_entropy"):
+    if settings.prior_cross_entropy:
         callbacks["cross_entropy"] = PriorCrossEntropy(data.train_size)
-    if settings.get("pretrain_epochs"):
+    if settings.pretrain_epochs:
         callbacks["means"] = bdl.callbacks.PretrainMeans(
-            settings["pretrain_epochs"]
+            settings.pretrain_epochs
         )
-    if settings.get("gradient_variance_every"):
-        x, y = _first_batch(data.statistics, settings["batch_size"])
+    if settings.gradient_variance_every:
+        x, y = _first_batch(data.statistics, settings.batch_size)
         callbacks["gradient_variance"] = bdl.callbacks.GradientVariance(
-            x, y, every=settings["gradient_variance_every"]
+            x, y, every=settings.gradient_variance_every
         )
     return callbacks
 
@@ -177,26 +174,26 @@ NATURAL = ("beta_1", "beta_2", "damping", "augmentation_factor", "update_every")
 
 
 def _natural(optimizer, network, settings, data):
-    """Optimizers that learn a distribution, or its curvature."""
-    temperature = settings.get("temperature", 1.0)
-    if settings.get("initial_temperature"):
+    """Compiles with an optimizer that learns a distribution or a curvature."""
+    temperature = settings.temperature
+    if settings.initial_temperature:
         temperature = bdl.schedules.LinearRamp(
-            settings["initial_temperature"],
+            settings.initial_temperature,
             temperature,
-            end_step=settings["temperature_steps"],
+            end_step=settings.temperature_steps,
         )
     # An L2 term of the mean loss is a prior.
-    precision = settings.get("prior_precision")
+    precision = settings.prior_precision
     if precision is None:
-        precision = settings["l2"] * data.train_size
+        precision = settings.l2 * data.train_size
     optimizer = optimizer(
         learning_rates.of(settings, data.steps),
         dataset_size=data.train_size,
         prior_precision=precision,
         temperature=temperature,
-        **{key: settings[key] for key in NATURAL if key in settings},
+        **settings.given(*NATURAL),
     )
-    _compiled(network, optimizer, **_draws(settings))
+    _sampling(network, optimizer, settings)
 
 
 def _posterior_of_optimizer(model):
@@ -204,17 +201,17 @@ def _posterior_of_optimizer(model):
 
 
 def _objective(objective, network, settings, data):
-    """A Gaussian over the weights, by an objective."""
+    """Compiles with an objective that learns a Gaussian over the weights."""
     options = {
         "dataset_size": data.train_size,
-        "temperature": settings.get("temperature", 1.0),
+        "temperature": settings.temperature,
         "prior": bdl.priors.HeNormal(),
     }
     if objective is not bdl.objectives.MAP:
-        options["covariance"] = settings["covariance"]
-        if settings["covariance"] == "fixed":
-            options["stddev"] = settings["variance"] ** 0.5
-    ratio = settings.get("initial_variance_ratio")
+        options["covariance"] = settings.covariance
+        if settings.covariance == "fixed":
+            options["stddev"] = settings.variance**0.5
+    ratio = settings.initial_variance_ratio
     if ratio:
         options["stddev"] = ratio**0.5
     _compiled(
@@ -228,58 +225,71 @@ def _posterior_of_objective(model):
     return bdl.posterior_of(model)
 
 
-SPEEDS = ("average_speed", "max_speed", "friction")
-
-
 def _sampler(sampler, network, settings, data):
-    """A Markov chain, whose steps go up and down."""
+    """Compiles with a sampler whose step size follows cycles."""
     optimizer = sampler(
         bdl.schedules.CyclicalCosine(
-            settings["learning_rate"], settings["cycle_epochs"] * data.steps
+            settings.learning_rate, settings.cycle_epochs * data.steps
         ),
         dataset_size=data.train_size,
-        temperature=settings.get("temperature", 1.0),
-        **{key: settings[key] for key in SPEEDS},
+        temperature=settings.temperature,
+        average_speed=settings.average_speed,
+        max_speed=settings.max_speed,
+        friction=settings.friction,
     )
     _compiled(network, optimizer)
 
 
 def _samples(model, settings, data):
-    """The ends of the cycles."""
+    """Returns a callback that keeps the weights at the end of each cycle."""
     return {
         "samples": bdl.callbacks.SampleCollector(
-            settings["cycle_epochs"], burn_in_epochs=settings["burn_in_epochs"]
+            settings.cycle_epochs, start_epoch=settings.burn_in_epochs
         )
     }
 
 
+def _ordinarily(convert=None, callbacks=lambda *_: {}, needs=()):
+    return Training(_ordinary, convert, callbacks, needs=("optimizer", *needs))
+
+
 def _layers(kind):
     convert = functools.partial(_variational_layers, kind)
-    return Training(_variational, convert, _of_layers)
+    needs = "optimizer", "prior_stddev", "initial_rho or initial_stddev"
+    return Training(_variational, convert, _of_layers, needs=needs)
 
 
 def _of_optimizer(optimizer):
     compile = functools.partial(_natural, optimizer)
-    return Training(compile, posterior=_posterior_of_optimizer)
+    needs = ("prior_precision or l2",)
+    return Training(compile, posterior=_posterior_of_optimizer, needs=needs)
 
 
 def _of_objective(objective):
     compile = functools.partial(_objective, objective)
-    return Training(compile, posterior=_posterior_of_objective)
+    needs = "optimizer", "covariance"
+    return Training(compile, posterior=_posterior_of_objective, needs=needs)
 
 
 def _of_sampler(sampler):
     compile = functools.partial(_sampler, sampler)
-    return Training(compile, callbacks=_samples)
+    needs = "cycle_epochs", "burn_in_epochs"
+    needs += "average_speed", "max_speed", "friction"
+    return Training(compile, callbacks=_samples, needs=needs)
 
 
+AVERAGES = "start_epoch", "every", "rank"
 TRAININGS = {
-    "SGD": Training(_ordinary, callbacks=_iterates),
-    "SGD + BatchNorm": Training(_ordinary),
-    "Adam": Training(_ordinary),
-    "MC dropout": Training(_ordinary, _with_dropout, _drawn_validation),
-    "SWA": Training(_ordinary, callbacks=_averages),
-    "SWA-Drop": Training(_ordinary, _with_dropout, _averages),
+    "SGD": _ordinarily(callbacks=_iterates),
+    "SGD + BatchNorm": _ordinarily(),
+    "Adam": _ordinarily(),
+    "MC dropout": _ordinarily(
+        _with_dropout, _drawn_validation, ("dropout_rate",)
+    ),
+    "SWA": _ordinarily(None, _averages, AVERAGES),
+    "SWA-Drop": _ordinarily(
+        _with_dropout, _averages, ("dropout_rate", *AVERAGES)
+    ),
     "BBB": _layers("mean_field"),
     "MFVI": _layers("mean_field"),
     "MFVI with tweaks": _layers("mean_field"),
@@ -289,9 +299,28 @@ TRAININGS = {
     "VOGN": _of_optimizer(bdl.VOGN),
     "K-FAC": _of_optimizer(bdl.KFAC),
     "Noisy K-FAC": _of_optimizer(bdl.NoisyKFAC),
-    "MAP": Training(functools.partial(_objective, bdl.objectives.MAP)),
+    "MAP": Training(
+        functools.partial(_objective, bdl.objectives.MAP), needs=("optimizer",)
+    ),
     "Taylor VI": _of_objective(bdl.objectives.TaylorVI),
     "Sampled VI": _of_objective(bdl.objectives.SampledVI),
     "ATMC": _of_sampler(bdl.ATMC),
     "SGNHT": _of_sampler(bdl.SGNHT),
 }
+
+
+def check(training, settings, where):
+    """Ends the program with one error if a training lacks a setting.
+
+    Args:
+        training: Name of the training.
+        settings: The `Settings`.
+        where: Names the cell in the error.
+    """
+    for need in TRAININGS[training].needs:
+        names = need.split(" or ")
+        if not settings.given(*names):
+            raise SystemExit(
+                f"{where}: the training {training!r} needs the setting "
+                f"{need}. Give it in the recipe or in `chosen.toml`."
+            )

@@ -6,6 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_bdl.aliases import PriorLike
 from keras_bdl.arguments import check_number
 from keras_bdl.conversion.model_copy import ModelCopy
 from keras_bdl.conversion.model_copy import config_of
@@ -21,83 +22,90 @@ from keras_bdl.random.counter_numbers import sequence
 
 
 def convert(
-    model,
-    to,
-    prior=None,
-    bias_prior=None,
+    model: keras.Model,
+    to: str | dict,
+    *,
+    prior: PriorLike | None = None,
+    bias_prior: PriorLike | None = None,
     means_from_weights: bool = True,
     prior_from_weights: float | None = None,
     rate: float | None = None,
     **layer_options,
-):
-    """Returns a copy of a model in which layers have become Bayesian.
+) -> keras.Model:
+    """Returns a copy of a model with Bayesian layers.
 
-    The copy computes what the model computes, outside of training: the
-    weights become the means of the distributions. A `Conv2D` becomes a
-    `keras_bdl.layers.MeanFieldConv2D` with all its arguments and its name,
-    and likewise `Conv1D`, `Conv3D`, `Conv2DTranspose`, `DepthwiseConv2D`,
-    `Dense`, `EinsumDense` and `Embedding`. With `"mc_dropout"` layers with a
-    kernel become a `keras_bdl.layers.MCDropout` of themselves.
-    Models may be functional, sequential, nested, or of a class of their own
-    that has `get_config`; blocks such as `MultiHeadAttention` are converted
-    inside. Layers that are shared stay shared. The model that is given stays
-    as it is, and the copy has to be compiled.
+    Use this function to make an existing network Bayesian, trained or not.
+    The weights become the means of the distributions, so without training,
+    the copy computes the same outputs as the model. With `"mean_field"` and
+    `"radial"`, a `Conv2D` becomes a `keras_bdl.layers.MeanFieldConv2D` or
+    `RadialConv2D` with the same arguments and the same name. `Conv1D`,
+    `Conv3D`, `Conv2DTranspose`, `DepthwiseConv2D`, `Dense`, `EinsumDense` and
+    `Embedding` are converted in the same way. With `"mc_dropout"`, each layer
+    with a kernel is wrapped in a `keras_bdl.layers.MCDropout`.
 
-    What stays as it is: normalisation layers and `PReLU`, for one number a
-    feature is no kernel; frozen layers are converted and stay frozen, and so
-    do their scales. Regularizers and constraints stay, now of the means.
-    Other layers with weights, such as `LSTM`, layers that have distributions
-    already, and subclasses of the layers above, are refused if they are
-    selected. For `"mc_dropout"` the layer that reads the inputs of the model
-    counts as any other, as in the paper; `{"stem": None,
-    keras.layers.Layer: "mc_dropout"}` leaves its inputs whole.
+    The model may be functional, sequential, nested, or an object of a
+    subclass with a `get_config`. Blocks such as `MultiHeadAttention` are
+    converted inside. Shared layers stay shared. The function does not change
+    the model. Compile the copy before training.
 
-    With `prior_from_weights`, MOPED, prior and posterior start out around
-    the weights, with the standard deviation
+    Some parts stay unchanged. Normalisation layers and `PReLU` keep their
+    numbers, as they have one per feature and no kernel. Frozen layers are
+    converted and stay frozen, with their scales. Regularizers and constraints
+    apply to the means. Selecting another layer with weights, such as `LSTM`,
+    a layer with distributions, or a subclass of a layer above, raises an
+    error. `"mc_dropout"` also drops the inputs of the model, as in the paper;
+    `{"stem": None, keras.layers.Layer: "mc_dropout"}` keeps the inputs of the
+    layer `"stem"`.
+
+    `prior_from_weights` (MOPED) centres prior and posterior on the weights,
+    with the standard deviation
 
         s_i = max(delta |w_i|, 1e-4)                                      (1)
 
-    for the weight w_i. Both are the same Gaussian then, with KL(q || p) = 0;
-    a Radial posterior has the scale `s_i sqrt(D)`, with D weights in the
-    tensor, which gives each weight the standard deviation (1). The prior is
-    kept with the weights of the layer, and saved with them. A weight of zero
-    is held to zero by (1), and biases that were never trained are: give them
-    a `bias_prior`.
+    for the weight w_i. Prior and posterior are then the same Gaussian, with
+    KL(q || p) = 0. A Radial posterior has the scale `s_i sqrt(D)`, with D
+    weights in the tensor, which gives each weight the standard deviation (1).
+    The prior is stored and saved with the weights of the layer. (1) holds a
+    weight of zero near zero. If the biases were never trained, they are zero:
+    give them a `bias_prior`.
 
     Args:
         model: A built model.
-        to: `"mean_field"`, `"radial"` or `"mc_dropout"`. Or a dictionary of
-            selectors, each with one of these, or with `None` for what stays
-            as it is. A selector is a class of layers, a name, a layer of the
-            model, or a function of a layer that returns whether it is
-            selected; it selects what is inside of these, too. The first one
-            that fits counts, and layers that none selects stay as they are.
-        prior: Prior of the weights, as of the layers. Defaults to `None`,
-            `keras_bdl.priors.Normal(1.0)`.
+        to: `"mean_field"`, `"radial"` or `"mc_dropout"`. Or a dictionary from
+            selectors to these words, or to `None` for layers that stay
+            unchanged. A selector is a class of layers, a name, a layer of the
+            model, or a function that returns whether it selects a layer. It
+            also selects all layers within a selected layer. The first selector
+            that matches decides. Layers that no selector matches stay
+            unchanged.
+        prior: Prior of the weights, of any kind that the layers accept.
+            Defaults to `None`, which means `keras_bdl.priors.Normal(1.0)` in
+            layers.
         bias_prior: Prior of the biases. Defaults to `None`, the `prior`.
-        means_from_weights: Whether the layers that are converted keep their
-            weights; otherwise they are initialised. Defaults to `True`.
+        means_from_weights: Whether converted layers keep their weights as
+            means. Otherwise their initializers draw the means. Defaults to
+            `True`.
         prior_from_weights: delta of (1), in place of a `prior`. Defaults to
             `None`.
-        rate: Rate of the dropout of `"mc_dropout"`.
-        **layer_options: For each layer that is converted: `estimator`,
+        rate: Dropout rate for `"mc_dropout"`. Defaults to `None`.
+        **layer_options: Arguments of each converted layer: `estimator`,
             `rho_initializer`, `variational_bias`, `dataset_size`,
-            `truncation` for `"mean_field"`, and `seed`, out of which each
-            layer gets a seed of its own. To give layers different ones,
-            convert again what the first time left.
+            `truncation` for `"mean_field"`, and `seed`, which gives each layer
+            another seed. To give layers different options, convert some
+            layers first, and convert others in the result.
 
     Returns:
-        A `keras_bdl.Sequential`, or another `keras_bdl.Model`. It has the
-        methods of a class of its own, such as a `train_step`, if the class
-        has a `call`; a class that only makes a functional or sequential model
-        is left behind.
+        A `keras_bdl.Sequential` or another `keras_bdl.Model`. If the class of
+        the model has a `call`, the copy has the methods of that class, such
+        as a `train_step`. If the class only builds a functional or sequential
+        model, the copy has no methods of that class.
 
     Example:
 
     ```python
-    resnet = keras.applications.ResNet50()
-    model = keras_bdl.convert(resnet, "mean_field", prior_from_weights=0.1)
-    model.compile("adam", "sparse_categorical_crossentropy")
+    net = keras_bdl.convert(model, "mean_field", prior_from_weights=0.1)
+    net.compile("adam", loss)
+    net.fit(x, y)
     ```
 
     Reference:
@@ -136,11 +144,11 @@ def convert(
 
 
 def _replacement(kind, options, index, layer):
-    """Returns what a layer becomes."""
+    """Returns the Bayesian layer for a layer."""
     known = options_of(kind)
     options = {name: x for name, x in options.items() if name in known}
     if options.get("seed") is not None:
-        # With one seed, kernels of one shape would have the same noise.
+        # With the same seed, kernels of the same shape get the same noise.
         state = sequence(options["seed"], index).generate_state(1)
         options["seed"] = int(state[0])
     config = config_of(layer)
@@ -167,8 +175,8 @@ def _check_model(model):
         )
     if not model.built:
         raise ValueError(
-            "`model` must be built to have weights: call it on an input "
-            f"first. Received: model={model.name!r}, which is not built"
+            "`model` gets its weights when it is built. Call the model on an "
+            f"input first. Received: model={model.name!r}, which is not built"
         )
 
 
@@ -177,31 +185,27 @@ def _check_options(options, kinds):
     for name, value in options.items():
         if name not in known:
             raise ValueError(
-                f"The options of the layers of {sorted(kinds)} must be among "
-                f"{sorted(known)}. Received: {name}={value!r}"
+                f"`{name}` is no option of the layers of {sorted(kinds)}. Use "
+                f"one of {sorted(known)}. Received: {name}={value!r}"
             )
     if "mc_dropout" in kinds and "rate" not in options:
         raise ValueError(
-            '`rate` must be given for `"mc_dropout"`, such as `rate=0.1`. '
+            '`"mc_dropout"` needs a `rate`. Write, for example, `rate=0.1`. '
             "Received: rate=None"
         )
 
 
 def _check_prior_from_weights(delta, prior, means_from_weights, kinds):
-    if isinstance(delta, bool):
-        raise ValueError(
-            "`prior_from_weights` must be the number delta, such as 0.1. "
-            f"Received: prior_from_weights={delta}"
-        )
+
     check_number("prior_from_weights", delta, above=0.0)
     if kinds == {"mc_dropout"}:
         raise ValueError(
-            '`prior_from_weights` must go with `"mean_field"` or `"radial"`. '
+            '`prior_from_weights` needs `"mean_field"` or `"radial"` in `to`. '
             f"Received: prior_from_weights={delta}, kinds={sorted(kinds)}"
         )
     if prior is not None:
         raise ValueError(
-            "`prior_from_weights` makes the prior: give one of the two. "
+            "`prior_from_weights` makes the prior. Give one of the two. "
             f"Received: prior_from_weights={delta}, prior={prior!r}"
         )
     if not means_from_weights:
@@ -212,22 +216,22 @@ def _check_prior_from_weights(delta, prior, means_from_weights, kinds):
         )
 
 
-# Of the standard deviation of a weight, as that of a zero would be zero.
+# The standard deviation of a weight of zero would be zero without this bound.
 SMALLEST_STDDEV = 1e-4
 
 
 def set_prior_from_means(layer, delta, names):
-    """Makes the means of a variational layer the centre of its prior.
+    """Centres prior and posterior of a variational layer on its means.
 
-    Prior and posterior have the mean w and for each weight the standard
+    Prior and posterior have the mean w and, for each weight, the standard
     deviation
 
         s = max(delta |w|, 1e-4)                                          (1)
 
     Args:
-        layer: A layer with a `Variational` base that is built.
-        delta: As in (1).
-        names: The tensors to do it for, such as `"kernel"`.
+        layer: A `Variational` layer that is built.
+        delta: Factor in (1).
+        names: Names of the tensors to change, such as `"kernel"`.
     """
     chosen = {}
     for posterior in layer.weight_posteriors:
@@ -236,9 +240,9 @@ def set_prior_from_means(layer, delta, names):
         mean = ops.convert_to_numpy(posterior.mean)
         stddev = np.maximum(delta * np.abs(mean), SMALLEST_STDDEV)  # (1)
         unit = posterior.family(mean, ops.ones_like(mean))
-        width = ops.sqrt(unit.variance)  # of a weight, if the scale is 1
+        width = ops.sqrt(unit.variance)  # deviation of a weight at scale 1
         posterior.rho.assign(_softplus_inverse(stddev / width))
-        # What the rounded rho stands for: KL(q || p) is then zero.
+        # From the rounded rho, so that KL(q || p) is exactly zero.
         q = posterior.distribution()
         chosen[posterior.name] = MeanField(q.mean, q.stddev * width)
     layer.set_prior(**chosen)

@@ -1,4 +1,4 @@
-"""Layers of any class that hold other inner layers than their class makes."""
+"""Layers of any class in which `convert` has exchanged inner layers."""
 
 import functools
 
@@ -10,16 +10,16 @@ from keras_bdl.models.model import Model
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
 class ConvertedLayer:
-    """Saves a layer with the inner layers that were exchanged.
+    """Saves a layer together with its exchanged inner layers.
 
-    The config of a layer, a block or a model with a `call` of its own makes
-    the inner layers that its class says. A layer whose inner layers are others
-    becomes an instance of a class made of this one and of its own: it is
-    what it was, and is saved with a config of both.
+    The config of a layer, a block or a model with its own `call` makes the
+    inner layers of its class. A layer with exchanged inner layers becomes an
+    object of a class derived from this class and from its own class. It
+    behaves as before, and its config contains the inner layers.
     """
 
     def __init_subclass__(cls, **kwargs):
-        # The parents of a class that is made here do not hear of it.
+        # Hides the derived classes from `__init_subclass__` of the parents.
         pass
 
     def get_config(self):
@@ -45,11 +45,11 @@ class ConvertedLayer:
         return origin
 
     def get_build_config(self):
-        """Returns nothing: `from_config` builds what has to be."""
+        """Returns `None`: `from_config` builds the layer."""
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        """Returns a layer as `get_config` described it."""
+        """Returns the layer that `get_config` described."""
         layer = keras.saving.deserialize_keras_object(
             config["origin"], custom_objects
         )
@@ -62,21 +62,20 @@ class ConvertedLayer:
         return assemble(layer, config["build_config"], lambda _: parts)
 
     def __reduce__(self):
-        # A class that is made here has no name by which another process
-        # could find it.
+        # Another process could not find the derived class by its name.
         _, state = super().__reduce__()
         return _keras.unpickler(keras.layers.Layer), state
 
 
 def disassembled(layer):
-    """Returns what `assemble` takes to make a copy of a layer.
+    """Returns the arguments with which `assemble` copies a layer.
 
     Args:
         layer: A layer of any class.
 
     Returns:
-        A new layer as its class makes it, what it is to be built with, and
-        the indices of the inner layers that are others.
+        A new layer of its class, the config to build it with, and the
+        indices of the inner layers that were exchanged.
     """
     if isinstance(layer, ConvertedLayer):
         converted = layer._converted
@@ -88,19 +87,19 @@ def disassembled(layer):
 
 
 def assemble(layer, build_config, find_parts):
-    """Exchanges inner layers of a layer that was just made by its class.
+    """Exchanges inner layers of a new layer.
 
     Args:
-        layer: A layer that nothing else knows yet.
-        build_config: What it is to be built with.
-        find_parts: A function that is given the inner layers and returns
-            those to exchange, by index.
+        layer: A new layer that nothing else uses yet.
+        build_config: The config to build it with.
+        find_parts: A function that takes the inner layers and returns the new
+            ones, by index.
 
     Returns:
         The layer.
     """
-    # A `build` of its own may make the inner layers. Without one, `call`
-    # builds what it finds.
+    # A `build` of the class may make the inner layers. Otherwise `call` builds
+    # the layers that it finds.
     builds_itself = type(layer).build not in (
         keras.layers.Layer.build,
         keras.Model.build,
@@ -116,7 +115,7 @@ def assemble(layer, build_config, find_parts):
         _become_converted(layer, origin, build_config, parts)
     if isinstance(layer, keras.Model) and not layer.built:
         layer.build_from_config(build_config)
-        layer.built = True  # as Keras does, after it has built by a call
+        layer.built = True  # like Keras, after a build by a call
     return layer
 
 
@@ -134,15 +133,16 @@ def _exchange(layer, parts):
             setattr(layer, name, exchanged)
     if len(found) < len(by_id):
         raise ValueError(
-            "An inner layer can be exchanged where it is an attribute, or in "
-            "a list, tuple or dictionary that is one. Received: "
-            f"{type(layer).__name__} {layer.name!r}, which keeps "
+            "An inner layer can be exchanged only if it is an attribute, or "
+            "in a list, tuple or dictionary that is an attribute. Store the "
+            f"layers in this way. Received: {type(layer).__name__} "
+            f"{layer.name!r}, which keeps "
             f"{[by_id[x].name for x in by_id if x not in found]} elsewhere"
         )
 
 
 def _exchanged(value, by_id, found):
-    """Returns the value of an attribute with other layers in it."""
+    """Returns the value of an attribute with exchanged layers."""
     if id(value) in by_id:
         found.add(id(value))
         return by_id[id(value)]
@@ -161,10 +161,10 @@ def _exchanged(value, by_id, found):
 
 def _become_converted(layer, origin, build_config, parts):
     layer.__class__ = _converted_class(type(layer))
-    # Keras trains a model whose `call` has no argument `training` as if it
-    # were to predict. The layers inside are told in any case.
+    # Without this argument of `call`, Keras trains a model as in prediction.
+    # The inner layers receive `training` in any case.
     _keras.pass_training(layer)
-    # Past Keras, which would look for layers in it.
+    # Through `vars`, as Keras would search the dictionary for layers.
     vars(layer)["_converted"] = {
         "origin": origin,
         "build_config": build_config,
@@ -176,14 +176,15 @@ def _become_converted(layer, origin, build_config, parts):
 def _converted_class(cls):
     bases = (ConvertedLayer, cls)
     if issubclass(cls, keras.Model) and not issubclass(cls, Model):
-        # What the class would have been, had it been derived from ours.
+        # The class as if it were derived from `keras_bdl.Model`.
         bases += (Model,)
     attributes = {
         name: getattr(cls, name)
         for name in ("__doc__", "__module__", "__qualname__")
     }
     converted = type(cls.__name__, bases, attributes)
-    # Saved and loaded under the name of the one that has a name.
+    # Keras saves the derived class under the name of this class.
+
     package, _, name = keras.saving.get_registered_name(
         ConvertedLayer
     ).rpartition(">")

@@ -1,4 +1,4 @@
-"""Copies a model with other layers in the place of some."""
+"""Copies a model, and replaces some of its layers."""
 
 import collections
 import inspect
@@ -16,18 +16,18 @@ from keras_bdl.models.sequential import Sequential
 
 
 class ModelCopy:
-    """A copy of a model, with layers of its own that have no values yet.
+    """A copy of a model with new layers, whose weights have no values yet.
 
-    A layer that is used twice stays one layer. The model is not changed.
+    A layer that is used twice stays one layer. The model does not change.
 
     Args:
         model: A built model.
-        replacements: By `id` of a layer, a function that is given the layer
-            and returns another, not built, for its place.
+        replacements: A function for each layer to replace, by `id` of the
+            layer. It takes the layer and returns a new one, not built.
 
     Attributes:
         model: The copy.
-        pairs: Each layer of the model, and the one in its place.
+        pairs: Each layer of the model, with its copy.
     """
 
     def __init__(self, model, replacements):
@@ -41,7 +41,7 @@ class ModelCopy:
             self._pair_inner(layer, copy)
         self.pairs = list(self._find_pairs(model))
         for layer, copy in self.pairs:
-            # A container comes before what it holds, and sets it, too.
+            # A container comes first, and also sets its inner layers.
             if copy.trainable != layer.trainable:
                 copy.trainable = layer.trainable
 
@@ -73,7 +73,7 @@ class ModelCopy:
         if isinstance(layer, functional_class()):
             return self._functional(layer)
         if not isinstance(layer, keras.layers.Layer):
-            # An operation, such as those of `keras.ops`.
+            # An operation, such as one of `keras.ops`.
             return type(layer).from_config(layer.get_config())
         if self._holds_own(layer):
             return self._composite(layer)
@@ -100,12 +100,12 @@ class ModelCopy:
         # Keras would compile the clone of a compiled model.
         plain = functional_class()(model.input, model.output, name=model.name)
         copy = keras.models.clone_model(plain, inputs, self._copy)
-        # With `"mixed_float16"` it makes Keras scale the loss.
+        # With `"mixed_float16"`, this policy makes Keras scale the loss.
         copy.dtype_policy = model.dtype_policy
         return copy
 
     def _composite(self, layer):
-        """Copies a layer that calls others in a way only its class knows."""
+        """Copies a layer that calls inner layers in its own way."""
         copy, build_config, exchanged = disassembled(layer)
 
         def find_parts(made):
@@ -138,15 +138,20 @@ class ModelCopy:
                 yield layer, self._copies[id(layer)]
             elif own_weights(layer):
                 raise ValueError(
-                    "`model` must use its layers, or they are lost. "
-                    f"Received: layer={layer.name!r}, which is no part of the "
-                    "graph"
+                    "`model` must use all its layers, as a copy cannot have "
+                    "others. Remove the layer. Received: "
+                    f"layer={layer.name!r}, which is no part of the graph"
                 )
 
 
 def copy_values(layer, copy):
-    """Gives a layer the weights of another of its class."""
-    # As saving and loading do: some layers keep more than their weights.
+    """Copies the state of a layer to another layer of its class.
+
+    Args:
+        layer: The layer with the state.
+        copy: The layer that gets it.
+    """
+    # Like saving and loading: some layers keep more than their weights.
     store = {}
     layer.save_own_variables(store)
     copy.load_own_variables(store)
@@ -157,9 +162,12 @@ def copy_values(layer, copy):
 
 
 def config_of(layer):
-    """Returns the config of a layer, in which a `lambda` is itself.
+    """Returns the config of a layer, with `lambda` functions as they are.
 
-    From what is written of it in a config, Keras makes no layer.
+    Keras refuses to make a layer from the saved form of a `lambda`.
+
+    Args:
+        layer: A layer.
     """
     config = layer.get_config()
     for name in config:
@@ -197,10 +205,10 @@ def _used_in_several_places(model):
 def _check_call(model, cls):
     if type(model).call is not cls.call:
         raise ValueError(
-            "A model with a `call` of its own must not be made of inputs and "
-            "outputs, or of a list of layers, as well: the copy would not "
-            "have that `call`. Derive the class from `keras.Model`, and let "
-            "it hold the layers as attributes. "
+            "A model with its own `call` must not be made of inputs and "
+            "outputs or of a list of layers, as the copy would lose that "
+            "`call`. Derive the class from `keras.Model`, and keep the layers "
+            "as attributes. "
             f"Received: {type(model).__name__} {model.name!r}"
         )
 
@@ -214,7 +222,8 @@ def _check_alike(layer, inner, inner_copies, exchanged=()):
     )
     if not alike:
         raise ValueError(
-            "`from_config(get_config())` of a layer or model must make the "
-            f"inner layers again. Received: {type(layer).__name__} "
-            f"{layer.name!r} with {expected}, and a copy with {received}"
+            "`from_config(get_config())` of a layer or model must create all "
+            "inner layers. Correct these methods. Received: "
+            f"{type(layer).__name__} {layer.name!r} with {expected}, and a "
+            f"copy with {received}"
         )

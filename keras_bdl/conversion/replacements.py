@@ -1,4 +1,4 @@
-"""Which layer takes the place of which in a conversion."""
+"""The Bayesian layer for each Keras layer, for each kind of conversion."""
 
 import inspect
 
@@ -26,8 +26,8 @@ def _variational(prefix, names):
     }
 
 
-# By kind, what each layer becomes. A subclass may compute something else, and
-# has no rule.
+# The new class of each layer, by kind. A subclass may compute something else,
+# so it has no rule.
 RULES = {
     "mean_field": _variational("MeanField", (*_ALIKE, "Embedding")),
     "radial": _variational("Radial", (*_ALIKE, "Embedding")),
@@ -46,8 +46,8 @@ RULES = {
     ),
 }
 
-# Their weights stay numbers: those of one scale or offset a feature, those
-# that are statistics, and the noise of the data.
+# The weights of these layers get no distribution: scales and offsets per
+# feature, statistics, and the noise of the data.
 DETERMINISTIC = (
     keras.layers.BatchNormalization,
     keras.layers.GroupNormalization,
@@ -58,18 +58,9 @@ DETERMINISTIC = (
     LearnedStddev,
 )
 
-# These use the layers inside in ways of their own, such as many times in a
-# loop, and not by calling them as they are.
-SEALED = (
-    keras.layers.Bidirectional,
-    keras.layers.RNN,
-    keras.layers.StackedRNNCells,
-    keras.layers.Wrapper,
-)
-
 
 def options_of(kind: str):
-    """Returns the arguments that a kind adds to those of a layer of Keras."""
+    """Returns the arguments that a kind adds to those of a Keras layer."""
     if kind == "mc_dropout":
         return {"rate", "seed"}
     base = {
@@ -78,8 +69,6 @@ def options_of(kind: str):
     }[kind]
     return {
         parameter.name
-        for cls in base.__mro__
-        if issubclass(cls, layers.Variational)
-        for parameter in inspect.signature(cls).parameters.values()
+        for parameter in inspect.signature(base).parameters.values()
         if parameter.kind is parameter.KEYWORD_ONLY
     }

@@ -1,4 +1,4 @@
-"""Which layers of a model a conversion selects."""
+"""The layers of a model that a conversion selects."""
 
 import collections
 
@@ -7,15 +7,15 @@ import keras
 from keras_bdl import _keras
 from keras_bdl.conversion.replacements import DETERMINISTIC
 from keras_bdl.conversion.replacements import RULES
-from keras_bdl.conversion.replacements import SEALED
+from keras_bdl.curvature.plan import SEALED
 
 
 class Selection:
-    """Tells what each layer of a model becomes.
+    """Decides which Bayesian layer each layer of a model becomes.
 
     Args:
-        to: A kind for all layers, or a dictionary of selectors and kinds, as
-            `keras_bdl.convert` takes it.
+        to: A kind for all layers, or a dictionary from selectors to kinds,
+            the argument of `keras_bdl.convert`.
     """
 
     def __init__(self, to):
@@ -27,14 +27,18 @@ class Selection:
         self.kinds = {kind for kind in rules.values() if kind is not None}
         if not self.kinds:
             raise ValueError(
-                f"`to` must convert something. Received: to={to!r}"
+                "`to` must convert at least one layer. Give a selector a kind "
+                f"other than `None`. Received: to={to!r}"
             )
 
     def plan(self, model):
         """Returns the kind of each layer to convert, by `id`.
 
-        Raises an error where a selector is of no use, or selects weights
-        that there is no rule for.
+        Raises an error for a selector that matches no layer, or that selects
+        weights without a rule.
+
+        Args:
+            model: A built model.
         """
         containers = _containers(model)
         plan, uncovered, used = {}, [], set()
@@ -44,7 +48,7 @@ class Selection:
             if kind is None:
                 used.add(selector)
             elif sealed:
-                # The outermost: a selector of it selects what is inside.
+                # A selector of the outermost layer also selects the others.
                 uncovered += sealed[:1] if layer.weights else []
             elif type(layer) in RULES[kind]:
                 _check_built(layer)
@@ -60,7 +64,7 @@ class Selection:
         return plan
 
     def _rule_of(self, layer, containers):
-        """Returns the first selector that selects a layer, and its kind."""
+        """Returns the first selector that matches a layer, and its kind."""
         for selector, kind in self._rules:
             if any(_matches(selector, x) for x in (layer, *containers)):
                 return selector, kind
@@ -70,9 +74,8 @@ class Selection:
         names = dict.fromkeys(_class_as_typed(layer) for layer in layers)
         left_out = "".join(f"{name}: None, " for name in names)
         return (
-            "`to` must select layers whose weights there is a rule for. Those "
-            "of normalisation layers stay as they are; leave out others by "
-            "selectors that come first: "
+            "`to` must not select layers with weights that no rule converts. "
+            "Leave them out with selectors that come first: "
             f'`to={{{left_out}keras.layers.Layer: "{min(self.kinds)}"}}`. '
             f"Received: {_named(layers)}"
         )
@@ -83,9 +86,9 @@ def _check_kind(kind, may_be_none):
         return
     if not (isinstance(kind, str) and kind in RULES):
         raise ValueError(
-            f"`to` must be one of {list(RULES)}, or a dictionary that says so "
-            "for each selector, or `None` for what stays as it is. "
-            f"Received: {kind!r}"
+            f"`to` must be one of {list(RULES)}, or a dictionary from "
+            "selectors to these words, or to `None` for layers that stay "
+            f"unchanged. Received: {kind!r}"
         )
 
 
@@ -93,16 +96,16 @@ def _check_selector(selector):
     if not (isinstance(selector, str) or callable(selector)):
         raise ValueError(
             "A selector in `to` must be the class or the name of layers, a "
-            "layer, or a function of a layer that returns whether it is "
-            f"selected. Received: {selector!r}"
+            "layer, or a function that returns whether it selects a layer. "
+            f"Received: {selector!r}"
         )
 
 
 def _check_built(layer):
     if not layer.built:
         raise ValueError(
-            "`to` must select layers that are built, which those are that "
-            "`model` has called. Leave others out with `None`. "
+            "`to` must select built layers. A model builds a layer when it "
+            "calls the layer. Leave others out with `None`. "
             f"Received: {_named([layer])}, which is not built"
         )
 
@@ -114,15 +117,15 @@ def _useless(selector, model):
         if not isinstance(layer, keras.layers.InputLayer)
     ]
     return (
-        "`to` must select, with each selector, a layer that no selector "
-        "before it has and, unless for `None`, that there is a rule for. "
-        f"There are {_named(there_are)}. "
-        f"Received: {getattr(selector, '__name__', repr(selector))}"
+        "Each selector in `to` must match at least one layer that earlier "
+        "selectors did not match and, unless it stands for `None`, that a rule "
+        f"converts. The model has {_named(there_are)}. Received: "
+        f"{getattr(selector, '__name__', repr(selector))}, which matches none"
     )
 
 
 def _containers(model):
-    """Returns, by `id` of a layer, the layers of the model that it is in."""
+    """Returns the layers that contain a layer, by `id` of the layer."""
     containers = collections.defaultdict(list)
     for container in _keras.inner_layers(model):
         for layer in _keras.inner_layers(container):
@@ -149,21 +152,21 @@ def _has_weights_of_its_own(layer):
 
 
 def own_weights(layer):
-    """Returns the weights of a layer without those of layers inside."""
+    """Returns the weights of a layer without those of inner layers."""
     inner = _keras.inner_layers(layer)
     others = {id(w) for x in inner for w in x.weights}
     return [w for w in layer.weights if id(w) not in others]
 
 
 def _class_as_typed(layer):
-    """Returns what selects the class of a layer in a program."""
+    """Returns the code that names the class of a layer."""
     name = type(layer).__name__
     is_of_keras = getattr(keras.layers, name, None) is type(layer)
     return f"keras.layers.{name}" if is_of_keras else name
 
 
 def _named(layers):
-    """Names layers, those of a class together."""
+    """Returns the names of layers, sorted by class."""
     names = collections.defaultdict(dict)
     for layer in layers:
         names[type(layer).__name__][layer.name] = None

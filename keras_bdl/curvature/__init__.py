@@ -1,7 +1,8 @@
 """Second moments and Kronecker factors of per-example gradients.
 
-The optimizers and Laplace are built on them. What is measured of a trained
-model, such as Hessian eigenvalues, is in `keras_bdl.diagnostics`.
+Optimizers, objectives and Laplace use this folder during training or fitting.
+`keras_bdl.diagnostics` measures a trained model, such as its Hessian
+eigenvalues.
 """
 
 import keras_bdl.curvature.rules  # noqa: F401 (registers them)

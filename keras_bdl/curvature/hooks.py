@@ -3,12 +3,19 @@
 import contextlib
 import functools
 import inspect
+from collections.abc import Iterable
+from collections.abc import Iterator
+from typing import Any
+
+import keras
 
 from keras_bdl.thread_methods import replaced
 
 
 @contextlib.contextmanager
-def hooked(layers, capture):
+def hooked(
+    layers: Iterable[keras.layers.Layer], capture: Any
+) -> Iterator[None]:
     """Reports the calls of layers to a capture, in this thread.
 
     Other threads, such as those of other replicas, may call the same layers

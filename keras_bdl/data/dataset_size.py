@@ -135,14 +135,8 @@ def tell_dataset_size(
         # An evaluation traced without N has no KL term.
         model.make_test_function(force=True)
     counted = any(size.given is None for size in sizes)
-    if count and counted and count.endless and not model.said_endless:
-        model.said_endless = True
-        warnings.warn(
-            "The data has no end, so `fit` assumes that the training set has "
-            f"batch size x `steps_per_epoch` = {count.examples} examples. "
-            "Give `dataset_size` if an epoch is not one pass over the data.",
-            stacklevel=3,
-        )
+    if count and counted and count.endless:
+        model.warn_of_endless_data(count.examples)
 
 
 def dataset_sizes(

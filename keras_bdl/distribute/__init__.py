@@ -1,7 +1,7 @@
 """Training on several devices or machines.
 
-Strategies, and repairs of Keras for them. Everything else in `keras_bdl` runs
-under a strategy without a change.
+This folder has strategies, and repairs of Keras for them. All other code runs
+unchanged under a strategy.
 """
 
 from keras_bdl.distribute.keras_fixes import mend_keras

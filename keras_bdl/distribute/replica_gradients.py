@@ -1,4 +1,4 @@
-"""Gradients for optimizers that look at them before replicas add them up."""
+"""Gradients for optimizers that clip or check them on each replica."""
 
 import keras
 import tensorflow as tf
@@ -12,7 +12,7 @@ _CLIPPED = ("clipnorm", "clipvalue", "global_clipnorm")
 
 
 def looks_at_gradients(optimizer) -> bool:
-    """Whether an optimizer does more than to add up what replicas find.
+    """Returns whether an optimizer clips or checks gradients on replicas.
 
     Args:
         optimizer: The optimizer of a model, with its loss scaling.
@@ -24,16 +24,17 @@ def looks_at_gradients(optimizer) -> bool:
 def for_all_replicas(optimizer, gradients, weight=None):
     """Returns gradients that an optimizer treats as those of one device.
 
-    Keras clips the share of each replica, and asks one replica whether a step
-    has overflowed. Here the sum over replicas is clipped, and each has its
-    part of it, which is clipped no more; and what is not finite on one
-    replica is so on all.
+    Keras clips the gradients of each replica, and checks one replica for an
+    overflow. This function clips the sum over the replicas, and gives each
+    replica its share, which no clipping changes. If a gradient is not finite
+    on one replica, the function makes it so on all.
 
     Args:
         optimizer: The optimizer of a model, with its loss scaling.
-        gradients: Of this replica: a list of tensors, slices and `None`.
-        weight: What `replica_weight` returned, by which they are multiplied
-            first. Defaults to `None`, for 1.
+        gradients: Gradients of this replica: a list of tensors, slices and
+            `None`.
+        weight: Factor of the gradients, from `replica_weight`. Defaults to
+            `None`, for 1.
     """
     gradients = weighted(gradients, weight)
     context = tf.distribute.get_replica_context()
@@ -70,7 +71,7 @@ def _skips(optimizer):
 
 
 def _flag(gradients):
-    """Returns 1.0 where anything is not finite, else 0.0."""
+    """Returns 1.0 if any gradient is not finite, else 0.0."""
     values = [g.values if _are_slices(g) else g for g in gradients]
     finite = [tf.reduce_all(tf.math.is_finite(v)) for v in values]
     return tf.cast(~tf.reduce_all(tf.stack(finite)), "float32")

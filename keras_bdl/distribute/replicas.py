@@ -1,37 +1,37 @@
-"""What the replicas of a training step share, inside of the step."""
+"""Data and statistics that replicas exchange within a training step."""
 
 import contextlib
 
 import keras
 import tensorflow as tf
 
-# Others are not gathered on every device.
+# Only these dtypes can be gathered on every device.
 _GATHERED = ("float16", "float32", "float64", "bfloat16", "int32", "int64")
 
 
 def replica_weight(data):
-    """Returns the factor that makes a replica's mean its part of the mean.
+    """Returns the weight of a replica in the mean over all examples.
 
-    Keras takes the mean over the examples of each replica, and the mean of
-    these over the replicas. With n_r examples on replica r of R,
+    Keras averages over the examples of each replica, and then over the
+    replicas. With n_r examples on replica r of R, the weight
 
         R n_r / sum_r n_r                                                 (1)
 
-    times that of the replica gives the mean over all examples, also where the
-    last batch of an epoch is not shared out evenly, or not to all.
+    of each replica gives the mean over all examples. The last batch of an
+    epoch may be uneven, or leave some replicas without an example.
 
     Args:
         data: The batch of this replica, nested tensors.
 
     Returns:
-        A float32 tensor, or `None` where the factor is known to be 1.
+        A float32 tensor, or `None` if the weight is 1.
     """
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
     context = tf.distribute.get_replica_context()
-    tensors = _tensors(data)
-    if replicas == 1 or context is None or _size(tensors[0]) is not None:
+    first = first_tensor(data)
+    if replicas == 1 or context is None or _size(first) is not None:
         return None
-    examples = tf.cast(tf.shape(tensors[0])[0], "float32")
+    examples = tf.cast(tf.shape(first)[0], "float32")
     total = context.all_reduce(tf.distribute.ReduceOp.SUM, examples)
     return replicas * examples / tf.maximum(total, 1.0)  # (1)
 
@@ -40,7 +40,7 @@ def mean_of_examples(values):
     """Returns the mean over the examples of all replicas.
 
     Args:
-        values: Numbers of the examples of this replica, a tensor.
+        values: A tensor with one number per example of this replica.
     """
     sums = tf.stack(
         [tf.reduce_sum(values), tf.cast(tf.shape(values)[0], values.dtype)]
@@ -53,13 +53,13 @@ def mean_of_examples(values):
 
 
 def weighted(tensors, weight):
-    """Returns tensors times what `replica_weight` returned.
+    """Returns tensors times the weight of a replica.
 
-    Zero times NaN is zero here: that is what BatchNorm makes of no examples.
+    Zero times NaN is zero here, as BatchNorm makes NaN without examples.
 
     Args:
         tensors: A list of tensors, slices and `None`.
-        weight: The factor, or `None` for 1.
+        weight: The result of `replica_weight`. `None` stands for 1.
     """
     return tensors if weight is None else [_times(t, weight) for t in tensors]
 
@@ -76,11 +76,11 @@ def _times(tensor, weight):
 def batch_of_group(data, copies: int):
     """Returns the part of the batch that this replica sees.
 
-    With R replicas and c copies the batch is cut into R / c parts, and each
-    part is seen by c replicas; with c = R, all see the whole batch.
+    With R replicas and c copies, the function cuts the batch into R / c
+    parts, and c replicas see each part. With c = R, all see the whole batch.
 
     Args:
-        data: What the strategy gave this replica, nested tensors.
+        data: Nested tensors, the part that the strategy gave this replica.
         copies: c, a divisor of R.
     """
     if copies == 1:
@@ -104,7 +104,7 @@ def batch_of_group(data, copies: int):
         else:
             size *= copies
             start, end = part * size, (part + 1) * size
-        # A gathered tensor does not know its shape.
+        # A gathered tensor has lost its static shape.
         return tf.ensure_shape(whole[start:end], [size, *shape])
 
     return keras.tree.map_structure(of_group, data)
@@ -112,16 +112,17 @@ def batch_of_group(data, copies: int):
 
 @contextlib.contextmanager
 def statistics_of_examples(model, data):
-    """Lets a replica that has no examples keep its BatchNorm statistics.
+    """Returns a context in which an empty batch changes no statistics.
 
-    The mean of no numbers is NaN, and Keras would take it in.
+    On a replica without examples, BatchNorm would average NaN into its moving
+    statistics.
 
     Args:
-        model: The model, which is trained in the block.
+        model: The model that the block trains.
         data: The batch of this replica.
     """
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
-    first = _tensors(data)[0]
+    first = first_tensor(data)
     kept = []
     if replicas > 1 and _size(first) is None:
         kept = [
@@ -137,9 +138,14 @@ def statistics_of_examples(model, data):
 
 def _size(tensor):
     """Returns the number of examples if it is the same on all replicas."""
-    # Only graphs are made for one shape; eagerly, each replica has its own.
+    # A graph has one shape for all. Eagerly, each replica has its own.
     return None if tf.executing_eagerly() else tensor.shape[0]
 
 
-def _tensors(data):
-    return [t for t in keras.tree.flatten(data) if t is not None]
+def first_tensor(data):
+    """Returns the first tensor of a batch, whose axis 0 counts the examples.
+
+    Args:
+        data: Nested tensors, some of which may be `None`.
+    """
+    return next(t for t in keras.tree.flatten(data) if t is not None)

@@ -1,4 +1,4 @@
-"""A distribution strategy from one word."""
+"""Makes a distribution strategy from one word."""
 
 import json
 import os
@@ -13,23 +13,23 @@ _EXAMPLE = (
 )
 
 
-def strategy(name: str = "auto"):
-    """Returns the `tf.distribute.Strategy` that a word stands for.
+def strategy(name: str = "auto") -> tf.distribute.Strategy:
+    """Returns a `tf.distribute.Strategy` for the devices that a word names.
 
-    Model, optimizer and metrics are made under `with strategy.scope():`. The
-    batch size is that of all devices together.
+    Make the model, the optimizer and the metrics under
+    `with strategy.scope():`. The batch size is that of all devices together.
 
     Args:
         name: One of
 
-            - `"default"`: one device, TensorFlow's choice.
-            - `"mirrored"`: all GPUs of this machine, or where there is none,
-              all its logical CPUs.
-            - `"multi_worker"`: the machines that the environment variable
-              `TF_CONFIG` names. Every one of them runs the same program with
-              the same seed, `keras.utils.set_random_seed`. Keras itself is
-              mended for it, see `mend_keras`.
-            - `"tpu"`, `"tpu:<name>"`: the TPU of this machine, or the one of
+            - `"default"`: one device, which TensorFlow chooses.
+            - `"mirrored"`: all GPUs of this machine, or all its logical CPUs
+              if it has no GPU.
+            - `"multi_worker"`: the machines in the environment variable
+              `TF_CONFIG`. All of them run the same program with the same
+              `keras.utils.set_random_seed`. This word also calls
+              `keras_bdl.distribute.mend_keras`.
+            - `"tpu"`, `"tpu:<name>"`: the TPU of this machine, or the TPU with
               that name.
             - `"auto"`: `"multi_worker"` if `TF_CONFIG` names more than one
               machine, otherwise `"tpu"` if `TPU_NAME` is set, `"mirrored"`
@@ -41,9 +41,9 @@ def strategy(name: str = "auto"):
 
     ```python
     with keras_bdl.distribute.strategy("mirrored").scope():
-        model = keras_bdl.Sequential([keras.layers.Dense(10)])
+        model = keras_bdl.Sequential([keras.layers.Dense(2)])
         model.compile(keras_bdl.ATMC(), loss=loss)
-    model.fit(x, y, batch_size=256)
+    model.fit(x, y, batch_size=32)
     ```
     """
     if name == "auto":
@@ -69,7 +69,7 @@ def _found():
         return "multi_worker"
     if os.environ.get("TPU_NAME"):
         return "tpu"
-    # The physical ones, since asking for logical ones starts TensorFlow.
+    # Listing the logical devices would start TensorFlow.
     several = len(tf.config.list_physical_devices("GPU")) > 1
     return "mirrored" if several else "default"
 
@@ -83,15 +83,15 @@ def _number_of_workers():
             m for job in ("chief", "worker") for m in cluster.get(job, [])
         ]
         if machines:
-            # This one is in the list, and all can be reached.
+            # The list must contain this machine, and ports of all.
             place = config["task"]
             dict(enumerate(cluster[place["type"]]))[int(place["index"])]
             [int(machine.rsplit(":", 1)[1]) for machine in machines]
     except (AttributeError, LookupError, TypeError, ValueError):
         raise ValueError(
-            "`TF_CONFIG` must be a JSON object with a list of machines and "
-            "their ports, and with the place of this one in it, such as "
-            f"{_EXAMPLE}. Received: TF_CONFIG={text}"
+            "`TF_CONFIG` must be a JSON object with a list of machines, their "
+            "ports, and the place of this machine in the list. Write, for "
+            f"example, {_EXAMPLE}. Received: TF_CONFIG={text}"
         ) from None
     return len(machines)
 
@@ -107,7 +107,7 @@ def _multi_worker():
     if _number_of_workers() == 0:
         raise ValueError(
             '`strategy("multi_worker")` needs the environment variable '
-            "`TF_CONFIG` on every machine, with an `index` of its own: "
+            "`TF_CONFIG` on every machine, with another `index` on each: "
             f"TF_CONFIG='{_EXAMPLE}'. "
             f"Received: TF_CONFIG={os.environ.get('TF_CONFIG')!r}"
         )
@@ -115,7 +115,7 @@ def _multi_worker():
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     own, others = _machines(resolver)
     if others:
-        # TensorFlow waits as long as it takes, and says nothing.
+        # TensorFlow waits without a limit and without a message.
         print(f"{own} waits until all of {others} have started.", flush=True)
     try:
         return tf.distribute.MultiWorkerMirroredStrategy(resolver)
@@ -123,29 +123,29 @@ def _multi_worker():
         if "program startup" not in str(error):
             raise
         raise RuntimeError(
-            '`strategy("multi_worker")` must be called before anything is '
-            "computed with TensorFlow: make the strategy at the begin of the "
-            "program, and data and models after it."
+            '`strategy("multi_worker")` must come before any computation of '
+            "TensorFlow. Make the strategy at the start of the program, and "
+            "data and models after it."
         ) from error
     except tf.errors.UnknownError as error:
         if "Could not start gRPC server" not in str(error):
             raise
         raise RuntimeError(
             "`TF_CONFIG` must name a free port of this machine, and another "
-            "`index` in every process. Received: a port that is not free, in "
+            "`index` in each process. Received: a port that is in use, in "
             f"{own}"
         ) from error
 
 
 def _machines(resolver):
-    """Returns the address of this machine, and a list of the others."""
+    """Returns the addresses of this machine and of the others."""
     cluster = resolver.cluster_spec().as_dict()
     own = cluster[resolver.task_type][resolver.task_id]
     return own, [a for job in cluster.values() for a in job if a != own]
 
 
 def _tpu(name):
-    # "local" is TensorFlow's word for the TPU that this machine is a host of.
+    # TensorFlow calls the TPU of this machine "local".
     try:
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=name)
         tf.config.experimental_connect_to_cluster(resolver)
@@ -154,8 +154,8 @@ def _tpu(name):
         cause = " ".join(str(error).split())
         raise RuntimeError(
             '`strategy("tpu")` needs a machine with a TPU and a TensorFlow '
-            'that knows it, and `strategy("tpu:<name>")`, or the environment '
-            "variable `TPU_NAME`, one that Google Cloud can find. "
+            'with TPU support. `strategy("tpu:<name>")` and the environment '
+            "variable `TPU_NAME` need a TPU that Google Cloud can find. "
             f"Received: the TPU {name!r}, and from TensorFlow: {cause[:200]}"
         ) from error
     return tf.distribute.TPUStrategy(resolver)

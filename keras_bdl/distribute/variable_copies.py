@@ -1,27 +1,31 @@
-"""The copies of a variable on all replicas, and their restoring."""
+"""The copies of a variable on the replicas, and how to restore them."""
 
 import contextlib
 
 
 def variable_copies(variable):
-    """Returns the TensorFlow variables behind a Keras variable.
+    """Returns the TensorFlow variables of a Keras variable.
 
-    One on each replica; those of a BatchNorm statistic or a metric differ.
+    There is one on each replica. Those of a BatchNorm statistic or a metric
+    differ.
+
+    Args:
+        variable: A Keras variable.
     """
     return getattr(variable.value, "values", (variable.value,))
 
 
 @contextlib.contextmanager
 def restored(variables):
-    """Puts back all values when the block ends, also when it raises.
+    """Returns a context that restores all values, also after an error.
 
     Args:
         variables: Keras variables.
 
     Yields:
-        A function that puts them back at once.
+        A function that restores the values at once.
     """
-    # Under a distribution strategy the copies of a BatchNorm statistic differ.
+    # On several replicas, the copies of a BatchNorm statistic differ.
     copies = [copy for v in variables for copy in variable_copies(v)]
     values = [copy.numpy() for copy in copies]
 

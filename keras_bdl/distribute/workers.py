@@ -1,4 +1,4 @@
-"""What the processes of one training tell each other."""
+"""Communication between the processes of one training."""
 
 import contextlib
 import functools
@@ -10,11 +10,12 @@ from keras_bdl import _keras
 from keras_bdl.distribute.keras_fixes import in_several_workers
 
 
-def is_chief(strategy) -> bool:
-    """Whether this process is the one that writes files.
+def is_chief(strategy: tf.distribute.Strategy) -> bool:
+    """Returns whether this process is the one that writes files.
 
-    On several machines all hold the same weights and posteriors, and one of
-    them has to save them. The callbacks of `keras_bdl` see to it themselves.
+    Use this function before you save a result. On several machines, all
+    processes hold the same weights and posteriors, and one of them saves. The
+    callbacks of `keras_bdl` do this without your help.
 
     Args:
         strategy: The `tf.distribute.Strategy` of the model.
@@ -22,8 +23,8 @@ def is_chief(strategy) -> bool:
     Example:
 
     ```python
-    if keras_bdl.distribute.is_chief(strategy):
-        samples.posterior.save("posterior.bdl")
+    if keras_bdl.distribute.is_chief(model.distribute_strategy):
+        posterior.save("posterior.bdl")
     ```
     """
     return not in_several_workers(strategy) or bool(
@@ -39,24 +40,24 @@ def first_replica(strategy) -> int:
 
 
 def replica_arrays(strategy, arrays):
-    """Returns the arrays of all replicas, wherever they are.
+    """Returns the arrays of the replicas of all processes.
 
-    To be called by all workers, outside of a step.
+    All workers must call this function, outside of a step.
 
     Args:
         strategy: The strategy.
-        arrays: A list of arrays for each replica of this process. They have
-            the same shapes and dtypes on all.
+        arrays: A list of arrays for each replica of this process. Shapes and
+            dtypes are the same on all replicas.
 
     Returns:
         A list of such lists, one for each replica, in their order.
     """
     if not in_several_workers(strategy):
         return list(arrays)
-    # As bytes of integers, which survive every way of transport.
+    # Every transport keeps the bytes of integers.
     packed = [_packed(of_replica) for of_replica in arrays]
     if not packed[0].size:
-        # Gathering nothing kills the process.
+        # Gathering an empty tensor kills the process.
         return [list(arrays[0])] * strategy.num_replicas_in_sync
     first = first_replica(strategy)
     values = strategy.experimental_distribute_values_from_function(
@@ -70,10 +71,10 @@ def replica_arrays(strategy, arrays):
 
 
 def weights_of_first_replica(model):
-    """Returns `model.get_weights()` as the first replica has them.
+    """Returns `model.get_weights()` of the first replica.
 
-    Each replica has BatchNorm statistics of its own, and `get_weights` returns
-    those of a replica of this process. To be called by all workers.
+    Each replica has its own BatchNorm statistics, and `get_weights` returns
+    those of a replica of this process. All workers must call this function.
 
     Args:
         model: A built Keras model.
@@ -91,12 +92,21 @@ def weights_of_first_replica(model):
 
 
 def wait_for_all(strategy):
-    """Returns when all workers have come here."""
+    """Returns once all workers have called this function.
+
+    Args:
+        strategy: The strategy of the model.
+    """
     numbers_of_workers(strategy, [0])
 
 
 def numbers_of_workers(strategy, numbers):
-    """Returns the lists of integers that the workers have, in their order."""
+    """Returns the integers of each worker, a list of lists.
+
+    Args:
+        strategy: The strategy of the model.
+        numbers: The integers of this worker, as many as on the others.
+    """
     if not in_several_workers(strategy):
         return [numbers]
     local = len(strategy.extended.worker_devices)
@@ -105,7 +115,7 @@ def numbers_of_workers(strategy, numbers):
     return [replica[0].tolist() for replica in found[::local]]
 
 
-@functools.cache  # one of a process; eagerly, every call would be traced
+@functools.cache  # eagerly, every call would trace a new function
 def _gather(strategy):
     return tf.function(
         lambda values: strategy.gather(values, axis=0), reduce_retracing=True
@@ -127,8 +137,7 @@ def _unpacked(row, like):
     return arrays
 
 
-# How the collective operations of TensorFlow end when a peer is gone, or back
-# again as another process.
+# Errors of collective operations if a peer has stopped, or started again.
 _LOST = (
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
@@ -141,10 +150,10 @@ _LOST = (
 
 @contextlib.contextmanager
 def lost_worker_explained(strategy):
-    """Raises an error that says what to do when another worker is gone.
+    """Returns a context that explains the error of a lost worker.
 
     Args:
-        strategy: The strategy of the model that is used in the block.
+        strategy: The strategy of the model that the block uses.
     """
     try:
         yield
@@ -154,9 +163,9 @@ def lost_worker_explained(strategy):
             raise
         cause = cause.partition("aborted by: ")[2] or cause
         raise RuntimeError(
-            "Another worker has stopped, or cannot be reached, and this one "
-            "cannot go on alone. Start all workers again with the same "
-            "commands; with `keras_bdl.callbacks.Checkpoint`, `fit` goes on "
-            "where it was. Received, as worker "
+            "Another worker has stopped or cannot be reached, and this worker "
+            "cannot continue alone. Start all workers again with the same "
+            "commands. With `keras_bdl.callbacks.Checkpoint`, `fit` resumes "
+            "where it stopped. Received, as worker "
             f"{strategy.cluster_resolver.task_id}: {cause[:300]}"
         ) from error

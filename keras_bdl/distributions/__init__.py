@@ -1,7 +1,7 @@
-"""The distributions that variational layers learn for their weights.
+"""Distributions that variational layers learn for one tensor of weights.
 
-They belong to one tensor, and a layer trains them. The distribution before the
-data is in `keras_bdl.priors`; that of a whole model in `keras_bdl.posteriors`.
+`keras_bdl.priors` has the distributions before training, `keras_bdl.posteriors`
+the distributions over all weights of a model.
 """
 
 from keras_bdl.distributions.mean_field import MeanField

@@ -1,18 +1,23 @@
 """Independent Gaussian weights."""
 
 import math
+from collections.abc import Callable
+from collections.abc import Sequence
 
 from keras import ops
 
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.distributions.weight_distribution import WeightDistribution
 
-# Where the distance to a point is larger, in standard deviations, its sign is
-# certain to all digits of float32.
+# Beyond this distance to a point, in standard deviations, the side of the point
+# on which a weight lies is certain in float32.
 CERTAIN = 8.0
 
 
 class MeanField(WeightDistribution):
-    """Independent Gaussians, `log q = sum_i log N(w_i; mean_i, stddev_i^2)`.
+    """Independent Gaussian weights.
+
+        log q = sum_i log N(w_i; mean_i, stddev_i^2)
 
     Args:
         mean: Means, a float32 tensor.
@@ -20,39 +25,41 @@ class MeanField(WeightDistribution):
     """
 
     @classmethod
-    def num_normals(cls, size):
+    def num_normals(cls, size: int) -> int:
         """Returns `size`."""
         return size
 
     @classmethod
-    def noise(cls, normals, shape):
+    def noise(cls, normals: ArrayLike, shape: Sequence[int]) -> ArrayLike:
         """Returns the normal numbers."""
         return ops.reshape(normals, shape)
 
     @property
-    def variance(self):
+    def variance(self) -> ArrayLike:
         """The variance of each weight."""
         return ops.square(self.stddev)
 
-    def log_prob(self, x):
+    def log_prob(self, x: ArrayLike) -> ArrayLike:
         """Returns the log density of each weight."""
         noise = (x - self.mean) / self.stddev
         return -0.5 * ops.square(noise) - self._log_normalizer()
 
-    def negative_entropy(self):
+    def negative_entropy(self) -> ArrayLike:
         """Returns `-log stddev_i - log(2 pi e)/2`."""
         return -self._log_normalizer() - 0.5
 
-    def expected_distance(self, point):
+    def expected_distance(self, point: float) -> ArrayLike | None:
         """Returns `E |w_i - point|`, the mean of a folded Gaussian."""
         shift = self.mean - point
-        # The bound keeps the gradient finite where stddev is tiny.
+        # The bound keeps the gradient finite if `stddev` is tiny.
         ratio = ops.clip(shift / self.stddev, -CERTAIN, CERTAIN)
         peak = math.sqrt(2 / math.pi) * ops.exp(-0.5 * ops.square(ratio))
         return self.stddev * peak + shift * ops.erf(ratio / math.sqrt(2))
 
-    def expected_log_prob(self, q, noise):
-        """Returns `E log p(w_i)`, which the moments of q give."""
+    def expected_log_prob(
+        self, q: WeightDistribution, noise: Callable[[], ArrayLike]
+    ) -> ArrayLike | None:
+        """Returns `E log p(w_i)`, from the moments of q."""
         del noise
         spread = 0.5 * q.variance / ops.square(self.stddev)
         return self.log_prob(q.mean) - spread

@@ -1,32 +1,35 @@
-"""Weights whose noise has the length of one normal number."""
+"""Weights whose noise has a uniform direction and a half-normal length."""
 
 import functools
 import math
+from collections.abc import Callable
+from collections.abc import Sequence
 
 import numpy as np
 from keras import ops
 
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.distributions.weight_distribution import WeightDistribution
 
-# Below this distance from the mean, in standard deviations, the density stays
-# what it is there.
+# Below this distance from the mean, in standard deviations, the density is
+# constant.
 SMALLEST_DISTANCE = 1e-6
 
 
 class Radial(WeightDistribution):
-    """Noise in a uniform direction, of half-normal length, for a whole tensor.
+    """Weights with noise in a uniform direction, of half-normal length.
 
         w = mean + stddev u r,   u uniform on the unit sphere of R^D,
         r = |z|,  z ~ N(0, 1)                                             (1)
 
-    D is the number of weights of the tensor. With `e = (w - mean) / stddev`,
-    `rho = ||e||` and the area A of the sphere the density is
+    The whole tensor has one direction u and one length r. D is the number of
+    weights of the tensor. With `e = (w - mean) / stddev`, `rho = ||e||` and
+    the area A of the sphere, the density is
 
         log q = log 2 - log(2 pi)/2 - rho^2/2 - log A - (D - 1) log rho
                 - sum_i log stddev_i                                      (2)
 
-    and its expectation is closed, since `E r^2 = 1` and
-    `E log r = -(gamma + log 2)/2`:
+    Since `E r^2 = 1` and `E log r = -(gamma + log 2)/2`, its expectation is
 
         E log q = log 2 - log(2 pi)/2 - 1/2 - log A
                   + (D - 1)(gamma + log 2)/2 - sum_i log stddev_i         (3)
@@ -39,17 +42,17 @@ class Radial(WeightDistribution):
 
     Reference:
         - Farquhar et al., [Radial Bayesian Neural Networks](
-          https://arxiv.org/abs/1907.00865); (2) has the Jacobian that the
-          note to their appendix C misses
+          https://arxiv.org/abs/1907.00865). (2) contains the Jacobian, which
+          the note to appendix C of the paper omits
     """
 
     @classmethod
-    def num_normals(cls, size):
-        """Returns one for each weight, and one for the length."""
+    def num_normals(cls, size: int) -> int:
+        """Returns `size + 1`: one number per weight, one for the length."""
         return size + 1
 
     @classmethod
-    def noise(cls, normals, shape):
+    def noise(cls, normals: ArrayLike, shape: Sequence[int]) -> ArrayLike:
         """Returns `u r` of (1)."""
         direction = ops.reshape(normals[:-1], shape)
         length = ops.abs(normals[-1])
@@ -57,34 +60,38 @@ class Radial(WeightDistribution):
         return direction * (length / norm)  # (1)
 
     @property
-    def variance(self):
+    def variance(self) -> ArrayLike:
         """The variance of each weight."""
         return ops.square(self.stddev) / self._size()
 
-    def log_prob(self, x):
+    def log_prob(self, x: ArrayLike) -> ArrayLike:
         """Returns (2), one number."""
         square = ops.sum(ops.square((x - self.mean) / self.stddev))
         smallest = ops.maximum(square, SMALLEST_DISTANCE**2)
         return self._log_density(square, ops.log(smallest) / 2)
 
-    def negative_entropy(self):
+    def negative_entropy(self) -> ArrayLike:
         """Returns terms whose sum is (3)."""
         constant = _log_constant(self._size()) - 0.5
         constant += (self._size() - 1) * (np.euler_gamma + math.log(2)) / 2
         return constant / self._size() - ops.log(self.stddev)  # (3)
 
-    def lengths(self, noise):
-        """Returns the direction u of the noise, and the r that it can have."""
+    def lengths(
+        self, noise: ArrayLike
+    ) -> tuple[ArrayLike, np.ndarray, np.ndarray]:
+        """Returns the direction u, possible lengths r, and probabilities."""
         norm = ops.sqrt(ops.sum(ops.square(noise)))
         return noise / ops.maximum(norm, SMALLEST_DISTANCE), *_half_normal()
 
-    def expected_log_prob(self, q, noise):
-        """Returns the mean of (2) under q, with a draw of its direction only.
+    def expected_log_prob(
+        self, q: WeightDistribution, noise: Callable[[], ArrayLike]
+    ) -> ArrayLike | None:
+        """Returns the mean of (2) under q, along the direction of one draw.
 
-        Of the terms of (2) only log rho has no closed expectation. In a fixed
-        direction, that over all lengths is a sum of one dimension, and takes
-        away the steep gradient near the mean of this distribution: there q
-        is when training starts, if this is the posterior of a task before.
+        Only log rho in (2) has no closed expectation. Along a fixed direction,
+        the expectation over all lengths is a one-dimensional sum. This sum
+        removes the steep gradient near the mean of this distribution, where q
+        starts if this distribution is the posterior of an earlier task.
         """
         step, lengths, probabilities = q.lengths(noise())
         step = q.stddev * step / self.stddev
@@ -111,7 +118,7 @@ class Radial(WeightDistribution):
 
 
 def _log_constant(size):
-    """`log 2 - log(2 pi)/2 - log A`, in double precision."""
+    """Returns `log 2 - log(2 pi)/2 - log A`, in double precision."""
     log_area = math.log(2) + size / 2 * math.log(math.pi)
     log_area -= math.lgamma(size / 2)
     return math.log(2) - 0.5 * math.log(2 * math.pi) - log_area
@@ -119,10 +126,10 @@ def _log_constant(size):
 
 @functools.cache
 def _half_normal():
-    """Returns lengths r and their probabilities, sums that are integrals.
+    """Returns lengths r and their probabilities, to integrate over r.
 
-    Close together near zero, where a logarithm changes most: evenly spaced in
-    log r.
+    The lengths are evenly spaced in log r, and so are dense near zero, where a
+    logarithm changes most.
     """
     r = np.geomspace(1e-9, 8.0, 160)
     probabilities = r * np.exp(-0.5 * r**2)

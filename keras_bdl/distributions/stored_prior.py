@@ -1,9 +1,13 @@
-"""A prior whose tensors are kept with the weights of a layer."""
+"""A prior whose tensors are stored with the weights of a layer."""
+
+from collections.abc import Sequence
 
 import keras
 import numpy as np
 
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.arguments import ShowsArguments
+from keras_bdl.arguments import check_choice
 from keras_bdl.distributions.mean_field import MeanField
 from keras_bdl.distributions.radial import Radial
 from keras_bdl.distributions.weight_distribution import WeightDistribution
@@ -13,13 +17,13 @@ FAMILIES = {"mean_field": MeanField, "radial": Radial}
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
 class StoredPrior(ShowsArguments):
-    """Says that a variational layer keeps its prior in variables.
+    """Makes a variational layer store its prior in variables.
 
-    The layer has non-trainable weights for the mean and the scale of each
-    tensor, which are saved with the others; the config only says so. Layers
-    whose prior is a `WeightDistribution` turn it into this. Given to a new
-    layer, the prior has mean 0 and scale 1 until weights are loaded or
-    `set_prior` is called.
+    The layer gets non-trainable weights for the mean and the scale of each
+    tensor, and saves them with the others. The config holds the family alone.
+    A layer whose prior is a `WeightDistribution` makes such an object of it.
+    In a new layer, the prior has mean 0 and scale 1 until weights are loaded
+    or `set_prior` is called.
 
     Args:
         family: `"mean_field"` or `"radial"`.
@@ -27,45 +31,60 @@ class StoredPrior(ShowsArguments):
     Example:
 
     ```python
-    layer = keras_bdl.layers.RadialDense(10, prior=StoredPrior("radial"))
-    layer.load_own_variables(store)
+    prior = keras_bdl.distributions.StoredPrior("radial")
+    layer = keras_bdl.layers.RadialDense(10, prior=prior)
+    layer.build((None, 4))  # creates `kernel_prior_mean`
     ```
     """
 
     def __init__(self, family: str):
-        if family not in FAMILIES:
-            raise ValueError(
-                f"`family` must be one of {sorted(FAMILIES)}. "
-                f"Received: family={family!r}"
-            )
-        self.family = family
-        self._initial = None
+        self.family = check_choice("family", family, tuple(FAMILIES))
+        self._initial: WeightDistribution | None = None
 
     @classmethod
-    def of(cls, distribution: WeightDistribution):
-        """Returns the prior that starts as a given distribution."""
+    def of(cls, distribution: WeightDistribution) -> "StoredPrior":
+        """Returns the prior that starts as a given distribution.
+
+        Args:
+            distribution: An object of one of the families.
+        """
         names = [n for n, f in FAMILIES.items() if type(distribution) is f]
         self = cls(*names)
         self._initial = distribution
         return self
 
-    def initial_values(self, shape):
-        """Returns the mean and the scale that a new layer starts with."""
+    def initial_values(self, shape: Sequence[int]) -> tuple:
+        """Returns the mean and the scale that a new layer starts with.
+
+        Args:
+            shape: Shape of the weights.
+        """
         if self._initial is None:
             return np.zeros(shape, "float32"), np.ones(shape, "float32")
         return checked_values(self._initial, shape)
 
-    def distribution(self, mean, stddev):
-        """Returns the distribution with these tensors."""
+    def distribution(
+        self, mean: ArrayLike, stddev: ArrayLike
+    ) -> WeightDistribution:
+        """Returns the distribution with these tensors.
+
+        Args:
+            mean: Means of the weights.
+            stddev: Scales of the noise, of the same shape.
+        """
         return FAMILIES[self.family](mean, stddev)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """Returns all arguments."""
         return {"family": self.family}
 
     @classmethod
-    def from_config(cls, config):
-        """Returns the prior that `get_config` described."""
+    def from_config(cls, config: dict) -> "StoredPrior":
+        """Returns the prior that `get_config` described.
+
+        Args:
+            config: The result of `get_config`.
+        """
         return cls(**config)
 
 
@@ -81,17 +100,20 @@ def checked_values(distribution, shape):
     shape = tuple(shape)
     if mean.shape != shape or stddev.shape != shape:
         raise ValueError(
-            "A distribution that is the prior of weights must have their "
-            f"shape, {shape}. Give each of kernel and bias its own, with "
-            f"`bias_prior` or `set_prior`. Received: mean of shape "
+            "A distribution that is the prior of weights must have the shape "
+            f"of the weights, {shape}. Give the kernel and the bias a prior "
+            "each, with `bias_prior` or `set_prior`. Received: mean of shape "
             f"{mean.shape}, stddev of shape {stddev.shape}"
         )
     if not (np.isfinite(mean).all() and np.isfinite(stddev).all()):
-        raise ValueError("A prior must be finite. Received: NaN or infinity")
+        raise ValueError(
+            "A prior must be finite. Check the training that made it. "
+            "Received: NaN or infinity"
+        )
     if not (stddev > 0).all():
         raise ValueError(
-            "`stddev` of a prior must be positive everywhere. Where it is "
-            "some fraction of the weights, give it a lower bound. "
+            "`stddev` of a prior must be positive everywhere. If it is a "
+            "fraction of the weights, give it a lower bound. "
             f"Received: smallest stddev={stddev.min()}"
         )
     return mean, stddev

@@ -1,10 +1,16 @@
 """The base class of the distributions of variational layers."""
 
+from collections.abc import Callable
+from collections.abc import Sequence
+
 import numpy as np
 from keras import ops
 
-# In the gradient, the noise is divided out of the result again. Otherwise XLA
-# would make all random numbers a second time, or keep more of them.
+from keras_bdl.aliases import ArrayLike
+from keras_bdl.aliases import PriorLike
+
+# The gradient recovers the noise from the result by a division. Otherwise XLA
+# would draw all random numbers again, or keep more of them.
 
 
 @ops.custom_gradient
@@ -30,87 +36,118 @@ def perturbation(stddev, noise):
 
 
 class WeightDistribution:
-    """A distribution of one tensor of weights, `w = mean + stddev noise`.
+    """The distribution of one tensor of weights, `w = mean + stddev noise`.
 
-    A subclass makes the noise out of normal numbers, so that a layer can
-    draw those of all its tensors at once. It may be the distribution that a
-    layer learns, and the prior of another one.
+    A subclass makes the noise from normal numbers, so a layer can draw those
+    of all its tensors at once. A distribution may be the posterior that one
+    layer learns, and the prior of another layer.
 
     Args:
         mean: Means, a float32 tensor.
         stddev: Scales of the noise, of the same shape.
     """
 
-    def __init__(self, mean, stddev):
+    def __init__(self, mean: ArrayLike, stddev: ArrayLike):
         self.mean = mean
         self.stddev = stddev
 
     @classmethod
     def num_normals(cls, size: int) -> int:
-        """Returns how many normal numbers a draw of `size` weights needs."""
+        """Returns the number of normal numbers that a draw needs.
+
+        Args:
+            size: Number of weights.
+        """
         raise NotImplementedError
 
     @classmethod
-    def noise(cls, normals, shape):
+    def noise(cls, normals: ArrayLike, shape: Sequence[int]) -> ArrayLike:
         """Returns the noise of one draw.
 
         Args:
-            normals: Standard normal numbers, as many as `num_normals` says.
+            normals: As many standard normal numbers as `num_normals` says.
             shape: Shape of the noise.
         """
         raise NotImplementedError
 
     @property
-    def variance(self):
+    def variance(self) -> ArrayLike:
         """The variance of each weight."""
         raise NotImplementedError
 
-    def log_prob(self, x):
-        """Returns the log density of each independent part of a tensor."""
+    def log_prob(self, x: ArrayLike) -> ArrayLike:
+        """Returns the log density of each independent part of a tensor.
+
+        Args:
+            x: Values of the weights.
+        """
         raise NotImplementedError
 
-    def negative_entropy(self):
-        """Returns terms, one for each weight, whose sum is `E log q(w)`."""
+    def negative_entropy(self) -> ArrayLike:
+        """Returns one term for each weight; their sum is `E log q(w)`."""
         raise NotImplementedError
 
-    def lengths(self, noise):
-        """Returns what lengths the noise has in the direction of a draw.
+    def lengths(
+        self, noise: ArrayLike
+    ) -> tuple[ArrayLike, np.ndarray, np.ndarray]:
+        """Returns the lengths that noise in the direction of a draw may have.
 
         Args:
             noise: The noise of a draw.
 
         Returns:
-            A tensor of the shape of the noise, the numbers to multiply it
-            with, and their probabilities, two arrays. Noise of the opposite
-            direction is as likely.
+            A tensor of the shape of the noise, the numbers that multiply it,
+            and their probabilities. The opposite direction is as likely.
         """
         return noise, np.ones(1, "float32"), np.ones(1, "float32")
 
-    def expected_distance(self, point):
-        """Returns `E |w_i - point|`, or `None` if it is not known."""
+    def expected_distance(self, point: float) -> ArrayLike | None:
+        """Returns `E |w_i - point|`, or `None` without a closed form.
+
+        Args:
+            point: A number.
+        """
         del point
+        return None
 
-    def expected_log_prob(self, q, noise):
-        """Returns `E log p(w)` under q, p this distribution, or `None`.
+    def expected_log_prob(
+        self, q: "WeightDistribution", noise: Callable[[], ArrayLike]
+    ) -> ArrayLike | None:
+        """Returns `E log p(w)` under q, or `None` without a closed form.
 
-        As `keras_bdl.priors.Prior.expected_log_prob`.
+        This distribution is p. `keras_bdl.priors.Prior` has the same method.
+
+        Args:
+            q: The distribution of the weights.
+            noise: A function that returns the noise of a draw of q.
         """
         del q, noise
+        return None
 
-    def draw(self, noise):
-        """Returns the weights that belong to some noise."""
+    def draw(self, noise: ArrayLike) -> ArrayLike:
+        """Returns the weights for given noise.
+
+        Args:
+            noise: The noise of a draw.
+        """
         return perturbed(self.mean, self.stddev, noise)
 
-    def perturbation(self, noise):
-        """Returns these weights less their means."""
+    def perturbation(self, noise: ArrayLike) -> ArrayLike:
+        """Returns the weights for given noise, minus their means.
+
+        Args:
+            noise: The noise of a draw.
+        """
         return perturbation(self.stddev, noise)
 
-    def kl_divergence(self, prior, noise):
+    def kl_divergence(
+        self, prior: PriorLike, noise: Callable[[], ArrayLike]
+    ) -> ArrayLike:
         """Returns `KL(q || p) = E log q(w) - E log p(w)` in nats.
 
-        The first part is closed. The second is, where `prior` knows the
-        expectation of its log density under this distribution; otherwise it
-        is taken at one draw.
+        The first term has a closed form. The second term has one if `prior`
+        can compute the expectation of its log density under this
+        distribution. Otherwise one draw estimates it.
 
         Args:
             prior: p, an object with `log_prob`.

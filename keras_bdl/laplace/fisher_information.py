@@ -136,8 +136,8 @@ class FisherInformation:
         found = fisher_sums(
             self._model,
             x,
-            tf.convert_to_tensor(weight),
-            functools.partial(self._scores, tf.convert_to_tensor(key)),
+            omega=tf.convert_to_tensor(weight),
+            scores=functools.partial(self._scores, tf.convert_to_tensor(key)),
             variables=options.variables,
             factored=options.factored,
             fallback=options.fallback,

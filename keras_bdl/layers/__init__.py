@@ -1,10 +1,10 @@
 """Layers with a distribution over their weights, and MC dropout.
 
-They have the arguments of their Keras namesakes. `keras_bdl.convert` puts them
-in the place of ordinary layers.
+Each takes the arguments of the Keras layer of the same name, and more.
+`keras_bdl.convert` replaces ordinary layers with them.
 """
 
-import keras_bdl.layers.weight_norm_rule  # noqa: F401 (registers them)
+import keras_bdl.layers.weight_norm_rule  # noqa: F401 (registers the rules)
 from keras_bdl.layers.mc_dropout import MCDropout
 from keras_bdl.layers.mean_field import MeanFieldConv1D
 from keras_bdl.layers.mean_field import MeanFieldConv2D

@@ -1,8 +1,7 @@
-"""Compiles the draw of the weights where the training step is not compiled."""
+"""Compiles the draw of the weights if Keras does not compile the step."""
 
 import functools
 import math
-import platform
 
 import keras
 import tensorflow as tf
@@ -10,20 +9,25 @@ import tensorflow as tf
 from keras_bdl.distributions import StoredPrior
 from keras_bdl.priors import Prior
 from keras_bdl.priors import TFPDistribution
+from keras_bdl.random.cpu_compilation import keras_compiles_nothing
 
-# Compiling takes half a second, which a smaller layer saves in no training.
+# Compiling takes half a second. A smaller layer never saves that much.
 SMALLEST_SIZE = 2**14
 
-# Where few positions share a weight, its draw takes longer than its use.
+# In these layers few positions share a weight, so the draw of a weight takes
+# longer than its use.
 LAYERS = (keras.layers.Dense, keras.layers.EinsumDense, keras.layers.Embedding)
 
 
 def worth_compiling(layer):
-    """Whether XLA is to compile the draw of the weights of a layer.
+    """Returns whether XLA should compile the draw of the weights of a layer.
 
-    On a machine with nothing but CPUs, Keras does not compile training steps.
-    A draw is some twenty operations on each weight: one by one, they take
-    longer than the rest of the step of a dense layer.
+    On a machine that has only CPUs, Keras does not compile training steps. A
+    draw has about twenty operations per weight. One by one, they take longer
+    than the rest of the step of a dense layer.
+
+    Args:
+        layer: A variational layer that is built.
     """
     sizes = [math.prod(p.shape) for p in layer.weight_posteriors]
     return (
@@ -32,15 +36,8 @@ def worth_compiling(layer):
         and all(_is_compilable(p.prior) for p in layer.weight_posteriors)
         and not tf.executing_eagerly()
         and not tf.distribute.has_strategy()
-        and _keras_leaves_it_to_us()
+        and keras_compiles_nothing()
     )
-
-
-@functools.cache
-def _keras_leaves_it_to_us():
-    kinds = {d.device_type for d in tf.config.list_physical_devices()}
-    # Not every other system has XLA for CPUs.
-    return kinds == {"CPU"} and platform.system() == "Linux"
 
 
 def _is_compilable(prior):
@@ -51,12 +48,12 @@ def _is_compilable(prior):
 class CompiledDraw:
     """Keeps the compiled functions of a draw for all traces.
 
-    Random numbers have a function of their own, for XLA would make them again
-    wherever they are used. What follows from them is computed a second time
-    for the gradient: faster than to write the parts of a KL to memory and to
-    read them.
+    Random numbers have a function of their own. Otherwise XLA would make them
+    again at each use. The gradient computes the results a second time, which
+    is faster than to write the parts of a KL to memory and read them again.
 
-    In a plain object: as attributes of a layer they would be exported with it.
+    A plain object holds the functions, because Keras would export attributes
+    of the layer.
     """
 
     def __init__(self):
@@ -65,8 +62,15 @@ class CompiledDraw:
     def of(self, numbers, outputs, tensors, seed, annealed):
         """Returns `outputs(tensors, numbers(seed), seed, annealed)`.
 
-        Both functions are compiled when they are first given. The result has
-        a gradient with respect to the tensors.
+        The first call compiles both functions. The result has a gradient with
+        respect to the tensors.
+
+        Args:
+            numbers: A function of the seed that returns random numbers.
+            outputs: A function of all arguments that returns the results.
+            tensors: Nested tensors.
+            seed: Seed of the numbers.
+            annealed: Factor of the noise in the weights.
         """
         if self._functions is None:
             self._functions = (
@@ -91,7 +95,7 @@ class CompiledDraw:
         return tf.nest.pack_sequence_as(structures["results"], flat)
 
     def forget(self):
-        """Compiles again what is given next."""
+        """Makes the next call compile its functions again."""
         self._functions = None
 
 

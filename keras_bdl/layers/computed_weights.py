@@ -1,22 +1,27 @@
 """Base classes of layers that compute a weight instead of storing it."""
 
+from collections.abc import Callable
+
 import keras
 
+from keras_bdl.aliases import ArrayLike
+from keras_bdl.inherited_arguments import InheritedArguments
 
-class ComputedWeights:
-    """Lets a Keras layer compute with a kernel that is no variable.
 
-    Refuses what needs one, and saves the variables that there are. To be
-    mixed in before the layer.
+class ComputedWeights(InheritedArguments):
+    """Lets a Keras layer use a kernel that is computed and no variable.
+
+    The class refuses arguments that need a variable, and saves the variables
+    of the layer. Derive from this class first, then from the Keras layer.
 
     Attributes:
-        sources: What the kernel is computed from, for messages.
-        refused: Arguments of the layer that have to stay `None`.
-        hint: What there is in place of them, for messages.
+        sources: Names of the variables that make the kernel, for messages.
+        refused: Arguments of the layer that must stay `None`.
+        hint: Arguments to use instead, for messages.
     """
 
-    sources = None
-    refused = ("lora_rank", "quantization_mode")
+    sources: str | None = None
+    refused: tuple[str, ...] = ("lora_rank", "quantization_mode")
     hint = ""
 
     def __init__(self, *args, **kwargs):
@@ -32,42 +37,45 @@ class ComputedWeights:
 
     def quantize(self, mode=None, *args, **kwargs):
         """Raises an error."""
-        # Of this type, so that `keras.Model.quantize` can go on and warn.
+        # `keras.Model.quantize` catches this type, and warns.
         raise NotImplementedError(self._unsupported("quantization_mode", mode))
 
     def save_own_variables(self, store):
         """Saves the weights in their order."""
-        # Past the layer, which would save its kernel.
+        # The method of the Keras layer would save the kernel.
         keras.layers.Layer.save_own_variables(self, store)
 
     def load_own_variables(self, store):
-        """Loads what `save_own_variables` saved."""
+        """Loads the weights that `save_own_variables` saved."""
         keras.layers.Layer.load_own_variables(self, store)
 
     def _unsupported(self, name, value):
         return (
             f"`{name}` needs a kernel that is a variable, and "
             f"`{type(self).__name__}` computes its kernel from {self.sources}. "
-            f"Leave it out{self.hint}. Received: {name}={value!r}"
+            f"Leave out `{name}`{self.hint}. Received: {name}={value!r}"
         )
 
 
-class GivenEmbeddings:
+class GivenEmbeddings(InheritedArguments):
     """Adds the argument `weights` of `keras.layers.Embedding`.
 
-    To be mixed in before `MeanFieldLayer` or `RadialLayer`. An embedding
-    selects rows and multiplies nothing, so `"weight"` is the only estimator.
+    Derive from this class before `MeanFieldLayer` or `RadialLayer`. An
+    embedding selects rows and multiplies nothing, so `"weight"` is the only
+    estimator.
 
     Args:
-        *args: As of the layer.
-        weights: The means to start with, of shape `(input_dim, output_dim)`.
-            Defaults to `None`: the means are initialised.
-        **kwargs: As of the layer.
+        *args: Arguments of the layer.
+        weights: Initial means, of shape `(input_dim, output_dim)`. Defaults
+            to `None`: `embeddings_initializer` draws the means.
+        **kwargs: Arguments of the layer.
     """
 
-    estimators = ("weight",)
+    estimators: tuple[str, ...] = ("weight",)
+    build: Callable
+    embeddings_mean: keras.Variable
 
-    def __init__(self, *args, weights=None, **kwargs):
+    def __init__(self, *args, weights: ArrayLike | None = None, **kwargs):
         super().__init__(*args, **kwargs)
         if weights is not None:
             self.build()

@@ -1,10 +1,9 @@
-"""How a draw of the weights enters the outputs of a layer.
+"""The estimators: three ways in which a draw of the weights makes outputs.
 
 Each function takes a layer, its inputs and a `ForwardPass`, and returns the
-outputs. The layer calls the one of Keras with other attributes, by
-`call_seeing(inputs, attributes)`.
-
-`DRAWN` names the attribute of a `Draw` that each of them needs.
+outputs. `layer.call_seeing(inputs, attributes)` calls the Keras layer with
+other attributes. `DRAWN` names the property of a `Draw` that an estimator
+needs.
 """
 
 import keras
@@ -14,7 +13,7 @@ from keras_bdl.random import replica_numbers
 
 
 def random_signs(x, axes, seed):
-    """Returns signs to multiply with x.
+    """Returns random signs to multiply with x.
 
     Args:
         x: A tensor whose axis 0 counts examples.
@@ -30,11 +29,11 @@ def random_signs(x, axes, seed):
 
 
 def sign_axes(layer):
-    """Returns along which axes the signs of inputs and of outputs differ.
+    """Returns the axes along which signs of inputs and of outputs differ.
 
-    Signs of inputs and outputs amount to signs of the weights between them,
-    of a kernel of their own for each example: they must not differ along axes
-    of positions, which share the weights.
+    Signs of inputs and outputs act like signs of the weights between them, so
+    each example has a kernel of its own. Axes of positions share the weights:
+    signs must not differ along them.
 
     Args:
         layer: A variational layer.
@@ -52,32 +51,32 @@ def _einsum_axes(equation, bias_axes):
     mixed = set(kernel) & set(inputs)
     made = (set(kernel) & set(outputs)) - mixed
     if bias_axes is not None:
-        # The bias gets the signs of the outputs as well.
+        # The signs of the outputs also multiply the bias.
         made &= set(bias_axes)
     return _positions(mixed, inputs), _positions(made, outputs)
 
 
 def _positions(labels, axes):
-    """Returns the positions of labels, from the end after an ellipsis."""
+    """Returns the axes of labels, counted from the end after an ellipsis."""
     start = -len(axes) if axes.startswith("...") else 0
     return [start + i for i, label in enumerate(axes) if label in labels]
 
 
-# The noise of outputs is as likely as its opposite, and subtracted: where it is
-# added and an activation follows, TensorFlow 2.21 fails to optimize the graph
-# of a dense layer on a CPU, and says so with pages of errors.
+# The noise of outputs is symmetric, so it can be subtracted. If it is added and
+# an activation follows, TensorFlow 2.21 fails to optimize the graph of a dense
+# layer on a CPU, and prints pages of errors.
 
-# Below this variance of an output its root has no gradient.
+# The square root of a smaller variance has no gradient.
 SMALLEST_VARIANCE = 1e-30
 
 
 def weight(layer, inputs, forward_pass):
-    """One draw for the whole batch."""
+    """Uses one draw for the whole batch."""
     return layer.call_seeing(inputs, _cast(layer, forward_pass.drawn))
 
 
 def flipout(layer, inputs, forward_pass):
-    """One draw, with signs of its own for each example."""
+    """Uses one draw, with other signs for each example."""
     input_axes, output_axes = sign_axes(layer)
     input_seed, output_seed = forward_pass.sign_seeds()
     noise = layer.call_seeing(
@@ -89,8 +88,8 @@ def flipout(layer, inputs, forward_pass):
 
 
 def local(layer, inputs, forward_pass):
-    """Noise of its own for each output."""
-    # Half precision has no room for squares of small numbers.
+    """Draws noise for each output."""
+    # Squares of small numbers underflow in half precision.
     variance = layer.call_seeing(
         ops.square(ops.cast(inputs, "float32")),
         _linear(layer) | forward_pass.drawn,
@@ -117,7 +116,7 @@ def _mean(layer, inputs, forward_pass):
 
 
 def _linear(layer):
-    """What to see for an output that is linear in the drawn weights."""
+    """Returns attributes that make the output linear in the drawn weights."""
     if layer.variational_bias:
         return {"activation": None}
     return {"activation": None, "bias": None, "use_bias": False}

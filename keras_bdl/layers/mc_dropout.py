@@ -1,36 +1,38 @@
-"""Dropout of the inputs of a layer, for Monte-Carlo dropout."""
+"""A layer that drops its inputs, for Monte-Carlo dropout."""
 
 import keras
 from keras import ops
 
 from keras_bdl.arguments import check_number
 from keras_bdl.arguments import check_seed
+from keras_bdl.inherited_arguments import InheritedArguments
 from keras_bdl.random.replica_numbers import next_seed
 from keras_bdl.random.replica_numbers import uniform
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
-class MCDropout(keras.layers.Wrapper):
-    """Applies dropout to what a layer is given, then the layer.
+class MCDropout(InheritedArguments, keras.layers.Wrapper):
+    """Applies dropout to the inputs of a layer.
 
         y = layer(x z / (1 - rate)),   z ~ Bernoulli(1 - rate)            (1)
 
-    in training, with a z of its own for each entry of x, and `layer(x)`
-    otherwise. To drop an input is to drop the weights it is multiplied with:
-    of a `Dense` layer (1) draws rows of the kernel. With
-    `keras_bdl.posteriors.MCDropout` a prediction draws, too. Replicas draw
-    differently, while a `keras.layers.Dropout` has one mask for all of them.
+    in training, with another z for each entry of x, and `layer(x)` otherwise.
+    Dropping an input drops the weights that multiply it: for a `Dense` layer,
+    (1) draws rows of the kernel. With `keras_bdl.posteriors.MCDropout`, a
+    prediction also draws. Each replica draws another mask. Under
+    `keras.layers.Dropout`, all replicas share one mask.
 
     Args:
         layer: A layer with one input of real numbers.
         rate: Probability of a zero, between 0 and 1.
-        seed: Seed of the dropout. Defaults to `None`.
-        **kwargs: As of `keras.layers.Layer`. The dtype defaults to that of
-            the layer.
+        seed: Seed of the dropout. Defaults to `None`, a random seed.
+        **kwargs: Arguments of `keras.layers.Layer`. The dtype defaults to
+            that of the layer.
 
     Call arguments:
-        inputs: As of the layer.
-        training: Whether to drop, and what the layer is told, if it asks.
+        inputs: Inputs of the layer.
+        training: Whether to drop inputs. The layer receives it, too, if it
+            has this argument.
 
     Example:
 
@@ -49,11 +51,18 @@ class MCDropout(keras.layers.Wrapper):
           https://arxiv.org/abs/1506.02142), eq. 4
     """
 
-    def __init__(self, layer, rate: float, seed: int | None = None, **kwargs):
+    def __init__(
+        self,
+        layer: keras.layers.Layer,
+        rate: float,
+        *,
+        seed: int | None = None,
+        **kwargs,
+    ):
         check_number("rate", rate, above=0.0, below=1.0)
         if seed is not None:
             check_seed(seed)
-        # Of no layer, `Wrapper` says what it is.
+        # `Wrapper` raises if `layer` is no layer.
         kwargs.setdefault("dtype", getattr(layer, "dtype_policy", None))
         super().__init__(layer, **kwargs)
         self.rate = rate
@@ -62,7 +71,7 @@ class MCDropout(keras.layers.Wrapper):
         self.supports_masking = layer.supports_masking
 
     def call(self, inputs, training=None):
-        """Applies (1), or the layer alone."""
+        """Applies (1) in training, otherwise the layer alone."""
         return self.layer(self.dropout(inputs, training=training))
 
     def compute_mask(self, inputs, previous_mask=None):
@@ -70,7 +79,7 @@ class MCDropout(keras.layers.Wrapper):
         return self.layer.compute_mask(inputs, previous_mask)
 
     def compute_output_shape(self, input_shape):
-        """Returns that of the layer."""
+        """Returns the output shape of the layer."""
         return self.layer.compute_output_shape(input_shape)
 
     def get_config(self):
@@ -79,7 +88,7 @@ class MCDropout(keras.layers.Wrapper):
 
 
 class _Dropout(keras.layers.Dropout):
-    """Draws on each replica, where Keras has the same mask on all."""
+    """Draws another mask on each replica; Keras draws one for all."""
 
     def call(self, inputs, training=False):
         if not training:

@@ -15,7 +15,8 @@ class MeanFieldLayer(Variational):
 
         w = mean + softplus(rho) noise,   noise ~ N(0, 1)                 (1)
 
-    To be mixed in before the layer:
+    Derive a layer type from this class and from a layer of Keras, in this
+    order:
 
     ```python
     @keras.saving.register_keras_serializable(package="my_package")
@@ -24,12 +25,12 @@ class MeanFieldLayer(Variational):
     ```
 
     Args:
-        *args: As of the layer of Keras.
-        truncation: Draws only noise smaller than this many standard
-            deviations: less variance of the gradient, of a distribution that
-            is not the one of the KL. Not for `estimator="local"`, which draws
-            no weights. Defaults to `None`, all of (1).
-        **kwargs: As of the layer of Keras and of `Variational`.
+        *args: Arguments of the Keras layer.
+        truncation: Draws only noise below this many standard deviations. The
+            gradient then has less variance, but the layer draws from another
+            distribution than that of the KL. `estimator="local"` draws no
+            weights and refuses this argument. Defaults to `None`, all of (1).
+        **kwargs: Arguments of the Keras layer and of `Variational`.
 
     Reference:
         - Blundell et al., [Weight Uncertainty in Neural Networks](
@@ -51,8 +52,9 @@ class MeanFieldLayer(Variational):
         check_number("truncation", truncation, above=0.0)
         if self.estimator == "local":
             raise ValueError(
-                '`truncation` needs weights that are drawn. Use `"weight"` or '
-                '`"flipout"`. Received: estimator="local"'
+                "`truncation` needs an estimator that draws weights. Use "
+                '`estimator="weight"` or `estimator="flipout"`. '
+                'Received: estimator="local"'
             )
         self.noise_bound = math.erf(truncation / math.sqrt(2))
 
@@ -65,21 +67,15 @@ class MeanFieldLayer(Variational):
 class MeanFieldDense(MeanFieldLayer, keras.layers.Dense):
     """Dense layer with independent Gaussian weights.
 
-    In training the kernel and the bias are drawn, once for all calls of a
-    forward pass, and KL(q || p) / N is added to the losses; otherwise they
-    are the means. See `keras_bdl.layers.MeanFieldLayer`.
-
-    Args:
-        *args: As of `keras.layers.Dense`.
-        **kwargs: As of `keras.layers.Dense`, and as of `MeanFieldLayer`:
-            `prior`, `bias_prior`, `variational_bias`, `estimator`,
-            `rho_initializer`, `dataset_size`, `seed`, `truncation`.
+    In training, each forward pass draws the kernel and the bias once, and adds
+    KL(q || p) / N to the losses. Otherwise the layer computes with the means.
+    `keras_bdl.layers.MeanFieldLayer` has the formulas and the references.
 
     Example:
 
     ```python
-    layer = keras_bdl.layers.MeanFieldDense(10, activation="softmax")
-    probabilities = layer(features, training=True)  # of one draw
+    layer = keras_bdl.layers.MeanFieldDense(10, dataset_size=64)
+    logits = layer(x, training=True)  # of one posterior sample
     ```
     """
 
@@ -88,22 +84,20 @@ class MeanFieldDense(MeanFieldLayer, keras.layers.Dense):
 class MeanFieldEinsumDense(MeanFieldLayer, keras.layers.EinsumDense):
     """Dense layer between any axes with independent Gaussian weights.
 
-    In training the kernel and the bias are drawn, once for all calls of a
-    forward pass, and KL(q || p) / N is added to the losses; otherwise they
-    are the means. See `keras_bdl.layers.MeanFieldLayer`.
-
-    Args:
-        *args: As of `keras.layers.EinsumDense`.
-        **kwargs: As of `keras.layers.EinsumDense`, and as of `MeanFieldLayer`:
-            `prior`, `bias_prior`, `variational_bias`, `estimator`,
-            `rho_initializer`, `dataset_size`, `seed`, `truncation`.
+    In training, each forward pass draws the kernel and the bias once, and adds
+    KL(q || p) / N to the losses. Otherwise the layer computes with the means.
+    `keras_bdl.layers.MeanFieldLayer` has the formulas and the references.
 
     Example:
 
     ```python
     layer = keras_bdl.layers.MeanFieldEinsumDense(
-        "abc,cd->abd", output_shape=(None, 64), bias_axes="d"
+        "abcd,de->abce",
+        output_shape=(8, 8, 10),
+        bias_axes="e",
+        dataset_size=16,
     )
+    outputs = layer(images, training=True)
     ```
     """
 
@@ -112,20 +106,17 @@ class MeanFieldEinsumDense(MeanFieldLayer, keras.layers.EinsumDense):
 class MeanFieldConv1D(MeanFieldLayer, keras.layers.Conv1D):
     """Convolution of sequences with independent Gaussian weights.
 
-    In training the kernel and the bias are drawn, once for all calls of a
-    forward pass, and KL(q || p) / N is added to the losses; otherwise they
-    are the means. See `keras_bdl.layers.MeanFieldLayer`.
-
-    Args:
-        *args: As of `keras.layers.Conv1D`.
-        **kwargs: As of `keras.layers.Conv1D`, and as of `MeanFieldLayer`:
-            `prior`, `bias_prior`, `variational_bias`, `estimator`,
-            `rho_initializer`, `dataset_size`, `seed`, `truncation`.
+    In training, each forward pass draws the kernel and the bias once, and adds
+    KL(q || p) / N to the losses. Otherwise the layer computes with the means.
+    `keras_bdl.layers.MeanFieldLayer` has the formulas and the references.
 
     Example:
 
     ```python
-    layer = keras_bdl.layers.MeanFieldConv1D(32, 3, padding="causal")
+    layer = keras_bdl.layers.MeanFieldConv1D(
+        32, 3, padding="causal", dataset_size=64
+    )
+    outputs = layer(x[:, :, None], training=True)
     ```
     """
 
@@ -134,22 +125,17 @@ class MeanFieldConv1D(MeanFieldLayer, keras.layers.Conv1D):
 class MeanFieldConv2D(MeanFieldLayer, keras.layers.Conv2D):
     """Convolution of images with independent Gaussian weights.
 
-    In training the kernel and the bias are drawn, once for all calls of a
-    forward pass, and KL(q || p) / N is added to the losses; otherwise they
-    are the means. See `keras_bdl.layers.MeanFieldLayer`.
-
-    Args:
-        *args: As of `keras.layers.Conv2D`.
-        **kwargs: As of `keras.layers.Conv2D`, and as of `MeanFieldLayer`:
-            `prior`, `bias_prior`, `variational_bias`, `estimator`,
-            `rho_initializer`, `dataset_size`, `seed`, `truncation`.
+    In training, each forward pass draws the kernel and the bias once, and adds
+    KL(q || p) / N to the losses. Otherwise the layer computes with the means.
+    `keras_bdl.layers.MeanFieldLayer` has the formulas and the references.
 
     Example:
 
     ```python
     layer = keras_bdl.layers.MeanFieldConv2D(
-        32, 3, padding="same", activation="relu", estimator="flipout"
+        32, 3, activation="relu", estimator="flipout", dataset_size=16
     )
+    outputs = layer(images, training=True)
     ```
     """
 
@@ -158,20 +144,17 @@ class MeanFieldConv2D(MeanFieldLayer, keras.layers.Conv2D):
 class MeanFieldConv3D(MeanFieldLayer, keras.layers.Conv3D):
     """Convolution of volumes with independent Gaussian weights.
 
-    In training the kernel and the bias are drawn, once for all calls of a
-    forward pass, and KL(q || p) / N is added to the losses; otherwise they
-    are the means. See `keras_bdl.layers.MeanFieldLayer`.
-
-    Args:
-        *args: As of `keras.layers.Conv3D`.
-        **kwargs: As of `keras.layers.Conv3D`, and as of `MeanFieldLayer`:
-            `prior`, `bias_prior`, `variational_bias`, `estimator`,
-            `rho_initializer`, `dataset_size`, `seed`, `truncation`.
+    In training, each forward pass draws the kernel and the bias once, and adds
+    KL(q || p) / N to the losses. Otherwise the layer computes with the means.
+    `keras_bdl.layers.MeanFieldLayer` has the formulas and the references.
 
     Example:
 
     ```python
-    layer = keras_bdl.layers.MeanFieldConv3D(32, 3, strides=2)
+    layer = keras_bdl.layers.MeanFieldConv3D(
+        32, 3, padding="same", dataset_size=16
+    )
+    outputs = layer(images[..., None], training=True)
     ```
     """
 
@@ -180,46 +163,36 @@ class MeanFieldConv3D(MeanFieldLayer, keras.layers.Conv3D):
 class MeanFieldConv2DTranspose(MeanFieldLayer, keras.layers.Conv2DTranspose):
     """Transposed convolution of images with independent Gaussian weights.
 
-    In training the kernel and the bias are drawn, once for all calls of a
-    forward pass, and KL(q || p) / N is added to the losses; otherwise they
-    are the means. See `keras_bdl.layers.MeanFieldLayer`.
-
-    Args:
-        *args: As of `keras.layers.Conv2DTranspose`.
-        **kwargs: As of `keras.layers.Conv2DTranspose`, and as of
-            `MeanFieldLayer`: `prior`, `bias_prior`, `variational_bias`,
-            `estimator`, `rho_initializer`, `dataset_size`, `seed`,
-            `truncation`.
+    In training, each forward pass draws the kernel and the bias once, and adds
+    KL(q || p) / N to the losses. Otherwise the layer computes with the means.
+    `keras_bdl.layers.MeanFieldLayer` has the formulas and the references.
 
     Example:
 
     ```python
     layer = keras_bdl.layers.MeanFieldConv2DTranspose(
-        32, 3, strides=2, padding="same"
+        32, 3, strides=2, padding="same", dataset_size=16
     )
+    outputs = layer(images, training=True)
     ```
     """
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
 class MeanFieldDepthwiseConv2D(MeanFieldLayer, keras.layers.DepthwiseConv2D):
-    """Convolution of every channel by itself with independent Gaussian weights.
+    """Convolution of each channel alone with independent Gaussian weights.
 
-    In training the kernel and the bias are drawn, once for all calls of a
-    forward pass, and KL(q || p) / N is added to the losses; otherwise they
-    are the means. See `keras_bdl.layers.MeanFieldLayer`.
-
-    Args:
-        *args: As of `keras.layers.DepthwiseConv2D`.
-        **kwargs: As of `keras.layers.DepthwiseConv2D`, and as of
-            `MeanFieldLayer`: `prior`, `bias_prior`, `variational_bias`,
-            `estimator`, `rho_initializer`, `dataset_size`, `seed`,
-            `truncation`.
+    In training, each forward pass draws the kernel and the bias once, and adds
+    KL(q || p) / N to the losses. Otherwise the layer computes with the means.
+    `keras_bdl.layers.MeanFieldLayer` has the formulas and the references.
 
     Example:
 
     ```python
-    layer = keras_bdl.layers.MeanFieldDepthwiseConv2D(3, padding="same")
+    layer = keras_bdl.layers.MeanFieldDepthwiseConv2D(
+        3, padding="same", dataset_size=16
+    )
+    outputs = layer(images, training=True)
     ```
     """
 
@@ -230,22 +203,15 @@ class MeanFieldEmbedding(
 ):
     """Embedding with independent Gaussian weights.
 
-    In training the vectors of all integers are drawn, once for all calls of a
-    forward pass, and KL(q || p) / N is added to the losses; otherwise they
-    are the means. See `keras_bdl.layers.MeanFieldLayer`.
-
-    Args:
-        *args: As of `keras.layers.Embedding`.
-        weights: The means to start with, of shape `(input_dim, output_dim)`.
-            Defaults to `None`.
-        **kwargs: As of `keras.layers.Embedding` and of `MeanFieldLayer`:
-            `prior`, `rho_initializer`, `dataset_size`, `seed`, `truncation`.
-            The only `estimator` is `"weight"`.
+    In training, each forward pass draws the vectors of all integers once, and
+    adds KL(q || p) / N to the losses. Otherwise the vectors are the means. The
+    only `estimator` is `"weight"`. `keras_bdl.layers.MeanFieldLayer` has the
+    formulas and the references.
 
     Example:
 
     ```python
-    layer = keras_bdl.layers.MeanFieldEmbedding(10_000, 64)
-    vectors = layer(tokens, training=True)  # of one draw
+    layer = keras_bdl.layers.MeanFieldEmbedding(10, 4, dataset_size=64)
+    vectors = layer(y, training=True)  # of one posterior sample
     ```
     """

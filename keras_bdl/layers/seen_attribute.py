@@ -1,17 +1,17 @@
-"""Attributes of a layer that one call may see otherwise."""
+"""Attributes of a layer that one call may see with other values."""
 
 import contextlib
 import threading
 
 
 class CallState(threading.local):
-    """What a call of a layer leaves behind, in each thread.
+    """The state of a call of a layer, in each thread.
 
     Replicas run in threads of their own.
 
     Attributes:
-        seen: Values that `SeenAttribute`s have at present, by name.
-        forward_pass: What was drawn last, or `None`.
+        seen: Present values of each `SeenAttribute`, by name.
+        forward_pass: The last `ForwardPass`, or `None`.
     """
 
     def __init__(self):
@@ -25,8 +25,8 @@ class SeenAttribute:
     The layer has a `CallState` as its `_call_state`.
 
     Args:
-        default: A function of layer and name that returns what the attribute
-            is outside of such blocks. Defaults to `None`, what was assigned.
+        default: A function of layer and name that returns the value outside
+            of such blocks. Defaults to `None`: the assigned value.
     """
 
     def __init__(self, default=None):
@@ -48,11 +48,11 @@ class SeenAttribute:
 
 
 def assigned(layer, name):
-    """Returns what was assigned to an attribute."""
+    """Returns the value that was assigned to an attribute."""
     if name not in vars(layer):
         raise AttributeError(
-            f"`{type(layer).__name__}` must have the attribute {name!r} to be "
-            "asked for it, and a weight needs a built layer: call it on an "
+            f"`{type(layer).__name__}` has no attribute {name!r} yet, because "
+            "a layer gets its weights when it is built. Call the layer on an "
             f"input first. Received: built={layer.built}"
         )
     return vars(layer)[name]
@@ -60,7 +60,12 @@ def assigned(layer, name):
 
 @contextlib.contextmanager
 def seeing(layer, values):
-    """Makes the attributes of a layer what a dictionary says."""
+    """Gives the attributes of a layer other values within the block.
+
+    Args:
+        layer: A layer with `SeenAttribute`s.
+        values: The values, by name of the attribute.
+    """
     state = layer._call_state
     before = state.seen
     state.seen = {**before, **values}

@@ -1,6 +1,9 @@
 """Losses of a layer for each thread, and the loss of the outer model."""
 
 import threading
+from typing import Any
+
+import keras
 
 from keras_bdl import _keras
 from keras_bdl.likelihoods.loss_check import check_likelihood
@@ -15,7 +18,7 @@ class ThreadLosses:
     another. Place this class before the class of the layer.
     """
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any):
         self._of_thread = _OfThread()
         super().__init__(*args, **kwargs)
 
@@ -46,7 +49,7 @@ class _OfThread(threading.local):
         self.ids = set()
 
 
-def check_outer_loss(layer):
+def check_outer_loss(layer: keras.layers.Layer) -> None:
     """Checks the compiled loss of the model that calls a layer.
 
     A plain `keras.Model` does not check its loss for its layers.

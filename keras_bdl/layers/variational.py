@@ -1,20 +1,25 @@
-"""What the layers with a distribution over their weights have in common."""
+"""The base class of layers with a distribution over their weights."""
 
 import functools
+from contextlib import AbstractContextManager
+from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
+from keras_bdl.aliases import ArrayLike
+from keras_bdl.aliases import PriorLike
+from keras_bdl.arguments import check_bool
+from keras_bdl.arguments import check_choice
 from keras_bdl.arguments import check_seed
 from keras_bdl.data.dataset_size import DatasetSize
-from keras_bdl.layers import draw
+from keras_bdl.distributions import WeightDistribution
 from keras_bdl.layers import estimators
+from keras_bdl.layers import weight_draw
 from keras_bdl.layers.annealing import Annealing
 from keras_bdl.layers.compilation import CompiledDraw
 from keras_bdl.layers.compilation import worth_compiling
 from keras_bdl.layers.computed_weights import ComputedWeights
-from keras_bdl.layers.draw import ForwardPass
 from keras_bdl.layers.seen_attribute import CallState
 from keras_bdl.layers.seen_attribute import SeenAttribute
 from keras_bdl.layers.seen_attribute import assigned
@@ -26,7 +31,6 @@ from keras_bdl.layers.weight_priors import WeightPriors
 from keras_bdl.layers.weight_priors import as_prior
 from keras_bdl.priors import Normal
 from keras_bdl.random import replica_numbers
-from keras_bdl.random.replica_numbers import gaussian_noise
 
 
 def _mean_or_assigned(layer, name):
@@ -39,61 +43,69 @@ def _mean_or_assigned(layer, name):
 class Variational(ThreadLosses, WeightPriors, ComputedWeights):
     """Gives the weights of a Keras layer a distribution.
 
-    The weights are
+    In training, the weights are
 
         w = mean + softplus(rho) noise                                    (1)
 
-    in training, one draw for all calls in a forward pass, and the mean
-    otherwise. In training, the first of these calls adds
+    with one draw for all calls of a forward pass. Otherwise the weights are
+    the means. In training, the first call of a forward pass adds
 
         kl_weight KL(q || p) / N                                          (2)
 
-    to the losses, so that a loss that is the mean negative log likelihood of
-    a batch becomes the negative evidence lower bound of an example. Replicas
-    have draws of their own. How the draw enters the outputs is told by
-    `estimator`:
+    to the losses. If the loss is the mean negative log-likelihood of the
+    minibatch, its sum with (2) is the negative evidence lower bound per
+    example. Each replica draws its own weights. `estimator` says how a draw
+    makes the outputs:
 
     - `"weight"`: one draw for the whole batch.
-    - `"flipout"`: one draw, whose signs are changed at random for each
-      example. The same expectation, with less variance.
-    - `"local"`: noise for each output, of the variance that (1) gives it. The
-      same expectation, with the least variance, for `Dense` on inputs of rank
-      2. Elsewhere an approximation: positions get independent noise.
+    - `"flipout"`: one draw, with random signs for each example. The
+      expectation is that of `"weight"`, the variance is smaller.
+    - `"local"`: noise for each output, with the variance that (1) gives that
+      output. For `Dense` on inputs of rank 2, the expectation is that of
+      `"weight"`, and the variance is the smallest. For other layers this is
+      an approximation: positions get independent noise.
 
     KL(q || p) is exact for Gaussian priors, and for a Laplace prior of Gaussian
-    weights. Otherwise E log p is taken at one draw.
+    weights. For other priors, one draw estimates E log p.
 
-    A layer type derives from a subclass of this one, which names the `family`
-    of distributions, and from the layer of Keras, in this order. That layer
-    must create its weights by `add_weight`, with the names `kernel` or
-    `embeddings`, and `bias`, and read them as attributes of these names.
+    Derive a layer type from a subclass of this class, which names the
+    `family` of distributions, and from a layer of Keras, in this order. The
+    Keras layer must create its weights by `add_weight`, with the names
+    `kernel` or `embeddings`, and `bias`, and read them as attributes of these
+    names.
 
     Args:
-        *args: As of the layer of Keras.
-        prior: p of each weight: one of `keras_bdl.priors`, a distribution of
-            TensorFlow Probability, or one of `keras_bdl.distributions`.
-            Defaults to `None`, `keras_bdl.priors.Normal(1.0)`.
-        bias_prior: p of the bias. Defaults to `None`, the `prior`.
-        variational_bias: Whether the bias has a distribution, too. Defaults
+        *args: Arguments of the Keras layer.
+        prior: Prior p of each weight: one of `keras_bdl.priors`, a
+            distribution of TensorFlow Probability, or one of
+            `keras_bdl.distributions`. Defaults to `None`, which means
+            `keras_bdl.priors.Normal(1.0)` in layers.
+        bias_prior: Prior p of the bias. Defaults to `None`, the `prior`.
+        variational_bias: Whether the bias also has a distribution. Defaults
             to `True`.
-        estimator: See above. Defaults to `"weight"`.
-        rho_initializer: Initializer of rho. Defaults to `None`, -5.
+        estimator: `"weight"`, `"flipout"` or `"local"`. Defaults to
+            `"weight"`.
+        rho_initializer: Initializer of rho. Defaults to `None`, the constant
+            -5.
         dataset_size: N, the number of training examples. Defaults to `None`:
-            counted by `keras_bdl.Model.fit`.
-        seed: Seed of the draws, not that of another layer, whose noise would
-            be the same. Defaults to `None`.
-        **kwargs: As of the layer of Keras. Initializers, regularizers and
-            constraints are those of the means. LoRA and quantization are
-            refused.
+            `keras_bdl.Model.fit` counts them.
+        seed: Seed of the draws. Two layers with the same seed draw the same
+            noise. Defaults to `None`, a random seed.
+        **kwargs: Arguments of the Keras layer. Initializers, regularizers and
+            constraints apply to the means. LoRA and quantization raise an
+            error.
 
     Call arguments:
-        inputs: As of the layer of Keras.
+        inputs: Inputs of the Keras layer.
         training: Whether to draw the weights and to add (2).
     """
 
-    family = None
-    estimators = ("weight", "flipout", "local")
+    family: type[WeightDistribution]
+    estimators: tuple[str, ...] = ("weight", "flipout", "local")
     sources = "a mean and a scale"
+    built: bool
+    compute_dtype: str
+    losses: list
 
     kernel = SeenAttribute(_mean_or_assigned)
     embeddings = SeenAttribute(_mean_or_assigned)
@@ -104,27 +116,23 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
     def __init__(
         self,
         *args,
-        prior=None,
-        bias_prior=None,
+        prior: PriorLike | None = None,
+        bias_prior: PriorLike | None = None,
         variational_bias: bool = True,
         estimator: str = "weight",
-        rho_initializer=None,
+        rho_initializer: Any = None,
         dataset_size: int | None = None,
         seed: int | None = None,
         **kwargs,
     ):
         self._call_state = CallState()
-        self._posteriors = ()
+        self._posteriors: tuple[WeightPosterior, ...] = ()
         self._compiled_draw = CompiledDraw()
         super().__init__(*args, **kwargs)
-        if estimator not in self.estimators:
-            raise ValueError(
-                f"`estimator` of `{type(self).__name__}` must be one of "
-                f"{self.estimators}. Received: estimator={estimator!r}"
-            )
+        check_choice("estimator", estimator, self.estimators)
         self.prior = as_prior(Normal(1.0) if prior is None else prior)
         self.bias_prior = as_prior(bias_prior)
-        self.variational_bias = variational_bias
+        self.variational_bias = check_bool("variational_bias", variational_bias)
         self.estimator = estimator
         if rho_initializer is None:
             rho_initializer = keras.initializers.Constant(-5.0)
@@ -139,13 +147,13 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
         self.annealing = Annealing()
 
     def add_weight(self, *args, name=None, **kwargs):
-        """Adds a weight; in place of one that is drawn, a mean and a rho."""
+        """Adds a weight; a drawn weight becomes a mean and a rho."""
         drawn = {"kernel", "embeddings"}
         if self.variational_bias:
             drawn.add("bias")
         if name not in drawn:
             return super().add_weight(*args, name=name, **kwargs)
-        # The KL loses its small terms in half precision.
+        # In half precision, the KL loses its small terms.
         kwargs.update(dtype="float32", autocast=False)
         mean = super().add_weight(*args, name=f"{name}_mean", **kwargs)
         rho = super().add_weight(
@@ -169,86 +177,73 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
         estimator = estimators.BY_NAME[self.estimator]
         return estimator(self, inputs, self._forward_pass())
 
-    def call_seeing(self, inputs, attributes):
-        """Calls the layer of Keras as if it had these attributes."""
-        with seeing(self, attributes):
-            return super().call(inputs)
-
-    def holding(self, number: int):
-        """Returns a block in which calls without training take one draw.
-
-        It is the same draw for all calls, batches and replicas, as long as
-        the variables of the layer stay what they are.
+    def call_seeing(self, inputs: ArrayLike, attributes: dict) -> ArrayLike:
+        """Calls the Keras layer as if it had other attributes.
 
         Args:
-            number: Which one, from 0 on.
+            inputs: Inputs of the layer.
+            attributes: Values of attributes, by name.
         """
-        start = self.seed_generator.state[0]
-        seed = ops.stack([start, ops.cast(number, start.dtype)])
-        posteriors, bound = self.weight_posteriors, self.noise_bound
-        held = draw.Draw(
-            posteriors,
-            [p.read() for p in posteriors],
-            functools.partial(draw.normals, posteriors, seed, bound=bound),
-        )
-        weights = {
-            name: ops.cast(weight, self.compute_dtype)
-            for name, weight in held.weights.items()
-        }
-        return seeing(self, weights)
+        with seeing(self, attributes):
+            # The Keras layer comes after this class.
+            return super().call(inputs)  # type: ignore[misc]
+
+    def holding(self, number: int) -> AbstractContextManager:
+        """Returns a context in which calls without training use one draw.
+
+        All calls, batches and replicas use the same draw, as long as the
+        variables of the layer keep their values.
+
+        Args:
+            number: Which draw, from 0 on.
+        """
+        weights = weight_draw.numbered_draw(self, number).weights
+        cast = {n: ops.cast(w, self.compute_dtype) for n, w in weights.items()}
+        return seeing(self, cast)
 
     @property
-    def posteriors(self):
-        """The distribution of each tensor of weights at present, by name."""
-        return {p.name: p.distribution() for p in self.weight_posteriors}
-
-    @property
-    def weight_posteriors(self):
-        """A `WeightPosterior`, variables and prior, for each tensor."""
+    def weight_posteriors(self) -> tuple[WeightPosterior, ...]:
+        """The `WeightPosterior` of each tensor: its variables and its prior."""
         if not self.built:
             raise ValueError(
-                f"`{type(self).__name__}` must be built to have weights: call "
-                f"it on an input first. Received: built={self.built}"
+                f"`{type(self).__name__}` gets its weights when it is built. "
+                "Call the layer on an input first. "
+                f"Received: built={self.built}"
             )
         return self._posteriors
 
     @property
-    def kl_per_example(self):
+    def kl_per_example(self) -> ArrayLike | None:
         """KL(q || p) / N of the forward pass whose losses are in `losses`.
 
-        Without `kl_weight`; `None` where the layer was not called with
-        `training=True`.
+        The value does not contain `kl_weight`. It is `None` if the layer was
+        not called with `training=True`.
         """
         last = self._call_state.forward_pass
-        # Keras clears the losses when a forward pass begins.
+        # Keras clears the losses at the start of a forward pass.
         if last is None or not any(x is last.loss for x in self.losses):
             return None
         return last.kl_per_example
 
-    def kl_divergence(self):
-        """Returns KL(q || p) in nats; E log p, if need be, at a fixed draw."""
+    def kl_divergence(self) -> ArrayLike:
+        """Returns KL(q || p) in nats; a fixed draw estimates E log p."""
         posteriors = self.weight_posteriors
-        numbers = functools.partial(draw.normals, posteriors, (0, 0))
+        numbers = functools.partial(weight_draw.normals, posteriors, (0, 0))
         tensors = [p.read() for p in posteriors]
-        return draw.Draw(posteriors, tensors, numbers).kl_divergence()
+        return weight_draw.Draw(posteriors, tensors, numbers).kl_divergence()
 
-    def sample_weights(self, seed: int):
-        """Returns pairs of a variable, a mean, and the draw in its place.
+    def sample_weights(self, seed: int) -> list:
+        """Returns pairs of a variable, a mean, and its drawn value.
 
-        See `keras_bdl.posteriors.SamplesWeights`.
+        `keras_bdl.posteriors.SamplesWeights` describes this method.
 
         Args:
             seed: Selects the draw; any integer from 0 on.
         """
-        size = sum(p.num_normals for p in self.weight_posteriors)
-        bits = np.random.default_rng(seed).integers(
-            -(2**31), 2**31, size, "int32"
-        )
-        uniforms = replica_numbers.of_bits(bits) * self.noise_bound
-        noise = draw.noise(self.weight_posteriors, gaussian_noise(uniforms))
+        posteriors = self.weight_posteriors
+        noise = weight_draw.host_noise(posteriors, seed, self.noise_bound)
         return [
-            (p.mean, p.distribution().draw(noise[p.name]))
-            for p in self.weight_posteriors
+            (p.mean, p.distribution().draw(noise[p.name])) for p in posteriors
         ]
 
     def get_config(self):
@@ -266,11 +261,11 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
             "seed": self.seed,
         }
 
-    # Of the uniform numbers that make the noise, see `replica_numbers.normal`.
+    # Bound of the uniform numbers that make the noise.
     noise_bound = 1.0
 
     def _forward_pass(self):
-        """Returns what this forward pass draws; the first call adds (2)."""
+        """Returns the draw of this forward pass; the first call adds (2)."""
         if self.kl_per_example is None:
             check_outer_loss(self)
             seed = replica_numbers.next_seed(self.seed_generator)
@@ -282,15 +277,19 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
             self.add_loss(loss)
             pairs = zip(posteriors, tensors, strict=True)
             means = {p.name: mean for p, (mean, *_) in pairs}
-            self._call_state.forward_pass = ForwardPass(
-                means, drawn, seed, kl_per_example, loss
+            self._call_state.forward_pass = weight_draw.ForwardPass(
+                means=means,
+                drawn=drawn,
+                seed=seed,
+                kl_per_example=kl_per_example,
+                loss=loss,
             )
         return self._call_state.forward_pass
 
     def _draw(self, tensors, seed, annealed):
         """Returns what the estimator needs of a draw, and KL(q || p)."""
-        numbers = functools.partial(draw.numbers_of, self)
-        results = functools.partial(draw.results_of, self)
+        numbers = functools.partial(weight_draw.numbers_of, self)
+        results = functools.partial(weight_draw.results_of, self)
         if worth_compiling(self):
             return self._compiled_draw.of(
                 numbers, results, tensors, seed, annealed

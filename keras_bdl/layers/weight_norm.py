@@ -1,9 +1,12 @@
 """Weight-normalised layers."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_bdl import _keras
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.layers.computed_weights import ComputedWeights
 from keras_bdl.priors import GroupLaplace
 from keras_bdl.priors.groups import group_length
@@ -11,45 +14,53 @@ from keras_bdl.priors.groups import squared_norms
 
 
 class WeightNorm(ComputedWeights):
-    """Makes the kernel of a Keras layer out of directions and scales.
+    """Makes the kernel of a Keras layer from directions and scales.
 
     Each output feature, an entry of the last axis of the kernel, has a
     direction vector phi_d and a scale phi_s,
 
         theta = phi_s phi_d / ||phi_d||                                   (1)
 
-    with the norm over all other axes. Below 1e-6 the norm in (1) stays at
-    that, so that a direction of zero gives a kernel of zero.
+    The norm covers all other axes. A norm below 1e-6 counts as 1e-6, so a
+    direction of zero gives a kernel of zero. Every direction starts with
+    length 1.
 
-    A weight-normalised layer derives from this class and from the layer whose
-    kernel it makes, in this order. That layer must create its kernel by
+    Derive a weight-normalised layer from this class and from a layer of
+    Keras, in this order. The Keras layer must create its kernel by
     `add_weight(name="kernel")`, keep it as `_kernel` and read it as `kernel`.
-    Its weights are the direction, the scale, and then the others.
+    The weights are the direction, the scale, and then the others.
 
     Args:
-        *args: As of the layer.
-        scale_initializer: Initializer of phi_s. Defaults to `"ones"`.
-        direction_regularizer: Regularizer of phi_d. Defaults to `None`.
-        scale_regularizer: Regularizer of phi_s; of a `GroupLaplace` prior,
-            the density that it gives to phi_s. Defaults to `None`.
-        **kwargs: As of the layer. Of what `kernel_initializer` draws, only
-            the directions count.
+        *args: Arguments of the layer.
+        scale_initializer: Initializer of phi_s. Defaults to `"ones"`, which
+            keeps the mean square of the inputs.
+        direction_regularizer: Prior or other regularizer of phi_d. Defaults
+            to `None`.
+        scale_regularizer: Prior or other regularizer of phi_s. A
+            `GroupLaplace` is a prior of theta, and phi_s gets the density
+            that follows from it. Defaults to `None`.
+        **kwargs: Arguments of the layer. `kernel_initializer` draws the
+            directions; (1) removes the lengths. `kernel_regularizer`,
+            `kernel_constraint`, LoRA and quantization need a kernel that is a
+            variable, and raise an error.
     """
 
     sources = "a direction and a scale"
+    built: bool
+    compute_dtype: str
     refused = (
         "kernel_regularizer",
         "kernel_constraint",
         *ComputedWeights.refused,
     )
-    hint = "; penalties are `direction_regularizer` and `scale_regularizer`"
+    hint = " and use `direction_regularizer` and `scale_regularizer`"
 
     def __init__(
         self,
         *args,
-        scale_initializer="ones",
-        direction_regularizer=None,
-        scale_regularizer=None,
+        scale_initializer: Any = "ones",
+        direction_regularizer: Any = None,
+        scale_regularizer: Any = None,
         **kwargs,
     ):
         super().__init__(*args, **kwargs)
@@ -60,11 +71,11 @@ class WeightNorm(ComputedWeights):
         self.scale_regularizer = keras.regularizers.get(scale_regularizer)
 
     def add_weight(self, *args, name=None, **kwargs):
-        """Adds a weight; in place of the kernel, a direction and a scale."""
+        """Adds a weight; the kernel becomes a direction and a scale."""
         if name != "kernel":
             return super().add_weight(*args, name=name, **kwargs)
         shape = kwargs["shape"]
-        # autocast=False: the norm is taken in float32.
+        # autocast=False: the norm is computed in float32.
         direction = super().add_weight(
             name="direction",
             shape=shape,
@@ -85,17 +96,18 @@ class WeightNorm(ComputedWeights):
         return direction
 
     @property
-    def direction(self):
+    def direction(self) -> keras.Variable:
         """The variable phi_d, which has the shape of the kernel."""
         return _keras.stored_kernel(self)
 
     @property
-    def kernel(self):
+    def kernel(self) -> ArrayLike:
         """Theta of (1), a tensor of the compute dtype."""
         if not self.built:
             raise AttributeError(
-                f"The kernel of `{type(self).__name__}` needs a built layer: "
-                f"call it on an input first. Received: built={self.built}"
+                f"`{type(self).__name__}` gets its kernel when it is built. "
+                "Call the layer on an input first. "
+                f"Received: built={self.built}"
             )
         factor = self.scale * _inverse_norm(self.direction)
         return ops.cast(self.direction * factor, self.compute_dtype)  # (1)
@@ -116,7 +128,7 @@ class WeightNorm(ComputedWeights):
         }
 
     def _initial_direction(self, shape, dtype=None):
-        # Keras takes `None` for its default.
+        # Keras reads `None` as the default initializer.
         initializer = self.kernel_initializer or "glorot_uniform"
         draw = keras.initializers.get(initializer)(shape, dtype=dtype)
         return ops.cast(draw * _inverse_norm(draw), dtype)
@@ -131,28 +143,18 @@ def _inverse_norm(directions):
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
 class WeightNormConv2D(WeightNorm, keras.layers.Conv2D):
-    """Convolution of images with directions and scales for weights.
+    """Convolution of images with weight normalisation.
 
-    The weights of each filter are a vector theta, made of a direction vector
-    phi_d and a number phi_s, its scale:
+    A direction vector phi_d and a number phi_s, its scale, make the weights
+    theta of each filter:
 
         theta = phi_s phi_d / ||phi_d||                                   (1)
 
     The layer has the weights `direction` (height, width, input channels of a
-    group, filters), `scale` (filters) and `bias`; `kernel` is computed from
-    them in every call. The output does not depend on the length of phi_d,
-    only the step size does: a sampler needs a prior that holds it, such as
-    `UnitDirection`. Every direction starts with length 1.
-
-    Args:
-        filters: Number of output channels.
-        kernel_size: Height and width of the filters, one number or two.
-        scale_initializer: See `WeightNormDense`. Defaults to `"ones"`.
-        direction_regularizer: See `WeightNormDense`. Defaults to `None`.
-        scale_regularizer: See `WeightNormDense`. Defaults to `None`.
-        **kwargs: As of `keras.layers.Conv2D`: `strides`, `padding`,
-            `dilation_rate`, `groups` and others, with the exceptions of
-            `WeightNormDense`.
+    group, filters), `scale` (filters) and `bias`. Every call computes `kernel`
+    from them. The length of phi_d does not change the output, but it changes
+    the effective step size. A sampler therefore needs a prior that keeps the
+    length near 1, such as `UnitDirection`.
 
     Example:
 
@@ -176,32 +178,18 @@ class WeightNormConv2D(WeightNorm, keras.layers.Conv2D):
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
 class WeightNormDense(WeightNorm, keras.layers.Dense):
-    """Dense layer with directions and scales for weights.
+    """Dense layer with weight normalisation.
 
-    The weights of each unit are a vector theta, made of a direction vector
-    phi_d and a number phi_s, its scale:
+    A direction vector phi_d and a number phi_s, its scale, make the weights
+    theta of each unit:
 
         theta = phi_s phi_d / ||phi_d||                                   (1)
 
     The layer has the weights `direction` (input size, units), `scale`
-    (units) and `bias`; `kernel` is computed from them in every call. The
-    output does not depend on the length of phi_d, only the step size does: a
-    sampler needs a prior that holds it, such as `UnitDirection`. Every
-    direction starts with length 1.
-
-    Args:
-        units: Size of the output.
-        scale_initializer: Initializer of phi_s. Defaults to `"ones"`, which
-            keeps the mean square of the inputs.
-        direction_regularizer: Prior or other regularizer of phi_d. Defaults
-            to `None`.
-        scale_regularizer: Prior or other regularizer of phi_s. A
-            `GroupLaplace` is taken for a prior of theta: phi_s gets the
-            density that follows from it. Defaults to `None`.
-        **kwargs: As of `keras.layers.Dense`. Of what `kernel_initializer`
-            draws, only the directions count. `kernel_regularizer`,
-            `kernel_constraint`, LoRA and quantization need a kernel that is
-            a variable and are refused.
+    (units) and `bias`. Every call computes `kernel` from them. The length of
+    phi_d does not change the output, but it changes the effective step size.
+    A sampler therefore needs a prior that keeps the length near 1, such as
+    `UnitDirection`.
 
     Example:
 
@@ -216,8 +204,9 @@ class WeightNormDense(WeightNorm, keras.layers.Dense):
     Reference:
         - Salimans and Kingma, [Weight Normalization](
           https://arxiv.org/abs/1602.07868), eq. 2, with w = theta, v = phi_d,
-          g = phi_s; their initialisation from data is left out: a sampler
+          g = phi_s. Their initialisation from data is left out: a sampler
           has no first batch
+
         - Heek and Kalchbrenner, [Bayesian Inference for Large Scale Image
           Classification](https://arxiv.org/abs/1908.03491), eq. 12
     """

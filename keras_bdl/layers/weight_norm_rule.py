@@ -1,4 +1,4 @@
-"""The rules for weight-normalised layers."""
+"""The curvature rules for weight-normalised layers."""
 
 from keras import ops
 
@@ -15,22 +15,23 @@ from keras_bdl.priors.groups import squared_norms
 
 
 class WeightNormRule:
-    """The rule for a kernel that is made of directions and scales.
+    """The rule for a kernel that directions and scales make.
 
-    With G_i the gradient of example i by the kernel theta = phi_s u, where
-    u = phi_d / ||phi_d||, its gradients by scale and direction are
+    G_i is the gradient of example i by the kernel theta = phi_s u, with
+    u = phi_d / ||phi_d||. The gradients by scale and direction are
 
         t_i = sum_in u G_i                                                (1)
         r_i = phi_s / ||phi_d|| (G_i - u t_i)                             (2)
 
     for each output feature. (1) needs no G_i: it is the sum over positions
-    of the cotangents times what the layer gives with the kernel u.
+    of the cotangents times the outputs of the layer with the kernel u.
 
-    To be mixed in before the rule of the layer with an ordinary kernel.
+    Derive from this class before the rule of the layer with an ordinary
+    kernel.
     """
 
     def weights(self, layer):
-        """Returns direction, scale and, if there is one, bias."""
+        """Returns the direction, the scale and, if there is one, the bias."""
         weights = [layer.direction, layer.scale]
         return weights + ([] if layer.bias is None else [layer.bias])
 
@@ -66,7 +67,12 @@ class WeightNormRule:
         each = [self.blocks(layer, *call) for call in calls]
         units = _blocks_of_kernel(curved * unit, groups)
         moments = [
-            outer_moments(blocks, groups, example_weights, (units[i], split))
+            outer_moments(
+                blocks,
+                groups=groups,
+                example_weights=example_weights,
+                minus=(units[i], split),
+            )
             for i, blocks in enumerate(zip(*each, strict=True))
         ]
         gradient, squares = (
@@ -113,10 +119,10 @@ class WeightNormConvRule(WeightNormRule, ConvRule):
 
 
 def _parts(layer):
-    """Returns u, phi_s / ||phi_d||, and where a longer phi_d changes u."""
+    """Returns u, phi_s / ||phi_d||, and 1 if the length of phi_d counts."""
     direction = ops.convert_to_tensor(layer.direction)
     norms = squared_norms(direction)
-    # As the layer has it, shorter directions are not made longer.
+    # The layer does not lengthen directions shorter than 1e-6.
     inverse = ops.rsqrt(ops.maximum(norms, 1e-12))
     curved = ops.cast(norms > 1e-12, direction.dtype)
     return direction * inverse, layer.scale * inverse, curved

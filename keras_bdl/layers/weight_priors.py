@@ -2,12 +2,15 @@
 
 import contextlib
 import math
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from keras_bdl import _keras
 from keras_bdl import priors
+from keras_bdl.aliases import PriorLike
 from keras_bdl.distributions import StoredPrior
 from keras_bdl.distributions import WeightDistribution
 
@@ -15,45 +18,63 @@ from keras_bdl.distributions import WeightDistribution
 class WeightPriors:
     """Gives each `WeightPosterior` of a layer its prior.
 
-    Those that are made of tensors are kept in non-trainable weights of the
-    layer, `kernel_prior_mean`, `kernel_prior_stddev` and so on.
+    A prior made of tensors is stored in non-trainable weights of the layer,
+    `kernel_prior_mean`, `kernel_prior_stddev` and so on.
 
     Attributes:
-        prior: Of kernel or embeddings, and of the bias, if it has no other.
-        bias_prior: Of the bias, or `None`.
-        prior_version: How often tensors were given priors that a traced step
-            does not know: others than before, not the same with other values.
+        prior: Prior of kernel or embeddings, and of a bias without another.
+        bias_prior: Prior of the bias, or `None`.
+        prior_version: Counts changes that make a traced step wrong. Another
+            kind of prior is such a change; new values of the same prior are
+            none.
     """
 
     prior_version = 0
+    prior: Any
+    bias_prior: Any
+    _compiled_draw: Any
 
-    def set_prior(self, **priors_of_weights):
+    @property
+    def posteriors(self) -> dict[str, WeightDistribution]:
+        """The present distribution of each tensor of weights, by name."""
+        return {p.name: p.distribution() for p in self.weight_posteriors}
+
+    @property
+    def weight_posteriors(self) -> tuple["WeightPosterior", ...]:
+        """The `WeightPosterior` of each tensor: its variables and its prior."""
+        raise NotImplementedError
+
+    prior_version = 0
+
+    def set_prior(self, **priors_of_weights: PriorLike) -> None:
         """Gives tensors of weights another prior, also after training.
 
-        A distribution of `keras_bdl.distributions` is copied into weights of
-        the layer. Where only values of such weights change, no training step
-        is traced again. Otherwise `keras_bdl.Model` traces it again by
-        itself, and a plain `keras.Model` has to be compiled again, for its
-        training step has the old prior built in.
+        The layer copies a distribution of `keras_bdl.distributions` into
+        weights of its own. If only the values of such weights change, no
+        training step is traced again. Otherwise `keras_bdl.Model` traces its
+        training step again. Compile a plain `keras.Model` again: its training
+        step contains the old prior.
 
         Args:
-            **priors_of_weights: By name (`kernel`, `embeddings`, `bias`), a
-                prior as the layer takes it.
+            **priors_of_weights: A prior for each name (`kernel`,
+                `embeddings`, `bias`), of any kind that the layer accepts.
         """
         posteriors = {p.name: p for p in self.weight_posteriors}
         unknown = set(priors_of_weights) - set(posteriors)
         if unknown:
             raise ValueError(
                 f"`{type(self).__name__}` has distributions of "
-                f"{sorted(posteriors)}. Received: priors of {sorted(unknown)}"
+                f"{sorted(posteriors)}. Give priors of these names only. "
+                f"Received: priors of {sorted(unknown)}"
             )
         found = {n: as_prior(prior) for n, prior in priors_of_weights.items()}
-        # All of them before the first one is used.
+        # All checks come before the first change.
         for name, prior in found.items():
             if prior is None:
                 raise ValueError(
-                    f"The prior of `{name}` must be one that the layer takes, "
-                    "such as `keras_bdl.priors.Normal(1.0)`. Received: None"
+                    f"The prior of `{name}` must not be `None`. Give a prior "
+                    "that the layer accepts, such as "
+                    f"`keras_bdl.priors.Normal(1.0)`. Received: {name}=None"
                 )
             if isinstance(prior, StoredPrior):
                 prior.initial_values(posteriors[name].shape)
@@ -68,20 +89,24 @@ class WeightPriors:
             self.prior_version += 1
             self._compiled_draw.forget()
 
-    def posterior_becomes_prior(self, transform=None):
-        """Makes what was learned the prior of what comes next.
+    def posterior_becomes_prior(
+        self,
+        transform: Callable[[WeightDistribution], PriorLike] | None = None,
+    ) -> None:
+        """Makes the learned posterior the prior of the next training.
 
-        See `set_prior` for what a compiled model needs, and
-        `keras_bdl.continual.posterior_becomes_prior` for whole models.
+        `keras_bdl.continual.posterior_becomes_prior` does this for whole
+        models. `set_prior` says when a model must be compiled again.
 
         Args:
-            transform: Function that makes the prior out of the distribution
-                of a tensor. Defaults to `None`, that distribution.
+            transform: Function that returns the prior for the distribution
+                of a tensor. Defaults to `None`: the distribution itself.
         """
         learned = self.posteriors
+        changed: dict[str, PriorLike] = dict(learned)
         if transform is not None:
-            learned = {name: transform(q) for name, q in learned.items()}
-        self.set_prior(**learned)
+            changed = {name: transform(q) for name, q in learned.items()}
+        self.set_prior(**changed)
 
     def _prior_of(self, name):
         if name == "bias" and self.bias_prior is not None:
@@ -94,7 +119,7 @@ class WeightPriors:
             if posterior.stored and posterior.prior.family == prior.family:
                 prior = posterior.prior
             else:
-                # Without the values, which would be kept twice.
+                # A copy without values, which would be stored twice.
                 prior = StoredPrior(prior.family)
             if not posterior.stored:
                 posterior.stored = self._add_stored(posterior)
@@ -107,10 +132,10 @@ class WeightPriors:
         posterior.prior = prior
 
     def _add_stored(self, posterior):
-        # On all replicas of the mean, whatever the scope of the caller.
+        # The variables live on all replicas of the mean.
         strategy = getattr(posterior.mean.value, "distribute_strategy", None)
         scope = strategy.scope() if strategy else contextlib.nullcontext()
-        # As Keras does to give a layer that is built the weights of LoRA.
+        # Keras unlocks a built layer in the same way, to add weights of LoRA.
         with _keras.unlocked(self), scope:
             for name in _stored_names(posterior):
                 variable = self.add_weight(
@@ -122,8 +147,8 @@ class WeightPriors:
                     name=name,
                 )
                 setattr(self, name, variable)
-        # In the order of a layer that has them from the start: files have
-        # weights without names.
+        # Files have weights without names, so the order must be that of a
+        # layer that has these weights from the start.
         order = [n for p in self._posteriors for n in _stored_names(p)]
         _keras.sort_non_trainable(
             self, key=lambda v: order.index(v.name) if v.name in order else -1
@@ -132,7 +157,11 @@ class WeightPriors:
 
 
 def as_prior(prior):
-    """Returns a prior with `log_prob`, a `StoredPrior`, or `None`."""
+    """Returns a prior with `log_prob`, a `StoredPrior`, or `None`.
+
+    Args:
+        prior: The argument of a layer, or the config of a prior.
+    """
     if isinstance(prior, dict) and "class_name" in prior:
         prior = keras.saving.deserialize_keras_object(prior)
     if isinstance(prior, WeightDistribution):
@@ -148,13 +177,13 @@ class WeightPosterior:
     """The variables of one distribution, and its prior.
 
     Args:
-        name: Of the tensor: `"kernel"`, `"embeddings"` or `"bias"`.
-        family: A `WeightDistribution`.
+        name: Name of the tensor: `"kernel"`, `"embeddings"` or `"bias"`.
+        family: A subclass of `WeightDistribution`.
         mean: The variable of the means.
         rho: The variable of `softplus^-1(stddev)`.
 
     Attributes:
-        prior: What `keras_bdl.priors.get` returns, or a `StoredPrior`.
+        prior: The result of `keras_bdl.priors.get`, or a `StoredPrior`.
         stored: The variables of a `StoredPrior`, its mean and its scale.
     """
 
@@ -163,8 +192,8 @@ class WeightPosterior:
         self.family = family
         self.mean = mean
         self.rho = rho
-        self.prior = None
-        self.stored = ()
+        self.prior: Any = None
+        self.stored: Any = ()
         self.shape = tuple(mean.shape)
         self.num_normals = family.num_normals(math.prod(self.shape))
 

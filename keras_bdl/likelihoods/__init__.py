@@ -1,7 +1,7 @@
-"""Losses of regressions that are likelihoods, and outputs that fit them.
+"""Likelihoods of regressions as losses, and the outputs that fit them.
 
-Cross-entropies of Keras are the likelihoods of classifications. What judges a
-prediction without training on it is in `keras_bdl.metrics`.
+For classification, the cross-entropies of Keras are likelihoods.
+`keras_bdl.metrics` judges predictions without training on them.
 """
 
 from keras_bdl.likelihoods.gaussian import Gaussian

@@ -5,7 +5,9 @@ import math
 import keras
 from keras import ops
 
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.arguments import ShowsArguments
+from keras_bdl.arguments import check_number
 from keras_bdl.likelihoods.targets import aligned_targets
 from keras_bdl.likelihoods.targets import split_moments
 
@@ -17,26 +19,27 @@ class Gaussian(ShowsArguments, keras.losses.Loss):
         -log N(y; mean, stddev^2)
             = (y - mean)^2 / (2 stddev^2) + log stddev + log(2 pi) / 2    (1)
 
-    summed over the targets of an example. Unlike the mean squared error it is
-    a likelihood: priors, variational layers and samplers weigh it rightly, and
-    `keras_bdl.predict` knows the noise from it.
+    summed over the targets of an example. Use it instead of the mean squared
+    error, which is no likelihood: priors, variational layers and samplers then
+    weigh the data correctly, and `keras_bdl.predict` knows the noise.
 
     Args:
-        noise_stddev: The standard deviation, if it is known. Defaults to
-            `None`: the last axis of the output holds means, then as many
-            standard deviations, as `LearnedStddev` makes them, the same for
-            all inputs, or `mean_and_stddev`, of each input its own. Metrics
-            of the mean are then those of `keras_bdl.metrics`, such as
-            `RootMeanSquaredError`: those of Keras compare the targets with
-            the standard deviations, too, and `keras_bdl.Model` refuses them.
-        reduction: As of `keras.losses.Loss`. Defaults to
-            `"sum_over_batch_size"`.
+        noise_stddev: Standard deviation of the noise, if it is known. Defaults
+            to `None`: the last axis of the output holds means, then as many
+            standard deviations. `LearnedStddev` makes them the same for all
+            inputs, `mean_and_stddev` makes one for each input. Use the metrics
+            of `keras_bdl.metrics` with such outputs, such as
+            `RootMeanSquaredError`. Metrics of Keras would compare the targets
+            with the standard deviations, too, and raise an error in
+            `keras_bdl.Model`.
+        reduction: How to reduce the loss over a batch, as in
+            `keras.losses.Loss`. Defaults to `"sum_over_batch_size"`.
         name: Name of the loss. Defaults to `"gaussian"`.
 
     Call arguments:
         y_true: Targets, `(batch, targets)`, or `(batch,)` for one target.
         y_pred: Means, of the shape of `y_true`, or `(batch, 2 * targets)`
-            where the network predicts the noise.
+            if the network predicts the noise.
 
     Example:
 
@@ -56,21 +59,19 @@ class Gaussian(ShowsArguments, keras.losses.Loss):
     def __init__(
         self,
         noise_stddev: float | None = None,
+        *,
         reduction: str = "sum_over_batch_size",
         name: str = "gaussian",
     ):
         super().__init__(name=name, reduction=reduction)
-        if noise_stddev is not None and not noise_stddev > 0:
-            raise ValueError(
-                "`noise_stddev` must be positive, or `None` where the network "
-                f"predicts it. Received: noise_stddev={noise_stddev}"
-            )
+        if noise_stddev is not None:
+            check_number("noise_stddev", noise_stddev, above=0.0)
         self.noise_stddev = noise_stddev
 
     def call(self, y_true, y_pred):
         """Returns (1) of each example."""
         mean, variance = self.moments(y_pred)
-        if len(mean.shape) == 1:  # one target an example, without its axis
+        if len(mean.shape) == 1:  # one target, without an axis
             mean = ops.expand_dims(mean, -1)
             variance = ops.expand_dims(variance, -1)
         square = ops.square(aligned_targets(y_true, mean) - mean)
@@ -79,8 +80,12 @@ class Gaussian(ShowsArguments, keras.losses.Loss):
             0.5 * (square / variance + ops.log(variance) + constant), axis=-1
         )
 
-    def moments(self, outputs):
-        """Returns the mean and the variance that an output stands for."""
+    def moments(self, outputs: ArrayLike) -> tuple[ArrayLike, ArrayLike]:
+        """Returns the mean and the variance that an output describes.
+
+        Args:
+            outputs: Outputs of the network.
+        """
         if self.noise_stddev is not None:
             return outputs, ops.full_like(outputs, self.noise_stddev**2)
         mean, stddev = split_moments(outputs, "`Gaussian(noise_stddev=...)`")

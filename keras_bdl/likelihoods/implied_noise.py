@@ -1,8 +1,8 @@
-"""The noise that a loss of Keras implies where it is taken for a likelihood.
+"""The noise that a Keras loss implies as a negative log-likelihood.
 
-Methods take `exp(-loss)` of an example for the density of its target, up to a
-constant. Keras averages most losses over the D columns of a target, so that D
-enters the noise.
+Bayesian methods take `exp(-loss)` of an example as the density of its target,
+up to a constant. Keras averages most losses over the D columns of a target, so
+the noise depends on D.
 """
 
 import functools
@@ -14,15 +14,15 @@ import keras
 def loss_function(loss):
     """Returns the function of a loss, and its arguments as a dictionary.
 
-    The function is `None` where a loss has none, such as a subclass of
-    `keras.losses.Loss` with a `call` of its own. Arguments are those of the
-    losses of Keras alone.
+    The function is `None` for a loss without one, such as a subclass of
+    `keras.losses.Loss` with a `call`. Losses that are not of Keras have no
+    arguments.
 
     Args:
-        loss: As `compile` takes it for one output.
+        loss: The loss of one output, in any form that `compile` accepts.
     """
     if isinstance(loss, str) and loss.lower() in ("crossentropy", "ce"):
-        # Keras decides by the shape of the output whether it is binary.
+        # Keras chooses the binary loss by the shape of the output.
         return keras.losses.categorical_crossentropy, {}
     loss = keras.losses.get(loss)
     if isinstance(loss, functools.partial):
@@ -30,7 +30,7 @@ def loss_function(loss):
     if isinstance(loss, keras.losses.Loss):
         function = getattr(loss, "fn", None)
         of_keras = getattr(function, "__module__", "").startswith("keras.")
-        # The config of another function would hold its source.
+        # The config of another function contains its source.
         return function, loss.get_config() if of_keras else {}
     return loss, {}
 
@@ -50,14 +50,13 @@ NO_LIKELIHOOD = (
 
 
 def implied_noise(loss, y_pred):
-    """Returns what a loss says of the noise of the targets, or `None`.
+    """Returns a sentence on the noise that a loss implies, or `None`.
 
-    `None` stands for a loss that needs no remark: a cross-entropy, the
-    likelihood of counts, or one that Keras does not know.
+    A cross-entropy, the likelihood of counts and an unknown loss give `None`.
 
     Args:
-        loss: As `compile` takes it for one output.
-        y_pred: That output.
+        loss: The loss of one output, in any form that `compile` accepts.
+        y_pred: The output.
     """
     function, _ = loss_function(loss)
     if function in NO_LIKELIHOOD:

@@ -5,31 +5,33 @@ import math
 import keras
 from keras import ops
 
+from keras_bdl.arguments import check_number
 from keras_bdl.likelihoods.mean_and_stddev import SMALLEST
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
 class LearnedStddev(keras.layers.Layer):
-    """Puts learned standard deviations beside the means of a regression.
+    """Adds learned standard deviations to the means of a regression.
 
-    One for each target, the same for all inputs,
+    The layer learns one standard deviation for each target. It is the same
+    for all inputs,
 
         stddev = softplus(raw_stddev) + 0.001                             (1)
 
-    For noise that depends on the input, the network predicts it: see
+    If the noise depends on the input, let the network predict it, with
     `keras_bdl.likelihoods.mean_and_stddev`. `keras_bdl.convert` leaves this
-    layer as it is: (1) stays a number.
+    layer unchanged.
 
     Args:
-        initial_stddev: (1) before training, in the units of the targets.
+        initial_stddev: Initial value of (1), in the units of the targets.
             Defaults to `1.0`.
-        **kwargs: As of `keras.layers.Layer`.
+        **kwargs: Arguments of `keras.layers.Layer`.
 
     Call arguments:
         inputs: Means, `(..., targets)`.
 
     Output shape:
-        `(..., 2 * targets)`, as `keras_bdl.likelihoods.Gaussian` takes it.
+        `(..., 2 * targets)`, for `keras_bdl.likelihoods.Gaussian`.
 
     Example:
 
@@ -47,17 +49,13 @@ class LearnedStddev(keras.layers.Layer):
 
     def __init__(self, initial_stddev: float = 1.0, **kwargs):
         super().__init__(**kwargs)
-        if not SMALLEST < initial_stddev < math.inf:
-            raise ValueError(
-                f"`initial_stddev` must be above {SMALLEST} and finite. "
-                f"Received: initial_stddev={initial_stddev}"
-            )
+        check_number("initial_stddev", initial_stddev, above=SMALLEST)
         self.initial_stddev = initial_stddev
 
     def build(self, input_shape):
-        """Creates `raw_stddev`, one number a target."""
+        """Creates `raw_stddev`, one number per target."""
         above = self.initial_stddev - SMALLEST
-        # The inverse of softplus, which does not overflow.
+        # A form of the inverse of softplus that does not overflow.
         raw = above + math.log(-math.expm1(-above))
         self.raw_stddev = self.add_weight(
             shape=(input_shape[-1],),

@@ -1,7 +1,7 @@
 """Checks that a compiled loss is the mean of one value for each example.
 
-Everything that weighs a loss by the number N of examples needs such a loss: a
-sum over the batch would count the likelihood once more for each example.
+Every method that multiplies the loss by the number N of examples needs such a
+loss. A sum over the batch would count the likelihood once more per example.
 """
 
 import contextlib
@@ -17,28 +17,29 @@ def check_reductions(owner, losses):
     """Raises an error unless losses are means over the batch.
 
     Args:
-        owner: What needs the mean, for the message.
-        losses: Losses of Keras, as `compile` takes them.
+        owner: Name of the class that needs the mean, for the message.
+        losses: Losses of Keras, in any form that `compile` accepts.
     """
     for loss in keras.tree.flatten(losses):
         reduction = getattr(loss, "reduction", "mean")
         if reduction not in ("mean", "sum_over_batch_size"):
             raise ValueError(
-                f"`loss` must be the mean over the batch for {owner}: give it "
-                'reduction="sum_over_batch_size". '
+                f"`loss` must be the mean over the batch for {owner}. Give it "
+                '`reduction="sum_over_batch_size"`. '
                 f"Received: loss={loss.name!r} with reduction={reduction!r}"
             )
 
 
 def check_likelihood(owner, model):
-    """Checks the compiled loss of a model, now and whenever it is traced.
+    """Checks the compiled loss of a model, now and at every trace.
 
     A sum over the batch raises an error. A loss that implies a certain noise,
-    or is no likelihood, is a warning, once for each output and `compile`.
+    or is no likelihood, gives a warning, once for each output and `compile`.
 
     Args:
-        owner: What takes the loss for a negative log-likelihood.
-        model: A Keras model; without a compiled loss nothing is checked.
+        owner: Name of the method that uses the loss as a negative
+            log-likelihood.
+        model: A Keras model. Without a compiled loss, nothing is checked.
     """
     loss = _keras.compile_loss(model)
     if loss is not None:
@@ -48,16 +49,16 @@ def check_likelihood(owner, model):
 
 @contextlib.contextmanager
 def one_value_each(owner, compile_loss):
-    """A block in which a compiled loss must have a value for each example.
+    """Returns a context in which a loss must have a value per example.
 
     Args:
-        owner: What needs this, for the message.
-        compile_loss: What Keras makes of the losses in `compile`, or `None`.
+        owner: Name of the class that needs this, for the message.
+        compile_loss: The compiled loss of Keras, or `None`.
 
     Yields:
         The compiled loss.
     """
-    # Without one, there are losses of layers alone.
+    # Without a compiled loss, only layers have losses.
     if compile_loss is None or _will_be_guarded(compile_loss):
         yield compile_loss
         return
@@ -69,10 +70,12 @@ def one_value_each(owner, compile_loss):
 
 
 class _OneValueEach(keras.losses.Loss):
-    """A loss that raises an error unless examples have values of their own."""
+    """A loss that raises an error unless each example has its own value."""
 
     def __init__(self, loss, owner, warns):
-        super().__init__(loss.name, loss.reduction, loss.dtype)
+        super().__init__(
+            name=loss.name, reduction=loss.reduction, dtype=loss.dtype
+        )
         self.loss = loss
         self._owner = owner
         self._warns = warns
@@ -94,8 +97,8 @@ class _OneValueEach(keras.losses.Loss):
                 "The loss is taken for a negative log-likelihood by "
                 f"{self._owner}, and `{self.loss.name}` {noise}. Use "
                 "`keras_bdl.likelihoods.Gaussian(noise_stddev=...)` with the "
-                "noise of your targets, `Gaussian()` where the network "
-                "predicts it, or a cross-entropy for classes. "
+                "noise of your targets, `Gaussian()` if the network predicts "
+                "the noise, or a cross-entropy for classes. "
                 f"Received: loss={self.loss.name!r}",
                 stacklevel=2,
             )
@@ -104,33 +107,33 @@ class _OneValueEach(keras.losses.Loss):
 def _check_shape(owner, loss, values, output):
     shape = tuple(getattr(values, "shape", ()))
     examples = output.shape[0] if len(output.shape) else None
-    # A static size next to a batch of unknown size is that of another axis.
+    # If the batch size is unknown, a static size belongs to another axis.
     if shape and (
         shape[0] is None
         or (examples is not None and shape[0] % max(examples, 1) == 0)
     ):
         return
     advice = (
-        "leave out the sum or the mean over the batch, such as by `axis=-1` "
-        "in `keras.ops.mean`"
+        "Leave out the sum or the mean over the batch, for example with "
+        "`axis=-1` in `keras.ops.mean`"
     )
     if len(output.shape) == 1 and not shape:
-        # Losses of Keras take the mean over the last axis, whichever it is.
+        # Losses of Keras average over the last axis, even the only one.
         advice = (
-            "give the outputs a second axis, of size 1, as `Dense(1)` makes "
-            "it, and no `Flatten` or `Reshape` after it"
+            "Give the outputs a second axis of size 1, as `Dense(1)` does, "
+            "without a `Flatten` or `Reshape` after it"
         )
     raise ValueError(
         f"`loss` must return one value for each example for {owner}, which "
-        f"takes the mean itself: {advice}. Received: "
-        f"loss={loss.name!r}, which returns values of shape {shape} for "
-        f"outputs of shape {tuple(output.shape)}"
+        f"computes the mean. {advice}. Received: loss={loss.name!r}, which "
+        f"returns values of shape {shape} for outputs of shape "
+        f"{tuple(output.shape)}"
     )
 
 
 def _guard(compile_loss, owner, warns):
-    """Puts guards around the losses; returns those that are new, a list."""
-    guards = []
+    """Puts guards around the losses, and returns the new guards."""
+    guards: list[_OneValueEach] = []
 
     def put():
         losses = [
@@ -157,7 +160,7 @@ def _will_be_guarded(compile_loss):
 
 
 def _guarded(loss, owner, warns, guards):
-    # A `__call__` of its own need not go through `call`.
+    # Another `__call__` may not use `call`.
     own_call = type(loss).__call__ is not keras.losses.Loss.__call__
     if own_call or isinstance(loss, _OneValueEach):
         return loss

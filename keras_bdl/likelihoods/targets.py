@@ -1,4 +1,4 @@
-"""Targets next to the outputs of a network that predicts a Gaussian."""
+"""Shapes of the targets and outputs of a network that predicts a Gaussian."""
 
 from keras import ops
 
@@ -6,12 +6,13 @@ from keras import ops
 def aligned_targets(y_true, mean):
     """Returns targets in the shape and the dtype of the predicted mean.
 
-    Without this, `(batch,)` and `(batch, 1)` would make `(batch, batch)`.
+    Without this, shapes `(batch,)` and `(batch, 1)` would broadcast to
+    `(batch, batch)`.
 
     Args:
         y_true: The targets.
-        mean: The means, of the same shape, perhaps with one more axis of
-            size 1 at the end.
+        mean: The means, of the same shape or with one more axis of size 1 at
+            the end.
     """
     shape = tuple(mean.shape)
     if shape[-1:] == (1,) and len(y_true.shape) == len(shape) - 1:
@@ -24,8 +25,8 @@ def aligned_targets(y_true, mean):
     same_rank = len(y_true.shape) == len(shape)
     if not same_rank or any(a != b for a, b in known):
         raise ValueError(
-            "`y_true` must have the shape of the predicted mean, "
-            f"{shape}. Received: y_true of shape {tuple(y_true.shape)}"
+            f"`y_true` must have the shape {shape} of the predicted mean. "
+            f"Received: y_true of shape {tuple(y_true.shape)}"
         )
     return ops.cast(y_true, mean.dtype)
 
@@ -34,14 +35,14 @@ def split_moments(outputs, alternative: str):
     """Returns the means and the standard deviations on the last axis.
 
     Args:
-        outputs: What the network predicts.
-        alternative: What to write where the network predicts means alone.
+        outputs: Outputs of the network.
+        alternative: Code to write if the network predicts means alone.
     """
     shape = tuple(outputs.shape)
     if len(shape) < 2 or (shape[-1] is not None and shape[-1] % 2):
         raise ValueError(
             "`y_pred` must hold means, then as many standard deviations, on "
-            "its last axis. Where the network predicts the mean alone, write "
+            "its last axis. If the network predicts the mean alone, write "
             f"{alternative}. Received: y_pred of shape {shape}"
         )
     return ops.split(outputs, 2, axis=-1)

@@ -1,8 +1,8 @@
 """Models that Bayesian methods train.
 
-`Model` and `Sequential` are those of Keras with a training step that methods
-may own. `keras_bdl.conversion` makes one of any Keras model; networks to start
-from are in `keras_bdl.applications`.
+`Model` and `Sequential` are the Keras classes with a Bayesian training step.
+`keras_bdl.conversion` makes one from any Keras model. `keras_bdl.applications`
+has networks to start from.
 """
 
 from keras_bdl.models.cloning import mend_clone_model

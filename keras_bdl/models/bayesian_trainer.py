@@ -2,12 +2,16 @@
 
 import functools
 import inspect
+import warnings
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 from keras import ops
 
 from keras_bdl import _keras
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.data.dataset_size import dataset_sizes
 from keras_bdl.data.dataset_size import tell_dataset_size
 from keras_bdl.distribute.replica_gradients import for_all_replicas
@@ -15,16 +19,12 @@ from keras_bdl.distribute.replica_gradients import looks_at_gradients
 from keras_bdl.distribute.replicas import batch_of_group
 from keras_bdl.distribute.replicas import replica_weight
 from keras_bdl.distribute.replicas import statistics_of_examples
-from keras_bdl.layers.annealing import end_annealing
+from keras_bdl.layers.variational_layers import end_annealing
 from keras_bdl.loss_scaling import inner_optimizer
 from keras_bdl.models.build import build_optimizer
 from keras_bdl.models.build import build_posterior
-from keras_bdl.models.checked_trainer import CheckedTrainer
-from keras_bdl.models.evidence_bound import EvidenceBound
-from keras_bdl.models.evidence_bound import PriorVersions
 from keras_bdl.models.evidence_bound import add_batch_mean
-from keras_bdl.models.evidence_bound import divergences
-from keras_bdl.models.evidence_bound import variational_layers
+from keras_bdl.models.evidence_trainer import EvidenceTrainer
 from keras_bdl.models.fit_arguments import check_compile_arguments
 from keras_bdl.models.fit_arguments import check_fit
 from keras_bdl.models.fit_arguments import compile_config
@@ -38,55 +38,65 @@ from keras_bdl.protocols import KnowsModel
 from keras_bdl.protocols import OwnsTrainStep
 
 
-class BayesianTrainer(WarningTrainer, CheckedTrainer):
-    """What `keras_bdl` adds to `compile`, `fit`, `evaluate` and `predict`."""
+class BayesianTrainer(WarningTrainer, EvidenceTrainer):
+    """Adds Bayesian training to `compile`, `fit`, `evaluate` and `predict`.
+
+    `keras_bdl.Model` and `keras_bdl.Sequential` derive from this class.
+    """
 
     train_samples = 1
     samples = 0
     sample_replicas = 1
-    said_endless = False  # the warning, once
-    _evidence_bound = None
+    _warned_of_endless_data = False
+    built: bool
+    distribute_strategy: tf.distribute.Strategy
 
     def compile(
         self,
-        optimizer="rmsprop",
-        loss=None,
+        optimizer: str | keras.optimizers.Optimizer = "rmsprop",
+        loss: Any = None,
         *args,
-        objective=None,
-        train_samples=1,
-        samples=0,
-        sample_replicas=1,
+        objective: Any = None,
+        train_samples: int = 1,
+        samples: int = 0,
+        sample_replicas: int = 1,
         **kwargs,
-    ):
+    ) -> None:
         """Configures the model for training.
 
         Args:
-            optimizer: As of `keras.Model.compile`; here also the optimizers
-                of `keras_bdl` that run the training step themselves.
-            loss: As of `keras.Model.compile`; see `keras_bdl.Model`.
-            *args: As of `keras.Model.compile`.
-            objective: A `keras_bdl.objectives` objective that replaces the
-                plain loss in training. Defaults to `None`.
-            train_samples: Monte-Carlo draws in a training step: the loss is
-                their mean. Defaults to `1`.
-            samples: Posterior draws in `evaluate` and `predict`; `0` is the
-                posterior mean. Probabilities are averaged where the loss is a
-                cross-entropy, otherwise outputs; of a loss that Keras does not
-                know, `evaluate` averages the values. Defaults to `0`.
-            sample_replicas: On how many replicas of a `tf.distribute` strategy
-                every example is seen in training, each with draws of its own.
-                The number of replicas shows the whole batch to all of them:
-                Monte-Carlo parallelism, for small batches. Defaults to `1`,
-                data parallelism.
-            **kwargs: As of `keras.Model.compile`.
+            optimizer: Optimizer of Keras or of `keras_bdl.optimizers`.
+                Defaults to `"rmsprop"`.
+            loss: Loss of Keras. If a method uses N, the loss must be the mean
+                negative log-likelihood of the examples. Defaults to `None`.
+            *args: Further arguments of `keras.Model.compile`.
+            objective: One of `keras_bdl.objectives`, which replaces the plain
+                loss in training. Defaults to `None`.
+            train_samples: Number of posterior samples in a training step. The
+                loss is their mean. Defaults to `1`.
+            samples: Number of posterior samples in `evaluate` and `predict`.
+                `0` takes the posterior mean. A cross-entropy averages
+                probabilities, another loss that Keras knows averages outputs.
+                For any other loss, `evaluate` averages the loss. Defaults to
+                `0`.
+            sample_replicas: Number of replicas of a `tf.distribute` strategy
+                that see the same examples in training, each with its own
+                posterior sample. If this is the number of all replicas, each
+                sees the whole batch, which suits small batches. Defaults to
+                `1`: data parallelism.
+            **kwargs: Further arguments of `keras.Model.compile`.
         """
-        check_compile_arguments(objective, train_samples, samples)
+        check_compile_arguments(
+            objective, train_samples=train_samples, samples=samples
+        )
         check_scope(self)
         with self.distribute_strategy.scope():
-            super().compile(optimizer, loss, *args, **kwargs)
+            # `keras.Model` comes after this class.
+            super().compile(  # type: ignore[misc]
+                optimizer, loss, *args, **kwargs
+            )
         check_strategy(self, objective, sample_replicas)
-        self._evidence_bound = EvidenceBound()
-        self._prior_versions = PriorVersions()
+        self._track_evidence_bound()
         self.objective = objective
         self.train_samples = train_samples
         self.samples = samples
@@ -115,9 +125,9 @@ class BayesianTrainer(WarningTrainer, CheckedTrainer):
         return config
 
     def compile_from_config(self, config):
-        """Compiles as `get_compile_config` says, with optimizer slots."""
+        """Compiles with a config, and builds the optimizer."""
         if type(self).compile is not BayesianTrainer.compile:
-            # A user's own `compile`: Keras says what to do.
+            # For a `compile` of the user, Keras says what to do.
             return super().compile_from_config(config)
         self.compile(**keras.saving.deserialize_keras_object(config))
         if self.built:
@@ -125,7 +135,7 @@ class BayesianTrainer(WarningTrainer, CheckedTrainer):
 
     @functools.wraps(keras.Model.fit)
     def fit(self, *args, **kwargs):
-        """Trains the model, once N is known to whoever asks for it."""
+        """Counts the training examples, and trains the model."""
         arguments = inspect.signature(keras.Model.fit).bind(
             self, *args, **kwargs
         )
@@ -137,59 +147,30 @@ class BayesianTrainer(WarningTrainer, CheckedTrainer):
         try:
             return super().fit(*args, **kwargs)
         except BaseException:
-            end_annealing(self)  # No callback hears of it.
+            # After an error, Keras calls no `on_train_end`.
+            if end_annealing(self):
+                self.train_function = None
             raise
 
-    def make_train_function(self, force=False):
-        """Makes the training step; anew where layers got other priors.
+    def warn_of_endless_data(self, examples: int) -> None:
+        """Warns once that `fit` took a number of steps for one epoch.
 
         Args:
-            force: Whether to make it anew in any case. Defaults to `False`.
+            examples: Number of examples in these steps.
         """
-        if self.built:
-            build_optimizer(self)
-        force |= self._prior_versions.differ(self, "train")
-        return super().make_train_function(force)
-
-    def make_test_function(self, force=False):
-        """Makes the step of an evaluation; anew as the training step.
-
-        Args:
-            force: Whether to make it anew in any case. Defaults to `False`.
-        """
-        force |= self._prior_versions.differ(self, "test")
-        return super().make_test_function(force)
-
-    @property
-    def metrics(self):
-        """The metrics of Keras and, where there is a KL, `nll` and `kl`."""
-        metrics = super().metrics
-        if self._evidence_bound is not None and divergences(self):
-            metrics = [*metrics, *self._evidence_bound.metrics]
-        return metrics
-
-    def compute_loss(
-        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
-    ):
-        """Computes the loss; with variational layers, the evidence bound.
-
-        Args:
-            x: The inputs.
-            y: The targets.
-            y_pred: The outputs.
-            sample_weight: The weights of the examples.
-            training: Whether the outputs are those of training.
-        """
-        loss = super().compute_loss(
-            x, y, y_pred, sample_weight, training=training
+        if self._warned_of_endless_data:
+            return
+        self._warned_of_endless_data = True
+        warnings.warn(
+            "The data has no end, so the size of the training set is taken "
+            "to be batch size x `steps_per_epoch`. Give `dataset_size` if an "
+            "epoch is not one pass over the training set. "
+            f"Received: data of {examples} examples per epoch",
+            stacklevel=4,
         )
-        # In training, an objective adds what belongs to it.
-        if variational_layers(self) or (not training and divergences(self)):
-            loss = self._evidence_bound.complete(self, loss, x, training)
-        return loss
 
     def train_step(self, data):
-        """Trains on one batch, or lets a method do it that asks for it."""
+        """Trains on one batch, or hands the batch to the method."""
         data = batch_of_group(data, self.sample_replicas)
         with statistics_of_examples(self, data):
             return self._train_on(data)
@@ -207,7 +188,9 @@ class BayesianTrainer(WarningTrainer, CheckedTrainer):
         with tf.GradientTape() as tape:
             outputs, losses = [], []
             for _ in range(self.train_samples):
-                outputs.append(self._call_for(x, training=True))
+                outputs.append(
+                    _keras.call_with_training(self, x, training=True)
+                )
                 losses.append(
                     _keras.compute_loss(
                         self, x, y, outputs[-1], sample_weight, training=True
@@ -220,15 +203,15 @@ class BayesianTrainer(WarningTrainer, CheckedTrainer):
         return self.finish_draws(losses, x, y, outputs, sample_weight)
 
     def test_step(self, data):
-        """Evaluates one batch with the mean or the draws of the posterior."""
+        """Evaluates one batch with the posterior mean or with samples."""
         if self.samples == 0:
             return super().test_step(data)
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         outputs = call_with_draws(self, self._methods(), x)
         likelihoods = likelihoods_of(self, outputs[0])
         y_pred = average_draws(outputs, likelihoods)
-        # The loss of the averaged prediction, where an average of outputs is
-        # one; otherwise the average of the losses.
+        # An unknown loss may not fit averaged outputs, so the losses are
+        # averaged instead.
         judged = outputs if None in likelihoods else [y_pred]
         losses = [
             _keras.compute_loss(
@@ -241,21 +224,28 @@ class BayesianTrainer(WarningTrainer, CheckedTrainer):
         )
 
     def predict_step(self, data):
-        """Predicts one batch with the mean or the draws of the posterior."""
+        """Predicts one batch with the posterior mean or with samples."""
         if self.samples == 0:
             return super().predict_step(data)
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         outputs = call_with_draws(self, self._methods(), x)
         return average_draws(outputs, likelihoods_of(self, outputs[0]))
 
-    def finish_draws(self, losses, x, y, outputs, sample_weight=None):
-        """Updates the metrics after a step of several draws, as `finish_step`.
+    def finish_draws(
+        self,
+        losses: Sequence[ArrayLike],
+        x: ArrayLike,
+        y: ArrayLike,
+        outputs: Sequence[ArrayLike],
+        sample_weight: ArrayLike | None = None,
+    ) -> dict:
+        """Updates the metrics after several samples and returns the logs.
 
         Args:
-            losses: What `compute_loss` returned for each draw.
+            losses: The result of `compute_loss` for each sample.
             x: The inputs.
             y: The targets.
-            outputs: The outputs of each draw.
+            outputs: The outputs of each sample.
             sample_weight: The weights of the examples. Defaults to `None`.
         """
         y_pred = outputs[0]
@@ -264,23 +254,31 @@ class BayesianTrainer(WarningTrainer, CheckedTrainer):
         loss = ops.mean(ops.stack(losses))
         return self.finish_step(loss, x, y, y_pred, sample_weight)
 
-    def finish_step(self, loss, x, y, y_pred, sample_weight=None):
+    def finish_step(
+        self,
+        loss: ArrayLike,
+        x: ArrayLike,
+        y: ArrayLike,
+        y_pred: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+    ) -> dict:
         """Updates the metrics after a step and returns the logs.
 
         Args:
-            loss: What `compute_loss` returned, before any loss scaling.
+            loss: The result of `compute_loss`, before any loss scaling.
             x: The inputs.
             y: The targets.
             y_pred: The outputs.
             sample_weight: The weights of the examples. Defaults to `None`.
         """
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        # `compute_loss` returns this replica's share of the mean.
+        # `compute_loss` returns the share of this replica in the mean.
         add_batch_mean(_keras.loss_tracker(self), loss * replicas, x)
         return self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 
     def _symbolic_build(self, *args, **kwargs):
-        # Keras would build the optimizer for the weights of the model alone.
+        # Keras would build the optimizer for the weights of the model, without
+        # the variables of the objective.
         optimizer, self.optimizer = self.optimizer, None
         try:
             super()._symbolic_build(*args, **kwargs)
@@ -288,13 +286,8 @@ class BayesianTrainer(WarningTrainer, CheckedTrainer):
             self.optimizer = optimizer
         build_optimizer(self)
 
-    def _call_for(self, x, training):
-        if _keras.call_takes_training(self):
-            return self(x, training=training)
-        return self(x)
-
     def _methods(self):
-        """Who may own a part of the work; an objective comes first."""
+        """Returns the objective and the optimizer, if they are there."""
         return [
             m for m in (self.objective, inner_optimizer(self)) if m is not None
         ]

@@ -10,10 +10,10 @@ from keras_bdl.protocols import OwnsVariables
 
 
 def build_posterior(model):
-    """Builds what `load_weights` may find the values of a posterior for.
+    """Builds the variables of a posterior, for `load_weights` to fill.
 
     Args:
-        model: A built model, compiled.
+        model: A built and compiled model.
     """
     build_objective(model)
     if isinstance(inner_optimizer(model), OwnsPosterior):
@@ -36,9 +36,9 @@ def build_objective(model):
 
 
 def build_optimizer(model):
-    """Builds objective and optimizer, for all that they will train.
+    """Builds the objective and the optimizer, for all trained variables.
 
-    Variables that are made in a training step would have it traced twice.
+    Variables that a training step creates make TensorFlow trace it twice.
 
     Args:
         model: A built model, compiled or not.
@@ -53,14 +53,15 @@ def build_optimizer(model):
 def build_metrics(model, dataset):
     """Builds the compiled metrics of a model before a step is traced.
 
-    Keras makes them in the first step, and with them variables, which has that
-    step traced twice: with a deep network a good part of the wait for the first
-    epoch. Models of several outputs, which keep a loss of each besides, and
-    those whose outputs are not known before a call are left to do so.
+    In the first step, Keras creates the variables of the metrics, so
+    TensorFlow traces that step twice. With a deep network, this takes a good
+    part of the first epoch. Models with several outputs, which also track the
+    loss of each output, and subclasses, whose outputs are unknown before the
+    first call, stay as they are.
 
     Args:
         model: A compiled model.
-        dataset: The `tf.data.Dataset` that its steps will see.
+        dataset: The `tf.data.Dataset` of the steps.
     """
     metrics = _keras.compile_metrics(model)
     outputs = getattr(model, "outputs", None) or ()  # a subclass has none

@@ -1,6 +1,7 @@
-"""Trainers that check losses and metrics, also on uneven replicas."""
+"""Trainers that check losses and metrics, and explain lost workers."""
 
 import functools
+from collections.abc import Callable
 
 import keras
 
@@ -15,7 +16,7 @@ from keras_bdl.models.metric_check import check_metrics
 
 
 class DistributedTrainer:
-    """Trains on several machines, and explains lost workers."""
+    """Builds a model on uneven replicas, and explains lost workers."""
 
     @functools.wraps(keras.Model.fit)
     def fit(self, *args, **kwargs):
@@ -62,37 +63,39 @@ class DistributedTrainer:
             build_metrics(self, _keras.source_dataset(iterator))
         else:
             # Keras averages the first batch over the replicas, which fails
-            # where their parts of it differ in size.
+            # if their parts of the batch differ in size.
             build_with_a_local_batch(self, iterator)
 
 
 class CheckedTrainer(DistributedTrainer):
-    """Refuses losses and metrics that would give wrong numbers in silence.
+    """Refuses losses and metrics that would silently give wrong numbers.
 
-    Whatever asks for N takes the loss for the mean negative log-likelihood of
-    an example. A model without it may have any loss that Keras takes.
+    A method that uses N takes the loss for the mean negative log-likelihood
+    of an example. A model without such a method may have any loss of Keras.
     """
+
+    _methods: Callable[[], list]
 
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
     ):
-        """Computes the loss, which is checked where training is traced.
+        """Computes the loss, and checks it when training is traced.
 
         Args:
             x: The inputs.
             y: The targets.
             y_pred: The outputs.
             sample_weight: The weights of the examples.
-            training: Whether the outputs are those of training.
+            training: Whether this is the loss of training.
         """
-        if training:  # Layers may have been made since `compile`.
+        if training:  # There may be new layers since `compile`.
             self.check_likelihood()
         return super().compute_loss(
             x, y, y_pred, sample_weight, training=training
         )
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
-        """Updates the metrics, which are checked when they are built.
+        """Updates the metrics, and checks them when they are built.
 
         Args:
             x: The inputs.
@@ -103,6 +106,6 @@ class CheckedTrainer(DistributedTrainer):
         check_metrics(self, y, y_pred)
         return super().compute_metrics(x, y, y_pred, sample_weight)
 
-    def check_likelihood(self):
-        """Checks the loss where a method takes it for a likelihood."""
+    def check_likelihood(self) -> None:
+        """Checks the loss if a method takes it for a likelihood."""
         check_loss(self, self._methods())

@@ -18,7 +18,7 @@ from keras_bdl.models.model import functional_twin
 from keras_bdl.models.sequential import Sequential
 
 
-def mend_clone_model():
+def mend_clone_model() -> None:
     """Makes `clone_model` return models of our classes for models of them."""
     _keras.wrap_clone_functions(_mended)
 

@@ -1,68 +1,71 @@
 """The evidence bound of a model whose weights have distributions."""
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_bdl import _keras
+from keras_bdl.data.dataset_size import DatasetSize
+from keras_bdl.distribute.replicas import first_tensor
+from keras_bdl.layers.variational_layers import variational_layers
 
 
 def add_batch_mean(metric, value, x):
-    """Updates a metric by the mean of a value over a batch.
+    """Updates a metric with the mean of a value over a batch.
 
-    The last batch may leave a replica without an example. The mean there is
-    NaN, and does not count.
+    In the last batch, a replica may have no example. The mean is then NaN, and
+    does not count.
 
     Args:
         metric: A `keras.metrics.Mean`.
         value: The mean over the batch.
-        x: The inputs, whose first axis is that of the examples.
+        x: The inputs, with the examples along their first axis.
     """
-    first = next(i for i in keras.tree.flatten(x) if i is not None)
+    first = first_tensor(x)
     size = ops.shape(first)[0]
     value = ops.where(ops.equal(size, 0), ops.zeros_like(value), value)
     metric.update_state(value, sample_weight=size)
 
 
 class PriorVersions:
-    """Remembers the `prior_version` of layers when functions were made.
+    """Remembers the `prior_version` of the layers at the last trace.
 
-    A trace has the kind of each prior built in. Where models share layers,
-    priors may change while another model is trained.
+    A trace contains the kind of each prior. Models may share layers, so the
+    training of one model may change the priors of another.
     """
 
     def __init__(self):
-        self._versions = {}
+        self._versions: dict[str, int] = {}
 
     def differ(self, model, function: str) -> bool:
-        """Returns whether priors are of other kinds than at the last call.
+        """Returns whether the kinds of priors changed since the last call.
 
         Args:
             model: The model.
-            function: Name of the function that is to be made.
+            function: Name of the function to trace.
         """
-        # 0 for layers that are not built yet.
-        version = sum(
-            getattr(layer, "prior_version", 0)
-            for layer in _keras.all_layers(model)
-        )
+        # A layer that is not built has version 0.
+        version = sum(one.prior_version for one in variational_layers(model))
         before = self._versions.get(function, version)
         self._versions[function] = version
         return before != version
 
 
 class EvidenceBound:
-    """Keeps `loss = nll + kl_weight kl + penalties` and its parts in view.
+    """Adds the KL term to the loss and tracks `nll` and `kl`.
 
-    In training the layers, or the objective, add their KL to the loss
-    themselves. In evaluation they do not, since Keras evaluates without asking
-    for N; where N is known, it is added here, without `kl_weight`.
+        loss = nll + kl_weight kl + penalties                             (1)
+
+    In training, the layers or the objective add their KL to the loss. In
+    evaluation they add none, because Keras also evaluates models without N. If
+    N is known, this class adds the KL, without `kl_weight`.
 
     Attributes:
-        metrics: The parts as metrics: `nll`, the mean negative log-likelihood,
-            and `kl`, the whole KL by N.
+        metrics: The metrics `nll`, the mean negative log-likelihood, and
+            `kl`, the whole KL divided by N.
     """
 
     def __init__(self):
@@ -71,21 +74,21 @@ class EvidenceBound:
         self.metrics = [self._nll, self._kl]
 
     def complete(self, model, loss, x, training):
-        """Returns the loss with the KL in it, and updates the metrics.
+        """Returns the loss with the KL, and updates the metrics.
 
         Args:
-            model: The model; the forward pass has just been done.
-            loss: This replica's share of the mean loss, as Keras computes it.
+            model: The model, just after the forward pass.
+            loss: The share of this replica in the mean loss of Keras.
             x: The inputs.
             training: Whether the layers were called with `training=True`.
         """
-        # A layer that nothing has called yet has no weights.
+        # A layer has no weights before its first call.
         layers = [one for one in variational_layers(model) if one.built]
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         added = sum(ops.cast(one, "float32") for one in model.losses)
         nll = ops.cast(loss, "float32") * replicas - added
         if training:
-            # Of several heads on one body, some are not called.
+            # A model with several heads may call only some of them.
             kls = [layer.kl_per_example for layer in layers]
             kls = [kl for kl in kls if kl is not None]
             if not kls:
@@ -104,8 +107,8 @@ class EvidenceBound:
 
         Args:
             x: The inputs.
-            nll: The mean over the batch.
-            kl: The KL by N, or `None`.
+            nll: Mean negative log-likelihood of the batch.
+            kl: KL divided by N, or `None`.
         """
         add_batch_mean(self._nll, nll, x)
         if kl is not None:
@@ -114,33 +117,23 @@ class EvidenceBound:
 
 def _not_in_training(model, layer):
     return (
-        "A training step must call the variational layers with "
-        "`training=True`, for their weights to be drawn. Give the `call` of "
-        "your model the argument `training=None`, without which Keras trains "
-        "it as if it were to predict. "
+        "A training step must call variational layers with `training=True`, "
+        "so that they draw their weights. Give the `call` of your model the "
+        "argument `training=None`: Keras sets it to `True` in training. "
         f"Received: {type(model).__name__} {model.name!r}, whose layer "
-        f"{layer.name!r} has drawn nothing"
+        f"{layer.name!r} was called without `training=True`"
     )
 
 
-def divergences(model):
-    """Returns pairs of a `DatasetSize` and a function that returns a KL."""
-    found = [
+def divergences(model) -> list[tuple[DatasetSize, Callable]]:
+    """Returns a `DatasetSize` and a function of each KL of a model."""
+    found: list[tuple[DatasetSize, Callable]] = [
         (layer.dataset_size, layer.kl_divergence)
         for layer in variational_layers(model)
         if layer.built
     ]
-    objective = getattr(model, "objective", None)
+    objective: Any = getattr(model, "objective", None)
     if hasattr(type(objective), "kl_divergence"):
         kl = functools.partial(objective.kl_divergence, model)
         found.append((objective.dataset_size, kl))
     return found
-
-
-def variational_layers(model):
-    """Returns the layers of a model that have a KL, each once."""
-    return [
-        layer
-        for layer in _keras.all_layers(model)
-        if hasattr(type(layer), "kl_divergence")
-    ]

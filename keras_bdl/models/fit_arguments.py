@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_bdl.arguments import check_number
 from keras_bdl.models.strategy_check import check_seeds
 from keras_bdl.posteriors.posterior_of import posterior_owner
 from keras_bdl.protocols import DrawsFunctions
@@ -17,60 +18,49 @@ _DEFAULTS = {
 
 
 def compile_config(**arguments):
-    """Returns the arguments that are not the default ones, for a file.
+    """Returns the arguments that differ from their defaults, for a file.
 
-    Defaults are left out of files: Keras clones a functional subclass into a
-    model of its own class, whose `compile` knows none of these.
+    Keras clones a functional subclass into a model of its own class, whose
+    `compile` has none of these arguments. So files omit the defaults.
 
     Args:
         **arguments: All arguments, by name.
     """
     return {
-        # One by one: an object is saved with its name.
+        # Each alone: Keras saves an object together with its name.
         name: keras.saving.serialize_keras_object(value)
         for name, value in arguments.items()
         if value != _DEFAULTS[name]
     }
 
 
-def check_compile_arguments(objective, train_samples, samples):
-    """Raises an error that names the argument that is wrong.
+def check_compile_arguments(objective, *, train_samples, samples):
+    """Raises an error that names a wrong argument of `compile`.
 
     Args:
-        objective: See `keras_bdl.models.BayesianTrainer.compile`.
-        train_samples: As above.
-        samples: As above.
+        objective: An object of `keras_bdl.objectives`, or `None`.
+        train_samples: Number of posterior samples in a training step.
+        samples: Number of posterior samples in an evaluation.
     """
-    _check_draws("train_samples", train_samples, at_least=1)
-    _check_draws("samples", samples, at_least=0)
-    # A class has the methods, too.
+    check_number("train_samples", train_samples, at_least=1, integer=True)
+    check_number("samples", samples, at_least=0, integer=True)
+    # The class itself has the methods, too.
     if isinstance(objective, type) or not (
         objective is None
         or isinstance(objective, (OwnsTrainStep, DrawsFunctions))
     ):
         raise ValueError(
-            "`objective` must be one of `keras_bdl.objectives`, or have a "
-            "method of `keras_bdl.protocols.OwnsTrainStep`. "
+            "`objective` must be an object of `keras_bdl.objectives`, or have "
+            "the method of `keras_bdl.protocols.OwnsTrainStep`. "
             f"Received: objective={objective!r}"
         )
 
 
-def _check_draws(name, value, at_least):
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise ValueError(
-            f"`{name}` must be an integer. Received: {name}={value!r}"
-        )
-    if value < at_least:
-        raise ValueError(
-            f"`{name}` must be at least {at_least}. Received: {name}={value}"
-        )
-
-
 def check_fit(model, fit_arguments):
-    """Raises an error where `fit` would do another thing than it seems.
+    """Raises an error for arguments of `fit` with an unexpected effect.
 
     Args:
-        model: A model that is about to be trained.
+        model: The model, just before its training.
         fit_arguments: All arguments of `fit`, by name.
     """
     check_seeds(model, fit_arguments)
@@ -89,7 +79,7 @@ def _check_early_stopping(owner, callbacks):
         ):
             raise ValueError(
                 "`keras.callbacks.EarlyStopping(restore_best_weights=True)` "
-                "restores the weights alone, and the deviations that "
+                "restores the weights alone. The deviations that "
                 f"`{type(owner).__name__}` learned would stay those of the "
                 "last epoch. Use `keras_bdl.callbacks.EarlyStopping`, which "
                 "restores both. "

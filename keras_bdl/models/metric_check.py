@@ -1,8 +1,8 @@
-"""Checks that compiled metrics read the outputs of a model rightly.
+"""Checks that compiled metrics read the outputs of a model correctly.
 
-The compiled loss says what the outputs are: logits, probabilities, or means
-and standard deviations. A metric of Keras that takes them for something else
-shows a number that looks right.
+The compiled loss says whether the outputs are logits, probabilities, or means
+and standard deviations. A Keras metric that reads them as something else shows
+a plausible wrong number.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ _CROSS_ENTROPIES = {
     "categorical_crossentropy": "classification",
     "sparse_categorical_crossentropy": "classification",
 }
-# These compare the classes of an example, whose order logits keep.
+# These compare the classes of an example. Logits keep the order of classes.
 _OF_SEVERAL_CLASSES = (
     "categorical_accuracy",
     "categorical_hinge",
@@ -42,9 +42,9 @@ _NEEDED = {
 
 
 def check_metrics(model, y, y_pred):
-    """Raises an error for a metric that reads an output wrongly.
+    """Raises an error for a metric that misreads an output.
 
-    Metrics of `keras_bdl` learn here whether outputs are logits.
+    It also tells the metrics of `keras_bdl` whether outputs are logits.
 
     Args:
         model: A compiled `keras_bdl.Model`.
@@ -92,11 +92,11 @@ def _check_reads_noise(metric):
     reader = _keras.metric_function(metric)
     if not getattr(reader, "reads_noise", False):
         raise ValueError(
-            "A metric must know that the network predicts standard deviations "
-            "after the means, or it compares the targets with both. Use "
+            "The network predicts standard deviations after the means, and "
+            "this metric compares the targets with both. Use "
             "`keras_bdl.metrics.RootMeanSquaredError`, `MeanAbsoluteError`, "
-            "`GaussianLogLikelihood` or another one of Gaussian outputs. Give "
-            "a metric of your own that splits the output the attribute "
+            "`GaussianLogLikelihood` or another metric of Gaussian outputs. "
+            "If a metric of your own splits the output, give it the attribute "
             f"`reads_noise = True`. Received: metric={metric.name!r}"
         )
 
@@ -108,28 +108,28 @@ def _check_reads_classes(metric, likelihood):
     needed = _NEEDED[likelihood.task, likelihood.from_logits]
     kind = "logits" if likelihood.from_logits else "probabilities"
     raise ValueError(
-        f"A metric must take {kind} of task={likelihood.task!r}, which the "
-        f"compiled loss says the outputs are: use {needed} or those of "
-        f"`keras_bdl.metrics`. Received: metric={metric.name!r}, of type "
-        f"{type(metric).__name__}"
+        f"The compiled loss says that the outputs are {kind} of "
+        f"task={likelihood.task!r}, and this metric misreads them. Use "
+        f"{needed} or a metric of `keras_bdl.metrics`. "
+        f"Received: metric={metric.name!r}, of type {type(metric).__name__}"
     )
 
 
 def _reads_classes(name, options, likelihood):
-    """Returns whether a metric of Keras is right for a classifier."""
+    """Returns whether a Keras metric reads a classifier correctly."""
     classes = likelihood.task == "classification"
     logits = likelihood.from_logits
     if name in _CROSS_ENTROPIES:
         of_task = _CROSS_ENTROPIES[name] == likelihood.task
         return of_task and options.get("from_logits", False) == logits
-    if name == "AUC":  # its logits are those of a sigmoid
+    if name == "AUC":  # for logits, it takes a sigmoid
         of_task = not (classes and logits)
         return of_task and options["from_logits"] == logits
     if name in _OF_SEVERAL_CLASSES or _compares_classes(name, options):
         return classes
-    if name in ("accuracy", "IoU", "MeanIoU"):  # of labels, not of outputs
+    if name in ("accuracy", "IoU", "MeanIoU"):  # they compare labels
         return False
-    if name in ("hinge", "squared_hinge"):  # of any score of one class
+    if name in ("hinge", "squared_hinge"):  # they take a score of one class
         return logits and not classes
     if name in ("binary_accuracy", "BinaryIoU") and logits:
         return not classes and options.get("threshold", 0.5) != 0.5
@@ -143,11 +143,11 @@ def _compares_classes(name, options):
         return options["threshold"] is None
     if name in ("Precision", "Recall"):
         return options["top_k"] is not None
-    return options.get("sparse_y_pred") is False  # of intersection over union
+    return options.get("sparse_y_pred") is False  # intersection over union
 
 
 def _of_keras(metric):
-    """Returns the name and the arguments of a metric that Keras defines."""
+    """Returns the name and the arguments of a metric of Keras."""
     if isinstance(metric, keras.metrics.MeanMetricWrapper):
         function = _keras.metric_function(metric)
         name = getattr(function, "__name__", None)
@@ -162,7 +162,7 @@ def _of_keras(metric):
 
 
 def _likelihood(loss, output):
-    """Returns what an output is, or `None` where the loss does not tell."""
+    """Returns the kind of an output, or `None` if the loss is unknown."""
     if loss_function(loss)[1].get("axis", -1) != -1:
         return None
     likelihood = Likelihood.of_loss(loss)

@@ -2,9 +2,10 @@
 
 Keras turns a subclass of `keras.Model` into a functional model when the class
 is called with inputs and outputs: Keras rewrites the bases of the class *and of
-all its parents*. After the first `keras_bdl.Model(inputs, outputs)` every
-subclass with its own `call` would be functional too, and fail. So this file
-makes a twin: a class derived from both, which leaves its parents as they are.
+all its parents*. After the first `keras_bdl.Model(inputs, outputs)`, every
+subclass with its own `call` would also be functional, and fail. This file
+therefore makes a twin: a class derived from both, which leaves its parents
+unchanged.
 """
 
 import functools
@@ -16,7 +17,7 @@ from keras_bdl.models.bayesian_trainer import BayesianTrainer
 
 
 def is_functional_call(args, kwargs):
-    """Whether `Model(*args, **kwargs)` names inputs and outputs."""
+    """Returns whether `Model(*args, **kwargs)` names inputs and outputs."""
     return (
         len(args) >= 2
         or (len(args) == 1 and "outputs" in kwargs)
@@ -26,9 +27,9 @@ def is_functional_call(args, kwargs):
 
 @functools.cache
 def functional_class():
-    """Returns the class of Keras's functional models.
+    """Returns the class of the functional models of Keras.
 
-    It has no public name, but every functional model is an instance of it.
+    The class has no public name. Every functional model is an instance of it.
     """
     tensor = keras.Input((1,), name="probe_input")
     output = keras.layers.Identity(name="probe_layer")(tensor)
@@ -36,7 +37,7 @@ def functional_class():
 
 
 class _Unannounced:
-    """Keeps a twin from being announced to the parents as a subclass."""
+    """Hides a twin from `__init_subclass__` of its parents."""
 
     def __init_subclass__(cls, **kwargs):
         pass
@@ -44,12 +45,16 @@ class _Unannounced:
 
 @functools.cache
 def functional_twin(cls):
-    """Returns the functional class derived from `cls`."""
+    """Returns the functional class derived from `cls`.
+
+    Args:
+        cls: A subclass of `BayesianTrainer` and of `keras.Model`.
+    """
     if issubclass(cls, functional_class()):
         return cls
 
     def reduce(self):
-        # The twin has no name by which another process could find it.
+        # Another process could not find the twin by its name.
         _, state = super(twin, self).__reduce__()
         return _keras.unpickler(cls), state
 
@@ -63,7 +68,7 @@ def functional_twin(cls):
             "__reduce__": reduce,
         },
     )
-    # Saved under the name of `cls`, and loaded through `cls`.
+    # Keras saves the twin under the name of `cls`, and loads `cls`.
     package, _, name = keras.saving.get_registered_name(cls).rpartition(">")
     if package:
         keras.saving.register_keras_serializable(package, name)(twin)
@@ -75,46 +80,46 @@ def functional_twin(cls):
 class Model(BayesianTrainer, keras.Model):
     """Drop-in for `keras.Model` that Bayesian methods can train.
 
-    With nothing Bayesian in it, it trains bit for bit like `keras.Model`.
-    On top of that it
+    Use this class like `keras.Model`: as `Model(inputs, outputs)`, as a
+    subclass with a `call`, or as a subclass whose `__init__` makes a
+    functional model. Without a Bayesian method, the model trains bit for bit
+    like `keras.Model`. The class adds to `keras.Model`:
 
-    - counts the training examples N in `fit`, and tells N to the optimizer,
-      objective, layers and regularizers whose `dataset_size` was not given;
-    - owns the number of Monte-Carlo draws, `compile(train_samples=...,
-      samples=...)`;
-    - hands the training step to an optimizer or objective that asks for it.
+    - `fit` counts the training examples N, and gives N to the optimizer,
+      objective, layers and regularizers without a `dataset_size`.
+    - `compile(train_samples=..., samples=...)` sets the numbers of posterior
+      samples in training and in evaluation.
+    - An optimizer or objective may run the training step.
 
-    Where anything asks for N, the loss must be the mean negative
-    log-likelihood of the examples: a sum is refused, and a loss that implies a
-    certain noise, such as the mean squared error, is a warning. Metrics that
-    would misread the outputs, which the compiled loss describes, are refused.
-
-    It is used as `keras.Model` is: `Model(inputs, outputs)`, a subclass with a
-    `call`, or a subclass whose `__init__` makes a functional model.
+    If a method uses N, the loss must be the mean negative log-likelihood of the
+    examples. A sum over the batch raises an error. A loss that implies a
+    certain noise, such as the mean squared error, gives a warning. A metric
+    that would misread the outputs raises an error: the compiled loss says
+    whether the outputs are logits, probabilities or means and deviations.
 
     Args:
-        *args: As of `keras.Model`.
-        **kwargs: As of `keras.Model`.
+        *args: Arguments of `keras.Model`.
+        **kwargs: Arguments of `keras.Model`.
 
     Example:
 
     ```python
-    inputs = keras.Input((28, 28, 1))
-    x = keras.layers.Flatten()(inputs)
-    model = keras_bdl.Model(inputs, keras.layers.Dense(10)(x))
+    inputs = keras.Input((8, 8, 1))
+    hidden = keras.layers.Flatten()(inputs)
+    model = keras_bdl.Model(inputs, keras.layers.Dense(2)(hidden))
     ```
     """
 
     def __new__(cls, *args, **kwargs):
-        """Picks the functional twin for inputs and outputs."""
+        """Returns the functional twin for inputs and outputs."""
         if cls is Model and is_functional_call(args, kwargs):
             cls = functional_twin(cls)
         return super().__new__(cls, *args, **kwargs)
 
     def __init__(self, *args, **kwargs):
         if is_functional_call(args, kwargs):
-            # Here and not only in `__new__`: the inputs and outputs of a
-            # subclass may be made in its own `__init__`.
+            # A subclass may make its inputs and outputs in its `__init__`,
+            # after `__new__`.
             self.__class__ = functional_twin(type(self))
             functional_class().__init__(self, *args, **kwargs)
         else:

@@ -1,4 +1,4 @@
-"""The outputs of a model under posterior draws, and their average."""
+"""The outputs of a model for posterior samples, and their average."""
 
 import contextlib
 import math
@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_bdl import _keras
-from keras_bdl.layers import Variational
+from keras_bdl.layers.variational_layers import variational_layers
 from keras_bdl.loss_scaling import inner_optimizer
 from keras_bdl.prediction.likelihood import Likelihood
 from keras_bdl.prediction.outputs import per_output
@@ -15,7 +15,12 @@ from keras_bdl.protocols import DrawsFunctions
 
 
 def likelihoods_of(model, outputs):
-    """Returns the `Likelihood` of each flattened output, `None` if unknown."""
+    """Returns the `Likelihood` of each flat output, `None` if unknown.
+
+    Args:
+        model: A compiled model.
+        outputs: Its nested outputs.
+    """
     names = getattr(model, "output_names", None)
     losses = per_output("loss", model.loss, outputs, names=names)
     return [
@@ -24,14 +29,14 @@ def likelihoods_of(model, outputs):
 
 
 def average_draws(draws, likelihoods):
-    """Averages over draws; what comes out reads as one output of the model.
+    """Returns the average of samples, in the form of one output.
 
-    Classifiers: the probabilities are averaged, and given as logits again
-    where the model gives logits. Anything else: the outputs are averaged.
+    Classifiers average probabilities, and return logits if the model returns
+    logits. Other models average their outputs.
 
     Args:
-        draws: The nested outputs of each draw.
-        likelihoods: What `likelihoods_of` returned.
+        draws: The nested outputs of each sample.
+        likelihoods: The `Likelihood` of each flat output, or `None`.
     """
     flat = [keras.tree.flatten(draw) for draw in draws]
     averages = [
@@ -58,14 +63,14 @@ def _log_mean(log_values):
 
 
 class LayerwiseDraws:
-    """Evaluates and predicts with draws of all variational layers.
+    """Evaluates and predicts with samples of all variational layers.
 
-    A `DrawsFunctions`. A draw is one function: the same for every batch and
-    replica, whatever the `estimator` of training. `keras_bdl.predict` with
-    `keras_bdl.posteriors.Layerwise` does the same from outside of the graph.
+    This is a `DrawsFunctions`. A sample is one function: the same for every
+    batch and replica, for any `estimator` of training. Outside of the graph,
+    `keras_bdl.predict` with `keras_bdl.posteriors.Layerwise` does the same.
 
     Args:
-        layers: The layers.
+        layers: The variational layers.
     """
 
     def __init__(self, layers):
@@ -73,28 +78,24 @@ class LayerwiseDraws:
 
     @classmethod
     def of(cls, model):
-        """Returns the draws of a model, or `None` if no layer has any."""
-        layers = [
-            layer
-            for layer in _keras.all_layers(model)
-            if isinstance(layer, Variational) and layer.built
-        ]
+        """Returns the samples of a model, or `None` without such layers."""
+        layers = [one for one in variational_layers(model) if one.built]
         return cls(layers) if layers else None
 
     def call_with_draw(self, model, x, draw):
-        """Returns `model(x, training=False)` under one draw."""
+        """Returns `model(x, training=False)` for one sample."""
         with contextlib.ExitStack() as stack:
             for layer in self._drawn_layers:
                 stack.enter_context(layer.holding(draw))
-            return model._call_for(x, training=False)
+            return _keras.call_with_training(model, x, training=False)
 
 
 def call_with_draws(model, methods, x):
-    """Returns the outputs under `model.samples` draws, a list.
+    """Returns the outputs for each of `model.samples` posterior samples.
 
     Args:
         model: A `keras_bdl.Model`.
-        methods: Its objective and its optimizer, those that it has.
+        methods: The objective and the optimizer, if the model has them.
         x: A batch of inputs.
     """
     for method in [*methods, LayerwiseDraws.of(model)]:
@@ -104,10 +105,9 @@ def call_with_draws(model, methods, x):
                 for draw in range(model.samples)
             ]
     raise ValueError(
-        "`samples` asks for posterior draws in evaluation, and this model has "
-        "no posterior of its own: neither its optimizer nor its objective nor "
-        "its layers draw weights. Compile with `samples=0`, or call "
-        "`keras_bdl.predict(model, x, posterior=...)`. "
+        "`samples` needs a model with a posterior, and neither the optimizer "
+        "nor the objective nor the layers of this model draw weights. Compile "
+        "with `samples=0`, or call `keras_bdl.predict(model, x, posterior)`. "
         f"Received: samples={model.samples}, "
         f"optimizer={type(inner_optimizer(model)).__name__}"
     )

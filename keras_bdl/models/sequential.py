@@ -1,5 +1,7 @@
 """A Keras stack of layers that Bayesian methods can train."""
 
+from collections.abc import Sequence
+
 import keras
 
 from keras_bdl.models.bayesian_trainer import BayesianTrainer
@@ -7,12 +9,15 @@ from keras_bdl.models.bayesian_trainer import BayesianTrainer
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
 class Sequential(BayesianTrainer, keras.Sequential):
-    """Drop-in for `keras.Sequential`, with the additions of `Model`.
+    """Drop-in for `keras.Sequential` that Bayesian methods can train.
+
+    The class adds to `keras.Sequential` the same features as
+    `keras_bdl.Model` adds to `keras.Model`.
 
     Args:
         layers: List of layers. Defaults to `None`, an empty stack.
         trainable: Whether the variables are trained. Defaults to `True`.
-        name: Name of the model. Defaults to `None`, a name of Keras's.
+        name: Name of the model. Defaults to `None`: Keras makes a name.
 
     Example:
 
@@ -23,5 +28,10 @@ class Sequential(BayesianTrainer, keras.Sequential):
     ```
     """
 
-    def __init__(self, layers=None, trainable=True, name=None):
+    def __init__(
+        self,
+        layers: Sequence[keras.layers.Layer] | None = None,
+        trainable: bool = True,
+        name: str | None = None,
+    ):
         super().__init__(layers=layers, trainable=trainable, name=name)

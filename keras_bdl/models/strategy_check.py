@@ -3,6 +3,9 @@
 The functions only check. `keras_bdl.distribute.mend_keras` repairs Keras.
 """
 
+from typing import Any
+
+import keras
 import tensorflow as tf
 
 from keras_bdl import _keras
@@ -19,7 +22,7 @@ _KNOWN = (
 )
 
 
-def check_scope(model):
+def check_scope(model: keras.Model) -> None:
     """Raises an error if a model was made under another strategy.
 
     Args:
@@ -35,7 +38,9 @@ def check_scope(model):
         )
 
 
-def check_strategy(model, objective, sample_replicas):
+def check_strategy(
+    model: keras.Model, objective: Any, sample_replicas: int
+) -> None:
     """Raises an error for what a model cannot do under its strategy.
 
     Args:
@@ -62,7 +67,7 @@ def check_strategy(model, objective, sample_replicas):
         _check_branches(model, strategy)
 
 
-def check_seeds(model, fit_arguments):
+def check_seeds(model: keras.Model, fit_arguments: dict[str, Any]) -> None:
     """Raises an error where workers would shuffle data differently.
 
     Each worker takes a part of the shuffled data. All parts together make up

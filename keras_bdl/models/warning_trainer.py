@@ -1,4 +1,4 @@
-"""Warns where a model is not what it seems."""
+"""Warnings of a diverging training and of an export without uncertainty."""
 
 import functools
 import inspect
@@ -15,21 +15,21 @@ from keras_bdl.models.checked_trainer import DistributedTrainer
 from keras_bdl.posteriors.posterior import holds_draw
 from keras_bdl.protocols import DrawsFunctions
 
-# A loss that is this many times as large as at first does not come back.
+# A loss that has grown by this factor never recovers.
 MOST_GROWTH = 1e4
 
 
 class WarningTrainer(DistributedTrainer):
-    """Warns of a training that diverges and of an export of the mean."""
+    """Warns of a diverging training and of an export of the mean."""
 
     objective = None
 
     @functools.wraps(keras.Model.fit)
     def fit(self, *args, **kwargs):
-        """Trains the model, and warns once if the loss explodes."""
+        """Trains the model, and warns once if the loss diverges."""
         call = inspect.signature(keras.Model.fit).bind(self, *args, **kwargs)
         given = call.arguments.get("callbacks")
-        # A `CallbackList` is the user's own, and takes no further callback.
+        # A `CallbackList` of the user takes no further callback.
         if not isinstance(given, keras.callbacks.CallbackList):
             given = [] if given is None else keras.tree.flatten(given)
             call.arguments["callbacks"] = [*given, DivergenceWarning()]
@@ -37,9 +37,9 @@ class WarningTrainer(DistributedTrainer):
 
     @functools.wraps(keras.Model.export)
     def export(self, *args, **kwargs):
-        """Exports the network, and warns of the posterior that is left out.
+        """Exports the network, and warns that it has no posterior.
 
-        Inside of `posterior.sampled(model, seed)` the draw is exported, without
+        Within `posterior.sampled(model, seed)`, the sample is exported without
         a warning.
         """
         owners = [self.objective, inner_optimizer(self)]
@@ -54,10 +54,10 @@ class WarningTrainer(DistributedTrainer):
         found = {type(owner).__name__: None for owner in (*owners, *layers)}
         if found and not holds_draw(self):
             warnings.warn(
-                "`export` writes one network, with the weights that the model "
-                "has now: after training, the mean of the posterior. Its "
-                "predictions have no uncertainty. For an ensemble, export a "
-                "network for each of several seeds inside of "
+                "`export` writes one network with the present weights, which "
+                "are the posterior mean after training. Its predictions have "
+                "no uncertainty. For an ensemble, export one network for each "
+                "of several seeds within "
                 "`with posterior.sampled(model, seed):`, and average their "
                 f"predictions. Received: a posterior in {', '.join(found)}",
                 stacklevel=2,
@@ -66,14 +66,14 @@ class WarningTrainer(DistributedTrainer):
 
 
 class DivergenceWarning(keras.callbacks.Callback):
-    """Warns once, at the end of an epoch, of a loss that has exploded.
+    """Warns once, at the end of an epoch, of a loss that diverges.
 
-    The loss must stay finite, and below `MOST_GROWTH` times what it was after
-    the first steps. Where the loss has a KL, which annealing raises, only its
-    other part, `nll`, is judged.
+    The loss must stay finite, and below `MOST_GROWTH` times its value in the
+    first steps. With a KL in the loss, which annealing raises, the callback
+    judges `nll` alone.
     """
 
-    # Keras may run the hooks beside the training: no step waits for them.
+    # Keras may run these hooks asynchronously: no step waits for them.
     async_safe = True
 
     def on_train_begin(self, logs=None):
@@ -90,7 +90,7 @@ class DivergenceWarning(keras.callbacks.Callback):
         """Judges the loss of the epoch."""
         self._epochs += 1
         loss = _loss(logs)
-        # One nat, where the first loss is nearly zero.
+        # At least 1, as the first loss may be near zero.
         first = self._first or 0.0
         most = MOST_GROWTH * max(abs(first), 1.0)
         small = math.isfinite(loss) and loss < most
@@ -98,7 +98,7 @@ class DivergenceWarning(keras.callbacks.Callback):
             return
         self._warned = True
         warnings.warn(
-            "The training diverges, so weights and posterior mean nothing. "
+            "The training diverges, so weights and posterior are meaningless. "
             "Make `learning_rate` smaller and train a new model. Received: a "
             f"loss of {loss:.3g} in epoch {epoch + 1}, after {first:.3g} in "
             "the first steps, with optimizer="
@@ -107,13 +107,13 @@ class DivergenceWarning(keras.callbacks.Callback):
         )
 
     def _looks_for_scale(self):
-        # Steps in which half precision overflows are skipped.
+        # Loss scaling skips steps that overflow in half precision.
         scales = keras.optimizers.LossScaleOptimizer
         return self._epochs == 1 and isinstance(self.model.optimizer, scales)
 
 
 def _loss(logs):
-    """Returns the loss in logs; 0 if a user's own step returns none."""
+    """Returns the loss in logs, or 0 if the step of a user returns none."""
     logs = logs or {}
     try:
         return float(logs.get("nll", logs.get("loss")))

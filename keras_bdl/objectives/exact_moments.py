@@ -1,11 +1,13 @@
 """Moments of a batch that may be differentiated twice."""
 
+from contextlib import AbstractContextManager
+
 import tensorflow as tf
 
 from keras_bdl.thread_methods import replaced
 
 
-def exact_moments():
+def exact_moments() -> AbstractContextManager[None]:
     """Returns a block that differentiates normalization layers twice.
 
     `tf.nn.moments` takes the mean in its variance for a constant. That does

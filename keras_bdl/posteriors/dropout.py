@@ -8,6 +8,8 @@ receives `training=True`. Other layers receive what the model passes.
 import contextlib
 import inspect
 import numbers
+from collections.abc import Iterable
+from collections.abc import Iterator
 
 import keras
 
@@ -35,7 +37,7 @@ RATES = (
 )
 
 
-def dropout_layers(model):
+def dropout_layers(model: keras.Model) -> list[keras.layers.Layer]:
     """Returns the layers of a model that have dropout, nested ones too."""
     found = []
     for layer in _keras.all_layers(model):
@@ -53,7 +55,9 @@ def dropout_layers(model):
     return found
 
 
-def seed_generators(layers):
+def seed_generators(
+    layers: Iterable[keras.layers.Layer],
+) -> list[keras.random.SeedGenerator]:
     """Returns the seed generators of layers, each once."""
     found = {}
     for layer in layers:
@@ -65,7 +69,7 @@ def seed_generators(layers):
 
 
 @contextlib.contextmanager
-def dropout_on(model):
+def dropout_on(model: keras.Model) -> Iterator[None]:
     """Turns dropout on for this thread, inside a block.
 
     Other threads may use the model in the meantime, without dropout.
@@ -78,7 +82,7 @@ def dropout_on(model):
 
 
 @contextlib.contextmanager
-def dropout_in_model(model):
+def dropout_in_model(model: keras.Model) -> Iterator[None]:
     """Turns dropout on for all threads, inside a block.
 
     `predict` and `evaluate` get traced functions of their own inside the
@@ -97,7 +101,7 @@ def dropout_in_model(model):
         yield
 
 
-def dropout_is_on(model):
+def dropout_is_on(model: keras.Model) -> bool:
     """Returns whether the model is in a block that turns dropout on.
 
     Call a function that was traced in such a block in such a block, and other

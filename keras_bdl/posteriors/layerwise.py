@@ -8,11 +8,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_bdl import _keras
 from keras_bdl.distribute.variable_copies import restored
+from keras_bdl.layers.variational_layers import sampling_layers
 from keras_bdl.posteriors.posterior import Posterior
 from keras_bdl.posteriors.structure import Structure
-from keras_bdl.protocols import SamplesWeights
 from keras_bdl.random.counter_numbers import sequence
 
 
@@ -141,14 +140,9 @@ class Layerwise(Posterior):
 
 def _draw(model, seed):
     """Returns the pairs of all layers. Each layer has its own seed."""
-    layers = [
-        layer
-        for layer in _keras.all_layers(model)
-        if isinstance(layer, SamplesWeights)
-    ]
     return [
         pair
-        for i, layer in enumerate(layers)
+        for i, layer in enumerate(sampling_layers(model))
         for pair in layer.sample_weights(_layer_seed(seed, i))
     ]
 

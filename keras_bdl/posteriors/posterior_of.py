@@ -4,13 +4,12 @@ from typing import Any
 
 import keras
 
-from keras_bdl import _keras
+from keras_bdl.layers.variational_layers import sampling_layers
 from keras_bdl.loss_scaling import inner_optimizer
 from keras_bdl.posteriors.layerwise import Layerwise
 from keras_bdl.posteriors.posterior import Posterior
 from keras_bdl.protocols import OwnsPosterior
 from keras_bdl.protocols import OwnsVariables
-from keras_bdl.protocols import SamplesWeights
 
 
 def posterior_of(model: keras.Model) -> Posterior:
@@ -64,7 +63,7 @@ def held_posterior(
         posterior = getattr(method, "posterior", None)
         if callable(posterior) and (noisy or not trained_with_noise):
             return posterior(model)
-    if any(isinstance(n, SamplesWeights) for n in _keras.all_layers(model)):
+    if sampling_layers(model):
         return Layerwise(model)
     return None
 

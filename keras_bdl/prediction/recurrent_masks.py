@@ -2,6 +2,9 @@
 
 import contextlib
 import functools
+from collections.abc import Iterator
+
+import keras
 
 from keras_bdl import _keras
 from keras_bdl.thread_methods import replaced
@@ -16,7 +19,7 @@ _METHODS = (
 
 
 @contextlib.contextmanager
-def own_masks(model):
+def own_masks(model: keras.Model) -> Iterator[None]:
     """Gives this thread masks of its own inside a block.
 
     A recurrent layer makes masks, uses the masks in all steps of a call, and

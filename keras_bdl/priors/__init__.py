@@ -1,7 +1,7 @@
-"""Distributions of the weights before any data were seen.
+"""Distributions of the weights before training.
 
-Samplers, objectives and variational layers take them, and as regularizers they
-work in any layer. What training makes of them is in `keras_bdl.posteriors`.
+Samplers, objectives and variational layers take a prior, and any layer takes it
+as a regularizer. `keras_bdl.posteriors` has the distributions after training.
 """
 
 from keras_bdl.priors.group_laplace import GroupLaplace

@@ -1,8 +1,8 @@
-"""Groups of weights: one for each output feature.
+"""Groups of weights, one for each output feature.
 
-A group is what the last axis of a variable counts: the `d` weights that lead
-to one output feature of a `Dense` or convolutional kernel. In a variable of
-rank 0 or 1, such as a bias, every entry is a group of its own.
+The last axis of a variable counts the groups. A group holds the `d` weights of
+one output feature of a `Dense` or convolutional kernel. In a variable of rank 0
+or 1, such as a bias, each entry is a group.
 """
 
 import math

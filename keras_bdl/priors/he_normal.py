@@ -1,10 +1,15 @@
 """Gaussian prior with the scale of He initialization."""
 
 import math
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.arguments import check_number
+from keras_bdl.distributions import WeightDistribution
 from keras_bdl.priors.groups import group_length
 from keras_bdl.priors.normal import Normal
 from keras_bdl.priors.prior import Prior
@@ -12,49 +17,47 @@ from keras_bdl.priors.prior import Prior
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
 class HeNormal(Prior):
-    """Independent Gaussians around zero, narrower for more inputs.
+    """Independent Gaussian weights, narrower for more inputs.
 
         w ~ N(0, gain / fan_in)                                           (1)
 
     `fan_in` is the number of weights of an output feature: the product of
-    all axes of the variable but the last, as Keras counts it for `Dense` and
-    convolutional kernels. So a layer passes the variance of its inputs on,
-    whatever its size. Where an `EinsumDense` kernel has several output axes,
-    all but the last are counted as inputs.
+    all axes of the variable but the last, as in Keras for `Dense` and
+    convolutional kernels. Outputs of a layer then have about the variance of
+    its inputs, at any size. If an `EinsumDense` kernel has several output
+    axes, all but the last count as inputs.
 
     Variables of rank 0 and 1, such as biases and the scales of a
-    normalization, have no inputs: they get `N(0, bias_stddev^2)`.
+    normalization, have no inputs. Their prior is `N(0, bias_stddev^2)`.
 
     Args:
-        gain: See (1); `2.0` suits ReLU, `1.0` SELU and linear layers.
+        gain: Gain in (1). `2.0` suits ReLU, `1.0` SELU and linear layers.
             Defaults to `2.0`.
         bias_stddev: Standard deviation of the variables without inputs.
             Defaults to `1.0`.
-        dataset_size: See `Prior`. Defaults to `None`.
 
     Example:
 
     ```python
-    keras_bdl.ATMC(dataset_size=50_000, prior=keras_bdl.priors.HeNormal())
+    optimizer = keras_bdl.ATMC(prior=keras_bdl.priors.HeNormal())
     ```
 
     Reference:
         - [He et al., 2015](https://arxiv.org/abs/1502.01852), eq. 10
     """
 
-    def __init__(
-        self,
-        gain: float = 2.0,
-        bias_stddev: float = 1.0,
-        dataset_size: int | None = None,
-    ):
-        super().__init__(dataset_size)
+    def __init__(self, gain: float = 2.0, bias_stddev: float = 1.0, **kwargs):
+        super().__init__(**kwargs)
         self.gain = float(check_number("gain", gain, above=0.0))
         check_number("bias_stddev", bias_stddev, above=0.0)
         self.bias_stddev = float(bias_stddev)
 
-    def of_shape(self, shape):
-        """Returns the `Normal` that a variable of the given shape gets."""
+    def of_shape(self, shape: Sequence[int]) -> Normal:
+        """Returns the prior of a variable.
+
+        Args:
+            shape: Shape of the variable.
+        """
         has_inputs = len(shape) > 1
         return Normal(
             math.sqrt(self.gain / group_length(shape))  # (1)
@@ -63,16 +66,18 @@ class HeNormal(Prior):
             dataset_size=self.dataset_size.given,
         )
 
-    def log_prob(self, x):
+    def log_prob(self, x: ArrayLike) -> ArrayLike:
         """Returns the log density of each weight."""
         return self.of_shape(x.shape).log_prob(x)
 
-    def expected_log_prob(self, q, noise):
-        """Returns `log_prob`, averaged over a distribution."""
+    def expected_log_prob(
+        self, q: WeightDistribution, noise: Callable[[], ArrayLike]
+    ) -> ArrayLike | None:
+        """Returns the expected `log_prob` under a distribution."""
         return self.of_shape(q.mean.shape).expected_log_prob(q, noise)
 
-    def sample(self, shape, seed=None):
-        """Returns a draw of a variable of the given shape."""
+    def sample(self, shape: Sequence[int], seed: Any = None) -> ArrayLike:
+        """Returns one draw of a variable."""
         return self.of_shape(shape).sample(shape, seed)
 
     def get_config(self):

@@ -1,56 +1,61 @@
 """Laplace prior."""
 
 import math
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
 
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.arguments import check_number
+from keras_bdl.distributions import WeightDistribution
 from keras_bdl.priors.prior import Prior
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
 class Laplace(Prior):
-    """Independent Laplace distributions, `log p = -|w - m|/b - log 2b`.
+    """Independent weights with Laplace distributions.
+
+        log p = -|w - m|/b - log 2b
+
+    The Laplace approximation is `keras_bdl.posteriors.Laplace`.
 
     Args:
-        scale: b. Defaults to `1.0`.
-        mean: m. Defaults to `0.0`.
-        dataset_size: See `Prior`. Defaults to `None`.
+        scale: Scale b. Defaults to `1.0`.
+        mean: Mean m. Defaults to `0.0`.
 
     Example:
 
     ```python
-    keras_bdl.SGNHT(dataset_size=50_000, prior=keras_bdl.priors.Laplace(5.0))
+    optimizer = keras_bdl.SGNHT(prior=keras_bdl.priors.Laplace(5.0))
     ```
     """
 
-    def __init__(
-        self,
-        scale: float = 1.0,
-        mean: float = 0.0,
-        dataset_size: int | None = None,
-    ):
-        super().__init__(dataset_size)
+    def __init__(self, scale: float = 1.0, mean: float = 0.0, **kwargs):
+        super().__init__(**kwargs)
         self.scale = float(check_number("scale", scale, above=0.0))
         self.mean = float(check_number("mean", mean))
 
-    def log_prob(self, x):
+    def log_prob(self, x: ArrayLike) -> ArrayLike:
         """Returns the log density of each weight."""
         return -ops.abs(x - self.mean) / self.scale - math.log(2 * self.scale)
 
-    def expected_log_prob(self, q, noise):
-        """Returns `log_prob`, averaged over a distribution, or `None`."""
+    def expected_log_prob(
+        self, q: WeightDistribution, noise: Callable[[], ArrayLike]
+    ) -> ArrayLike | None:
+        """Returns the expected `log_prob`, or `None` without a closed form."""
         del noise
         distance = q.expected_distance(self.mean)
         if distance is None:
             return None
         return -distance / self.scale - math.log(2 * self.scale)
 
-    def sample(self, shape, seed=None):
-        """Returns a draw of a variable of the given shape."""
-        # The inverse of the distribution function, at u - 1/2; |u| < 1/2, so
-        # that the logarithm is finite.
+    def sample(self, shape: Sequence[int], seed: Any = None) -> ArrayLike:
+        """Returns one draw of a variable."""
+        # The inverse distribution function at u + 1/2. |u| < 1/2 keeps the
+        # logarithm finite.
         u = keras.random.uniform(
             shape, -0.5 + 1e-7, 0.5, dtype="float32", seed=seed
         )

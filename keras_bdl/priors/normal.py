@@ -1,52 +1,55 @@
 """Gaussian prior."""
 
 import math
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
 
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.arguments import check_number
+from keras_bdl.distributions import WeightDistribution
 from keras_bdl.priors.prior import Prior
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
 class Normal(Prior):
-    """Independent Gaussians, `log p = -(w - m)^2/(2 s^2) - log(s sqrt(2 pi))`.
+    """Independent Gaussian weights.
+
+        log p = -(w - m)^2/(2 s^2) - log(s sqrt(2 pi))
 
     Args:
-        stddev: s. Defaults to `1.0`.
-        mean: m. Defaults to `0.0`.
-        dataset_size: See `Prior`. Defaults to `None`.
+        stddev: Standard deviation s. Defaults to `1.0`.
+        mean: Mean m. Defaults to `0.0`.
 
     Example:
 
     ```python
-    keras_bdl.ATMC(dataset_size=50_000, prior=keras_bdl.priors.Normal(0.1))
+    optimizer = keras_bdl.ATMC(prior=keras_bdl.priors.Normal(0.1))
     ```
     """
 
-    def __init__(
-        self,
-        stddev: float = 1.0,
-        mean: float = 0.0,
-        dataset_size: int | None = None,
-    ):
-        super().__init__(dataset_size)
+    def __init__(self, stddev: float = 1.0, mean: float = 0.0, **kwargs):
+        super().__init__(**kwargs)
         self.stddev = float(check_number("stddev", stddev, above=0.0))
         self.mean = float(check_number("mean", mean))
 
-    def log_prob(self, x):
+    def log_prob(self, x: ArrayLike) -> ArrayLike:
         """Returns the log density of each weight."""
         constant = math.log(self.stddev) + 0.5 * math.log(2 * math.pi)
         return -0.5 * ops.square((x - self.mean) / self.stddev) - constant
 
-    def expected_log_prob(self, q, noise):
-        """Returns `log_prob`, averaged over a distribution."""
+    def expected_log_prob(
+        self, q: WeightDistribution, noise: Callable[[], ArrayLike]
+    ) -> ArrayLike | None:
+        """Returns the expected `log_prob` under a distribution."""
         del noise
         return self.log_prob(q.mean) - 0.5 * q.variance / self.stddev**2
 
-    def sample(self, shape, seed=None):
-        """Returns a draw of a variable of the given shape."""
+    def sample(self, shape: Sequence[int], seed: Any = None) -> ArrayLike:
+        """Returns one draw of a variable."""
         return keras.random.normal(
             shape, self.mean, self.stddev, dtype="float32", seed=seed
         )

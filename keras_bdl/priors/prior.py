@@ -1,57 +1,74 @@
-"""What all priors have in common."""
+"""The base class of all priors."""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 from keras import ops
 
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.arguments import ShowsArguments
 from keras_bdl.data.dataset_size import DatasetSize
+from keras_bdl.distributions import WeightDistribution
+from keras_bdl.inherited_arguments import InheritedArguments
 
 
-class Prior(ShowsArguments, keras.regularizers.Regularizer):
-    """Base of the distributions of weights before any data were seen.
+class Prior(InheritedArguments, ShowsArguments, keras.regularizers.Regularizer):
+    """The base class of priors of weights.
 
-    As a `kernel_regularizer` it adds to a loss that is a mean over N examples
+    A prior is a `kernel_regularizer`, or the `prior` of a sampler, an objective
+    or a variational layer. As a regularizer it adds
 
         -log p(w) / N                                                     (1)
 
-    so that N times the loss is the negative log of the joint density. Its
-    constants are kept. As `prior=` of a sampler it needs no N of its own.
+    to a loss that is a mean over N examples. N times the sum is the negative
+    log of the joint density, with all its constants. As `prior` of a sampler,
+    the prior uses the N of the sampler.
 
-    A subclass defines `log_prob` and `sample` for a whole variable, and may
-    look at its shape: the last axis counts the output features, as it does in
-    the kernels of Keras.
+    A subclass defines `log_prob` and `sample` for a whole variable. Both may
+    depend on the shape: the last axis counts the output features, like in the
+    kernels of Keras.
 
     Args:
         dataset_size: N in (1), the number of training examples. Defaults to
-            `None`: counted by `keras_bdl.Model.fit`.
+            `None`: `keras_bdl.Model.fit` counts them.
     """
 
-    def __init__(self, dataset_size: int | None = None):
+    def __init__(self, *, dataset_size: int | None = None):
         self.dataset_size = DatasetSize(dataset_size, type(self).__name__)
 
-    def log_prob(self, x):
+    def log_prob(self, x: ArrayLike) -> ArrayLike:
         """Returns the log density of each independent part of a variable.
 
-        A part is a weight, or a group of weights: the result may have fewer
-        entries than the variable, and `log p` is their sum.
+        A part is a weight or a group of weights, so the result may have fewer
+        entries than the variable. `log p` is the sum of the entries.
+
+        Args:
+            x: The variable.
         """
         raise NotImplementedError
 
-    def expected_log_prob(self, q, noise):
-        """Returns `log_prob`, averaged over a distribution, or `None`.
+    def expected_log_prob(
+        self, q: WeightDistribution, noise: Callable[[], ArrayLike]
+    ) -> ArrayLike | None:
+        """Returns the expected `log_prob`, or `None` without a closed form.
 
-        Variational layers take `log_prob` at a draw where this is `None`.
+        If this is `None`, variational layers compute `log_prob` of one draw.
 
         Args:
             q: A `keras_bdl.distributions.WeightDistribution`.
             noise: A function that returns the noise of a draw of q.
         """
         del q, noise
+        return None
 
-    def sample(self, shape, seed=None):
-        """Returns a draw of a variable of the given shape.
+    def sample(self, shape: Sequence[int], seed: Any = None) -> ArrayLike:
+        """Returns one draw of a variable.
 
-        `seed` is that of `keras.random`.
+        Args:
+            shape: Shape of the variable.
+            seed: A seed of `keras.random`. Defaults to `None`.
         """
         raise NotImplementedError
 

@@ -1,11 +1,11 @@
-"""Draws of a distribution whose quantiles are known, from a table."""
+"""Draws from a table of quantiles."""
 
 import functools
 
 import numpy as np
 from keras import ops
 
-LIMIT = 6.0  # beyond it lie two draws of a standard normal in 10^9
+LIMIT = 6.0  # two standard normal draws in 10^9 lie beyond this
 SIZE = 4097
 
 
@@ -13,8 +13,8 @@ SIZE = 4097
 def table_probabilities():
     """Returns the probabilities below and above each entry of a table.
 
-    The entries stand for standard normal numbers at equal distances, which
-    resolve both tails.
+    The entries are standard normal numbers at equal distances, which resolve
+    both tails.
     """
     from scipy.special import ndtr
 
@@ -26,7 +26,7 @@ def interpolate(quantiles, scores):
     """Maps standard normal numbers to draws of another distribution.
 
     Args:
-        quantiles: Its quantiles at `table_probabilities`.
+        quantiles: Quantiles of that distribution at `table_probabilities`.
         scores: The standard normal numbers.
     """
     table = ops.convert_to_tensor(quantiles, "float32")

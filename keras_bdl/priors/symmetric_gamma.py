@@ -1,38 +1,40 @@
 """Gamma prior on the size of a weight of either sign."""
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.arguments import check_number
 from keras_bdl.priors.prior import Prior
 from keras_bdl.priors.quantiles import interpolate
 from keras_bdl.priors.quantiles import table_probabilities
 
-# Below it a weight counts as zero: at smaller ones (k - 1)/x may overflow.
+# A smaller weight counts as zero, as (k - 1)/x may overflow.
 SMALLEST = 1e-30
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
 class SymmetricGamma(Prior):
-    """Independent weights whose sizes are Gamma distributed, signs random.
+    """Independent weights with Gamma distributed sizes and random signs.
 
         p(w) = |w|^(k - 1) exp(-|w|/b) / (2 Gamma(k) b^k)                 (1)
 
-    With `k = 1` this is a Laplace distribution; with a larger k it has two
-    modes, at `(k - 1) b` and its opposite, and the mean of `|w|` is `k b`. It
-    is what `GroupLaplace` makes of the magnitude of a normalized vector.
+    For `k = 1`, this is a Laplace distribution. For larger k, it has two
+    modes, at `(k - 1) b` and `-(k - 1) b`. The mean of `|w|` is `k b`.
+    `GroupLaplace` gives this prior to the magnitude of a normalized vector.
 
-    With `k > 1` the density vanishes at zero, and with `k < 1` it is infinite
-    there. `log_prob` says so; its gradient at zero itself is 0, that of the
-    symmetry, so that a weight which starts there can be moved by the data.
+    At zero, the density vanishes for `k > 1` and is infinite for `k < 1`, and
+    so is `exp(log_prob)`. By symmetry the gradient at zero is 0, so the data
+    can move a weight that starts there.
 
     Args:
-        concentration: k. Defaults to `1.0`.
-        scale: b. Defaults to `1.0`.
-        dataset_size: See `Prior`. Defaults to `None`.
+        concentration: Shape k. Defaults to `1.0`.
+        scale: Scale b. Defaults to `1.0`.
 
     Example:
 
@@ -42,33 +44,30 @@ class SymmetricGamma(Prior):
     """
 
     def __init__(
-        self,
-        concentration: float = 1.0,
-        scale: float = 1.0,
-        dataset_size: int | None = None,
+        self, concentration: float = 1.0, scale: float = 1.0, **kwargs
     ):
-        super().__init__(dataset_size)
+        super().__init__(**kwargs)
         check_number("concentration", concentration, above=0.0)
         self.concentration = float(concentration)
         self.scale = float(check_number("scale", scale, above=0.0))
 
-    def log_prob(self, x):
+    def log_prob(self, x: ArrayLike) -> ArrayLike:
         """Returns the log density of each weight."""
         k, size = self.concentration, ops.abs(x)
         constant = math.log(2.0) + math.lgamma(k) + k * math.log(self.scale)
         log_prob = -size / self.scale - constant
-        if k == 1:  # 0 times the logarithm of zero would be NaN
+        if k == 1:  # 0 times the logarithm of zero is NaN
             return log_prob
         is_zero = size < SMALLEST
-        # No gradient of the logarithm may be taken at zero, not even of the
-        # branch that is not chosen.
+        # The gradient of the logarithm at zero is infinite, and would spoil
+        # the sum even in the branch that `where` drops.
         log_size = ops.log(ops.where(is_zero, 1.0, size))
         at_zero = -math.inf if k > 1 else math.inf
         return log_prob + ops.where(is_zero, at_zero, (k - 1) * log_size)  # (1)
 
-    def sample(self, shape, seed=None):
-        """Returns a draw of a variable of the given shape."""
-        # Not by `keras.random.gamma`, which XLA cannot compile.
+    def sample(self, shape: Sequence[int], seed: Any = None) -> ArrayLike:
+        """Returns one draw of a variable."""
+        # XLA cannot compile `keras.random.gamma`.
         noise = keras.random.normal((2, *shape), dtype="float32", seed=seed)
         size = self.scale * interpolate(self._quantiles(), noise[0])
         return ops.where(noise[1] < 0, -size, size)

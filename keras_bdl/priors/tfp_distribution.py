@@ -1,30 +1,42 @@
-"""Any distribution of TensorFlow Probability as a prior.
+"""Distributions of TensorFlow Probability as priors, and their configs.
 
-The config of a distribution looks like this:
+The config of a distribution has this form:
 
     {"class_name": "Normal", "parameters": {"loc": 0.0, "scale": 1.0}}
 
 A parameter is a number, a string, `None`, a list, an array written as
 `{"array": [...], "dtype": "float32"}`, or another distribution. The config
-leaves out parameters that have their default value.
+omits parameters with their default value.
 """
 
 import inspect
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bdl.aliases import ArrayLike
+from keras_bdl.aliases import PriorLike
+from keras_bdl.distributions import WeightDistribution
 from keras_bdl.priors.prior import Prior
 
 
 def describe(distribution):
-    """Returns the config of a distribution."""
+    """Returns the config of a distribution.
+
+    Args:
+        distribution: A distribution of TensorFlow Probability.
+    """
     from tensorflow_probability import distributions as tfd
 
     kind = type(distribution)
     if getattr(tfd, kind.__name__, None) is not kind:
-        raise _error(f"`{kind.__name__}`, which is no class of TFP")
+        raise _error(
+            f"`{kind.__name__}`, which is no class of `tfp.distributions`"
+        )
     known = inspect.signature(kind.__init__).parameters
     return {
         "class_name": kind.__name__,
@@ -39,16 +51,19 @@ def describe(distribution):
 def revive(config):
     """Returns the distribution that a config describes.
 
-    Nothing but a class of `tfp.distributions` is called. Its tensors belong
-    to no graph, wherever this is called.
+    The function calls classes of `tfp.distributions` only. It creates their
+    tensors outside of any graph.
+
+    Args:
+        config: The result of `describe`.
     """
     from tensorflow_probability import distributions as tfd
 
     kind = getattr(tfd, config["class_name"], None)
     if not (isinstance(kind, type) and issubclass(kind, tfd.Distribution)):
         raise ValueError(
-            "A config of a distribution must name a class of "
-            "`tensorflow_probability.distributions`. "
+            "The config of a distribution must name a class of "
+            "`tensorflow_probability.distributions`. Save the prior again. "
             f"Received: class_name={config['class_name']!r}"
         )
     with tf.init_scope():
@@ -67,7 +82,7 @@ def _encode(value, name):
     if isinstance(value, tf.Tensor):
         known = tf.get_static_value(value)  # `None` if it depends on inputs
         value = value if known is None else known
-    # Before the numbers: a NumPy number has a dtype, which is to be kept.
+    # Before `float`: a NumPy number is a `float`, and its dtype counts.
     if isinstance(value, (np.ndarray, np.generic)):
         return {"array": value.tolist(), "dtype": value.dtype.name}
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -87,45 +102,45 @@ def _decode(value):
 
 def _error(part):
     return ValueError(
-        "A distribution must be made of numbers, arrays and distributions of "
-        "TensorFlow Probability to be written into a config, or to be made "
-        "inside a `tf.function`. Save the weights alone, with "
-        "`model.save_weights`, or write the prior as a registered subclass of "
-        f"`keras_bdl.priors.Prior`. Received: {part}"
+        "The arguments of a distribution must be numbers, arrays or other "
+        "distributions of TensorFlow Probability. Otherwise a config cannot "
+        "hold it, and a `tf.function` cannot create it. Save the weights "
+        "alone with `model.save_weights`, or write the prior as a registered "
+        f"subclass of `keras_bdl.priors.Prior`. Received: {part}"
     )
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
 class TFPDistribution(Prior):
-    """A distribution of TensorFlow Probability as the prior of a variable.
+    """Makes a distribution of TensorFlow Probability a prior of weights.
 
-    The last axes of the variable are the event of the distribution, and its
+    The event of the distribution fills the last axes of the variable, and its
     batch is broadcast over the others: one `MultivariateNormalDiag` of 10
     numbers is the prior of each row of a kernel of shape `(64, 10)`. The
     density is computed in the precision of the distribution.
 
-    The config holds the name of the class and its arguments, which have to be
-    numbers, arrays or distributions again. Where they are not, such as the
-    bijector of a `TransformedDistribution`, the prior works, but a model with
-    it can only save its weights.
+    The config holds the name of the class and its arguments: numbers, arrays
+    or other distributions. With another argument, such as the bijector of a
+    `TransformedDistribution`, the prior works, but its model can only save
+    its weights.
 
     Args:
         distribution: A continuous distribution with a single output.
-        dataset_size: See `Prior`. Defaults to `None`.
 
     Example:
 
     ```python
-    tfd = tensorflow_probability.distributions
+    from tensorflow_probability import distributions as tfd
+
     prior = keras_bdl.priors.TFPDistribution(tfd.StudentT(3.0, 0.0, 0.1))
-    keras.layers.Dense(10, kernel_regularizer=prior)
+    layer = keras.layers.Dense(10, kernel_regularizer=prior)
     ```
     """
 
-    def __init__(self, distribution, dataset_size: int | None = None):
+    def __init__(self, distribution: Any, **kwargs):
         from tensorflow_probability import distributions as tfd
 
-        super().__init__(dataset_size)
+        super().__init__(**kwargs)
         if not isinstance(distribution, tfd.Distribution):
             raise ValueError(
                 "`distribution` must be a distribution of TensorFlow "
@@ -133,22 +148,25 @@ class TFPDistribution(Prior):
             )
         if not getattr(distribution.dtype, "is_floating", False):
             raise ValueError(
-                "`distribution` must be one of floating point numbers, of one "
-                f"tensor. Received: distribution={distribution!r}"
+                "`distribution` must draw one tensor of floating point "
+                "numbers. "
+                f"Received: distribution={distribution!r}"
             )
         if _belongs_to_graph(distribution):
-            # No other graph could use its tensors, nor eager code.
+            # Other graphs and eager code cannot use tensors of this graph.
             distribution = revive(describe(distribution))
         self.distribution = distribution
 
-    def log_prob(self, x):
+    def log_prob(self, x: ArrayLike) -> ArrayLike:
         """Returns the log density of each event, in float32."""
         self._batch_axes(x.shape)
         x = tf.cast(x, self.distribution.dtype)
         return tf.cast(self.distribution.log_prob(x), "float32")
 
-    def expected_log_prob(self, q, noise):
-        """Returns `log_prob` of a Gaussian, averaged; otherwise `None`."""
+    def expected_log_prob(
+        self, q: WeightDistribution, noise: Callable[[], ArrayLike]
+    ) -> ArrayLike | None:
+        """Returns the expected `log_prob` of a Gaussian, otherwise `None`."""
         from tensorflow_probability import distributions as tfd
 
         del noise
@@ -157,12 +175,11 @@ class TFPDistribution(Prior):
         variance = tf.cast(self.distribution.variance(), "float32")
         return self.log_prob(q.mean) - 0.5 * q.variance / variance
 
-    def sample(self, shape, seed=None):
-        """Returns a draw of a variable of the given shape, in float32."""
+    def sample(self, shape: Sequence[int], seed: Any = None) -> ArrayLike:
+        """Returns one draw of a variable, in float32."""
         from tensorflow_probability import distributions as tfd
 
-        # A seed of TFP that is a pair of numbers does not depend on the state
-        # of TensorFlow.
+        # With a pair of numbers as seed, TFP ignores the state of TensorFlow.
         seed = keras.random.randint((2,), 0, 2**31 - 1, "int32", seed)
         each = tfd.BatchBroadcast(
             self.distribution, with_shape=self._batch_axes(shape)
@@ -170,15 +187,15 @@ class TFPDistribution(Prior):
         return tf.cast(each.sample(seed=seed), "float32")
 
     def _batch_axes(self, shape):
-        """Returns the axes of a variable that are not those of an event."""
+        """Returns the axes of a variable before those of an event."""
         shape = tuple(shape)
         batch = tuple(self.distribution.batch_shape)
         event = tuple(self.distribution.event_shape)
         axes = shape[: max(len(shape) - len(event), 0)]
         if axes + event != shape or not _broadcasts(batch, axes):
             raise ValueError(
-                "`distribution` must fit the variable: its event shape must be "
-                "that of the last axes, and its batch shape must broadcast to "
+                "`distribution` must fit the variable: the event shape must "
+                "equal the last axes, and the batch shape must broadcast to "
                 "the other axes. Use a scalar distribution for variables of "
                 f"any shape. Received: event shape {event}, batch shape "
                 f"{batch}, variable of shape {shape}"
@@ -194,7 +211,7 @@ class TFPDistribution(Prior):
 
     @classmethod
     def from_config(cls, config):
-        """Returns the prior that `get_config` described."""
+        """Returns the prior that `get_config` describes."""
         distribution = revive(config["distribution"])
         return cls(**{**config, "distribution": distribution})
 
@@ -210,13 +227,14 @@ def _broadcasts(shape, target):
     return len(shape) <= len(target) and all(a in (1, b) for a, b in pairs)
 
 
-def get(prior):
+def get(prior: PriorLike | None) -> Any:
     """Returns a prior with `log_prob` and `sample`, or `None`.
+
+    A distribution of TensorFlow Probability becomes a `TFPDistribution`.
 
     Args:
         prior: `None`, one of `keras_bdl.priors`, a distribution of TensorFlow
-            Probability, which is wrapped in a `TFPDistribution`, or any other
-            object with `log_prob` and `sample`.
+            Probability, or any other object with `log_prob` and `sample`.
     """
     if prior is None or isinstance(prior, Prior):
         return prior
@@ -229,8 +247,8 @@ def get(prior):
         )
     from tensorflow_probability import distributions as tfd
 
-    is_of_tfp = isinstance(prior, tfd.Distribution)
-    return TFPDistribution(prior) if is_of_tfp else prior
+    of_tfp = isinstance(prior, tfd.Distribution)
+    return TFPDistribution(prior) if of_tfp else prior
 
 
 def _is_distribution(x):

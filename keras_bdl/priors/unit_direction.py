@@ -2,11 +2,14 @@
 
 import functools
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.priors.groups import group_count
 from keras_bdl.priors.groups import group_length
 from keras_bdl.priors.groups import log_sphere_area
@@ -19,23 +22,20 @@ from keras_bdl.priors.quantiles import table_probabilities
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
 class UnitDirection(Prior):
-    """Independent vectors of weights, all about as long as one.
+    """Independent vectors of weights with a length near 1.
 
-    With `v` the `d` weights of one output feature, all entries of a variable
-    that share an index of its last axis,
+    Use this prior for the directions of weight normalization. There, the
+    length of a vector does not change the outputs, but a length near zero or a
+    large length changes the effective step size. The vector `v` holds the `d`
+    weights of one output feature, all entries of a variable that share an
+    index of its last axis:
 
         p(v) = exp(-d/2 (||v||^2 - 1)^2) / Z                              (1)
 
-    The direction of `v` is uniform. It is meant for weight normalization,
-    where the length of `v` does not matter to the outputs, and has only to
-    stay away from zero and from large values, which would change the size of
-    the steps. Since there is more room outside, the length is not 1 but near
-    `sqrt((1 + sqrt 3)/2) = 1.169` for large d. In a variable of rank 0 or 1
-    every entry is a vector of its own. `log_prob` returns one number for each
-    vector.
-
-    Args:
-        dataset_size: See `Prior`. Defaults to `None`.
+    The direction of `v` is uniform. For large d, the length is not 1 but near
+    `sqrt((1 + sqrt 3)/2) = 1.169`, because the volume grows with the length.
+    In a variable of rank 0 or 1, each entry is a vector. `log_prob` returns
+    one number for each vector.
 
     Example:
 
@@ -48,15 +48,15 @@ class UnitDirection(Prior):
           Classification](https://arxiv.org/abs/1908.03491), eq. 13
     """
 
-    def log_prob(self, x):
+    def log_prob(self, x: ArrayLike) -> ArrayLike:
         """Returns the log density of each vector."""
         d = group_length(x.shape)
         log_normalizer, _ = _norm_distribution(d)
         excess = squared_norms(x) - 1.0
         return -0.5 * d * ops.square(excess) - log_normalizer  # (1)
 
-    def sample(self, shape, seed=None):
-        """Returns a draw of a variable of the given shape."""
+    def sample(self, shape: Sequence[int], seed: Any = None) -> ArrayLike:
+        """Returns one draw of a variable."""
         d = group_length(shape)
         noise = keras.random.normal(
             (d + 1, group_count(shape)), dtype="float32", seed=seed
@@ -68,15 +68,15 @@ class UnitDirection(Prior):
 
 @functools.cache
 def _norm_distribution(d):
-    """Returns `log Z` and the quantiles of the length of a vector.
+    """Returns `log Z` and quantiles of the length of a vector.
 
     The length r has the density
 
         r^(d - 1) exp(-d/2 (r^2 - 1)^2),                                  (2)
 
     which is integrated around its mode, the root of
-    `2 d r^2 (r^2 - 1) = d - 1`. It is so narrow there that the trapezoidal
-    rule is exact to 8 digits and the rest of the axis adds nothing.
+    `2 d r^2 (r^2 - 1) = d - 1`. The density is so narrow that the trapezoidal
+    rule is exact to 8 digits, and the rest of the axis adds nothing.
 
     Args:
         d: The number of weights in a vector.

@@ -1,6 +1,6 @@
-"""Files of nested arrays, written at once or not at all, without pickle.
+"""Files of nested arrays, written atomically and without pickle.
 
-Models are saved by Keras; posteriors and checkpoints are files of this kind.
+Posteriors and checkpoints are such files. Keras saves the models.
 """
 
 from keras_bdl.saving.lazy_array import LazyArray

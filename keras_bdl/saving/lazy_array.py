@@ -4,49 +4,59 @@ import contextlib
 import errno
 import struct
 import zipfile
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-# What a zip puts before a member, of which these count: signature, CRC-32,
-# lengths of the name and of the extra field that follow.
+# The header of a member of a zip file. We read the signature, the CRC-32, and
+# the lengths of the name and of the extra field that follow.
 _HEADER = struct.Struct("<4s10xI8xHH")
 _SIGNATURE = b"PK\x03\x04"
 
 
 class LazyArray:
-    """One array of a state file, read each time it is asked for.
+    """One array of a state file that each access reads from disk.
 
-    `numpy.asarray` reads it as well. Between two reads the file is closed,
-    so there may be more of these than a process may open files. It must stay
-    where it is: if it was deleted, or replaced by a file in which this array
-    differs, reading is an error. The checksum of the array tells, and not the
-    date or the number of the file, which equal contents need not share.
+    Use it for arrays that do not fit into memory together. `read` and
+    `numpy.asarray` return the array. The file is closed between two reads, so
+    a process may have more of these arrays than open files. The file must stay
+    in place. Reading raises an error if the file was deleted, or replaced by
+    a file in which this array differs. The checksum of the array decides:
+    files with the same content may have other dates.
 
     Attributes:
         shape: Shape of the array.
         dtype: Data type of the array.
 
     Args:
-        path: The file, an absolute path.
+        path: Absolute path of the file.
         info: The `zipfile.ZipInfo` of the array in the file.
         shape: Shape of the array.
         dtype: Data type of the array.
     """
 
-    def __init__(self, path: str, info, shape: tuple, dtype):
+    def __init__(
+        self,
+        path: str,
+        info: zipfile.ZipInfo,
+        *,
+        shape: Sequence[int],
+        dtype: Any,
+    ):
         self.shape = tuple(shape)
         self.dtype = np.dtype(dtype)
         self._path = path
         self._info = info
 
-    def read(self):
+    def read(self) -> np.ndarray:
         """Returns the array."""
         with self._open() as file:
             self._seek(file)
             with (
                 damage_explained(self._path),
-                # Not through `zipfile.ZipFile`, which would read the list of
-                # all members each time.
+                # `zipfile.ZipFile` would read the list of all members each
+                # time.
                 zipfile.ZipExtFile(file, "r", self._info) as member,
             ):
                 return read_array(member, self.shape, self.dtype)
@@ -62,23 +72,23 @@ class LazyArray:
             return open(self._path, "rb")
         except FileNotFoundError:
             raise FileNotFoundError(
-                "The file of a lazily read state must stay where it is as "
-                "long as its arrays are in use; it was deleted or moved. Keep "
-                "it, or load again what is left (a collector that drops old "
-                "samples has a new `posterior` without them). "
+                "The file of a lazily read state must stay in place as long "
+                "as its arrays are in use. It was deleted or moved. Keep the "
+                "file. If a collector dropped this sample, use its new "
+                "`posterior`. "
                 f"Received: path={self._path!r}"
             ) from None
 
     def _seek(self, file):
-        """Goes to the begin of the array, if it is still the one described."""
+        """Goes to the start of the array, after a check of its header."""
         file.seek(self._info.header_offset)
         header = file.read(_HEADER.size).ljust(_HEADER.size)
         signature, checksum, *lengths = _HEADER.unpack(header)
         if (signature, checksum) != (_SIGNATURE, self._info.CRC):
             raise ValueError(
                 "The file of a lazily read state must not change as long as "
-                "its arrays are in use; another one has taken its place. Load "
-                f"the new one. Received: path={self._path!r}"
+                "its arrays are in use. Another file has replaced it. Load the "
+                f"new file. Received: path={self._path!r}"
             )
         file.seek(sum(lengths), 1)
 
@@ -88,28 +98,32 @@ def read_array(member, shape: tuple, dtype):
 
     Args:
         member: The member, opened.
-        shape: Its shape, as the state describes it.
-        dtype: Its data type, as the state describes it.
+        shape: Shape of the array in the state.
+        dtype: Data type of the array in the state.
     """
     array = np.lib.format.read_array(member, allow_pickle=False)
-    # Reading up to the end is what compares the checksum.
+    # Reading up to the end compares the checksum.
     if member.read(1):
-        raise EOFError("there are bytes behind the array")
-    if dtype.isbuiltin == 2:  # bfloat16 and the like, as integers
+        raise EOFError("bytes follow the array")
+    if dtype.isbuiltin == 2:  # bfloat16 and others, stored as integers
         array = array.view(dtype)
     if array.shape != shape or array.dtype != dtype:
-        raise TypeError("the array is not the one described")
+        raise TypeError("shape or dtype differ from the state")
     return array
 
 
 @contextlib.contextmanager
 def damage_explained(path):
-    """Turns what damaged bytes raise inside the block into one error."""
+    """Returns a context that turns errors of damaged bytes into one error.
+
+    Args:
+        path: The file that the block reads.
+    """
     try:
         yield
     except (FileNotFoundError, IsADirectoryError, PermissionError):
         raise
-    # What `zipfile`, `json` and `numpy.lib.format` raise on damage.
+    # Errors of `zipfile`, `json` and `numpy.lib.format` for damaged bytes.
     except (
         zipfile.BadZipFile,
         EOFError,
@@ -121,9 +135,9 @@ def damage_explained(path):
         ValueError,
     ) as error:
         if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE):
-            raise  # too many open files say nothing about this one
+            raise  # too many open files are no damage
         raise ValueError(
-            "`path` must be a whole file written by `keras_bdl`; this one is "
-            "truncated, damaged or something else. Write it again. "
+            "`path` must be a complete file of `keras_bdl`. This file is "
+            "truncated, damaged or of another kind. Write it again. "
             f"Received: path={path!r}"
         ) from error

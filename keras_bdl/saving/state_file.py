@@ -19,28 +19,36 @@ from keras_bdl.saving.lazy_array import read_array
 FORMAT = "keras_bdl.state"
 VERSION = 1
 
-# Seconds after which nobody writes a file any more that does not change.
+# A file that has not changed for so many seconds is no longer being written.
 _ABANDONED = 600
 
 
 def write_state(path: str, state: dict) -> None:
-    """Writes a nested state to one file, entirely or not at all.
+    """Writes a nested state to one file, completely or not at all.
 
-    The file is an uncompressed zip of `state.json` and one `.npy` an array.
-    It takes the place of an older one only once it is whole and on the disk:
-    a process killed at any moment leaves the old file or the new one. A
-    temporary file that it leaves behind is removed by a write ten minutes
-    later. Of several processes that write at the same time, the last has its
-    way.
+    Use this function for files that must survive a crash. The file is an
+    uncompressed zip of `state.json` and one `.npy` per array. It replaces an
+    older file once it is complete and on disk: a process killed at any moment
+    leaves the old file or the new one. It may also leave a temporary file,
+    which a write ten minutes later removes. If several processes write at the
+    same time, the last one wins.
 
     Args:
-        path: The file, replaced if it exists.
+        path: The file. An existing file is replaced.
         state: Dictionaries with string keys, lists, `str`, `int`, `float`,
-            `bool`, `None` and numeric arrays, bfloat16 included. NumPy
-            scalars come back as arrays without axes.
+            `bool`, `None` and numeric arrays, also of bfloat16. NumPy scalars
+            come back as arrays without axes.
+
+    Example:
+
+    ```python
+    state = {"step": 3, "weights": [np.zeros((2, 3))]}
+    keras_bdl.saving.write_state("state.bdl", state)
+    restored = keras_bdl.saving.read_state("state.bdl")
+    ```
     """
     path = os.path.abspath(os.fspath(path))
-    arrays = []
+    arrays: list = []
     document = {
         "format": FORMAT,
         "version": VERSION,
@@ -49,7 +57,7 @@ def write_state(path: str, state: dict) -> None:
     folder, name = os.path.split(path)
     stem = os.path.join(folder, f".{name}.")
     for leftover in glob.glob(f"{glob.escape(stem)}*.tmp"):
-        # Another worker may be writing now, or removing the same.
+        # Another worker may still write this file, or remove it.
         with contextlib.suppress(FileNotFoundError):
             if time.time() - os.path.getmtime(leftover) > _ABANDONED:
                 os.remove(leftover)
@@ -68,14 +76,13 @@ def write_state(path: str, state: dict) -> None:
     _sync_folder(folder)
 
 
-def read_state(path: str, lazy: bool = False) -> dict:
+def read_state(path: str, *, lazy: bool = False) -> dict:
     """Returns the state that `write_state` wrote.
 
     Args:
         path: The file.
-        lazy: Whether arrays stay on disk, as a `LazyArray` each, until they
-            are read; the file must stay as it is meanwhile. Defaults to
-            `False`.
+        lazy: Whether each array stays on disk as a `LazyArray` until it is
+            read. The file must then stay unchanged. Defaults to `False`.
     """
     path = os.path.abspath(os.fspath(path))
     with damage_explained(path), zipfile.ZipFile(path) as archive:
@@ -88,32 +95,32 @@ def read_state(path: str, lazy: bool = False) -> dict:
             return _decode(document["state"], functools.partial(leaf, archive))
     raise ValueError(
         f"`path` must be a state file of format version {VERSION}. "
-        "Read it with the release of `keras_bdl` that wrote it. "
+        "Read the file with the release of `keras_bdl` that wrote it. "
         f"Received: path={path!r}, which has version {version!r}"
     )
 
 
 @contextlib.contextmanager
 def _path_named(path):
-    """Has errors of the disk, such as a full one, name the file."""
+    """Returns a context in which errors of the disk name the file."""
     try:
         yield
     except OSError as error:
         raise OSError(
             error.errno,
-            f"{error.strerror or error}. The file was not written; one that "
-            "was there before is whole. Make room, or write to another place",
+            f"{error.strerror or error}. The file was not written, and an "
+            "older file is intact. Make room, or write to another place",
             path,
         ) from error
 
 
 def _encode(node, key, arrays):
-    """Turns a node into JSON; containers are tagged, so nothing is reserved.
+    """Returns the JSON of a node. Tags on containers keep all keys free.
 
     Args:
-        node: What to encode.
-        key: Where it stands, for messages.
-        arrays: List that takes the arrays, in order.
+        node: The node to encode.
+        key: Position of the node, for messages.
+        arrays: List to which the function appends the arrays.
     """
     if node is None or isinstance(node, (str, bool)):
         return node
@@ -126,8 +133,8 @@ def _encode(node, key, arrays):
         wrong = [k for k in node if not isinstance(k, str)]
         if wrong:
             raise TypeError(
-                f"Keys of a state must be strings. Received: {wrong[0]!r} "
-                f"in {key}. Convert it with `str()`."
+                "Keys of a state must be strings. Convert them with `str()`. "
+                f"Received: {wrong[0]!r} in {key}"
             )
         items = {
             k: _encode(v, f"{key}[{k!r}]", arrays) for k, v in node.items()
@@ -148,8 +155,8 @@ def _encode(node, key, arrays):
         received = type(node).__name__
     raise TypeError(
         "A state must be made of dict, list, str, int, float, bool, None and "
-        f"numeric NumPy arrays. Received: {key} is {received}. Convert it, "
-        "or leave it out."
+        "numeric NumPy arrays. Convert other objects, or leave them out. "
+        f"Received: {key} is {received}"
     )
 
 
@@ -170,7 +177,7 @@ def _leaf(archive, member, shape, dtype):
 
 def _lazy_leaf(archive, member, shape, dtype):
     info = archive.getinfo(member)
-    return LazyArray(archive.filename, info, shape, dtype)
+    return LazyArray(archive.filename, info, shape=shape, dtype=dtype)
 
 
 def _member(index):
@@ -182,7 +189,7 @@ def _is_numeric(dtype):
 
 
 def _dtype_name(dtype):
-    # `str` keeps the byte order, and does not know bfloat16.
+    # `str` keeps the byte order, but has no name for bfloat16.
     return dtype.name if dtype.isbuiltin == 2 else dtype.str
 
 
@@ -198,15 +205,15 @@ def _write_archive(file, document, arrays):
 
 def _write_array(member, array):
     if array.dtype.isbuiltin == 2:
-        # The .npy format knows no bfloat16: its bits, as integers.
+        # The .npy format has no bfloat16, so its bits are stored as integers.
         array = array.view(f"u{array.dtype.itemsize}")
-    # In blocks, as NumPy does for anything that is not a plain file.
+    # NumPy writes to such an object in blocks.
     np.lib.format.write_array(member, array, allow_pickle=False)
 
 
 def _sync_folder(folder):
     if os.name != "posix":
-        return  # elsewhere a folder cannot be opened, and need not be
+        return  # other systems cannot open a folder, and need not sync it
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

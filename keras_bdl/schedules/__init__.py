@@ -1,6 +1,6 @@
 """Schedules of learning rates, temperatures and KL weights.
 
-Everything that takes a schedule of Keras takes these, too.
+Every argument that accepts a schedule of Keras accepts these.
 """
 
 from keras_bdl.schedules.cyclical_cosine import CyclicalCosine

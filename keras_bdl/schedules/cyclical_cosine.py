@@ -1,4 +1,4 @@
-"""The step size of cyclical sampling."""
+"""A step size that falls along half a cosine in every cycle."""
 
 import math
 
@@ -13,22 +13,23 @@ from keras_bdl.arguments import check_number
 class CyclicalCosine(
     ShowsArguments, keras.optimizers.schedules.LearningRateSchedule
 ):
-    """Falls along half a cosine, again and again.
+    """Lets the step size fall along half a cosine in every cycle.
 
         h_t = h0/2 (1 + cos(pi frac)),  frac = (t mod cycle_steps)/cycle_steps
 
-    At the begin of a cycle the sampler leaves the mode it was in, at its end
-    it settles: the last state of a cycle is the sample.
+    Use this schedule to sample several modes. At the start of a cycle, the
+    sampler leaves its mode. At the end of a cycle it settles, and the last
+    state is the posterior sample.
 
     Args:
-        initial_learning_rate: h0.
-        cycle_steps: Steps of a cycle.
+        initial_learning_rate: Step size h0 at the start of a cycle.
+        cycle_steps: Number of steps of a cycle.
 
     Example:
 
     ```python
     cycle = keras_bdl.schedules.CyclicalCosine(1e-3, cycle_steps=50 * 391)
-    optimizer = keras_bdl.ATMC(learning_rate=cycle, dataset_size=50_000)
+    optimizer = keras_bdl.ATMC(learning_rate=cycle)
     ```
 
     Reference:
@@ -45,7 +46,7 @@ class CyclicalCosine(
 
     def __call__(self, step):
         """Returns the step size at a step."""
-        # In integers: float32 cannot count the steps of a long training.
+        # As integers: float32 cannot count the steps of a long training.
         position = ops.mod(ops.cast(step, "int64"), self.cycle_steps)
         fraction = ops.cast(position, "float32") / self.cycle_steps
         return self.initial_learning_rate * (

@@ -1,4 +1,4 @@
-"""A value that goes from one level to another."""
+"""A value that changes linearly from one level to another."""
 
 import keras
 from keras import ops
@@ -11,24 +11,24 @@ from keras_bdl.arguments import check_number
 class LinearRamp(
     ShowsArguments, keras.optimizers.schedules.LearningRateSchedule
 ):
-    """Stays at one value, goes straight to another, and stays there.
+    """Changes a value linearly from one level to another.
 
-        v_t = v_0 + (v_1 - v_0) clip((t - begin_step) / (end_step - begin_step))
+        v_t = v_0 + (v_1 - v_0) clip((t - start_step) / (end_step - start_step))
 
-    For whatever takes a schedule: the temperature of a sampler, which a short
-    cold start brings to a mode; the learning rate; the weight of a KL.
+    Use it for the temperature of a sampler, which finds a mode during a short
+    cold start, for a learning rate or for the weight of a KL.
 
     Args:
-        initial_value: v_0.
-        final_value: v_1.
-        end_step: The step from which on the value is v_1.
-        begin_step: The step up to which it is v_0. Defaults to `0`.
+        initial_value: Value v_0 up to `start_step`.
+        final_value: Value v_1 from `end_step` on.
+        end_step: First step with the value v_1.
+        start_step: Last step with the value v_0. Defaults to `0`.
 
     Example:
 
     ```python
     warm_up = keras_bdl.schedules.LinearRamp(0.0, 1.0, end_step=5_000)
-    optimizer = keras_bdl.ATMC(temperature=warm_up, dataset_size=50_000)
+    optimizer = keras_bdl.ATMC(temperature=warm_up)
     ```
     """
 
@@ -36,24 +36,25 @@ class LinearRamp(
         self,
         initial_value: float,
         final_value: float,
+        *,
         end_step: int,
-        begin_step: int = 0,
+        start_step: int = 0,
     ):
         super().__init__()
         check_number("initial_value", initial_value, at_least=0.0)
         check_number("final_value", final_value, at_least=0.0)
-        check_number("begin_step", begin_step, at_least=0)
-        check_number("end_step", end_step, above=begin_step)
+        check_number("start_step", start_step, at_least=0)
+        check_number("end_step", end_step, above=start_step)
         self.initial_value = initial_value
         self.final_value = final_value
         self.end_step = end_step
-        self.begin_step = begin_step
+        self.start_step = start_step
 
     def __call__(self, step):
         """Returns the value at a step."""
-        # In integers: float32 cannot count the steps of a long training.
-        since = ops.cast(step, "int64") - self.begin_step
-        length = self.end_step - self.begin_step
+        # As integers: float32 cannot count the steps of a long training.
+        since = ops.cast(step, "int64") - self.start_step
+        length = self.end_step - self.start_step
         done = ops.clip(ops.cast(since, "float32") / length, 0.0, 1.0)
         return self.initial_value + done * (
             self.final_value - self.initial_value
@@ -65,5 +66,5 @@ class LinearRamp(
             "initial_value": self.initial_value,
             "final_value": self.final_value,
             "end_step": self.end_step,
-            "begin_step": self.begin_step,
+            "start_step": self.start_step,
         }

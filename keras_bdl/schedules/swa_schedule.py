@@ -11,17 +11,17 @@ from keras_bdl.arguments import check_number
 class SWASchedule(
     ShowsArguments, keras.optimizers.schedules.LearningRateSchedule
 ):
-    """Goes from one constant learning rate to another before SWA starts.
+    """Changes the learning rate to another constant before SWA starts.
 
     With `t = step / swa_start_step`, the rate is `initial_learning_rate` for
-    t <= 0.5, falls (or rises) linearly until t = 0.9, and is
-    `swa_learning_rate` from there on.
+    t <= 0.5, changes linearly until t = 0.9, and is `swa_learning_rate` from
+    then on.
 
     Args:
-        initial_learning_rate: The rate at the begin.
-        swa_learning_rate: The rate while weights are collected.
-        swa_start_step: The step at which collection starts: `start_epoch` of
-            `SWA` or `SWAG` times the steps of an epoch.
+        initial_learning_rate: Learning rate at the start.
+        swa_learning_rate: Learning rate while weights are collected.
+        swa_start_step: First step of the collection: `start_epoch` of `SWA`
+            or `SWAG`, times the steps per epoch.
 
     Example:
 
@@ -40,6 +40,7 @@ class SWASchedule(
         self,
         initial_learning_rate: float,
         swa_learning_rate: float,
+        *,
         swa_start_step: int,
     ):
         super().__init__()

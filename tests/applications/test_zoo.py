@@ -1,4 +1,4 @@
-"""What holds for every network of `keras_bdl.applications`."""
+"""Tests of all networks of `keras_bdl.applications`."""
 
 import functools
 import re
@@ -16,7 +16,7 @@ from keras_bdl.applications.architecture import Stage
 from keras_bdl.applications.resnet import IMAGENET
 from keras_bdl.applications.resnet import SMALL_IMAGES
 
-README = Path(__file__).parents[2] / "README.md"
+GUIDE = Path(__file__).parents[2] / "examples" / "guides" / "networks.md"
 SHAPE = (16, 16, 3)
 SMALL = {
     "AlexNet": {"filters": 8},
@@ -143,9 +143,9 @@ def test_every_network_is_in_the_table():
     assert set(SMALL) | PRESETS == names
 
 
-def test_readme_states_these_numbers():
-    table = README.read_text().split("## Networks")[1].split("\n## ")[0]
-    stated = re.findall(r"\| `(\w+)\((.*)\)` \| ([\d,]+) \|", table)
+def test_guide_states_these_numbers():
+    page = GUIDE.read_text()
+    stated = re.findall(r"\| `(\w+)\((.*)\)` \| ([\d,]+) \|", page)
     assert len(stated) == 13
     counted = {(name, number) for name, _, number in COUNTS}
     for name, _, number in stated:
@@ -205,7 +205,7 @@ def test_saved_network_predicts_the_same(name, tmp_path):
 
 
 def kept(size):
-    """Part of the pixels that padding leaves to a convolution of size 3."""
+    """Share of pixels, not padding, that a convolution of size 3 reads."""
     return ((3 * size - 2) / (3 * size)) ** 2
 
 

@@ -25,7 +25,7 @@ from tests.models.networks import stack
 from tests.models.networks import transformer
 
 IMAGES = np.random.default_rng(0).normal(size=(8, 6, 6, 4)).astype("float32")
-# Each with non-default arguments and an input.
+# Each layer with non-default arguments and an input.
 LAYERS = {
     "Dense": (
         layers.Dense(3, "tanh", kernel_regularizer="l2", use_bias=False),
@@ -59,7 +59,7 @@ WITHOUT_A_NAMESAKE = [
     (bdl.layers.WeightNormDense(2), (4,)),
     (bdl.layers.WeightNormConv2D(2, 2), (6, 6, 4)),
 ]
-# What `Dense` becomes.
+# The new class of `Dense`.
 PLAIN, NORMAL, RADIAL, DROPOUT = (
     layers.Dense,
     MeanFieldDense,
@@ -69,7 +69,7 @@ PLAIN, NORMAL, RADIAL, DROPOUT = (
 
 
 def three_layers():
-    """Layers with the names `a`, `b`, inside of `inner`, and `c`."""
+    """Returns layers named `a`, `b`, which is inside `inner`, and `c`."""
     inner = keras.Sequential([layers.Dense(5, name="b")], name="inner")
     return stack(layers.Dense(5, name="a"), inner, layers.Dense(2, name="c"))
 
@@ -80,7 +80,7 @@ def a_b_c(model):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", LAYERS)
-def test_layer_becomes_its_namesake_with_all_its_arguments(name, kind):
+def test_converted_layer_keeps_all_arguments(name, kind):
     layer, x = LAYERS[name]
     model = stack(layer, shape=x.shape[1:])
     new = convert(model, kind, **KINDS[kind]).layers[0]
@@ -97,7 +97,7 @@ def test_layer_becomes_its_namesake_with_all_its_arguments(name, kind):
 
 
 @pytest.mark.parametrize("layer, shape", WITHOUT_A_NAMESAKE)
-def test_dropout_takes_kernels_that_have_no_distributions(layer, shape):
+def test_mc_dropout_wraps_layers_without_a_variational_form(layer, shape):
     model = stack(layer, shape=shape)
     with pytest.raises(ValueError, match=f"Received: .*: {layer.name}$"):
         convert(model, "mean_field")
@@ -119,7 +119,7 @@ def test_dropout_takes_kernels_that_have_no_distributions(layer, shape):
         ({lambda x: x.name > "b": "radial"}, [PLAIN, RADIAL, RADIAL]),
     ],
 )
-def test_first_selector_that_fits_says_what_a_layer_becomes(to, expected):
+def test_first_matching_selector_decides(to, expected):
     model = three_layers()
     rate = 0.1 if DROPOUT in expected else None
     new = convert(model, to, rate=rate)
@@ -134,7 +134,7 @@ def test_layer_of_the_model_is_a_selector():
     assert [type(layer) for layer in a_b_c(new)] == [PLAIN, PLAIN, RADIAL]
 
 
-def test_second_conversion_keeps_what_the_first_one_made():
+def test_second_conversion_keeps_the_layers_of_the_first():
     model = three_layers()
     options = {"estimator": "flipout", "prior_from_weights": 0.2}
     first = convert(model, {"a": "mean_field"}, **options)
@@ -149,7 +149,7 @@ def test_second_conversion_keeps_what_the_first_one_made():
     assert_same_outputs(second, first, X)
 
 
-def test_layers_get_the_options_that_they_have():
+def test_each_layer_gets_only_its_own_options():
     to = {"a": "mean_field", "b": "radial", "c": "mc_dropout"}
     new = convert(
         three_layers(),
@@ -174,7 +174,7 @@ def test_layers_get_the_options_that_they_have():
     assert c.rate == 0.3
 
 
-def test_bias_stays_a_number_where_it_is_not_variational():
+def test_bias_stays_a_weight_if_it_is_not_variational():
     model = sequential()
     new = convert(model, "radial", variational_bias=False)
     assert list(new.layers[0].posteriors) == ["kernel"]
@@ -183,7 +183,7 @@ def test_bias_stays_a_number_where_it_is_not_variational():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_layer_has_noise_of_its_own_made_from_the_seed(kind):
+def test_each_layer_draws_other_noise_from_the_seed(kind):
     dense = [layers.Dense(6, use_bias=False) for _ in range(2)]
     model = stack(*dense)
     dense[1].kernel.assign(dense[0].kernel)
@@ -199,7 +199,7 @@ def test_each_layer_has_noise_of_its_own_made_from_the_seed(kind):
     assert not np.array_equal(first[0], other[0])
 
 
-def test_layers_start_anew_without_the_weights_and_the_others_do_not():
+def test_means_from_weights_false_initialises_only_converted_layers():
     model = sequential()
     new = convert(model, {"dense": "radial"}, means_from_weights=False)
     assert not np.any(new.layers[0].bias_mean)
@@ -210,7 +210,7 @@ def test_layers_start_anew_without_the_weights_and_the_others_do_not():
 
 
 @pytest.mark.parametrize("kind", ["mean_field", "radial"])
-def test_prior_from_weights_is_a_gaussian_around_them(kind, tmp_path):
+def test_prior_from_weights_is_a_gaussian_around_the_weights(kind, tmp_path):
     model = stack(layers.Dense(3))
     kernel = np.array(model.layers[0].kernel) - 0.5
     kernel[0, 0] = 0.0
@@ -226,7 +226,7 @@ def test_prior_from_weights_is_a_gaussian_around_them(kind, tmp_path):
     np.testing.assert_allclose(
         layer.bias_prior_stddev, 0.3 * np.array(model.layers[0].bias), rtol=1e-5
     )
-    # Sum over kernel and bias, of 18 and 3 weights.
+    # The sum over the 18 weights of the kernel and the 3 of the bias.
     expected = (
         0.0 if kind == "mean_field" else radial_excess(18) + radial_excess(3)
     )
@@ -234,14 +234,14 @@ def test_prior_from_weights_is_a_gaussian_around_them(kind, tmp_path):
 
 
 def radial_excess(d):
-    """KL to the Gaussian with the same variances, by Monte-Carlo free sums."""
+    """Returns the KL to the Gaussian with the same variances, exactly."""
     log_area = np.log(2) + d / 2 * np.log(np.pi) - scipy.special.gammaln(d / 2)
     entropy = np.log(2) - np.log(2 * np.pi) / 2 - 0.5 - log_area
     entropy += (d - 1) * (np.euler_gamma + np.log(2)) / 2
     return entropy - d / 2 * np.log(d) + d / 2 * (np.log(2 * np.pi) + 1)
 
 
-def test_prior_from_weights_leaves_the_bias_its_own_prior():
+def test_prior_from_weights_keeps_the_bias_prior():
     layer = convert(
         stack(layers.Dense(3)),
         "mean_field",
@@ -283,7 +283,7 @@ def test_frozen_layers_stay_frozen():
     assert not convert(model, "mean_field").trainable
 
 
-def test_regularizers_and_constraints_are_of_the_means():
+def test_regularizers_and_constraints_apply_to_the_means():
     layer = layers.Dense(
         2, kernel_regularizer="l2", bias_constraint=keras.constraints.NonNeg()
     )
@@ -321,31 +321,34 @@ def bad(**kwargs):
         (bad(to="gaussian"), "`to` must be one of .*Received: 'gaussian'"),
         (bad(to=None), "`to` must be one of .*Received: None"),
         (bad(to={"a": 3}), "`to` must be one of .*Received: 3"),
-        (bad(to={"a": None}), "`to` must convert something"),
-        (bad(to={}), "`to` must convert something"),
+        (bad(to={"a": None}), "`to` must convert at least one layer"),
+        (bad(to={}), "`to` must convert at least one layer"),
         (bad(to={7: "radial"}), "A selector in `to` must be .*Received: 7"),
-        (bad(to={"d": "radial"}), "There are Dense: a, b, c;.*Received: 'd'"),
+        (
+            bad(to={"d": "radial"}),
+            "The model has Dense: a, b, c;.*Received: 'd'",
+        ),
         (
             bad(to={PLAIN: "radial", "b": "mean_field"}),
-            "that no selector before it has .*Received: 'b'",
+            "that earlier selectors did not match .*Received: 'b'",
         ),
-        (bad(units=3), "must be among .*Received: units=3"),
-        (bad(rate=0.1), "must be among .*Received: rate=0.1"),
+        (bad(units=3), "`units` is no option .*Received: units=3"),
+        (bad(rate=0.1), "`rate` is no option .*Received: rate=0.1"),
         (bad(to="radial", truncation=2.0), "Received: truncation=2.0"),
         (bad(to="mc_dropout", rate=0.1, prior=Normal(1.0)), "Received: prior="),
-        (bad(to="mc_dropout"), "`rate` must be given"),
-        (bad(estimator="none"), "`estimator` of `MeanFieldDense` must be"),
+        (bad(to="mc_dropout"), "needs a `rate`"),
+        (bad(estimator="none"), "`estimator` must be one of"),
         (
             bad(prior_from_weights=0.0),
             "`prior_from_weights` must be a number above",
         ),
         (
             bad(to="mc_dropout", rate=0.1, prior_from_weights=0.1),
-            '`prior_from_weights` must go with `"mean_field"`',
+            '`prior_from_weights` needs `"mean_field"`',
         ),
         (
             bad(prior=Normal(1.0), prior_from_weights=0.1),
-            "give one of the two",
+            "Give one of the two",
         ),
         (
             bad(means_from_weights=False, prior_from_weights=0.1),
@@ -354,7 +357,7 @@ def bad(**kwargs):
         (lambda: convert("model", "radial"), "`model` must be a Keras model"),
         (
             lambda: convert(keras.Sequential([layers.Dense(2)]), "radial"),
-            "`model` must be built to have weights",
+            "`model` gets its weights when it is built",
         ),
     ],
 )
@@ -363,7 +366,7 @@ def test_bad_argument_is_named(call, message):
         call()
 
 
-def test_refusal_names_all_layers_and_its_advice_leaves_out_all_of_them():
+def test_error_names_all_unsupported_layers_and_its_advice_works():
     model = keras.Sequential(
         [
             keras.Input((3,), dtype="int32"),
@@ -380,7 +383,7 @@ def test_refusal_names_all_layers_and_its_advice_leaves_out_all_of_them():
     assert [type(x) for x in new.layers[-1:]] == [MCDropout]
 
 
-def test_converted_model_on_a_generator_is_told_where_to_give_its_size():
+def test_converted_model_on_a_generator_says_where_to_give_its_size():
     def batches():
         while True:
             yield np.ones((2, 3)), np.ones((2, 2))

@@ -22,7 +22,7 @@ from tests.models.networks import subclassed
 from tests.models.networks import transformer
 from tests.models.networks import values
 
-# Each with its input, and how many layers have a kernel or embeddings.
+# Each model with its input and its number of kernels and embeddings.
 MODELS = {
     "sequential": (sequential, X, 2),
     "functional": (functional, {"a": X, "b": X}, 6),
@@ -51,7 +51,9 @@ def converted(model, kind):
         ("transformer", "radial"),
     ],
 )
-def test_copy_computes_the_same_trains_and_is_saved(name, kind, tmp_path):
+def test_copy_has_equal_outputs_and_can_be_trained_and_saved(
+    name, kind, tmp_path
+):
     make, x, number = MODELS[name]
     model = make()
     model.compile("sgd", "mse")
@@ -86,7 +88,7 @@ def test_copy_computes_the_same_trains_and_is_saved(name, kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["mean_field", "mc_dropout"])
-def test_predictions_are_draws_and_statistics_of_batches_go_on(kind):
+def test_predictions_are_samples_and_batch_statistics_keep_updating(kind):
     model = sequential()
     new = convert(model, kind, **KINDS[kind])
     means = [np.array(x.layers[1].moving_mean) for x in (model, new)]
@@ -110,7 +112,7 @@ def test_shared_layer_stays_shared():
 
 @keras.saving.register_keras_serializable("test_convert")
 class Tied(keras.Model):
-    """Has a layer that is in one of its models, too."""
+    """A model with a layer that one of its models shares."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -155,7 +157,7 @@ def test_layers_inside_of_layers_are_converted_in_two_steps(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:The object being serialized includes a")
-def test_functions_and_preprocessing_are_copied():
+def test_functions_and_preprocessing_layers_are_copied():
     normalization = layers.Normalization()
     normalization.adapt(3 * X + 1)
     words = layers.TextVectorization(output_sequence_length=3)
@@ -206,7 +208,7 @@ class OwnCall(keras.Sequential):
 
 @keras.saving.register_keras_serializable("test_convert")
 class Forgetful(Block):
-    """Does not say how many layers it has."""
+    """A block whose config omits the number of layers."""
 
     def __init__(self, extra=0, **kwargs):
         super().__init__(6, **kwargs)
@@ -223,7 +225,7 @@ class Forgetful(Block):
 
 @keras.saving.register_keras_serializable("test_convert")
 class Hiding(layers.Layer):
-    """Keeps its layer where there is no place for another."""
+    """A layer that stores its inner layer where nothing can replace it."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -267,16 +269,22 @@ def unused():
 @pytest.mark.parametrize(
     "make, message",
     [
-        (one(OwnDense(2, name="own")), "a rule for.*Received: OwnDense: own"),
+        (
+            one(OwnDense(2, name="own")),
+            "no rule converts.*Received: OwnDense: own",
+        ),
         (one(bdl.layers.RadialDense(2)), "Received: RadialDense: radial_dense"),
-        (one(layers.SpectralNormalization(layers.Dense(2))), "a rule for"),
+        (
+            one(layers.SpectralNormalization(layers.Dense(2))),
+            "no rule converts",
+        ),
         (
             lambda: OwnCall([keras.Input((6,)), layers.Dense(2)]),
-            "`call` of its own",
+            "with its own `call`",
         ),
-        (one(Forgetful(2)), "must make the inner layers again.*Forgetful"),
-        (one(Hiding()), "An inner layer can be exchanged where.*Hiding"),
-        (unused, "must select layers that are built.*Dense: new"),
+        (one(Forgetful(2)), "must create all inner layers.*Forgetful"),
+        (one(Hiding()), "An inner layer can be exchanged only if.*Hiding"),
+        (unused, "must select built layers.*Dense: new"),
     ],
 )
 def test_model_that_cannot_be_converted_is_refused(make, message):
@@ -294,7 +302,9 @@ def test_layer_outside_of_the_graph_is_refused_if_it_has_weights():
     model.lost.build((None, 6))
     if model.lost not in model._flatten_layers():
         pytest.skip("This version of Keras does not count such a layer")
-    with pytest.raises(ValueError, match="must use its layers.*layer='lost'"):
+    with pytest.raises(
+        ValueError, match="must use all its layers.*layer='lost'"
+    ):
         convert(model, "radial")
 
 
@@ -317,7 +327,7 @@ IMAGES = np.random.default_rng(0).normal(size=(2, 32, 32, 3)).astype("float32")
 @pytest.mark.parametrize(
     "name, kind", [("EfficientNetB0", "radial"), ("ResNet50", "mc_dropout")]
 )
-def test_application_of_keras_computes_the_same(name, kind):
+def test_copy_of_a_keras_application_has_equal_outputs(name, kind):
     model = application(name)
     new = convert(model, kind, **KINDS[kind])
     assert_same_outputs(new, model, IMAGES)
@@ -327,7 +337,7 @@ def test_application_of_keras_computes_the_same(name, kind):
     )
 
 
-def test_application_of_keras_trains_and_is_saved(tmp_path):
+def test_copy_of_a_keras_application_can_be_trained_and_saved(tmp_path):
     model = application("MobileNetV2", alpha=0.35)
     new = convert(model, "mean_field", prior_from_weights=0.1)
     assert_same_outputs(new, model, IMAGES)

@@ -70,11 +70,11 @@ def test_py_dataset_is_counted():
     assert told(Constant()) == 50
 
 
-def test_endless_data_counts_batch_size_times_steps_with_one_warning():
+def test_endless_data_counts_batch_size_times_steps_and_warns_once():
     model = bdl.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
     model.compile(NeedsN(), "mse")
     data = batched(10).repeat()
-    with pytest.warns(UserWarning, match="= 30 examples"):
+    with pytest.warns(UserWarning, match="data of 30 examples per epoch"):
         model.fit(data, steps_per_epoch=3, verbose=0)
     model.fit(data, steps_per_epoch=4, verbose=0)  # a warning would raise
     assert float(model.trainable_variables[1][0]) == 40
@@ -197,7 +197,9 @@ def test_plain_model_with_a_wrong_n_is_warned_once_by_callbacks(mirrored):
         lambda path: bdl.SWAG(0),
         lambda path: bdl.callbacks.Checkpoint(path),
         lambda path: bdl.callbacks.EarlyStopping("loss"),
-        lambda path: bdl.callbacks.GradientVariance(X[:8], X[:8, :1], draws=2),
+        lambda path: bdl.callbacks.GradientVariance(
+            X[:8], X[:8, :1], samples=2
+        ),
         lambda path: bdl.callbacks.KLAnnealing(2),
         lambda path: bdl.callbacks.PretrainMeans(1),
     ],

@@ -1,4 +1,4 @@
-"""On two logical CPUs of this process; the two workers run meanwhile."""
+"""Training on two logical CPUs of this process."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ from tests.distribute.cases import fitted
 ONE = tf.distribute.get_strategy()
 
 
-# Those without noise, and those whose noise all replicas share.
+# Methods without noise, and methods whose replicas share their noise.
 LIKE_ONE = ("SGD", "SGLD", "SGHMC", "SGNHT", "ATMC", "OGN", "KFAC", "MAP")
 
 
@@ -37,12 +37,12 @@ def test_replicas_train_like_one_device_though_a_batch_is_uneven(name, devices):
 @pytest.mark.parametrize("name", ALL)
 def test_nothing_is_traced_after_the_first_epoch(name, devices):
     first, second = devices(name)["traces"]
-    # A trace for each replica, and for the last batch, which is uneven.
+    # One trace for each replica, and one for the last, uneven batch.
     assert first == second <= 4
 
 
 def on_replicas(strategy, function, parts):
-    """What a function of nested arrays returns on each replica."""
+    """Returns the results of a function of nested arrays on each replica."""
     values = strategy.experimental_distribute_values_from_function(
         lambda context: keras.tree.map_structure(
             tf.constant, parts[int(context.replica_id_in_sync_group)]
@@ -57,7 +57,7 @@ def on_replicas(strategy, function, parts):
 
 
 def of_any_size(array):
-    """An array whose length the graph does not know, as in `fit`."""
+    """Returns an array of unknown static length, as in `fit`."""
     return tf.boolean_mask(array, tf.ones(len(array), tf.bool))
 
 
@@ -99,7 +99,7 @@ def test_two_copies_of_a_batch_on_four_replicas_are_halves():
     subprocess.run([sys.executable, "-W", "ignore", "-c", FOUR], check=True)
 
 
-def test_weights_of_replicas_make_the_mean_over_examples(mirrored):
+def test_replica_weights_give_the_mean_over_examples(mirrored):
     parts = [np.arange(3.0), np.arange(3.0, 4.0)]
     weights = on_replicas(
         mirrored, lambda v: replica_weight(of_any_size(v)), parts
@@ -128,7 +128,7 @@ def test_a_step_averages_gradients_over_draws_of_the_replicas(copies, mirrored):
         for variable, draw in zip(one.trainable_variables, draws, strict=True):
             variable.assign(draw[replica])
         with tf.GradientTape() as tape:
-            # Half of the batch, or all of it.
+            # Half of the batch, or the whole batch.
             seen = slice(3 * replica, 3 * replica + 3) if copies == 1 else ...
             loss = LOSS(y[seen], one(x[seen]))
         of_draws.append(tape.gradient(loss, one.trainable_variables))
@@ -153,10 +153,10 @@ def test_draws_of_a_prediction_are_traced_once_and_shared_out(mirrored):
     x, _ = data(24)
     sizes.clear()
     bdl.predict(model, x, samples=5, batch_size=12, verbose=0)
-    assert sizes == [6, 6]  # once for each replica
+    assert sizes == [6, 6]  # one trace for each replica
 
 
-def test_strategy_is_what_its_name_says(monkeypatch):
+def test_each_name_gives_its_strategy(monkeypatch):
     monkeypatch.delenv("TF_CONFIG", raising=False)
     monkeypatch.delenv("TPU_NAME", raising=False)
     assert bdl.distribute.strategy("default") is ONE
@@ -176,23 +176,23 @@ TWO = '{"cluster": {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}'
         ("auto", '{"cluster": ["a:1", "b:1"]}', "list of machines"),
         ("auto", "{", "`TF_CONFIG` must be a JSON object"),
         ("auto", '{"cluster": {"worker": "a:1"}}', "list of machines"),
-        ("auto", TWO + "}", "the place of this one in it"),
+        ("auto", TWO + "}", "the place of this machine"),
         ("auto", TWO + ', "task": {"type": "worker"}}', "the place of this"),
         (
             "multi_worker",
             TWO + ', "task": {"type": "worker", "index": 2}}',
-            "the place of this one",
+            "the place of this machine",
         ),
         (
             "auto",
             '{"cluster": {"worker": ["a", "b"]}, '
             '"task": {"type": "worker", "index": 0}}',
-            "and their ports",
+            "their ports",
         ),
         (
             "auto",
             TWO + ', "task": {"type": "worker", "index": -1}}',
-            "the place of this one",
+            "the place of this machine",
         ),
     ],
 )
@@ -204,7 +204,7 @@ def test_wrong_names_and_clusters_are_refused(name, config, match, monkeypatch):
         bdl.distribute.strategy(name)
 
 
-def test_a_machine_without_a_tpu_says_so(monkeypatch):
+def test_error_without_a_tpu_names_the_tpu(monkeypatch):
     def nothing(tpu):
         raise OSError("nobody is there")
 
@@ -225,7 +225,7 @@ def test_multi_worker_after_the_start_of_tensorflow_is_refused(
 ):
     tf.constant(1.0)
     monkeypatch.setenv("TF_CONFIG", CLUSTER)
-    with pytest.raises(RuntimeError, match="before anything is computed"):
+    with pytest.raises(RuntimeError, match="before any computation"):
         bdl.distribute.strategy()
     waits = "127.0.0.1:1 waits until all of ['127.0.0.1:2'] have started."
     assert waits in capsys.readouterr().out
@@ -237,7 +237,7 @@ def test_a_port_in_use_is_explained(monkeypatch):
 
     monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", make)
     monkeypatch.setenv("TF_CONFIG", CLUSTER)
-    with pytest.raises(RuntimeError, match="not free, in 127.0.0.1:1"):
+    with pytest.raises(RuntimeError, match="in use, in 127.0.0.1:1"):
         bdl.distribute.strategy()
 
 
@@ -266,7 +266,7 @@ def test_an_objective_of_another_strategy_is_refused(mirrored):
     ("optimizer", "copies", "like"),
     [("SGD", 1, "SGD"), ("VOGN", 2, "monte_carlo")],
 )
-def test_eager_steps_are_those_of_graphs(
+def test_eager_steps_equal_graph_steps(
     optimizer, copies, like, mirrored, devices
 ):
     options = {"run_eagerly": True, "sample_replicas": copies}
@@ -275,22 +275,22 @@ def test_eager_steps_are_those_of_graphs(
         model.get_weights(), devices(like)["weights"], strict=True
     ):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
-    # Also where the last batch leaves a replica without an example.
+    # The last batch leaves a replica without an example.
     assert np.all(np.isfinite(model.history.history["loss"]))
 
 
-def test_copies_of_a_batch_need_replicas():
+def test_sample_replicas_must_divide_the_replicas():
     with pytest.raises(ValueError, match="with 1 replicas"):
         compiled(ONE, METHODS["SGD"], sample_replicas=2)
 
 
-def test_parts_made_outside_of_the_scope_are_refused(mirrored):
+def test_layers_and_optimizers_made_outside_of_the_scope_are_refused(mirrored):
     optimizer = bdl.ATMC(1e-2)
     with pytest.raises(ValueError, match="`optimizer` must be made under"):
         compiled(mirrored, lambda: optimizer)
 
     noise = keras.layers.Dropout(0.1)
-    with pytest.raises(ValueError, match="Every layer must be made under"):
+    with pytest.raises(ValueError, match="Every variable must be made under"):
         compiled(mirrored, METHODS["SGD"], lambda: [noise])
 
     model = bdl.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
@@ -301,12 +301,12 @@ def test_parts_made_outside_of_the_scope_are_refused(mirrored):
 
 @pytest.mark.parametrize("replicas", (1, 2))
 def test_strategies_out_of_step_are_refused(replicas, mirrored):
-    class Server(tf.distribute.Strategy):  # like that of parameter servers
+    class Server(tf.distribute.Strategy):  # as for parameter servers
         num_replicas_in_sync = replicas
 
     model = bdl.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
     model._distribute_strategy = Server(mirrored.extended)
-    with pytest.raises(ValueError, match="go in step.*strategy=Server"):
+    with pytest.raises(ValueError, match="replicas in step.*strategy=Server"):
         model.compile("sgd", LOSS)
 
 

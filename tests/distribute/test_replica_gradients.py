@@ -1,4 +1,4 @@
-"""Optimizers that look at gradients before replicas add them up."""
+"""Optimizers that clip or check gradients on each replica."""
 
 import keras
 import numpy as np
@@ -34,7 +34,7 @@ def clipped(scale=None, **clip):
     ],
     ids=["KFAC", "global_clipnorm", "scaled clipnorm", "clipvalue"],
 )
-def test_weighted_examples_and_clipping_are_those_of_one_device(
+def test_weighted_examples_and_clipping_equal_one_device(
     optimizer, objective, mirrored
 ):
     weights = []
@@ -79,7 +79,9 @@ def test_a_step_that_overflows_on_one_replica_is_skipped_on_all(
     ],
 )
 def test_optimizers_that_branch_are_refused(options, received, mirrored):
-    with pytest.raises(ValueError, match=f"which has no branches.*{received}"):
+    with pytest.raises(
+        ValueError, match=f"must do the same in every step.*{received}"
+    ):
         compiled(mirrored, lambda: keras.optimizers.SGD(0.1, **options))
 
 

@@ -7,7 +7,7 @@ from tests.distribute.cases import CASES
 
 
 def by_path(tree):
-    """The leaves of a result, by where they stand."""
+    """Returns the leaves of a result, by their path."""
     leaves = keras.tree.flatten_with_path(tree)
     return {path: np.asarray(leaf) for path, leaf in leaves if leaf is not None}
 
@@ -27,9 +27,9 @@ def assert_same(ours, theirs, **tolerance):
 
 
 @pytest.mark.parametrize("name", [n for n in CASES if n != "collected"])
-def test_both_workers_have_the_same_to_the_bit(name, results):
+def test_both_workers_have_identical_results(name, results):
     first, second = results[name]
-    # But for what each replica gathers for itself.
+    # Except for the state of each replica.
     first, second = ({**r, "local": None} for r in (first, second))
     assert_same(first, second)
 
@@ -47,20 +47,20 @@ def test_a_worker_traces_the_training_step_once(name, results):
         assert result["traces"] == [1, 1]
 
 
-def test_workers_tell_each_other_gradients_and_second_moments_alone(results):
+def test_workers_exchange_only_gradients_and_second_moments(results):
     for result in results["volume"]:
         weights, sizes = result["weights"], result["sizes"]
         assert sizes["SGD"] == sizes["ATMC"] == [weights]  # one all-reduce
-        assert sizes["VOGN"] == [2 * weights]  # and one of twice the size
+        assert sizes["VOGN"] == [2 * weights]  # one of twice the size
 
 
-def test_data_of_workers_of_their_own_are_not_counted(results):
+def test_unsharded_data_of_workers_is_not_counted(results):
     for result in results["own_data"]:
         assert "SGLD(..., dataset_size=<examples>)" in result["SGLD"]
         assert result["SGLD of 32"] == 2
 
 
-def test_workers_of_unlike_seeds_are_refused(results):
+def test_workers_with_different_seeds_are_refused(results):
     for result in results["unlike_seeds"]:
         assert "shuffle the data in the same way" in result["said"]
         assert result["said"].endswith("seeds of the workers [1, 2]")
@@ -80,7 +80,7 @@ def test_callbacks_collect_the_same_everywhere_and_one_worker_saves(
     assert_same(first, two, rtol=1e-4, atol=1e-5)
 
 
-def test_sample_replicas_see_one_batch_with_draws_of_their_own(
+def test_sample_replicas_see_one_batch_and_draw_different_weights(
     results, devices
 ):
     assert_same(
@@ -88,7 +88,7 @@ def test_sample_replicas_see_one_batch_with_draws_of_their_own(
     )
 
 
-def test_a_resumed_run_ends_like_one_that_was_not_killed(results, devices):
+def test_a_resumed_run_ends_like_an_uninterrupted_run(results, devices):
     for name, worker in (("resumed", 0), ("resumed", 1)):
         again = dict(results[name][worker])
         assert again.pop("killed")

@@ -25,8 +25,8 @@ def each(function, draws):
     return tf.function(lambda: tf.map_fn(function, draws))()
 
 
-def test_noise_is_that_of_scipy_to_the_last_number():
-    # TensorFlow's erfinv is infinite for the largest of them.
+def test_noise_equals_scipy_up_to_the_largest_number():
+    # The erfinv of TensorFlow is infinite for the largest number.
     last = np.array([1, 3, 5, 2**23 + 1, 2**24 - 1]) * 2.0**-24
     uniforms = np.concatenate([1 - last, last - 1]).astype("float32")
     expected = stats.norm.ppf((1 + uniforms.astype("float64")) / 2)
@@ -55,7 +55,7 @@ def test_mean_field_noise_is_standard_normal():
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_density_integrates_to_one(family, size):
     # A fine grid around the pole of the Radial density misses the inside of
-    # one cell, which holds no more than its radius.
+    # one cell. The probability of that cell is below its radius.
     q = family(np.full(size, 0.3, "float32"), np.full(size, 0.5, "float32"))
     points = {1: 8001, 2: 801, 3: 161}[size]
     axis = np.linspace(-3, 3, points) + 0.5 * 6 / (points - 1)
@@ -70,7 +70,7 @@ def _log_probs(q, points):
         rho = np.linalg.norm((points - q.mean) / q.stddev, axis=1)
         if isinstance(q, MeanField):
             return stats.norm.logpdf(points, q.mean, q.stddev).sum(axis=-1)
-        # The same function of the distance: checked on every 20,000th point.
+        # The same function of the distance, checked at every 20,000th point.
         known = _log_probs(q, points[::20_000])
         size = points.shape[1]
         shape = -(rho**2) / 2 - (size - 1) * np.log(rho)
@@ -111,7 +111,7 @@ def test_divergence_is_the_mean_log_ratio_of_the_densities(family, size, prior):
     ratios = each(ratio, noises).numpy().astype("float64")
     kls = each(divergence, noises).numpy().astype("float64")
     error = np.hypot(ratios.std(), kls.std()) / np.sqrt(draws)
-    # And the rounding of a sum of so many numbers.
+    # Plus the rounding error of a long sum.
     error += 1e-6 * np.abs(ratios).max()
     assert_moment(kls.mean(), ratios.mean(), error)
     closed = prior in ("normal", "he")
@@ -155,7 +155,7 @@ def test_divergence_and_gradients_are_finite_for_any_rho(family, prior_family):
                 assert np.isfinite(tensor).all(), (rho, prior)
 
 
-def test_optimum_of_a_radial_divergence_is_where_the_mathematics_says():
+def test_radial_divergence_has_its_optimum_at_the_closed_form():
     # sigma = s sqrt(D), mu = m: the gradient of the KL to N(m, s^2) is zero.
     s, size = 0.3, 20
     mean, stddev = tf.fill([size], 0.1), tf.fill([size], s * size**0.5)

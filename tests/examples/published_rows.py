@@ -1,4 +1,4 @@
-"""The published numbers, loaded as a script of `examples/papers` does."""
+"""The published numbers, loaded without the path of `examples/papers`."""
 
 import importlib.util
 from pathlib import Path

@@ -47,6 +47,7 @@ def start(script):
 def test_quickstart_prints_a_report():
     printed = start("quickstart.py")
     assert "accuracy" in printed and "digits 5-9" in printed
+    assert "first image of an unknown digit" in printed
 
 
 # No warning of ours: a new user runs this script first.

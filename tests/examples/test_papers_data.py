@@ -1,5 +1,6 @@
-"""The sets that the papers test on, at their own scale."""
+"""The test data of the papers, at `--scale paper`."""
 
+import dataclasses
 import sys
 import types
 from pathlib import Path
@@ -22,6 +23,17 @@ from show import hessian  # noqa: E402
 from show import surface  # noqa: E402
 from trained import Trained  # noqa: E402
 
+KNOWN = settings.Settings(
+    epochs=1,
+    batch_size=8,
+    augmented=False,
+    learning_rate=0.1,
+    momentum=0.9,
+    weight_decay=1e-3,
+    validations=1,
+    validation_samples=1,
+    samples=1,
+)
 CIFAR = bdl.datasets.SPECS["cifar10"]
 
 
@@ -34,20 +46,19 @@ def data_dir(tmp_path_factory):
     return str(folder)
 
 
-def load(data_dir, known=None, **kwargs):
-    known = {"batch_size": 8, "augmented": False} | (known or {})
+def load(data_dir, **kwargs):
     return data_sets.load(
-        "cifar10", known, "paper", 0, data_dir=data_dir, **kwargs
+        "cifar10", KNOWN, "paper", 0, data_dir=data_dir, **kwargs
     )
 
 
 def values(batches):
-    """The value of each image of the fixture, which is its number."""
+    """Returns the number of each image: its constant value."""
     x = np.concatenate(list(batches)) * CIFAR.stddev + CIFAR.mean
     return np.median(np.round(255 * x), axis=(1, 2, 3)).astype(int).tolist()
 
 
-def test_all_classes_of_stl_10_count_and_monkeys_as_frogs(data_dir):
+def test_monkeys_of_stl_10_count_as_frogs(data_dir):
     stl10 = load(data_dir, test="stl10").sets["stl10"]
     x, y = zip(*stl10.as_numpy_iterator(), strict=True)
     numbers, y = values(x), np.concatenate(y)
@@ -70,12 +81,12 @@ def test_all_classes_of_stl_10_count_and_monkeys_as_frogs(data_dir):
     assert len(found.log_mean) == 30
 
 
-def test_foreign_are_all_training_images_of_svhn(data_dir):
+def test_svhn_as_foreign_set_is_all_its_training_images(data_dir):
     svhn = load(data_dir, ood=("svhn_cropped",)).sets["svhn_cropped"]
     assert values(svhn.as_numpy_iterator()) == list(range(12))
 
 
-def test_imagenet_of_vogn_is_cropped_out_of_256_pixels(monkeypatch):
+def test_vogn_crops_imagenet_images_of_256_pixels(monkeypatch):
     used = []
 
     def crop(image, key, size):
@@ -86,28 +97,26 @@ def test_imagenet_of_vogn_is_cropped_out_of_256_pixels(monkeypatch):
         monkeypatch.setitem(data_sets.AUGMENTATIONS, name, crop)
     for paper, method, count in (("vogn", "VOGN", 1), ("swag", "SWA", 0)):
         cell = Cell(paper, "imagenet2012", "ResNet-18", method)
-        known = settings.of(cell, method, "paper") | {"batch_size": 2}
+        known = dataclasses.replace(
+            settings.of(cell, method, "paper"), batch_size=2, validation_size=1
+        )
         with tfds.testing.mock_data(num_examples=3):
-            found = data_sets.load(
-                "imagenet2012", known | {"validation_size": 1}, "paper", 0
-            )
+            found = data_sets.load("imagenet2012", known, "paper", 0)
             assert next(iter(found.train))[0].shape == (2, 224, 224, 3)
         assert used == [224] * count
         used.clear()
 
 
 def as_trained(statistics, folder):
-    """A network that was not trained, with its training data in some form."""
+    """Returns an untrained network with training data of a given form."""
     folder.mkdir()
     inputs = keras.Input((32, 32, 3))
     x = keras.layers.GlobalAveragePooling2D()(inputs)
     model = bdl.Model(inputs, keras.layers.Dense(10)(x))
     weights = model.get_weights()
     cell = Cell("swag", "cifar10", "VGG-16", "SWAG")
-    known = {"batch_size": 8, "momentum": 0.9, "weight_decay": 1e-3}
     session = types.SimpleNamespace(scale="paper")
-    pairs = tuple(known.items())
-    trained = Trained(session, cell, "SWA", 0, pairs)
+    trained = Trained(session, cell, "SWA", 0, KNOWN)
     moved = [[w + i * i for w in weights] for i in range(3)]
     posterior = bdl.posteriors.LowRankGaussian(
         weights, None, [np.stack(c) for c in zip(*moved, strict=True)]
@@ -124,9 +133,7 @@ def as_trained(statistics, folder):
     return trained
 
 
-def test_batches_of_the_papers_data_are_measured_as_arrays_are(
-    data_dir, tmp_path
-):
+def test_batches_and_arrays_give_the_same_measurements(data_dir, tmp_path):
     batches = load(data_dir).statistics
     x, y = zip(*batches.as_numpy_iterator(), strict=True)
     found = []
@@ -139,7 +146,7 @@ def test_batches_of_the_papers_data_are_measured_as_arrays_are(
             trained.posterior("SWAG"),
             trained.loss(),
             bdl.diagnostics.loss_cross_section,
-            bdl.diagnostics.LossCrossSection,
+            bdl.diagnostics.LossCrossSectionReport,
             [[np.ones((3, 10)), np.ones(10)]],
             [0.0, 1.0],
             (0,),

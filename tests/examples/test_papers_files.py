@@ -1,4 +1,4 @@
-"""What the runner of the papers says of files and options that are wrong."""
+"""Errors of the papers' program on damaged files and wrong options."""
 
 import dataclasses
 import errno
@@ -17,6 +17,7 @@ sys.path.append(str(EXAMPLES))
 
 import run  # noqa: E402
 from files import kept  # noqa: E402
+from outcome import Outcome  # noqa: E402
 from session import Session  # noqa: E402
 from show import gradient_noise  # noqa: E402
 from show import regression  # noqa: E402
@@ -25,7 +26,8 @@ from trained import Trained  # noqa: E402
 
 @pytest.fixture
 def trained(tmp_path):
-    one = Trained(None, None, "SGD", 0, (("epochs", 1),))
+    known = types.SimpleNamespace(epochs=1)
+    one = Trained(None, None, "SGD", 0, known)
     one.__dict__["folder"] = tmp_path
     one.__dict__["network"] = lambda: None
     return one
@@ -42,7 +44,7 @@ def trained(tmp_path):
         ("SWAG.bdl", b"no archive", lambda one: one.posterior("SWAG")),
     ],
 )
-def test_a_damaged_file_of_a_training_is_named(trained, name, content, used):
+def test_error_names_a_damaged_file_of_a_training(trained, name, content, used):
     path = trained.folder / name
     if content is not None:
         path.write_bytes(content)
@@ -54,7 +56,7 @@ def test_a_damaged_file_of_a_training_is_named(trained, name, content, used):
     )
 
 
-def test_weights_of_another_network_are_of_another_version(trained):
+def test_error_says_that_weights_are_of_another_version(trained):
     def set_weights(weights):
         raise ValueError("Layer expected 2 variables, received 1")
 
@@ -65,7 +67,7 @@ def test_weights_of_another_network_are_of_another_version(trained):
         _ = trained.model
 
 
-def test_a_damaged_checkpoint_is_named(trained):
+def test_error_names_a_damaged_checkpoint(trained):
     path = trained.folder / "latest.bdl"
     path.write_bytes(b"half of a checkpoi")
     with pytest.raises(SystemExit, match=f"delete {path}, and the same"):
@@ -75,7 +77,7 @@ def test_a_damaged_checkpoint_is_named(trained):
 @pytest.mark.parametrize(
     ("args", "said"),
     [
-        (["swag"], "there is no such recipe, --list shows all. .*'swag'"),
+        (["swag"], "there is no such recipe, --list prints all. .*'swag'"),
         (["all", "vogn/table9"], "no such recipe.* Received: 'vogn/table9'"),
         (
             ["all", "--steps-per-execution", "0"],
@@ -92,7 +94,7 @@ def test_wrong_options_end_in_one_sentence(args, said, monkeypatch, capsys):
     assert re.search(said, last), last
 
 
-def test_all_may_stand_beside_other_names(monkeypatch, tmp_path):
+def test_all_and_a_name_run_every_recipe_once(monkeypatch, tmp_path):
     found = []
     monkeypatch.setattr(run, "run", lambda chosen, *_: found.extend(chosen))
     out = ["--out", str(tmp_path)]
@@ -102,7 +104,9 @@ def test_all_may_stand_beside_other_names(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
-def test_a_disk_that_takes_nothing_is_named(number, monkeypatch, tmp_path):
+def test_error_names_a_file_that_cannot_be_written(
+    number, monkeypatch, tmp_path
+):
     def fails(*_):
         raise OSError(number, "The reason", "weights.npz")
 
@@ -112,7 +116,7 @@ def test_a_disk_that_takes_nothing_is_named(number, monkeypatch, tmp_path):
         run.main()
 
 
-def test_mixed_precision_is_that_of_every_recipe(monkeypatch, tmp_path):
+def test_every_recipe_has_mixed_precision(monkeypatch, tmp_path):
     policies = []
 
     def results(*_):
@@ -130,7 +134,7 @@ def test_mixed_precision_is_that_of_every_recipe(monkeypatch, tmp_path):
     assert keras.config.dtype_policy().name == "float32"
 
 
-def test_every_split_of_a_regression_has_networks_of_its_own(
+def test_every_split_and_method_of_a_regression_has_new_networks(
     monkeypatch, tmp_path
 ):
     used = []
@@ -141,18 +145,19 @@ def test_every_split_of_a_regression_has_networks_of_its_own(
 
     monkeypatch.setattr(regression, "_report", report)
     recipe = run.recipes.load("radial/table2", "smoke")
-    session = Session("smoke", tmp_path, None)
-    regression.show(recipe, session, 2, tmp_path)
+    session = Session("smoke", tmp_path, None, seeds=2)
+    outcome = Outcome(recipe, session, {}, tmp_path)
+    regression.show(outcome, recipe.show["regression"])
     assert len(set(map(id, used))) == len(used) == 6
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:  # what was computed in another precision is another result
-        regression.show(recipe, session, 2, tmp_path)
+        regression.show(outcome, recipe.show["regression"])
     finally:
         keras.config.set_dtype_policy("float32")
     assert len(used) == 12
 
 
-def test_what_is_kept_is_made_once(tmp_path):
+def test_kept_file_is_made_once(tmp_path):
     made = []
 
     def make():
@@ -164,18 +169,18 @@ def test_what_is_kept_is_made_once(tmp_path):
     assert first == kept(path, make) == make() and len(made) == 2
 
 
-NOISE = dataclasses.fields(gradient_noise.bdl.diagnostics.GradientNoise)
+NOISE = dataclasses.fields(gradient_noise.bdl.diagnostics.GradientNoiseReport)
 NOISE = [field.name for field in NOISE]
 
 
-def test_noise_of_iterates_goes_on_where_it_was_killed(monkeypatch, tmp_path):
+def test_killed_measurement_of_noise_continues(monkeypatch, tmp_path):
     measured = []
 
     def noise(model, data, **_):
         if len(measured) == 2:
             raise KeyboardInterrupt
         measured.append(model.weights)
-        return gradient_noise.bdl.diagnostics.GradientNoise(
+        return gradient_noise.bdl.diagnostics.GradientNoiseReport(
             **dict.fromkeys(NOISE, 1.0) | {"trace": model.weights}
         )
 
@@ -193,7 +198,7 @@ def test_noise_of_iterates_goes_on_where_it_was_killed(monkeypatch, tmp_path):
         model=model,
         data=types.SimpleNamespace(statistics=None),
         posterior=lambda _: Iterates(),
-        settings={"momentum": 0.9},
+        settings=types.SimpleNamespace(momentum=0.9),
         statistics_batch_size=8,
         loss=lambda: None,
     )

@@ -1,4 +1,4 @@
-"""What `--scale paper` trains with, down to the optimizer."""
+"""The settings of `--scale paper`, down to the optimizer."""
 
 import sys
 import types
@@ -24,7 +24,7 @@ from recipe import Cell  # noqa: E402
 
 
 def cells():
-    """One cell of each training, whatever the values of its options."""
+    """Yields one cell for each training and each set of option names."""
     found = {}
     for name in recipes.names():
         for cell in recipes.load(name, "paper").cells:
@@ -36,11 +36,26 @@ def cells():
         yield pytest.param(cell, id=f"{cell.paper}-{cell.where}-{cell.label}")
 
 
+def of_network(**known):
+    """Returns settings of a network; those of its training do not matter."""
+    return settings.Settings(
+        epochs=1,
+        batch_size=8,
+        augmented=False,
+        learning_rate=0.1,
+        validations=1,
+        validation_samples=1,
+        samples=1,
+        **known,
+    )
+
+
 def compiled(cell):
-    """The settings of a cell, and a small network compiled with them."""
+    """Returns the settings of a cell, a compiled network, and callbacks."""
     training = methods.METHODS[cell.method].training
     known = settings.of(cell, training, "paper")
-    x = np.zeros((known["batch_size"], 4, 4, 1), "float32")
+    trainings.check(training, known, "a cell")
+    x = np.zeros((known.batch_size, 4, 4, 1), "float32")
     data = types.SimpleNamespace(
         train_size=50_000,
         steps=100,
@@ -61,14 +76,14 @@ def compiled(cell):
 @pytest.mark.parametrize("cell", cells())
 def test_every_cell_can_be_compiled_with_the_papers_settings(cell):
     known, model, _ = compiled(cell)
-    assert known["epochs"] or known["pretrained"]
-    assert known["samples"] >= 1
+    assert known.epochs or known.pretrained
+    assert known.samples >= 1
     assert model.compiled
     assert networks.used(cell, "paper") == cell.network
 
 
 def rate(model, epoch):
-    """The learning rate in the middle of an epoch of 100 steps."""
+    """Returns the learning rate in the middle of an epoch of 100 steps."""
     schedule = model.optimizer._learning_rate
     if not callable(schedule):
         return float(model.optimizer.learning_rate)
@@ -107,7 +122,7 @@ def test_vogn_has_the_numbers_of_its_tables(key):
     cell = Cell("vogn", data, network, "VOGN", (("augmented", augmented),))
     known, model, _ = compiled(cell)
     optimizer = model.optimizer
-    assert (known["epochs"], known["batch_size"]) == (epochs, batch_size)
+    assert (known.epochs, known.batch_size) == (epochs, batch_size)
     assert optimizer.prior_precision == precision
     assert optimizer.augmentation_factor == factor
     assert optimizer.beta_1 == 0.9
@@ -122,7 +137,7 @@ def test_imagenet_warms_up_and_falls_three_times():
         "vogn", "imagenet2012", "ResNet-18", "VOGN", (("augmented", True),)
     )
     known, model, _ = compiled(cell)
-    assert (known["epochs"], known["batch_size"]) == (90, 4096)
+    assert (known.epochs, known.batch_size) == (90, 4096)
     schedule = model.optimizer._learning_rate
     assert float(schedule(0)) == pytest.approx(1.25e-5)
     found = [rate(model, epoch) for epoch in (20, 45, 70, 85)]
@@ -136,7 +151,7 @@ def test_swag_collects_from_epoch_160_and_keeps_20_columns():
     known, model, callbacks = compiled(cell)
     swag = callbacks["SWAG"]
     assert (swag.start_epoch, swag.rank, swag.every) == (160, 20, 1)
-    assert (known["epochs"], known["samples"]) == (300, 30)
+    assert (known.epochs, known.samples) == (300, 30)
     assert rate(model, 10) == pytest.approx(0.1)
     assert rate(model, 250) == pytest.approx(0.05)
 
@@ -146,8 +161,8 @@ def test_swag_on_imagenet_collects_four_times_an_epoch():
     known, model, callbacks = compiled(cell)
     swag = callbacks["SWAG"]
     assert (swag.start_epoch, swag.every, swag.unit) == (0, 25, "step")
-    assert known["epochs"] == 10 and known["pretrained"]
-    assert known["batch_norm_fraction"] == 0.1
+    assert known.epochs == 10 and known.pretrained
+    assert known.batch_norm_fraction == 0.1
     assert rate(model, 5) == pytest.approx(1e-3)
 
 
@@ -163,7 +178,7 @@ def test_atmc_has_the_numbers_of_section_5(
 ):
     cell = Cell("atmc", data, network, "ATMC, posterior predictive")
     known, model, callbacks = compiled(cell)
-    assert (known["epochs"], known["batch_size"]) == (1000, batch_size)
+    assert (known.epochs, known.batch_size) == (1000, batch_size)
     schedule = model.optimizer._learning_rate
     assert float(schedule(0)) == pytest.approx(first)
     assert float(schedule(cycle * 100 - 1)) < 1e-3 * first
@@ -171,15 +186,15 @@ def test_atmc_has_the_numbers_of_section_5(
     optimizer = model.optimizer
     assert optimizer.average_speed == 3e-4 and optimizer.max_speed == 1e-3
     assert optimizer.friction == 0.9
-    assert callbacks["samples"].burn_in_epochs == 150
+    assert callbacks["samples"].start_epoch == 150
 
 
-def test_l2_adds_its_multiple_of_the_weights_to_the_gradient():
+def test_l2_is_the_multiple_of_the_weights_in_the_gradient():
     cell = Cell(
         "vogn", "cifar10", "ResNet-18", "MC dropout", (("augmented", True),)
     )
     known, model, _ = compiled(cell)
-    assert known["l2"] == 1e-4 and known["dropout_rate"] == 0.1
+    assert known.l2 == 1e-4 and known.dropout_rate == 0.1
     prior = model.objective.prior
     # The gradient of -log p(w) / N is w / (s^2 N).
     assert 1 / (prior.stddev**2 * 50_000) == pytest.approx(1e-4)
@@ -219,13 +234,13 @@ def test_l2_adds_its_multiple_of_the_weights_to_the_gradient():
     ],
     ids=lambda value: getattr(value, "where", ""),
 )
-def test_l2_is_of_the_weights_of_which_a_paper_has_it(
+def test_l2_covers_the_weights_that_the_paper_penalises(
     cell, l2, batch_size, excluded
 ):
     known, model, _ = compiled(cell)
     assert model.objective.exclude_from_inference == excluded
     assert 1 / (model.objective.prior.stddev**2 * 50_000) == pytest.approx(l2)
-    assert known["batch_size"] == batch_size
+    assert known.batch_size == batch_size
     assert model.optimizer.momentum == 0.9
 
 
@@ -233,13 +248,13 @@ def test_taylor_vi_has_the_numbers_of_section_4():
     options = (("covariance", "fixed"), ("variance", 1e-4))
     cell = Cell("taylor", "cifar10", "PreActResNet-18", "Taylor VI", options)
     known, model, _ = compiled(cell)
-    assert (known["epochs"], known["batch_size"]) == (200, 128)
+    assert (known.epochs, known.batch_size) == (200, 128)
     found = [rate(model, epoch) for epoch in (50, 150)]
     assert found == pytest.approx([1e-4, 1e-5])
     assert isinstance(model.objective, bdl.objectives.TaylorVI)
 
 
-def test_dropout_of_vogn_is_drawn_in_validation():
+def test_dropout_of_vogn_is_active_in_validation():
     cell = Cell(
         "vogn", "cifar10", "LeNet-5", "MC dropout", (("augmented", False),)
     )
@@ -276,7 +291,7 @@ def test_dropout_of_vogn_is_drawn_in_validation():
 @pytest.mark.filterwarnings("ignore:.*has learned no variances yet")
 @pytest.mark.parametrize("covariance", ["scalar", "diagonal"])
 @pytest.mark.parametrize("method", ["Sampled VI", "Taylor VI"])
-def test_draws_of_mcvi_begin_far_below_the_prior(method, covariance):
+def test_learned_variances_start_far_below_the_prior(method, covariance):
     options = (("covariance", covariance), ("temperature", 1.0))
     cell = Cell("taylor", "cifar10", "PreActResNet-18", method, options)
     _, model, _ = compiled(cell)
@@ -296,15 +311,15 @@ def test_draws_of_mcvi_begin_far_below_the_prior(method, covariance):
 def test_radial_has_a_unit_prior_and_small_batches():
     cell = Cell("radial", "retinopathy", "VGG-16", "Radial BNN")
     known, model, _ = compiled(cell)
-    assert (known["batch_size"], known["image_size"]) == (16, 512)
-    assert (known["filters"], known["samples"]) == (46, 16)
+    assert (known.batch_size, known.image_size) == (16, 512)
+    assert (known.filters, known.samples) == (46, 16)
     assert isinstance(model.optimizer, keras.optimizers.Adam)
     layer = model.layers[1]
     assert isinstance(layer, bdl.layers.RadialConv2D)
     assert layer.prior.stddev == 1.0
 
 
-def test_radial_searches_86_settings_that_are_those_of_both_methods():
+def test_radial_searches_the_same_86_settings_for_both_methods():
     found = {"MFVI": [], "Radial BNN": []}
     for cell in recipes.load("radial/figure4", "paper").cells:
         found[cell.method].append(cell.options)
@@ -333,18 +348,18 @@ def test_radial_searches_86_settings_that_are_those_of_both_methods():
     }
 
 
-def test_radial_search_has_nesterov_momentum_with_sgd_alone():
+def test_radial_search_has_nesterov_momentum_only_with_sgd():
     for cell in recipes.load("radial/figure4", "paper").cells[::43]:
         known, model, _ = compiled(cell)
         optimizer = model.optimizer
-        if known["optimizer"] == "SGD":
+        if known.optimizer == "SGD":
             assert (optimizer.momentum, optimizer.nesterov) == (0.9, True)
-            decay = known["learning_rate_decay"]
-            expected = known["learning_rate"] * decay**7
+            decay = known.learning_rate_decay
+            expected = known.learning_rate * decay**7
             assert rate(model, 7) == pytest.approx(expected)
         else:
             assert optimizer.amsgrad
-            assert rate(model, 7) == pytest.approx(known["learning_rate"])
+            assert rate(model, 7) == pytest.approx(known.learning_rate)
 
 
 @pytest.mark.parametrize(
@@ -357,9 +372,7 @@ def test_radial_search_has_nesterov_momentum_with_sgd_alone():
         ("VGG-16", "MFVI with tweaks", 1e-3),
     ],
 )
-def test_radial_begins_with_the_deviations_that_are_named(
-    network, method, stddev
-):
+def test_radial_starts_with_the_stddevs_of_the_paper(network, method, stddev):
     _, model, _ = compiled(Cell("radial", "retinopathy", network, method))
     rho = model.layers[1].kernel_rho
     assert np.log1p(np.exp(np.ravel(rho)[0])) == pytest.approx(stddev, 1e-3)
@@ -389,7 +402,7 @@ def test_figure_7_logs_the_cross_entropy_with_the_prior(method):
 
 
 @pytest.mark.parametrize("epochs", [181, 300])
-def test_shorter_runs_of_sgd_are_on_the_path_of_the_whole_one(epochs):
+def test_shorter_runs_of_sgd_follow_the_schedule_of_the_longest(epochs):
     (cell,) = (
         cell
         for cell in recipes.load("swag/figure6", "paper").cells
@@ -397,25 +410,25 @@ def test_shorter_runs_of_sgd_are_on_the_path_of_the_whole_one(epochs):
         and dict(cell.options)["epochs"] == epochs
     )
     known, model, _ = compiled(cell)
-    assert known["epochs"] == epochs
+    assert known.epochs == epochs
     found = [rate(model, epoch) for epoch in (149, 180, 290)]
     between = 0.1 * (1 - (180.5 / 300 - 0.5) / 0.4 * 0.99)
     assert found == pytest.approx([0.1, between, 1e-3], rel=1e-5)
 
 
-def test_every_number_that_is_printed_stands_beside_a_cell():
+def test_every_published_row_has_a_cell():
     # Of other papers, or of no cell: read by the module that shows it.
     other = {"radial/table2", "swag/figure4", "taylor/figure1"}
     foreign = ("of Leibig et al.", "of Ober and Aitchison")
     for name in set(recipes.names()) - other:
         cells = recipes.load(name, "paper").cells
-        shown = [settings.published_row(name, cell) for cell in cells]
+        shown = [published.numbers_of(name, cell) for cell in cells]
         for row in published.published()[name].get("rows", ()):
             if not row["method"].endswith(foreign):
                 assert row in shown, (name, row)
 
 
-def test_dropout_around_swa_is_shown_wherever_the_paper_may_have_it():
+def test_swa_drop_has_every_cell_of_the_paper():
     cells = recipes.load("swag/table3", "paper").cells
     found = {
         (cell.test or cell.data, cell.network)
@@ -437,7 +450,7 @@ def test_sgd_of_swag_falls_to_a_hundredth_over_all_epochs():
     found = [rate(model, epoch) for epoch in (149, 210, 290)]
     part = (210.5 / 300 - 0.5) / 0.4
     between = 0.1 * (1 - part * (1 - 0.01))
-    assert known["epochs"] == 300
+    assert known.epochs == 300
     assert found == pytest.approx([0.1, between, 1e-3], rel=1e-5)
 
 
@@ -449,21 +462,21 @@ def test_sgd_of_atmc_falls_within_its_epochs():
         method = "SGD + BatchNorm" if network == "ResNet-50" else "SGD"
         known, model, _ = compiled(Cell("atmc", data, network, method))
         first, then, last = [rate(model, epoch) for epoch in epochs]
-        assert epochs[-1] < known["epochs"] and first > then > last
+        assert epochs[-1] < known.epochs and first > then > last
 
 
-def test_four_times_the_epochs_have_a_schedule_four_times_as_long():
+def test_schedule_grows_with_four_times_the_epochs():
     recipe = recipes.load("taylor/figure1", "paper")
     long = [c for c in recipe.cells if "epochs" in dict(c.options)]
     for cell in long:
         known, model, _ = compiled(cell)
-        assert known["epochs"] == 800
+        assert known.epochs == 800
         found = [rate(model, epoch) for epoch in (390, 410)]
         assert found == pytest.approx([1e-4, 1e-5])
     assert len(long) == 5
 
 
-def test_equal_priors_are_one_run_whatever_they_are_called():
+def test_prior_variance_and_precision_share_a_run():
     cells = [
         Cell("vogn", "imagenet2012", "ResNet-18", "VOGN", options)
         for options in (
@@ -486,14 +499,16 @@ def test_pretrained_networks_take_normalized_images():
 
 
 @pytest.mark.parametrize("scale", ["small", "paper"])
-def test_batch_norm_can_be_left_out_of_every_network_that_is_asked(scale):
+def test_network_without_batch_norm_has_no_such_layer(scale):
     for name in recipes.names():
         for cell in recipes.load(name, scale).cells:
             known = dict(cell.options)
             if known.get("batch_norm", True):
                 continue
             data = types.SimpleNamespace(input_shape=(32, 32, 3), classes=10)
-            model = networks.make(cell, data, scale, known)
+            model = networks.make(
+                cell, data, scale, of_network(batch_norm=known["batch_norm"])
+            )
             kinds = {type(layer) for layer in model.layers}
             assert keras.layers.BatchNormalization not in kinds
             return
@@ -508,7 +523,7 @@ def test_batch_norm_can_be_left_out_of_every_network_that_is_asked(scale):
         ("atmc", "ResNet-56", 0.997),
     ],
 )
-def test_networks_are_what_the_libraries_of_the_papers_make_of_them(
+def test_networks_follow_the_conventions_of_the_papers_libraries(
     paper, network, momentum
 ):
     methods = {"vogn": "VOGN", "swag": "SGD", "atmc": "SGD + BatchNorm"}
@@ -534,8 +549,10 @@ def test_networks_are_what_the_libraries_of_the_papers_make_of_them(
         assert stddev == pytest.approx(fan**-0.5, rel=0.1), layer.name
 
 
-def test_weights_that_keras_does_not_have_are_asked_for(tmp_path):
+def test_error_asks_for_weights_that_keras_lacks(tmp_path):
     cell = Cell("swag", "imagenet2012", "DenseNet-161", "SGD")
     data = types.SimpleNamespace(input_shape=(32, 32, 3), classes=10)
     with pytest.raises(SystemExit, match="DenseNet-161.weights.h5, as"):
-        networks.make(cell, data, "paper", {"pretrained": True}, tmp_path)
+        networks.make(
+            cell, data, "paper", of_network(pretrained=True), tmp_path
+        )

@@ -1,5 +1,7 @@
-"""What the figures of the papers' recipes look like."""
+"""The figures of the papers' recipes."""
 
+import dataclasses
+import importlib
 import inspect
 import sys
 import types
@@ -19,6 +21,12 @@ sys.path.append(str(EXAMPLES))
 import continual_learning  # noqa: E402
 import measures  # noqa: E402
 import regression  # noqa: E402
+import settings  # noqa: E402
+from arguments import ARGUMENTS  # noqa: E402
+from arguments import Calibration  # noqa: E402
+from arguments import NoArguments  # noqa: E402
+from arguments import Sweep  # noqa: E402
+from outcome import Outcome  # noqa: E402
 from recipe import Cell  # noqa: E402
 from recipe import Recipe  # noqa: E402
 from show import calibration  # noqa: E402
@@ -32,8 +40,12 @@ from show.regression import PaperNetworks  # noqa: E402
 from keras_bdl.plots import canvas  # noqa: E402
 
 
-def recipe(scale="small", name="swag/figure6", **arguments):
-    return Recipe(name, "A title", (), (), (), arguments, scale)
+def recipe(scale="small", name="swag/figure6"):
+    return Recipe(name, "A title", {}, (), (), scale)
+
+
+def outcome(results, folder=None, name="swag/figure6"):
+    return Outcome(recipe(name=name), None, results, folder)
 
 
 @pytest.fixture
@@ -50,7 +62,7 @@ def drawn(monkeypatch):
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
-def test_a_legend_is_as_wide_as_its_figure_at_most(count):
+def test_legend_is_not_wider_than_its_figure(count):
     figure, axes = panels.figure(["panel"] * count)
     for number in range(4):
         name = f"MFVI, truncated, train_samples = {number} (no truncation)"
@@ -62,7 +74,7 @@ def test_a_legend_is_as_wide_as_its_figure_at_most(count):
     assert 0 <= box.x0 and box.x1 <= figure.bbox.width
 
 
-def test_labels_leave_out_what_all_cells_have_and_what_is_asked():
+def test_labels_leave_out_shared_and_unwanted_options():
     cells = [
         Cell(
             "vogn",
@@ -80,12 +92,15 @@ def test_labels_leave_out_what_all_cells_have_and_what_is_asked():
     ]
 
 
-def test_uci_has_the_prior_and_the_learning_rate_of_the_radial_paper():
+def test_uci_has_prior_and_learning_rate_of_the_radial_paper():
     rng = np.random.default_rng(0)
     train = rng.normal(size=(70, 4)), rng.normal(size=70)
     split = regression.Split(0, train)
-    nets = PaperNetworks(split, "constant", regression.TABLES)
-    nets.steps, nets.known["epochs"] = 2, 2
+    cell = Cell("radial", "", "MLP 1 x 50", "MFVI")
+    known = settings.of(cell, "MFVI", "paper")
+    known = dataclasses.replace(known, epochs=2)
+    nets = PaperNetworks(split, "constant", regression.TABLES, known)
+    nets.steps = 2
     for kind in ("mean_field", "radial"):
         model = nets.distribution(split, kind)
         layers = [x for x in model.layers if hasattr(x, "kernel_rho")]
@@ -95,7 +110,7 @@ def test_uci_has_the_prior_and_the_learning_rate_of_the_radial_paper():
         assert float(model.optimizer.learning_rate) == pytest.approx(1e-3)
 
 
-def test_continual_tasks_of_the_paper_have_one_learning_rate():
+def test_continual_tasks_of_the_paper_have_a_constant_learning_rate():
     own = continual_learning.SETTINGS["fashion_mnist"]
     assert own.rate(1000) == own.learning_rate == 1e-3
     digits = continual_learning.SETTINGS["digits"]
@@ -113,7 +128,7 @@ def as_result(cell, test=None, **trained):
     return measures.Result(cell, {"test": test}, members, ())
 
 
-def test_an_ensemble_takes_the_time_of_all_its_members():
+def test_seconds_of_an_ensemble_are_the_sum_over_its_members():
     cell = Cell("radial", "retinopathy", "VGG-16", "Deep Ensemble")
     result = as_result(cell, seconds=[1.0, 2.0, 4.0])
     assert measures.of("seconds_per_epoch", result) == 7.0
@@ -138,40 +153,39 @@ def predicted():
 def test_calibration_curves_are_accuracies_by_confidence(
     curve, num_bins, points, tmp_path
 ):
-    arguments = {"curve": curve, "num_bins": num_bins}
-    name = "vogn/figure1"
+    arguments = Calibration(curve=curve, num_bins=num_bins)
     cell = Cell("vogn", "imagenet2012", "ResNet-18", "VOGN")
     plt.close("all")
     results = {cell: [as_result(cell, predicted())]}
-    calibration.show(recipe(name=name, **arguments), results, tmp_path)
+    calibration.show(outcome(results, tmp_path, "vogn/figure1"), arguments)
     diagonal, line = plt.gcf().axes[0].lines
     assert diagonal.get_xydata().tolist() == [[0, 0], [1, 1]]
     np.testing.assert_allclose(line.get_xydata(), points, rtol=1e-6)
     assert (tmp_path / "calibration.png").exists()
 
 
-def test_entropies_are_drawn_in_the_bins_of_their_divergence():
+def test_entropy_histograms_have_the_bins_of_the_divergence():
     divergence = bdl.evaluation.ood.entropy_divergence
     bins = inspect.signature(divergence).parameters["num_bins"].default
     assert bins == entropies.BINS
 
 
-def test_variances_have_the_learning_rate_that_they_stand_for_above(tmp_path):
-    shown = recipe(metrics=["nll"], along=["variance"], above=["rate", 100.0])
+def test_upper_axis_has_the_learning_rate_of_each_variance(tmp_path):
+    arguments = Sweep(("nll",), ("variance",), above=("rate", 100.0))
     results = {}
     for variance in (1e-5, 1e-3):
         options = (("variance", variance),)
         cell = Cell("taylor", "cifar10", "PreActResNet-18", "MAP", options)
         results[cell] = [as_result(cell, predicted())]
     plt.close("all")
-    sweep.show(shown, results, tmp_path)
+    sweep.show(outcome(results, tmp_path), arguments)
     plt.gcf().canvas.draw()
     (ax,) = plt.gcf().axes
     (upper,) = ax.child_axes
     np.testing.assert_allclose(upper.get_xlim(), 100 * np.array(ax.get_xlim()))
 
 
-def test_the_papers_learning_rate_is_that_of_its_formula():
+def test_learning_rate_of_the_paper_follows_its_formula():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(24, 3)).astype("f")
     y = rng.normal(size=(24, 1)).astype("f")
@@ -189,24 +203,24 @@ def test_the_papers_learning_rate_is_that_of_its_formula():
     assert gradient_noise._as_printed(noise) == pytest.approx(expected)
 
 
-def test_printed_eigenvalues_stand_beside_sums_over_batches(monkeypatch):
+def test_published_eigenvalues_are_beside_sums_over_batches(monkeypatch):
     monkeypatch.setattr(hessian, "_eigenvalues", lambda trained: (-0.5, 9.0))
     cell = Cell("swag", "cifar100", "PreResNet-164", "SGD")
     data = types.SimpleNamespace(steps=391)
     results = {cell: [as_result(cell, data=data)]}
-    table = hessian.show(recipe(name="swag/hessian"), results, None)
+    table = hessian.show(outcome(results, None, "swag/hessian"), NoArguments())
     row = table.splitlines()[-1].split(" | ")[2:]
     assert row == ["-0.5", "9", "-195.5 (paper -272)", "3519 (paper 3580) |"]
 
 
-def test_figures_say_at_which_scale_names_stand_for_something_else():
+def test_headings_name_a_scale_with_substitutes():
     assert recipe("paper").heading(" (test)") == "A title (test)"
     small = recipe("small").heading(" (test)")
     assert small.startswith("A title (test)\n(in small: digits")
     assert "to see that it runs" in recipe("smoke").heading()
 
 
-def test_no_two_methods_look_alike_in_a_sweep(monkeypatch, drawn, tmp_path):
+def test_methods_of_a_sweep_have_different_styles(monkeypatch, drawn, tmp_path):
     cells = [
         Cell("swag", "cifar10", "VGG-16", method, ((name, x),))
         for method, name, values in (
@@ -219,9 +233,8 @@ def test_no_two_methods_look_alike_in_a_sweep(monkeypatch, drawn, tmp_path):
     monkeypatch.setattr(sweep.measures, "of", lambda metric, result: 1.0)
     monkeypatch.setattr(sweep, "of_metrics", lambda *_: "")
     sweep.show(
-        recipe(metrics=["nll"], along=["epochs", "samples"]),
-        {cell: [None] for cell in cells},
-        tmp_path,
+        outcome({cell: [None] for cell in cells}, tmp_path),
+        Sweep(("nll",), ("epochs", "samples")),
     )
     (figure,) = drawn
     titles = [ax.get_title() for ax in figure.axes]
@@ -237,7 +250,7 @@ def test_no_two_methods_look_alike_in_a_sweep(monkeypatch, drawn, tmp_path):
     ]
 
 
-def test_panels_of_calibration_have_one_scale(monkeypatch, drawn, tmp_path):
+def test_panels_of_calibration_share_one_scale(monkeypatch, drawn, tmp_path):
     def diagram(predictions, num_bins, ax):
         (gap,) = predictions.values()
         ax.plot([0, 1], [0, gap], label="SGD")
@@ -250,6 +263,17 @@ def test_panels_of_calibration_have_one_scale(monkeypatch, drawn, tmp_path):
         Cell("swag", data, "VGG-16", "SGD"): [types.SimpleNamespace(test=gap)]
         for data, gap in gaps.items()
     }
-    calibration.show(recipe(), results, tmp_path)
+    calibration.show(outcome(results, tmp_path), Calibration())
     limits = [ax.get_ylim() for ax in drawn[0].axes]
     np.testing.assert_allclose(limits, [(0, 0.4)] * 2)
+
+
+def test_every_module_of_show_has_the_same_signature():
+    modules = {path.stem for path in (EXAMPLES / "papers/show").glob("*.py")}
+    assert modules - set(ARGUMENTS) == {"__init__", "panels"}
+    for name in ARGUMENTS:
+        show = importlib.import_module(f"show.{name}").show
+        assert list(inspect.signature(show).parameters) == [
+            "outcome",
+            "arguments",
+        ]

@@ -124,7 +124,7 @@ def test_every_table_and_figure_has_a_source_a_caption_and_claims():
 
 
 @pytest.mark.parametrize("name", entries())
-def test_rows_have_the_labels_and_metrics_that_their_entry_names(name):
+def test_rows_have_the_labels_and_metrics_of_their_entry(name):
     entry = entries()[name]
     keys = {"source", "caption", "claims", "x", "y", "error"}
     assert set(entry) <= keys | {"labels", "metrics", "rows"}
@@ -152,9 +152,9 @@ def test_rows_have_the_labels_and_metrics_that_their_entry_names(name):
     assert len(set(labels)) == len(labels)
 
 
-def test_readme_says_of_every_claim_what_became_of_it_at_small_scale():
-    text = (PAPERS / "README.md").read_text().split("## What the small scale")
-    _, *sections = re.split(r"^#### `(\S+)`", text[1], flags=re.MULTILINE)
+def test_results_judge_every_claim_of_every_paper():
+    text = (PAPERS / "RESULTS.md").read_text()
+    _, *sections = re.split(r"^### `(\S+)`", text, flags=re.MULTILINE)
     found = dict(zip(sections[::2], sections[1::2], strict=True))
     assert found.keys() == entries().keys()
     for name, known in entries().items():
@@ -180,7 +180,7 @@ def test_hyperparameters_are_known_and_in_a_plausible_range():
         seen.add(about)
 
 
-def test_searches_list_values_that_could_be_settings():
+def test_searches_list_plausible_values():
     for row in published()["searches"]:
         assert NAMES < set(row)
         for key in row.keys() - NAMES:
@@ -188,7 +188,7 @@ def test_searches_list_values_that_could_be_settings():
             assert all(allowed(value, kind) for value in row[key]), key
 
 
-def test_every_row_of_hyperparameters_can_be_put_together():
+def test_every_row_of_hyperparameters_can_be_merged():
     for row in published()["hyperparameters"]:
         names = [row[key] for key in ("paper", "data", "network", "method")]
         values = settings(*names, row.get("augmented"), code=True)
@@ -197,7 +197,7 @@ def test_every_row_of_hyperparameters_can_be_put_together():
         assert not values.keys() & (NAMES | {"based_on", "code", "printed"})
 
 
-def test_specific_rows_win_over_general_ones_and_over_what_they_build_on():
+def test_specific_rows_win_over_general_rows_and_base_rows():
     swag = settings("swag", "imagenet2012", "ResNet-152", "SWAG")
     assert swag["rank"] == 20 and swag["optimizer"] == "SGD"
     assert swag["epochs"] == 10 and swag["batch_norm_fraction"] == 0.1
@@ -210,7 +210,7 @@ def test_specific_rows_win_over_general_ones_and_over_what_they_build_on():
     assert cifar["swa_learning_rate"] == 0.05
 
 
-def test_settings_that_are_not_there_or_not_unique_are_refused():
+def test_missing_and_ambiguous_settings_raise():
     with pytest.raises(ValueError, match="no hyper-parameters of vogn, mnist"):
         settings("vogn", "mnist", "LeNet-5", "VOGN")
     with pytest.raises(ValueError, match="`augmented` must be given"):

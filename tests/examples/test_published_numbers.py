@@ -1,4 +1,4 @@
-"""Numbers of tables against other places of the papers, to catch typos."""
+"""Published numbers agree with other places of the papers."""
 
 import math
 

@@ -6,7 +6,7 @@ from keras_bdl.priors import Laplace
 from keras_bdl.priors import Normal
 
 
-def test_priors_survive_a_file_in_whatever_order_they_were_given(tmp_path):
+def test_priors_set_in_any_order_come_back_from_a_file(tmp_path):
     layer = layers.RadialDense(2)
     model = keras.Sequential([keras.Input((3,)), layer])
     q = layer.posteriors
@@ -21,7 +21,7 @@ def test_priors_survive_a_file_in_whatever_order_they_were_given(tmp_path):
             np.testing.assert_array_equal(stored, getattr(q[name], part))
 
 
-def test_version_counts_priors_of_another_kind_only():
+def test_prior_version_counts_only_new_kinds_of_priors():
     layer = layers.MeanFieldDense(2)
     layer.build((None, 3))
     versions = [layer.prior_version]

@@ -13,13 +13,13 @@ from keras_bdl import layers
 from keras_bdl.layers import compilation
 from keras_bdl.layers import variational
 
-SIZE = 128  # squared, the smallest that is compiled
+SIZE = 128  # SIZE**2 is the smallest compiled size
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(20, SIZE)).astype("float32")
 Y = X[:, :1]
 
 needs_linux = pytest.mark.skipif(
-    not compilation._keras_leaves_it_to_us(), reason="Keras compiles itself"
+    not compilation.keras_compiles_nothing(), reason="Keras compiles itself"
 )
 
 
@@ -82,7 +82,7 @@ def test_compiled_draw_is_the_same_with_the_same_derivatives(
                     loss = tf.reduce_mean(tf.sin(y)) + layer.losses[0] / SIZE
                 gradients = tape.gradient(loss, variables)
                 length = sum(tf.reduce_sum(g**2) for g in gradients)
-            # Of the gradients, in the second derivatives.
+            # Gradients of the gradients: second derivatives.
             return loss, gradients, outer.gradient(length, variables)
 
         of_variables = [tf.TensorSpec(v.shape) for v in variables]
@@ -106,7 +106,7 @@ def test_compiled_draw_is_the_same_with_the_same_derivatives(
         np.testing.assert_allclose(ours, expected, rtol=1e-3, atol=1e-4 * scale)
 
 
-def test_steps_are_the_same_however_they_are_compiled():
+def test_steps_are_equal_with_and_without_compilation():
     losses = {}
     for name, kwargs in {
         "plain": {},
@@ -133,14 +133,12 @@ def test_draw_is_compiled_once_for_batches_of_all_sizes():
     assert is_compiled(model.layers[0])
     for function in model.layers[0]._compiled_draw._functions:
         assert function.experimental_get_tracing_count() == 1
-    # Compiling this one takes longer than all draws of it.
+    # Compiling this layer takes longer than all its draws.
     assert not is_compiled(model.layers[1])
 
 
 @pytest.mark.parametrize("where", ["eager", "replicas", "small", "tfp", "conv"])
-def test_draw_is_left_alone_where_compiling_does_not_pay_or_fails(
-    where, mirrored
-):
+def test_draw_is_not_compiled_where_that_is_slow_or_fails(where, mirrored):
     shape, scope = (SIZE,), contextlib.nullcontext()
     if where == "replicas":
         scope = mirrored.scope()
@@ -170,7 +168,7 @@ def test_draw_is_left_alone_where_compiling_does_not_pay_or_fails(
     assert not is_compiled(layer)
 
 
-def test_new_prior_of_a_large_layer_is_the_one_of_the_next_training():
+def test_training_uses_the_new_prior_of_a_large_layer():
     model = network()
     model.compile(keras.optimizers.SGD(0.0), "mse")
     model.fit(X, Y, verbose=0)
@@ -183,7 +181,7 @@ def test_new_prior_of_a_large_layer_is_the_one_of_the_next_training():
 
 
 @pytest.mark.filterwarnings("ignore:`export` writes one network")
-def test_trained_layer_is_saved_exported_pickled_and_copied(tmp_path):
+def test_trained_layer_can_be_saved_exported_pickled_and_copied(tmp_path):
     model = network()
     model.compile("adam", "mse")
     model.fit(X, Y, verbose=0)
@@ -203,7 +201,7 @@ def test_trained_layer_is_saved_exported_pickled_and_copied(tmp_path):
     np.testing.assert_allclose(layer(X), model.layers[0](X), atol=1e-6)
 
 
-def test_training_goes_on_as_if_it_had_not_been_interrupted(tmp_path):
+def test_resumed_training_equals_uninterrupted_training(tmp_path):
     def train(model, epochs):
         return model.fit(
             X, Y, batch_size=5, epochs=epochs, shuffle=False, verbose=0

@@ -11,7 +11,7 @@ RATE = 0.2
 
 
 def identity(**kwargs):
-    """Gives out what it is given."""
+    """Returns its inputs."""
     return keras.layers.Dense(
         1, use_bias=False, kernel_initializer="ones", **kwargs
     )
@@ -29,7 +29,7 @@ def test_each_input_is_zero_or_scaled_up_in_training_only():
     np.testing.assert_array_equal(again(x, training=True), dropped)
 
 
-def test_replicas_have_masks_of_their_own(mirrored):
+def test_each_replica_draws_another_mask(mirrored):
     with mirrored.scope():
         layer = MCDropout(identity(), RATE)
         layer.build((None, 1))
@@ -54,7 +54,7 @@ def test_config_has_every_argument():
     assert revived.layer.get_config() == layer.layer.get_config()
 
 
-def test_posterior_turns_it_on_and_saved_model_is_the_same(tmp_path):
+def test_posterior_turns_dropout_on_also_in_a_saved_model(tmp_path):
     model = keras.Sequential(
         [
             keras.Input((3, 2)),

@@ -5,7 +5,9 @@ import keras_bdl as bdl
 from keras_bdl import layers
 
 
-def test_replicas_that_wait_for_each_other_have_each_divergence_once(mirrored):
+def test_each_replica_has_its_divergence_once_when_replicas_interleave(
+    mirrored,
+):
     # Without data terms, the loss is the KL, and so are its gradients.
     x = np.random.default_rng(0).normal(size=(8, 3)).astype("float32")
     with mirrored.scope():

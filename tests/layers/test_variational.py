@@ -46,7 +46,7 @@ def make(name, **kwargs):
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_layer_is_that_of_keras_with_the_means_or_a_draw(name):
+def test_outputs_equal_the_keras_layer_with_the_means_or_a_draw(name):
     layer, x = make(name)
     kind = "MeanField" if name.startswith("MeanField") else "Radial"
     shape, arguments = CASES[name.removeprefix(kind)]
@@ -58,7 +58,7 @@ def test_layer_is_that_of_keras_with_the_means_or_a_draw(name):
 
     y = layer(x, training=True)
     assert len(layer.losses) == 1
-    # What was drawn, put into the layer of Keras, gives the same outputs.
+    # The Keras layer with the drawn weights has the same outputs.
     drawn = layer._forward_pass().drawn
     twin.set_weights([drawn["kernel"], drawn["bias"]])
     np.testing.assert_allclose(y, twin(x), atol=1e-5)
@@ -87,10 +87,10 @@ def test_save_load_and_clone_keep_layer_and_outputs(name, tmp_path):
     "name, estimator",
     [(name, "flipout") for name in KINDS] + [("MeanFieldDense", "local")],
 )
-def test_estimators_have_the_mean_of_one_draw_and_less_variance(
+def test_estimators_keep_the_expectation_and_reduce_the_variance(
     name, estimator
 ):
-    # Of the loss and of all gradients, through two layers, in a batch of 64.
+    # For the loss and all gradients, through two layers, in a batch of 64.
     rho = keras.initializers.Constant(-1.0)
     x = np.random.default_rng(0).normal(size=(64, *_shape(name)))
     x = tf.constant(x, "float32")
@@ -103,7 +103,7 @@ def test_estimators_have_the_mean_of_one_draw_and_less_variance(
     )
     error = np.sqrt((variance + other_variance) / 1000)
     assert np.all(np.abs(mean - other_mean) < 5 * error + 1e-7)
-    assert other_variance[0] < variance[0]  # of the loss
+    assert other_variance[0] < variance[0]  # the variance of the loss
     assert other_variance[1:].sum() < variance[1:].sum()
 
 
@@ -127,12 +127,12 @@ def two_layers(name, estimator, rho):
 
 
 def moments(net, x, draws):
-    """Mean and variance of the loss and of all gradients, over draws."""
+    """Returns mean and variance of the loss and all gradients over draws."""
 
     def one(_):
         with tf.GradientTape() as tape:
             y = net(x, training=True)
-            # Not linear in the weights.
+            # A function that is not linear in the weights.
             loss = tf.reduce_mean(tf.square(y) + tf.sin(y))
         gradients = tape.gradient(loss, net.trainable_variables)
         parts = [tf.reshape(g, [-1]) for g in gradients]
@@ -190,7 +190,7 @@ def test_loss_is_nll_plus_kl_of_each_layer_once(draws, batch_size, size):
 
 
 @pytest.mark.parametrize("replicas, at_once", [(2, 1), (1, 3)])
-def test_loss_is_the_same_on_replicas_and_for_steps_at_once(
+def test_loss_is_equal_on_replicas_and_for_several_steps_per_execution(
     replicas, at_once, mirrored
 ):
     with mirrored.scope() if replicas == 2 else contextlib.nullcontext():
@@ -204,7 +204,7 @@ def test_loss_is_the_same_on_replicas_and_for_steps_at_once(
     assert logs["loss"][0] == pytest.approx(logs["nll"][0] + kl, rel=1e-5)
 
 
-def test_replicas_draw_weights_of_their_own(mirrored):
+def test_each_replica_draws_other_weights(mirrored):
     with mirrored.scope():
         layer = layers.MeanFieldDense(3, dataset_size=1)
         layer.build((None, 3))
@@ -214,7 +214,7 @@ def test_replicas_draw_weights_of_their_own(mirrored):
     assert not np.allclose(a, b)
 
 
-def test_plain_model_says_what_to_write_where_nobody_knows_n():
+def test_plain_model_without_n_says_what_to_write():
     model = keras.Model(*network())
     model.compile("sgd", "mse")
     model.predict(X, verbose=0)
@@ -223,7 +223,7 @@ def test_plain_model_says_what_to_write_where_nobody_knows_n():
         model.fit(X, Y, verbose=0)
 
 
-def test_evaluation_without_n_is_that_of_the_likelihood():
+def test_evaluation_without_n_is_the_likelihood_alone():
     model = bdl.Model(*network())
     model.compile("sgd", "mse")
     before = model.evaluate(X, Y, verbose=0, return_dict=True)
@@ -234,7 +234,7 @@ def test_evaluation_without_n_is_that_of_the_likelihood():
 
 
 def test_mean_field_regression_finds_the_known_optimum():
-    # Means are exact, and variances the inverse of the diagonal of the
+    # The means are exact. The variances are the inverse of the diagonal of the
     # precision.
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 3)).astype("float32")
@@ -253,7 +253,7 @@ def test_mean_field_regression_finds_the_known_optimum():
     steps = 3000
     rate = keras.optimizers.schedules.CosineDecay(0.03, steps)
     model.compile(keras.optimizers.Adam(rate), bdl.likelihoods.Gaussian(1.0))
-    # The noise of outputs is drawn anew in each copy, and averages out.
+    # Each copy draws new noise of the outputs, which averages out.
     copies = np.tile(x, (64, 1)), np.tile(y, (64, 1))
     model.fit(
         tf.data.Dataset.from_tensors(copies).repeat(steps),
@@ -279,7 +279,7 @@ def test_mean_field_regression_finds_the_known_optimum():
 
     best = bound()
     assert evidence - 1 < best < evidence
-    # Everywhere else it is lower still.
+    # Elsewhere the bound is even lower.
     optimum = layer.get_weights()
     for scale in np.geomspace(0.03, 3.0, 20):
         for variable, value in zip(layer.weights, optimum, strict=True):
@@ -287,7 +287,7 @@ def test_mean_field_regression_finds_the_known_optimum():
         assert bound() < best
 
 
-def test_draws_of_predict_are_functions_with_the_spread_of_the_weights():
+def test_predict_draws_functions_with_the_spread_of_the_weights():
     layer = layers.MeanFieldDense(
         1, use_bias=False, rho_initializer=keras.initializers.Constant(0.0)
     )
@@ -297,7 +297,7 @@ def test_draws_of_predict_are_functions_with_the_spread_of_the_weights():
     expected = np.log(2) * np.linalg.norm(X, axis=1)
     spread = p.samples[..., 0].std(0)
     assert_moment(spread / expected, 1.0, 1 / np.sqrt(2 * 400))
-    # One function: linear in the inputs.
+    # A draw is one function, linear in the inputs.
     weights, *_ = np.linalg.lstsq(X, p.samples[0], rcond=None)
     np.testing.assert_allclose(X @ weights, p.samples[0], atol=1e-5)
 
@@ -313,7 +313,7 @@ def test_mixed_precision_trains_in_float32(policy):
 
 
 @pytest.mark.parametrize("kind", ["MeanFieldDense", "RadialDense"])
-def test_posterior_as_its_own_prior_trains_from_the_first_step(kind, tmp_path):
+def test_posterior_as_its_own_prior_can_be_trained_and_saved(kind, tmp_path):
     layer = getattr(layers, kind)(2)
     model = bdl.Sequential([keras.Input((3,)), layer])
     model.compile("adam", "mse", jit_compile=True)
@@ -333,7 +333,7 @@ def test_posterior_as_its_own_prior_trains_from_the_first_step(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["MeanField", "Radial"])
-def test_embedding_is_that_of_keras_with_the_means_or_a_draw(kind):
+def test_embedding_equals_keras_with_the_means_or_a_draw(kind):
     means = np.arange(15, dtype="float32").reshape(5, 3)
     cls = getattr(layers, f"{kind}Embedding")
     layer = cls(5, 3, weights=means, dataset_size=10)
@@ -350,7 +350,7 @@ def test_embedding_is_that_of_keras_with_the_means_or_a_draw(kind):
 
 
 def test_noise_of_a_radial_embedding_has_the_length_of_one_normal_number():
-    # Of the whole table, whatever its size: a Gaussian would be 20 long.
+    # The length of the whole table. A Gaussian would have length 20.
     from scipy.stats import halfnorm
     from scipy.stats import kstest
 
@@ -364,14 +364,14 @@ def test_noise_of_a_radial_embedding_has_the_length_of_one_normal_number():
     assert kstest(lengths, halfnorm.cdf).pvalue > 1e-6
 
 
-def test_layers_refuse_arguments_without_a_rule():
+def test_layers_refuse_unsupported_arguments():
     with pytest.raises(ValueError, match="estimator='local'"):
         layers.RadialDense(3, estimator="local")
     with pytest.raises(ValueError, match="lora_rank"):
         layers.MeanFieldDense(3, lora_rank=2)
 
 
-def test_truncated_noise_is_that_of_a_truncated_normal():
+def test_truncated_noise_has_the_moments_of_a_truncated_normal():
     from scipy.stats import kstest
     from scipy.stats import truncnorm
 
@@ -384,10 +384,13 @@ def test_truncated_noise_is_that_of_a_truncated_normal():
     assert kstest(noise, truncnorm(-1.5, 1.5).cdf).pvalue > 1e-6
 
 
-def test_annealing_callbacks_change_the_loss_and_no_trace():
+def test_annealing_callbacks_change_the_loss_without_a_new_trace():
     model = bdl.Model(*network())
     model.compile(keras.optimizers.SGD(0.0), "mse")
-    callbacks = [bdl.callbacks.KLAnnealing(4), bdl.callbacks.PretrainMeans(2)]
+    callbacks = [
+        bdl.callbacks.KLAnnealing(end_epoch=4),
+        bdl.callbacks.PretrainMeans(end_epoch=2),
+    ]
     logs = model.fit(X, Y, epochs=6, verbose=0, callbacks=callbacks).history
     kl = total_kl(model) / 12
     weights = (np.array(logs["loss"]) - logs["nll"]) / kl
@@ -408,7 +411,7 @@ def test_annealing_follows_a_schedule_of_steps():
     ramp = bdl.schedules.LinearRamp(0.0, 1.0, end_step=4)
     logs = model.fit(
         X, Y, batch_size=12, epochs=6, verbose=0,
-        callbacks=[bdl.callbacks.KLAnnealing(ramp)],
+        callbacks=[bdl.callbacks.KLAnnealing(schedule=ramp)],
     ).history  # fmt: skip
     weights = (np.array(logs["loss"]) - logs["nll"]) / logs["kl"]
     np.testing.assert_allclose(weights, [0, 0.25, 0.5, 0.75, 1, 1], atol=1e-4)

@@ -11,7 +11,7 @@ from keras_bdl.priors import Laplace
 from keras_bdl.priors import Normal
 
 IMAGES = (2, 9, 8, 4)
-# Each with the shape of its input.
+# Each layer with the shape of its input.
 DENSE = (WeightNormDense, keras.layers.Dense)
 CONV = (WeightNormConv2D, keras.layers.Conv2D)
 CASES = {
@@ -63,7 +63,7 @@ def randomized(layer, shape, seed=0):
 
 
 def formula(layer):
-    """The kernel by equation (1), feature by feature, in float64."""
+    """Returns the kernel of equation (1), feature by feature, in float64."""
     direction = layer.direction.numpy().astype("float64")
     return np.stack(
         [
@@ -79,7 +79,7 @@ def inputs_of(shape):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_output_is_that_of_the_keras_layer_with_the_kernel(case):
+def test_output_equals_the_keras_layer_with_the_kernel(case):
     (ours, theirs), shape, arguments = CASES[case]
     layer = randomized(ours(**arguments), shape)
     keras_layer = theirs(**arguments)
@@ -109,7 +109,7 @@ def test_gradient_is_orthogonal_to_every_direction(case):
 
 
 @pytest.mark.parametrize("case", ["dense", "groups"])
-def test_weights_start_as_unit_directions_ones_and_zeros(case):
+def test_initial_weights_are_unit_directions_ones_and_zeros(case):
     (ours, _), shape, arguments = CASES[case]
     layer = ours(kernel_initializer="he_uniform", **arguments)
     layer.build(shape)
@@ -135,8 +135,8 @@ def test_direction_of_zero_gives_zero_and_finite_gradients():
 
 
 def test_group_laplace_becomes_the_density_of_the_scales():
-    # The length of a vector of d numbers is Gamma distributed; the sign of
-    # its scale is a coin.
+    # The length of a vector of d numbers is Gamma distributed. The sign of its
+    # scale is positive or negative with probability 1/2.
     b, features, n = 0.5, 3, 7
     layer = WeightNormConv2D(
         features,
@@ -215,7 +215,7 @@ def test_saved_model_gives_the_same_outputs(tmp_path):
     np.testing.assert_array_equal(clone(x), model(x))
 
 
-def test_mixed_precision_takes_the_norm_in_float32():
+def test_mixed_precision_computes_the_norm_in_float32():
     layer = randomized(
         WeightNormConv2D(6, 3, dtype="mixed_bfloat16"), (1, 9, 9, 64)
     )
@@ -237,7 +237,9 @@ def test_mixed_precision_takes_the_norm_in_float32():
     ],
     ids=lambda argument: next(iter(argument)),
 )
-def test_what_needs_a_kernel_variable_is_refused(layer_class, argument):
+def test_argument_that_needs_a_kernel_variable_is_refused(
+    layer_class, argument
+):
     size = (4,) if layer_class is WeightNormDense else (4, 3)
     with pytest.raises(ValueError, match=f"`{next(iter(argument))}` needs a"):
         layer_class(*size, **argument)
@@ -254,5 +256,7 @@ def test_later_lora_and_quantization_are_refused():
 
 
 def test_kernel_before_the_first_call_says_what_to_do():
-    with pytest.raises(AttributeError, match="call it on an input first"):
+    with pytest.raises(
+        AttributeError, match="Call the layer on an input first"
+    ):
         _ = WeightNormDense(4).kernel

@@ -30,7 +30,7 @@ def built(kind="MeanFieldDense", units=2, **kwargs):
 
 
 def gaussian_divergence(layer, name, prior_mean, prior_stddev):
-    """Of one tensor, in closed form and double precision."""
+    """Returns the KL of one tensor, in closed form and double precision."""
     mean, rho = (
         np.asarray(getattr(layer, f"{name}_{part}"), "float64").ravel()
         for part in ("mean", "rho")
@@ -58,7 +58,7 @@ def kl_of(layer):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_prior_is_that_of_the_bias_too_unless_it_has_its_own(kind):
+def test_bias_has_the_prior_of_the_kernel_unless_it_has_another(kind):
     normal, other = bdl.priors.Normal(0.7, 0.1), bdl.priors.Normal(0.2, -1.0)
     one = built(kind, prior=normal)
     expected = total(one, (0.1, 0.7), (0.1, 0.7))
@@ -123,7 +123,7 @@ def test_divergence_to_a_prior_of_tfp_is_the_integral(prior):
     assert_moment(np.mean(draws), expected, error)
 
 
-def test_set_prior_changes_the_named_tensors_alone_also_in_the_config():
+def test_set_prior_changes_only_the_named_tensors_and_the_config():
     layer = built(prior=bdl.priors.Normal(0.7, 0.1))
     for new, expected in (
         ({"kernel": bdl.priors.Normal(0.3)}, ((0.0, 0.3), (0.1, 0.7))),
@@ -138,7 +138,7 @@ def test_set_prior_changes_the_named_tensors_alone_also_in_the_config():
         assert kl_of(again) == kl_of(layer)
 
 
-def test_set_prior_keeps_distributions_in_weights_until_another_one_comes():
+def test_set_prior_stores_a_distribution_in_weights_until_replaced():
     layer = built()
     ordinary = len(layer.weights)
     means, stddevs = np.full((3, 2), 0.2, "f"), np.full((3, 2), 0.4, "f")
@@ -203,18 +203,21 @@ def test_bias_without_a_distribution_has_no_divergence(kind, bias):
     )
     expected = gaussian_divergence(other, "kernel", 0.0, 1.0)
     assert kl_of(layer) == pytest.approx(expected, rel=1e-5)
-    with pytest.raises(ValueError, match=r"of \['kernel'\]. Rec.*\['bias'\]"):
+    with pytest.raises(ValueError, match=r"of \['kernel'\]. Give .*\['bias'\]"):
         layer.set_prior(bias=bdl.priors.Normal(1.0))
 
 
-def test_what_is_no_prior_of_the_tensor_is_refused_and_changes_nothing():
+def test_invalid_prior_is_refused_and_changes_nothing():
     layer = built()
     before = kl_of(layer), layer.get_config()
     wrong = MeanField(np.zeros((2, 3), "f"), np.ones((2, 3), "f"))
     for message, call in (
         (r"of \['bias', 'kernel'\]", lambda: layer.set_prior(weights=wrong)),
-        (r"shape, \(3, 2\)", lambda: layer.set_prior(kernel=wrong)),
-        (r"shape, \(3, 2\)", lambda: built(prior=wrong)),
+        (
+            r"shape of the weights, \(3, 2\)",
+            lambda: layer.set_prior(kernel=wrong),
+        ),
+        (r"shape of the weights, \(3, 2\)", lambda: built(prior=wrong)),
         ("`prior` must be `None`", lambda: layer.set_prior(kernel="normal")),
         ("`prior` must be `None`", lambda: built(bias_prior=1.0)),
         (
@@ -228,11 +231,17 @@ def test_what_is_no_prior_of_the_tensor_is_refused_and_changes_nothing():
             ),
         ),
         (
-            r"shape, \(3, 2\)",
+            r"shape of the weights, \(3, 2\)",
             lambda: layer.set_prior(bias=bdl.priors.Normal(0.1), kernel=wrong),
         ),
-        ("of `kernel` must be one", lambda: layer.set_prior(kernel=None)),
-        ("must be built", lambda: layers.RadialDense(1).set_prior()),
+        (
+            "of `kernel` must not be `None`",
+            lambda: layer.set_prior(kernel=None),
+        ),
+        (
+            "gets its weights when it is built",
+            lambda: layers.RadialDense(1).set_prior(),
+        ),
         ("`family` must be one of", lambda: StoredPrior("gaussian")),
     ):
         with pytest.raises(ValueError, match=message):

@@ -16,11 +16,11 @@ MEAN = RNG.normal(size=(6, 2)).astype("float32")
 STDDEV = RNG.uniform(0.1, 2.0, size=(6, 2)).astype("float32")
 
 
-def test_config():
+def test_config_has_every_argument():
     check_config(Gaussian, noise_stddev=0.3, reduction="sum", name="other")
 
 
-def test_loss_is_the_density_of_scipy_summed_over_targets():
+def test_loss_equals_the_scipy_density_summed_over_targets():
     expected = -norm.logpdf(Y, MEAN, STDDEV).sum(-1).mean()
     both = np.concatenate([MEAN, STDDEV], -1)
     assert float(Gaussian()(Y, both)) == pytest.approx(expected, rel=1e-5)
@@ -33,7 +33,7 @@ def test_loss_is_the_density_of_scipy_summed_over_targets():
 
 @pytest.mark.parametrize("labels", [(6,), (6, 1)], ids=str)
 @pytest.mark.parametrize("outputs", [(6,), (6, 1)], ids=str)
-def test_one_target_has_one_value_an_example_with_or_without_axis(
+def test_single_target_has_one_value_per_example_with_or_without_axis(
     outputs, labels
 ):
     y, mean = Y[:, 0], MEAN[:, 0]
@@ -70,7 +70,7 @@ def test_predict_takes_the_noise_from_the_loss_also_after_loading(tmp_path):
         )
 
 
-def test_learned_stddev_becomes_that_of_the_data():
+def test_learned_stddev_converges_to_that_of_the_data():
     check_config(LearnedStddev, initial_stddev=0.25)
     y = RNG.normal(3.0, [0.2, 0.6], size=(512, 2)).astype("float32")
     noise = LearnedStddev(0.25)
@@ -88,7 +88,7 @@ def test_learned_stddev_becomes_that_of_the_data():
     np.testing.assert_allclose(output[0, 2:], expected, rtol=0.01)
 
 
-def test_learned_stddev_stays_a_number_when_a_model_is_converted():
+def test_conversion_leaves_the_learned_stddev_unchanged():
     model = keras.Sequential(
         [keras.Input((3,)), keras.layers.Dense(1), LearnedStddev(0.5)]
     )

@@ -1,4 +1,4 @@
-"""Every loss of Keras, with every reduction, in every method."""
+"""Tests each Keras loss, with each reduction, in each method."""
 
 import functools
 
@@ -21,7 +21,7 @@ WORDS = np.array([[1, 2], [2, 1], [1, 1], [2, 2], [1, 2], [2, 1]])
 REFUSED_REDUCTIONS = ("sum", "none", None, "mean_with_sample_weight")
 
 losses = keras.losses
-# The arguments of each loss, its targets, and the activation of the network.
+# Arguments of each loss, its targets, and the activation of the network.
 CASES = {
     losses.BinaryCrossentropy: ({"from_logits": True}, ONE_HOT, None),
     losses.BinaryFocalCrossentropy: ({"from_logits": True}, ONE_HOT, None),
@@ -51,7 +51,7 @@ CASES = {
     losses.Tversky: ({}, ONE_HOT, keras.ops.sigmoid),
     bdl.likelihoods.Gaussian: ({"noise_stddev": 0.5}, REAL, None),
 }
-# One value for the whole batch, whatever the reduction.
+# One value for the whole batch, with any reduction.
 OF_THE_BATCH = (losses.Dice, losses.Tversky)
 N = len(X)
 VI = bdl.objectives
@@ -133,7 +133,7 @@ def test_every_loss_is_the_mean_of_its_values(method):
     arguments = {cls: CASES[cls][0] for cls in classes}
     means = {c.__name__: c(**a, reduction="mean") for c, a in arguments.items()}
     found = step(network(classes, method, **means), classes)
-    # `compile` takes the mean of what a function returns.
+    # `compile` averages the values of a function.
     values = {name: values_of(loss) for name, loss in means.items()}
     expected = step(network(classes, method, **values), classes)
     assert found.keys() == expected.keys() and len(found) > 2 * len(classes)
@@ -173,7 +173,7 @@ def test_a_mean_over_outputs_without_a_second_axis_names_the_axis():
     layers = [keras.layers.Dense(1), keras.layers.Reshape(())]
     model = bdl.Sequential([keras.Input((2,)), *layers])
     model.compile(bdl.SGLD(1e-3), "mse")
-    with pytest.raises(ValueError, match="outputs a second axis, of size 1"):
+    with pytest.raises(ValueError, match="outputs a second axis of size 1"):
         model.fit(X, REAL[:, 0], verbose=0)
 
 
@@ -189,7 +189,9 @@ def plain_model(layer, optimizer, loss):
 
 @pytest.mark.parametrize("loss", ["sum", "none", "function"])
 @pytest.mark.parametrize("seen_by", ["layer", "collector", "diagnostics"])
-def test_a_plain_keras_model_refuses_sums_where_a_method_sees_it(seen_by, loss):
+def test_a_plain_keras_model_refuses_sums_if_a_method_checks_the_loss(
+    seen_by, loss
+):
     layer, optimizer = keras.layers.Dense(3), bdl.SGLD(1e-3, dataset_size=N)
     callbacks = []
     if seen_by == "layer":
@@ -223,7 +225,7 @@ def test_without_a_method_any_loss_trains_as_in_a_keras_model(loss):
     for cls in (keras.Sequential, bdl.Sequential):
         keras.utils.set_random_seed(0)
         model = cls([keras.Input((2,)), keras.layers.Dense(3)])
-        # Of an earlier `compile`, which no longer counts.
+        # A check of an earlier `compile` no longer counts.
         model.compile("sgd", "mse", **compiled_before(cls))
         model.compile(keras.optimizers.SGD(0.01), loss)
         model.fit(X, REAL, verbose=0)
@@ -239,7 +241,7 @@ def compiled_before(cls):
 
 
 @pytest.mark.parametrize("columns", [1, 3])
-def test_noise_implied_by_errors_is_the_density_of_scipy(columns):
+def test_noise_implied_by_a_loss_has_the_scipy_density(columns):
     """`exp(-loss)` is the density, up to a constant."""
     y = RNG.uniform(0.5, 1.4, size=(5, columns))
     p = RNG.uniform(0.5, 1.4, size=(5, columns))
@@ -257,7 +259,7 @@ def test_noise_implied_by_errors_is_the_density_of_scipy(columns):
     ):
         values = np.asarray(losses.get(loss)(y, p))
         differ = values + log_density.sum(-1)
-        # Errors are below the `delta` of Huber.
+        # Errors stay below the `delta` of Huber.
         np.testing.assert_allclose(differ, differ[0], rtol=1e-4, err_msg=loss)
         noise = implied_noise(loss, output)
         assert noise.startswith(f"implies {name}") or loss == "huber"
@@ -266,7 +268,7 @@ def test_noise_implied_by_errors_is_the_density_of_scipy(columns):
         assert f" of {scale:.3g}" in noise
 
 
-def test_every_loss_is_a_likelihood_or_has_a_remark():
+def test_every_loss_is_a_likelihood_or_gives_a_warning():
     likelihoods = {
         losses.BinaryCrossentropy,
         losses.CTC,
@@ -286,7 +288,7 @@ def test_every_loss_is_a_likelihood_or_has_a_remark():
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_errors_are_taken_for_likelihoods_with_one_warning(method):
+def test_squared_error_as_likelihood_warns_once(method):
     cls = losses.MeanSquaredError
     model = network([cls], method, MeanSquaredError="mse")
     with pytest.warns(UserWarning) as found:
@@ -305,7 +307,7 @@ def owner(model):
     return next(one for one in own if hasattr(one, "dataset_size"))
 
 
-def test_laplace_takes_means_of_likelihoods_alone():
+def test_laplace_accepts_only_means_of_likelihoods():
     likelihoods = {
         losses.BinaryCrossentropy,
         losses.CategoricalCrossentropy,
@@ -346,7 +348,7 @@ def test_laplace_takes_means_of_likelihoods_alone():
     ],
     ids=["curvature", "diagnostics"],
 )
-def test_measures_refuse_sums_and_leave_the_model_free_to_train(measure):
+def test_diagnostics_refuse_sums_and_the_model_can_still_train(measure):
     model = plain_model(keras.layers.Dense(3), "sgd", squared_sum)
     model.train_on_batch(X, REAL)
     with pytest.raises(ValueError, match="one value for each example"):

@@ -12,7 +12,7 @@ Y = (X[:, 0] > 0).astype("int32")
 
 
 class Counting(bdl.Model):
-    """Counts how often its steps are traced."""
+    """Counts the traces of its steps."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -71,7 +71,7 @@ def test_every_step_is_traced_once(compile):
     assert history.history["val_accuracy"][-1] == pytest.approx(found)
 
 
-def test_data_of_a_generator_are_all_seen():
+def test_building_metrics_consumes_no_data_of_a_generator():
     model = compiled(network(), keras.optimizers.SGD(0.0))
     data = generator().map(lambda x, y: (x, y, tf.ones_like(y)))
     history = model.fit(data, shuffle=False, verbose=0)
@@ -81,7 +81,7 @@ def test_data_of_a_generator_are_all_seen():
     assert history.history["accuracy"][-1] == pytest.approx(found)
 
 
-def test_targets_of_unknown_rank_are_left_to_the_first_step():
+def test_targets_of_unknown_rank_are_built_in_the_first_step():
     model = compiled(network())
     unknown = tf.data.Dataset.from_generator(
         generator, output_signature=tf.TensorSpec(None, "int32")
@@ -90,7 +90,7 @@ def test_targets_of_unknown_rank_are_left_to_the_first_step():
     assert not model._compile_metrics.built
 
 
-def test_evaluation_alone_makes_no_slots():
+def test_evaluation_alone_builds_no_optimizer():
     model = compiled(network())
     model.evaluate(X, Y, verbose=0)
     assert model.traces["test"] == 1 and not model.optimizer.built

@@ -49,7 +49,7 @@ MODELS = {
 @pytest.mark.parametrize("clone_function", [None, lambda x: type(x).from_config(
     x.get_config())], ids=["Keras's", "given"])  # fmt: skip
 @pytest.mark.parametrize("name", MODELS)
-def test_clone_has_the_class_and_what_compile_was_given(name, clone_function):
+def test_clone_has_the_class_and_the_compile_arguments(name, clone_function):
     make, cls = MODELS[name]
     model = make()
     model.compile("sgd", "mse", samples=3)
@@ -63,7 +63,7 @@ def test_clone_has_the_class_and_what_compile_was_given(name, clone_function):
     np.testing.assert_array_equal(clone(X), model(X))
 
 
-def test_clone_that_is_not_compiled_can_be_trained_by_a_bayesian_method():
+def test_uncompiled_clone_can_be_trained_by_a_bayesian_method():
     clone = keras.models.clone_model(dense(), keras.Input((3,)))
     assert not clone.compiled
     loss = cross_entropy()

@@ -20,7 +20,7 @@ class TwoHeads(bdl.Model):
 
 
 @pytest.mark.filterwarnings("ignore:.*does not have a `build")
-def test_head_that_nothing_has_called_has_no_divergence():
+def test_uncalled_head_adds_no_divergence():
     model = TwoHeads()
     model.compile("sgd", "mse", samples=2)
     model.fit(X, Y, verbose=0, validation_data=(X, Y))
@@ -35,11 +35,20 @@ class Stop(keras.callbacks.Callback):
         raise KeyboardInterrupt
 
 
-@pytest.mark.parametrize("ramp", [4, bdl.schedules.LinearRamp(0.0, 1.0, 9)])
-def test_training_after_one_that_was_broken_off_has_the_whole_bound(ramp):
+@pytest.mark.parametrize(
+    "until",
+    [
+        {"end_epoch": 4},
+        {"schedule": bdl.schedules.LinearRamp(0.0, 1.0, end_step=9)},
+    ],
+)
+def test_training_after_an_aborted_one_has_the_full_bound(until):
     model = bdl.Sequential([keras.Input((3,)), layers.MeanFieldDense(1)])
     model.compile(keras.optimizers.SGD(0.0), "mse")
-    warm_up = [bdl.callbacks.KLAnnealing(ramp), bdl.callbacks.PretrainMeans()]
+    warm_up = [
+        bdl.callbacks.KLAnnealing(**until),
+        bdl.callbacks.PretrainMeans(),
+    ]
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, Y, verbose=0, callbacks=[*warm_up, Stop()])
     logs = model.fit(X, Y, verbose=0).history
@@ -49,9 +58,11 @@ def test_training_after_one_that_was_broken_off_has_the_whole_bound(ramp):
     assert logs["nll"][0] != pytest.approx(mean, rel=1e-6)  # there is noise
 
 
-def test_prior_from_weights_is_a_number_and_a_prior_no_dictionary():
+def test_prior_from_weights_must_be_a_number_and_prior_no_dictionary():
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
-    with pytest.raises(ValueError, match="must be the number delta"):
+    with pytest.raises(
+        ValueError, match="`prior_from_weights` must be a number"
+    ):
         bdl.convert(model, "mean_field", prior_from_weights=True)
     with pytest.raises(ValueError, match="`prior` must be `None`"):
         layers.MeanFieldDense(1, prior={"kernel": bdl.priors.Normal(1.0)})

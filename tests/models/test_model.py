@@ -156,7 +156,7 @@ def test_several_inputs_and_outputs_train_bit_for_bit_like_keras():
 
 
 @pytest.mark.parametrize("first", KINDS)
-def test_kinds_coexist_in_any_order(first):
+def test_functional_and_subclassed_models_coexist_in_any_order(first):
     for kind in [first, *(k for k in KINDS if k != first)]:
         make, ours, _ = KINDS[kind]
         model = make(ours)
@@ -221,7 +221,7 @@ def test_functional_subclass_with_its_own_constructor_is_cloned():
     assert keras.models.clone_model(model)(X[:2]).shape == (2, 2)
 
 
-def test_parents_do_not_hear_of_the_functional_twin():
+def test_functional_twin_is_hidden_from_its_parents():
     class Base(bdl.Model):
         heard = []
 
@@ -236,13 +236,13 @@ def test_parents_do_not_hear_of_the_functional_twin():
     assert Base.heard == [("Child", 1)]
 
 
-def test_functional_model_is_cloned_as_ours():
+def test_clone_of_a_functional_model_is_a_keras_bdl_model():
     clone = keras.models.clone_model(functional(bdl.Model))
     assert isinstance(clone, bdl.Model)
 
 
 def test_train_samples_average_the_loss_over_the_draws():
-    # Dropout is the only noise; K draws of the loss are K forward passes.
+    # Dropout is the only noise, so K samples of the loss are K forward passes.
     keras.utils.set_random_seed(3)
     drop = keras.layers.Dropout(0.5, seed=5)
     model = bdl.Sequential(
@@ -297,8 +297,8 @@ def test_pickled_model_is_the_same_model(kind):
 
 
 @pytest.mark.parametrize("objective", ["taylor", bdl.objectives.MAP])
-def test_objective_that_is_none_is_refused(objective):
-    with pytest.raises(ValueError, match="`objective` must be one of"):
+def test_invalid_objective_is_refused(objective):
+    with pytest.raises(ValueError, match="`objective` must be an object of"):
         sequential(bdl.Sequential).compile("sgd", "mse", objective=objective)
 
 
@@ -311,12 +311,12 @@ def test_bad_train_samples_are_refused(bad):
 def test_samples_without_a_posterior_are_refused():
     model = sequential(bdl.Sequential)
     model.compile("sgd", cross_entropy(), samples=5)
-    with pytest.raises(ValueError, match="no posterior of its own"):
+    with pytest.raises(ValueError, match="needs a model with a posterior"):
         model.evaluate(X, Y, verbose=0)
 
 
 class Shifts(keras.optimizers.SGD):
-    """A posterior of its own: draw k adds k to the outputs."""
+    """An optimizer with a posterior: sample k adds k to the outputs."""
 
     def call_with_draw(self, model, x, draw):
         return model(x, training=False) + keras.ops.arange(2.0) * draw
@@ -343,7 +343,7 @@ def test_samples_average_probabilities_for_a_cross_entropy():
     assert logs["accuracy"] == pytest.approx(np.mean(mean.argmax(-1) == Y))
 
 
-def test_samples_average_outputs_for_errors_and_values_of_unknown_losses():
+def test_samples_average_outputs_for_errors_and_losses_that_are_unknown():
     def squared(y_true, y_pred):
         return keras.ops.mean((y_true - y_pred) ** 2, axis=-1)
 
@@ -364,7 +364,7 @@ def test_samples_average_outputs_for_errors_and_values_of_unknown_losses():
 
 
 class OwnStep(keras.optimizers.SGD):
-    """Owns the step: one plain SGD step on twice the loss."""
+    """Runs the training step: one SGD step on twice the loss."""
 
     def bayesian_train_step(self, model, data):
         x, y, weight = keras.utils.unpack_x_y_sample_weight(data)
@@ -376,7 +376,7 @@ class OwnStep(keras.optimizers.SGD):
         return model.finish_step(loss, x, y, y_pred, weight)
 
 
-def test_step_goes_to_the_optimizer_that_asks_for_it():
+def test_optimizer_with_its_own_step_runs_the_step():
     def fit(optimizer):
         keras.utils.set_random_seed(3)
         model = sequential(bdl.Sequential)
@@ -390,7 +390,7 @@ def test_step_goes_to_the_optimizer_that_asks_for_it():
     np.testing.assert_allclose(own_loss, 2 * np.array(plain_loss), rtol=1e-6)
 
 
-def test_train_samples_use_a_loss_of_the_older_form():
+def test_train_samples_work_with_compute_loss_without_training():
     class Own(bdl.Sequential):
         def compute_loss(self, x, y, y_pred, sample_weight=None):
             return 3.0 * keras.ops.mean(keras.ops.square(y_pred - 1.0))

@@ -19,7 +19,7 @@ def network(layer=keras.layers.Dense, **compile):
     return model
 
 
-def test_training_that_explodes_is_named_once():
+def test_diverging_training_warns_once():
     model = network(optimizer=keras.optimizers.SGD(1e9), loss="mse")
     with pytest.warns(UserWarning, match="training diverges") as found:
         model.fit(X, np.stack([Y, Y], 1), 4, epochs=4, verbose=0)
@@ -68,7 +68,7 @@ def test_training_step_of_the_user_may_return_any_logs(logs):
     model.fit(X, Y, verbose=0)
 
 
-def test_kl_that_annealing_raises_is_no_explosion():
+def test_rising_kl_of_annealing_gives_no_warning():
     watch = bdl.models.warning_trainer.DivergenceWarning()
     watch.set_model(network())
     watch.on_train_begin()
@@ -76,7 +76,7 @@ def test_kl_that_annealing_raises_is_no_explosion():
     watch.on_epoch_end(0, {"loss": 1e6, "nll": 1.0})
 
 
-def test_callbacks_of_the_user_stay_as_they_are():
+def test_callbacks_of_the_user_do_not_change():
     model, mine = network(), keras.callbacks.LambdaCallback()
     for given in (mine, [mine], (mine,), None):
         model.fit(X, Y, verbose=0, callbacks=given)
@@ -101,7 +101,7 @@ POSTERIORS = {
 
 
 @pytest.mark.parametrize("name", POSTERIORS)
-def test_export_names_the_posterior_that_it_leaves_out(name, tmp_path):
+def test_export_warns_of_the_omitted_posterior(name, tmp_path):
     model = POSTERIORS[name]()
     with pytest.warns(UserWarning, match=f"a posterior in {name}$"):
         model.export(tmp_path / "model", verbose=False)
@@ -112,7 +112,7 @@ def test_export_is_silent_without_a_posterior(tmp_path):
     model.export(tmp_path / "model", verbose=False)
 
 
-def test_export_of_a_draw_serves_the_draw(tmp_path):
+def test_exported_draw_predicts_like_the_draw(tmp_path):
     model = network(optimizer=bdl.VOGN(dataset_size=16, initial_curvature=1.0))
     model.fit(X, Y, verbose=0)
     posterior = model.optimizer.posterior(model)

@@ -1,4 +1,4 @@
-"""The samples do not depend on how the gradients are computed."""
+"""Samples do not depend on batch size, replicas or steps per execution."""
 
 import contextlib
 
@@ -94,7 +94,8 @@ def test_batch_size_does_not_change_mean_and_variance():
     # The noise of the small batches nearly doubles the variance under SGHMC.
     means, errors = [], []
     for seed, batch_size in enumerate((5, 25)):
-        draws = chains(minibatches(batch_size, seed), 1600, 20, seed=seed)
+        data = minibatches(batch_size, seed)
+        draws = chains(data, 1600, 20, seed=seed, steps_per_execution=20)
         draws = (draws[20:] - MEAN) * np.sqrt(np.diag(PRECISION))
         moments = np.stack([draws, np.square(draws)]).mean(axis=1)
         # Chains are independent of each other, their draws are not.

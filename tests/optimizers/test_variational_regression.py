@@ -46,9 +46,17 @@ def empirical_fisher(mean, variance):
     return (X**2 * residuals[:, None]).mean(0)
 
 
-def test_vogn_comes_to_the_exact_mean_and_to_the_empirical_fisher():
+def test_vogn_converges_to_the_exact_mean_and_empirical_fisher():
     mean, s = fixed_point(
-        bdl.VOGN(0.03, N, DELTA, beta_1=0.5, beta_2=0.99, damping=0.0), 1200
+        bdl.VOGN(
+            0.03,
+            N,
+            prior_precision=DELTA,
+            beta_1=0.5,
+            beta_2=0.99,
+            damping=0.0,
+        ),
+        1200,
     )
     expected = np.ones(3)
     for _ in range(100):
@@ -62,9 +70,10 @@ def test_vogn_comes_to_the_exact_mean_and_to_the_empirical_fisher():
     assert np.abs(expected / np.diag(HESSIAN) - 1).max() > 0.1
 
 
-def test_ivon_comes_to_the_best_of_all_independent_gaussians():
+def test_ivon_converges_to_the_best_independent_gaussian():
     mean, h = fixed_point(
-        bdl.IVON(0.03, N, DELTA, beta_1=0.5, beta_2=0.998), 3000
+        bdl.IVON(0.03, N, prior_precision=DELTA, beta_1=0.5, beta_2=0.998),
+        3000,
     )
     np.testing.assert_allclose(mean, MEAN, atol=0.01)
     # Precision N h + delta: the diagonal of the exact posterior's.
@@ -134,7 +143,7 @@ def test_numbers_are_standard_normal_and_different_everywhere():
 
 
 @pytest.mark.parametrize("cls", [bdl.VOGN, bdl.IVON])
-def test_draw_compiled_by_us_is_the_same(cls, monkeypatch):
+def test_compiled_samples_equal_uncompiled_samples(cls, monkeypatch):
     def train():
         model = bdl.Sequential(
             [keras.Input((3,)), keras.layers.Dense(CHAINS, use_bias=False)]

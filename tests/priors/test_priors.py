@@ -32,12 +32,12 @@ ALL = [*ARGUMENTS, "TFPDistribution"]
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)
-def test_config(name):
+def test_config_has_every_argument(name):
     check_config(getattr(priors, name), **ARGUMENTS[name], dataset_size=7)
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_score_is_finite_at_zero_and_the_same_under_xla(name):
+def test_score_is_finite_at_zero_and_equal_under_xla(name):
     prior = make(name)
 
     def scores(*variables):
@@ -58,7 +58,7 @@ def test_score_is_finite_at_zero_and_the_same_under_xla(name):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_draw_is_fixed_by_a_seed_and_compiles_to_xla(name):
+def test_draw_depends_on_the_seed_alone_and_compiles_with_xla(name):
     prior, shape = make(name), (3, 2, 4)
     draw = prior.sample(shape, seed=3)
     assert draw.shape == shape
@@ -112,8 +112,8 @@ def test_regularizer_adds_the_negative_log_density_over_the_counted_n():
 
 @pytest.mark.parametrize("name", ALL)
 def test_sampler_takes_the_prior_for_variables_of_any_shape(name):
-    # No likelihood and no noise: one step of SGLD is lr/N times the score,
-    # here from differences of the log density.
+    # Without likelihood and noise, one step of SGLD is lr/N times the score.
+    # Differences of the log density give the expected score.
     prior, size = make(name), 0.5
     values = [np.linspace(-1, 0.9, 6).reshape(3, 2), np.array([0.4, -0.7])]
     variables = [keras.Variable(v.astype("float32")) for v in values]
@@ -132,7 +132,7 @@ def test_sampler_takes_the_prior_for_variables_of_any_shape(name):
         )
 
 
-def test_regularizer_of_a_layer_stands_in_for_the_prior_of_the_sampler():
+def test_regularizer_of_a_layer_replaces_the_prior_of_the_sampler():
     model = keras.Sequential(
         [keras.Input((3,)), keras.layers.Dense(2, bias_regularizer="l2")]
     )

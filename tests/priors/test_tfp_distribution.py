@@ -53,7 +53,7 @@ def test_revived_distribution_has_the_same_density(name):
     assert float(revived(X)) == pytest.approx(-np.sum(expected) / 7, rel=1e-6)
 
 
-def test_config_is_short():
+def test_config_omits_default_parameters():
     prior = TFPDistribution(tfd.Normal(0.0, np.float32(2.0)))
     assert prior.get_config()["distribution"] == {
         "class_name": "Normal",
@@ -64,7 +64,9 @@ def test_config_is_short():
 def test_float64_distribution_gives_float32_gradients():
     x = tf.Variable([0.5, -1.0])
     with tf.GradientTape() as tape:
-        loss = TFPDistribution(tfd.Normal(np.float64(0), 2.0), 4)(x)
+        loss = TFPDistribution(tfd.Normal(np.float64(0), 2.0), dataset_size=4)(
+            x
+        )
     assert loss.dtype == tf.float32
     np.testing.assert_allclose(tape.gradient(loss, x), [0.5 / 16, -1.0 / 16])
 
@@ -105,7 +107,7 @@ def test_distribution_of_another_shape_is_refused(distribution):
         prior.sample((2, 3))
 
 
-def test_bijector_works_and_says_that_it_cannot_be_stored():
+def test_bijector_works_and_raises_a_clear_error_when_saved():
     distribution = tfd.TransformedDistribution(
         tfd.Normal(0.0, 1.0), tfb.Shift(1.0)
     )
@@ -116,11 +118,11 @@ def test_bijector_works_and_says_that_it_cannot_be_stored():
         prior.get_config()
 
 
-def test_what_is_no_class_of_tfp_is_neither_stored_nor_revived():
+def test_class_outside_of_tfp_is_neither_saved_nor_loaded():
     class Own(tfd.Normal):
         pass
 
-    with pytest.raises(ValueError, match="`Own`, which is no class of TFP"):
+    with pytest.raises(ValueError, match="`Own`, which is no class of `tfp"):
         TFPDistribution(Own(0.0, 1.0)).get_config()
     with pytest.raises(ValueError, match="`scale` of `Normal`, a `.*Variable`"):
         TFPDistribution(tfd.Normal(0.0, tf.Variable(1.0))).get_config()
@@ -130,9 +132,9 @@ def test_what_is_no_class_of_tfp_is_neither_stored_nor_revived():
             TFPDistribution.from_config({"distribution": config})
 
 
-def test_distribution_made_inside_a_graph_serves_others():
+def test_distribution_made_in_a_graph_works_in_other_graphs():
     made = []
-    of_variable = tfd.Normal(0.0, tf.Variable(2.0))  # cannot be stored
+    of_variable = tfd.Normal(0.0, tf.Variable(2.0))  # a config cannot hold it
 
     @tf.function(autograph=False)
     def make():
@@ -159,8 +161,8 @@ def test_distribution_made_inside_a_graph_serves_others():
     ],
     ids=["function", "discrete", "several outputs"],
 )
-def test_no_continuous_distribution_is_refused(distribution):
-    with pytest.raises(ValueError, match="`distribution` must be"):
+def test_distribution_that_is_not_continuous_is_refused(distribution):
+    with pytest.raises(ValueError, match="`distribution` must draw one tensor"):
         TFPDistribution(distribution)
 
 
@@ -177,6 +179,6 @@ def test_get_wraps_distributions_and_passes_priors():
 @pytest.mark.parametrize(
     "value", ["normal", 1.0, priors.Normal, keras.regularizers.L2(), {}]
 )
-def test_get_refuses_what_is_no_prior(value):
+def test_get_refuses_objects_that_are_no_prior(value):
     with pytest.raises(ValueError, match="`prior` must be `None`, one of"):
         priors.get(value)

@@ -24,16 +24,14 @@ B = 0.7
         (4, 12 * np.pi**2 * B**4),
     ],
 )
-def test_group_laplace_is_minus_the_length_and_a_constant_by_hand(
-    d, normalizer
-):
+def test_group_laplace_equals_minus_the_length_and_a_constant(d, normalizer):
     v = np.linspace(-1.0, 2.0, 2 * d).astype("float32").reshape(d, 2)
     expected = -np.linalg.norm(v, axis=0) / B - np.log(normalizer)
     np.testing.assert_allclose(GroupLaplace(B).log_prob(v), expected, rtol=1e-6)
 
 
 def unit_direction_constant(d):
-    """Z of `UnitDirection`, by the integral of a parabolic cylinder function.
+    """Returns Z of `UnitDirection`, from a parabolic cylinder function.
 
     Gradshteyn and Ryzhik 3.462.1, with t = r^2.
     """
@@ -42,7 +40,7 @@ def unit_direction_constant(d):
 
 
 @pytest.mark.parametrize("d", [1, 2, 3, 9, 50])
-def test_unit_direction_has_the_constant_of_a_closed_form(d):
+def test_normalizer_of_unit_direction_equals_the_closed_form(d):
     v = np.full((d, 1), 1.2 / np.sqrt(d), "float32")
     expected = -d / 2 * (1.44 - 1) ** 2 - np.log(unit_direction_constant(d))
     np.testing.assert_allclose(
@@ -51,7 +49,7 @@ def test_unit_direction_has_the_constant_of_a_closed_form(d):
 
 
 def norm_moments(d):
-    """Log of the integral of the density of the length, and its mean."""
+    """Returns the log integral of the density of the length, and its mean."""
     mode = np.sqrt((1 + np.sqrt(3 - 2 / d)) / 2)
 
     def log_density(r):
@@ -73,7 +71,7 @@ def norm_moments(d):
 
 
 @pytest.mark.parametrize("d", [4, 4608, 100_000])
-def test_unit_direction_has_the_constant_of_a_quadrature(d):
+def test_normalizer_of_unit_direction_equals_the_quadrature(d):
     radial, _ = norm_moments(d)
     area = np.log(2) + d / 2 * np.log(np.pi) - scipy.special.gammaln(d / 2)
     v = np.zeros((d, 1), "float32")
@@ -83,7 +81,7 @@ def test_unit_direction_has_the_constant_of_a_quadrature(d):
     )
 
 
-def test_groups_are_all_axes_but_the_last_and_single_entries_of_a_bias():
+def test_group_spans_all_axes_but_the_last_or_one_entry_of_a_bias():
     x = np.random.default_rng(0).normal(size=(2, 3, 5)).astype("float32")
     for prior in (GroupLaplace(B), UnitDirection()):
         together = prior.log_prob(x)
@@ -97,7 +95,7 @@ def test_groups_are_all_axes_but_the_last_and_single_entries_of_a_bias():
 
 
 def draw(prior, d, n):
-    """Lengths and directions of n draws, in an order that needs a reshape."""
+    """Returns lengths and directions of n draws of a reshaped variable."""
     v = prior.sample((1, d, n), seed=2).numpy()[0]
     norms = np.linalg.norm(v, axis=0)
     return norms, v / norms
@@ -108,7 +106,7 @@ NORMS = {
         GroupLaplace(B),
         lambda r: scipy.stats.gamma(5).cdf(r / B),
     ),
-    # With d = 2 the square of the length is a normal number above zero.
+    # With d = 2, the squared length is a normal number truncated at zero.
     "unit direction": (
         UnitDirection(),
         lambda r: scipy.stats.truncnorm(-np.sqrt(2), np.inf).cdf(
@@ -119,7 +117,7 @@ NORMS = {
 
 
 @pytest.mark.parametrize("name", NORMS)
-def test_draws_have_the_length_and_any_direction(name):
+def test_draws_have_the_exact_length_and_a_uniform_direction(name):
     prior, cdf = NORMS[name]
     d, n = 5 if name == "group laplace" else 2, 20_000
     norms, u = draw(prior, d, n)

@@ -87,18 +87,18 @@ def test_lazy_array_of_a_file_replaced_by_another_is_refused(path, other):
     lazy = read_state(path, lazy=True)["a"]
     assert isinstance(lazy, LazyArray)
     write_state(path, other)
-    with pytest.raises(ValueError, match="another one has taken its place"):
+    with pytest.raises(ValueError, match="Another file has replaced it"):
         lazy.read()
 
 
 def test_lazy_array_is_read_from_an_equal_file_in_its_place(path):
     write_state(path, {"a": np.arange(3)})
     lazy = read_state(path, lazy=True)
-    write_state(path, lazy)  # over the file it reads from
+    write_state(path, lazy)  # replaces the file that it reads
     np.testing.assert_array_equal(lazy["a"].read(), np.arange(3))
 
 
-def test_lazy_array_of_a_deleted_file_says_so(path):
+def test_lazy_array_of_a_deleted_file_raises_a_clear_error(path):
     write_state(path, {"a": np.zeros(3)})
     lazy = read_state(path, lazy=True)["a"]
     path.unlink()
@@ -106,7 +106,7 @@ def test_lazy_array_of_a_deleted_file_says_so(path):
         lazy.read()
 
 
-def test_lazy_files_may_be_more_than_a_process_may_open(path):
+def test_more_lazy_files_than_a_process_may_open_can_be_read(path):
     write_state(path, {"a": np.arange(3)})
     copies = [path.with_suffix(f".{i}") for i in range(3000)]
     for copy in copies:
@@ -138,7 +138,7 @@ def test_neither_writing_nor_lazy_reading_copies_the_arrays(path):
         ((1,), r"state\['a'\]\[1\]\['b'\] is tuple"),
         (np.array([None]), r"state\['a'\]\[1\]\['b'\] is an array of .*object"),
         (np.array(["s"]), "array of dtype <U1"),
-        ({3: 1}, r"must be strings. Received: 3 in state\['a'\]\[1\]\['b'\]"),
+        ({3: 1}, r"must be strings.* Received: 3 in state\['a'\]\[1\]\['b'\]"),
     ],
 )
 def test_unsupported_value_is_named_and_nothing_is_written(path, value, match):
@@ -188,7 +188,7 @@ def test_damage_is_found_by_a_lazy_read(path):
 def test_other_zip_and_later_version_are_refused(path):
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("config.json", "{}")
-    with pytest.raises(ValueError, match="or something else"):
+    with pytest.raises(ValueError, match="or of another kind"):
         read_state(path)
     document = {"format": "keras_bdl.state", "version": 99, "state": None}
     with zipfile.ZipFile(path, "w") as archive:
@@ -212,7 +212,7 @@ def test_writer_killed_midway_leaves_the_old_file(path):
     assert read_state(path) == {"a": 2}
 
 
-def test_two_who_write_at_the_same_time_both_succeed(path, monkeypatch):
+def test_two_simultaneous_writers_both_succeed(path, monkeypatch):
     fsync = os.fsync
 
     def fsync_after_another(descriptor):
@@ -226,7 +226,7 @@ def test_two_who_write_at_the_same_time_both_succeed(path, monkeypatch):
     assert read_state(path) == {"a": 1}
 
 
-def test_disk_that_takes_no_more_is_an_error_that_names_the_file(tmp_path):
+def test_error_of_a_full_disk_names_the_file(tmp_path):
     path = tmp_path / "state.bdl"
     write_state(path, {"step": 1})
     before = resource.getrlimit(resource.RLIMIT_FSIZE)

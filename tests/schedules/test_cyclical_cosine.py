@@ -6,7 +6,7 @@ from keras_bdl.schedules import CyclicalCosine
 from tests.helpers import check_config
 
 
-def test_config():
+def test_config_has_every_argument():
     check_config(CyclicalCosine, initial_learning_rate=0.5, cycle_steps=7)
 
 

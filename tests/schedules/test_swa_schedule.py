@@ -5,7 +5,7 @@ from keras_bdl.schedules import SWASchedule
 from tests.helpers import check_config
 
 
-def test_config():
+def test_config_has_every_argument():
     check_config(
         SWASchedule,
         initial_learning_rate=0.1,
@@ -22,9 +22,9 @@ def test_rate_is_constant_then_linear_then_constant():
 
 
 @pytest.mark.parametrize(
-    "values",
+    "initial, final, step",
     [(0, 0.1, 10), (0.1, -1, 10), (0.1, 0.1, 0), ("a", 0.1, 10)],
 )
-def test_what_is_not_positive_is_refused(values):
+def test_rates_and_start_step_must_be_positive_numbers(initial, final, step):
     with pytest.raises(ValueError, match="must be a number above 0"):
-        SWASchedule(*values)
+        SWASchedule(initial, final, swa_start_step=step)

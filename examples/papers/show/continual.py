@@ -1,4 +1,4 @@
-"""Tasks that are learned one after the other."""
+"""Continual learning: tasks that are learned one after the other."""
 
 import dataclasses
 import functools
@@ -15,20 +15,18 @@ import keras_bdl as bdl
 from show.table import markdown
 from show.table import mean_and_error
 
-# What the paper calls these layers.
+# Name of a method here -> its name in the paper.
 PRINTED = {"mean-field": "MFVI", "Radial": "Radial BNN"}
 
 
-def show(recipe, session, seeds, folder):
-    """Learns the tasks; draws what is left of each, and returns a table.
+def show(outcome, arguments):
+    """Learns tasks one after the other; draws and returns their accuracies.
 
     Args:
-        recipe: The `Recipe`, with `heads` and `data`.
-        session: The `Session`.
-        seeds: Number of seeds.
-        folder: Where the figure is written.
+        outcome: The `Outcome`.
+        arguments: The arguments of the recipe, `arguments.Continual`.
     """
-    heads, data = recipe.arguments["heads"], recipe.arguments["data"]
+    session, data, heads = outcome.session, arguments.data, arguments.heads
     settings = continual_learning.SETTINGS[data]
     if session.scale == "smoke":
         settings = dataclasses.replace(
@@ -36,16 +34,18 @@ def show(recipe, session, seeds, folder):
         )
     accuracies = {name: [] for name in continual_learning.METHODS}
 
-    @functools.lru_cache(1)  # one seed comes after the other
+    @functools.lru_cache(1)  # of one seed at a time
     def tasks_of(seed):
         return continual_learning.Tasks(
             data, heads, settings, session.data_dir, seed
         )
 
-    for seed in range(seeds):
+    for seed in range(session.seeds):
         for name, of_seeds in accuracies.items():
-            own = _of_method(name, settings, session.scale)
-            # A function has another address in every process.
+            own = settings
+            if session.scale == "paper" and name in PRINTED:
+                own = _with_printed_epochs(name, settings, outcome, arguments)
+            # The address of a function differs between processes.
             known = vars(own) | {"rho": own.rho.__name__}
             known = [known, seed, *session.precision]
             words = "continual", data, heads, name, known
@@ -57,22 +57,21 @@ def show(recipe, session, seeds, folder):
     names = [f"{first}/{first + 1}" for first in classes]
     figure = bdl.plots.task_accuracies(
         accuracies,
-        names,
+        tasks=names,
         chance=0.5 if heads == "multi" else 0.1,
-        title=recipe.heading(),
+        title=outcome.recipe.heading(),
     )
-    path = folder / "tasks.png"
-    figure.savefig(path, dpi=150)
+    file = outcome.save(figure, "tasks")
     lines = [("method", *(f"task {name}" for name in names), "mean")]
     for name, a in accuracies.items():
         last = a[:, -1]
         columns = [mean_and_error(values) for values in last.T]
         lines.append((name, *columns, mean_and_error(last.mean(-1))))
-    return f"Accuracy of the last network\n\n{markdown(lines)}\n\n{path.name}"
+    return f"Accuracy of the last network\n\n{markdown(lines)}\n\n{file}"
 
 
 def _learned(name, settings, tasks_of, seed):
-    """Accuracies after each task, of a method that learns all of them."""
+    """Returns the accuracies of a method after each task."""
     print(f"  [seed {seed}] {name}", flush=True)
     with data_sets.missing_data_is_said():
         tasks = tasks_of(seed)
@@ -83,10 +82,9 @@ def _learned(name, settings, tasks_of, seed):
     return found.tolist()
 
 
-def _of_method(name, settings, scale):
-    """The paper trains mean-field layers longer."""
-    if scale != "paper" or name not in PRINTED:
-        return settings
-    place = "radial", "fashion_mnist", "MLP 4 x 200", PRINTED[name]
+def _with_printed_epochs(name, settings, outcome, arguments):
+    """Returns the settings with the paper's epochs of a method."""
+    paper, printed = outcome.recipe.paper, PRINTED[name]
+    place = paper, arguments.data, arguments.network, printed
     epochs = published.settings(*place)["epochs"]
     return dataclasses.replace(settings, epochs=epochs)

@@ -1,29 +1,28 @@
-"""How networks learn, epoch by epoch."""
+"""Learning curves: accuracy and NLL in every epoch."""
 
 import numpy as np
-from trained import Trained
+from settings import OF_PREDICTIONS
 
 from keras_bdl.plots import canvas
 from show import panels
 from show.table import of_metrics
 
 
-def show(recipe, results, folder):
-    """Draws accuracy and log-loss of training and test; returns a table.
+def show(outcome, arguments):
+    """Draws accuracy and NLL of training and test; returns a table.
 
-    Cells that differ in the prediction alone have one curve: what `fit` said.
+    Cells that differ in the prediction alone share one curve: `fit` made it.
 
     Args:
-        recipe: The `Recipe`.
-        results: One `Result` a seed, by cell.
-        folder: Where the figure is written.
+        outcome: The `Outcome`.
+        arguments: The arguments of the recipe, `arguments.NoArguments`.
     """
     of_trainings = {}
-    for cell, of_seeds in results.items():
+    for cell, of_seeds in outcome.results.items():
         kept = of_seeds[0].trained[0].folder
         of_trainings.setdefault(kept, (cell, of_seeds))
     results = dict(of_trainings.values())
-    labels = panels.labels(results, without=Trained.AFTER)
+    labels = panels.labels(results, without=OF_PREDICTIONS)
     styles = canvas.method_styles(dict.fromkeys(labels.values()))
     places = panels.of_places(results)
     figure, axes = panels.figure(list(places), rows=2, sharex=False)
@@ -37,16 +36,15 @@ def show(recipe, results, folder):
         panel[1].set_yscale("log")
         panel[1].set_xlabel("epoch")
     panels.one_legend(figure, axes)
-    panels.heading(figure, recipe, " (test; dotted: training)")
-    path = folder / "curves.png"
-    figure.savefig(path, dpi=150)
+    panels.heading(figure, outcome.recipe, " (test; dotted: training)")
+    file = outcome.save(figure, "curves")
     metrics = ("train_accuracy", "accuracy", "nll", "mean_val_accuracy")
-    table = of_metrics(recipe, results, metrics)
-    return f"{table}\n\nCurves: {path.name}"
+    table = of_metrics(outcome, metrics, results)
+    return f"{table}\n\nCurves: {file}"
 
 
 def _draw(ax, of_seeds, name, color, label):
-    """Means over the seeds of what was tested and of what was trained."""
+    """Draws the means over the seeds, of validation and of training."""
     trained = [result.history[name] for result in of_seeds]
     tested = [result.history[f"val_{name}"] for result in of_seeds]
     epochs = np.arange(1, len(trained[0]) + 1)

@@ -1,24 +1,23 @@
-"""One number of every method, as dots."""
+"""One metric of every method, as dots."""
 
 import measures
 import numpy as np
-import settings
+import published
 
 from keras_bdl.plots import canvas
 from show import panels
 from show.table import of_metrics
 
 
-def show(recipe, results, folder):
+def show(outcome, arguments):
     """Draws a metric beside the paper's, with its spread; returns a table.
 
     Args:
-        recipe: The `Recipe`; it has the `metric`.
-        results: One `Result` a seed, by cell.
-        folder: Where the figure is written.
+        outcome: The `Outcome`.
+        arguments: The arguments of the recipe, `arguments.Dots`.
     """
-    metric = recipe.arguments["metric"]
-    places = panels.of_places(results)
+    metric = arguments.metric
+    places = panels.of_places(outcome.results)
     figure, axes = panels.figure(list(places))
     twins = []
     for (ax,), of_place in zip(axes, places.values(), strict=True):
@@ -36,10 +35,12 @@ def show(recipe, results, folder):
             color=canvas.COLORS[0],
             label="here",
         )
-        printed = {
-            cell.method: row[metric]
+        rows = {
+            cell.method: published.numbers_of(arguments.published_in, cell)
             for cell in of_place
-            if metric in (row := settings.published_row("swag/table3", cell))
+        }
+        printed = {
+            name: row[metric] for name, row in rows.items() if metric in row
         }
         if printed:
             twin = ax.twinx()
@@ -58,7 +59,6 @@ def show(recipe, results, folder):
         for word in ax.get_xticklabels():
             word.set(rotation=60, ha="right", rotation_mode="anchor")
     panels.one_legend(figure, axes + twins)
-    panels.heading(figure, recipe)
-    path = folder / "dots.png"
-    figure.savefig(path, dpi=150)
-    return f"{of_metrics(recipe, results, [metric])}\n\nDots: {path.name}"
+    panels.heading(figure, outcome.recipe)
+    file = outcome.save(figure, "dots")
+    return f"{of_metrics(outcome, [metric])}\n\nDots: {file}"

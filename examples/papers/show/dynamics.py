@@ -1,4 +1,4 @@
-"""What goes on along a training of variational layers."""
+"""The terms of the loss and the gradient noise along a training."""
 
 import numpy as np
 from files import read
@@ -13,21 +13,20 @@ LOGS = {
     "nll": "negative log-likelihood",
     "kl": "KL / N",
 }
-# In the place of the KL, where it was logged: what the paper has.
+# If logged, this part of the KL takes its place, as in the paper.
 PART_OF_KL = {"prior_cross_entropy": "prior cross-entropy / N"}
 
 
-def show(recipe, results, folder):
-    """Draws accuracy, the terms of the loss, and the noise of the gradient.
+def show(outcome, arguments):
+    """Draws accuracy, the terms of the loss and the noise of the gradient.
 
-    Returns a table of where they end.
+    Returns a table of their last values.
 
     Args:
-        recipe: The `Recipe`.
-        results: One `Result` a seed, by cell.
-        folder: Where the figure is written.
+        outcome: The `Outcome`.
+        arguments: The arguments of the recipe, `arguments.NoArguments`.
     """
-    logs = dict(LOGS)
+    results, logs = outcome.results, dict(LOGS)
     if all(
         r.history.keys() >= PART_OF_KL.keys() for r in sum(results.values(), [])
     ):
@@ -54,14 +53,13 @@ def show(recipe, results, folder):
     axes[3].set_yscale("log")
     axes[3].set_xlabel("epoch")
     panels.one_legend(figure, [axes])
-    panels.heading(figure, recipe)
-    path = folder / "dynamics.png"
-    figure.savefig(path, dpi=150)
-    return f"At the end\n\n{markdown(lines)}\n\nFigure: {path.name}"
+    panels.heading(figure, outcome.recipe)
+    file = outcome.save(figure, "dynamics")
+    return f"At the end\n\n{markdown(lines)}\n\nFigure: {file}"
 
 
 def _variances(of_seeds):
-    """Epochs, and variances of the gradient of the means, a row a seed."""
+    """Returns epochs, and variances of the gradient, one row per seed."""
     folders = [result.trained[0].folder for result in of_seeds]
     found = [read(f / "gradient_variance.json", f) for f in folders]
     epochs = list(found[0])

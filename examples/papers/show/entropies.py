@@ -1,4 +1,4 @@
-"""Entropies of what is known and what is not."""
+"""Entropies of the test set and of out-of-distribution sets."""
 
 import measures
 
@@ -9,18 +9,18 @@ from show.table import markdown
 from show.table import mean_and_error
 
 METRICS = ("ood_auroc", "fpr95", "entropy_auroc", "entropy_divergence")
-# Those of the divergence: SWAG's paper has the same for both.
+# The bins of the entropy divergence: the paper of SWAG uses them for both.
 BINS = 50
 
 
-def show(recipe, results, folder):
+def show(outcome, arguments):
     """Draws histograms of the first seed; returns a table of the scores.
 
     Args:
-        recipe: The `Recipe`.
-        results: One `Result` a seed, by cell.
-        folder: Where the figure is written.
+        outcome: The `Outcome`.
+        arguments: The arguments of the recipe, `arguments.NoArguments`.
     """
+    recipe, results = outcome.recipe, outcome.results
     figure, axes = canvas.pyplot().subplots(
         len(results),
         len(recipe.ood),
@@ -35,7 +35,7 @@ def show(recipe, results, folder):
         for ax, name in zip(row, recipe.ood, strict=True):
             first = of_seeds[0]
             bdl.plots.entropy_histograms(
-                first.test, first.predictions[name], BINS, ax=ax
+                first.test, first.predictions[name], num_bins=BINS, ax=ax
             )
             ax.axvline(first.test.entropy.mean(), color=canvas.COLORS[0])
             ax.axvline(
@@ -52,6 +52,5 @@ def show(recipe, results, folder):
             ax.label_outer()
     panels.one_legend(figure, axes)
     panels.heading(figure, recipe, " (lines: means)")
-    path = folder / "entropies.png"
-    figure.savefig(path, dpi=150)
-    return f"{markdown(lines)}\n\nHistograms: {path.name}"
+    file = outcome.save(figure, "entropies")
+    return f"{markdown(lines)}\n\nHistograms: {file}"

@@ -1,31 +1,30 @@
-"""How much better networks are on what they were trained on."""
+"""The gaps between training metrics and test metrics."""
 
 import measures
 import numpy as np
-import settings
+import published
 
 from show.table import markdown
 from show.table import mean_and_error
 
-# Of `measures`: on test data, in training, and which way is better.
+# Metrics of test and of training, and 1 if a higher value is better.
 NUMBERS = (("accuracy", "train_accuracy", 1), ("nll", "train_nll", -1))
 
 
-def show(recipe, results, folder):
-    """Returns a table of test numbers and how much better training was.
+def show(outcome, arguments):
+    """Returns a table of test metrics and their gaps to training.
 
-    The numbers of training are those of its last epoch, while it went on,
-    with dropout or draws.
+    The metrics of training are those of its last epoch, with active dropout and
+    with posterior samples.
 
     Args:
-        recipe: The `Recipe`.
-        results: One `Result` a seed, by cell.
-        folder: Where files are written, none of them here.
+        outcome: The `Outcome`.
+        arguments: The arguments of the recipe, `arguments.NoArguments`.
     """
     heads = ("accuracy", "accuracy_gap", "nll", "nll_gap")
     lines = [("data, network", "method", *heads)]
-    for cell, of_seeds in results.items():
-        printed = settings.published_row(recipe.name, cell)
+    for cell, of_seeds in outcome.results.items():
+        printed = published.numbers_of(outcome.recipe.name, cell)
         columns = []
         for test, train, sign in NUMBERS:
             tested, trained = (

@@ -1,4 +1,4 @@
-"""The noise of the gradient, and the learning rate it would call for."""
+"""The noise of the gradient, and the optimal learning rate for SGD."""
 
 import json
 
@@ -16,13 +16,14 @@ from show.table import markdown
 from show.table import mean_and_error
 
 
-def show(recipe, results, folder):
-    """Draws both against the epoch; returns a table of the last one.
+def show(outcome, arguments):
+    """Draws the noise and the optimal rate; returns a table of the last epoch.
+
+    The cells of the recipe keep their iterates.
 
     Args:
-        recipe: The `Recipe`, whose cells keep their iterates.
-        results: One `Result` a seed, by cell.
-        folder: Where the figure is written.
+        outcome: The `Outcome`.
+        arguments: The arguments of the recipe, `arguments.NoArguments`.
     """
     heads = (
         "tr(C)",
@@ -32,16 +33,17 @@ def show(recipe, results, folder):
     )
     lines = [("data, network", "method", *heads)]
     figure, axes = panels.figure(["noise of the gradient", "optimal rate"])
+    results = outcome.results
     for cell, style in canvas.method_styles(results).items():
         found = [_along(result.trained[0]) for result in results[cell]]
         known = results[cell][0].trained[0].settings
-        every = known["keep_iterates"]
+        every = known.keep_iterates
         traces = [[noise.trace for noise in one] for one in found]
         rates = [[noise.learning_rate for noise in one] for one in found]
         for (ax,), values in zip(axes, (traces, rates), strict=True):
             epochs = every * np.arange(1, len(values[0]) + 1)
             ax.plot(
-                known["start_epoch"] + epochs,
+                known.start_epoch + epochs,
                 np.mean(values, 0),
                 label=f"{cell.where}, {cell.method}",
                 **style,
@@ -53,43 +55,45 @@ def show(recipe, results, folder):
             mean_and_error([v[-1] for v in one])
             for one in (traces, rates, printed)
         ]
-        used = f"{known['learning_rate']:g}"
+        used = f"{known.learning_rate:g}"
         lines.append((cell.where, cell.method, *columns, used))
     axes[0][0].set_ylabel("tr(C)")
     axes[1][0].set_ylabel("learning rate")
     panels.one_legend(figure, axes)
-    panels.heading(figure, recipe)
-    path = folder / "gradient_noise.png"
-    figure.savefig(path, dpi=150)
+    panels.heading(figure, outcome.recipe)
+    file = outcome.save(figure, "gradient_noise")
     said = ", ".join(
         f"{row['optimal_learning_rate']:g} ({row['method']})"
-        for row in published.published()[recipe.name]["rows"]
+        for row in published.published()[outcome.recipe.name]["rows"]
     )
     table = f"{markdown(lines)}\n\nThe paper has {said}."
-    return f"{table}\n\nFigure: {path.name}"
+    return f"{table}\n\nFigure: {file}"
 
 
 def _as_printed(noise):
-    """The learning rate by equation 6 of the paper's appendix.
+    """Returns the learning rate by equation 6 of the paper's appendix.
 
-    It takes the variance of the mean gradient of a batch for that of a sum,
-    which is B^2 times as large, and multiplies by the momentum.
+    The equation mistakes the variance of the mean gradient of a batch for the
+    variance of the sum, which is B^2 times as large. It multiplies by the
+    momentum.
     """
     rate = noise.learning_rate / (1 - noise.momentum)
     return rate * noise.batch_size**2 * (noise.momentum or 1.0)
 
 
 def _along(trained):
-    """The noise at all iterates, measured once and kept by the training."""
+    """Returns the noise at all iterates; measures each iterate once."""
     iterates, known = trained.posterior("iterates"), trained.settings
     path = trained.folder / "gradient_noise.json"
     found = []
     if path.exists():
         with damage_is_said(path):
-            found = [bdl.diagnostics.GradientNoise(**one) for one in read(path)]
+            found = [
+                bdl.diagnostics.GradientNoiseReport(**one) for one in read(path)
+            ]
     if len(found) == len(iterates):
         return found
-    loss = trained.loss()  # one, for which all is traced once
+    loss = trained.loss()  # one object, so that one trace serves all iterates
     bar = keras.utils.Progbar(len(iterates), unit_name="iterate")
     for place in range(len(found), len(iterates)):
         trained.model.set_weights(iterates.sample(place))
@@ -97,7 +101,7 @@ def _along(trained):
             trained.model,
             trained.data.statistics,
             loss=loss,
-            momentum=known["momentum"],
+            momentum=known.momentum,
             batch_size=trained.statistics_batch_size,
             verbose=0,
         )

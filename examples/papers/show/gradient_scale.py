@@ -1,4 +1,4 @@
-"""The noise of the gradient of one convolution."""
+"""The noise of the gradient of one convolution, by scale of its weights."""
 
 import radial_robustness
 from files import digested
@@ -7,29 +7,29 @@ from files import kept
 import keras_bdl as bdl
 
 
-def show(recipe, session, seeds, folder):
+def show(outcome, arguments):
     """Draws the noise against the scale of the weights; returns a table.
 
+    One seed is enough here.
+
     Args:
-        recipe: The `Recipe`, with the number of `channels`.
-        session: The `Session`.
-        seeds: Number of seeds, of which one is enough here.
-        folder: Where the figure is written.
+        outcome: The `Outcome`.
+        arguments: The arguments of the recipe, `arguments.GradientScale`.
     """
-    run = radial_robustness.Run(session.scale == "smoke", seeds)
-    run.channels = recipe.arguments["channels"]
+    session = outcome.session
+    run = radial_robustness.Run(session.scale == "smoke", session.seeds)
+    run.channels = arguments.channels
     known = [run.channels, run.draws, *session.precision]
     name = digested("gradient-scale", known)
     found = _reports(kept(session.folder / f"{name}.json", _made_by(run)))
     figure = radial_robustness.draw_scale(run, *found)
-    path = folder / "scale.png"
-    figure.savefig(path, dpi=150)
+    file = outcome.save(figure, "scale")
     table = radial_robustness.scale_table(*found)
-    return f"```\n{table}\n```\n\nFigure: {path.name}"
+    return f"```\n{table}\n```\n\nFigure: {file}"
 
 
 def _made_by(run):
-    """What computes the reports, as JSON has them."""
+    """Returns a function that computes the reports as JSON values."""
 
     def make():
         reports, size = radial_robustness.against_scale(run)
@@ -46,7 +46,7 @@ def _made_by(run):
 
 
 def _reports(kept):
-    """What `make` was given."""
+    """Returns the reports and the size of JSON values."""
     listed, size = kept
     report = bdl.diagnostics.GradientVarianceReport
     reports = {

@@ -1,7 +1,7 @@
-"""The ends of the spectrum of the Hessian."""
+"""The smallest and the largest eigenvalue of the Hessian."""
 
 import numpy as np
-import settings
+import published
 from files import digested
 from files import kept
 
@@ -10,22 +10,22 @@ from show.table import markdown
 from show.table import mean_and_error
 
 
-def show(recipe, results, folder):
-    """Returns a table of the eigenvalues.
+def show(outcome, arguments):
+    """Returns a table of the extreme eigenvalues.
 
-    Those of the mean loss of all examples; and as the paper has them, whose
-    code adds up the Hessians of the mean losses of batches.
+    The first two columns are for the mean loss over all examples. The code of
+    the paper adds up the Hessians of the mean losses of batches: the last two
+    columns do so too.
 
     Args:
-        recipe: The `Recipe`.
-        results: One `Result` a seed, by cell.
-        folder: Where files are written, none of them here.
+        outcome: The `Outcome`.
+        arguments: The arguments of the recipe, `arguments.NoArguments`.
     """
     heads = "smallest", "largest", "smallest, summed", "largest, summed"
     lines = [("data, network", "method", *heads)]
-    for cell, of_seeds in results.items():
+    for cell, of_seeds in outcome.results.items():
         found = [_eigenvalues(result.trained[0]) for result in of_seeds]
-        printed = settings.published_row(recipe.name, cell)
+        printed = published.numbers_of(outcome.recipe.name, cell)
         ends = np.array(found)
         columns = [mean_and_error(values) for values in ends.T]
         batches = of_seeds[0].trained[0].data.steps
@@ -39,7 +39,7 @@ def show(recipe, results, folder):
 
 
 def _eigenvalues(trained):
-    """The smallest and the largest, found once and kept by the training."""
+    """Returns the smallest and the largest eigenvalue; finds them once."""
     tolerance = 0.1 if trained.session.scale == "smoke" else 1e-3
 
     def find():

@@ -5,15 +5,15 @@ import math
 from keras_bdl.plots import canvas
 
 MOST_COLUMNS = 4
-# What an entry of a legend needs, in inches, and each of its letters.
+# Width in inches of the handle of a legend entry, and of each letter.
 HANDLE, LETTER = 0.7, 0.075
 
 
 def of_places(results):
-    """Returns results by data and network, and there by cell.
+    """Returns results by data and network, and then by cell.
 
     Args:
-        results: One `Result` a seed, by cell.
+        results: A list with a `Result` for each seed, by cell.
     """
     places = {}
     for cell, of_seeds in results.items():
@@ -22,17 +22,17 @@ def of_places(results):
 
 
 def figure(titles, rows=1, width=4.4, height=3.6, **kwargs):
-    """Returns a figure with axes, plainly styled, each with its title.
+    """Returns a figure with plain panels, each with a title.
 
     Args:
-        titles: Of the panels.
-        rows: How many axes each panel has, one below the other.
-        width: Of one of the axes.
-        height: Of one of the axes.
-        **kwargs: Of `subplots`.
+        titles: Titles of the panels.
+        rows: Number of axes of a panel, one below the other.
+        width: Width of one of the axes, in inches.
+        height: Height of one of the axes, in inches.
+        **kwargs: Passed to `subplots`.
 
     Returns:
-        The figure, and for each panel a list of its axes.
+        The figure, and a list of axes for each panel.
     """
     columns = min(len(titles), MOST_COLUMNS)
     blocks = math.ceil(len(titles) / columns)
@@ -60,22 +60,22 @@ def figure(titles, rows=1, width=4.4, height=3.6, **kwargs):
 
 
 def heading(drawn, recipe, words=""):
-    """Writes above a figure what it shows, and at which scale.
+    """Writes the title of a recipe and its scale above a figure.
 
     Args:
         drawn: The figure.
         recipe: The `Recipe`.
-        words: What is to follow the title. Defaults to `""`.
+        words: Text after the title. Defaults to `""`.
     """
     drawn.suptitle(recipe.heading(words), fontsize="medium", wrap=True)
 
 
 def one_legend(drawn, panels):
-    """Puts what is named in any panel in one legend below the figure.
+    """Puts the labels of all panels into one legend below the figure.
 
     Args:
         drawn: The figure.
-        panels: What `figure` returned.
+        panels: A list of axes for each panel.
     """
     named = {}
     for panel in panels:
@@ -98,10 +98,10 @@ def one_legend(drawn, panels):
 
 
 def labels(results, without=()):
-    """Returns a short label for each cell: what all have is left out.
+    """Returns a short label for each cell, without shared options.
 
     Args:
-        results: One `Result` a seed, by cell.
+        results: A list with a `Result` for each seed, by cell.
         without: Names of other options to leave out. Defaults to `()`.
     """
     options = [set(cell.options) for cell in results]

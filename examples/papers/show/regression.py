@@ -23,54 +23,59 @@ METHODS = {
 
 
 class PaperNetworks(regression.Networks):
-    """Variational layers with the prior and the learning rate of the paper.
+    """Networks with the prior, learning rate and epochs of a paper.
 
-    Of dropout it has the numbers of another paper.
+    The paper takes its numbers of dropout from another paper.
+
+    Args:
+        split: See `regression.Networks`.
+        noise: See `regression.Networks`.
+        own: See `regression.Networks`.
+        known: The `Settings` of the paper for variational layers.
     """
 
-    def __init__(self, split, noise, own):
+    def __init__(self, split, noise, own, known):
         super().__init__(split, noise, own)
-        cell = Cell("radial", "", "MLP 1 x 50", "MFVI")
-        self.known = settings.of(cell, "MFVI", "paper")
+        self.known = known
 
     def prior(self, kind):
-        """As there, but of variational layers N(0, 1)."""
+        """Returns the prior; that of the paper for variational layers."""
         if kind != "variational":
             return super().prior(kind)
-        return bdl.priors.Normal(self.known["prior_stddev"], self.size)
+        return bdl.priors.Normal(self.known.prior_stddev, self.size)
 
     def distribution(self, split, kind, member=0):
-        """As there, at a constant learning rate, and longer."""
+        """Returns a trained network with variational layers."""
         return self.fit(
             split,
             (kind, member),
             lambda: self.variational(kind),
-            lambda: keras.optimizers.Adam(self.known["learning_rate"]),
-            self.known["epochs"],
+            lambda: keras.optimizers.Adam(self.known.learning_rate),
+            self.known.epochs,
         )
 
 
-def show(recipe, session, seeds, folder):
-    """Returns a table of log-likelihoods and errors.
+def show(outcome, arguments):
+    """Returns a table of log-likelihoods and errors on random splits.
 
     Args:
-        recipe: The `Recipe`, with names of `data`: those of `regression.py`,
-            and otherwise of files `<name>.csv` in `--data-dir`, with a column
-            for each input and the target in the last one.
-        session: The `Session`.
-        seeds: Number of splits.
-        folder: Where files are written, none of them here.
+        outcome: The `Outcome`.
+        arguments: The arguments of the recipe, `arguments.Regression`.
     """
-    rows = published.published()[recipe.name]["rows"]
+    session = outcome.session
+    rows = published.published()[outcome.recipe.name]["rows"]
+    make = _maker(outcome.recipe.paper, arguments.network, session.scale)
     lines = [("data", "method", "nll", "rmse")]
-    for data in recipe.arguments["data"]:
+    for data in arguments.data:
         for name in METHODS:
             reports = []
-            for seed in range(seeds):
+            for seed in range(session.seeds):
                 known = [seed, *session.precision]
                 words = "regression", data, name, known
                 path = session.folder / f"{digested(*words)}.json"
-                learn = functools.partial(_learned, data, name, seed, session)
+                learn = functools.partial(
+                    _learned, data, name, seed, make, session.data_dir
+                )
                 reports.append(kept(path, learn))
             printed = {}
             for row in rows:
@@ -86,20 +91,21 @@ def show(recipe, session, seeds, folder):
     return markdown(lines)
 
 
-def _learned(data, name, seed, session):
-    """The report of a method on one split."""
-    split = _split(data, seed, session.data_dir)
+def _learned(data, name, seed, make, data_dir):
+    """Returns the report of a method on one split."""
+    split = _split(data, seed, data_dir)
     print(f"  {data}, {name}, split {seed}", flush=True)
-    # Networks of its own: those that are used again go on with their random
-    # numbers, and a killed run would have others.
-    return _report(name, _networks(split, session.scale), split)
+    # New networks for each method: networks in use continue their random
+    # numbers, and a resumed run would get others.
+    return _report(name, make(split, "constant", regression.TABLES), split)
 
 
-def _networks(split, scale):
+def _maker(paper, network, scale):
+    """Returns a function that makes the networks of a split."""
     if scale == "paper":
-        return PaperNetworks(split, "constant", regression.TABLES)
-    smoke = scale == "smoke"
-    return regression.Networks(split, "constant", regression.TABLES, smoke)
+        known = settings.of(Cell(paper, "", network, "MFVI"), "MFVI", scale)
+        return functools.partial(PaperNetworks, known=known)
+    return functools.partial(regression.Networks, smoke=scale == "smoke")
 
 
 def _split(data, seed, data_dir):

@@ -1,34 +1,31 @@
-"""In how many settings a method learns."""
+"""The share of settings with which a method learns."""
 
 import numpy as np
-import settings
+import published
 
 from show.table import markdown
 
 
-def show(recipe, results, folder):
-    """Returns a table of the shares of settings that learn nothing, and much.
+def show(outcome, arguments):
+    """Returns a table of the shares of runs that learn nothing, and much.
 
     Args:
-        recipe: The `Recipe`; areas under the curve up to `guessing` are
-            nothing, from `good` on they are much.
-        results: One `Result` a seed, by cell.
-        folder: Where files are written, none of them here.
+        outcome: The `Outcome`.
+        arguments: The arguments of the recipe, `arguments.Robustness`.
     """
-    guessing, good = recipe.arguments["guessing"], recipe.arguments["good"]
     areas, cells = {}, {}
-    for cell, of_seeds in results.items():
+    for cell, of_seeds in outcome.results.items():
         cells.setdefault(cell.method, cell)
         areas.setdefault(cell.method, []).extend(
             result.report.referral["auroc"][0] for result in of_seeds
         )
     lines = [("method", "runs", "median area", "guessing", "good")]
     for method, values in areas.items():
-        printed = settings.published_row(recipe.name, cells[method])
+        printed = published.numbers_of(outcome.recipe.name, cells[method])
         columns = []
         for name, inside in (
-            ("untrained_share", np.less_equal(values, guessing)),
-            ("good_share", np.greater_equal(values, good)),
+            ("untrained_share", np.less_equal(values, arguments.guessing)),
+            ("good_share", np.greater_equal(values, arguments.good)),
         ):
             share = np.mean(inside)
             error = (share * (1 - share) / len(values)) ** 0.5

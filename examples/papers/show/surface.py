@@ -11,22 +11,23 @@ import keras_bdl as bdl
 from show import panels
 from show.table import markdown
 
-# The directions of the left panels, and the pairs that span the others.
+# Eigenvectors of the rays, and pairs of eigenvectors that span the planes.
 RAYS, PLANES = (0, 1, 2, 4, 9), ((0, 1), (2, 3))
-# How far they reach, in standard deviations of the first eigenvector.
+# Half their length in standard deviations of the first eigenvector, and their
+# number of points.
 REACH, POINTS, GRID = 5.0, 21, 13
 
 
-def show(recipe, results, folder):
+def show(outcome, arguments):
     """Draws the training loss on rays and planes, of the first seed.
 
-    Returns a table of how wide SWAG and its diagonal are along the rays.
+    Returns a table of the widths of SWAG and of its diagonal along the rays.
 
     Args:
-        recipe: The `Recipe`.
-        results: One `Result` a seed, by cell.
-        folder: Where the figure is written.
+        outcome: The `Outcome`.
+        arguments: The arguments of the recipe, `arguments.NoArguments`.
     """
+    results = outcome.results
     figure, axes = panels.figure(
         [cell.where for cell in results], rows=1 + len(PLANES), width=6.0
     )
@@ -38,7 +39,7 @@ def show(recipe, results, folder):
         smoke = trained.session.scale == "smoke"
         count = posterior.rank if smoke else max(RAYS) + 1
         found = bdl.diagnostics.posterior_eigenvectors(
-            posterior, min(count, posterior.rank)
+            posterior, count=min(count, posterior.rank)
         )
         number = len(found.values)
         around = functools.partial(_around, trained, posterior, trained.loss())
@@ -47,7 +48,7 @@ def show(recipe, results, folder):
         directions = found.directions(*rays)
         section = around(
             bdl.diagnostics.loss_cross_section,
-            bdl.diagnostics.LossCrossSection,
+            bdl.diagnostics.LossCrossSectionReport,
             directions,
             np.linspace(-reach, reach, 5 if smoke else POINTS),
             rays,
@@ -67,25 +68,24 @@ def show(recipe, results, folder):
                 continue
             plane = around(
                 bdl.diagnostics.loss_plane,
-                bdl.diagnostics.LossPlane,
+                bdl.diagnostics.LossPlaneReport,
                 found.directions(*pair),
                 np.linspace(-reach, reach, 3 if smoke else GRID),
                 pair,
             )
             names = [f"eigenvector {i + 1}" for i in pair]
             bdl.plots.loss_plane(plane, names=names, ax=ax)
-    panels.heading(figure, recipe)
-    path = folder / "surface.png"
-    figure.savefig(path, dpi=150)
-    (folder / "surface.txt").write_text("\n\n".join(texts) + "\n")
+    panels.heading(figure, outcome.recipe)
+    file = outcome.save(figure, "surface")
+    (outcome.folder / "surface.txt").write_text("\n\n".join(texts) + "\n")
     return (
         f"Standard deviations along eigenvectors\n\n{markdown(lines)}\n\n"
-        f"Rays and planes: {path.name}; numbers: surface.txt"
+        f"Rays and planes: {file}; numbers: surface.txt"
     )
 
 
 def _widths(posterior, directions):
-    """Standard deviations of a posterior along each of these."""
+    """Returns the standard deviations of a posterior along directions."""
     covariance = bdl.diagnostics.projected_covariance(posterior, directions)
     return np.sqrt(np.diag(covariance))
 
@@ -93,8 +93,7 @@ def _widths(posterior, directions):
 def _around(
     trained, posterior, loss, evaluate, report, directions, distances, places
 ):
-    """Evaluates the loss once; the report is kept by the training."""
-    settings = trained.settings
+    """Returns a report on the loss; evaluates the loss once."""
 
     def make():
         data = trained.data.statistics
@@ -102,11 +101,10 @@ def _around(
             trained.model,
             data,
             directions,
-            distances,
+            distances=distances,
             center=posterior,
             loss=loss,
-            weight_decay=settings.get("l2")
-            or settings.get("weight_decay", 0.0),
+            weight_decay=trained.settings.l2_or_weight_decay,
             batch_norm_data=data[0] if isinstance(data, tuple) else data,
             batch_size=trained.statistics_batch_size,
         ).to_dict()

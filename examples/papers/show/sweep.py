@@ -1,4 +1,4 @@
-"""Numbers against a setting."""
+"""Metrics against a setting."""
 
 import measures
 import numpy as np
@@ -8,28 +8,26 @@ from keras_bdl.plots import canvas
 from show import panels
 from show.table import of_metrics
 
-# As many values as have room below one panel.
+# The most values that have room below one panel.
 MOST_TICKS = 8
 
 
-def show(recipe, results, folder):
-    """Draws metrics against each setting that is varied; returns a table.
+def show(outcome, arguments):
+    """Draws metrics against each varied setting; returns a table.
 
-    Cells that have none of the settings are horizontal lines.
+    A cell without any of these settings is a horizontal line.
 
     Args:
-        recipe: The `Recipe`; it has the `metrics`, and in `along` the
-            settings. `above` is a label and a factor: what stands on the
-            upper axis is so many times what is below.
-        results: One `Result` a seed, by cell.
-        folder: Where the figure is written.
+        outcome: The `Outcome`.
+        arguments: The arguments of the recipe, `arguments.Sweep`.
     """
-    metrics, along = recipe.arguments["metrics"], recipe.arguments["along"]
+    results = outcome.results
+    metrics, along = arguments.metrics, arguments.along
     figure, axes = panels.figure(
         [_title(results, name) for name in along], rows=len(metrics)
     )
     lines_of = {name: _lines(results, name, along) for name in along}
-    # A method looks the same in all panels, and no two look alike.
+    # A method has the same style in all panels, and no other method has it.
     labels = [label for lines in lines_of.values() for label in lines]
     styles = canvas.method_styles(dict.fromkeys(labels))
     for panel, (name, lines) in zip(axes, lines_of.items(), strict=True):
@@ -45,30 +43,29 @@ def show(recipe, results, folder):
                 if len(positive) <= MOST_TICKS:
                     ax.set_xticks(list(positive), map(in_words, positive))
                     ax.set_xticks([], minor=True)
-        if "above" in recipe.arguments:
-            _add_upper(panel[0], *recipe.arguments["above"])
+        if arguments.above:
+            _add_upper(panel[0], *arguments.above)
     panels.one_legend(figure, axes)
-    panels.heading(figure, recipe)
-    path = folder / "sweep.png"
-    figure.savefig(path, dpi=150)
-    return f"{of_metrics(recipe, results, metrics)}\n\nSweep: {path.name}"
+    panels.heading(figure, outcome.recipe)
+    file = outcome.save(figure, "sweep")
+    return f"{of_metrics(outcome, metrics)}\n\nSweep: {file}"
 
 
 def _add_upper(ax, label, factor):
-    """Puts another scale on the upper side."""
+    """Adds another scale on the upper side."""
     functions = (lambda x: factor * x, lambda x: x / factor)
     ax.secondary_xaxis("top", functions=functions).set_xlabel(label)
 
 
 def _title(results, name):
-    """What a panel shows: data and network, if they are the same in it."""
+    """Returns the title of a panel; names shared data and network."""
     swept = [cell for cell in results if name in dict(cell.options)]
     places = {cell.where for cell in swept}
     return "; ".join([f"along {name}", *(places if len(places) == 1 else ())])
 
 
 def _lines(results, name, along):
-    """Points of each line: what is swept, and the results, by label."""
+    """Returns the points of each line: swept value and results, by label."""
     lines = {}
     for cell, of_seeds in results.items():
         options = dict(cell.options)
@@ -85,7 +82,7 @@ def _lines(results, name, along):
 
 
 def _swept(options, along):
-    """The last of the settings that a cell has is the one it sweeps."""
+    """Returns the setting that a cell sweeps: its last one of these."""
     present = [key for key in along if key in options]
     return present[-1] if present else None
 

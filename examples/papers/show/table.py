@@ -1,32 +1,33 @@
-"""A table of numbers, beside those that were printed."""
+"""A table of metrics, beside the numbers of the paper."""
 
 import measures
 import numpy as np
-import settings
+import published
 
 
-def show(recipe, results, folder):
+def show(outcome, arguments):
     """Returns the table, in Markdown.
 
     Args:
-        recipe: The `Recipe`; its `metrics` are the columns.
-        results: One `Result` a seed, by cell.
-        folder: Where files are written, none of them here.
+        outcome: The `Outcome`.
+        arguments: The arguments of the recipe, `arguments.Table`.
     """
-    return of_metrics(recipe, results, recipe.arguments["metrics"])
+    return of_metrics(outcome, arguments.metrics)
 
 
-def of_metrics(recipe, results, metrics):
+def of_metrics(outcome, metrics, results=None):
     """Returns a table with a row for each cell.
 
     Args:
-        recipe: The `Recipe`.
-        results: One `Result` a seed, by cell.
+        outcome: The `Outcome`.
         metrics: Names of the columns, see `measures.of`.
+        results: The results to show. Defaults to `None`, those of `outcome`.
     """
     lines = [("data, network", "method", *metrics)]
+    if results is None:
+        results = outcome.results
     for cell, of_seeds in results.items():
-        printed = settings.published_row(recipe.name, cell)
+        printed = published.numbers_of(outcome.recipe.name, cell)
         columns = []
         for metric in metrics:
             text = mean_and_error([measures.of(metric, r) for r in of_seeds])
@@ -38,10 +39,10 @@ def of_metrics(recipe, results, metrics):
 
 
 def mean_and_error(values):
-    """Returns the mean with its standard error, in words.
+    """Returns the mean with its standard error, as text.
 
     Args:
-        values: One of each seed.
+        values: One value for each seed.
     """
     text = f"{np.mean(values):.4g}"
     if len(values) > 1:
@@ -50,10 +51,10 @@ def mean_and_error(values):
 
 
 def markdown(lines):
-    """Returns a table.
+    """Returns a table in Markdown.
 
     Args:
-        lines: Of strings; the first has the heads of the columns.
+        lines: Rows of strings; the first row has the heads of the columns.
     """
     head, *rows = lines
     rows = [head, ["---"] * len(head), *rows]

@@ -1,13 +1,16 @@
-"""A draw of all weights of a layer, and the draws of one forward pass."""
+"""One draw of all weights of a layer, and the draw of one forward pass."""
 
 import dataclasses
 import functools
+from typing import Any
 
-from keras_bdl.layers import draw
+import numpy as np
+from keras import ops
+
 from keras_bdl.layers import estimators
 from keras_bdl.random import replica_numbers
 
-# The streams of random numbers of one seed.
+# One seed has several streams of random numbers.
 WEIGHTS = 0
 KL = 1
 INPUT_SIGNS = 2
@@ -16,13 +19,14 @@ OUTPUTS = 4
 
 
 def normals(posteriors, seed, stream=WEIGHTS, bound=1.0):
-    """Returns the numbers that the noise of all tensors is made of.
+    """Returns the normal numbers that make the noise of all tensors.
 
     Args:
         posteriors: The `WeightPosterior` of each tensor.
         seed: Seed of all numbers of the draw.
-        stream: Which of them. Defaults to `WEIGHTS`.
-        bound: See `replica_numbers.normal`. Defaults to `1.0`.
+        stream: The stream of numbers. Defaults to `WEIGHTS`.
+        bound: Size of the largest uniform number that makes a normal number,
+            between 0 and 1. Defaults to `1.0`.
     """
     size = sum(p.num_normals for p in posteriors)
     seed = replica_numbers.fold_in(seed, stream)
@@ -30,7 +34,7 @@ def normals(posteriors, seed, stream=WEIGHTS, bound=1.0):
 
 
 def noise(posteriors, numbers):
-    """Returns the noise of each tensor, by name, out of one draw for all."""
+    """Returns the noise of each tensor, by name, from one set of numbers."""
     by_name, start = {}, 0
     for p in posteriors:
         part = numbers[start : start + p.num_normals]
@@ -39,8 +43,39 @@ def noise(posteriors, numbers):
     return by_name
 
 
+def host_noise(posteriors, seed, bound):
+    """Returns the noise of each tensor, by name, drawn outside of graphs.
+
+    Args:
+        posteriors: The `WeightPosterior` of each tensor.
+        seed: Selects the draw; any integer from 0 on.
+        bound: Bound of the uniform numbers that make the noise.
+    """
+    size = sum(p.num_normals for p in posteriors)
+    bits = np.random.default_rng(seed).integers(-(2**31), 2**31, size, "int32")
+    uniforms = replica_numbers.of_bits(bits) * bound
+    return noise(posteriors, replica_numbers.gaussian_noise(uniforms))
+
+
+def numbered_draw(layer, number):
+    """Returns the draw of a number, the same on all replicas.
+
+    Args:
+        layer: A variational layer that is built.
+        number: Which draw, from 0 on.
+    """
+    start = layer.seed_generator.state[0]
+    seed = ops.stack([start, ops.cast(number, start.dtype)])
+    posteriors, bound = layer.weight_posteriors, layer.noise_bound
+    return Draw(
+        posteriors,
+        [p.read() for p in posteriors],
+        functools.partial(normals, posteriors, seed, bound=bound),
+    )
+
+
 def numbers_of(layer, seed):
-    """Returns the numbers of which the weights of a forward pass are made.
+    """Returns the numbers that make the weights of a forward pass.
 
     Args:
         layer: A variational layer.
@@ -53,41 +88,47 @@ def numbers_of(layer, seed):
 
 
 def results_of(layer, tensors, numbers, seed, annealed):
-    """Returns what the estimator needs of a draw, and KL(q || p).
+    """Returns the part of a draw that the estimator needs, and KL(q || p).
 
     Args:
         layer: A variational layer.
-        tensors: What its `weight_posteriors` read from their variables.
-        numbers: Those that `numbers_of` returns.
+        tensors: The tensors that each of its `weight_posteriors` read.
+        numbers: The numbers that `numbers_of` returned.
         seed: Seed of all numbers of the draw.
         annealed: Factor of the noise in the weights.
     """
     posteriors, kl_numbers = layer.weight_posteriors, None
     if layer.estimator == "local" or layer.noise_bound < 1:
         kl_numbers = functools.partial(normals, posteriors, seed, KL)
-    draw = Draw(posteriors, tensors, lambda: numbers, kl_numbers, annealed)
+    draw = Draw(
+        posteriors,
+        tensors,
+        lambda: numbers,
+        kl_numbers=kl_numbers,
+        annealed=annealed,
+    )
     return getattr(
         draw, estimators.DRAWN[layer.estimator]
     ), draw.kl_divergence()
 
 
 class Draw:
-    """What a draw of the weights is made of.
+    """One draw of the weights of a layer.
 
-    Nothing is computed before it is asked for, and no noise twice.
+    Each property is computed when it is read. The noise is computed once.
 
     Args:
         posteriors: The `WeightPosterior` of each tensor.
-        tensors: What each of them read from its variables.
+        tensors: The tensors that each of them read from its variables.
         numbers: A function that returns the `normals` of the weights.
-        kl_numbers: A function that returns the `normals` at which a KL is
-            taken that is not closed. Defaults to `None`, those of the
+        kl_numbers: A function that returns other `normals`, for a KL without
+            a closed form. Defaults to `None`: the KL takes those of the
             weights.
         annealed: Factor of the noise in the weights. Defaults to `1.0`.
     """
 
     def __init__(
-        self, posteriors, tensors, numbers, kl_numbers=None, annealed=1.0
+        self, posteriors, tensors, numbers, *, kl_numbers=None, annealed=1.0
     ):
         self._posteriors = dict(zip(posteriors, tensors, strict=True))
         self._numbers = numbers
@@ -109,7 +150,7 @@ class Draw:
 
     @property
     def perturbations(self):
-        """The drawn weights less their means, by name."""
+        """The drawn weights minus their means, by name."""
         return {
             name: q.perturbation(self._annealed * self._noise[name])
             for name, q in self.distributions.items()
@@ -147,35 +188,36 @@ class Draw:
         return self._kl_noise[name]
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(kw_only=True)
 class ForwardPass:
-    """One draw of a layer, and what it added to the losses.
+    """One draw of a layer, and the loss that it added.
 
     Attributes:
         means: The means of the weights, by name.
-        drawn: What the estimator asked for, by name: the weights, their
+        drawn: The drawn tensors of the estimator, by name: the weights, their
             perturbations, or their variances.
         seed: Seed of the signs of flipout and of the noise of outputs.
         kl_per_example: KL(q || p) / N.
-        loss: The same, annealed; in `losses` as long as the pass lasts.
-        calls: How many calls have drawn noise of outputs.
+        loss: The annealed KL(q || p) / N. It stays in `losses` as long as the
+            forward pass lasts.
+        calls: Number of calls that have drawn noise of outputs.
     """
 
     means: dict
     drawn: dict
-    seed: object
-    kl_per_example: object
-    loss: object
+    seed: Any
+    kl_per_example: Any
+    loss: Any
     calls: int = 0
 
     def sign_seeds(self):
         """Returns seeds for inputs and outputs, the same for all calls."""
         return [
             replica_numbers.fold_in(self.seed, stream)
-            for stream in (draw.INPUT_SIGNS, draw.OUTPUT_SIGNS)
+            for stream in (INPUT_SIGNS, OUTPUT_SIGNS)
         ]
 
     def output_seed(self):
-        """Returns a seed for the noise of outputs, another for each call."""
+        """Returns a new seed for the noise of the outputs of each call."""
         self.calls += 1
-        return replica_numbers.fold_in(self.seed, draw.OUTPUTS + self.calls)
+        return replica_numbers.fold_in(self.seed, OUTPUTS + self.calls)

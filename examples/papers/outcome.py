@@ -1,0 +1,37 @@
+"""The outcome of a recipe, of which its table or figure is made."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from recipe import Recipe
+from session import Session
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Outcome:
+    """The outcome of a recipe.
+
+    Attributes:
+        recipe: The `Recipe`.
+        session: The `Session`. A module of `show` that needs no cells trains
+            its own networks in it.
+        results: A list with a `Result` for each seed, by cell.
+        folder: Folder of the table or figure.
+    """
+
+    recipe: Recipe
+    session: Session
+    results: dict[Any, list]
+    folder: Path
+
+    def save(self, figure, name):
+        """Writes a figure, and returns the name of its file.
+
+        Args:
+            figure: The figure.
+            name: The name without its suffix.
+        """
+        file = f"{name}.png"
+        figure.savefig(self.folder / file, dpi=150)
+        return file
