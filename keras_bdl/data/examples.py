@@ -1,6 +1,7 @@
 """Batches with inputs, labels and sample weights."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import keras
 import numpy as np
@@ -82,7 +83,7 @@ class TrainingData:
         batches, self.num_batches = example_batches(data, batch_size, pad=False)
         # Other data than arrays need a new iterator for each pass.
         self._batches = batches if batches.in_memory else None
-        self.examples: int | None = None
+        self.examples: Any = None  # an integer after the first pass
 
     def __iter__(self) -> Iterator[Batch]:
         batches = self._batches
