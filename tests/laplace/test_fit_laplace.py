@@ -553,12 +553,18 @@ def test_eager_and_compiled_fits_agree(eagerly):
         ({"prior_precision": "best"}, "`prior_precision` must be one of"),
         ({"prior_precision": "validation"}, "`validation_data` must be given"),
         ({"validation_data": (X, X)}, "`validation_data` must be given"),
-        ({"temperature": -1.0}, "`temperature` must be a positive"),
+        ({"temperature": -1.0}, "`temperature` must be a number above 0"),
         ({"dataset_size": 0}, "`dataset_size` must be a positive integer"),
         ({"exclude_from_inference": "dens"}, "Received: .'dens'."),
-        ({"exclude_from_inference": "Dense"}, "not excluded from inference"),
-        ({"data": (X, None, -np.ones(N))}, "negative weights"),
-        ({"data": (X, None, np.ones((N, 2)))}, "one weight for each example"),
+        (
+            {"exclude_from_inference": "Dense"},
+            "outside of `exclude_from_inference`",
+        ),
+        ({"data": (X, None, -np.ones(N))}, "negative sample weights"),
+        (
+            {"data": (X, None, np.ones((N, 2)))},
+            "one sample weight for each example",
+        ),
         ({"data": X * np.nan}, "must not contain NaN"),
     ],
 )
