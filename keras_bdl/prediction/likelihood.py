@@ -77,8 +77,7 @@ class Likelihood:
             from_logits: Argument of `keras_bdl.predict` for one output.
             loss: The compiled loss of the output, or `None`.
         """
-        if task is not None:
-            check_choice("task", task, _TASKS)
+        check_choice("task", task, (None, *_TASKS))
         check_choice("from_logits", from_logits, (None, True, False))
         if task == "regression":
             return cls(task)

@@ -164,8 +164,8 @@ def test_label_of_probability_zero_is_infinitely_unlikely():
     ("y", "message"),
     [
         (None, "`y` must be given"),
-        (np.zeros(199), r"of shape \(200,\) or \(200, 4\).*\(199,\)"),
-        (np.zeros((200, 3)), r"of shape \(200,\).*\(200, 3\)"),
+        (np.zeros(199), r"in shape \(200,\) or \(200, 4\).*\(199,\)"),
+        (np.zeros((200, 3)), r"in shape \(200,\).*\(200, 3\)"),
         (np.full(200, 4), "integers from 0 to 3.*label 4"),
         (np.full(200, -1), "integers from 0 to 3.*label -1"),
         (np.full(200, 0.5), "integers from 0 to 3.*label 0.5"),
@@ -242,9 +242,13 @@ def test_ood_of_another_problem_is_refused():
 
 
 def prediction(moments, **kwargs):
-    mean, between, within = moments
+    mean, between, within, num_samples = moments
     return RegressionPrediction(
-        mean, variance_between=between, variance_within=within, **kwargs
+        mean,
+        variance_between=between,
+        variance_within=within,
+        num_samples=num_samples,
+        **kwargs,
     )
 
 

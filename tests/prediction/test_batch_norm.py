@@ -202,9 +202,9 @@ def test_a_fraction_takes_spaced_examples_or_the_first_batches():
             {"fraction": 0.0},
             "`fraction` must be a number above 0",
         ),
-        (iter([np.ones((4, 2))]), {}, "read again for every draw"),
+        (iter([np.ones((4, 2))]), {}, "every posterior sample can read again"),
         (np.full((4, 2), np.nan), {}, "`data` must not contain NaN"),
-        (np.diag([1e30, 1e30]), {}, "must be finite under the weights"),
+        (np.diag([1e30, 1e30]), {}, "must be finite for the weights"),
     ],
 )
 def test_wrong_data_is_refused_and_changes_nothing(data, kwargs, match):

@@ -51,13 +51,13 @@ def test_arguments_of_the_user_override_the_loss():
 @pytest.mark.parametrize(
     "task, from_logits, loss, match",
     [
-        (None, None, None, "not compiled with a loss that tells"),
+        (None, None, None, "compiled loss does not say"),
         (None, None, losses.Dice(), 'Write `task="classification"'),
-        (None, None, lambda y, p: p, "not compiled with a loss that tells"),
+        (None, None, lambda y, p: p, "compiled loss does not say"),
         ("classification", None, None, "`from_logits` must be given"),
         ("classification", None, "mse", "`from_logits` must be given"),
-        ("classify", None, None, "`task` must be `None` or one of"),
-        ("binary", "no", None, "`from_logits` must be `None`, `True` or"),
+        ("classify", None, None, "`task` must be one of"),
+        ("binary", "no", None, "`from_logits` must be one of"),
         (
             None,
             None,

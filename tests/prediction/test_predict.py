@@ -490,7 +490,7 @@ def test_model_does_not_change_when_a_prediction_raises(monkeypatch):
     diverged = gaussian(model, variance=0.0)
     diverged._mean[-1] = np.array([np.nan, 0.0, 0.0])
     with unchanged(model):
-        with pytest.raises(ValueError, match="NaN or infinite for examples 0"):
+        with pytest.raises(ValueError, match="NaN or infinity for examples 0"):
             predict(model, X, diverged, samples=2, verbose=0)
 
 
@@ -626,7 +626,7 @@ def test_a_posterior_of_another_model_is_refused():
 
 def test_uncompiled_model_needs_task_and_from_logits():
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
-    with pytest.raises(ValueError, match="not compiled with a loss that tells"):
+    with pytest.raises(ValueError, match="compiled loss does not say"):
         predict(model, X, verbose=0)
 
 

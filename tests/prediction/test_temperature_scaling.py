@@ -78,13 +78,13 @@ def test_labels_that_fix_no_temperature_are_refused():
     p, _ = make_data()
     with pytest.raises(ValueError, match="not the most probable class"):
         TemperatureScaling().fit(p, p.predicted_classes)
-    with pytest.raises(ValueError, match="must do better than chance"):
+    with pytest.raises(ValueError, match="must be better than chance"):
         TemperatureScaling().fit(p, p.log_mean.argmin(-1))
 
 
 def test_wrong_use_is_refused():
     p, _ = make_data()
-    with pytest.raises(RuntimeError, match=r"call `fit\(prediction, y\)`"):
+    with pytest.raises(RuntimeError, match=r"Call `fit\(prediction, y\)`"):
         TemperatureScaling()(p)
     with pytest.raises(ValueError, match="`temperature` must be positive"):
         TemperatureScaling(temperature=0.0)
