@@ -55,7 +55,7 @@ def test_steps_end_data_that_repeat_forever():
     endless = tf.data.Dataset.from_tensors(X).repeat()
     assert len(list(Batches(endless, steps=2))) == 2
     assert Batches(endless, steps=2).num_batches == 2
-    with pytest.warns(UserWarning, match="has 3 of the `steps` 5"):
+    with pytest.warns(UserWarning, match="has 3 batches.*steps=5"):
         list(Batches(SOURCES["dataset"](), steps=5))
 
 
