@@ -1,5 +1,6 @@
 """Every kind of posterior keeps the promises of `Posterior`."""
 
+import functools
 import pickle
 
 import keras
@@ -111,6 +112,12 @@ def build(kind, **kwargs):
     return model, KINDS[kind](model)
 
 
+@functools.cache
+def built(kind):
+    """Returns what all tests share, since each test restores the model."""
+    return build(kind)
+
+
 def drawn(posterior, model, seed):
     """Returns all variables of a model that holds a sample."""
     with posterior.sampled(model, seed):
@@ -125,7 +132,7 @@ def forbidden(*args, **kwargs):
 def test_a_file_without_pickle_holds_the_whole_posterior(
     kind, tmp_path, monkeypatch
 ):
-    model, posterior = build(kind)
+    model, posterior = built(kind)
     for name in ("dump", "dumps", "load", "loads", "Pickler", "Unpickler"):
         monkeypatch.setattr(pickle, name, forbidden)
     posterior.save(tmp_path / "p.bdl")
@@ -147,7 +154,7 @@ def test_a_file_without_pickle_holds_the_whole_posterior(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_seed_of_any_size_selects_one_sample(kind):
-    model, posterior = build(kind)
+    model, posterior = built(kind)
     first, again, other = (
         drawn(posterior, model, s) for s in (2**70, 2**70, 5)
     )
@@ -156,19 +163,19 @@ def test_a_seed_of_any_size_selects_one_sample(kind):
     assert differ == (not posterior.is_point)
 
 
-@pytest.mark.parametrize("seed", [-1, 1.0, None, True])
 @pytest.mark.parametrize("kind", KINDS)
-def test_anything_but_an_integer_is_refused_as_a_seed(kind, seed):
-    model, posterior = build(kind)
+def test_anything_but_an_integer_from_zero_is_refused_as_a_seed(kind):
+    model, posterior = built(kind)
     before = values(model.variables)
-    with pytest.raises(ValueError, match="`seed` must be an integer"):
-        drawn(posterior, model, seed)
+    for seed in (-1, 1.0, None, True):
+        with pytest.raises(ValueError, match="`seed` must be an integer"):
+            drawn(posterior, model, seed)
     assert_equal(values(model.variables), before)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_everything_comes_back_after_an_error(kind):
-    model, posterior = build(kind)
+    model, posterior = built(kind)
     before = values(model.variables)
     sample = posterior.sample(3) if kind in HAVE_ARRAYS else []
     variables = posterior.variables(model) if kind in HAVE_ARRAYS else []
@@ -187,7 +194,7 @@ def test_everything_comes_back_after_an_error(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_samples_in_one_block_do_not_depend_on_each_other(kind):
-    model, posterior = build(kind)
+    model, posterior = built(kind)
     before = values(model.variables)
     expected = {seed: drawn(posterior, model, seed) for seed in (1, 2)}
     with posterior.drawing(model) as draw:
@@ -199,7 +206,7 @@ def test_samples_in_one_block_do_not_depend_on_each_other(kind):
 
 @pytest.mark.parametrize("kind", HAVE_ARRAYS)
 def test_the_mean_is_the_average_of_the_samples(kind):
-    model, posterior = build(kind)
+    model, posterior = built(kind)
     samples = zip(*map(posterior.sample, posterior.seeds(0, 48)), strict=True)
     mean = posterior.mean()
     for m, v in zip(mean, posterior.variables(model), strict=True):
@@ -211,7 +218,7 @@ def test_the_mean_is_the_average_of_the_samples(kind):
 
 @pytest.mark.parametrize("kind", HAVE_ARRAYS)
 def test_writing_into_a_sample_does_not_change_the_posterior(kind):
-    _, posterior = build(kind)
+    _, posterior = built(kind)
     mean = [m.copy() for m in posterior.mean()]
     before = [x.copy() for x in posterior.sample(0)]
     for array in (*posterior.sample(0), *posterior.mean()):
@@ -232,7 +239,7 @@ def test_masks_have_neither_samples_nor_a_mean():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_mixture_of_one_is_its_component(kind):
-    model, posterior = build(kind)
+    model, posterior = built(kind)
     mixture = Mixture([posterior])
     assert mixture.is_point == posterior.is_point
     assert len(mixture.seeds(0, 3)) == len(posterior.seeds(0, 3))
@@ -244,8 +251,10 @@ def test_a_mixture_of_one_is_its_component(kind):
         assert mixture.drops(seed) == posterior.drops(seed)
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    [("Gaussian", "bfloat16"), *((kind, "float16") for kind in KINDS)],
+)
 def test_variables_of_half_precision_take_rounded_samples(kind, dtype):
     model, posterior = build(kind, dtype=dtype)
     before = values(model.variables)
@@ -280,7 +289,7 @@ def test_replicas_get_one_sample_and_their_own_statistics_back(kind, mirrored):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_model_of_another_architecture_is_refused(kind):
-    _, posterior = build(kind)
+    _, posterior = built(kind)
     match = r"Variable 0, `.*kernel.*\(2, 3\)\. Received: .*\(2, 4\)"
     if kind == "MCDropout":
         match = "`model` must have a dropout layer"
@@ -298,7 +307,7 @@ def test_a_model_of_another_architecture_is_refused(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_model_that_is_not_built_is_refused(kind):
-    _, posterior = build(kind)
+    _, posterior = built(kind)
     model = keras.Sequential([keras.layers.Dense(3)])
     with pytest.raises(ValueError, match="`model` must be built"):
         posterior.check(model)
