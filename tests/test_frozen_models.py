@@ -72,7 +72,7 @@ def test_sampler_warns_of_a_frozen_network(cls):
 def test_objective_refuses_a_network_with_all_weights_excluded(objective):
     model = frozen(objective=objective)
     model.trainable = True
-    with pytest.raises(ValueError, match="fewer layers in `exclude_from"):
+    with pytest.raises(ValueError, match="outside of `exclude_from"):
         fit(model)
 
 

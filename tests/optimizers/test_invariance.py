@@ -13,7 +13,7 @@ from tests.helpers import assert_moment
 # The data has no end, and its epochs are no passes over N examples.
 # Some chains are shorter than it takes them to forget where they began.
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*was given dataset_size"),
+    pytest.mark.filterwarnings("ignore:.*uses dataset_size"),
     pytest.mark.filterwarnings("ignore:.*a chain that still drifts"),
 ]
 
