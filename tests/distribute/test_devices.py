@@ -237,7 +237,7 @@ def test_a_port_in_use_is_explained(monkeypatch):
 
     monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", make)
     monkeypatch.setenv("TF_CONFIG", CLUSTER)
-    with pytest.raises(RuntimeError, match="not free, in 127.0.0.1:1"):
+    with pytest.raises(RuntimeError, match="in use, in 127.0.0.1:1"):
         bdl.distribute.strategy()
 
 
