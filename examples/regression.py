@@ -277,7 +277,7 @@ def sampling(sampler, nets, split):
     # Each cycle ends with a sample; the first third is burn-in.
     epochs = 3 * nets.settings.cycle * nets.samples // 2
     cycle = bdl.schedules.CyclicalCosine(0.03, nets.settings.cycle * nets.steps)
-    collector = bdl.callbacks.SampleCollector(cycle, burn_in_epochs=epochs // 3)
+    collector = bdl.callbacks.SampleCollector(cycle, start_epoch=epochs // 3)
     optimizer = functools.partial(
         sampler,
         cycle,
@@ -408,7 +408,8 @@ def one_input(smoke, advance):
     figure = bdl.plots.regression_comparison(
         grid,
         bands,
-        *train,
+        x_train=train[0],
+        y_train=train[1],
         truth=wave(grid),
         columns=5,
         title="A wave with a gap, and noise that grows with the input",

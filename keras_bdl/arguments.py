@@ -3,28 +3,32 @@
 import inspect
 import math
 import numbers
+from collections.abc import Sequence
+from typing import Any
 
 
 def check_number(
     name: str,
-    value,
+    value: Any,
     *,
-    above=None,
-    at_least=None,
-    below=math.inf,
+    above: float | None = None,
+    at_least: float | None = None,
+    below: float = math.inf,
+    at_most: float | None = None,
     integer: bool = False,
-):
+) -> Any:
     """Returns a finite number, or raises an error that names the argument.
 
     Args:
-        name: The argument.
-        value: What came for it.
-        above: Number that it must exceed. Defaults to `None`.
-        at_least: Smallest number. Defaults to `None`.
-        below: Number that it must stay below. Defaults to `math.inf`.
-        integer: Whether it must be an integer. Defaults to `False`.
+        name: Name of the argument.
+        value: Value of the argument.
+        above: The number must exceed this bound. Defaults to `None`.
+        at_least: Smallest allowed number. Defaults to `None`.
+        below: The number must stay below this bound. Defaults to `math.inf`.
+        at_most: Largest allowed number. Defaults to `None`.
+        integer: Whether the number must be an integer. Defaults to `False`.
     """
-    kind = numbers.Integral if integer else numbers.Real
+    kind: Any = numbers.Integral if integer else numbers.Real
     if (
         isinstance(value, kind)
         and not isinstance(value, bool)
@@ -32,12 +36,16 @@ def check_number(
         and (above is None or value > above)
         and (at_least is None or value >= at_least)
         and value < below
+        and (at_most is None or value <= at_most)
     ):
         return value
     noun = "an integer" if integer else "a number"
+    if integer and at_least == 1:
+        noun, at_least = "a positive integer", None
     bounds = [f"above {above}"] if above is not None else []
-    bounds += [f"from {at_least} on"] if at_least is not None else []
+    bounds += [f"of at least {at_least}"] if at_least is not None else []
     bounds += [f"below {below}"] if below < math.inf else []
+    bounds += [f"at most {at_most}"] if at_most is not None else []
     raise ValueError(
         f"`{name}` must be {noun}{' ' * bool(bounds)}{' and '.join(bounds)}. "
         f"Received: {name}={value!r}"
@@ -57,13 +65,13 @@ def check_learning_rate(learning_rate):
         check_number("learning_rate", learning_rate, at_least=0.0)
 
 
-def check_seed(seed):
-    """Raises an error unless a seed selects a stream of random numbers.
+def check_seed(seed: Any) -> int:
+    """Returns a seed, or raises an error if it is no integer in range.
 
     Args:
         seed: The argument.
     """
-    check_number("seed", seed, at_least=0, below=2**63, integer=True)
+    return check_number("seed", seed, at_least=0, below=2**63, integer=True)
 
 
 def as_scale(scale):
@@ -111,8 +119,13 @@ def as_list(name, value, of):
     return list(value)
 
 
-def check_bool(name, value):
-    """Returns the value, or raises the error of an argument."""
+def check_bool(name: str, value: Any) -> bool:
+    """Returns `True` or `False`, or raises an error for anything else.
+
+    Args:
+        name: Name of the argument.
+        value: Value of the argument.
+    """
     if not isinstance(value, bool):
         raise ValueError(
             f"`{name}` must be `True` or `False`. Received: {name}={value!r}"
@@ -120,8 +133,8 @@ def check_bool(name, value):
     return value
 
 
-def check_verbose(verbose) -> int:
-    """Returns what `keras.utils.Progbar` takes for it.
+def check_verbose(verbose: Any) -> int:
+    """Returns the `verbose` of `keras.utils.Progbar`: `"auto"` means `1`.
 
     Args:
         verbose: `"auto"`, `0`, `1` or `2`.
@@ -160,7 +173,7 @@ def as_names(names) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else tuple(names)
 
 
-def check_choice(name: str, value, choices):
+def check_choice(name: str, value: Any, choices: Sequence) -> Any:
     """Returns one of several choices, or raises an error that lists them.
 
     Args:
@@ -180,3 +193,14 @@ def check_choice(name: str, value, choices):
             f"Received: {name}={value!r}"
         )
     return value
+
+
+def check_count(name: str, value: Any, *, at_least: int = 1) -> int:
+    """Returns a count, or raises an error that names the argument.
+
+    Args:
+        name: Name of the argument.
+        value: Value of the argument.
+        at_least: Smallest allowed count. Defaults to `1`.
+    """
+    return check_number(name, value, at_least=at_least, integer=True)

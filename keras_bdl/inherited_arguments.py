@@ -1,7 +1,11 @@
-"""Classes that declare an argument once and show it in every subclass."""
+"""Arguments that are declared once and shown wherever they are accepted."""
 
 import inspect
 import re
+from collections.abc import Callable
+from typing import TypeVar
+
+_Function = TypeVar("_Function", bound=Callable)
 
 _POSITIONAL = (
     inspect.Parameter.POSITIONAL_ONLY,
@@ -23,7 +27,48 @@ class InheritedArguments:
         owners = _owners(cls)
         cls.__signature__ = _signature(owners)
         if cls.__doc__:  # `python -OO` drops docstrings
-            cls.__doc__ = _documentation(cls, owners)
+            bases = [owner.__doc__ for owner in owners if owner is not cls]
+            cls.__doc__ = _documentation(cls.__doc__, bases)
+
+
+def inherits_arguments(
+    owner: Callable, *, without: tuple[str, ...] = ()
+) -> Callable[[_Function], _Function]:
+    """Decorates a function that passes its `**options` to another callable.
+
+    The signature and the docstring of the function then show the arguments
+    of that callable, too.
+
+    Args:
+        owner: The class or function that takes the options.
+        without: Names of arguments that the function passes by itself.
+            Defaults to `()`.
+    """
+
+    def decorate(function):
+        signature = inspect.signature(function)
+        own = [
+            p
+            for p in signature.parameters.values()
+            if p.kind is not p.VAR_KEYWORD
+        ]
+        hidden = {p.name for p in own} | set(without)
+        added = [
+            p.replace(kind=p.KEYWORD_ONLY)
+            for p in inspect.signature(owner).parameters.values()
+            if p.name not in hidden and p.kind is not p.VAR_KEYWORD
+        ]
+        function.__signature__ = signature.replace(parameters=[*own, *added])
+        if function.__doc__:  # `python -OO` drops docstrings
+            function.__doc__ = _documentation(
+                function.__doc__,
+                [owner.__doc__],
+                without=(*without, "**options"),
+                rest=False,
+            )
+        return function
+
+    return decorate
 
 
 def _owners(cls):
@@ -77,20 +122,19 @@ def _signature(owners):
     return inspect.Signature([*positional.values(), *keyword.values(), *rest])
 
 
-def _documentation(cls, owners):
-    """Returns the docstring with the `Args:` that the bases document."""
-    head, entries, tail = _sections(inspect.cleandoc(cls.__doc__))
-    known = dict(entries)
-    for owner in owners:
-        if owner is not cls and owner.__doc__:
-            for names, text in _sections(inspect.cleandoc(owner.__doc__))[1]:
-                last = owner is owners[-1] and names.startswith("**")
-                if last or not names.startswith("*"):
-                    known.setdefault(names, text)
+def _documentation(doc, bases, without=(), rest=True):
+    """Returns a docstring with the `Args:` that the bases document."""
+    head, entries, tail = _sections(inspect.cleandoc(doc))
+    known = {names: text for names, text in entries if names not in without}
+    for i, base in enumerate(bases, 1):
+        for names, text in _sections(inspect.cleandoc(base or ""))[1]:
+            last = rest and i == len(bases) and names.startswith("**")
+            if (last or not names.startswith("*")) and names not in without:
+                known.setdefault(names, text)
     arguments = [n for n in known if not n.startswith("*")]
     arguments += [n for n in known if n.startswith("**")]
     if not arguments:
-        return cls.__doc__
+        return doc
     lines = "\n".join(known[name] for name in arguments)
     return "\n\n".join(filter(None, [head, f"Args:\n{lines}", tail])) + "\n"
 

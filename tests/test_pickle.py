@@ -56,10 +56,12 @@ def fitted(tmp_path_factory):
     of_layers = {
         "KLAnnealing": cb.KLAnnealing(2),
         "by step": cb.KLAnnealing(
-            bdl.schedules.LinearRamp(0.0, 1.0, end_step=3)
+            schedule=bdl.schedules.LinearRamp(0.0, 1.0, end_step=3)
         ),
         "PretrainMeans": cb.PretrainMeans(),
-        "GradientVariance": cb.GradientVariance(X[:4], Y[:4], draws=2, every=4),
+        "GradientVariance": cb.GradientVariance(
+            X[:4], Y[:4], samples=2, every=4
+        ),
     }
     layers = [bdl.layers.MeanFieldDense(2)]
     variational = fit("sgd", *of_layers.values(), layers=layers)

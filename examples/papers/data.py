@@ -246,7 +246,9 @@ def _digits(digits, batch_size, augment, scale, seed):
     )
     epochs = bdl.datasets.EpochCounter()
     return Data(
-        pipeline.training(examples, lambda image: image, epochs, augment),
+        pipeline.training(
+            examples, lambda image: image, epochs=epochs, augment=augment
+        ),
         (x, y),
         changed(splits.validation),
         sets,

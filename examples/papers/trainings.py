@@ -114,7 +114,7 @@ def _iterates(model, settings, data):
         return {}
     return {
         "iterates": bdl.callbacks.SampleCollector(
-            settings.keep_iterates, burn_in_epochs=settings.start_epoch
+            settings.keep_iterates, start_epoch=settings.start_epoch
         )
     }
 
@@ -244,7 +244,7 @@ def _samples(model, settings, data):
     """Returns a callback that keeps the weights at the end of each cycle."""
     return {
         "samples": bdl.callbacks.SampleCollector(
-            settings.cycle_epochs, burn_in_epochs=settings.burn_in_epochs
+            settings.cycle_epochs, start_epoch=settings.burn_in_epochs
         )
     }
 

@@ -1,7 +1,7 @@
-"""Networks of the papers, made of ordinary Keras layers.
+"""Networks of the papers, built from ordinary Keras layers.
 
-They are deterministic: `keras_bdl.convert` makes them Bayesian. Single layers
-are in `keras_bdl.layers`.
+The networks are deterministic. `keras_bdl.convert` makes them Bayesian. Single
+Bayesian layers are in `keras_bdl.layers`.
 """
 
 from keras_bdl.applications.alexnet import AlexNet

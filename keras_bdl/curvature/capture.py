@@ -246,9 +246,11 @@ def _example_by_example(call, dz, examples):
     check = tf.debugging.assert_equal(rows, examples, message)
     if check is not None:
         with tf.control_dependencies([check]):
-            # Compiled functions drop assertions; `reshape` fails instead.
-            shape = [examples, *ops.shape(call.outputs)[1:]]
-            dz = tf.reshape(dz, shape)
+            # TensorFlow joins the reshape below with the next reshape and then
+            # forgets what it waited for.
+            dz = tf.identity(dz)
+        # Compiled functions drop assertions; `reshape` fails instead.
+        dz = tf.reshape(dz, [examples, *ops.shape(call.outputs)[1:]])
     # A gradient in a branch of a condition may have lost its shape.
     dz.set_shape(call.outputs.shape)
     return dz

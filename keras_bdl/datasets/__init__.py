@@ -1,7 +1,8 @@
-"""Data sets of the papers, loaded and split.
+"""Data sets of the papers, loaded, split and augmented.
 
-`load` returns known and unknown classes, and pipelines that augment.
-The networks for them are in `keras_bdl.applications`.
+`load` returns the parts of a data set, with out-of-distribution inputs. The
+networks for them are in `keras_bdl.applications`. Batches of arbitrary inputs
+are the subject of `keras_bdl.data`.
 """
 
 from keras_bdl.datasets.data_splits import DataSplits

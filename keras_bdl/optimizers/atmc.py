@@ -38,8 +38,9 @@ class ATMC(MomentumSampler):
 
     ```python
     model.compile(keras_bdl.ATMC(learning_rate=1e-3), loss=loss)
-    samples = keras_bdl.callbacks.SampleCollector()
-    model.fit(train, epochs=2, verbose=0, callbacks=[samples])
+    samples = keras_bdl.callbacks.SampleCollector(every=1)
+    model.fit(train, epochs=3, verbose=0, callbacks=[samples])
+    prediction = keras_bdl.predict(model, x_test, samples.posterior, verbose=0)
     ```
 
     Reference:

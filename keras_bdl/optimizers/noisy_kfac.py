@@ -84,7 +84,7 @@ class NoisyKFAC(VOGN):
     ```python
     model.compile(keras_bdl.NoisyKFAC(prior_precision=50.0), loss=loss)
     model.fit(x, y, epochs=2, verbose=0)
-    prediction = keras_bdl.predict(model, x_test)
+    prediction = keras_bdl.predict(model, x_test, verbose=0)
     ```
 
     Reference:

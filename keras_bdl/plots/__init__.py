@@ -1,6 +1,7 @@
 """Pictures of predictions, reports and chains, with Matplotlib.
 
-Each takes what `keras_bdl.evaluation` or `keras_bdl.diagnostics` returned.
+Each function takes results of `keras_bdl.predict`, `keras_bdl.evaluation` or
+`keras_bdl.diagnostics`.
 """
 
 from keras_bdl.plots.chains import autocorrelation

@@ -48,7 +48,7 @@ LAYERS = {
 WATCHING = {
     "SGLD": lambda: bdl.callbacks.SampleCollector(1),
     "SGHMC": lambda: bdl.callbacks.ChainDiagnostics(verbose=0),
-    "radial": lambda: bdl.callbacks.GradientVariance(*data(8), draws=2),
+    "radial": lambda: bdl.callbacks.GradientVariance(*data(8), samples=2),
 }
 ALL = (*METHODS, *OBJECTIVES, *LAYERS)
 # Methods that evaluate and predict with their own posterior.

@@ -186,7 +186,7 @@ def test_atmc_has_the_numbers_of_section_5(
     optimizer = model.optimizer
     assert optimizer.average_speed == 3e-4 and optimizer.max_speed == 1e-3
     assert optimizer.friction == 0.9
-    assert callbacks["samples"].burn_in_epochs == 150
+    assert callbacks["samples"].start_epoch == 150
 
 
 def test_l2_is_the_multiple_of_the_weights_in_the_gradient():
