@@ -223,7 +223,7 @@ def laplace(structure, run):
     posterior = bdl.fit_laplace(
         run.network(0),
         (run.x, run.y),
-        structure,
+        structure=structure,
         prior_precision="validation",
         validation_data=run.validation,
         verbose=0,

@@ -315,7 +315,7 @@ def robustness(run):
             model.optimizer.learning_rate = run.learning_rates[j]
             model.fit(x, y, batch_size=BATCH, epochs=run.grid_epochs, verbose=0)
             p = bdl.predict(model, inputs, samples=SAMPLES, verbose=0)
-            found[kind][i, j, seed] = np.mean(p.labels == labels)
+            found[kind][i, j, seed] = np.mean(p.predicted_classes == labels)
             bar.add(1)
     return found
 

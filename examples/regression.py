@@ -323,7 +323,9 @@ def linear(nets, split):
 
 def as_prediction(split, mean, between, noise):
     prediction = bdl.prediction.RegressionPrediction(
-        mean[:, None], between[:, None], np.full((len(mean), 1), noise)
+        mean[:, None],
+        variance_between=between[:, None],
+        variance_within=np.full((len(mean), 1), noise),
     )
     return prediction.rescaled(split.y_stddev, split.y_mean)
 
@@ -392,7 +394,9 @@ def one_input(smoke, advance):
     bands, reports = {}, {}
     for where, (x, y) in tests.items():
         mean, stddev = wave(x)
-        truth = bdl.prediction.RegressionPrediction(mean, None, stddev**2)
+        truth = bdl.prediction.RegressionPrediction(
+            mean, variance_within=stddev**2
+        )
         report = bdl.evaluate(truth, y[:, None]).to_dict()
         reports[where] = {"truth": [{**report, "seconds": 0.0}]}
     methods = {"GP (scikit-learn)": gaussian_process, **METHODS}

@@ -2,6 +2,7 @@
 
 Every method ends in a posterior, a distribution over the weights of a model.
 `predict` averages over it, and `evaluate` reports how good the predictions are.
+`posterior_of` returns the posterior that a trained model holds.
 
 Methods:
 
@@ -84,6 +85,7 @@ from keras_bdl.optimizers import SGLD  # noqa: E402
 from keras_bdl.optimizers import SGNHT  # noqa: E402
 from keras_bdl.optimizers import VOGN  # noqa: E402
 from keras_bdl.optimizers import NoisyKFAC  # noqa: E402
+from keras_bdl.posteriors import posterior_of  # noqa: E402
 from keras_bdl.prediction import predict  # noqa: E402
 
 __version__ = "0.1.0"
@@ -123,6 +125,7 @@ __all__ = [
     "objectives",
     "optimizers",
     "plots",
+    "posterior_of",
     "posteriors",
     "predict",
     "prediction",

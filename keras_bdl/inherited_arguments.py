@@ -11,6 +11,15 @@ _POSITIONAL = (
     inspect.Parameter.POSITIONAL_ONLY,
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
 )
+# The sections that follow `Args:` in a docstring.
+_AFTER = (
+    "Attributes",
+    "Call arguments",
+    "Output shape",
+    "Returns",
+    "Example",
+    "Reference",
+)
 _ENTRY = re.compile(r" {4}[*\w][\w, *`]*:")
 
 
@@ -143,10 +152,9 @@ def _sections(doc):
     """Returns the text before `Args:`, the entries by name, and the rest."""
     head, found, body = f"\n{doc}".partition("\nArgs:\n")
     if not found:
-        before, example, after = head.partition("\n\nExample:\n")
-        if not example:
-            before, example, after = head.partition("\n\nReference:\n")
-        return before.strip("\n"), [], f"{example}{after}".strip("\n")
+        after = [head.find(f"\n\n{section}:\n") for section in _AFTER]
+        cut = min((at for at in after if at >= 0), default=len(head))
+        return head[:cut].strip("\n"), [], head[cut:].strip("\n")
     block, _, tail = body.partition("\n\n")
     entries = []
     for line in block.splitlines():

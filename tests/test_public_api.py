@@ -53,6 +53,7 @@ def test_short_names():
         "objectives",
         "optimizers",
         "plots",
+        "posterior_of",
         "posteriors",
         "predict",
         "prediction",

@@ -197,7 +197,7 @@ def _natural(optimizer, network, settings, data):
 
 
 def _posterior_of_optimizer(model):
-    return model.optimizer.posterior(model)
+    return bdl.posterior_of(model)
 
 
 def _objective(objective, network, settings, data):
@@ -222,7 +222,7 @@ def _objective(objective, network, settings, data):
 
 
 def _posterior_of_objective(model):
-    return model.objective.posterior(model)
+    return bdl.posterior_of(model)
 
 
 def _sampler(sampler, network, settings, data):

@@ -61,7 +61,7 @@ class RunningEvaluation:
         self, model: keras.Model, weights: list, names: list[str] | None
     ) -> None:
         """Adds one sample."""
-        self._take(self._predict(model, Ensemble([weights], names)))
+        self._take(self._predict(model, Ensemble([weights], names=names)))
 
     def logs(self) -> dict[str, float]:
         """Returns the scores of all samples, NaN if there is no sample."""

@@ -133,7 +133,7 @@ class SampleCollector(StatefulCallback):
                 f"start_epoch={self.start_epoch}"
             )
         members = [self._read(sample) for sample in self._samples]
-        return Ensemble(members, self._names)
+        return Ensemble(members, names=self._names)
 
     def on_train_begin(self, logs=None):
         """Raises an error if training would miss the end of a cycle."""

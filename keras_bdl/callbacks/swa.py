@@ -4,8 +4,8 @@ import warnings
 
 from keras_bdl.arguments import check_bool
 from keras_bdl.callbacks.weight_collector import WeightCollector
-from keras_bdl.posteriors.gaussian import Gaussian
-from keras_bdl.posteriors.posterior_owner import posterior_owner
+from keras_bdl.posteriors.diagonal_gaussian import Gaussian
+from keras_bdl.posteriors.posterior_of import posterior_owner
 from keras_bdl.prediction.batch_norm import batch_norm_layers
 
 

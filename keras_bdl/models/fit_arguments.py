@@ -4,7 +4,7 @@ import keras
 
 from keras_bdl.arguments import check_number
 from keras_bdl.models.strategy_check import check_seeds
-from keras_bdl.posteriors.posterior_owner import posterior_owner
+from keras_bdl.posteriors.posterior_of import posterior_owner
 from keras_bdl.protocols import DrawsFunctions
 from keras_bdl.protocols import OwnsTrainStep
 

@@ -22,7 +22,7 @@ def likelihoods_of(model, outputs):
         outputs: Its nested outputs.
     """
     names = getattr(model, "output_names", None)
-    losses = per_output("loss", model.loss, outputs, names)
+    losses = per_output("loss", model.loss, outputs, names=names)
     return [
         None if loss is None else Likelihood.of_loss(loss) for loss in losses
     ]

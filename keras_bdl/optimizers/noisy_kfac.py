@@ -264,7 +264,7 @@ class NoisyKFAC(VOGN):
                 m.covariance(places, factor, self.scaled_prior(m.kernel))
                 for m, places in drawn
             ],
-            [
+            variance=[
                 None if i in covered else self.variance(v)
                 for i, v in enumerate(variables)
             ],

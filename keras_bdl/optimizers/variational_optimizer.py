@@ -154,7 +154,10 @@ class VariationalOptimizer(InheritedArguments, keras.optimizers.Optimizer):
         """
         uncertain = [v for v in variables if not self.is_excluded(v)]
         check_weights(
-            type(self).__name__, uncertain, variables, "prior_precision"
+            type(self).__name__,
+            uncertain,
+            variables,
+            prior="prior_precision",
         )
 
     def check_learned(self, evaluating: bool = False) -> None:

@@ -94,12 +94,12 @@ def _named_measures(used, wanted):
 def _curve(prediction, y, score, uncertainty, fractions):
     y = class_labels(labels_of(prediction, y), prediction.log_mean.shape)
     if score == "accuracy":
-        correct = prediction.labels.ravel() == y
-        return referral_accuracy(uncertainty, correct, fractions)
+        correct = prediction.predicted_classes.ravel() == y
+        return referral_accuracy(uncertainty, correct, fractions=fractions)
     if prediction.num_classes != 2:
         raise ValueError(
             '`score` must be "accuracy" for more than two classes. '
             f"Received: {score=} and {prediction.num_classes} classes"
         )
     positive = prediction.mean.reshape(-1, 2)[:, 1]
-    return referral_auroc(uncertainty, positive, y, fractions)
+    return referral_auroc(uncertainty, positive, y, fractions=fractions)

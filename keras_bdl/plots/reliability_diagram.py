@@ -86,9 +86,11 @@ def reliability_diagram(
 
 def _bins(prediction, y, num_bins):
     y = class_labels(labels_of(prediction, y), prediction.log_mean.shape)
-    correct = prediction.labels.ravel() == y
+    correct = prediction.predicted_classes.ravel() == y
     return _pool_highest(
-        calibration_bins(prediction.confidence, correct, num_bins, "mass")
+        calibration_bins(
+            prediction.confidence, correct, num_bins=num_bins, binning="mass"
+        )
     )
 
 

@@ -1,22 +1,27 @@
-"""Which weights of a model have a posterior, and which can have one."""
+"""Selects and checks the weights of a model that get a posterior."""
 
 import warnings
+from collections.abc import Iterable
+from collections.abc import Sequence
+
+import keras
 
 from keras_bdl import _keras
 
 
-def excluded_variables(model, names):
-    """Returns the trainable variables that have neither prior nor noise.
+def excluded_variables(model: keras.Model, names: Iterable[str]) -> set[int]:
+    """Returns the trainable variables without prior and noise.
 
     Args:
         model: A built Keras model.
-        names: Names of layers, of classes of layers (which stand for all
-            layers inside, too), or of variables, such as `"bias"`.
+        names: Names of layers, of classes of layers (with all layers inside)
+            or of variables, such as `"bias"`.
 
     Returns:
-        A set of their `id`.
+        A set with the `id` of each variable.
     """
-    found, known = set(), {"BatchNormalization", "LearnedStddev"}
+    found: set[int] = set()
+    known = {"BatchNormalization", "LearnedStddev"}
     for layer in _keras.all_layers(model):
         own = {layer.name, *(c.__name__ for c in type(layer).__mro__)}
         known |= own
@@ -30,65 +35,70 @@ def excluded_variables(model, names):
     if unknown:
         raise ValueError(
             "`exclude_from_inference` must name layers, classes of layers or "
-            f"variables of the model. Received: {unknown}, which are none of "
+            f"variables of the model. Received: {unknown}, unknown in "
             f"model={model.name!r}"
         )
     return found
 
 
-def check_weights(owner, uncertain, variables, prior="prior"):
-    """Raises an error, or warns, where a posterior would not be one.
+def check_weights(
+    owner: str,
+    uncertain: Sequence,
+    variables: Sequence,
+    *,
+    prior: str = "prior",
+) -> None:
+    """Raises an error or warns if weights cannot have a valid posterior.
 
     Args:
-        owner: Name of the class that fits it.
+        owner: Name of the class that fits the posterior.
         uncertain: The variables that have a posterior.
-        variables: All that are moved.
-        prior: The argument that gives the prior. Defaults to `"prior"`.
+        variables: All variables that the owner updates.
+        prior: Name of the argument for the prior. Defaults to `"prior"`.
     """
     check_any_weight(owner, variables)
     _refuse(
         owner,
-        "have no constraint, which would cut the posterior",
+        "have no constraint, which would truncate the posterior",
         [v for v in uncertain if v.constraint is not None],
     )
     _refuse(
         owner,
-        "be float32 or float64, since its steps are smaller than the spacing "
-        "of shorter numbers; use a mixed policy for speed, such as "
-        "`mixed_bfloat16`",
+        "be float32 or float64, because half precision rounds its small steps "
+        "to zero; use a mixed policy such as `mixed_bfloat16` for speed",
         [v for v in variables if v.dtype not in ("float32", "float64")],
     )
     regularized = [v.path for v in uncertain if v.regularizer is not None]
     if regularized:
         warnings.warn(
             f"`{owner}` gives every weight a prior, `{prior}`. A regularizer "
-            "is a second one: it moves the mean, and is not in the curvature. "
-            "Leave it out, or exclude the weight with "
+            "is a second prior, which moves the mean but not the curvature. "
+            "Remove the regularizer, or exclude the weight with "
             f"`exclude_from_inference`. Received: regularizers of "
             f"{regularized}",
             stacklevel=3,
         )
 
 
-def check_any_weight(owner, weights):
+def check_any_weight(owner: str, weights: Sequence) -> None:
     """Raises an error if there is no weight to fit.
 
     Args:
-        owner: Name of the class that fits them.
-        weights: The variables that it fits.
+        owner: Name of the class that fits the weights.
+        weights: The variables that the class fits.
     """
     if not weights:
         raise ValueError(
-            f"`{owner}` needs a trainable weight that is not excluded from "
-            "inference. Set `trainable=True` on a layer before `compile`, or "
-            "name fewer layers in `exclude_from_inference`. Received: a model "
-            "without such a weight"
+            f"`{owner}` needs a trainable weight outside of "
+            "`exclude_from_inference`. Set `trainable=True` on a layer before "
+            "`compile`, or exclude fewer layers. Received: a model without "
+            "such a weight"
         )
 
 
 def _refuse(owner, rule, variables):
     if variables:
         raise ValueError(
-            f"Every variable that `{owner}` moves must {rule}. "
+            f"Every variable that `{owner}` updates must {rule}. "
             f"Received: {[v.path for v in variables]}"
         )

@@ -1,6 +1,6 @@
-"""Predictions averaged over draws from a posterior.
+"""Predictions that average over posterior samples.
 
-What they are worth is a matter of `keras_bdl.evaluation`.
+This folder makes predictions; `keras_bdl.evaluation` scores them.
 """
 
 from keras_bdl.prediction.batch_norm import reestimate_batch_norm

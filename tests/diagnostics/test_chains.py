@@ -24,7 +24,7 @@ def make_chains(model, count=2, draws=5):
             [np.abs(a) for a in arrays_like(model.weights, 10 * chain + draw)]
             for draw in range(draws)
         ]
-        chains.append(Ensemble(members, names))
+        chains.append(Ensemble(members, names=names))
     return chains
 
 

@@ -78,7 +78,9 @@ def test_weight_chains_and_arrays_have_the_same_report():
         [[chains["good"][c, d], chains["bad"][c, d]] for d in range(9)]
         for c in range(3)
     ]
-    weights = WeightChains([Ensemble(m, ["good", "bad"]) for m in members])
+    weights = WeightChains(
+        [Ensemble(m, names=["good", "bad"]) for m in members]
+    )
     expected = convergence(
         {"0/good": chains["good"], "1/bad": chains["bad"]}, max_entries=5
     )

@@ -129,7 +129,7 @@ def test_batch_norm_statistics_are_estimated_again_at_each_point():
     data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(8)
     found = section(model, [direction], data=data, batch_norm_data=data)
     networks.assert_same(networks.state(model), before)
-    with pytest.warns(UserWarning, match="BatchNorm statistics of the model"):
+    with pytest.warns(UserWarning, match="BatchNorm statistics belong"):
         stale = section(model, [direction], data=data)
     unit = [d / np.linalg.norm(networks.flat(direction)) for d in direction]
     weights = [w.numpy() for w in start]

@@ -246,7 +246,12 @@ def collected(strategy, folder):
             model, x, dropout, samples=3, batch_size=16, verbose=0
         ).mean,
         "estimated": bdl.predict(
-            model, x, swag.posterior, 2, batch_norm_data=train, verbose=0
+            model,
+            x,
+            swag.posterior,
+            samples=2,
+            batch_norm_data=train,
+            verbose=0,
         ).mean,
         "plain": bdl.predict(model, x, batch_size=16, verbose=0).mean,
         "writes": len(writes),

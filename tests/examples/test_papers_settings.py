@@ -264,7 +264,9 @@ def test_dropout_of_vogn_is_active_in_validation():
     kernel = np.array([[20.0, 0.0]])
     dense = keras.layers.Dense(2, use_bias=False)
     model = bdl.Model(inputs, bdl.layers.MCDropout(dense, rate=0.5)(inputs))
-    metric = bdl.metrics.NegativeLogLikelihood(True, name="log_loss")
+    metric = bdl.metrics.NegativeLogLikelihood(
+        from_logits=True, name="log_loss"
+    )
     loss = trainings.LOSS()
     model.compile(keras.optimizers.SGD(0.0), loss, metrics=["accuracy", metric])
     dense.set_weights([kernel])

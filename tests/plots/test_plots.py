@@ -38,7 +38,12 @@ def make_regression(n=20):
     x = np.linspace(-1, 1, n)
     between = 0.09 * (2 + x[:, None])
     within = np.full((n, 1), 0.16)
-    return x, RegressionPrediction(np.sin(x)[:, None], between, within, 5)
+    return x, RegressionPrediction(
+        np.sin(x)[:, None],
+        variance_between=between,
+        variance_within=within,
+        num_samples=5,
+    )
 
 
 def draw_every_one(ax):
@@ -73,7 +78,9 @@ def test_axes_are_created_or_used_and_returned(name, tmp_path):
 def test_reliability_shows_the_gaps_of_bins_of_equal_size():
     p = make_prediction()
     ax = plots.reliability_diagram(p, num_bins=6)
-    bins = calibration_bins(p.confidence, p.labels == p.y, 6, "mass")
+    bins = calibration_bins(
+        p.confidence, p.predicted_classes == p.y, num_bins=6, binning="mass"
+    )
     drawn = ax.lines[-1].get_xydata()
     np.testing.assert_allclose(drawn, np.stack([bins.confidence, bins.gap], 1))
 
@@ -161,14 +168,14 @@ def test_referral_curve_shows_the_computed_scores():
     fractions = np.linspace(0, 0.4, 51)
     ax = plots.referral_curve(p, highest=0.4)
     expected = referral_accuracy(
-        p.mutual_information, p.labels == p.y, fractions
+        p.mutual_information, p.predicted_classes == p.y, fractions=fractions
     )
     drawn = np.stack([100 * fractions, expected], 1)
     np.testing.assert_allclose(ax.lines[0].get_xydata(), drawn)
     assert ax.get_xlabel() == "referred by mutual information (%)"
     ax = plots.referral_curve(p, score="auroc", highest=0.4)
     expected = referral_auroc(
-        p.mutual_information, p.mean[:, 1], p.y, fractions
+        p.mutual_information, p.mean[:, 1], p.y, fractions=fractions
     )
     np.testing.assert_allclose(ax.lines[0].get_ydata(), expected)
 
@@ -189,8 +196,8 @@ def test_epistemic_band_lies_inside_the_total_band():
     order = np.random.default_rng(0).permutation(len(x))
     shuffled = RegressionPrediction(
         regression.mean[order],
-        regression.variance_between[order],
-        regression.variance_within[order],
+        variance_between=regression.variance_between[order],
+        variance_within=regression.variance_within[order],
     )
     ax = plots.regression_bands(
         x[order], shuffled, x_train=[0.0], y_train=[0.1], width=2
@@ -223,7 +230,9 @@ def test_truth_is_drawn_at_its_inputs_with_its_noise():
 
 def test_regressions_side_by_side_share_axes_and_one_legend(tmp_path):
     x, regression = make_regression()
-    wide = RegressionPrediction(regression.mean, 1e4 + np.zeros((20, 1)))
+    wide = RegressionPrediction(
+        regression.mean, variance_between=1e4 + np.zeros((20, 1))
+    )
     predictions = {f"method {i}": regression for i in range(4)}
     figure = plots.regression_comparison(
         x,

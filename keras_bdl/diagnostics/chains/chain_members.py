@@ -63,6 +63,6 @@ def _latest(found, samples):
             f"{min(lengths)}. Received: samples={samples}"
         )
     return [
-        Ensemble(members_of(one)[-samples:], one.structure.names)
+        Ensemble(members_of(one)[-samples:], names=one.structure.names)
         for one in found
     ]

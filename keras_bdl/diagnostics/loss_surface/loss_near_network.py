@@ -1,6 +1,5 @@
 """The training loss at many points around one network."""
 
-import warnings
 from typing import Any
 
 import keras
@@ -23,13 +22,13 @@ from keras_bdl.diagnostics.loss_surface.weight_vectors import as_arrays
 from keras_bdl.diagnostics.loss_surface.weight_vectors import as_vector
 from keras_bdl.diagnostics.training_loss import TrainingLoss
 from keras_bdl.diagnostics.training_loss import left_as_it_was
-from keras_bdl.posteriors.gaussian import Gaussian
+from keras_bdl.posteriors.diagonal_gaussian import Gaussian
 from keras_bdl.posteriors.low_rank_gaussian import LowRankGaussian
 from keras_bdl.posteriors.posterior import Posterior
 from keras_bdl.prediction.batch_norm import assign_statistics
 from keras_bdl.prediction.batch_norm import batch_norm_batches
-from keras_bdl.prediction.batch_norm import batch_norm_layers
 from keras_bdl.prediction.batch_norm import batch_norm_statistics
+from keras_bdl.prediction.batch_norm import warn_of_stale_statistics
 from keras_bdl.prediction.likelihood import Likelihood
 from keras_bdl.prediction.stateless_call import values_of
 
@@ -234,12 +233,5 @@ def _batch_norm(model, data, fraction):
         return batch_norm_batches(
             data, fraction, batch_size=None, prefix="batch_norm_"
         )
-    if batch_norm_layers(model):
-        warnings.warn(
-            "The BatchNorm statistics of the model belong to its own weights, "
-            "and not to other points. Give training inputs as "
-            "`batch_norm_data`, or freeze the BatchNorm layers. "
-            "Received: batch_norm_data=None",
-            stacklevel=4,
-        )
+    warn_of_stale_statistics(model, "The loss surface", stacklevel=4)
     return None

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_bdl.posteriors.gaussian import Gaussian
+from keras_bdl.posteriors.diagonal_gaussian import Gaussian
 from keras_bdl.posteriors.low_rank_gaussian import BLOCK
 from keras_bdl.posteriors.low_rank_gaussian import LowRankGaussian
 

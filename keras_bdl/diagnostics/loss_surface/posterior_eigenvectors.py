@@ -11,7 +11,7 @@ from keras_bdl.diagnostics.loss_surface.posterior_covariance import (
     PosteriorCovariance,
 )
 from keras_bdl.diagnostics.loss_surface.weight_vectors import as_arrays
-from keras_bdl.posteriors.gaussian import Gaussian
+from keras_bdl.posteriors.diagonal_gaussian import Gaussian
 from keras_bdl.posteriors.low_rank_gaussian import LowRankGaussian
 from keras_bdl.reports.report import Report
 

@@ -8,7 +8,7 @@ from keras_bdl.diagnostics.loss_surface.posterior_covariance import (
     PosteriorCovariance,
 )
 from keras_bdl.diagnostics.loss_surface.weight_vectors import as_vector
-from keras_bdl.posteriors.gaussian import Gaussian
+from keras_bdl.posteriors.diagonal_gaussian import Gaussian
 from keras_bdl.posteriors.low_rank_gaussian import LowRankGaussian
 
 
