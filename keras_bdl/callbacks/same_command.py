@@ -9,7 +9,7 @@ import keras
 
 from keras_bdl.data.dataset_size import DatasetSize
 from keras_bdl.distribute.workers import numbers_of_workers
-from keras_bdl.loss_scaling import inner_optimizer
+from keras_bdl.inner_optimizer import inner_optimizer
 
 _LEARNING_RATE = "learning_rate of the optimizer"
 

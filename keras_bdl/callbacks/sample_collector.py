@@ -19,7 +19,7 @@ from keras_bdl.callbacks.sample_files import write_sample
 from keras_bdl.callbacks.stateful_callback import StatefulCallback
 from keras_bdl.data.dataset_size import check_loss
 from keras_bdl.distribute.workers import weights_of_first_replica
-from keras_bdl.loss_scaling import inner_optimizer
+from keras_bdl.inner_optimizer import inner_optimizer
 from keras_bdl.optimizers.sampler import Sampler
 from keras_bdl.posteriors.ensemble import Ensemble
 from keras_bdl.posteriors.structure import Structure

@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from keras_bdl.thread_methods import replaced
+from keras_bdl.replaced_in_thread import replaced
 
 
 @contextlib.contextmanager

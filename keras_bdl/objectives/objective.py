@@ -20,14 +20,14 @@ from keras_bdl.distribute.replica_gradients import for_all_replicas
 from keras_bdl.distribute.replicas import replica_weight
 from keras_bdl.distribute.replicas import weighted
 from keras_bdl.inherited_arguments import InheritedArguments
-from keras_bdl.layers.variational_layers import variational_layers
-from keras_bdl.loss_scaling import inner_optimizer
-from keras_bdl.loss_scaling import loss_scale
+from keras_bdl.inner_optimizer import inner_optimizer
+from keras_bdl.inner_optimizer import loss_scale
+from keras_bdl.layers.find_variational_layers import variational_layers
 from keras_bdl.models.build import build_optimizer
 from keras_bdl.objectives.batch_outcome import Forward
 from keras_bdl.objectives.batch_outcome import Outcome
-from keras_bdl.posteriors.covered_weights import check_any_weight
-from keras_bdl.posteriors.covered_weights import excluded_variables
+from keras_bdl.posteriors.excluded_weights import check_any_weight
+from keras_bdl.posteriors.excluded_weights import excluded_variables
 from keras_bdl.protocols import TargetsPosterior
 
 

@@ -19,7 +19,7 @@ import numpy as np
 from keras_bdl.distribute.variable_copies import restored
 from keras_bdl.inherited_arguments import InheritedArguments
 from keras_bdl.posteriors.structure import Structure
-from keras_bdl.random.counter_numbers import sequence
+from keras_bdl.random.keyed_noise import sequence
 from keras_bdl.saving.state_file import write_state
 
 # The models inside a block of `sampled`.

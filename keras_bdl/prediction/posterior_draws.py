@@ -11,8 +11,8 @@ from keras_bdl.arguments import check_count
 from keras_bdl.data.batches import Batches
 from keras_bdl.posteriors import Posterior
 from keras_bdl.posteriors.posterior_of import held_posterior
-from keras_bdl.prediction.batch_norm import batch_norm_statistics
-from keras_bdl.prediction.batch_norm import warn_of_stale_statistics
+from keras_bdl.prediction.reestimate_batch_norm import batch_norm_statistics
+from keras_bdl.prediction.reestimate_batch_norm import warn_of_stale_statistics
 from keras_bdl.prediction.stateless_call import moved_on
 from keras_bdl.prediction.stateless_call import replaced
 from keras_bdl.prediction.stateless_call import seed_states

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import keras
 
 from keras_bdl import _keras
-from keras_bdl.thread_methods import replaced
+from keras_bdl.replaced_in_thread import replaced
 
 # The methods that read and write the attributes.
 _METHODS = (

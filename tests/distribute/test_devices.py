@@ -11,7 +11,7 @@ import tensorflow as tf
 import keras_bdl as bdl
 from keras_bdl.distribute.replicas import batch_of_group
 from keras_bdl.distribute.replicas import replica_weight
-from keras_bdl.random.weight_noise import TRAINING
+from keras_bdl.random.gaussian_weights import TRAINING
 from tests.distribute.cases import ALL
 from tests.distribute.cases import CASES
 from tests.distribute.cases import LOSS
