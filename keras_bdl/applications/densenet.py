@@ -64,7 +64,7 @@ def DenseNet(
         compression: Share of the channels that the next block gets. Defaults
             to `0.5`.
         stem: The layers before the first block. Defaults to
-            `keras_bdl.applications.resnet.SMALL_IMAGES`, a convolution of size
+            `keras_bdl.applications.SMALL_IMAGES`, a convolution of size
             3.
         activation: f in (1). Defaults to `"relu"`.
         include_top: Whether to add the average over the image and the

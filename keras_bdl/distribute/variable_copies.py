@@ -1,6 +1,11 @@
 """The copies of a variable on the replicas, and how to restore them."""
 
 import contextlib
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+
+import keras
 
 
 def variable_copies(variable):
@@ -16,7 +21,9 @@ def variable_copies(variable):
 
 
 @contextlib.contextmanager
-def restored(variables):
+def restored(
+    variables: Iterable[keras.Variable],
+) -> Iterator[Callable[[], None]]:
     """Returns a context that restores all values, also after an error.
 
     Args:
