@@ -130,7 +130,7 @@ def DenseNet161(
         classes: Number of classes. Defaults to `1000`.
         growth_rate: k in (1) of `DenseNet`. Defaults to `48`.
         stem: The layers before the first block. Defaults to
-            `keras_bdl.applications.resnet.IMAGENET`, a convolution of size 7
+            `keras_bdl.applications.IMAGENET`, a convolution of size 7
             and a max pooling, which keep a sixteenth of the pixels.
         **options: Other arguments of `DenseNet`.
 

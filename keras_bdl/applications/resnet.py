@@ -116,7 +116,7 @@ def ResNet18(
             twice as many. Defaults to `64`.
         stem: The layers before the first block. For small images, use
             `keras_bdl.applications.SMALL_IMAGES`, a convolution of size
-            3. Defaults to `keras_bdl.applications.resnet.IMAGENET`, a
+            3. Defaults to `keras_bdl.applications.IMAGENET`, a
             convolution of size 7 and a max pooling, which keep a sixteenth of
             the pixels.
         **options: Other arguments of `ResNet`.
