@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+from typing import Any
 
 import keras
 
@@ -44,3 +45,13 @@ def restored(
         yield restore
     finally:
         restore()
+
+
+def assign(assignments: Iterable[tuple[Any, Any]]) -> None:
+    """Assigns values to variables.
+
+    Args:
+        assignments: Pairs of a variable and a value.
+    """
+    for variable, value in assignments:
+        variable.assign(value)
