@@ -13,7 +13,7 @@ from keras_bdl.callbacks.chain_temperature import Virials
 from keras_bdl.callbacks.chain_temperature import kinetic_band
 from keras_bdl.callbacks.stateful_callback import StatefulCallback
 from keras_bdl.data.dataset_size import check_loss
-from keras_bdl.loss_scaling import inner_optimizer
+from keras_bdl.inner_optimizer import inner_optimizer
 from keras_bdl.optimizers.momentum_sampler import MomentumSampler
 from keras_bdl.optimizers.sampler import Sampler
 

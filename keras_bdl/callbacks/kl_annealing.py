@@ -3,7 +3,7 @@
 from keras_bdl.aliases import Schedule
 from keras_bdl.arguments import check_count
 from keras_bdl.callbacks.stateful_callback import FitCallback
-from keras_bdl.layers.variational_layers import annealed_layers
+from keras_bdl.layers.find_variational_layers import annealed_layers
 
 
 class KLAnnealing(FitCallback):

@@ -6,7 +6,7 @@ from keras_bdl.arguments import check_bool
 from keras_bdl.callbacks.weight_collector import WeightCollector
 from keras_bdl.posteriors.diagonal_gaussian import Gaussian
 from keras_bdl.posteriors.posterior_of import posterior_owner
-from keras_bdl.prediction.batch_norm import batch_norm_layers
+from keras_bdl.prediction.reestimate_batch_norm import batch_norm_layers
 
 
 class SWA(WeightCollector):

@@ -8,8 +8,8 @@ import keras
 
 from keras_bdl import _keras
 from keras_bdl.arguments import check_bool
-from keras_bdl.layers.variational_layers import variational_layers
-from keras_bdl.loss_scaling import inner_optimizer
+from keras_bdl.inner_optimizer import inner_optimizer
+from keras_bdl.layers.find_variational_layers import variational_layers
 
 
 def posterior_becomes_prior(

@@ -13,8 +13,8 @@ from keras_bdl import _keras
 from keras_bdl.arguments import check_number
 from keras_bdl.data.count_examples import count_examples
 from keras_bdl.distribute.keras_fixes import in_several_workers
+from keras_bdl.inner_optimizer import inner_optimizer
 from keras_bdl.likelihoods.loss_check import check_likelihood
-from keras_bdl.loss_scaling import inner_optimizer
 
 
 class DatasetSize:

@@ -4,12 +4,12 @@ Diagnostics judge the inference. `keras_bdl.evaluation` judges the predictions,
 and `keras_bdl.plots` draws pictures of both.
 """
 
-from keras_bdl.diagnostics.chains.convergence import ConvergenceReport
-from keras_bdl.diagnostics.chains.convergence import convergence
+from keras_bdl.diagnostics.chains.convergence_report import ConvergenceReport
+from keras_bdl.diagnostics.chains.convergence_report import convergence
 from keras_bdl.diagnostics.chains.prediction_chains import prediction_chains
-from keras_bdl.diagnostics.chains.statistics import autocorrelation
-from keras_bdl.diagnostics.chains.statistics import effective_sample_size
-from keras_bdl.diagnostics.chains.statistics import potential_scale_reduction
+from keras_bdl.diagnostics.chains.r_hat_and_ess import autocorrelation
+from keras_bdl.diagnostics.chains.r_hat_and_ess import effective_sample_size
+from keras_bdl.diagnostics.chains.r_hat_and_ess import potential_scale_reduction
 from keras_bdl.diagnostics.chains.weight_chains import WeightChains
 from keras_bdl.diagnostics.gradients.gradient_noise import GradientNoiseReport
 from keras_bdl.diagnostics.gradients.gradient_noise import gradient_noise

@@ -16,7 +16,7 @@ from keras_bdl.curvature.losses import Losses
 from keras_bdl.data.examples import example_batches
 from keras_bdl.laplace.scores import Scores
 from keras_bdl.prediction.traced import traced
-from keras_bdl.random.counter_numbers import sequence
+from keras_bdl.random.keyed_noise import sequence
 
 
 @dataclasses.dataclass(frozen=True)

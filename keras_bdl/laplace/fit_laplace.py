@@ -20,7 +20,7 @@ from keras_bdl.laplace.fisher_information import FisherInformation
 from keras_bdl.laplace.fisher_information import FisherOptions
 from keras_bdl.laplace.scores_of_loss import scores_of_loss
 from keras_bdl.laplace.validation import best_prior_precision
-from keras_bdl.posteriors.covered_weights import excluded_variables
+from keras_bdl.posteriors.excluded_weights import excluded_variables
 from keras_bdl.posteriors.laplace_gaussian import Laplace
 from keras_bdl.posteriors.matrix_covariance import MatrixCurvature
 

@@ -14,8 +14,8 @@ from keras_bdl.laplace.scores import reciprocal
 from keras_bdl.likelihoods.implied_noise import NO_LIKELIHOOD
 from keras_bdl.likelihoods.implied_noise import loss_function
 from keras_bdl.prediction.likelihood import Likelihood
-from keras_bdl.random.replica_numbers import normal
-from keras_bdl.random.replica_numbers import uniform
+from keras_bdl.random.forward_pass_noise import normal
+from keras_bdl.random.forward_pass_noise import uniform
 
 
 class GaussianScores(Scores):

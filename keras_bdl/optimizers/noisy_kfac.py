@@ -15,8 +15,8 @@ from keras_bdl.optimizers.matrix_slots import MatrixSlots
 from keras_bdl.optimizers.matrix_slots import places_of
 from keras_bdl.optimizers.vogn import VOGN
 from keras_bdl.posteriors import MatrixNormal
-from keras_bdl.random.weight_noise import EVALUATION
-from keras_bdl.random.weight_noise import normal_numbers
+from keras_bdl.random.gaussian_weights import EVALUATION
+from keras_bdl.random.gaussian_weights import normal_numbers
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")

@@ -7,11 +7,11 @@ variational layers learn, are in `keras_bdl.distributions`.
 
 from keras_bdl.distribute.variable_copies import restored
 from keras_bdl.posteriors.diagonal_gaussian import Gaussian
-from keras_bdl.posteriors.dropout import dropout_is_on
+from keras_bdl.posteriors.dropout_switch import dropout_is_on
 from keras_bdl.posteriors.ensemble import Ensemble
 from keras_bdl.posteriors.laplace_gaussian import Laplace
 from keras_bdl.posteriors.layerwise import Layerwise
-from keras_bdl.posteriors.loading import load
+from keras_bdl.posteriors.load import load
 from keras_bdl.posteriors.low_rank_gaussian import LowRankGaussian
 from keras_bdl.posteriors.matrix_covariance import MatrixCovariance
 from keras_bdl.posteriors.matrix_covariance import MatrixCurvature

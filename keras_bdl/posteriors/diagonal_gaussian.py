@@ -13,7 +13,7 @@ from keras_bdl.arguments import check_bool
 from keras_bdl.arguments import check_number
 from keras_bdl.posteriors.posterior import Posterior
 from keras_bdl.posteriors.structure import Structure
-from keras_bdl.random.counter_numbers import generator
+from keras_bdl.random.keyed_noise import generator
 
 AnyGaussian = TypeVar("AnyGaussian", bound="Gaussian")
 

@@ -9,10 +9,10 @@ import keras
 import numpy as np
 
 from keras_bdl.distribute.variable_copies import restored
-from keras_bdl.layers.variational_layers import sampling_layers
+from keras_bdl.layers.find_variational_layers import sampling_layers
 from keras_bdl.posteriors.posterior import Posterior
 from keras_bdl.posteriors.structure import Structure
-from keras_bdl.random.counter_numbers import sequence
+from keras_bdl.random.keyed_noise import sequence
 
 
 class Layerwise(Posterior):

@@ -11,12 +11,12 @@ import keras
 import numpy as np
 
 from keras_bdl.distribute.variable_copies import restored
-from keras_bdl.posteriors.dropout import dropout_in_model
-from keras_bdl.posteriors.dropout import dropout_layers
-from keras_bdl.posteriors.dropout import seed_generators
+from keras_bdl.posteriors.dropout_switch import dropout_in_model
+from keras_bdl.posteriors.dropout_switch import dropout_layers
+from keras_bdl.posteriors.dropout_switch import seed_generators
 from keras_bdl.posteriors.posterior import Posterior
-from keras_bdl.posteriors.posterior import check_built
-from keras_bdl.random.counter_numbers import sequence
+from keras_bdl.posteriors.structure import check_built
+from keras_bdl.random.keyed_noise import sequence
 
 
 class MCDropout(Posterior):

@@ -14,9 +14,9 @@ import numpy as np
 from keras_bdl.aliases import ArrayLike
 from keras_bdl.arguments import as_list
 from keras_bdl.arguments import check_number
-from keras_bdl.posteriors.loading import from_state
+from keras_bdl.posteriors.load import from_state
 from keras_bdl.posteriors.posterior import Posterior
-from keras_bdl.random.counter_numbers import generator
+from keras_bdl.random.keyed_noise import generator
 
 
 class Mixture(Posterior):

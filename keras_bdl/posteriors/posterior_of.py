@@ -4,8 +4,8 @@ from typing import Any
 
 import keras
 
-from keras_bdl.layers.variational_layers import sampling_layers
-from keras_bdl.loss_scaling import inner_optimizer
+from keras_bdl.inner_optimizer import inner_optimizer
+from keras_bdl.layers.find_variational_layers import sampling_layers
 from keras_bdl.posteriors.layerwise import Layerwise
 from keras_bdl.posteriors.posterior import Posterior
 from keras_bdl.protocols import OwnsPosterior

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_bdl.posteriors.dropout import dropout_on
+from keras_bdl.posteriors.dropout_switch import dropout_on
 from keras_bdl.prediction.averages import ClassificationAverage
 from keras_bdl.prediction.likelihood import Likelihood
 from keras_bdl.prediction.outputs import OutputCheck

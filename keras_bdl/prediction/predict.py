@@ -13,11 +13,11 @@ from keras_bdl.data.batches import Batches
 from keras_bdl.data.checked_inputs import check_model
 from keras_bdl.distribute.workers import lost_worker_explained
 from keras_bdl.posteriors import Posterior
-from keras_bdl.prediction.batch_norm import batch_norm_batches
 from keras_bdl.prediction.forward import ForwardOptions
 from keras_bdl.prediction.posterior_draws import PosteriorDraws
 from keras_bdl.prediction.posterior_draws import find_posterior
 from keras_bdl.prediction.prediction_run import PredictionRun
+from keras_bdl.prediction.reestimate_batch_norm import batch_norm_batches
 from keras_bdl.prediction.stateless_call import TRACING
 
 

@@ -258,8 +258,8 @@ def test_input_tensor_takes_the_place_of_the_input():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"depth": 21}, "the nearest are 20 and 26. Received: depth=21"),
-        ({"depth": 2}, "the nearest are 8 and 14. Received: depth=2"),
+        ({"depth": 21}, "nearest depths are 20 and 26. Received: depth=21"),
+        ({"depth": 2}, "nearest depths are 8 and 14. Received: depth=2"),
         ({"depth": 20.0}, "`depth` must be a positive integer"),
         ({"filters": 0}, "`filters` must be a positive integer"),
         ({"classes": 2.5}, "`classes` must be a positive integer"),

@@ -243,6 +243,6 @@ def test_wrong_arguments_raise_before_any_change():
     with pytest.raises(ValueError, match="must have variational layers"):
         posterior_becomes_prior(plain)
     unbuilt = bdl.Sequential([layer, layers.RadialDense(2)])
-    with pytest.raises(ValueError, match="must be built"):
+    with pytest.raises(ValueError, match="when it is built"):
         posterior_becomes_prior(unbuilt)
     assert not any(p.stored for p in layer.weight_posteriors)

@@ -8,7 +8,7 @@ import tensorflow as tf
 import keras_bdl as bdl
 from keras_bdl import layers
 from keras_bdl.diagnostics import gradient_variance
-from keras_bdl.random.counter_numbers import sequence
+from keras_bdl.random.keyed_noise import sequence
 from tests.helpers import assert_moment
 from tests.helpers import cross_entropy
 
@@ -228,7 +228,7 @@ def test_wrong_input_is_refused():
             lambda: measure(model, samples=2.5),
         ),
         (r"\[3, 12\] examples", lambda: measure(model, y=Y[:3])),
-        ("must be built", lambda: measure(unbuilt, loss="mse")),
+        ("when it is built", lambda: measure(unbuilt, loss="mse")),
         ("must be a `keras.Model`", lambda: measure(model.layers[0])),
         ("`seed` must be an integer", lambda: measure(model, seed=-1)),
     ):

@@ -17,6 +17,7 @@ ROOT = HERE.parents[1]
 PATIENCE = 900  # seconds
 
 
+@pytest.hookimpl(tryfirst=True)  # before the hook that reads the group
 def pytest_collection_modifyitems(items):
     """Runs this folder in one process, as `devices` trains each case once."""
     for item in items:

@@ -11,7 +11,7 @@ from keras_bdl.objectives import Hutchinson
 from keras_bdl.objectives import PerExampleFisher
 from keras_bdl.objectives import SampledVI
 from keras_bdl.objectives import TaylorVI
-from keras_bdl.random.weight_noise import EVALUATION
+from keras_bdl.random.gaussian_weights import EVALUATION
 from tests.helpers import check_config
 from tests.helpers import dtype_policy
 from tests.objectives.transcription import N

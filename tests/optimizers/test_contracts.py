@@ -27,8 +27,9 @@ FITS = {
     "VOGN": functools.partial(bdl.VOGN, curvature_every=2),
 }
 OPTIMIZERS = {**SAMPLERS, **FITS}
-# KFAC and OGN run the steps of NoisyKFAC and VOGN at the means.
-STEPS = [n for n in OPTIMIZERS if n not in ("KFAC", "OGN")]
+# KFAC and OGN run the steps of NoisyKFAC and VOGN at the means, and ATMC with
+# masses runs those of ATMC.
+STEPS = [n for n in OPTIMIZERS if n not in ("ATMC", "KFAC", "OGN")]
 # The files of VOGN and NoisyKFAC compare replicas with the equations, and
 # samplers with momentum differ in one number.
 REPLICAS = ["ATMC with masses", "SGLD", "IVON"]

@@ -18,9 +18,9 @@ from keras_bdl.diagnostics.gradients.likelihood_gradient import (
     likelihood_gradient_of,
 )
 from keras_bdl.distribute.variable_copies import restored
-from keras_bdl.layers.variational_layers import variational_layers
-from keras_bdl.posteriors.dropout import seed_generators
-from keras_bdl.random.counter_numbers import sequence
+from keras_bdl.layers.find_variational_layers import variational_layers
+from keras_bdl.posteriors.dropout_switch import seed_generators
+from keras_bdl.random.keyed_noise import sequence
 from keras_bdl.reports.report import Report
 
 

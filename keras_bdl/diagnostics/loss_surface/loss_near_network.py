@@ -25,11 +25,11 @@ from keras_bdl.diagnostics.training_loss import left_as_it_was
 from keras_bdl.posteriors.diagonal_gaussian import Gaussian
 from keras_bdl.posteriors.low_rank_gaussian import LowRankGaussian
 from keras_bdl.posteriors.posterior import Posterior
-from keras_bdl.prediction.batch_norm import assign_statistics
-from keras_bdl.prediction.batch_norm import batch_norm_batches
-from keras_bdl.prediction.batch_norm import batch_norm_statistics
-from keras_bdl.prediction.batch_norm import warn_of_stale_statistics
 from keras_bdl.prediction.likelihood import Likelihood
+from keras_bdl.prediction.reestimate_batch_norm import assign_statistics
+from keras_bdl.prediction.reestimate_batch_norm import batch_norm_batches
+from keras_bdl.prediction.reestimate_batch_norm import batch_norm_statistics
+from keras_bdl.prediction.reestimate_batch_norm import warn_of_stale_statistics
 from keras_bdl.prediction.stateless_call import values_of
 
 

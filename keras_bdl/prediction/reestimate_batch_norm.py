@@ -11,9 +11,9 @@ from keras_bdl.aliases import Data
 from keras_bdl.arguments import check_number
 from keras_bdl.data.batches import Batches
 from keras_bdl.data.checked_inputs import check_model
-from keras_bdl.prediction.batch_statistics import TrainingForward
-from keras_bdl.prediction.batch_statistics import batch_norm_layers
-from keras_bdl.prediction.batch_statistics import moving_statistics
+from keras_bdl.prediction.batch_norm_forward import TrainingForward
+from keras_bdl.prediction.batch_norm_forward import batch_norm_layers
+from keras_bdl.prediction.batch_norm_forward import moving_statistics
 from keras_bdl.prediction.stateless_call import values_of
 from keras_bdl.prediction.traced import ModelCache
 from keras_bdl.prediction.traced import references

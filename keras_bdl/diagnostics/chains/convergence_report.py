@@ -11,11 +11,11 @@ from keras_bdl.arguments import check_bool
 from keras_bdl.arguments import check_count
 from keras_bdl.diagnostics.chains.chain_arrays import check_chains
 from keras_bdl.diagnostics.chains.chain_arrays import is_constant
-from keras_bdl.diagnostics.chains.statistics import effective_sample_size
-from keras_bdl.diagnostics.chains.statistics import even_length
-from keras_bdl.diagnostics.chains.statistics import potential_scale_reduction
+from keras_bdl.diagnostics.chains.r_hat_and_ess import effective_sample_size
+from keras_bdl.diagnostics.chains.r_hat_and_ess import even_length
+from keras_bdl.diagnostics.chains.r_hat_and_ess import potential_scale_reduction
 from keras_bdl.diagnostics.chains.weight_chains import WeightChains
-from keras_bdl.random.counter_numbers import generator
+from keras_bdl.random.keyed_noise import generator
 from keras_bdl.reports.report import Report
 
 
