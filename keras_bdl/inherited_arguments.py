@@ -34,10 +34,12 @@ class InheritedArguments:
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         owners = _owners(cls)
-        cls.__signature__ = _signature(owners)
+        cls.__signature__ = signature = _signature(owners)
         if cls.__doc__:  # `python -OO` drops docstrings
             bases = [owner.__doc__ for owner in owners if owner is not cls]
-            cls.__doc__ = _documentation(cls.__doc__, bases)
+            cls.__doc__ = _documentation(
+                cls.__doc__, bases, order=list(signature.parameters)
+            )
 
 
 def inherits_arguments(
@@ -72,6 +74,7 @@ def inherits_arguments(
             function.__doc__ = _documentation(
                 function.__doc__,
                 [owner.__doc__],
+                order=[p.name for p in (*own, *added)],
                 without=(*without, "**options"),
                 rest=False,
             )
@@ -131,8 +134,8 @@ def _signature(owners):
     return inspect.Signature([*positional.values(), *keyword.values(), *rest])
 
 
-def _documentation(doc, bases, without=(), rest=True):
-    """Returns a docstring with the `Args:` that the bases document."""
+def _documentation(doc, bases, order, without=(), rest=True):
+    """Returns a docstring with the `Args:` of the bases, in the given order."""
     head, entries, tail = _sections(inspect.cleandoc(doc))
     known = {names: text for names, text in entries if names not in without}
     for i, base in enumerate(bases, 1):
@@ -140,7 +143,11 @@ def _documentation(doc, bases, without=(), rest=True):
             last = rest and i == len(bases) and names.startswith("**")
             if (last or not names.startswith("*")) and names not in without:
                 known.setdefault(names, text)
-    arguments = [n for n in known if not n.startswith("*")]
+    places = {name: place for place, name in enumerate(order)}
+    arguments = sorted(
+        (n for n in known if not n.startswith("*")),
+        key=lambda names: places.get(names.partition(",")[0], len(places)),
+    )
     arguments += [n for n in known if n.startswith("**")]
     if not arguments:
         return doc

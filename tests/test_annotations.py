@@ -44,7 +44,8 @@ def callables(name, public):
             if isinstance(value, property):
                 value = value.fget
             value = inspect.unwrap(getattr(value, "__func__", value))
-            if inspect.isfunction(value):
+            # A `Protocol` gets its `__init__` from Python.
+            if inspect.isfunction(value) and is_ours(value):
                 yield f"{name}.{attribute}", value
 
 

@@ -84,7 +84,7 @@ def test_help_documents_the_arguments_of_all_bases(cls):
     doc = inspect.getdoc(cls)
     arguments = doc.partition("Args:\n")[2].partition("\n\n")[0]
     assert arguments.rstrip() == (
-        "    speed: The speed.\n    rate: The rate.\n"
+        "    rate: The rate.\n    speed: The speed.\n"
         "    seed: The seed,\n        over two lines."
     )
     assert ("Example:\n    Leaf(1)" in doc) == (cls is Leaf)

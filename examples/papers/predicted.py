@@ -10,7 +10,7 @@ from methods import Method
 from recipe import Cell
 
 import keras_bdl as bdl
-from keras_bdl.distribute.workers import wait_for_all
+from keras_bdl.distribute import wait_for_all
 
 
 @dataclasses.dataclass(frozen=True)

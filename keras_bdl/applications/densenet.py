@@ -64,7 +64,7 @@ def DenseNet(
         compression: Share of the channels that the next block gets. Defaults
             to `0.5`.
         stem: The layers before the first block. Defaults to
-            `keras_bdl.applications.resnet.SMALL_IMAGES`, a convolution of size
+            `keras_bdl.applications.SMALL_IMAGES`, a convolution of size
             3.
         activation: f in (1). Defaults to `"relu"`.
         include_top: Whether to add the average over the image and the
@@ -130,7 +130,7 @@ def DenseNet161(
         classes: Number of classes. Defaults to `1000`.
         growth_rate: k in (1) of `DenseNet`. Defaults to `48`.
         stem: The layers before the first block. Defaults to
-            `keras_bdl.applications.resnet.IMAGENET`, a convolution of size 7
+            `keras_bdl.applications.IMAGENET`, a convolution of size 7
             and a max pooling, which keep a sixteenth of the pixels.
         **options: Other arguments of `DenseNet`.
 

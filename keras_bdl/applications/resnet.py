@@ -115,8 +115,8 @@ def ResNet18(
         filters: Number of filters of the first stage. Each later stage has
             twice as many. Defaults to `64`.
         stem: The layers before the first block. For small images, use
-            `keras_bdl.applications.resnet.SMALL_IMAGES`, a convolution of size
-            3. Defaults to `keras_bdl.applications.resnet.IMAGENET`, a
+            `keras_bdl.applications.SMALL_IMAGES`, a convolution of size
+            3. Defaults to `keras_bdl.applications.IMAGENET`, a
             convolution of size 7 and a max pooling, which keep a sixteenth of
             the pixels.
         **options: Other arguments of `ResNet`.

@@ -11,12 +11,14 @@ from keras_bdl import _keras
 from keras_bdl.arguments import check_bool
 from keras_bdl.arguments import check_choice
 from keras_bdl.arguments import check_count
+from keras_bdl.callbacks.same_command import check_callbacks
 from keras_bdl.callbacks.same_command import check_command
 from keras_bdl.callbacks.same_command import check_workers
 from keras_bdl.callbacks.same_command import command_of
 from keras_bdl.callbacks.stateful_callback import FitCallback
 from keras_bdl.callbacks.stateful_callback import SkippedSteps
 from keras_bdl.callbacks.stateful_callback import StatefulCallback
+from keras_bdl.callbacks.stateful_callback import checked_steps_per_epoch
 from keras_bdl.callbacks.training_state import check_training_state
 from keras_bdl.callbacks.training_state import get_history
 from keras_bdl.callbacks.training_state import get_training_state
@@ -131,8 +133,7 @@ class Checkpoint(FitCallback):
             raise ValueError(
                 "`Checkpoint(callbacks=...)` must come after these callbacks. "
                 "Put it last in the list of `fit`. Received: "
-                f"{[type(c).__name__ for c in late]}, after it or not in the "
-                "list"
+                f"{[type(c).__name__ for c in late]}, missing or after it"
             )
 
     def on_train_begin(self, logs=None):
@@ -160,15 +161,18 @@ class Checkpoint(FitCallback):
             raise ValueError(
                 "`Checkpoint` can only resume a model that is built before "
                 "`fit`. Give the model a `keras.Input`, or call it on one "
-                "batch. "
-                f"Received: model={self.model.name}"
+                f"batch. Received: model={self.model.name}"
             )
-        seen = (state["epoch"] - state["first_epoch"]) * self._steps_per_epoch()
+        seen = (state["epoch"] - state["first_epoch"]) * (
+            checked_steps_per_epoch(self.params) if self.skip_seen_data else 0
+        )
         skipped = seen + state["step"]
         check_command(self.directory, state["command"], self._command, skipped)
         self._command["settings"].update(state["command"].get("settings", {}))
         check_training_state(self.model, state["model"])
-        self._check_callbacks(state["callbacks"])
+        check_callbacks(
+            self.directory, self._stateful, self.callbacks, state["callbacks"]
+        )
         # All checks have passed. From here on the model changes.
         self._restored = state
         set_training_state(self.model, state["model"], with_metrics=False)
@@ -256,16 +260,6 @@ class Checkpoint(FitCallback):
         for callback in self._stateful:
             callback.skipping = skipping
 
-    def _steps_per_epoch(self):
-        if not self.skip_seen_data:
-            return 0
-        if self.params["steps"] is None:
-            raise ValueError(
-                "`skip_seen_data=True` needs `fit(steps_per_epoch=...)`. "
-                "Received: steps_per_epoch=None"
-            )
-        return self.params["steps"]
-
     def _save(self, epoch, step, logs=None, stopped=False):
         state = {
             "first_epoch": self._first_epoch,
@@ -297,19 +291,6 @@ class Checkpoint(FitCallback):
                 functools.partial(plain_attributes, callback),
                 vars(callback).update,
             )
-
-    def _check_callbacks(self, saved):
-        theirs = [one["class"] for one in saved]
-        ours = [type(c).__name__ for c in (*self._stateful, *self.callbacks)]
-        if ours != theirs:
-            raise ValueError(
-                "`fit` must be given the callbacks with which the checkpoint "
-                f"in `{self.directory}` was written, in the same order: "
-                f"{theirs}. Use these callbacks or another directory. "
-                f"Received: {ours}"
-            )
-        for callback, one in zip(self._stateful, saved, strict=False):
-            callback.check_state(one["state"])
 
     def _restore_callbacks(self):
         for (_, _, set_state), one in zip(

@@ -168,3 +168,24 @@ def _config(value):
 
 def _some(command, names):
     return ", ".join(f"{name} {command[name]!r}" for name in names)
+
+
+def check_callbacks(directory, stateful, others, saved):
+    """Raises unless the callbacks are those of the saved run.
+
+    Args:
+        directory: The directory of the checkpoint.
+        stateful: The callbacks of the run that have a state.
+        others: The callbacks that `Checkpoint(callbacks=...)` was given.
+        saved: The class and the state of each saved callback.
+    """
+    theirs = [one["class"] for one in saved]
+    ours = [type(c).__name__ for c in (*stateful, *others)]
+    if ours != theirs:
+        raise ValueError(
+            "`fit` must be given the callbacks with which the checkpoint in "
+            f"`{directory}` was written, in the same order: {theirs}. Use "
+            f"these callbacks or another directory. Received: {ours}"
+        )
+    for callback, one in zip(stateful, saved, strict=False):
+        callback.check_state(one["state"])

@@ -60,13 +60,11 @@ class SampleCollector(StatefulCallback):
         unit: `"epoch"` or `"step"`, the unit of a number in `every`. Defaults
             to `"epoch"`.
         validation_data: `(x, y)`, or a dataset of such batches in a fixed
-            order. The ensemble of the samples so far is evaluated on these
-            data when a sample joins. Every epoch then logs
-            `posterior_samples`, `posterior_accuracy` and `posterior_nll`. In
-            regression it logs `posterior_rmse` and, if the loss defines the
-            noise, `posterior_nll`. The values are NaN before the first
-            sample. Put the collector before `CSVLogger` and `TensorBoard`.
-            Defaults to `None`.
+            order, on which the ensemble of the samples is evaluated. Every
+            epoch then logs `posterior_samples`, `posterior_accuracy` and
+            `posterior_nll`; in regression `posterior_rmse`, and the NLL if
+            the loss defines the noise. The values are NaN before the first
+            sample. Put the collector before loggers. Defaults to `None`.
         validation_batch_size: Batch size for arrays. Defaults to `None`, 32.
 
     Example:
@@ -256,9 +254,8 @@ class SampleCollector(StatefulCallback):
             "`SampleCollector` would take nothing. `start_epoch` must be less "
             "than the number of epochs, and a cycle must end in the epochs "
             "that remain. Train longer or use shorter cycles. "
-            f"Received: start_epoch={self.start_epoch}, "
-            f"epochs={epochs}, every={self.every}, unit={self.unit!r}, "
-            f"steps={steps}"
+            f"Received: start_epoch={self.start_epoch}, epochs={epochs}, "
+            f"every={self.every}, unit={self.unit!r}, steps={steps}"
         )
 
     def _iterations(self):

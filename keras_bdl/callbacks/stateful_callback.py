@@ -59,6 +59,20 @@ class SkippedSteps:
         return self._logs
 
 
+def checked_steps_per_epoch(params: dict) -> int:
+    """Returns `steps_per_epoch`, or raises an error if it was not given.
+
+    Args:
+        params: The parameters that `fit` gives to callbacks.
+    """
+    if params["steps"] is None:
+        raise ValueError(
+            "`skip_seen_data=True` needs `fit(steps_per_epoch=...)`. "
+            "Received: steps_per_epoch=None"
+        )
+    return params["steps"]
+
+
 class FitCallback(keras.callbacks.Callback):
     """Base of callbacks that can be pickled and that compare N with the data.
 

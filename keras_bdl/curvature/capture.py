@@ -1,17 +1,52 @@
-"""Recorder of the inputs and outputs of layers in one forward pass."""
+"""Watches the inputs and outputs of layers in one forward pass."""
 
 import contextlib
 import dataclasses
+import functools
+import inspect
+from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Any
 
+import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_bdl.curvature.hooks import hooked
 from keras_bdl.curvature.reductions import after
 from keras_bdl.curvature.reductions import in_full_precision
 from keras_bdl.curvature.rule import Rule
 from keras_bdl.curvature.weight_scope import WeightScope
+from keras_bdl.replaced_in_thread import replaced
+
+
+@contextlib.contextmanager
+def hooked(
+    layers: Iterable[keras.layers.Layer], capture: Any
+) -> Iterator[None]:
+    """Calls `run_layer` and `run_activation` of a capture, in this thread.
+
+    They replace `call` and `activation` of the layers. Other threads, such as
+    other replicas, are not affected.
+    """
+    with contextlib.ExitStack() as stack:
+        for layer in layers:
+            watched_call = functools.partial(_watched_call, capture, layer)
+            stack.enter_context(replaced(layer, "call", watched_call))
+            if getattr(layer, "activation", None) is not None:
+                watched = functools.partial(_watched_activation, capture, layer)
+                stack.enter_context(replaced(layer, "activation", watched))
+        yield
+
+
+def _watched_call(capture, layer, call, *args, **kwargs):
+    if not args:
+        name = next(iter(inspect.signature(call).parameters))
+        args = (kwargs.pop(name),)
+    return capture.run_layer(layer, call, *args, **kwargs)
+
+
+def _watched_activation(capture, layer, activation, z):
+    return activation(capture.run_activation(layer, z))
 
 
 @dataclasses.dataclass

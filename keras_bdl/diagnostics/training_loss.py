@@ -17,7 +17,7 @@ from keras_bdl.distribute.variable_copies import restored
 from keras_bdl.layers.find_variational_layers import variational_layers
 from keras_bdl.likelihoods.loss_check import check_reductions
 from keras_bdl.likelihoods.loss_check import one_value_each
-from keras_bdl.posteriors.posterior import check_built
+from keras_bdl.posteriors.structure import check_built
 from keras_bdl.prediction.traced import ModelCache
 from keras_bdl.prediction.traced import traced
 

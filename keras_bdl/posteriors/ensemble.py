@@ -11,8 +11,8 @@ from keras_bdl.distribute.workers import weights_of_first_replica
 from keras_bdl.posteriors.diagonal_gaussian import all_finite
 from keras_bdl.posteriors.diagonal_gaussian import read_only
 from keras_bdl.posteriors.posterior import Posterior
-from keras_bdl.posteriors.posterior import check_built
 from keras_bdl.posteriors.structure import Structure
+from keras_bdl.posteriors.structure import check_built
 from keras_bdl.random.keyed_noise import sequence
 from keras_bdl.saving.lazy_array import LazyArray
 

@@ -15,7 +15,7 @@ from keras_bdl.posteriors.dropout_switch import dropout_in_model
 from keras_bdl.posteriors.dropout_switch import dropout_layers
 from keras_bdl.posteriors.dropout_switch import seed_generators
 from keras_bdl.posteriors.posterior import Posterior
-from keras_bdl.posteriors.posterior import check_built
+from keras_bdl.posteriors.structure import check_built
 from keras_bdl.random.keyed_noise import sequence
 
 

@@ -7,7 +7,6 @@ import math
 import os
 import weakref
 from collections.abc import Callable
-from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
@@ -16,9 +15,11 @@ from typing import ClassVar
 import keras
 import numpy as np
 
+from keras_bdl.distribute.variable_copies import assign
 from keras_bdl.distribute.variable_copies import restored
 from keras_bdl.inherited_arguments import InheritedArguments
 from keras_bdl.posteriors.structure import Structure
+from keras_bdl.posteriors.structure import check_built
 from keras_bdl.random.keyed_noise import sequence
 from keras_bdl.saving.state_file import write_state
 
@@ -288,26 +289,3 @@ def _marked(model):
     finally:
         if outermost:
             _holding_draws.discard(model)
-
-
-def assign(assignments: Iterable[tuple[Any, Any]]) -> None:
-    """Assigns values to variables.
-
-    Args:
-        assignments: Pairs of a variable and a value.
-    """
-    for variable, value in assignments:
-        variable.assign(value)
-
-
-def check_built(model: keras.Model) -> None:
-    """Raises an error if the model has no variables yet.
-
-    Args:
-        model: Any Keras model.
-    """
-    if not model.built:
-        raise ValueError(
-            "`model` must be built, so that its variables exist. Call the "
-            f"model on data first. Received: model={model.name!r}"
-        )

@@ -4,6 +4,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import keras
+
 
 class Structure:
     """Checks that a posterior and a model belong to one architecture.
@@ -88,3 +90,16 @@ class Structure:
 def _leaf(name):
     """Returns a name without the number that Keras may have appended."""
     return re.sub(r"_\d+$", "", name)
+
+
+def check_built(model: keras.Model) -> None:
+    """Raises an error if the model has no variables yet.
+
+    Args:
+        model: Any Keras model.
+    """
+    if not model.built:
+        raise ValueError(
+            "`model` must be built, so that its variables exist. Call the "
+            f"model on data first. Received: model={model.name!r}"
+        )

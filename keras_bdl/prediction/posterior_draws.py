@@ -14,9 +14,9 @@ from keras_bdl.posteriors.posterior_of import held_posterior
 from keras_bdl.prediction.reestimate_batch_norm import batch_norm_statistics
 from keras_bdl.prediction.reestimate_batch_norm import warn_of_stale_statistics
 from keras_bdl.prediction.stateless_call import moved_on
-from keras_bdl.prediction.stateless_call import replaced
 from keras_bdl.prediction.stateless_call import seed_states
 from keras_bdl.prediction.stateless_call import values_of
+from keras_bdl.prediction.stateless_call import with_values
 
 DEFAULT_SAMPLES = 30
 
@@ -90,14 +90,14 @@ class PosteriorDraws:
             state = zip(self.model.variables, values, strict=True)
             with keras.StatelessScope(state):
                 assignments = self.posterior.assignments(self.model, seed)
-            values = replaced(self.model, values, assignments)
+            values = with_values(self.model, values, assignments)
         if self._batches is None or not self._needs_batch_norm(seed):
             return values
         if index not in self._statistics:
             self._statistics[index] = batch_norm_statistics(
                 self.model, self._batches, values
             )
-        return replaced(self.model, values, self._statistics[index])
+        return with_values(self.model, values, self._statistics[index])
 
     def for_batch(self, values: list, index: int, batch_index: int) -> list:
         """Returns a sample with the random seeds of one batch.
@@ -115,7 +115,7 @@ class PosteriorDraws:
         assignments = self.posterior.batch_assignments(
             self.model, self.seeds[index], batch_index
         )
-        return replaced(self.model, values, assignments)
+        return with_values(self.model, values, assignments)
 
     def _needs_batch_norm(self, seed):
         return self.posterior is None or self.posterior.needs_batch_norm(seed)

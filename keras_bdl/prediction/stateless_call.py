@@ -1,6 +1,9 @@
 """Calls of a model that leave the model unchanged."""
 
+import contextlib
+import functools
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -8,9 +11,59 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl.distribute.variable_copies import variable_copies
 from keras_bdl.distribute.workers import replica_arrays
-from keras_bdl.prediction.recurrent_masks import own_masks
+from keras_bdl.replaced_in_thread import replaced
+
+# The methods that read and write the attributes.
+_METHODS = (
+    "get_dropout_mask",
+    "get_recurrent_dropout_mask",
+    "reset_dropout_mask",
+    "reset_recurrent_dropout_mask",
+)
+
+
+@contextlib.contextmanager
+def own_masks(model: keras.Model) -> Iterator[None]:
+    """Gives this thread masks of its own inside a block.
+
+    A recurrent layer makes masks, uses the masks in all steps of a call, and
+    deletes them. Without this block, another thread that calls the layer in
+    the meantime would use the same masks, or delete them too early.
+
+    Args:
+        model: A built Keras model.
+    """
+    with contextlib.ExitStack() as stack:
+        for cell in _keras.all_layers(model):
+            if not all(hasattr(cell, name) for name in _METHODS):
+                continue
+            masks = _OwnMasks(cell)
+            for name in _METHODS:
+                method = functools.partial(_of_masks, masks, name)
+                stack.enter_context(replaced(cell, name, method))
+        yield
+
+
+class _OwnMasks:
+    """Stands in for a cell in its methods, and has its own masks."""
+
+    def __init__(self, cell):
+        self._cell = cell
+        # The names of the attributes of Keras.
+        self._dropout_mask = None
+        self._recurrent_dropout_mask = None
+
+    def __getattr__(self, name):
+        return getattr(self._cell, name)
+
+
+def _of_masks(masks, name, original, *args, **kwargs):
+    del original  # would use the masks of the cell
+    return getattr(type(masks._cell), name)(masks, *args, **kwargs)
+
 
 # Exceeds the number of random calls of one layer in one batch.
 _USES = 4096
@@ -41,7 +94,7 @@ def values_of(model: keras.Model) -> list:
     return values
 
 
-def replaced(model: keras.Model, values: list, assignments: list) -> list:
+def with_values(model: keras.Model, values: list, assignments: list) -> list:
     """Returns `values` with new values for some variables.
 
     Args:

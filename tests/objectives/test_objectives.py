@@ -524,7 +524,7 @@ def test_regularizer_warns_and_constraint_is_refused(cls):
         return model
 
     model = made(kernel_regularizer=keras.regularizers.L2(0.1))
-    with pytest.warns(UserWarning, match="is a second one"):
+    with pytest.warns(UserWarning, match="is a second prior"):
         logs = fit(model, batch_size=N)
     penalty = logs["loss"][0] - logs["nll"][0] - logs["kl"][0]
     # At the weights that the layers have: of `SampledVI`, at a draw.

@@ -334,7 +334,7 @@ def one_step(layers, model_class=bdl.Sequential, loss=None, **kwargs):
 
 def test_regularizer_is_a_second_prior_and_warns():
     layer = keras.layers.Dense(3, kernel_regularizer="l2")
-    with pytest.warns(UserWarning, match=r"second one.*kernel"):
+    with pytest.warns(UserWarning, match=r"second prior.*kernel"):
         one_step([layer])
     one_step([layer], exclude_from_inference=["kernel"])
 

@@ -86,10 +86,14 @@ def test_wrong_use_is_refused():
     p, _ = make_data()
     with pytest.raises(RuntimeError, match=r"Call `fit\(prediction, y\)`"):
         TemperatureScaling()(p)
-    with pytest.raises(ValueError, match="`temperature` must be positive"):
+    with pytest.raises(
+        ValueError, match="`temperature` must be a number above 0"
+    ):
         TemperatureScaling(temperature=0.0)
     for wrong in (np.inf, np.nan, "a"):
-        with pytest.raises(ValueError, match="`temperature` must be positive"):
+        with pytest.raises(
+            ValueError, match="`temperature` must be a number above 0"
+        ):
             TemperatureScaling(wrong)
     regression = RegressionPrediction([0.0, 1.0])
     with pytest.raises(ValueError, match="`prediction` must.*RegressionPred"):
