@@ -4,9 +4,9 @@ No other file of the package reads a private name of Keras, or a module below
 `keras.src`. `tests/test_keras_private_names.py` checks that every name exists,
 so a new release of Keras fails there first, with one message.
 
-Each function has its reason. "Waits for" names the public way that would
-replace the function. Modules of Keras are reached through public objects that
-they define, so importing this file imports nothing of `keras.src`.
+"Waits for" names the public way that would replace a function. The functions
+reach modules of Keras through public objects that the modules define, so this
+file imports nothing of `keras.src`.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ def inner_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
 
 
 def tracked_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
-    """Returns the layers one level below; only models have `layers`."""
+    """Returns the direct inner layers; `layers` exists only in models."""
     return layer._layers
 
 
@@ -54,7 +54,7 @@ BOOKKEEPING = ("_layers", "_tracker")
 
 
 def replace_tracked_layer(layer: keras.layers.Layer, index: int, new) -> None:
-    """Exchanges an inner layer, which a built layer refuses otherwise."""
+    """Replaces an inner layer of a built layer, where assignment fails."""
     layer._tracker.replace_tracked_value("layers", layer._layers[index], new)
 
 
@@ -71,7 +71,7 @@ def unlocked(layer: keras.layers.Layer) -> Iterator[None]:
 
 
 def sort_non_trainable(layer: keras.layers.Layer, key: Callable) -> None:
-    """Sorts the variables that are not trained; the public list is a copy."""
+    """Sorts non-trainable variables in place; the public list is a copy."""
     layer._non_trainable_variables.sort(key=key)
 
 
@@ -81,7 +81,7 @@ def stored_kernel(layer: keras.layers.Layer) -> keras.Variable:
 
 
 def call_takes_training(layer: keras.layers.Layer) -> bool:
-    """Returns whether Keras passes `training` to `call`, as its steps ask."""
+    """Returns whether the steps of Keras pass `training` to `call`."""
     return layer._call_has_training_arg
 
 
@@ -118,7 +118,7 @@ def entry_layer(layer: keras.layers.Layer) -> keras.layers.Layer:
 
 
 def unpickler(cls: Any) -> Callable:
-    """Returns what a pickled layer is loaded with; pickle stores it."""
+    """Returns the loading function that the pickle of a layer stores."""
     return cls._unpickle_model
 
 
@@ -126,7 +126,7 @@ def unpickler(cls: Any) -> Callable:
 
 
 def compute_loss(model: keras.Model, *args, **kwargs):
-    """Returns `compute_loss`, also of a model that takes no `training`."""
+    """Returns the loss of `model.compute_loss`, which may lack `training`."""
     return model._compute_loss(*args, **kwargs)
 
 
@@ -202,7 +202,8 @@ def set_initial_epoch(model: keras.Model, epoch: int | None) -> None:
 def strategy_of_model(model: keras.Model):
     """Returns the strategy that a model was made under, or `None`.
 
-    `model.distribute_strategy` is the current one where there is none.
+    If a model has no strategy, `model.distribute_strategy` is the current
+    strategy.
     """
     return model._distribute_strategy
 

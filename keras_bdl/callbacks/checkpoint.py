@@ -137,7 +137,7 @@ class Checkpoint(FitCallback):
             )
 
     def on_train_begin(self, logs=None):
-        """Restores the last checkpoint, if there is one."""
+        """Restores the last checkpoint, if the file exists."""
         late = self.params.get("stateful_callbacks", [])[len(self._stateful) :]
         if late:
             raise ValueError(
@@ -226,7 +226,7 @@ class Checkpoint(FitCallback):
             self._save(self._epoch, step)
 
     def on_epoch_end(self, epoch, logs=None):
-        """Saves the finished epoch if one is due or training ends."""
+        """Saves the epoch if `every` selects the epoch or if training ends."""
         if self._restored is not None:
             self._skipped.undo()
             raise ValueError(

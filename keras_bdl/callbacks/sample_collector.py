@@ -183,7 +183,7 @@ class SampleCollector(StatefulCallback):
         self._first_possible_batch = batch + self._missing(iterations)
 
     def on_epoch_end(self, epoch, logs=None):
-        """Takes a sample if an epoch is due, and logs the evaluation."""
+        """Takes a sample if the settings select this epoch; logs evaluation."""
         since = epoch + 1 - self.start_epoch
         if self.unit == "epoch" and since > 0 and since % self.every == 0:
             self._collect()

@@ -23,7 +23,8 @@ class ModelCopy:
     Args:
         model: A built model.
         replacements: A function for each layer to replace, by `id` of the
-            layer. It takes the layer and returns a new one, not built.
+            layer. The function takes the layer and returns a new layer, not
+            built.
 
     Attributes:
         model: The copy.

@@ -50,8 +50,8 @@ def fisher_sums(
 
     The model runs forward once and backward K times.
 
-    With J_i the Jacobian of the outputs for example i by the weights, and
-    v_i1 ... v_iK vectors in the space of the outputs,
+    With J_i the Jacobian of the outputs for example i with respect to the
+    weights, and v_i1 ... v_iK vectors in the space of the outputs,
 
         F = sum_i omega_i sum_k (J_i^T v_ik) (J_i^T v_ik)^T               (1)
 

@@ -142,7 +142,7 @@ def step(
 
 
 def _when(due, with_curvature, gradients):
-    """Returns `with_curvature()` if due, else `gradients()` and zeros."""
+    """Returns `with_curvature()` if `due`, else `gradients()` and zeros."""
     found: dict[str, Any] = {}
 
     # Outside of the branch, only this Python state survives.

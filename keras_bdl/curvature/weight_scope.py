@@ -81,7 +81,7 @@ class PinnedWeights(keras.StatelessScope):
         return value
 
     def add_update(self, update):
-        """Passes an assignment to the outer scope, if there is one."""
+        """Passes an assignment to the outer scope, if one is active."""
         outer = self.original_scope
         if outer is None:
             return super().add_update(update)

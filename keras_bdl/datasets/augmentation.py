@@ -131,8 +131,8 @@ def random_view(image: Any, key: Any, image_size: int) -> Any:
         shift_2 ~ [-q, q]^2, q = |1 - scale| / 2    place of the crop     (2)
         scale ~ [0.9, 1.1]                          size of the crop      (3)
 
-    The paper resamples the image after each operation. Here the operations
-    are composed and the image is resampled once, which keeps it sharper.
+    The paper resamples the image after each operation. This function composes
+    the operations and resamples the image once, so the image stays sharper.
 
     Reference:
         - [Farquhar et al., 2020](https://arxiv.org/abs/1907.00865),

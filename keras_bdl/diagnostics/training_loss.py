@@ -96,10 +96,10 @@ class BatchLoss:
 
 
 class TrainingLoss:
-    """Base of compiled steps that use the loss of batch after batch.
+    """Base of compiled steps that use the loss of one batch at a time.
 
-    A subclass defines `_step`, a function of a batch and of tensors. It is
-    traced once for all batches and calls.
+    A subclass defines `_step`, a function of a batch and of tensors. TensorFlow
+    traces `_step` once for all batches and calls.
 
     Args:
         model: A built Keras model.

@@ -38,9 +38,9 @@ def perturbation(stddev, noise):
 class WeightDistribution:
     """The distribution of one tensor of weights, `w = mean + stddev noise`.
 
-    A subclass makes the noise from normal numbers, so a layer can draw those
-    of all its tensors at once. A distribution may be the posterior that one
-    layer learns, and the prior of another layer.
+    A subclass computes the noise from normal numbers, so a layer can draw the
+    normal numbers of all its tensors at once. A distribution may be the
+    posterior that one layer learns, and the prior of another layer.
 
     Args:
         mean: Means, a float32 tensor.

@@ -46,14 +46,15 @@ def _is_compilable(prior):
 
 
 class CompiledDraw:
-    """Keeps the compiled functions of a draw for all traces.
+    """Keeps the compiled functions that draw the weights, for all traces.
 
-    Random numbers have a function of their own. Otherwise XLA would make them
-    again at each use. The gradient computes the results a second time, which
-    is faster than to write the parts of a KL to memory and read them again.
+    A separate function makes the random numbers. In a shared function, XLA
+    would make the numbers again at each use. The gradient computes the results
+    a second time: writing the parts of a KL to memory and reading the parts
+    would take longer.
 
-    A plain object holds the functions, because Keras would export attributes
-    of the layer.
+    This object holds the functions, because Keras would export attributes of
+    the layer.
     """
 
     def __init__(self):

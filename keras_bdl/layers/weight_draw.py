@@ -198,8 +198,8 @@ class ForwardPass:
             perturbations, or their variances.
         seed: Seed of the signs of flipout and of the noise of outputs.
         kl_per_example: KL(q || p) / N.
-        loss: The annealed KL(q || p) / N. It stays in `losses` as long as the
-            forward pass lasts.
+        loss: The annealed KL(q || p) / N. The loss stays in `losses` as long as
+            the forward pass lasts.
         calls: Number of calls that have drawn noise of outputs.
     """
 

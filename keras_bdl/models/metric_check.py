@@ -44,7 +44,8 @@ _NEEDED = {
 def check_metrics(model, y, y_pred):
     """Raises an error for a metric that misreads an output.
 
-    It also tells the metrics of `keras_bdl` whether outputs are logits.
+    The function also tells the metrics of `keras_bdl` whether outputs are
+    logits.
 
     Args:
         model: A compiled `keras_bdl.Model`.

@@ -4,8 +4,8 @@ Keras turns a subclass of `keras.Model` into a functional model when the class
 is called with inputs and outputs: Keras rewrites the bases of the class *and of
 all its parents*. After the first `keras_bdl.Model(inputs, outputs)`, every
 subclass with its own `call` would also be functional, and fail. This file
-therefore makes a twin: a class derived from both, which leaves its parents
-unchanged.
+therefore makes a twin: a class derived from the subclass and the functional
+class. The twin leaves its parents unchanged.
 """
 
 import functools
@@ -37,7 +37,7 @@ def functional_class():
 
 
 class _Unannounced:
-    """Hides a twin from `__init_subclass__` of its parents."""
+    """Stops Python from calling `__init_subclass__` of the other parents."""
 
     def __init_subclass__(cls, **kwargs):
         pass

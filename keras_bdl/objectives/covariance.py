@@ -124,7 +124,9 @@ class Covariance:
             )
 
     def stddevs(self, own, count):
-        """Returns sigma for each tensor of weights, a like tensor or a number.
+        """Returns sigma for each tensor of weights.
+
+        A sigma is a number, or a tensor of the shape of the weights.
 
         Args:
             own: Tensors for `variables`.

@@ -161,7 +161,7 @@ class TaylorVI(GaussianObjective):
         self._warned = False
 
     def check(self, model: keras.Model, inferred: list) -> None:
-        """Also warns of activations without a second derivative."""
+        """Checks the model; warns of activations without second derivative."""
         super().check(model, inferred)
         if model.train_samples != 1:
             raise ValueError(

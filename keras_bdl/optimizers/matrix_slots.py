@@ -80,7 +80,7 @@ class MatrixSlots:
         ]
 
     def eigenvalues(self):
-        """Returns a and s of (1), as a column and as a row."""
+        """Returns a of (1) as a column, and s as a row."""
         a, s = (tf.convert_to_tensor(v.value) for v in self._values)
         return a[:, None], s[None, :]
 

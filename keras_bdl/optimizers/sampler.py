@@ -149,7 +149,7 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
 
     @property
     def sampled_variables(self) -> list:
-        """The sampled variables, in the order of all lists of the sampler."""
+        """The sampled variables; all lists of the sampler have their order."""
         return list(_keras.optimized_variables(self))
 
     def temperature_now(self) -> float | tf.Tensor:

@@ -161,7 +161,7 @@ class VariationalOptimizer(InheritedArguments, keras.optimizers.Optimizer):
         )
 
     def check_learned(self, evaluating: bool = False) -> None:
-        """Raises before the first step, when there is no posterior yet.
+        """Raises an error before the first step, which makes the posterior.
 
         Args:
             evaluating: Whether to warn instead, if N is known: an evaluation

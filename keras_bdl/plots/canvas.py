@@ -78,7 +78,7 @@ def classifications(predictions: Any) -> dict:
 def method_styles(names: Iterable) -> dict:
     """Returns the colour and marker of each method, by its position.
 
-    The same names in the same order look the same in every picture. After
+    The same names in the same order get the same styles in every picture. After
     eight methods, the colours repeat with other markers.
     """
     looks = zip(itertools.cycle(COLORS), itertools.cycle(MARKERS), strict=False)

@@ -25,10 +25,9 @@ def task_accuracies(
 ) -> Any:
     """Draws the accuracy on each task while further tasks are learned.
 
-    Use it to see how much a continual learner forgets. There is one panel per
-    task, from the training on this task on, and a last panel with the mean
-    over all tasks learned so far. Error bars are standard errors over
-    repetitions.
+    Use it to see how much a continual learner forgets. Each task has a panel,
+    from the training on this task on. The last panel shows the mean over all
+    tasks learned so far. Error bars are standard errors over repetitions.
 
     Args:
         accuracies: Dict from the name of a method to an array of shape

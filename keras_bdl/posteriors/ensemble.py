@@ -88,7 +88,7 @@ class Ensemble(Posterior):
 
     @property
     def is_point(self) -> bool:
-        """Whether there is only one member."""
+        """Whether the ensemble has only one member."""
         return len(self) == 1
 
     def variables(self, model: keras.Model) -> list:
@@ -100,7 +100,7 @@ class Ensemble(Posterior):
         return False
 
     def seeds(self, seed: int, samples: int) -> list[int]:
-        """Returns seeds that take the members in turn."""
+        """Returns consecutive seeds, which select the members in turn."""
         start = int(sequence(seed).generate_state(1)[0])
         return [start + i for i in range(1 if self.is_point else samples)]
 

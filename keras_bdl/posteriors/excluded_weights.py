@@ -81,7 +81,7 @@ def check_weights(
 
 
 def check_any_weight(owner: str, weights: Sequence) -> None:
-    """Raises an error if there is no weight to fit.
+    """Raises an error if the class has no weight to fit.
 
     Args:
         owner: Name of the class that fits the weights.

@@ -26,11 +26,11 @@ class Evidence:
             = log p(D | w*) - delta/2 |w*|^2
                 - 1/2 sum_i log(1 + lambda_i / delta)                     (1)
 
-    Twice the derivative of (1) by log delta is
+    Twice the derivative of (1) with respect to log delta is
 
         sum_i lambda_i / (lambda_i + delta) - delta |w*|^2                (2)
 
-    which falls from positive to negative values, so there is one maximum.
+    which falls from positive to negative values, so (1) has one maximum.
 
     Args:
         eigenvalues: The lambda_i, in any number of arrays.
@@ -53,7 +53,7 @@ class Evidence:
     def effective_number(self, delta: float) -> float:
         """Returns the number of weights that the data determine.
 
-        It is the first term of (2).
+        The number is the first term of (2).
 
         Args:
             delta: The prior precision.

@@ -63,7 +63,7 @@ class Mixture(Posterior):
 
     @property
     def is_point(self) -> bool:
-        """Whether there is one component, and all its samples are equal."""
+        """Whether all samples are equal: one component, which is a point."""
         return len(self.components) == 1 and self.components[0].is_point
 
     def component(self, seed: int) -> Posterior:

@@ -155,7 +155,7 @@ class Posterior(InheritedArguments, abc.ABC):
         """Returns the seeds of several samples that are averaged together.
 
         Groups of samples, such as the members of an ensemble, get equal
-        shares of the seeds. There is one seed if `is_point`.
+        shares of the seeds. The result is one seed if `is_point`.
 
         Args:
             seed: Selects the whole set.

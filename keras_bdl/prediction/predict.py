@@ -42,7 +42,7 @@ def predict(
     """Predicts with the average over posterior samples.
 
     Use this function in place of `model.predict` for probabilities or means
-    together with their uncertainty. It computes
+    together with their uncertainty. The function computes
 
         p(y | x) = 1/S sum_s p(y | x, w_s),   w_s drawn from the posterior (1)
 
@@ -88,10 +88,10 @@ def predict(
         noise_stddev: Standard deviation of the observations in a regression:
             a number, an array that broadcasts to the mean, or these in the
             structure of the outputs. Defaults to `None`, unknown.
-        moments: Function for a network that predicts its own noise. It maps
-            the outputs of the model to a pair `(mean, variance)`, with
-            `keras.ops`. Defaults to `None`: that of the compiled loss, if the
-            loss is one of `keras_bdl.likelihoods`.
+        moments: Function for a network that predicts its own noise. The
+            function maps the outputs of the model to a pair `(mean, variance)`,
+            with `keras.ops`. Defaults to `None`: that of the compiled loss, if
+            the loss is one of `keras_bdl.likelihoods`.
         keep_samples: Whether to keep the output of every sample in
             `Prediction.samples`. Defaults to `False`.
         verbose: `0` for silence, `1` for a progress bar, `2` for one line.

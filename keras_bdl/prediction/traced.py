@@ -123,10 +123,10 @@ def traced(
 ) -> Callable:
     """Returns `function`, compiled like the model's own functions.
 
-    There is one trace for each shape and dtype of an example. Only the batch
-    axis may vary in a trace, and axes that the model itself leaves open. With
-    further open axes, inputs of a wrong shape would pass the model's checks
-    and fail in the graph. One thread traces at a time.
+    The function has one trace for each shape and dtype of an example. In a
+    trace, only the batch axis and axes that the model itself leaves open may
+    vary. With further open axes, inputs of a wrong shape would pass the model's
+    checks and fail in the graph. One thread traces at a time.
 
     Args:
         model: A Keras model.

@@ -146,7 +146,7 @@ class ConvTransposeRule(ConvRule):
         return 1
 
     def blocks(self, layer, inputs, cotangents):
-        """Yields dz at each position of the window, and the inputs."""
+        """Yields pairs: dz at one position of the window, and the inputs."""
         x = channels_last(in_full_precision(inputs), layer.data_format)
         dz = channels_last(cotangents, layer.data_format)
         windows = Windows(

@@ -26,7 +26,7 @@ class MatrixRule(Rule):
     """
 
     def weights(self, layer):
-        """Returns the kernel and, if there is one, the bias."""
+        """Returns the kernel, and the bias if the layer has one."""
         bias = getattr(layer, "bias", None)
         return [layer.kernel] + ([] if bias is None else [bias])
 
@@ -108,7 +108,7 @@ class MatrixRule(Rule):
         return math.prod(layer.kernel.shape[:-1]), layer.kernel.shape[-1]
 
     def rows(self, layer, inputs, cotangents):
-        """Returns the inputs of all blocks side by side, and dz."""
+        """Returns the inputs of all blocks, joined on the last axis, and dz."""
         blocks = list(self.places(layer, inputs, cotangents))
         x = [x for x, _ in blocks]
         return (

@@ -58,7 +58,7 @@ class ConvergenceReport(Report):
     worst: str | None
 
     def title(self) -> str:
-        """Returns the first line."""
+        """Returns the first line of the text of this report."""
         return (
             f"Convergence of {self.num_chains} chains of {self.num_samples} "
             f"samples, {self.total['entries']} of {self.total['size']} "

@@ -30,9 +30,9 @@ def prediction_chains(
         chains: List with one `keras_bdl.callbacks.SampleCollector`, or its
             `posterior`, for each chain.
         model: The model that was trained.
-        x: Inputs, as in `keras_bdl.predict`. They are read once per chain. A
-            few hundred inputs are enough: the result needs `chains * samples`
-            times the memory of one prediction.
+        x: Inputs, as in `keras_bdl.predict`. The function reads the inputs once
+            per chain. A few hundred inputs are enough: the result needs
+            `chains * samples` times the memory of one prediction.
         samples: Number of samples to take of each chain, the latest ones.
             Defaults to `None`, all samples: the chains must have equal
             lengths.

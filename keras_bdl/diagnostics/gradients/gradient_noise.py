@@ -96,7 +96,7 @@ class GradientNoiseReport(Report):
         )
 
     def title(self) -> str:
-        """Returns the first line."""
+        """Returns the first line of the text of this report."""
         return (
             f"Noise of the gradients of {self.batches} batches of "
             f"{self.batch_size}, {self.examples} examples, {self.weights} "
@@ -169,7 +169,8 @@ def gradient_noise(
     the mean, their formula gives B^2 times the learning rate (4).
 
     Args:
-        model: A built Keras model with ordinary weights. It is not changed.
+        model: A built Keras model with ordinary weights. The model does not
+            change.
         data: The training data `(x, y)` or `(x, y, sample_weight)` as arrays,
             or a batched `tf.data.Dataset` or `keras.utils.PyDataset` with at
             least two batches. The data are read once, in their order. Shuffle
@@ -239,7 +240,7 @@ def gradient_noise(
 
 
 class _NoiseStep(TrainingLoss):
-    """Adds the gradient of one batch to (1) and (2)."""
+    """Adds the gradient of one batch to (1) and (2) of `gradient_noise`."""
 
     def _step(self, batch, seen, means):
         variables = [v.value for v in self.model.trainable_variables]

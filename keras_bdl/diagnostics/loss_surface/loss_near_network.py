@@ -34,7 +34,7 @@ from keras_bdl.prediction.stateless_call import values_of
 
 
 class LossValue(TrainingLoss):
-    """Sums of loss, penalties and wrong predictions, batch by batch."""
+    """Computes mean loss, mean penalty and error rate, batch by batch."""
 
     def over(self, data: TrainingData) -> tuple[float, float, float]:
         """Returns the mean loss, penalty and error rate over the data.

@@ -65,7 +65,7 @@ class PosteriorEigenvectorsReport(Report):
         return {name: getattr(self, name) for name in names}
 
     def title(self) -> str:
-        """Returns the first line."""
+        """Returns the first line of the text of this report."""
         part = "low-rank part of the " if self.part == "low_rank" else ""
         return (
             f"Eigenvectors of the {part}covariance of {self.size} weights, "
