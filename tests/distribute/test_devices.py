@@ -258,7 +258,7 @@ def test_compile_refuses_what_a_strategy_cannot_do(arguments, match, mirrored):
 def test_an_objective_of_another_strategy_is_refused(mirrored):
     objective = bdl.objectives.SampledVI("scalar")
     compiled(ONE, METHODS["SGD"], objective=objective)
-    with pytest.raises(ValueError, match="every objective be new.*log_stddev"):
+    with pytest.raises(ValueError, match="and a new objective.*log_stddev"):
         compiled(mirrored, METHODS["SGD"], objective=objective)
 
 
