@@ -100,11 +100,11 @@ def sampler(run, seed, name, make, chains):
         average_speed=0.01,
         max_speed=0.03,
         precondition_every=STEPS * run.cycle // 2,
-        precondition_until=STEPS * run.burn_in,
+        precondition_end_step=STEPS * run.burn_in,
         seed=seed,
     )
     samples = bdl.callbacks.SampleCollector(
-        cycle, burn_in_epochs=run.burn_in, validation_data=run.data.test
+        cycle, start_epoch=run.burn_in, validation_data=run.data.test
     )
     diagnostics = bdl.callbacks.ChainDiagnostics(verbose=0)
     model = run.fit(optimizer, seed, [samples, diagnostics])
@@ -180,7 +180,9 @@ def main():
         print(bdl.diagnostics.convergence(agreement))
         first = (0, int(run.data.test[1][0]))
         axes = bdl.plots.trace(
-            agreement, first, name="probability of the first test image's class"
+            agreement,
+            entry=first,
+            name="probability of the first test image's class",
         )
         axes.figure.savefig(args.out / "trace.png", dpi=150)
     shown = (

@@ -1,27 +1,44 @@
-"""What `keras_bdl.Model` asks of an optimizer or an objective.
+"""Protocols between `keras_bdl.Model` and optimizers, objectives, layers.
 
-The model knows no method by name. An optimizer or objective that has one of
-the methods below is handed that part of the work.
+`keras_bdl.Model` checks for these protocols instead of names of methods. An
+optimizer, objective or layer that implements one of them takes over that part
+of the work.
 """
 
+from typing import Any
 from typing import Protocol
 from typing import runtime_checkable
+
+import keras
+
+from keras_bdl.aliases import FloatOrSchedule
+
+__all__ = [
+    "DrawsFunctions",
+    "KnowsModel",
+    "OwnsPosterior",
+    "OwnsTrainStep",
+    "OwnsVariables",
+    "SamplesWeights",
+    "TargetsPosterior",
+]
 
 
 @runtime_checkable
 class OwnsTrainStep(Protocol):
-    """Needs more than the gradient: it runs the whole training step."""
+    """Implemented by a method that runs the whole training step itself."""
 
-    def bayesian_train_step(self, model, data):
+    def bayesian_train_step(self, model: keras.Model, data: Any) -> dict:
         """Trains on one batch.
 
-        Runs where `keras.Model.train_step` runs: in the graph, in a replica.
+        The model calls it in the place of `keras.Model.train_step`: in the
+        graph, in a replica.
 
         Args:
             model: The `keras_bdl.Model`. Its `train_samples` is the number
-                of Monte-Carlo draws; `finish_step` or `finish_draws` updates
+                of posterior samples; `finish_step` or `finish_draws` updates
                 the metrics.
-            data: What `keras.utils.unpack_x_y_sample_weight` unpacks.
+            data: A batch that `keras.utils.unpack_x_y_sample_weight` unpacks.
 
         Returns:
             The logs, as `model.finish_step` returns them.
@@ -30,10 +47,10 @@ class OwnsTrainStep(Protocol):
 
 @runtime_checkable
 class KnowsModel(Protocol):
-    """Has a state that depends on the layers, and not on variables alone."""
+    """Implemented by a method whose state depends on layers."""
 
-    def attach(self, model):
-        """Hears of the model, perhaps not built yet, in `compile`.
+    def attach(self, model: keras.Model) -> None:
+        """Called by `compile` with the model, which may not be built yet.
 
         Args:
             model: The `keras_bdl.Model`.
@@ -42,24 +59,40 @@ class KnowsModel(Protocol):
 
 @runtime_checkable
 class DrawsFunctions(Protocol):
-    """Has a posterior of its own to evaluate and predict with."""
+    """Implemented by a method that predicts with its own samples."""
 
-    def call_with_draw(self, model, x, draw):
-        """Returns `model(x, training=False)` under one posterior draw.
+    def call_with_draw(self, model: keras.Model, x: Any, draw: int) -> Any:
+        """Returns `model(x, training=False)` at one posterior sample.
 
         Args:
             model: The `keras_bdl.Model`.
             x: A batch of inputs.
-            draw: Integer, which draw of this batch.
+            draw: Index of the sample.
         """
 
 
 @runtime_checkable
-class OwnsPosterior(Protocol):
-    """Has learned the posterior: part of it is no weight of the model."""
+class TargetsPosterior(Protocol):
+    """Implemented by an optimizer that samples or fits a posterior.
 
-    def posterior(self, model):
-        """Returns the `keras_bdl.posteriors.Posterior` that was learned.
+    An objective of `keras_bdl.objectives` refuses such an optimizer, since
+    both define what is trained.
+
+    Attributes:
+        dataset_size: `keras_bdl.data.dataset_size.DatasetSize`, N.
+        temperature: T of the tempered posterior, float or schedule.
+    """
+
+    dataset_size: Any
+    temperature: FloatOrSchedule
+
+
+@runtime_checkable
+class OwnsPosterior(Protocol):
+    """Implemented by a method that holds the learned posterior."""
+
+    def posterior(self, model: keras.Model) -> Any:
+        """Returns the learned `keras_bdl.posteriors.Posterior`.
 
         Args:
             model: The `keras_bdl.Model`.
@@ -68,18 +101,20 @@ class OwnsPosterior(Protocol):
 
 @runtime_checkable
 class OwnsVariables(Protocol):
-    """Has variables that the optimizer trains beside those of the model.
+    """Implemented by an objective with trainable variables of its own.
+
+    The optimizer trains them together with the weights of the model.
 
     Attributes:
-        trainable_variables: A list of them.
-        built: Whether they are there.
+        trainable_variables: The list of these variables.
+        built: Whether the variables exist.
     """
 
     trainable_variables: list
     built: bool
 
-    def build(self, model):
-        """Creates them.
+    def build(self, model: keras.Model) -> None:
+        """Creates the variables.
 
         Args:
             model: A built `keras_bdl.Model`.
@@ -88,17 +123,17 @@ class OwnsVariables(Protocol):
 
 @runtime_checkable
 class SamplesWeights(Protocol):
-    """A layer that holds a distribution over its own weights.
+    """Implemented by a layer with a distribution over its own weights.
 
-    Without training it computes with the mean of that distribution, which is
-    a variable (or several). A draw is what these variables are set to: the
-    layer then *is* the draw, and nothing is traced again.
+    With `training=False`, the layer computes with the mean of the
+    distribution, which one or more variables hold. Setting these variables to
+    a sample makes the layer compute with the sample, without a new trace.
     """
 
     def sample_weights(self, seed: int) -> list:
         """Returns pairs `(variable, value)`, always of the same variables.
 
         Args:
-            seed: Selects the draw; the values depend on nothing else but the
-                variables of the layer.
+            seed: Selects the sample. The values depend only on the seed and
+                the variables of the layer.
         """

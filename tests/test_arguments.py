@@ -33,7 +33,7 @@ BAD = {
     "max_speed": POSITIVE,
     "friction": (0.0, *SHARE),
     "precondition_every": COUNT,
-    "precondition_until": COUNT,
+    "precondition_end_step": COUNT,
     "seed": SEED,
     "stddev": POSITIVE,
     "stddev_1": POSITIVE,
@@ -73,7 +73,7 @@ GIVEN = {
 # Needed for another argument to mean anything.
 TOGETHER = {
     "learning_rate_equivalent": {"gradient_batch_size": 3},
-    "precondition_until": {"precondition_every": 3},
+    "precondition_end_step": {"precondition_every": 3},
 }
 LAYERS = [
     bdl.layers.MCDropout,

@@ -1,4 +1,4 @@
-"""A network without a trainable weight, for every method."""
+"""Tests each method on a network without a trainable weight."""
 
 import keras
 import numpy as np
@@ -40,7 +40,7 @@ METHODS = {
     "SWA": lambda: train(keras.Sequential, bdl.SWA(1)),
     "SWAG": lambda: train(keras.Sequential, bdl.SWAG(1)),
     "SampleCollector": lambda: train(
-        callback=bdl.callbacks.SampleCollector(every=1, burn_in_epochs=1),
+        callback=bdl.callbacks.SampleCollector(every=1, start_epoch=1),
         optimizer=bdl.SGLD(),
     ),
     "ChainDiagnostics": lambda: train(
@@ -72,7 +72,7 @@ def test_sampler_warns_of_a_frozen_network(cls):
 def test_objective_refuses_a_network_with_all_weights_excluded(objective):
     model = frozen(objective=objective)
     model.trainable = True
-    with pytest.raises(ValueError, match="fewer layers in `exclude_from"):
+    with pytest.raises(ValueError, match="outside of `exclude_from"):
         fit(model)
 
 

@@ -4,6 +4,7 @@ import keras
 import pytest
 
 from keras_bdl.inherited_arguments import InheritedArguments
+from keras_bdl.inherited_arguments import inherits_arguments
 
 
 class Base(InheritedArguments):
@@ -68,6 +69,10 @@ class Adaptive(InheritedArguments, keras.optimizers.Optimizer):
         super().__init__(learning_rate=learning_rate, **kwargs)
 
 
+class Faster(Adaptive):
+    """An optimizer that owns no argument."""
+
+
 @pytest.mark.parametrize("cls", [Leaf, Silent])
 def test_the_signature_has_the_arguments_of_all_bases(cls):
     expected = "(rate=0.5, *, speed=2.0, seed=0)"
@@ -79,7 +84,7 @@ def test_help_documents_the_arguments_of_all_bases(cls):
     doc = inspect.getdoc(cls)
     arguments = doc.partition("Args:\n")[2].partition("\n\n")[0]
     assert arguments.rstrip() == (
-        "    speed: The speed.\n    rate: The rate.\n"
+        "    rate: The rate.\n    speed: The speed.\n"
         "    seed: The seed,\n        over two lines."
     )
     assert ("Example:\n    Leaf(1)" in doc) == (cls is Leaf)
@@ -97,3 +102,54 @@ def test_a_layer_shows_the_arguments_of_its_layer_of_keras():
 def test_an_optimizer_hides_the_options_of_keras_that_it_does_not_name():
     shown = str(inspect.signature(Adaptive))
     assert shown == "(learning_rate=0.1, *, friction=0.9, **kwargs)"
+
+
+def test_help_documents_the_options_of_keras():
+    assert "**kwargs: Refused." in inspect.getdoc(Faster)
+
+
+class Wide(InheritedArguments):
+    """A base with two positional arguments."""
+
+    def __init__(self, rate, size=3, *, seed=0):
+        self.rate, self.size, self.seed = rate, size, seed
+
+
+class Narrow(Wide):
+    """Changes the default of the first argument alone."""
+
+    def __init__(self, rate=2.0, *args, **kwargs):
+        super().__init__(rate, *args, **kwargs)
+
+
+def test_positional_arguments_that_are_passed_on_stay_positional():
+    assert str(inspect.signature(Narrow)) == "(rate=2.0, size=3, *, seed=0)"
+    assert Narrow(1.0, 5).size == 5
+
+
+@inherits_arguments(Leaf, without=("seed",))
+def measure(model, rate, **options):
+    """Measures a model.
+
+    Args:
+        model: The model.
+        rate: The rate of the measurement.
+
+    Returns:
+        A number.
+    """
+    return Leaf(rate, seed=1, **options)
+
+
+def test_function_shows_the_arguments_that_it_passes_on():
+    assert str(inspect.signature(measure)) == "(model, rate, *, speed=2.0)"
+    assert inspect.getdoc(measure).splitlines()[2:] == [
+        "Args:",
+        "    model: The model.",
+        "    rate: The rate of the measurement.",
+        "    speed: The speed.",
+        "",
+        "Returns:",
+        "    A number.",
+    ]
+    assert measure(None, 3, speed=4.0).speed == 4.0

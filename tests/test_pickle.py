@@ -1,4 +1,4 @@
-"""Pickles, which `joblib` and others carry from process to process."""
+"""Pickles of callbacks and posteriors, as `joblib` uses them."""
 
 import pickle
 import subprocess
@@ -14,9 +14,6 @@ from keras_bdl import posteriors
 from keras_bdl.laplace import fit_laplace
 from keras_bdl.objectives import TaylorVI
 from tests.helpers import cross_entropy
-
-# One process, which makes the objects once.
-pytestmark = pytest.mark.xdist_group("pickle")
 
 X = np.random.default_rng(0).normal(size=(16, 3)).astype("float32")
 Y = (X[:, 0] > 0).astype("int32")
@@ -38,7 +35,7 @@ def first_of(optimizer, **kwargs):
 
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory):
-    """Callbacks after a `fit`, and posteriors, by name."""
+    """Returns callbacks after a `fit`, and posteriors, by name."""
     folder = tmp_path_factory.mktemp("fitted")
     of_weights = {
         "SWA": bdl.SWA(0),
@@ -56,15 +53,17 @@ def fitted(tmp_path_factory):
     of_layers = {
         "KLAnnealing": cb.KLAnnealing(2),
         "by step": cb.KLAnnealing(
-            bdl.schedules.LinearRamp(0.0, 1.0, end_step=3)
+            schedule=bdl.schedules.LinearRamp(0.0, 1.0, end_step=3)
         ),
         "PretrainMeans": cb.PretrainMeans(),
-        "GradientVariance": cb.GradientVariance(X[:4], Y[:4], draws=2, every=4),
+        "GradientVariance": cb.GradientVariance(
+            X[:4], Y[:4], samples=2, every=4
+        ),
     }
     layers = [bdl.layers.MeanFieldDense(2)]
     variational = fit("sgd", *of_layers.values(), layers=layers)
     masks = posteriors.MCDropout()
-    bdl.predict(network, X, masks, samples=2, verbose=0)  # has memory of it
+    bdl.predict(network, X, masks, samples=2, verbose=0)  # keeps a cache
     layerwise = posteriors.Layerwise(variational)
     swag, samples, on_disk = (
         of_weights[name].posterior
@@ -86,7 +85,7 @@ def fitted(tmp_path_factory):
 
 
 def facts(name, kept):
-    """What can be compared, of a callback or of a posterior."""
+    """Returns the comparable state of a callback or a posterior."""
     if isinstance(kept, posteriors.Posterior):
         return None if name == "MCDropout" else kept.sample(3)
     if isinstance(kept, cb.EarlyStopping):

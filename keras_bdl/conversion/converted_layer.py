@@ -137,6 +137,7 @@ def _exchange(layer, parts):
             "in a list, tuple or dictionary that is an attribute. Store the "
             f"layers in this way. Received: {type(layer).__name__} "
             f"{layer.name!r}, which keeps "
+            f"{[by_id[x].name for x in by_id if x not in found]} elsewhere"
         )
 
 

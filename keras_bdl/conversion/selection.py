@@ -5,8 +5,8 @@ import collections
 import keras
 
 from keras_bdl import _keras
-from keras_bdl.conversion.replacements import DETERMINISTIC
-from keras_bdl.conversion.replacements import RULES
+from keras_bdl.conversion.replacement_table import DETERMINISTIC
+from keras_bdl.conversion.replacement_table import RULES
 from keras_bdl.curvature.plan import SEALED
 
 
@@ -14,8 +14,8 @@ class Selection:
     """Decides which Bayesian layer each layer of a model becomes.
 
     Args:
-        to: A kind for all layers, or a dictionary of selectors and kinds, as
-            `keras_bdl.convert` takes it.
+        to: A kind for all layers, or a dictionary from selectors to kinds,
+            the argument of `keras_bdl.convert`.
     """
 
     def __init__(self, to):

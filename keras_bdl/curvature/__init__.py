@@ -1,12 +1,13 @@
 """Second moments and Kronecker factors of per-example gradients.
 
-The optimizers and Laplace are built on them. What is measured of a trained
-model, such as Hessian eigenvalues, is in `keras_bdl.diagnostics`.
+Optimizers, objectives and Laplace use this folder during training or fitting.
+`keras_bdl.diagnostics` measures a trained model, such as its Hessian
+eigenvalues.
 """
 
 import keras_bdl.curvature.rules  # noqa: F401 (registers them)
-from keras_bdl.curvature.factors import KroneckerFactors
 from keras_bdl.curvature.kronecker_factors import kronecker_factors
+from keras_bdl.curvature.layer_factors import KroneckerFactors
 from keras_bdl.curvature.per_example_gradients import per_example_gradients
 from keras_bdl.curvature.rule import Rule
 from keras_bdl.curvature.rule import register_rule

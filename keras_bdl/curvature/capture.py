@@ -1,16 +1,52 @@
-"""What went into and came out of the layers of a model in one step."""
+"""Watches the inputs and outputs of layers in one forward pass."""
 
 import contextlib
 import dataclasses
+import functools
+import inspect
+from collections.abc import Iterable
+from collections.abc import Iterator
+from typing import Any
 
+import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_bdl.curvature.hooks import hooked
 from keras_bdl.curvature.reductions import after
 from keras_bdl.curvature.reductions import in_full_precision
 from keras_bdl.curvature.rule import Rule
 from keras_bdl.curvature.weight_scope import WeightScope
+from keras_bdl.replaced_in_thread import replaced
+
+
+@contextlib.contextmanager
+def hooked(
+    layers: Iterable[keras.layers.Layer], capture: Any
+) -> Iterator[None]:
+    """Calls `run_layer` and `run_activation` of a capture, in this thread.
+
+    They replace `call` and `activation` of the layers. Other threads, such as
+    other replicas, are not affected.
+    """
+    with contextlib.ExitStack() as stack:
+        for layer in layers:
+            watched_call = functools.partial(_watched_call, capture, layer)
+            stack.enter_context(replaced(layer, "call", watched_call))
+            if getattr(layer, "activation", None) is not None:
+                watched = functools.partial(_watched_activation, capture, layer)
+                stack.enter_context(replaced(layer, "activation", watched))
+        yield
+
+
+def _watched_call(capture, layer, call, *args, **kwargs):
+    if not args:
+        name = next(iter(inspect.signature(call).parameters))
+        args = (kwargs.pop(name),)
+    return capture.run_layer(layer, call, *args, **kwargs)
+
+
+def _watched_activation(capture, layer, activation, z):
+    return activation(capture.run_activation(layer, z))
 
 
 @dataclasses.dataclass
@@ -19,46 +55,47 @@ class Call:
 
     Attributes:
         layer: The layer.
-        rule: Its rule.
-        inputs: What the rule keeps of the inputs.
+        rule: The rule of the layer.
+        inputs: The first result of `rule.run`.
         outputs: z, a source of the gradient.
     """
 
-    layer: object
+    layer: Any
     rule: Rule
-    inputs: object = None
-    outputs: object = None
+    inputs: Any = None
+    outputs: Any = None
 
 
 class Capture:
     """Records the calls of the layers of a plan.
 
-    Made inside of a gradient tape. Run the model in `forward()` and take the
-    loss, both in `recording()`; later, ask for `calls_by_layer` of the
-    gradients by `outputs`. Weights have the given values throughout:
+    Create a `Capture` inside of a gradient tape. In `recording()`, run the
+    model in `forward()` and compute the loss. Then differentiate the loss with
+    respect to `outputs` and pass the gradients to `calls_by_layer`. Weights
+    have the given values:
 
-    - in the call of the layer that owns them, and in the rules;
-    - in the loss, such as in regularizers, as copies that the tape tells from
-      these, `read_in_loss`;
-    - elsewhere in the forward pass nobody may read them, since the calls
-      would not tell.
+    - In the call of the layer that owns them, and in the rules.
+    - In the loss, such as in regularizers, where the weights are copies,
+      `read_in_loss`, which the tape differentiates separately.
+    - Elsewhere in the forward pass, reading a weight raises: the recorded calls
+      would miss that use.
 
     Args:
         plan: A `Plan`.
         values: A tensor for each of `plan.variables`.
         tape: A `tf.GradientTape` that watches accessed variables.
-        pure: Whether assignments to other variables are forgotten. Defaults
-            to `False`.
+        pure: Whether assignments to other variables are dropped. Defaults to
+            `False`.
     """
 
-    def __init__(self, plan, values, tape, pure=False):
+    def __init__(self, plan, values, tape, *, pure: bool = False):
         self.plan = plan
-        self.calls = []
-        self.read_in_loss = {}
+        self.calls: list[Call] = []
+        self.read_in_loss: dict[int, tf.Tensor] = {}
         self._tape = tape
-        self._scope = WeightScope(plan.variables, values, pure)
+        self._scope = WeightScope(plan.variables, values, pure=pure)
         self._rules = {id(layer): rule for layer, rule in plan.rules}
-        self._open = []
+        self._open: list[Call] = []
         self._places = [_places_of(v) for v in plan.variables]
         tape.watch([self.value_of(v) for v in plan.variables])
 
@@ -83,7 +120,7 @@ class Capture:
 
     @contextlib.contextmanager
     def computing_rules(self):
-        """Lets rules read the values."""
+        """Gives the weights their values while rules compute."""
         self._scope.on_read = self.value_of
         with self._scope:
             yield
@@ -98,16 +135,17 @@ class Capture:
         return self._scope.value_of(variable)
 
     def calls_by_layer(self, cotangents, examples, factor=None):
-        """Groups what the rules need.
+        """Returns the recorded calls and their cotangents by layer.
 
         Args:
-            cotangents: Gradients by `outputs`; `None` where there is none.
+            cotangents: Gradients with respect to `outputs`; `None` for outputs
+                that the loss does not depend on.
             examples: Size of the batch, an integer or a tensor.
-            factor: Multiplies them all. Defaults to `None`, which is one.
+            factor: Factor of all cotangents. Defaults to `None`: 1.
 
         Returns:
-            Triples of a layer, its rule, and pairs of inputs and cotangents;
-            no pairs, where the loss does not depend on the layer.
+            Triples of a layer, its rule, and pairs of inputs and cotangents.
+            The pairs are empty if the loss does not depend on the layer.
         """
         grouped = {}
         for call, dz in zip(self.calls, cotangents, strict=True):
@@ -125,9 +163,9 @@ class Capture:
         return list(grouped.values())
 
     def run_layer(self, layer, call, inputs, *args, **kwargs):
-        """Runs a layer and records it."""
+        """Runs a layer and records the call."""
         rule = self._rules.get(id(layer))
-        if rule is None:  # hooked by another capture, of another model
+        if rule is None:  # hooked by a capture of another model
             return call(inputs, *args, **kwargs)
         record = Call(layer, rule)
         self._open.append(record)
@@ -143,7 +181,7 @@ class Capture:
         return outputs
 
     def run_activation(self, layer, z):
-        """Records what a layer gives to its activation."""
+        """Records the pre-activation of a layer."""
         record = self._open[-1] if self._open else None
         if record is None or record.layer is not layer:
             return z
@@ -151,8 +189,8 @@ class Capture:
             return z
         if record.outputs is not None:
             raise ValueError(
-                "A layer whose pre-activation is captured must use its "
-                "activation once in a call. "
+                "Per-example curvature needs a layer to call its activation "
+                "at most once. Split the layer in two. "
                 f"Received: layer={layer.name!r}"
             )
         return self._tap(record, z)
@@ -165,7 +203,7 @@ class Capture:
     def _read_in_layer(self, variable):
         owner = self.plan.owners[id(variable)]
         if not any(call.layer is owner for call in self._open):
-            raise ValueError(_misused(variable, "by other parts of the model"))
+            raise ValueError(_misused(variable, "by another part of the model"))
         return self.value_of(variable)
 
     def _read_in_loss(self, variable):
@@ -178,10 +216,11 @@ class Capture:
         for call in self._open:
             if call.rule.calls_again:
                 raise ValueError(
-                    "A layer without a rule of its own is called again for "
-                    "each example, and must not draw random numbers or keep "
-                    f"statistics. Received: layer={call.layer.name!r}, which "
-                    f"assigns {variable.path}"
+                    "A layer without a rule of its own runs again for each "
+                    "example, and must not draw random numbers or keep "
+                    "statistics. Freeze the layer, or register a rule. "
+                    f"Received: layer={call.layer.name!r}, which assigns "
+                    f"{variable.path}"
                 )
 
     def _check_complete(self):
@@ -191,14 +230,16 @@ class Capture:
         ):
             if any(id(place) in accessed for place in places):
                 raise ValueError(
-                    _misused(variable, "past Keras, or in a `tf.function`")
+                    _misused(
+                        variable, "outside of Keras, or in a `tf.function`"
+                    )
                 )
         called = {id(call.layer) for call in self.calls}
         idle = [v for v, o in self._owned() if id(o) not in called]
         if idle:
             raise ValueError(
                 "Per-example curvature needs every layer with weights to be "
-                "called in the step. Freeze those that are not. "
+                "called in the step. Freeze the layers that are not called. "
                 f"Received: {', '.join(v.path for v in idle)}, whose layers "
                 "were not called, or only in a `tf.function` traced before"
             )
@@ -206,9 +247,9 @@ class Capture:
         for call in self.calls if tf.inside_function() else []:
             if call.outputs.graph is not graph:
                 raise ValueError(
-                    "Per-example curvature cannot look into a loop, a "
+                    "Per-example curvature cannot record calls in a loop, a "
                     "condition or a `tf.function` inside of a model. Pass "
-                    "`fallback=True` if it is inside of one layer. "
+                    "`fallback=True` if one layer contains the loop. "
                     f"Received: layer={call.layer.name!r}, called in one"
                 )
 
@@ -225,32 +266,35 @@ def _places_of(variable):
 
 
 def _example_by_example(call, dz, examples):
-    """Refuses a layer that is called on anything but one row an example."""
+    """Returns cotangents; raises unless the layer gets one row per example."""
     message = (
         "Per-example curvature needs every layer with weights to be called on "
-        "tensors whose first axis are the examples of the batch; repeat for "
-        "each example what is the same for all, such as positions. "
-        f"Received: layer={call.layer.name!r}, called on others"
+        "tensors whose first axis is the examples of the batch. Repeat inputs "
+        "that all examples share, such as positions, for each example. "
+        f"Received: layer={call.layer.name!r}, called on another first axis"
     )
     rows = ops.shape(call.outputs)[0]
     if isinstance(rows, int) and not isinstance(examples, int):
-        # A batch may have as many examples by chance.
+        # A batch may have the same number of examples by chance.
         raise ValueError(message)
-    # Raises at once where the sizes are known.
+    # Raises at once if the sizes are known.
     check = tf.debugging.assert_equal(rows, examples, message)
     if check is not None:
         with tf.control_dependencies([check]):
-            # Compiled functions have no assertions, but fail here.
-            shape = [examples, *ops.shape(call.outputs)[1:]]
-            dz = tf.reshape(dz, shape)
-    # A gradient in the branch of a condition may have lost it.
+            # TensorFlow joins the reshape below with the next reshape and then
+            # forgets what it waited for.
+            dz = tf.identity(dz)
+        # Compiled functions drop assertions; `reshape` fails instead.
+        dz = tf.reshape(dz, [examples, *ops.shape(call.outputs)[1:]])
+    # A gradient in a branch of a condition may have lost its shape.
     dz.set_shape(call.outputs.shape)
     return dz
 
 
 def _misused(variable, where):
     return (
-        "Per-example curvature needs a weight to be used by the layer that "
-        "owns it, and by nothing else, in the forward pass: its gradient would "
-        f"be wrong. Received: {variable.path}, used {where}"
+        "Per-example curvature needs a weight to be used only by the layer "
+        "that owns it: otherwise its gradient would be wrong. Call the layer "
+        f"instead of reading its weight. Received: {variable.path}, used "
+        f"{where}"
     )

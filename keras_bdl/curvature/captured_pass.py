@@ -1,76 +1,78 @@
-"""A forward pass that knows the gradients of each example."""
+"""A forward pass that returns gradients of each example."""
+
+from typing import Any
 
 import keras
 import tensorflow as tf
 from keras import ops
 
 from keras_bdl import _keras
+from keras_bdl.aliases import Loss
+from keras_bdl.arguments import check_bool
 from keras_bdl.curvature.capture import Capture
-from keras_bdl.curvature.factors import kronecker_factors_of
+from keras_bdl.curvature.layer_factors import kronecker_factors_of
 from keras_bdl.curvature.losses import Losses
 from keras_bdl.curvature.plan import Plan
 from keras_bdl.curvature.reductions import in_full_precision
 from keras_bdl.curvature.weight_scope import current_values
+from keras_bdl.distribute.replicas import first_tensor
 from keras_bdl.distribute.replicas import mean_of_examples
 
 
 class CapturedPass:
-    """One forward pass, and what can be had from it going backward.
+    """A forward pass whose methods return gradients and curvature.
 
-    The cotangents are those of the mean loss of the data, of which example i
-    has the share
+    The cotangents are derivatives of the mean loss of the data. The share of
+    example i in its gradient is
 
         c_i = omega_i g_i / (n R)                                         (1)
 
-    on R replicas with n examples each. See `step` for the symbols, and for
-    the arguments.
+    on R replicas with n examples each, with the symbols of `step`.
 
     Args:
         model: A built Keras model.
-        x: A batch of inputs.
-        y: The targets.
-        sample_weight: The weights of the examples.
-        values: Tensors for the weights, or `None`.
-        training: Passed to the model.
-        loss: Instead of that of the model, or `None`.
-        loss_scale: A number, or `None`.
-        fallback: Whether any layer will do.
-        pure: Whether no variable is assigned. Defaults to `False`.
+        data: Inputs, targets and weights of the examples.
+        values: Tensors for the weights. Defaults to `None`: the weights.
+        training: Passed to the model. Defaults to `True`.
+        loss: Loss in place of the loss of the model. Defaults to `None`.
+        loss_scale: Factor of the loss in the backward pass. Defaults to
+            `None`.
+        fallback: Whether to differentiate layers without a rule example by
+            example. Defaults to `False`.
+        pure: Whether assignments to variables are dropped. Defaults to
+            `False`.
 
     Attributes:
         loss: The whole loss.
         y_pred: The outputs.
-        penalties: What is in the loss beside that of the data, for all
-            replicas together.
+        penalties: The losses without data, for all replicas together.
     """
 
     def __init__(
         self,
-        model,
-        x,
-        y,
-        sample_weight,
-        values,
-        training,
-        loss,
-        loss_scale,
-        fallback,
-        pure=False,
+        model: keras.Model,
+        data: tuple,
+        *,
+        values: list | None = None,
+        training: bool = True,
+        loss: Loss | None = None,
+        loss_scale: Any = None,
+        fallback: bool = False,
+        pure: bool = False,
     ):
-        self._plan = Plan(model, fallback)
+        x, _, sample_weight = data
+        self._plan = Plan(model, fallback=fallback)
         losses = Losses(model, loss)
         if values is None:
             values = current_values(self._plan.variables)
-        # All kinds of accesses are watched, to find those past the layers.
+        # The tape watches all accesses, to detect those outside of layers.
         self._tape = tf.GradientTape(persistent=True)
         with self._tape:
-            self._capture = Capture(self._plan, values, self._tape, pure)
+            self._capture = Capture(self._plan, values, self._tape, pure=pure)
             with self._capture.recording():
                 with self._capture.forward():
                     self.y_pred = _keras.call_with_training(model, x, training)
-                self.loss = losses.total(
-                    x, y, self.y_pred, sample_weight, training
-                )
+                self.loss = losses.total(data, self.y_pred, training=training)
                 of_outputs = losses.of_outputs()
                 self.penalties = [ops.sum(one) for one in model.losses]
             self._total = self._data = self.loss
@@ -80,20 +82,21 @@ class CapturedPass:
                 self._total = self._total * ops.cast(loss_scale, "float32")
                 self._data = self._data * ops.cast(loss_scale, "float32")
         self._unscale = None if loss_scale is None else 1.0 / loss_scale
-        first = next(i for i in keras.tree.flatten(x) if i is not None)
+        first = first_tensor(x)
         self._examples = ops.shape(first)[0]
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         self._all_examples = ops.cast(self._examples * replicas, "float32")
         self._omega = _one_weight_each(sample_weight)
 
-    def mean_omega(self):
+    def mean_omega(self) -> tf.Tensor | None:
         """Returns the mean weight of the examples of all replicas.
 
-        `None` for ones. Replicas meet here, which they cannot in a branch.
+        The result is `None` if all weights are 1. Replicas communicate here,
+        so call this method outside of a branch.
         """
         return None if self._omega is None else mean_of_examples(self._omega)
 
-    def gradients(self):
+    def gradients(self) -> list:
         """Returns the gradients of the whole loss, by autodiff."""
         values = [self._capture.value_of(v) for v in self._plan.variables]
         gradients = self._tape.gradient(
@@ -101,8 +104,8 @@ class CapturedPass:
         )
         return [self._unscaled(tf.convert_to_tensor(g)) for g in gradients]
 
-    def gradients_and_squares(self):
-        """Returns gradients and mean squares, both from the calls."""
+    def gradients_and_squares(self) -> tuple[list, list]:
+        """Returns gradients and mean squared per-example gradients."""
         copies = self._capture.read_in_loss
         cotangents, of_copies = self._tape.gradient(
             self._data, [self._capture.outputs, list(copies.values())]
@@ -120,11 +123,13 @@ class CapturedPass:
                 gradients[key] += self._unscaled(g)
         return list(gradients.values()), squares
 
-    def factors_and_squares(self, mean_omega):
-        """Returns mean squares, `None` for those of matrices, and factors.
+    def factors_and_squares(
+        self, mean_omega: tf.Tensor | None
+    ) -> tuple[list, list]:
+        """Returns mean squares, `None` for matrices, and Kronecker factors.
 
         Args:
-            mean_omega: What the method of this name returned.
+            mean_omega: The result of the method `mean_omega`.
         """
         cotangents = self._tape.gradient(self._data, self._capture.outputs)
         factors, squares = [], {}
@@ -138,8 +143,8 @@ class CapturedPass:
         variables = self._plan.variables
         return [squares.get(id(v)) for v in variables], factors
 
-    def per_example(self):
-        """Returns n c_i for all examples i, a tensor for each variable."""
+    def per_example(self) -> list:
+        """Returns n R c_i for all examples i, a tensor for each variable."""
         cotangents = self._tape.gradient(self._data, self._capture.outputs)
         found = {}
         for layer, rule, calls in self._calls_by_layer(cotangents):
@@ -166,7 +171,7 @@ class CapturedPass:
         if not calls:
             zeros = [tf.zeros(v.shape, v.dtype) for v in weights]
             return {id(v): (z, z) for v, z in zip(weights, zeros, strict=True)}
-        # n R / omega_i is what the squares of (1) lack.
+        # The squares of (1) lack the factor n R / omega_i.
         if self._omega is None:
             lacking = tf.fill([self._examples], self._all_examples)
         else:
@@ -183,9 +188,9 @@ class CapturedPass:
         return kronecker_factors_of(
             matrix,
             [rule.rows(layer, *call) for call in calls],
-            self._all_examples,
-            self._omega,
-            mean_omega,
+            all_examples=self._all_examples,
+            omega=self._omega,
+            mean_omega=mean_omega,
         )
 
     def _unscaled(self, gradient):
@@ -195,7 +200,7 @@ class CapturedPass:
 
 
 def _one_weight_each(sample_weight):
-    """Returns omega, if there is one number for each example."""
+    """Returns omega, or `None` without one number for each example."""
     weights = keras.tree.flatten(sample_weight)
     if sample_weight is None or len(weights) != 1:
         return None
@@ -205,22 +210,32 @@ def _one_weight_each(sample_weight):
     return tf.reshape(in_full_precision(weight), [-1])
 
 
-def pure_pass(model, x, y, sample_weight, training, loss, fallback):
-    """Returns a pass at the weights of a model that changes nothing in it.
+def pure_pass(
+    model: keras.Model,
+    data: tuple,
+    *,
+    training: bool,
+    loss: Loss | None,
+    fallback: bool,
+) -> CapturedPass:
+    """Returns a pass at the weights of a model that does not change the model.
 
     Args:
         model: A built Keras model.
-        x: A batch of inputs, arrays or tensors.
-        y: The targets.
-        sample_weight: The weights of the examples.
+        data: Inputs, targets and weights of the examples, arrays or tensors.
         training: Passed to the model.
-        loss: Instead of that of the model, or `None`.
-        fallback: Whether any layer will do.
+        loss: Loss in place of the loss of the model, or `None`.
+        fallback: Whether to differentiate layers without a rule example by
+            example.
     """
-    x, y, sample_weight = keras.tree.map_structure(
-        lambda t: None if t is None else tf.convert_to_tensor(t),
-        (x, y, sample_weight),
+    data = keras.tree.map_structure(
+        lambda t: None if t is None else tf.convert_to_tensor(t), data
     )
     return CapturedPass(
-        model, x, y, sample_weight, None, training, loss, None, fallback, True
+        model,
+        data,
+        training=training,
+        loss=loss,
+        fallback=check_bool("fallback", fallback),
+        pure=True,
     )

@@ -1,72 +1,87 @@
-"""The Fisher information of a batch, under labels from the model."""
+"""The Fisher information of a batch with labels from the model."""
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
+import keras
 import tensorflow as tf
 from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl.curvature.capture import Capture
-from keras_bdl.curvature.factors import KroneckerFactors
-from keras_bdl.curvature.factors import gram
+from keras_bdl.curvature.layer_factors import KroneckerFactors
+from keras_bdl.curvature.layer_factors import gram
 from keras_bdl.curvature.plan import Plan
+from keras_bdl.curvature.reductions import joined_positions
 from keras_bdl.curvature.weight_scope import current_values
 
 
 @dataclasses.dataclass
 class FisherSums:
-    """What `fisher_sums` returns.
+    """Result of `fisher_sums`.
 
     Attributes:
-        outputs: Of the model.
-        squares: Diagonals of (1), in the order of the variables; `None` for
-            one that `factors` are of.
-        factors: A list of `KroneckerFactors` that are sums over the
-            examples, and not means.
+        outputs: The outputs of the model.
+        squares: Diagonals of (1), in the order of the variables; `None` for a
+            variable of `factors`.
+        factors: `KroneckerFactors` that are sums over the examples, not
+            means.
     """
 
-    outputs: object
+    outputs: Any
     squares: list
     factors: list[KroneckerFactors]
 
 
-# What is run here is ordinary Python.
+# Autograph would rewrite this ordinary Python.
 @tf.autograph.experimental.do_not_convert
 def fisher_sums(
-    model, x, omega, scores, *, variables, factored: bool, fallback: bool
-):
-    """Runs a model forward once and backward K times.
+    model: keras.Model,
+    x: Any,
+    *,
+    omega: tf.Tensor,
+    scores: Callable,
+    variables: list,
+    factored: bool,
+    fallback: bool,
+) -> FisherSums:
+    """Returns sums of Fisher information over the examples of a batch.
+
+    The model runs forward once and backward K times.
 
     With J_i the Jacobian of the outputs for example i by the weights, and
     v_i1 ... v_iK vectors in the space of the outputs,
 
         F = sum_i omega_i sum_k (J_i^T v_ik) (J_i^T v_ik)^T               (1)
 
-    is the Fisher information where `sum_k v_ik v_ik^T` is that of the
-    distribution which the outputs stand for. Its Kronecker factors are
+    is the Fisher information of the weights, if `sum_k v_ik v_ik^T` is the
+    Fisher information of the distribution over labels with respect to the
+    outputs. The Kronecker factors of F are
 
         A = sum_i omega_i sum_p a_ip a_ip^T                               (2)
         S = 1/P sum_i omega_i sum_k sum_p dz_ikp dz_ikp^T                 (3)
 
-    with inputs a, cotangents dz at P positions, as in `KroneckerFactors`. The
-    model runs as in inference and nothing in it is assigned.
+    with inputs a and cotangents dz at P positions, as in `KroneckerFactors`.
+    The model runs with `training=False`, and no variable is assigned.
 
     Args:
         model: A built Keras model.
         x: A batch of inputs.
         omega: The weights of the examples, a float tensor.
-        scores: Takes the outputs and returns K and a function that takes k,
-            an integer tensor, and returns all v_ik, a tensor like the outputs.
-        variables: The weights, of which all layers are to have rules.
+        scores: Function of the outputs that returns K and a second function.
+            The second function takes k, an integer tensor, and returns all
+            v_ik, a tensor like the outputs.
+        variables: The weights. All of their layers need rules.
         factored: Whether matrices get (2) and (3) instead of a diagonal.
-        fallback: Whether layers without a rule are differentiated example by
+        fallback: Whether to differentiate layers without a rule example by
             example.
 
     Returns:
-        A `FisherSums`, of float32 tensors at least.
+        The sums, in float32 or higher precision.
     """
-    plan = Plan(model, fallback, variables)
-    # Read outside of the tape, which looks for those read past the layers.
+    plan = Plan(model, fallback=fallback, variables=variables)
+    # Read outside of the tape, which detects reads outside of layers.
     values = current_values(plan.variables)
     tape = tf.GradientTape(persistent=True)
     with tape:
@@ -74,13 +89,13 @@ def fisher_sums(
         with capture.recording(), capture.forward():
             outputs = _keras.call_with_training(model, x, training=False)
     backward = _Backward(capture, tape, outputs, omega, factored)
-    # The tape is closed, and takes the scores for constants.
+    # The tape is closed, so the scores are constants.
     count, score = scores(outputs)
     _, sums = tf.while_loop(
         lambda k, sums: k < count,
         lambda k, sums: (k + 1, backward(score(k), sums)),
         (tf.constant(0), backward.zeros()),
-        # More at a time would need as much more memory.
+        # Each parallel iteration would need its own memory.
         parallel_iterations=1,
         maximum_iterations=count,
     )
@@ -96,17 +111,17 @@ def fisher_sums(
 
 
 class _Backward:
-    """Adds up what the cotangents of the layers say, for one v after another.
+    """Adds up the Fisher information of one vector v after another.
 
     Args:
         capture: A `Capture` after the forward pass.
         tape: The tape around it.
-        outputs: Of the model.
+        outputs: The outputs of the model.
         omega: The weights of the examples.
-        factored: Whether there are `matrices`.
+        factored: Whether to compute (2) and (3) for matrices.
 
     Attributes:
-        matrices: By `id` of a layer, a `Matrix` and (2).
+        matrices: A `Matrix` and (2) by `id` of its layer.
     """
 
     def __init__(self, capture, tape, outputs, omega, factored):
@@ -114,8 +129,8 @@ class _Backward:
         self._tape = tape
         self._outputs = outputs
         self._omega = omega
-        self.matrices = {}
-        # Any cotangents will do for (2), and z has their shape.
+        self.matrices: dict[int, tuple] = {}
+        # (2) needs no cotangents, and z has their shape.
         for layer, rule, calls in self._reached_layers(capture.outputs):
             matrix = capture.plan.matrix(layer, rule) if factored else None
             if matrix is not None:
@@ -137,7 +152,7 @@ class _Backward:
         return {id(v): tf.zeros(s, _precision_of(v)) for v, s in shapes}
 
     def __call__(self, v, sums):
-        """Returns the sums with those of one v."""
+        """Returns the sums plus the terms of one v."""
         sums = dict(sums)
         cotangents = self._tape.gradient(
             self._outputs,
@@ -155,12 +170,12 @@ class _Backward:
         examples = ops.shape(self._omega)[0]
         with self._capture.computing_rules():
             for found in self._capture.calls_by_layer(cotangents, examples):
-                # The outputs may not depend on a layer.
+                # Layers that the outputs do not depend on have no calls.
                 if found[-1]:
                     yield found
 
     def _terms(self, layer, rule, calls):
-        """Yields pairs of a weight of a layer and what is to be added."""
+        """Yields pairs of a weight of a layer and its term."""
         rest = rule.weights(layer)
         if id(layer) in self.matrices:
             matrix, _ = self.matrices[id(layer)]
@@ -185,11 +200,7 @@ class _Backward:
 
 def _rows(layer, rule, calls):
     """Returns inputs and cotangents of all calls of a layer."""
-    rows = [rule.rows(layer, *call) for call in calls]
-    return [
-        parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=1)
-        for parts in zip(*rows, strict=True)
-    ]
+    return joined_positions([rule.rows(layer, *call) for call in calls])
 
 
 def _precision_of(variable):

@@ -1,43 +1,55 @@
 """Kronecker factors of the curvature of a batch."""
 
+import keras
 import tensorflow as tf
 
+from keras_bdl.aliases import ArrayLike
+from keras_bdl.aliases import Loss
 from keras_bdl.curvature.captured_pass import pure_pass
+from keras_bdl.curvature.layer_factors import KroneckerFactors
 
 
-# What is run here is ordinary Python.
+# Autograph would rewrite this ordinary Python.
 @tf.autograph.experimental.do_not_convert
 def kronecker_factors(
-    model,
-    x,
-    y,
-    sample_weight=None,
+    model: keras.Model,
+    x: ArrayLike,
+    y: ArrayLike,
     *,
+    sample_weight: ArrayLike | None = None,
     training: bool = True,
-    loss=None,
+    loss: Loss | None = None,
     fallback: bool = False,
-):
+) -> list[KroneckerFactors]:
     """Returns the Kronecker factors of the weights that are matrices.
 
-    These are the weights of `Dense`, of convolutions without groups, and of
-    `EinsumDense` where its kernel is a matrix, as in `MultiHeadAttention`.
-    The approximated curvature is that of `second_moments`: the empirical
-    Fisher. With targets drawn from the model's own prediction for `y`, it is
-    the Fisher.
+    Use this function for a curvature with correlations within a layer. The
+    matrices are the weights of `Dense`, of convolutions without groups, and of
+    `EinsumDense` whose kernel is a matrix, as in `MultiHeadAttention`. The
+    factors approximate the curvature of `second_moments`, the empirical
+    Fisher information. With targets drawn from the prediction of the model for
+    `y`, they approximate the Fisher information.
 
     Args:
-        model: As of `second_moments`.
+        model: A built Keras model, compiled unless `loss` is given. The loss
+            must be the mean over the batch, the default of Keras.
         x: A batch of inputs.
         y: The targets.
-        sample_weight: As of `second_moments`. Defaults to `None`.
-        training: As of `second_moments`. Defaults to `True`.
-        loss: As of `second_moments`. Defaults to `None`.
-        fallback: As of `second_moments`. Defaults to `False`.
+        sample_weight: Weights, as in Keras. One number per example is omega_i.
+            Any other shape, such as a weight for each position or output, is
+            a part of the loss of an example. Defaults to `None`.
+        training: Whether the model runs with `training=True`. Defaults to
+            `True`.
+        loss: Loss as in `compile`, in place of the loss of the model. Defaults
+            to `None`.
+        fallback: Whether to differentiate layers without a rule example by
+            example, which is slow. With `False` such layers raise an error.
+            Defaults to `False`.
 
     Returns:
-        A list of `KroneckerFactors`, one for each such layer. Their
-        `variables` say which weights they are of; other weights have
-        `second_moments` only.
+        A list of `KroneckerFactors`, one for each matrix. Their `variables`
+        are the kernel and the bias of a layer. Other weights have no factors;
+        `second_moments` covers them.
 
     Example:
 
@@ -53,7 +65,12 @@ def kronecker_factors(
         - Grosse and Martens, [A Kronecker-factored approximate Fisher matrix
           for convolution layers](https://arxiv.org/abs/1602.01407)
     """
-    batch = model, x, y, sample_weight
-    run = pure_pass(*batch, training, loss, fallback)
+    run = pure_pass(
+        model,
+        (x, y, sample_weight),
+        training=training,
+        loss=loss,
+        fallback=fallback,
+    )
     _, factors = run.factors_and_squares(run.mean_omega())
     return factors

@@ -1,9 +1,12 @@
-"""The loss that per-example gradients are taken of."""
+"""The loss whose per-example gradients are computed."""
+
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from keras_bdl import _keras
+from keras_bdl.aliases import Loss
 from keras_bdl.likelihoods.loss_check import check_reductions
 from keras_bdl.likelihoods.loss_check import one_value_each
 
@@ -11,38 +14,38 @@ _OWNER = "per-example gradients"
 
 
 class Losses:
-    """The loss of a model, and what in it is not of the data.
+    """Splits the loss of a model into the data term and the penalties.
 
     Args:
-        model: A Keras model; compiled, unless `loss` is given.
+        model: A Keras model, compiled unless `loss` is given.
         loss: A loss of Keras, by name or as an object, or a nest of them as
-            `compile` takes it; `None` for that of the model.
+            in `compile`. Defaults to `None`: the loss of the model.
     """
 
-    def __init__(self, model, loss=None):
+    def __init__(self, model: keras.Model, loss: Loss | None = None):
         self._model = model
         self._judge = model
         if loss is not None:
-            # A model without layers: it has what `compile` makes of a loss.
+            # An empty model holds what `compile` makes of a loss.
             self._judge = keras.Model()
             self._judge.compile(loss=loss)
         elif not model.compiled:
             raise ValueError(
-                "`model` must be compiled with a loss, or `loss` be given. "
+                "Per-example gradients need a loss. Compile the model with a "
+                "loss, or give `loss`. "
                 f"Received: model={model.name!r}, which is not compiled"
             )
         check_reductions(_OWNER, self._judge.loss)
 
-    def total(self, x, y, y_pred, sample_weight, training):
-        """Returns the whole loss, as `compute_loss` of the model.
+    def total(self, data: tuple, y_pred: Any, *, training: bool) -> tf.Tensor:
+        """Returns the whole loss, equal to `compute_loss` of the model.
 
         Args:
-            x: The inputs.
-            y: The targets.
+            data: Inputs, targets and weights of the examples.
             y_pred: The outputs.
-            sample_weight: The weights of the examples.
-            training: Whether the outputs are those of training.
+            training: Whether the model ran with `training=True`.
         """
+        x, y, sample_weight = data
         with one_value_each(_OWNER, _keras.compile_loss(self._judge)):
             loss = _keras.compute_loss(
                 self._judge, x, y, y_pred, sample_weight, training=training
@@ -51,8 +54,8 @@ class Losses:
             loss = loss + self._share(self._model.losses)
         return loss
 
-    def of_data(self, y, y_pred, sample_weight):
-        """Returns the mean loss of the data, without penalties.
+    def of_data(self, y: Any, y_pred: Any, sample_weight: Any) -> tf.Tensor:
+        """Returns the mean loss of the data without penalties.
 
         Args:
             y: The targets.
@@ -62,10 +65,11 @@ class Losses:
         with one_value_each(_OWNER, _keras.compile_loss(self._judge)) as loss:
             return loss(y, y_pred, sample_weight)
 
-    def of_outputs(self):
-        """Returns the penalties in the loss that depend on more than weights.
+    def of_outputs(self) -> tf.Tensor | None:
+        """Returns the penalties in the loss that depend on outputs of layers.
 
-        After `total`, in the same scope; `None` if there are none.
+        Call this method after `total`, in the same scope. The result is `None`
+        if there are no such penalties.
         """
         # Keras puts the regularizers of weights last.
         regularized = [
@@ -77,6 +81,6 @@ class Losses:
 
     @staticmethod
     def _share(losses):
-        """Returns what Keras adds for them on one of several replicas."""
+        """Returns the share of penalties that Keras adds on one replica."""
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         return sum(tf.reduce_sum(loss) for loss in losses) / replicas

@@ -1,41 +1,50 @@
 """The gradient of each example of a batch."""
 
+import keras
 import tensorflow as tf
 
+from keras_bdl.aliases import ArrayLike
+from keras_bdl.aliases import Loss
 from keras_bdl.curvature.captured_pass import pure_pass
 
 
-# What is run here is ordinary Python.
+# Autograph would rewrite this ordinary Python.
 @tf.autograph.experimental.do_not_convert
 def per_example_gradients(
-    model,
-    x,
-    y,
-    sample_weight=None,
+    model: keras.Model,
+    x: ArrayLike,
+    y: ArrayLike,
     *,
+    sample_weight: ArrayLike | None = None,
     training: bool = True,
-    loss=None,
+    loss: Loss | None = None,
     fallback: bool = False,
-):
-    """Returns the gradients of each example's loss.
+) -> list[tf.Tensor]:
+    """Returns the gradient of each example's loss.
 
-    They need as much memory as the batch has examples times the model has
-    weights; where their squares suffice, see `second_moments`.
+    Use this function for small models and batches: the result needs memory for
+    the number of examples times the number of weights. If squares suffice, use
+    `second_moments`.
 
     Args:
-        model: As of `second_moments`.
+        model: A built Keras model, compiled unless `loss` is given. The loss
+            must be the mean over the batch, the default of Keras.
         x: A batch of inputs.
         y: The targets.
-        sample_weight: As of `second_moments`; here a factor of the loss of
-            each example. Defaults to `None`.
-        training: As of `second_moments`. Defaults to `True`.
-        loss: As of `second_moments`. Defaults to `None`.
-        fallback: As of `second_moments`. Defaults to `False`.
+        sample_weight: Weights, as in Keras, factors of the loss of each
+            example. Defaults to `None`.
+        training: Whether the model runs with `training=True`. Defaults to
+            `True`.
+        loss: Loss as in `compile`, in place of the loss of the model. Defaults
+            to `None`.
+        fallback: Whether to differentiate layers without a rule example by
+            example, which is slow. With `False` such layers raise an error.
+            Defaults to `False`.
 
     Returns:
-        A list of tensors in the order of `model.trainable_variables`, with
-        the examples for their first axis. The mean over it is the gradient
-        of the loss without penalties.
+        A list of tensors in the order of `model.trainable_variables`. The
+        first axis of a tensor is the examples; the mean over it is the
+        gradient of the loss without penalties.
 
     Example:
 
@@ -43,5 +52,11 @@ def per_example_gradients(
     rows = bdl.curvature.per_example_gradients(model, x, y)
     ```
     """
-    batch = model, x, y, sample_weight
-    return pure_pass(*batch, training, loss, fallback).per_example()
+    run = pure_pass(
+        model,
+        (x, y, sample_weight),
+        training=training,
+        loss=loss,
+        fallback=fallback,
+    )
+    return run.per_example()

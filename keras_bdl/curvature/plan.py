@@ -1,10 +1,11 @@
-"""Which layers are responsible for which weights, and which are matrices."""
+"""Plan of a model: the rule of each layer and the owner of each weight."""
 
 import dataclasses
 
 import keras
 
 from keras_bdl import _keras
+from keras_bdl.curvature.rule import Rule
 from keras_bdl.curvature.rule import own_variables
 from keras_bdl.curvature.rule import rule_of
 from keras_bdl.curvature.rules.whole_layer import WholeLayerRule
@@ -12,26 +13,26 @@ from keras_bdl.curvature.rules.whole_layer import WholeLayerRule
 
 @dataclasses.dataclass
 class Matrix:
-    """The weights of a layer that multiplies a matrix to its inputs.
+    """The weights of a layer that multiplies its inputs by a matrix.
 
     Attributes:
-        kernel: The variable.
-        bias: The variable that is a further row, the last, or `None`.
-        shape: `(in, out)`, where `in` counts that row.
+        kernel: The kernel.
+        bias: The bias if it is the last row of the matrix, or `None`.
+        shape: `(in, out)`, where `in` counts the row of the bias.
     """
 
     kernel: keras.Variable
     bias: keras.Variable | None
-    shape: tuple
+    shape: tuple[int, int]
 
     @property
-    def variables(self):
+    def variables(self) -> list:
         """The kernel and, if it is a row of the matrix, the bias."""
         return [v for v in (self.kernel, self.bias) if v is not None]
 
 
-# These use the layers inside in ways of their own, such as many times in a
-# loop, and not by calling them as they are.
+# These layers do not simply call their inner layers: a recurrent layer calls a
+# cell many times in a loop.
 SEALED = (
     keras.layers.Bidirectional,
     keras.layers.RNN,
@@ -45,27 +46,32 @@ class Plan:
 
     Args:
         model: A built Keras model.
-        fallback: Whether a layer without a rule is differentiated example by
-            example, as a whole, together with the layers inside. Defaults to
-            `False`.
-        variables: Those whose curvature is wanted; layers with others only
-            need no rule. Defaults to `None`, all that train.
+        fallback: Whether to differentiate a layer without a rule, with its
+            inner layers, example by example. Defaults to `False`.
+        variables: The variables to compute curvature for. Layers without such
+            a variable need no rule. Defaults to `None`: all trainable ones.
 
     Attributes:
         variables: The variables, in the order of the model.
         rules: Pairs of layers and rules.
-        owners: By `id` of a variable, the layer.
+        owners: The layer of each variable, by `id` of the variable.
     """
 
-    def __init__(self, model, fallback: bool = False, variables=None):
+    def __init__(
+        self,
+        model: keras.Model,
+        *,
+        fallback: bool = False,
+        variables: list | None = None,
+    ):
         self.variables = model.trainable_variables
         if variables is not None:
             self.variables = list(variables)
-        self.rules = []
-        self.owners = {}
+        self.rules: list[tuple[keras.Layer, Rule]] = []
+        self.owners: dict[int, keras.Layer] = {}
         self._fallback = fallback
         self._wanted = {id(v) for v in self.variables}
-        inside = set()
+        inside: set[int] = set()
         for layer in _keras.all_layers(model):
             if id(layer) in inside:
                 continue
@@ -85,16 +91,16 @@ class Plan:
         if lost:
             raise ValueError(
                 "Per-example curvature needs every trainable variable to "
-                "belong to a layer of the model. "
-                f"Received: {', '.join(lost)}, which belong to none"
+                "belong to a layer of the model. Create variables in layers. "
+                f"Received: {', '.join(lost)}, which belong to no layer"
             )
 
-    def matrix(self, layer, rule):
-        """Returns the `Matrix` of a layer, or `None` if it has none to train.
+    def matrix(self, layer: keras.Layer, rule: Rule) -> Matrix | None:
+        """Returns the trainable `Matrix` of a layer, or `None`.
 
         Args:
             layer: A layer of `rules`.
-            rule: Its rule.
+            rule: The rule of the layer.
         """
         shape = rule.matrix_shape(layer)
         if shape is None or not self._trains(layer.kernel):
@@ -112,7 +118,7 @@ class Plan:
         if owner is not layer:
             raise ValueError(
                 "Per-example curvature needs every trainable variable to "
-                f"belong to one layer. Received: {variable.path}, in "
+                f"belong to one layer alone. Received: {variable.path}, in "
                 f"{owner.name!r} and in {layer.name!r}"
             )
 
@@ -120,7 +126,7 @@ class Plan:
         if self._fallback:
             return WholeLayerRule()
         raise ValueError(
-            "Per-example curvature knows no rule for "
+            "Per-example curvature has no rule for "
             f"`{type(layer).__name__}` with the weights "
             f"{', '.join(v.path for v in own)}. Register one with "
             "`keras_bdl.curvature.register_rule`, pass `fallback=True` to "
@@ -129,13 +135,14 @@ class Plan:
         )
 
 
-def matrices(model, fallback: bool = False):
-    """Returns a `Matrix` for each of the `KroneckerFactors` of a step.
+def matrices(model: keras.Model, *, fallback: bool = False) -> list[Matrix]:
+    """Returns a `Matrix` for each `KroneckerFactors` of a step.
 
     Args:
         model: A built Keras model.
-        fallback: As of `step`. Defaults to `False`.
+        fallback: Whether layers without a rule are allowed. Defaults to
+            `False`.
     """
-    plan = Plan(model, fallback)
+    plan = Plan(model, fallback=fallback)
     found = [plan.matrix(layer, rule) for layer, rule in plan.rules]
     return [matrix for matrix in found if matrix is not None]

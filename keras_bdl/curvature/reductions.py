@@ -1,19 +1,20 @@
-"""Sums over the examples of a batch."""
+"""Sums of per-example gradients over the examples of a batch."""
 
 import math
+from typing import Any
 
 import keras
 import tensorflow as tf
 from keras import ops
 
-# Numbers of per-example gradients that may be in memory at a time, 64 MiB in
-# float32; and the size of a batch where it is not known.
+# Largest count of per-example gradients in memory at a time, 64 MiB in float32,
+# and the assumed batch size where the shape does not tell it.
 BUDGET = 2**24
 LIKELY = 128
 
 
-def in_full_precision(tensor):
-    """Returns a tensor at least in float32, whatever the layer computes in.
+def in_full_precision(tensor: tf.Tensor) -> tf.Tensor:
+    """Returns a tensor in float32 or higher precision.
 
     Args:
         tensor: A tensor of numbers.
@@ -22,7 +23,9 @@ def in_full_precision(tensor):
     return ops.cast(tensor, dtype)
 
 
-def sum_and_squares(per_example, example_weights):
+def sum_and_squares(
+    per_example: tf.Tensor, example_weights: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the sums over the first axis of g_i and of v_i g_i^2.
 
     Args:
@@ -32,22 +35,28 @@ def sum_and_squares(per_example, example_weights):
     return _sum_and_squares(per_example, example_weights, per_example.shape[1:])
 
 
-def outer_moments(calls, groups, example_weights, minus=None):
-    """Returns the moments of sums of outer products.
+def outer_moments(
+    calls: list,
+    *,
+    groups: int,
+    example_weights: tf.Tensor,
+    minus: tuple | None = None,
+) -> tuple:
+    """Returns the first and second moments of sums of outer products.
 
     For the gradients of a matrix,
 
         g_i = sum_p x_ip dz_ip^T - u t_i                                  (1)
 
-    it returns sum_i g_i and sum_i v_i g_i^2. Where an example has one
-    position, the square of (1) is made of products of sums over the examples,
-    and no g_i is computed.
+    the moments are sum_i g_i and sum_i v_i g_i^2. If an example has one
+    position, both moments are products of sums over the examples, and no g_i
+    is computed.
 
     Args:
         calls: Pairs of x, `(examples * groups, positions, in)`, and dz,
             `(examples * groups, positions, out)`. Positions of several calls
             are added.
-        groups: How many matrices there are, side by side.
+        groups: Number of matrices, side by side.
         example_weights: The v_i.
         minus: The pair of u, `(groups, in, out)`, and t, `(examples, groups,
             out)`; `None` for zeros. Defaults to `None`.
@@ -55,10 +64,7 @@ def outer_moments(calls, groups, example_weights, minus=None):
     Returns:
         Two tensors of shape `(groups, in, out)`.
     """
-    x, dz = (
-        parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=1)
-        for parts in zip(*calls, strict=True)
-    )
+    x, dz = joined_positions(calls)
     if x.shape[1] == 1:
         return _moments_of_one_position(x, dz, groups, example_weights, minus)
 
@@ -74,9 +80,9 @@ def outer_moments(calls, groups, example_weights, minus=None):
     pieces = _pieces_of(x.shape[-1], (x.shape[0] or LIKELY) * dz.shape[-1])
     if len(pieces) == 1:
         return moments(x, pieces[0])
-    results = []
+    results: list[tuple] = []
     for piece in pieces:
-        # One after the other, or all are in memory at a time.
+        # One after the other: otherwise memory would hold all at once.
         part = x[:, :, piece]
         part = after(results[-1], part) if results else part
         results.append(moments(part, piece))
@@ -85,13 +91,28 @@ def outer_moments(calls, groups, example_weights, minus=None):
     )
 
 
-def outer_products(x, dz, groups=1):
+def joined_positions(calls: list) -> list:
+    """Returns the inputs and the cotangents of all calls of a layer.
+
+    Args:
+        calls: Pairs of tensors `(examples, positions, features)`.
+
+    Returns:
+        Two tensors, with the positions of all calls side by side.
+    """
+    return [
+        parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=1)
+        for parts in zip(*calls, strict=True)
+    ]
+
+
+def outer_products(x: tf.Tensor, dz: tf.Tensor, groups: int = 1) -> tf.Tensor:
     """Returns the g_i of (1) of `outer_moments`, with u = 0 and one call.
 
     Args:
-        x: As of `outer_moments`.
-        dz: As of `outer_moments`.
-        groups: As of `outer_moments`. Defaults to `1`.
+        x: The inputs, `(examples * groups, positions, in)`.
+        dz: The cotangents, `(examples * groups, positions, out)`.
+        groups: Number of matrices, side by side. Defaults to `1`.
 
     Returns:
         A tensor of shape `(examples, groups, in, out)`.
@@ -100,16 +121,16 @@ def outer_products(x, dz, groups=1):
     return ops.reshape(g, (-1, groups, *g.shape[1:]))
 
 
-def after(tensors, structure):
-    """Returns a nest of tensors that exist only once others do.
+def after(tensors: Any, structure: Any) -> Any:
+    """Returns a nest of tensors that is computed only after other tensors.
 
-    TensorFlow runs an operation as soon as it can. What depends on the inputs
-    of a layer alone would run in the forward pass and be kept until the
-    backward pass comes there.
+    TensorFlow runs an operation as soon as it can. Without this wait,
+    operations on the inputs of a layer would run in the forward pass, and
+    memory would hold their results until the backward pass.
 
     Args:
-        tensors: What to wait for.
-        structure: The nest; what is no tensor stays as it is.
+        tensors: The tensors to wait for.
+        structure: The nest. Anything but a tensor stays unchanged.
     """
     if not tf.inside_function():
         return structure
@@ -129,7 +150,7 @@ def _sum_and_squares(per_example, example_weights, shape):
 
 
 def _pieces_of(size, numbers_each):
-    """Returns slices of `range(size)` that need no more than `BUDGET` each."""
+    """Returns slices of `range(size)` that need at most `BUDGET` each."""
     length = max(BUDGET // max(numbers_each, 1), 1)
     return [slice(i, i + length) for i in range(0, size, length)]
 
@@ -162,5 +183,5 @@ def _summed_outer(x, dz):
 
 
 def _matmul_transposed(x, dz):
-    # Not by transposing, which would copy.
+    # An explicit transpose would copy.
     return tf.matmul(x, dz, transpose_a=True)

@@ -1,4 +1,7 @@
-"""The base class of the rules of layers, and the registry of rules."""
+"""Base class of the rules of layers, and the registry of rules."""
+
+from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
@@ -8,77 +11,94 @@ from keras_bdl.curvature.reductions import sum_and_squares
 
 
 class Rule:
-    """How the weights of a type of layer enter its outputs.
+    """Base of the rules that compute per-example gradients of a layer type.
 
-    A layer is run as it is. Of each of its calls, what went in and z, what
-    came out before the activation, are kept, and the loss is differentiated
-    by z. The rule makes gradients by the weights from these, the contribution
-    of example i being
+    To support a new type of layer, derive from this class, override `weights`
+    and `per_example`, and register the rule with `register_rule`.
 
-        g_i = sum over calls, positions of dz_i dL/dz_i                   (1)
+    The layer runs unchanged. Each call is recorded: its inputs and z, its
+    output before the activation. The loss is differentiated with respect to z,
+    and the rule turns inputs and cotangents dL/dz into gradients of the
+    weights w. The gradient of example i is
 
-    which is linear in the cotangents dL/dz. Derive from this class and
-    register the rule, see `register_rule`; `weights` and `per_example` are
-    enough.
+        g_i = sum over calls, positions of dz_i/dw dL/dz_i                (1)
+
+    which is linear in the cotangents.
 
     Attributes:
-        taps: `"pre-activation"`, where z is what the layer gives to its
-            `activation`, if it has one; or `"output"`.
-        calls_again: Whether `per_example` calls the layer, which then must
-            do the same each time.
+        taps: `"pre-activation"`: z is the input of the layer's `activation`,
+            if the layer has one. `"output"`: z is the output.
+        calls_again: Whether `per_example` calls the layer again. The layer
+            must then return the same each time.
 
     Example:
 
     ```python
+    class Scale(keras.layers.Layer):
+        def build(self, input_shape):
+            self.scale = self.add_weight(input_shape[1:])
+
+        def call(self, inputs):
+            return inputs * self.scale
+
     @bdl.curvature.register_rule(Scale)
     class ScaleRule(bdl.curvature.Rule):
+        taps = "output"
+
         def weights(self, layer):
             return [layer.scale]
 
         def per_example(self, layer, inputs, cotangents):
-            return [keras.ops.sum(inputs * cotangents, axis=1)]
+            return [inputs * cotangents]
+
+    scaled = keras.Sequential([keras.Input((4,)), Scale()])
+    bdl.curvature.second_moments(scaled, x, x, loss="mse")
     ```
     """
 
     taps = "pre-activation"
     calls_again = False
 
-    def weights(self, layer):
-        """Returns the variables of the layer that this rule is about.
+    def weights(self, layer: keras.Layer) -> list:
+        """Returns the variables of the layer that this rule covers.
 
-        Those that train must be among them all; the layer is refused
-        otherwise.
+        All trainable variables of the layer must be among them; otherwise the
+        rule does not apply.
 
         Args:
             layer: The layer, built.
         """
         raise NotImplementedError
 
-    def run(self, layer, call, inputs, *args, **kwargs):
+    def run(
+        self, layer: keras.Layer, call: Callable, inputs: Any, *args, **kwargs
+    ) -> tuple[Any, Any]:
         """Calls the layer.
 
         Args:
             layer: The layer.
-            call: Its own `call`.
-            inputs: Its first argument.
+            call: The `call` of the layer.
+            inputs: The first argument.
             *args: Other arguments.
             **kwargs: Other arguments.
 
         Returns:
-            What `per_example` will be given for `inputs`, any nest of
-            tensors, and the output of the layer.
+            The later argument `inputs` of `per_example`, any nest of tensors,
+            and the output of the layer.
         """
         return inputs, call(inputs, *args, **kwargs)
 
-    def per_example(self, layer, inputs, cotangents):
+    def per_example(
+        self, layer: keras.Layer, inputs: Any, cotangents: Any
+    ) -> list:
         """Returns (1) for one call.
 
-        May read the values of variables, which are those that the call used.
+        Variables of the layer have the values of the call.
 
         Args:
             layer: The layer.
-            inputs: What `run` returned for it; the first axis are examples.
-            cotangents: dL/dz, of the shape of z and at least in float32.
+            inputs: The first result of `run`; the first axis is the examples.
+            cotangents: dL/dz, of the shape of z, in float32 or higher.
 
         Returns:
             A tensor of shape `(examples, *weight.shape)` for each of
@@ -86,14 +106,16 @@ class Rule:
         """
         raise NotImplementedError
 
-    def moments(self, layer, calls, example_weights):
+    def moments(
+        self, layer: keras.Layer, calls: list, example_weights: Any
+    ) -> list:
         """Returns the sums over the examples of g_i and of v_i g_i^2.
 
-        To be overridden where they are had without the g_i.
+        Override this method if the sums do not need the g_i.
 
         Args:
             layer: The layer.
-            calls: Pairs of inputs and cotangents, one a call.
+            calls: Pairs of inputs and cotangents, one pair per call.
             example_weights: The v_i, a tensor `(examples,)`.
 
         Returns:
@@ -102,17 +124,17 @@ class Rule:
         gradients = self.summed_per_example(layer, calls)
         return [sum_and_squares(g, example_weights) for g in gradients]
 
-    def summed_per_example(self, layer, calls):
-        """Returns (1) for all calls.
+    def summed_per_example(self, layer: keras.Layer, calls: list) -> list:
+        """Returns (1) summed over all calls.
 
         Args:
             layer: The layer.
-            calls: Pairs of inputs and cotangents, one a call.
+            calls: Pairs of inputs and cotangents, one pair per call.
         """
         each = [self.per_example(layer, *call) for call in calls]
         return [sum(parts[1:], parts[0]) for parts in zip(*each, strict=True)]
 
-    def matrix_shape(self, layer):
+    def matrix_shape(self, layer: keras.Layer) -> tuple[int, int] | None:
         """Returns `(in, out)` if the kernel is a matrix, `None` otherwise.
 
         Args:
@@ -120,12 +142,14 @@ class Rule:
         """
         return None
 
-    def rows(self, layer, inputs, cotangents):
-        """Returns what the Kronecker factors of a layer are made of.
+    def rows(
+        self, layer: keras.Layer, inputs: Any, cotangents: Any
+    ) -> tuple[Any, Any]:
+        """Returns inputs and cotangents for the Kronecker factors.
 
         Args:
-            layer: The layer, one that has a `matrix_shape`.
-            inputs: What `run` returned for it.
+            layer: A layer with a `matrix_shape`.
+            inputs: The first result of `run`.
             cotangents: dL/dz.
 
         Returns:
@@ -134,42 +158,40 @@ class Rule:
         """
         raise NotImplementedError
 
-    def bias_of_rows(self, layer):
-        """Returns the variable that a one behind the inputs multiplies.
+    def bias_of_rows(self, layer: keras.Layer) -> keras.Variable | None:
+        """Returns the bias if it is a row of the matrix, or `None`.
 
         Args:
-            layer: The layer, one that has a `matrix_shape`.
+            layer: A layer with a `matrix_shape`.
         """
         return layer.bias
 
 
-def summed_over_positions(cotangents, channel_axis=-1):
-    """Returns the sum over all axes but those of examples and channels.
+def summed_over_positions(cotangents: Any, channel_axis: int = -1) -> Any:
+    """Returns the sum over all axes but examples and channels.
 
     Args:
         cotangents: A tensor.
-        channel_axis: The axis of the channels. Defaults to the last.
+        channel_axis: The axis of the channels. Defaults to `-1`.
     """
     rank = len(cotangents.shape)
     axes = [a for a in range(1, rank) if a != channel_axis % rank]
     return ops.sum(cotangents, axis=axes) if axes else cotangents
 
 
-_RULES = {}
+_RULES: dict[Any, Rule] = {}  # by class of layers
 
 
-def register_rule(*layer_classes):
-    """Registers a `Rule` for layers, as a decorator of its class.
+def register_rule(*layer_classes: type) -> Callable[[type], type]:
+    """Returns a class decorator that registers a `Rule` for layers.
 
-    The rule serves these layers and those derived from them, as long as they
-    inherit `call`. Of several rules, that of the nearest class counts, and
-    of two for one class the later.
+    Use it for your own layers; see the example of `Rule`. The rule applies to
+    the given classes and to subclasses that inherit `call`. If several rules
+    apply, the rule of the nearest base class wins, and of two rules for one
+    class the later wins.
 
     Args:
         *layer_classes: Classes of layers.
-
-    Returns:
-        The decorator.
     """
 
     def register(rule_class):
@@ -180,27 +202,28 @@ def register_rule(*layer_classes):
     return register
 
 
-def rule_of(layer):
+def rule_of(layer: Any) -> Rule | None:
     """Returns the rule of a built layer, or `None`.
 
     Args:
         layer: A Keras layer.
     """
-    cls = next((c for c in type(layer).__mro__ if c in _RULES), None)
-    if cls is None or type(layer).call is not cls.call:
+    layer_class: Any = type(layer)
+    cls = next((c for c in layer_class.__mro__ if c in _RULES), None)
+    if cls is None or layer_class.call is not cls.call:
         return None
     if getattr(layer, "quantization_mode", None) is not None:
         return None
     rule = _RULES[cls]
     known = {id(v) for v in rule.weights(layer)}
-    # Low-rank adapters and subclasses may train others.
+    # Low-rank adapters and subclasses may train other variables.
     if any(id(v) not in known for v in own_variables(layer)):
         return None
     return rule
 
 
-def own_variables(layer):
-    """Returns the trainable variables of a layer, not of those inside.
+def own_variables(layer: keras.Layer) -> list:
+    """Returns the trainable variables of a layer without its inner layers.
 
     Args:
         layer: A Keras layer.

@@ -1,110 +1,129 @@
 """Loss, gradients and curvature of one batch, inside of a training step."""
 
 import dataclasses
+from typing import Any
 
 import keras
 import tensorflow as tf
 
+from keras_bdl.aliases import Loss
+from keras_bdl.arguments import check_bool
+from keras_bdl.arguments import check_choice
 from keras_bdl.curvature.captured_pass import CapturedPass
-from keras_bdl.curvature.factors import KroneckerFactors
+from keras_bdl.curvature.layer_factors import KroneckerFactors
 
 
 @dataclasses.dataclass
 class Step:
-    """What `step` returns.
+    """Result of `step`.
 
     Attributes:
-        loss: The loss, as `model.compute_loss` returns it: on R replicas, the
-            share of this one.
+        loss: The loss that `model.compute_loss` returns: on R replicas, the
+            share of this replica.
         y_pred: The outputs of the model.
         gradients: Mean gradients, in the order of `model.trainable_variables`.
-        squares: Mean squares of per-example gradients, in this order; `None`
-            for a variable that `factors` are of.
-        factors: A list of `KroneckerFactors`; empty unless asked for.
+        squares: Mean squares of per-example gradients, in the same order;
+            `None` for a variable of `factors`.
+        factors: A list of `KroneckerFactors`; empty with
+            `statistics="squares"`.
     """
 
-    loss: object
-    y_pred: object
+    loss: Any
+    y_pred: Any
     gradients: list
     squares: list
     factors: list[KroneckerFactors]
 
 
-# What is run here is ordinary Python.
+# Autograph would rewrite this ordinary Python.
 @tf.autograph.experimental.do_not_convert
 def step(
-    model,
-    x,
-    y,
-    sample_weight=None,
+    model: keras.Model,
+    x: Any,
+    y: Any,
     *,
-    values=None,
-    training=True,
-    loss=None,
-    loss_scale=None,
+    sample_weight: Any = None,
+    values: list | None = None,
+    training: bool = True,
+    loss: Loss | None = None,
+    loss_scale: Any = None,
     statistics: str = "squares",
-    due=None,
+    due: tf.Tensor | None = None,
     fallback: bool = False,
-):
-    """Runs a model forward and backward and returns gradients and curvature.
+) -> Step:
+    """Returns loss, outputs, gradients and curvature of one batch.
 
-    This is for optimizers and is to be called where `train_step` is: in the
-    graph, in a replica, or eagerly. For n examples with weights omega_i
-    (ones, without `sample_weight`) and losses l_i of the data,
+    Use this function in a `train_step`, in the graph and in a replica, or
+    eagerly. `second_moments` computes the same without changing the model. For
+    n examples with weights omega_i (1 without `sample_weight`) and losses l_i
+    of the data,
 
         g_i = dl_i/dw
         gradient = (1/n) sum_i omega_i g_i + d(penalties)/dw              (1)
         squares = (1/n) sum_i omega_i g_i^2                               (2)
 
     where the penalties, `model.losses`, are regularizers, activity
-    regularizers and whatever layers `add_loss`. Where examples meet, as in
-    BatchNorm in training, g_i is the part of the gradient that goes through
-    the weights as example i uses them. With Kronecker factors see
-    `KroneckerFactors`.
+    regularizers and the losses that layers add with `add_loss`. If examples
+    depend on each other, as in BatchNorm in training, g_i is the part of the
+    gradient that goes through the weights as example i uses them.
+    `KroneckerFactors` has the equations of the Kronecker factors.
 
     On R replicas with n examples each, (1) and (2) are the shares of this
-    one in the mean over all R n: both lists are to be all-reduced by the
-    *sum*, as Keras does with gradients. Draws of weights are averaged by the
-    caller: call `step` once for each.
+    replica in the mean over all R n examples: all-reduce both lists by the
+    *sum*, as Keras does with gradients. For several samples of the weights,
+    call `step` once per sample and average the results.
 
-    The first call is a trace, in which the layers are looked into; they are
-    as before when it returns. BatchNorm statistics, seeds and the metrics of
-    losses are assigned as in an ordinary step. Nothing else is: the variables
-    keep their values whatever `values` are.
+    The first call traces the model and hooks its layers; on return the layers
+    are unchanged. BatchNorm statistics, seeds and the metrics of losses are
+    assigned as in an ordinary step. All other variables keep their values,
+    whatever `values` are.
 
     Args:
         model: A built Keras model, compiled unless `loss` is given.
         x: A batch of inputs.
         y: The targets.
-        sample_weight: As Keras has it. One number an example is omega_i; any
-            other, such as a weight for each position or output, is a part of
-            l_i. Defaults to `None`.
-        values: Tensors that stand for `model.trainable_variables`, such as a
-            draw. Defaults to `None`, the variables themselves.
-        training: Passed to the model. Defaults to `True`.
-        loss: Instead of the model's own. Defaults to `None`.
-        loss_scale: A number that the loss is multiplied by before the
-            backward pass, as `LossScaleOptimizer.dynamic_scale`, for half
-            precision. All that is returned is divided by it: gradients once,
-            squares twice. Defaults to `None`.
-        statistics: `"squares"`; or `"factors"`, which gives Kronecker factors
-            for the weights that are matrices and squares for others.
-        due: A boolean tensor. Where it is false, the gradients are those of
-            an ordinary step, at its price, and the curvature is zeros, to be
-            left out by the caller. Defaults to `None`, always.
-        fallback: Whether layers without a rule are differentiated example by
-            example. Defaults to `False`, where they are an error.
+        sample_weight: Weights, as in Keras. One number per example is omega_i.
+            Any other shape, such as a weight for each position or output, is
+            a part of l_i. Defaults to `None`.
+        values: Tensors in place of `model.trainable_variables`, such as a
+            posterior sample. Defaults to `None`: the variables.
+        training: Whether the model runs with `training=True`. Defaults to
+            `True`.
+        loss: Loss in place of the loss of the model. Defaults to `None`.
+        loss_scale: Factor of the loss in the backward pass, as
+            `LossScaleOptimizer.dynamic_scale`, for half precision. All results
+            are divided by the factor: gradients once, squares twice. Defaults
+            to `None`.
+        statistics: `"squares"`, or `"factors"`: Kronecker factors for weights
+            that are matrices and squares for all others. Defaults to
+            `"squares"`.
+        due: A boolean tensor. If false, the step costs as much as an ordinary
+            one, the gradients are those of an ordinary step, and the curvature
+            is zeros, which the caller must ignore. Defaults to `None`: always
+            due.
+        fallback: Whether to differentiate layers without a rule example by
+            example, which is slow. With `False` such layers raise an error.
+            Defaults to `False`.
 
     Returns:
-        A `Step`; its curvature is at least in float32, as are gradients.
+        A `Step`. Gradients and curvature are in float32 or higher precision.
+
+    Example:
+
+    ```python
+    found = keras_bdl.curvature.step(model, x, y)
+    print(found.gradients[0].shape, found.squares[0].shape)
+    ```
     """
-    if statistics not in ("squares", "factors"):
-        raise ValueError(
-            '`statistics` must be "squares" or "factors". '
-            f"Received: statistics={statistics!r}"
-        )
+    check_choice("statistics", statistics, ("squares", "factors"))
     run = CapturedPass(
-        model, x, y, sample_weight, values, training, loss, loss_scale, fallback
+        model,
+        (x, y, sample_weight),
+        values=values,
+        training=training,
+        loss=loss,
+        loss_scale=loss_scale,
+        fallback=check_bool("fallback", fallback),
     )
 
     if statistics == "factors":
@@ -123,10 +142,10 @@ def step(
 
 
 def _when(due, with_curvature, gradients):
-    """Returns `with_curvature()`, or if not due `gradients()` and zeros."""
-    found = {}
+    """Returns `with_curvature()` if due, else `gradients()` and zeros."""
+    found: dict[str, Any] = {}
 
-    # Outside of the graph of the branch, there are no tensors in it.
+    # Outside of the branch, only this Python state survives.
     def tensors_of(gradients, squares, factors):
         found["factors"] = factors
         found["none"] = [h is None for h in squares]

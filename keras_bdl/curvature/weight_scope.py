@@ -1,57 +1,61 @@
-"""The values of the weights during one step."""
+"""Scopes that give the weights other values during one step."""
+
+from collections.abc import Callable
 
 import keras
 import tensorflow as tf
 
 
 class WeightScope(keras.StatelessScope):
-    """Puts values in the place of variables and watches who reads them.
+    """Puts values in the place of variables and reports reads of them.
 
-    No variable is changed: other assignments, such as those of BatchNorm
-    statistics, seeds and metrics, go to the variables unless `pure`.
+    The variables do not change. Assignments to other variables, such as
+    BatchNorm statistics, seeds and metrics, take effect unless `pure`.
 
     Args:
         variables: Trainable Keras variables.
         values: A tensor for each.
-        pure: Whether all assignments are forgotten at the end.
+        pure: Whether all assignments are dropped at the end. Defaults to
+            `False`.
     """
 
-    def __init__(self, variables, values, pure=False):
+    def __init__(self, variables: list, values: list, *, pure: bool = False):
         super().__init__(
             zip(variables, values, strict=True),
             collect_losses=True,
-            # What the first step makes, such as trackers of several losses.
+            # The first step creates variables, such as trackers of losses.
             initialize_variables=True,
         )
         self._variables = {id(v): v for v in variables}
         self._values = {i: self.state_mapping[i] for i in self._variables}
         self._pure = pure
-        self.on_read = None
-        self.on_assign = None
+        self.on_read: Callable | None = None
+        self.on_assign: Callable | None = None
 
     def value_of(self, variable):
-        """Returns the value in the place of one of the variables."""
+        """Returns the value in the place of a variable."""
         return self._values[id(variable)]
 
     def get_current_value(self, variable):
-        """Returns the value that Keras computes with."""
+        """Returns the value that Keras uses for a variable."""
         if self.on_read is not None and id(variable) in self._variables:
             return self.on_read(variable)
         return super().get_current_value(variable)
 
     def add_update(self, update):
-        """Assigns to a variable, or keeps what would be assigned."""
+        """Assigns to a variable, or records the assignment if pure."""
         variable, value = update
         if id(variable) in self._variables:
             raise ValueError(
-                "A trainable variable must not be assigned while its "
-                f"per-example gradients are taken. Received: {variable.path}"
+                "A layer must not assign a trainable variable in a training "
+                "step with per-example gradients. Make the variable "
+                f"non-trainable. Received: {variable.path}"
             )
         if self.on_assign is not None:
             self.on_assign(variable)
         if self._pure:
             return super().add_update(update)
-        # Outside, so that it reaches the variable.
+        # Outside of the scope, so that the variable changes.
         self.__exit__(None, None, None)
         try:
             variable.assign(value)
@@ -60,7 +64,7 @@ class WeightScope(keras.StatelessScope):
 
 
 class PinnedWeights(keras.StatelessScope):
-    """Puts other values in the place of some variables, inside of a scope.
+    """Puts other values in the place of some variables, in another scope.
 
     Args:
         values: Pairs of variables and tensors.
@@ -70,14 +74,14 @@ class PinnedWeights(keras.StatelessScope):
         super().__init__(values, initialize_variables=False)
 
     def get_current_value(self, variable):
-        """Returns the value that Keras computes with."""
+        """Returns the value that Keras uses for a variable."""
         value = super().get_current_value(variable)
         if value is None and self.original_scope is not None:
             value = self.original_scope.get_current_value(variable)
         return value
 
     def add_update(self, update):
-        """Leaves an assignment to the scope outside, if there is one."""
+        """Passes an assignment to the outer scope, if there is one."""
         outer = self.original_scope
         if outer is None:
             return super().add_update(update)
@@ -88,7 +92,7 @@ class PinnedWeights(keras.StatelessScope):
             self.__enter__()
 
 
-def current_values(variables):
+def current_values(variables: list) -> list:
     """Returns the values of Keras variables as tensors.
 
     Args:

@@ -28,10 +28,10 @@ def replica_weight(data):
     """
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
     context = tf.distribute.get_replica_context()
-    tensors = _tensors(data)
-    if replicas == 1 or context is None or _size(tensors[0]) is not None:
+    first = first_tensor(data)
+    if replicas == 1 or context is None or _size(first) is not None:
         return None
-    examples = tf.cast(tf.shape(tensors[0])[0], "float32")
+    examples = tf.cast(tf.shape(first)[0], "float32")
     total = context.all_reduce(tf.distribute.ReduceOp.SUM, examples)
     return replicas * examples / tf.maximum(total, 1.0)  # (1)
 
@@ -122,7 +122,7 @@ def statistics_of_examples(model, data):
         data: The batch of this replica.
     """
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
-    first = _tensors(data)[0]
+    first = first_tensor(data)
     kept = []
     if replicas > 1 and _size(first) is None:
         kept = [
@@ -142,5 +142,10 @@ def _size(tensor):
     return None if tf.executing_eagerly() else tensor.shape[0]
 
 
-def _tensors(data):
-    return [t for t in keras.tree.flatten(data) if t is not None]
+def first_tensor(data):
+    """Returns the first tensor of a batch, whose axis 0 counts the examples.
+
+    Args:
+        data: Nested tensors, some of which may be `None`.
+    """
+    return next(t for t in keras.tree.flatten(data) if t is not None)

@@ -79,7 +79,7 @@ class Radial(WeightDistribution):
     def lengths(
         self, noise: ArrayLike
     ) -> tuple[ArrayLike, np.ndarray, np.ndarray]:
-        """Returns the direction u, the possible lengths r, their weights."""
+        """Returns the direction u, possible lengths r, and probabilities."""
         norm = ops.sqrt(ops.sum(ops.square(noise)))
         return noise / ops.maximum(norm, SMALLEST_DISTANCE), *_half_normal()
 

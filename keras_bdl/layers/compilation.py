@@ -2,7 +2,6 @@
 
 import functools
 import math
-import platform
 
 import keras
 import tensorflow as tf
@@ -10,6 +9,7 @@ import tensorflow as tf
 from keras_bdl.distributions import StoredPrior
 from keras_bdl.priors import Prior
 from keras_bdl.priors import TFPDistribution
+from keras_bdl.random.cpu_compilation import keras_compiles_nothing
 
 # Compiling takes half a second. A smaller layer never saves that much.
 SMALLEST_SIZE = 2**14
@@ -36,15 +36,8 @@ def worth_compiling(layer):
         and all(_is_compilable(p.prior) for p in layer.weight_posteriors)
         and not tf.executing_eagerly()
         and not tf.distribute.has_strategy()
-        and _keras_compiles_nothing()
+        and keras_compiles_nothing()
     )
-
-
-@functools.cache
-def _keras_compiles_nothing():
-    kinds = {d.device_type for d in tf.config.list_physical_devices()}
-    # Other systems may lack XLA for CPUs.
-    return kinds == {"CPU"} and platform.system() == "Linux"
 
 
 def _is_compilable(prior):
@@ -102,7 +95,7 @@ class CompiledDraw:
         return tf.nest.pack_sequence_as(structures["results"], flat)
 
     def forget(self):
-        """Compiles again what is given next."""
+        """Makes the next call compile its functions again."""
         self._functions = None
 
 

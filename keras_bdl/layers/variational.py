@@ -5,7 +5,6 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from keras_bdl.aliases import ArrayLike
@@ -18,21 +17,20 @@ from keras_bdl.distributions import WeightDistribution
 from keras_bdl.layers import estimators
 from keras_bdl.layers import weight_draw
 from keras_bdl.layers.annealing import Annealing
+from keras_bdl.layers.call_attributes import CallState
+from keras_bdl.layers.call_attributes import SeenAttribute
+from keras_bdl.layers.call_attributes import assigned
+from keras_bdl.layers.call_attributes import seeing
 from keras_bdl.layers.compilation import CompiledDraw
 from keras_bdl.layers.compilation import worth_compiling
 from keras_bdl.layers.computed_weights import ComputedWeights
-from keras_bdl.layers.seen_attribute import CallState
-from keras_bdl.layers.seen_attribute import SeenAttribute
-from keras_bdl.layers.seen_attribute import assigned
-from keras_bdl.layers.seen_attribute import seeing
 from keras_bdl.layers.thread_losses import ThreadLosses
 from keras_bdl.layers.thread_losses import check_outer_loss
 from keras_bdl.layers.weight_priors import WeightPosterior
 from keras_bdl.layers.weight_priors import WeightPriors
 from keras_bdl.layers.weight_priors import as_prior
 from keras_bdl.priors import Normal
-from keras_bdl.random import replica_numbers
-from keras_bdl.random.replica_numbers import gaussian_noise
+from keras_bdl.random import forward_pass_noise
 
 
 def _mean_or_assigned(layer, name):
@@ -199,21 +197,9 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
         Args:
             number: Which draw, from 0 on.
         """
-        start = self.seed_generator.state[0]
-        seed = ops.stack([start, ops.cast(number, start.dtype)])
-        posteriors, bound = self.weight_posteriors, self.noise_bound
-        held = weight_draw.Draw(
-            posteriors,
-            [p.read() for p in posteriors],
-            functools.partial(
-                weight_draw.normals, posteriors, seed, bound=bound
-            ),
-        )
-        weights = {
-            name: ops.cast(weight, self.compute_dtype)
-            for name, weight in held.weights.items()
-        }
-        return seeing(self, weights)
+        weights = weight_draw.numbered_draw(self, number).weights
+        cast = {n: ops.cast(w, self.compute_dtype) for n, w in weights.items()}
+        return seeing(self, cast)
 
     @property
     def weight_posteriors(self) -> tuple[WeightPosterior, ...]:
@@ -254,17 +240,10 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
         Args:
             seed: Selects the draw; any integer from 0 on.
         """
-        size = sum(p.num_normals for p in self.weight_posteriors)
-        bits = np.random.default_rng(seed).integers(
-            -(2**31), 2**31, size, "int32"
-        )
-        uniforms = replica_numbers.of_bits(bits) * self.noise_bound
-        noise = weight_draw.noise(
-            self.weight_posteriors, gaussian_noise(uniforms)
-        )
+        posteriors = self.weight_posteriors
+        noise = weight_draw.host_noise(posteriors, seed, self.noise_bound)
         return [
-            (p.mean, p.distribution().draw(noise[p.name]))
-            for p in self.weight_posteriors
+            (p.mean, p.distribution().draw(noise[p.name])) for p in posteriors
         ]
 
     def get_config(self):
@@ -289,7 +268,7 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
         """Returns the draw of this forward pass; the first call adds (2)."""
         if self.kl_per_example is None:
             check_outer_loss(self)
-            seed = replica_numbers.next_seed(self.seed_generator)
+            seed = forward_pass_noise.next_seed(self.seed_generator)
             posteriors = self.weight_posteriors
             tensors = [p.read() for p in posteriors]
             drawn, kl = self._draw(tensors, seed, 1.0 * self.annealing.noise)
@@ -299,7 +278,11 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
             pairs = zip(posteriors, tensors, strict=True)
             means = {p.name: mean for p, (mean, *_) in pairs}
             self._call_state.forward_pass = weight_draw.ForwardPass(
-                means, drawn, seed, kl_per_example, loss
+                means=means,
+                drawn=drawn,
+                seed=seed,
+                kl_per_example=kl_per_example,
+                loss=loss,
             )
         return self._call_state.forward_pass
 

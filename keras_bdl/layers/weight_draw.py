@@ -4,8 +4,11 @@ import dataclasses
 import functools
 from typing import Any
 
+import numpy as np
+from keras import ops
+
 from keras_bdl.layers import estimators
-from keras_bdl.random import replica_numbers
+from keras_bdl.random import forward_pass_noise
 
 # One seed has several streams of random numbers.
 WEIGHTS = 0
@@ -26,8 +29,8 @@ def normals(posteriors, seed, stream=WEIGHTS, bound=1.0):
             between 0 and 1. Defaults to `1.0`.
     """
     size = sum(p.num_normals for p in posteriors)
-    seed = replica_numbers.fold_in(seed, stream)
-    return replica_numbers.normal((size,), seed, bound)
+    seed = forward_pass_noise.fold_in(seed, stream)
+    return forward_pass_noise.normal((size,), seed, bound)
 
 
 def noise(posteriors, numbers):
@@ -38,6 +41,37 @@ def noise(posteriors, numbers):
         by_name[p.name] = p.family.noise(part, p.shape)
         start += p.num_normals
     return by_name
+
+
+def host_noise(posteriors, seed, bound):
+    """Returns the noise of each tensor, by name, drawn outside of graphs.
+
+    Args:
+        posteriors: The `WeightPosterior` of each tensor.
+        seed: Selects the draw; any integer from 0 on.
+        bound: Bound of the uniform numbers that make the noise.
+    """
+    size = sum(p.num_normals for p in posteriors)
+    bits = np.random.default_rng(seed).integers(-(2**31), 2**31, size, "int32")
+    uniforms = forward_pass_noise.of_bits(bits) * bound
+    return noise(posteriors, forward_pass_noise.gaussian_noise(uniforms))
+
+
+def numbered_draw(layer, number):
+    """Returns the draw of a number, the same on all replicas.
+
+    Args:
+        layer: A variational layer that is built.
+        number: Which draw, from 0 on.
+    """
+    start = layer.seed_generator.state[0]
+    seed = ops.stack([start, ops.cast(number, start.dtype)])
+    posteriors, bound = layer.weight_posteriors, layer.noise_bound
+    return Draw(
+        posteriors,
+        [p.read() for p in posteriors],
+        functools.partial(normals, posteriors, seed, bound=bound),
+    )
 
 
 def numbers_of(layer, seed):
@@ -66,7 +100,13 @@ def results_of(layer, tensors, numbers, seed, annealed):
     posteriors, kl_numbers = layer.weight_posteriors, None
     if layer.estimator == "local" or layer.noise_bound < 1:
         kl_numbers = functools.partial(normals, posteriors, seed, KL)
-    draw = Draw(posteriors, tensors, lambda: numbers, kl_numbers, annealed)
+    draw = Draw(
+        posteriors,
+        tensors,
+        lambda: numbers,
+        kl_numbers=kl_numbers,
+        annealed=annealed,
+    )
     return getattr(
         draw, estimators.DRAWN[layer.estimator]
     ), draw.kl_divergence()
@@ -88,7 +128,7 @@ class Draw:
     """
 
     def __init__(
-        self, posteriors, tensors, numbers, kl_numbers=None, annealed=1.0
+        self, posteriors, tensors, numbers, *, kl_numbers=None, annealed=1.0
     ):
         self._posteriors = dict(zip(posteriors, tensors, strict=True))
         self._numbers = numbers
@@ -148,7 +188,7 @@ class Draw:
         return self._kl_noise[name]
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(kw_only=True)
 class ForwardPass:
     """One draw of a layer, and the loss that it added.
 
@@ -173,11 +213,11 @@ class ForwardPass:
     def sign_seeds(self):
         """Returns seeds for inputs and outputs, the same for all calls."""
         return [
-            replica_numbers.fold_in(self.seed, stream)
+            forward_pass_noise.fold_in(self.seed, stream)
             for stream in (INPUT_SIGNS, OUTPUT_SIGNS)
         ]
 
     def output_seed(self):
         """Returns a new seed for the noise of the outputs of each call."""
         self.calls += 1
-        return replica_numbers.fold_in(self.seed, OUTPUTS + self.calls)
+        return forward_pass_noise.fold_in(self.seed, OUTPUTS + self.calls)

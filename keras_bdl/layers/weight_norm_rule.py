@@ -67,7 +67,12 @@ class WeightNormRule:
         each = [self.blocks(layer, *call) for call in calls]
         units = _blocks_of_kernel(curved * unit, groups)
         moments = [
-            outer_moments(blocks, groups, example_weights, (units[i], split))
+            outer_moments(
+                blocks,
+                groups=groups,
+                example_weights=example_weights,
+                minus=(units[i], split),
+            )
             for i, blocks in enumerate(zip(*each, strict=True))
         ]
         gradient, squares = (

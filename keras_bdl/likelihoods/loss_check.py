@@ -73,7 +73,9 @@ class _OneValueEach(keras.losses.Loss):
     """A loss that raises an error unless each example has its own value."""
 
     def __init__(self, loss, owner, warns):
-        super().__init__(loss.name, loss.reduction, loss.dtype)
+        super().__init__(
+            name=loss.name, reduction=loss.reduction, dtype=loss.dtype
+        )
         self.loss = loss
         self._owner = owner
         self._warns = warns

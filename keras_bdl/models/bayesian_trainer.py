@@ -19,16 +19,12 @@ from keras_bdl.distribute.replica_gradients import looks_at_gradients
 from keras_bdl.distribute.replicas import batch_of_group
 from keras_bdl.distribute.replicas import replica_weight
 from keras_bdl.distribute.replicas import statistics_of_examples
-from keras_bdl.layers.variational_layers import end_annealing
-from keras_bdl.layers.variational_layers import variational_layers
-from keras_bdl.loss_scaling import inner_optimizer
+from keras_bdl.inner_optimizer import inner_optimizer
+from keras_bdl.layers.find_variational_layers import end_annealing
 from keras_bdl.models.build import build_optimizer
 from keras_bdl.models.build import build_posterior
-from keras_bdl.models.checked_trainer import CheckedTrainer
-from keras_bdl.models.evidence_bound import EvidenceBound
-from keras_bdl.models.evidence_bound import PriorVersions
-from keras_bdl.models.evidence_bound import add_batch_mean
-from keras_bdl.models.evidence_bound import divergences
+from keras_bdl.models.evidence_metrics import add_batch_mean
+from keras_bdl.models.evidence_trainer import EvidenceTrainer
 from keras_bdl.models.fit_arguments import check_compile_arguments
 from keras_bdl.models.fit_arguments import check_fit
 from keras_bdl.models.fit_arguments import compile_config
@@ -42,7 +38,7 @@ from keras_bdl.protocols import KnowsModel
 from keras_bdl.protocols import OwnsTrainStep
 
 
-class BayesianTrainer(WarningTrainer, CheckedTrainer):
+class BayesianTrainer(WarningTrainer, EvidenceTrainer):
     """Adds Bayesian training to `compile`, `fit`, `evaluate` and `predict`.
 
     `keras_bdl.Model` and `keras_bdl.Sequential` derive from this class.
@@ -51,7 +47,6 @@ class BayesianTrainer(WarningTrainer, CheckedTrainer):
     train_samples = 1
     samples = 0
     sample_replicas = 1
-    _evidence_bound: Any = None  # an `EvidenceBound` after `compile`
     _warned_of_endless_data = False
     built: bool
     distribute_strategy: tf.distribute.Strategy
@@ -72,8 +67,8 @@ class BayesianTrainer(WarningTrainer, CheckedTrainer):
         Args:
             optimizer: Optimizer of Keras or of `keras_bdl.optimizers`.
                 Defaults to `"rmsprop"`.
-            loss: Loss of Keras. Where a method counts examples, the loss must
-                be their mean negative log-likelihood. Defaults to `None`.
+            loss: Loss of Keras. If a method uses N, the loss must be the mean
+                negative log-likelihood of the examples. Defaults to `None`.
             *args: Further arguments of `keras.Model.compile`.
             objective: One of `keras_bdl.objectives`, which replaces the plain
                 loss in training. Defaults to `None`.
@@ -101,8 +96,7 @@ class BayesianTrainer(WarningTrainer, CheckedTrainer):
                 optimizer, loss, *args, **kwargs
             )
         check_strategy(self, objective, sample_replicas)
-        self._evidence_bound = EvidenceBound()
-        self._prior_versions = PriorVersions()
+        self._track_evidence_bound()
         self.objective = objective
         self.train_samples = train_samples
         self.samples = samples
@@ -157,66 +151,6 @@ class BayesianTrainer(WarningTrainer, CheckedTrainer):
             if end_annealing(self):
                 self.train_function = None
             raise
-
-    def make_train_function(self, force=False):
-        """Makes the training step, again if layers got other priors.
-
-        Args:
-            force: Whether to make it again in any case. Defaults to `False`.
-        """
-        if self.built:
-            build_optimizer(self)
-        force |= self._prior_versions.differ(self, "train")
-        return super().make_train_function(force)
-
-    def make_test_function(self, force=False):
-        """Makes the step of an evaluation, again if layers got other priors.
-
-        Args:
-            force: Whether to make it again in any case. Defaults to `False`.
-        """
-        force |= self._prior_versions.differ(self, "test")
-        return super().make_test_function(force)
-
-    @property
-    def metrics(self):
-        """The metrics of Keras and, if there is a KL, `nll` and `kl`."""
-        metrics = super().metrics
-        if self._evidence_bound is not None and divergences(self):
-            metrics = [*metrics, *self._evidence_bound.metrics]
-        return metrics
-
-    def compute_loss(
-        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
-    ):
-        """Computes the loss, which variational layers make the evidence bound.
-
-        Args:
-            x: The inputs.
-            y: The targets.
-            y_pred: The outputs.
-            sample_weight: The weights of the examples.
-            training: Whether this is the loss of training.
-        """
-        loss = super().compute_loss(
-            x, y, y_pred, sample_weight, training=training
-        )
-        # In training, an objective adds its own KL.
-        if variational_layers(self) or (not training and divergences(self)):
-            loss = self._evidence_bound.complete(self, loss, x, training)
-        return loss
-
-    def update_evidence_bound(
-        self, x: ArrayLike, *, nll: ArrayLike, kl: ArrayLike | None
-    ) -> None:
-        """Updates the metrics `nll` and `kl` after a batch.
-
-        Args:
-            x: The inputs.
-            nll: Mean negative log-likelihood of the batch.
-            kl: KL divided by N, or `None` if N is unknown.
-        """
-        self._evidence_bound.update(x, nll, kl)
 
     def warn_of_endless_data(self, examples: int) -> None:
         """Warns once that `fit` took a number of steps for one epoch.

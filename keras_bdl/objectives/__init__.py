@@ -1,7 +1,8 @@
-"""Losses of a model and its weights, for `compile(objective=...)`.
+"""Objectives: losses of a model and its weights.
 
-Any optimizer of Keras minimises them. Methods that are optimizers themselves
-are in `keras_bdl.optimizers`.
+Pass one to `keras_bdl.Model.compile(objective=...)`; any optimizer of Keras
+minimises it. `keras_bdl.optimizers` holds the methods that are optimizers
+themselves.
 """
 
 from keras_bdl.objectives.hessian_diagonal import HessianDiagonal

@@ -1,6 +1,8 @@
-"""A batch, and the loss and outputs of a model at given weights."""
+"""Loss and outputs of a model for one batch at given weights."""
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -8,27 +10,28 @@ from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl.curvature.weight_scope import WeightScope
+from keras_bdl.distribute.replicas import first_tensor
 
 
 @dataclasses.dataclass
 class Outcome:
-    """What came out of a forward pass.
+    """Loss and outputs of one forward pass.
 
     Attributes:
-        loss: This replica's share of the whole loss, penalties included.
+        loss: The share of this replica in the whole loss, with penalties.
         nll: The mean negative log-likelihood of these examples.
         y_pred: The outputs of the model.
     """
 
-    loss: object
-    nll: object
-    y_pred: object
+    loss: Any
+    nll: Any
+    y_pred: Any
 
-    def plus(self, term):
+    def plus(self, term: Any) -> "Outcome":
         """Returns an outcome whose mean loss has one more term.
 
         Args:
-            term: In nats for an example.
+            term: The term, in nats per example.
         """
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         return Outcome(
@@ -37,68 +40,85 @@ class Outcome:
 
 
 class Forward:
-    """Runs a model on a batch, with tensors in the place of its weights.
+    """Runs a model on one batch with given tensors for weights.
 
     Args:
         model: A built, compiled `keras_bdl.Model`.
-        x: The inputs.
-        y: The targets.
-        sample_weight: The weights of the examples.
+        data: Inputs, targets and weights of the examples.
         excluded: `id` of the variables without prior and noise.
-        scale: What the loss is multiplied by for half precision, or `None`.
-        state: Variables that layers and metrics assign, with tensors for
-            their values: `new_state` takes the assignments. Defaults to
-            `None`, where the variables themselves take them.
+        scale: Factor of the loss for half precision, or `None`.
+        state: Pairs of a variable that layers or metrics assign and a tensor
+            for its value. Assignments then change `new_state`. Defaults to
+            `None`: assignments change the variables.
 
     Attributes:
-        examples: How many examples there are.
+        examples: Number of examples.
         inferred: Positions of the weights that have a prior, in the order of
             `model.trainable_variables`.
-        assigned: Variables that were assigned.
+        assigned: The assigned variables.
+        noises: The noise of each sample, from `SampledVI`.
     """
 
-    def __init__(self, model, x, y, sample_weight, excluded, scale, state=None):
+    def __init__(
+        self,
+        model: keras.Model,
+        data: tuple,
+        *,
+        excluded: set[int],
+        scale: Any,
+        state: list | None = None,
+    ):
         self.model = model
-        self.data = x, y, sample_weight
+        self.data = data
+        x = data[0]
         self.variables = model.trainable_variables
         self.scale = scale
-        self.assigned = []
+        self.assigned: list[keras.Variable] = []
+        self.noises: list = []
         self.inferred = [
             i for i, v in enumerate(self.variables) if id(v) not in excluded
         ]
-        first = next(i for i in keras.tree.flatten(x) if i is not None)
+        first = first_tensor(x)
         self.examples = first.shape[0] or ops.shape(first)[0]
         self._excluded = excluded
         self._state = state
-        self.new_state = None
+        self.new_state: list | None = None
 
     @property
-    def gradient_scale(self):
-        """What `nll` is multiplied by before its gradient is taken, or `None`.
+    def gradient_scale(self) -> Any:
+        """Factor of `nll` before its gradient is computed, or `None`.
 
-        The way back through this gradient is scaled by the rest of `scale`.
+        The derivative of this gradient has the rest of `scale` for a factor.
         """
         return None if self.scale is None else ops.sqrt(self.scale)
 
-    def part(self, begin, size, state=None):
-        """Returns the same for some of the examples.
+    def part(
+        self, begin: Any, size: Any, *, state: list | None = None
+    ) -> "Forward":
+        """Returns a `Forward` of some of the examples.
 
         Args:
-            begin: The first one.
-            size: How many.
-            state: See above. Defaults to `None`.
+            begin: Index of the first example.
+            size: Number of examples.
+            state: As for the class. Defaults to `None`.
         """
-        # Not a slice: XLA also compiles a loop that is never entered, and
-        # refuses a slice that is longer than the batch.
+        # `gather` instead of a slice: XLA also compiles a loop that never
+        # runs, and rejects a slice longer than the batch.
         rows = begin + tf.range(size)
 
         def cut(array):
             return None if array is None else tf.gather(array, rows)
 
         data = keras.tree.map_structure(cut, self.data)
-        return Forward(self.model, *data, self._excluded, self.scale, state)
+        return Forward(
+            self.model,
+            data,
+            excluded=self._excluded,
+            scale=self.scale,
+            state=state,
+        )
 
-    def __call__(self, values):
+    def __call__(self, values: list) -> Outcome:
         """Returns the `Outcome` of one forward pass.
 
         Args:
@@ -124,14 +144,14 @@ class Forward:
             ]
         return self.outcome(loss, y_pred, penalties)
 
-    def outcome(self, loss, y_pred, penalties):
+    def outcome(self, loss: Any, y_pred: Any, penalties: list) -> Outcome:
         """Returns the `Outcome` of a forward pass.
 
         Args:
-            loss: This replica's share of the whole loss.
+            loss: The share of this replica in the whole loss.
             y_pred: The outputs.
-            penalties: Regularizers and other losses that are not of the data,
-                of which replicas have shares in the loss.
+            penalties: Regularizers and other losses without data. The loss of
+                each replica holds a share of them.
         """
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         loss = ops.cast(loss, "float32")
@@ -140,7 +160,7 @@ class Forward:
             nll = nll - sum(ops.cast(one, "float32") for one in penalties)
         return Outcome(loss, nll, y_pred)
 
-    def with_gradient(self, values):
+    def with_gradient(self, values: list) -> tuple[Outcome, list]:
         """Returns the outcome and the gradient of its `nll`.
 
         Args:
@@ -152,7 +172,7 @@ class Forward:
             outcome = self(values)
             nll = outcome.nll if scale is None else outcome.nll * scale
         gradients = tape.gradient(nll, values, unconnected_gradients="zero")
-        # Those of embeddings come as slices.
+        # Gradients of embeddings come as slices.
         gradients = [tf.convert_to_tensor(g) for g in gradients]
         if scale is not None:
             gradients = [g / ops.cast(scale, g.dtype) for g in gradients]
@@ -163,25 +183,27 @@ class Forward:
             self.assigned.append(variable)
 
 
-def by_groups(look, forward, size):
-    """Averages over groups of a batch, as if each were a batch of its own.
+def by_groups(
+    look: Callable[[Forward], tuple[Outcome, list]], forward: Forward, size: int
+) -> tuple[Outcome, list]:
+    """Averages a function of batches over groups of one batch.
 
-    Where the groups do not come out even, the first one is smaller, and
-    counts for less. BatchNorm normalises over a group.
+    If the batch is no multiple of `size`, the first group is smaller and
+    counts less. BatchNorm normalises over a group.
 
     Args:
-        look: Takes a `Forward` and returns an `Outcome` and gradients, a list
-            of tensors.
+        look: Takes a `Forward` and returns an `Outcome` and a list of
+            gradients.
         forward: The batch.
-        size: Examples in a group.
+        size: Number of examples in a group.
 
     Returns:
-        What `look` does.
+        The averaged outcome and gradients, with the outputs of all examples.
     """
     examples = forward.examples
     rest = (examples - 1) // size  # whole groups after the first one
     if not isinstance(rest, int):
-        rest = tf.maximum(rest, 0)  # also of a replica without examples
+        rest = tf.maximum(rest, 0)  # a replica may have no examples
     begin = examples - rest * size
     first = forward.part(0, begin)
     outcome, gradients = look(first)
@@ -189,7 +211,7 @@ def by_groups(look, forward, size):
         return outcome, gradients
 
     def weight(part):
-        # A replica without examples has a group of none, of no weight.
+        # A replica without examples has an empty group with weight 0.
         return tf.math.divide_no_nan(
             tf.cast(part, "float32"), tf.cast(examples, "float32")
         )
@@ -203,14 +225,14 @@ def by_groups(look, forward, size):
         tf.TensorArray(y.dtype, rest, element_shape=(size, *y.shape[1:]))
         for y in outputs
     ]
-    # Replicas cannot assign from inside of a loop: it carries the values.
+    # Replicas cannot assign inside of a loop: the loop carries the values.
     state = first.assigned
     values = [tf.convert_to_tensor(v.value) for v in state]
     share = weight(size)
 
     def body(i, sums, arrays, values):
         pairs = list(zip(state, values, strict=True))
-        part = forward.part(begin + i * size, size, pairs)
+        part = forward.part(begin + i * size, size, state=pairs)
         found, gradients = look(part)
         added = scaled(found, gradients, share)
         y_pred = keras.tree.flatten(found.y_pred)

@@ -1,4 +1,4 @@
-"""The variances of independent Gaussians over the weights."""
+"""Standard deviations of independent Gaussians over the weights."""
 
 import math
 import warnings
@@ -8,46 +8,44 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl.arguments import check_choice
 from keras_bdl.arguments import check_number
 
-KINDS = ("fixed", "scalar", "diagonal")
+_KINDS = ("fixed", "scalar", "diagonal")
 
 _INITIAL = 0.01
 
 
 class Covariance:
-    """Gives each weight its standard deviation.
+    """Fixed or learned standard deviations of the weights.
 
         log sigma = log sigma_0 + c v                                     (1)
 
-    with v zero in the beginning. The optimizer is told the gradient by
-    `log sigma`, and moves v: by the step it thinks right for `log sigma`,
-    which so moves c times as far. That is c times the learning rate, for
-    optimizers that look at the size of a gradient and those that do not.
+    with v zero before the first step. The optimizer gets the gradient with
+    respect to `log sigma` and applies its step to v, so `log sigma` moves c
+    times as far. This multiplies the learning rate by c for all optimizers,
+    whether or not they normalise gradients.
 
     Args:
-        kind: `"fixed"`, without v; `"scalar"`, one v for each tensor of
-            weights; `"diagonal"`, one for each weight.
-        stddev: sigma_0, or `None`: given by `learning_rate_equivalent`, or
-            0.01 where it is learned.
-        learning_rate_equivalent: eta, for `sigma_0^2 = eta / (2 S)`.
-        gradient_batch_size: S.
+        kind: `"fixed"`: no v; `"scalar"`: one v for each tensor of weights;
+            `"diagonal"`: one v for each weight.
+        stddev: sigma_0. `None` means the value of `learning_rate_equivalent`,
+            or 0.01 where sigma is learned.
+        learning_rate_equivalent: eta of `sigma_0^2 = eta / (2 S)`, or `None`.
+        gradient_batch_size: S, or `None`.
         learning_rate_multiplier: c.
     """
 
     def __init__(
         self,
-        kind,
-        stddev,
-        learning_rate_equivalent,
-        gradient_batch_size,
-        learning_rate_multiplier,
+        kind: str,
+        stddev: float | None,
+        *,
+        learning_rate_equivalent: float | None,
+        gradient_batch_size: int | None,
+        learning_rate_multiplier: float,
     ):
-        if kind not in KINDS:
-            raise ValueError(
-                f"`covariance` must be one of {KINDS}. "
-                f"Received: covariance={kind!r}"
-            )
+        check_choice("covariance", kind, _KINDS)
         check_number(
             "learning_rate_multiplier", learning_rate_multiplier, above=0.0
         )
@@ -57,13 +55,13 @@ class Covariance:
         )
         self._by_weight = kind == "diagonal"
         self._multiplier = learning_rate_multiplier
-        self._shapes = None
-        self._weights = []
-        self.variables = []
+        self._shapes: list[tuple] = []
+        self._weights: list[weakref.ref] = []
+        self.variables: list[keras.Variable] = []
 
     @property
     def built(self):
-        """Whether there is no variable to make."""
+        """Whether all variables exist."""
         return bool(self.variables) or not self._learned
 
     def build(self, weights):
@@ -88,7 +86,7 @@ class Covariance:
         ]
 
     def check(self, weights):
-        """Raises an error if the weights are not those of `build`.
+        """Raises if the weights are not the weights of `build`.
 
         Args:
             weights: Keras variables.
@@ -100,16 +98,16 @@ class Covariance:
             shapes = [tuple(v.shape) for v in weights]
             raise ValueError(
                 "An objective with learned variances belongs to the weights "
-                "that it was built for: compile with a new one. Received: "
-                "other weights than before, of the shapes "
-                f"{shapes}, before {self._shapes}"
+                "that it was built for. Compile with a new objective. "
+                f"Received: other weights, of the shapes {shapes}, before "
+                f"{self._shapes}"
             )
 
     def check_learned(self, owner: str):
-        """Warns where no training has moved v.
+        """Warns if no training step has moved v.
 
         Args:
-            owner: Name of the class that asks, for messages.
+            owner: Name of the objective, for messages.
         """
         with tf.init_scope():
             if any(ops.convert_to_numpy(v).any() for v in self.variables):
@@ -119,18 +117,18 @@ class Covariance:
                 f"`{owner}` has learned no variances yet and draws with the "
                 "initial ones. Train the model, or load a trained one with "
                 "`keras.models.load_model`. `load_weights` loads the variances "
-                "only into a model that is built and compiled; to compile "
-                "again with a new objective forgets them. "
+                "only into a model that is built and compiled. Compiling again "
+                "with a new objective discards them. "
                 f"Received: stddev={self._initial_stddev}",
                 stacklevel=3,
             )
 
     def stddevs(self, own, count):
-        """Returns sigma, for each tensor its like or a number.
+        """Returns sigma for each tensor of weights, a like tensor or a number.
 
         Args:
             own: Tensors for `variables`.
-            count: How many tensors of weights there are.
+            count: Number of tensors of weights.
         """
         initial = ops.convert_to_tensor(self._initial_stddev, "float32")
         if not self._learned:
@@ -152,8 +150,8 @@ def _initial_stddev(learned, stddev, rate, size):
     given = {"stddev": stddev, "learning_rate_equivalent": rate}
     if stddev is not None and rate is not None:
         raise ValueError(
-            "One of `stddev` and `learning_rate_equivalent` must be left out: "
-            f"each says what the variance is. Received: {given}"
+            "`stddev` and `learning_rate_equivalent` both set the variance. "
+            f"Leave one of them out. Received: {given}"
         )
     if stddev is not None:
         check_number("stddev", stddev, above=0.0)
@@ -163,13 +161,13 @@ def _initial_stddev(learned, stddev, rate, size):
         if size is None:
             raise ValueError(
                 "`learning_rate_equivalent` needs `gradient_batch_size`, the "
-                "batch size of the stochastic gradient descent that it is the "
-                "learning rate of. Received: gradient_batch_size=None"
+                "batch size of SGD with that learning rate. Give both. "
+                "Received: gradient_batch_size=None"
             )
         return math.sqrt(rate / (2 * size))
     if learned:
         return _INITIAL
     raise ValueError(
-        'With `covariance="fixed"`, one of `stddev` and '
-        f"`learning_rate_equivalent` must be given. Received: {given}"
+        '`covariance="fixed"` needs a variance. Give `stddev` or '
+        f"`learning_rate_equivalent`. Received: {given}"
     )

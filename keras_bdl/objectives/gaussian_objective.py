@@ -1,8 +1,10 @@
-"""What the objectives with a Gaussian posterior have in common."""
+"""Base class of the objectives with a Gaussian posterior."""
 
 import functools
 import math
+from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 from keras import ops
@@ -13,15 +15,16 @@ from keras_bdl.arguments import check_seed
 from keras_bdl.curvature.weight_scope import WeightScope
 from keras_bdl.curvature.weight_scope import current_values
 from keras_bdl.distributions import MeanField
+from keras_bdl.objectives.batch_outcome import Outcome
 from keras_bdl.objectives.covariance import Covariance
 from keras_bdl.objectives.objective import Objective
 from keras_bdl.posteriors import Gaussian
-from keras_bdl.posteriors.covered_weights import check_weights
-from keras_bdl.posteriors.covered_weights import excluded_variables
-from keras_bdl.random.weight_noise import EVALUATION
-from keras_bdl.random.weight_noise import Compilation
-from keras_bdl.random.weight_noise import normal_numbers
-from keras_bdl.random.weight_noise import random_bits
+from keras_bdl.posteriors.excluded_weights import check_weights
+from keras_bdl.posteriors.excluded_weights import excluded_variables
+from keras_bdl.random.gaussian_weights import EVALUATION
+from keras_bdl.random.gaussian_weights import Compilation
+from keras_bdl.random.gaussian_weights import normal_numbers
+from keras_bdl.random.gaussian_weights import random_bits
 
 
 class GaussianObjective(Objective):
@@ -32,36 +35,37 @@ class GaussianObjective(Objective):
     mu are the weights of the model. The complexity is `KL(q || prior)`.
 
     Args:
-        covariance: See `TaylorVI`, as all others.
-        stddev: See there.
-        learning_rate_equivalent: See there.
-        gradient_batch_size: See there.
-        prior: See there.
-        temperature: See there.
-        dataset_size: See there.
-        exclude_from_inference: See there.
-        learning_rate_multiplier: See there.
-        seed: See there.
+        covariance: `"fixed"`: one given sigma for all weights; `"scalar"`: a
+            learned sigma for each tensor, such as a kernel; `"diagonal"`: a
+            learned sigma for each weight.
+        stddev: sigma, or the first value of a learned sigma. With
+            `covariance="fixed"`, either `stddev` or `learning_rate_equivalent`
+            is required. Defaults to `None`: 0.01 where sigma is learned.
+        learning_rate_equivalent: eta, in place of `stddev`:
+            `sigma^2 = eta / (2 S)`. Needs `gradient_batch_size`. Defaults to
+            `None`.
+        gradient_batch_size: S of `learning_rate_equivalent`. Defaults to
+            `None`.
+        learning_rate_multiplier: Factor by which the logarithms of learned
+            sigmas move faster than the learning rate of the optimizer.
+            Defaults to `10.0`.
+        seed: Seed of the samples. Defaults to `0`.
     """
 
     trained_under_draws = False
 
     def __init__(
         self,
-        covariance,
-        stddev,
-        learning_rate_equivalent,
-        gradient_batch_size,
-        prior,
-        temperature,
-        dataset_size,
-        exclude_from_inference,
-        learning_rate_multiplier,
-        seed,
+        covariance: str,
+        stddev: float | None = None,
+        *,
+        learning_rate_equivalent: float | None = None,
+        gradient_batch_size: int | None = None,
+        learning_rate_multiplier: float = 10.0,
+        seed: int = 0,
+        **kwargs,
     ):
-        super().__init__(
-            prior, temperature, dataset_size, exclude_from_inference
-        )
+        super().__init__(**kwargs)
         if gradient_batch_size is not None:
             check_number(
                 "gradient_batch_size",
@@ -73,9 +77,9 @@ class GaussianObjective(Objective):
         self._covariance = Covariance(
             covariance,
             stddev,
-            learning_rate_equivalent,
-            gradient_batch_size,
-            learning_rate_multiplier,
+            learning_rate_equivalent=learning_rate_equivalent,
+            gradient_batch_size=gradient_batch_size,
+            learning_rate_multiplier=learning_rate_multiplier,
         )
         self.covariance = covariance
         self.stddev = stddev
@@ -86,26 +90,26 @@ class GaussianObjective(Objective):
         self._compilation = Compilation()
 
     @property
-    def trainable_variables(self):
-        """The learned standard deviations, as `Covariance` has them."""
+    def trainable_variables(self) -> list:
+        """The variables of the learned standard deviations."""
         return self._covariance.variables
 
     @property
-    def built(self):
-        """Whether there is no variable to make."""
+    def built(self) -> bool:
+        """Whether all variables exist."""
         return self._covariance.built
 
-    def build(self, model):
-        """Creates the standard deviations."""
+    def build(self, model: keras.Model) -> None:
+        """Creates the variables of the learned standard deviations."""
         self._covariance.build(self._inferred(model))
 
-    def check(self, model, inferred):
-        """Also refuses weights that cannot have a Gaussian posterior."""
+    def check(self, model: keras.Model, inferred: list) -> None:
+        """Also raises for weights that cannot have a Gaussian posterior."""
         super().check(model, inferred)
         check_weights(type(self).__name__, inferred, model.trainable_variables)
         self._covariance.check(inferred)
 
-    def kl_divergence(self, model):
+    def kl_divergence(self, model: keras.Model) -> tf.Tensor:
         """Returns `KL(q || prior)` of a model, in nats.
 
         Args:
@@ -114,9 +118,9 @@ class GaussianObjective(Objective):
         self.prepare(model)
         inferred = self._inferred(model)
 
-        @functools.cache  # one draw of all weights, and only if need be
+        @functools.cache  # one sample of all weights, if any is needed
         def noises():
-            return self.noises(model, inferred, EVALUATION, 0)
+            return self.noises(model, inferred, stream=EVALUATION, number=0)
 
         return self._kl_divergence(
             current_values(inferred),
@@ -134,20 +138,29 @@ class GaussianObjective(Objective):
             terms.append(q.kl_divergence(self.prior, lambda i=i: noise(i)))
         return tf.add_n(terms)
 
-    def tell(self, model, x, outcomes, complexity):
-        """Updates `nll` and `kl`."""
+    def update_metrics(
+        self,
+        model: keras.Model,
+        x: Any,
+        *,
+        outcomes: list[Outcome],
+        complexity: Any,
+    ) -> None:
+        """Updates the metrics `nll` and `kl`."""
         nll = ops.mean(ops.stack([one.nll for one in outcomes]))
         kl = complexity / self.dataset_size.value()
         model.update_evidence_bound(x, nll=nll, kl=kl)
 
-    def noises(self, model, inferred, stream, number):
+    def noises(
+        self, model: keras.Model, inferred: list, *, stream: int, number: int
+    ) -> list:
         """Returns eps of (1), a tensor for each variable.
 
         Args:
             model: The `keras_bdl.Model`.
             inferred: The variables that have a posterior.
-            stream: `TRAINING` or `EVALUATION` of the draws of weights.
-            number: Which draw.
+            stream: `TRAINING` or `EVALUATION`.
+            number: Index of the sample.
         """
         bits = random_bits(
             sum(math.prod(v.shape) for v in inferred),
@@ -161,7 +174,7 @@ class GaussianObjective(Objective):
         )
 
     def _drawn(self, positions, values, own, noises):
-        """Returns weights by (1), those at other positions as they are."""
+        """Returns the weights with samples (1) at the given positions."""
         values = list(values)
         stddevs = self._covariance.stddevs(own, len(noises))
         for i, stddev, eps in zip(positions, stddevs, noises, strict=True):
@@ -169,13 +182,13 @@ class GaussianObjective(Objective):
             values[i] = values[i] + noise  # (1)
         return values
 
-    def call_with_draw(self, model, x, draw):
-        """Returns the outputs under one draw, the same for all batches.
+    def call_with_draw(self, model: keras.Model, x: Any, draw: int) -> Any:
+        """Returns the outputs at one sample, the same sample for all batches.
 
         Args:
             model: The `keras_bdl.Model`.
             x: A batch of inputs.
-            draw: Which draw.
+            draw: Index of the sample.
         """
         self.prepare(model, x)
         self._covariance.check_learned(type(self).__name__)
@@ -185,18 +198,18 @@ class GaussianObjective(Objective):
             [i for i, v in enumerate(variables) if id(v) in known],
             current_values(variables),
             current_values(self.trainable_variables),
-            self.noises(model, inferred, EVALUATION, draw),
+            self.noises(model, inferred, stream=EVALUATION, number=draw),
         )
         scope = WeightScope(variables, values)
-        scope.collect_losses = False  # the layers keep them, as ever
+        scope.collect_losses = False  # the layers keep their losses
         with scope:
             return _keras.call_with_training(model, x, training=False)
 
-    def posterior(self, model):
-        """Returns q, a `keras_bdl.posteriors.Gaussian`.
+    def posterior(self, model: keras.Model) -> Gaussian:
+        """Returns the posterior q.
 
         Args:
-            model: The model that was trained.
+            model: The trained model.
         """
         self.prepare(model)
         self._covariance.check_learned(type(self).__name__)

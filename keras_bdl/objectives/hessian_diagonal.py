@@ -1,63 +1,66 @@
 """Estimates of the diagonal of the Hessian, for `TaylorVI`."""
 
 import math
+from typing import Any
 
 import keras
 import tensorflow as tf
 from keras import ops
 
 from keras_bdl.arguments import ShowsArguments
+from keras_bdl.arguments import check_bool
 from keras_bdl.arguments import check_number
 from keras_bdl.arguments import check_seed
 from keras_bdl.curvature.captured_pass import CapturedPass
-from keras_bdl.random.weight_noise import TRAINING
-from keras_bdl.random.weight_noise import random_bits
+from keras_bdl.random.gaussian_weights import TRAINING
+from keras_bdl.random.gaussian_weights import random_bits
 
 
 class HessianDiagonal(ShowsArguments):
     """Base of the estimates of the diagonal of a Hessian.
 
-    A subclass is called under a tape, and its result is differentiated again:
-    it must be made of operations that have a gradient.
+    Derive from this class for a new estimate. `TaylorVI` calls the estimate
+    under a gradient tape and differentiates the result, so every operation
+    must have a gradient.
 
     Attributes:
-        depends_on_group: Whether the result is another for two halves of a
-            batch than for the whole.
+        depends_on_group: Whether the estimate of a batch differs from the mean
+            of the estimates of its halves.
     """
 
     depends_on_group = False
 
-    def __call__(self, forward, values):
-        """Returns the outcome of a batch, and the diagonal.
+    def __call__(self, forward: Any, values: list) -> tuple[Any, list]:
+        """Returns the outcome of a batch and the diagonal.
 
         Args:
             forward: A function of `values` that returns an object with the
-                mean negative log-likelihood `nll`. It has `with_gradient`,
-                too, which returns that object and the gradient of `nll`, and
-                the attributes `examples`, a number, and `model`.
+                mean negative log-likelihood `nll`. The method
+                `forward.with_gradient` returns that object and the gradient of
+                `nll`. Attributes are `examples`, a number, and `model`.
             values: A tensor for each of `model.trainable_variables`.
 
         Returns:
-            What `forward` returned, and a list of tensors of the shapes of
-            `values`: the second derivatives of `nll` by each weight.
+            The result of `forward`, and a list of tensors of the shapes of
+            `values`: the second derivative of `nll` for each weight.
         """
         raise NotImplementedError
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """Returns every constructor argument."""
         return {}
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict) -> "HessianDiagonal":
         """Returns the estimate that `get_config` described."""
         return cls(**config)
 
 
-def get(estimate):
-    """Returns an estimate, or the one that a config describes.
+def get(estimate: HessianDiagonal | dict) -> HessianDiagonal:
+    """Returns an estimate, given itself or its config.
 
     Args:
-        estimate: A `HessianDiagonal`, or a config of it.
+        estimate: A `HessianDiagonal`, or its config.
     """
     if isinstance(estimate, dict):
         estimate = keras.saving.deserialize_keras_object(estimate)
@@ -72,14 +75,27 @@ def get(estimate):
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
 class SquaredGradient(HessianDiagonal):
-    """Takes the square of a mean gradient for the second derivative.
+    """Estimates the Hessian diagonal by the squared mean gradient.
+
+    This estimate is the cheapest one and the default of `TaylorVI`,
 
         h = S g^2                                                         (1)
 
-    with g the gradient of the mean negative log-likelihood of S examples. At
-    weights where gradients of the single examples g_i average out, (1) is on
-    average the empirical Fisher information, the mean of g_i^2; elsewhere it
-    has `(S - 1)` times the square of their mean on top of it.
+    with g the gradient of the mean negative log-likelihood of S examples.
+    Where the gradients of single examples g_i average out, (1) is on average
+    the empirical Fisher information, the mean of g_i^2. Elsewhere (1) adds
+    `(S - 1)` times the square of their mean.
+
+    Example:
+
+    ```python
+    estimate = keras_bdl.objectives.SquaredGradient()
+    objective = keras_bdl.objectives.TaylorVI(
+        "diagonal", hessian_diagonal=estimate
+    )
+    model.compile("adam", loss, objective=objective)
+    model.fit(x, y, verbose=0)
+    ```
 
     Reference:
         - Unlu and Aitchison, [Gradient Regularisation as Approximate
@@ -88,7 +104,7 @@ class SquaredGradient(HessianDiagonal):
 
     depends_on_group = True
 
-    def __call__(self, forward, values):
+    def __call__(self, forward: Any, values: list) -> tuple[Any, list]:
         """Returns the outcome of a batch, and (1)."""
         outcome, gradients = forward.with_gradient(values)
         size = ops.cast(forward.examples, "float32")
@@ -100,46 +116,44 @@ class SquaredGradient(HessianDiagonal):
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
 class PerExampleFisher(HessianDiagonal):
-    """Takes the empirical Fisher information for the second derivative.
+    """Estimates the Hessian diagonal by the empirical Fisher information.
+
+    Use this estimate if gradients of single examples do not average out,
 
         h = (1/n) sum_i g_i^2                                             (1)
 
-    with g_i the gradient of the loss of example i, of all n at once: see
-    `keras_bdl.curvature.second_moments`. Without `sample_weight`, which counts
-    examples here, and without BatchNorm, it is `SquaredGradient` of groups of
-    one example, without the loop over them.
+    with g_i the gradient of the loss of example i. All n gradients are
+    computed at once, as in `keras_bdl.curvature.second_moments`. Without
+    `sample_weight`, which counts examples here, and without BatchNorm, (1)
+    equals `SquaredGradient` with `gradient_batch_size=1`.
 
     Args:
-        fallback: Whether layers that `keras_bdl.curvature` has no rule for
-            are differentiated example by example, which is slow. Defaults to
-            `False`, where they are an error.
+        fallback: Whether to differentiate layers without a rule in
+            `keras_bdl.curvature` example by example, which is slow. With
+            `False` such layers raise an error. Defaults to `False`.
     """
 
     def __init__(self, fallback: bool = False):
-        self.fallback = fallback
+        self.fallback = check_bool("fallback", fallback)
 
-    def __call__(self, forward, values):
+    def __call__(self, forward: Any, values: list) -> tuple[Any, list]:
         """Returns the outcome of a batch, and (1)."""
         x, y, sample_weight = forward.data
         run = CapturedPass(
             forward.model,
-            x,
-            y,
-            sample_weight,
-            values,
-            True,
-            None,
-            forward.gradient_scale,
-            self.fallback,
+            (x, y, sample_weight),
+            values=values,
+            loss_scale=forward.gradient_scale,
+            fallback=self.fallback,
         )
         _, shares = run.gradients_and_squares()
-        # Of the mean over all replicas, and (1) is that of this one.
+        # Shares of the mean over all replicas; (1) is of this replica.
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         squares = [replicas * share for share in shares]  # (1)
         return forward.outcome(run.loss, run.y_pred, run.penalties), squares
 
-    def get_config(self):
-        """Returns all arguments."""
+    def get_config(self) -> dict:
+        """Returns every constructor argument."""
         return {"fallback": self.fallback}
 
 
@@ -147,26 +161,29 @@ class PerExampleFisher(HessianDiagonal):
 class Hutchinson(HessianDiagonal):
     """Estimates the diagonal of the Hessian H by random signs.
 
-        h = z * (H z),   z_i = -1 or 1, as likely                         (1)
+    Use this estimate for a convex loss or for small variances,
 
-    The expectation is the diagonal, whatever the noise of the data. Where H
-    is not positive, neither is the estimate, and weights are drawn to where
-    the Hessian of a network is most negative: for models whose loss is
-    convex, or for variances that are small. The gradient needs third
-    derivatives: a step takes four times as long as with `SquaredGradient`.
+        h = z * (H z),   z_i = -1 or 1 with equal probability             (1)
+
+    The expectation of (1) is the diagonal, whatever the noise of the data.
+    Where H is not positive, the estimate is negative, and training moves the
+    weights to regions where the Hessian of a network is most negative. The
+    gradient needs third derivatives: a step takes four times as long as with
+    `SquaredGradient`.
 
     Args:
-        probes: How many products are averaged. Defaults to `1`.
+        probes: Number of random vectors z, whose estimates are averaged.
+            Defaults to `1`.
         seed: Seed of the signs. Defaults to `0`.
     """
 
-    def __init__(self, probes: int = 1, seed: int = 0):
+    def __init__(self, probes: int = 1, *, seed: int = 0):
         check_number("probes", probes, at_least=1, integer=True)
         check_seed(seed)
         self.probes = probes
         self.seed = seed
 
-    def __call__(self, forward, values):
+    def __call__(self, forward: Any, values: list) -> tuple[Any, list]:
         """Returns the outcome of a batch, and (1)."""
         diagonals = []
         with tf.GradientTape(persistent=True) as tape:
@@ -213,6 +230,6 @@ class Hutchinson(HessianDiagonal):
             for z, shape in zip(tf.split(signs, sizes), shapes, strict=True)
         ]
 
-    def get_config(self):
-        """Returns all arguments."""
+    def get_config(self) -> dict:
+        """Returns every constructor argument."""
         return {"probes": self.probes, "seed": self.seed}

@@ -1,62 +1,49 @@
-"""The most probable weights."""
+"""Maximum a posteriori: the most probable weights."""
+
+from typing import Any
 
 import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl.objectives.batch_outcome import Forward
+from keras_bdl.objectives.batch_outcome import Outcome
 from keras_bdl.objectives.objective import Objective
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
 class MAP(Objective):
-    """The mode of the posterior: the loss and a prior.
+    """The mode of the posterior: the loss plus a prior.
+
+    Use MAP as the baseline of `TaylorVI` and `SampledVI`, which become MAP
+    where variances vanish:
 
         loss = nll(w) - (tau / N) log p(w)                                (1)
 
     with nll the mean negative log-likelihood, N the number of examples and
-    tau the temperature, which multiplies the prior alone: at 1 it is the mode
-    of the posterior. It is what `TaylorVI` and `SampledVI` come to where
-    variances vanish, for comparison with them.
+    tau the temperature, which multiplies the prior alone. At `tau = 1` the
+    minimum of (1) is the mode of the posterior.
 
-    There is no posterior: `keras_bdl.predict` takes the network as it is.
+    MAP has no posterior: `keras_bdl.predict` uses the network itself.
 
     Args:
-        prior: p, anything that `keras_bdl.priors.get` takes. Defaults to
-            `None`: `Normal(1.0)`.
-        temperature: tau, float or schedule. Defaults to `1.0`.
-        dataset_size: N. Defaults to `None`: counted by
-            `keras_bdl.Model.fit`.
         exclude_from_inference: Names of layers, of classes of layers or of
             variables without a prior. Defaults to `("BatchNormalization",)`.
 
     Example:
 
     ```python
-    model = keras_bdl.Model(net.inputs, net.outputs)
-    model.compile(
-        "adam",
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        objective=keras_bdl.objectives.MAP(keras_bdl.priors.HeNormal()),
-    )
+    prior = keras_bdl.priors.HeNormal()
+    model.compile("adam", loss, objective=keras_bdl.objectives.MAP(prior))
+    model.fit(x, y, verbose=0)
     ```
     """
 
-    def __init__(
-        self,
-        prior=None,
-        temperature=1.0,
-        dataset_size: int | None = None,
-        exclude_from_inference=("BatchNormalization",),
-    ):
-        super().__init__(
-            prior, temperature, dataset_size, exclude_from_inference
-        )
-
-    def look(self, forward, values, own):
+    def look(self, forward: Forward, values: list, own: list) -> list[Outcome]:
         """Returns the outcome of the batch."""
         return [forward(values)]
 
-    def complexity(self, forward, values, own):
+    def complexity(self, forward: Forward, values: list, own: list) -> Any:
         """Returns `-log p(w)`."""
         log_priors = [
             ops.sum(self.prior.log_prob(ops.cast(values[i], "float32")))
@@ -64,11 +51,11 @@ class MAP(Objective):
         ]
         return -tf.add_n(log_priors)
 
-    def check(self, model, inferred):
-        """Also refuses draws, which there are none of."""
+    def check(self, model: keras.Model, inferred: list) -> None:
+        """Also raises for `train_samples`, since MAP draws nothing."""
         super().check(model, inferred)
         if model.train_samples != 1:
             raise ValueError(
-                "`MAP` draws nothing: compile without `train_samples`. "
+                "`MAP` draws no samples. Compile without `train_samples`. "
                 f"Received: train_samples={model.train_samples}"
             )

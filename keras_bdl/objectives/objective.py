@@ -1,4 +1,7 @@
-"""What the objectives have in common."""
+"""Base class of the objectives."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -6,140 +9,126 @@ from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl import priors
+from keras_bdl.aliases import FloatOrSchedule
+from keras_bdl.aliases import PriorLike
 from keras_bdl.arguments import ShowsArguments
+from keras_bdl.arguments import as_names
 from keras_bdl.arguments import check_number
 from keras_bdl.curvature.weight_scope import current_values
 from keras_bdl.data.dataset_size import DatasetSize
 from keras_bdl.distribute.replica_gradients import for_all_replicas
 from keras_bdl.distribute.replicas import replica_weight
 from keras_bdl.distribute.replicas import weighted
-from keras_bdl.layers.variational_layers import variational_layers
-from keras_bdl.loss_scaling import inner_optimizer
-from keras_bdl.loss_scaling import loss_scale
+from keras_bdl.inherited_arguments import InheritedArguments
+from keras_bdl.inner_optimizer import loss_scale
+from keras_bdl.layers.find_variational_layers import variational_layers
 from keras_bdl.models.build import build_optimizer
+from keras_bdl.models.fit_arguments import check_optimizer
 from keras_bdl.objectives.batch_outcome import Forward
-from keras_bdl.optimizers.sampler import Sampler
-from keras_bdl.optimizers.variational_optimizer import VariationalOptimizer
-from keras_bdl.posteriors.covered_weights import check_any_weight
-from keras_bdl.posteriors.covered_weights import excluded_variables
+from keras_bdl.objectives.batch_outcome import Outcome
+from keras_bdl.posteriors.excluded_weights import check_any_weight
+from keras_bdl.posteriors.excluded_weights import excluded_variables
 
 
-def check_optimizer(owner, model):
-    """Raises an error if the optimizer would minimise something else.
+class Objective(InheritedArguments, ShowsArguments, keras.losses.Loss):
+    """Base of the objectives of `keras_bdl.Model.compile(objective=...)`.
 
-    Args:
-        owner: Name of the objective.
-        model: A compiled model.
-    """
-    optimizer = inner_optimizer(model)
-    name = type(optimizer).__name__
-    if isinstance(optimizer, (Sampler, VariationalOptimizer)):
-        raise ValueError(
-            f"`{owner}` is minimised by an optimizer that only optimizes, such "
-            f'as "adam", and `{name}` finds a posterior itself: leave one of '
-            f"both out. Received: optimizer={name}"
-        )
-    changing = [
-        option
-        for option in ("weight_decay", "use_ema")
-        if getattr(optimizer, option, None)
-    ]
-    if changing:
-        raise ValueError(
-            f"`{owner}` has a `prior`, and its variances fit the weights as "
-            f"they are: leave {changing} out of the optimizer. "
-            f"Received: optimizer={name} with {changing}"
-        )
-
-
-class Objective(ShowsArguments, keras.losses.Loss):
-    """Base of what `compile(objective=...)` puts in the place of the loss.
-
-    With N examples, temperature tau and the weights w of the model,
+    Derive from this class for a new objective. With N examples, temperature
+    tau and the weights w of the model, the optimizer of the model minimises
 
         loss = data term + (tau / N) complexity + regularizers            (1)
 
-    is minimised by whatever optimizer the model has. A subclass says what the
-    data term and the complexity are, in nats for an example and for the whole
-    data. Where it has variables of its own, they are trained by the same
-    optimizer, and saved with the model, of which they are no weights.
+    A subclass computes the data term, in nats per example, in `look`, and the
+    complexity, in nats for the whole data, in `complexity`. The same optimizer
+    trains the variables of the objective. They are saved with the model and
+    are no weights of it.
 
-    It is a `keras.losses.Loss` for Keras to save its variables; as `loss` it
-    does not work, since it needs the model.
+    The class is a `keras.losses.Loss`, so that Keras saves its variables.
+    `compile(loss=...)` refuses it, since an objective needs the model.
 
     Args:
-        prior: One of `keras_bdl.priors`, or `None`: `Normal(1.0)`.
-        temperature: tau, a float or a schedule of it.
-        dataset_size: N, the number of training examples, or `None`.
+        prior: p, a prior of `keras_bdl.priors`, or anything that
+            `keras_bdl.priors.get` takes. Defaults to `None`: `Normal(1.0)`.
+            (Samplers take `None` for a flat prior.)
+        temperature: tau, float or schedule. tau multiplies the complexity
+            alone. Defaults to `1.0`.
+        dataset_size: N, the number of training examples. Defaults to `None`:
+            `keras_bdl.Model.fit` counts them.
         exclude_from_inference: Names of layers, of classes of layers or of
-            variables without prior and noise.
+            variables that have neither prior nor noise. Defaults to
+            `("BatchNormalization",)`.
     """
 
     def __init__(
-        self, prior, temperature, dataset_size, exclude_from_inference
+        self,
+        prior: PriorLike = None,
+        *,
+        temperature: FloatOrSchedule = 1.0,
+        dataset_size: int | None = None,
+        exclude_from_inference: str | Sequence[str] = ("BatchNormalization",),
     ):
         super().__init__()
         if not callable(temperature):
             check_number("temperature", temperature, above=0.0)
-        if isinstance(exclude_from_inference, str):
-            exclude_from_inference = (exclude_from_inference,)
         given = priors.get(prior)
         self.prior = priors.Normal(1.0) if given is None else given
         self.temperature = temperature
         self.dataset_size = DatasetSize(dataset_size, type(self).__name__)
-        self.exclude_from_inference = tuple(exclude_from_inference)
+        self.exclude_from_inference = as_names(exclude_from_inference)
 
     @property
-    def trainable_variables(self):
-        """What the optimizer trains beside the weights of the model."""
+    def trainable_variables(self) -> list:
+        """The variables that train together with the weights of the model."""
         return []
 
     @property
-    def built(self):
-        """Whether there is no variable to make."""
+    def built(self) -> bool:
+        """Whether all variables exist."""
         return True
 
-    def build(self, model):
-        """Creates the variables, for the trainable weights of a model.
+    def build(self, model: keras.Model) -> None:
+        """Creates the variables for the trainable weights of a model.
 
         Args:
             model: A built `keras_bdl.Model`.
         """
 
-    def look(self, forward, values, own):
-        """Returns the data term at given weights.
+    def look(self, forward: Forward, values: list, own: list) -> list[Outcome]:
+        """Returns the data term at the given weights.
 
-        Runs under a tape that watches all of them.
+        Runs under a gradient tape that watches all given tensors.
 
         Args:
-            forward: A `Forward`, the batch.
+            forward: The batch.
             values: Tensors for the weights of the model.
             own: Tensors for `trainable_variables`.
 
         Returns:
-            A list of an `Outcome` for each draw.
+            One `Outcome` for each sample.
         """
         raise NotImplementedError
 
-    def complexity(self, forward, values, own):
-        """Returns what (1) calls so, in nats.
+    def complexity(self, forward: Forward, values: list, own: list) -> Any:
+        """Returns the complexity of (1), in nats.
 
         Args:
-            forward: See `look`, as all others.
-            values: See there.
-            own: See there.
+            forward: The batch.
+            values: Tensors for the weights of the model.
+            own: Tensors for `trainable_variables`.
         """
         raise NotImplementedError
 
-    def bayesian_train_step(self, model, data):
-        """Trains on one batch by (1)."""
+    def bayesian_train_step(self, model: keras.Model, data: Any) -> dict:
+        """Trains on one batch with the gradient of (1)."""
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         self.prepare(model, x)
         variables = model.trainable_variables
         excluded = excluded_variables(model, self.exclude_from_inference)
         self.check(model, [v for v in variables if id(v) not in excluded])
         scale = loss_scale(model.optimizer)
-        forward = Forward(model, x, y, sample_weight, excluded, scale)
+        forward = Forward(
+            model, (x, y, sample_weight), excluded=excluded, scale=scale
+        )
         values = current_values(variables)
         own = current_values(self.trainable_variables)
 
@@ -160,18 +149,20 @@ class Objective(ShowsArguments, keras.losses.Loss):
             for_all_replicas(model.optimizer, gradients),
             [*variables, *self.trainable_variables],
         )
-        self.tell(model, x, outcomes, complexity)
+        self.update_metrics(model, x, outcomes=outcomes, complexity=complexity)
         losses = [one.loss + share for one in outcomes]  # (1)
         y_pred = [one.y_pred for one in outcomes]
         return model.finish_draws(losses, x, y, y_pred, sample_weight)
 
-    def gradients(self, forward, values, own):
-        """Returns what `look` does, and the gradients of its mean loss.
+    def gradients(
+        self, forward: Forward, values: list, own: list
+    ) -> tuple[list[Outcome], list]:
+        """Returns the result of `look` and the gradients of its mean loss.
 
         Args:
-            forward: See `look`, as all others.
-            values: See there.
-            own: See there.
+            forward: The batch.
+            values: Tensors for the weights of the model.
+            own: Tensors for `trainable_variables`.
         """
         with tf.GradientTape() as tape:
             tape.watch([*values, *own])
@@ -185,35 +176,42 @@ class Objective(ShowsArguments, keras.losses.Loss):
         )
         return outcomes, [tf.convert_to_tensor(g) for g in gradients]
 
-    def tell(self, model, x, outcomes, complexity):
+    def update_metrics(
+        self,
+        model: keras.Model,
+        x: Any,
+        *,
+        outcomes: list[Outcome],
+        complexity: Any,
+    ) -> None:
         """Updates metrics of the model.
 
         Args:
             model: The `keras_bdl.Model`.
             x: The inputs.
-            outcomes: What `look` returned.
-            complexity: That of the step.
+            outcomes: The result of `look`.
+            complexity: The complexity of the step.
         """
 
-    def prepare(self, model, x=None):
-        """Makes all variables that are not there yet.
+    def prepare(self, model: keras.Model, x: Any = None) -> None:
+        """Creates all missing variables of model and optimizer.
 
         Args:
             model: The `keras_bdl.Model`.
-            x: A batch of inputs, if there is one. Defaults to `None`.
+            x: A batch of inputs that builds the model. Defaults to `None`.
         """
         if not model.built:
             if x is None:
                 raise ValueError(
-                    f"`model` must be built before `{type(self).__name__}` can "
-                    "say anything of its weights: call it on a batch, or train "
-                    f"it. Received: model={model.name!r}, which has no weights"
+                    f"`{type(self).__name__}` needs a built model. Call the "
+                    "model on a batch, or train it. "
+                    f"Received: model={model.name!r}, which has no weights"
                 )
             _keras.call_with_training(model, x, training=False)
         build_optimizer(model)
 
-    def check(self, model, inferred):
-        """Raises an error, or warns, before the step is traced.
+    def check(self, model: keras.Model, inferred: list) -> None:
+        """Raises or warns before the training step is traced.
 
         Args:
             model: The `keras_bdl.Model`.
@@ -225,12 +223,12 @@ class Objective(ShowsArguments, keras.losses.Loss):
         layers = [layer.name for layer in variational_layers(model)]
         if layers:
             raise ValueError(
-                f"`{owner}` is for ordinary layers, and some have "
-                "distributions of their own: train the model without "
+                f"`{owner}` needs ordinary layers, and some layers have "
+                "distributions of their own. Train the model without "
                 f"`objective`. Received: layers {layers}"
             )
 
-    def temperature_now(self, model):
+    def temperature_now(self, model: keras.Model) -> tf.Tensor:
         """Returns tau at this iteration of the optimizer."""
         if callable(self.temperature):
             now = self.temperature(model.optimizer.iterations)
@@ -238,25 +236,26 @@ class Objective(ShowsArguments, keras.losses.Loss):
         return ops.convert_to_tensor(self.temperature, "float32")
 
     def call(self, y_true, y_pred):
-        """Raises an error: an objective needs more than outputs."""
+        """Raises: an objective needs the model, not outputs alone."""
         name = type(self).__name__
         raise ValueError(
-            f"`{name}` is no loss of outputs: compile a `keras_bdl.Model` with "
+            f"`{name}` is no loss of outputs. Compile a `keras_bdl.Model` with "
             f"`loss` and `objective={name}(...)`. Received: loss={name}"
         )
 
-    def save_own_variables(self, store):
-        """Saves the variables; Keras calls it with the file of a model."""
+    def save_own_variables(self, store: Any) -> None:
+        """Saves the variables to the file of a model."""
         for i, variable in enumerate(self.trainable_variables):
             store[str(i)] = variable
 
-    def load_own_variables(self, store):
-        """Loads what `save_own_variables` saved."""
+    def load_own_variables(self, store: Any) -> None:
+        """Loads the variables that `save_own_variables` saved."""
         variables = self.trainable_variables
         if len(store) != len(variables):
             raise ValueError(
-                f"The file must hold the variables of `{type(self).__name__}`, "
-                f"{len(variables)} of them. Received: {len(store)}"
+                f"The file must hold {len(variables)} variables of "
+                f"`{type(self).__name__}`. Load it into the objective that was "
+                f"saved. Received: {len(store)} variables"
             )
         for i, variable in enumerate(variables):
             variable.assign(store[str(i)])

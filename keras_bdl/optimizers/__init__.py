@@ -1,7 +1,7 @@
 """Samplers, and optimizers that learn a Gaussian over the weights.
 
-They train the ordinary weights of an ordinary model. Objectives for the
-optimizers of Keras are in `keras_bdl.objectives`.
+Both train the ordinary weights of an ordinary model. `keras_bdl.objectives`
+holds the methods that any optimizer of Keras minimises.
 """
 
 from keras_bdl.optimizers.atmc import ATMC

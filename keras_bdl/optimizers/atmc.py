@@ -1,6 +1,9 @@
 """Adaptive thermostat Monte Carlo."""
 
+from typing import Any
+
 import keras
+import tensorflow as tf
 from keras import ops
 
 from keras_bdl.optimizers.momentum_sampler import MomentumSampler
@@ -8,60 +11,36 @@ from keras_bdl.optimizers.momentum_sampler import MomentumSampler
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
 class ATMC(MomentumSampler):
-    """Adaptive thermostat Monte Carlo: an optimizer that draws samples.
+    """Adaptive thermostat Monte Carlo: draws posterior samples.
+
+    ATMC is the sampler to start with: the speed limit keeps large networks
+    stable, and the thermostat removes the noise of the minibatch gradients.
 
     Every weight has a momentum p and a thermostat xi, which measures the
-    noise of the minibatch gradients in units of friction; only the friction
-    that is then still missing is added, with its noise,
+    gradient noise in units of friction. ATMC adds only the friction that is
+    still missing, with its noise,
 
         alpha = max(D - xi, 0)                                            (1)
 
-    and p, the weight and xi move as `keras_bdl.optimizers.integrators` says.
-    The thermostat is the one that belongs to hyperbolic momentum; the printed
-    algorithm has that of Gaussian momentum, which makes the samples too
-    narrow.
+    `keras_bdl.optimizers.momentum_steps` has the equations by which p, the
+    weight and xi move. The thermostat is the one of hyperbolic momentum. The
+    printed algorithm has the thermostat of Gaussian momentum, which makes
+    samples too narrow.
 
     The loss must be the mean negative log-likelihood; the target is
-    `exp(-U/T)`, `U = N loss - log prior`. At `T = 1` it is the posterior.
+    `exp(-U/T)`, `U = N loss - log prior`. At `T = 1` the target is the
+    posterior.
 
-    Noise is a function of (seed, variable, iteration): replicas share it, and
-    a chain resumed from a file or a checkpoint continues exactly.
-
-    Args:
-        learning_rate: Float or schedule, the step size h. Defaults to `1e-3`.
-        dataset_size: N, the number of training examples. Defaults to `None`:
-            counted by `keras_bdl.Model.fit`.
-        average_speed: Distance that a weight moves in one step, in the mean
-            square and without a speed limit; sets the mass,
-            `m = (average_speed / h0)^-2`. Defaults to `3e-4`.
-        max_speed: Largest distance, sets the speed limit
-            `c = max_speed / h0`; `None` for Gaussian momentum. Defaults to
-            `1e-3`.
-        friction: Share of its momentum that a weight keeps over one step,
-            sets `D = -log(friction) / h0`. Defaults to `0.9`.
-        temperature: T, float or schedule; `0` is descent without noise.
-            Likelihood and prior are tempered alike. Defaults to `1.0`.
-        prior: Prior of every variable without a regularizer: one of
-            `keras_bdl.priors` or a distribution of TensorFlow Probability.
-            Defaults to `None`, flat.
-        seed: Seed of the noise. Defaults to `0`.
-        initial_learning_rate: h0. Mass, speed limit and friction are set by
-            it and stay when a schedule moves h. Defaults to `None`, h at the
-            first step.
-        precondition_every: Steps after which the mass of each variable is set
-            anew from the mean square of its gradients, so that all move at
-            their own scale. Defaults to `None`, the same mass for all.
-        precondition_until: The last step at which masses may change, such as
-            the end of the burn-in; samples are exact from there on. Defaults
-            to `None`, never.
-        name: Name of the optimizer. Defaults to `"atmc"`.
-        **kwargs: `loss_scale_factor` of `keras.optimizers.Optimizer`. Options
-            that change the target, such as weight decay, are refused.
+    The noise is a function of (seed, variable, iteration): replicas share it,
+    and a chain resumed from a file or a checkpoint continues exactly.
 
     Example:
 
     ```python
-    model.compile(keras_bdl.ATMC(dataset_size=50_000), loss=loss)
+    model.compile(keras_bdl.ATMC(learning_rate=1e-3), loss=loss)
+    samples = keras_bdl.callbacks.SampleCollector(every=1)
+    model.fit(train, epochs=3, verbose=0, callbacks=[samples])
+    prediction = keras_bdl.predict(model, x_test, samples.posterior, verbose=0)
     ```
 
     Reference:
@@ -69,38 +48,6 @@ class ATMC(MomentumSampler):
           Classification](https://arxiv.org/abs/1908.03491), algorithm 1
     """
 
-    def __init__(
-        self,
-        learning_rate=1e-3,
-        dataset_size: int | None = None,
-        average_speed: float = 3e-4,
-        max_speed: float | None = 1e-3,
-        friction: float = 0.9,
-        temperature=1.0,
-        prior=None,
-        seed: int = 0,
-        initial_learning_rate: float | None = None,
-        precondition_every: int | None = None,
-        precondition_until: int | None = None,
-        name: str = "atmc",
-        **kwargs,
-    ):
-        super().__init__(
-            learning_rate,
-            dataset_size,
-            average_speed,
-            max_speed,
-            friction,
-            temperature,
-            prior,
-            seed,
-            initial_learning_rate,
-            precondition_every,
-            precondition_until,
-            name,
-            kwargs,
-        )
-
-    def injected_friction(self, thermostat):
+    def injected_friction(self, thermostat: Any) -> tf.Tensor:
         """Returns (1)."""
         return ops.maximum(self._friction_rate - thermostat, 0.0)  # (1)

@@ -1,10 +1,14 @@
 """Improved variational online Newton."""
 
+from typing import Any
+
 import keras
 import tensorflow as tf
 from keras import ops
 
 from keras_bdl import _keras
+from keras_bdl.aliases import FloatOrSchedule
+from keras_bdl.arguments import check_bool
 from keras_bdl.arguments import check_number
 from keras_bdl.curvature.weight_scope import WeightScope
 from keras_bdl.optimizers.natural_gradient import NaturalGradient
@@ -14,11 +18,14 @@ from keras_bdl.optimizers.natural_gradient import NaturalGradient
 class IVON(NaturalGradient):
     """Improved variational online Newton: fits a Gaussian to the posterior.
 
-    An optimizer of the weights of an ordinary model, which become the means
-    mu of independent Gaussians. It needs no gradients of single examples: the
-    curvature comes from how the gradient g changes with the draw. With N
-    examples, augmentation factor rho, temperature tau, prior precision delta
-    and `delta_t = tau delta / (rho N)`,
+    IVON trains the weights of an ordinary model. Use IVON first: it takes any
+    layer, because it needs no gradients of single examples, and a step of a
+    convolutional network takes about as long as a step of Adam.
+
+    The weights are the means mu of independent Gaussians. The curvature comes
+    from the change of the gradient g between samples. With N examples,
+    augmentation factor rho, temperature tau, prior precision delta and
+    `delta_t = tau delta / (rho N)`,
 
         sigma^2 = tau / (rho N (h + delta_t)),  w = mu + sigma eps        (1)
         d = h - mean(g eps / sigma)                                       (2)
@@ -27,57 +34,41 @@ class IVON(NaturalGradient):
         m <- beta_1 m + (1 - beta_1) g,  m_hat = m / (1 - beta_1^t)       (4)
         mu <- mu - a clip((m_hat + delta_t mu) / (h + delta_t))           (5)
 
-    with the old `h` on the right of (3), which keeps `h + delta_t` positive,
-    and the new one in (5). With h_0 the `initial_curvature`, a is the
-    learning rate times `h_0 + delta_t`, so that the first steps are like
-    those of SGD. The mean is over draws and replicas.
+    The right side of (3) has the old `h`, which keeps `h + delta_t` positive;
+    (5) has the new `h`. With h_0 the `initial_curvature`, a is the learning
+    rate times `h_0 + delta_t`, so the first steps are like steps of SGD. The
+    mean in (2) is over samples and replicas.
 
-    The loss must be the mean negative log-likelihood. What is fitted is
-    `p(w) exp(-rho N loss(w) / tau)`: at a temperature other than 1 the
-    likelihood alone is tempered. `h` is an estimate of the mean of the
-    Hessian over the draws. Weights that are excluded move as by SGD with the
-    momentum of (4).
+    The loss must be the mean negative log-likelihood. The posterior is
+    `p(w) exp(-rho N loss(w) / tau)`: a temperature other than 1 tempers the
+    likelihood alone. `h` estimates the mean of the Hessian over the samples.
+    Excluded weights move as in SGD with the momentum of (4).
 
-    Draws differ between replicas and between the `train_samples` of
-    `keras_bdl.Model.compile`. They are a function of (seed, iteration,
-    replica, draw), so that a run resumed from a file continues exactly. The
-    model is at the means whenever a step is over; `compile(samples=...)`,
-    `keras_bdl.predict` and others draw from the posterior.
+    Samples differ between replicas and between the `train_samples` of
+    `keras_bdl.Model.compile`. A sample is a function of (seed, iteration,
+    replica, index), so a run resumed from a file continues exactly. Between
+    steps the model is at the means; `compile(samples=...)` and
+    `keras_bdl.predict` use posterior samples.
 
     Args:
         learning_rate: Float or schedule. Defaults to `0.1`.
-        dataset_size: N, the number of training examples. Defaults to `None`:
-            counted by `keras_bdl.Model.fit`.
-        prior_precision: delta, of the prior `N(0, 1/delta)` of every weight.
-            Defaults to `1.0`.
-        beta_1: Decay of the momentum. Defaults to `0.9`.
-        beta_2: Decay of the curvature. One estimate of it is nearly all
-            noise: shorter memories than the default leave much of it.
-            Defaults to `0.99999`.
-        temperature: tau, float or schedule. Defaults to `1.0`.
-        augmentation_factor: rho, how many times as many examples the data
-            seems to have through its augmentation. Defaults to `1.0`.
-        initial_curvature: h_0, positive; the smaller, the wider the first
-            draws. Defaults to `1.0`.
-        clip_radius: Largest absolute value of what is clipped in (5).
-            Defaults to `None`, no limit.
-        rescale_learning_rate: Whether a is as said above; otherwise it is
-            the learning rate. Defaults to `True`.
-        exclude_from_inference: Names of layers, of classes of layers or of
-            variables without prior and noise. Defaults to
-            `("BatchNormalization",)`.
-        seed: Seed of the draws. Defaults to `0`.
-        name: Name of the optimizer. Defaults to `"ivon"`.
-        **kwargs: Options of `keras.optimizers.Optimizer`. Those that change
-            the posterior, such as weight decay, are refused.
+        beta_2: Decay of the curvature. One estimate of the curvature is nearly
+            all noise, and a shorter memory keeps much of the noise. Defaults
+            to `0.99999`.
+        initial_curvature: h_0, positive. A smaller value makes the first
+            samples wider. Defaults to `1.0`.
+        clip_radius: Largest absolute value of the clipped term in (5).
+            Defaults to `None`: no limit.
+        rescale_learning_rate: Whether a is the learning rate times
+            `h_0 + delta_t`. With `False`, a is the learning rate. Defaults to
+            `True`.
 
     Example:
 
     ```python
-    model = keras_bdl.Model(net.inputs, net.outputs)
     model.compile(keras_bdl.IVON(initial_curvature=0.1), loss=loss)
-    model.fit(x, y, epochs=50)
-    prediction = keras_bdl.predict(model, x_test)
+    model.fit(x, y, epochs=2, verbose=0)
+    prediction = keras_bdl.predict(model, x_test, verbose=0)
     ```
 
     Reference:
@@ -89,43 +80,33 @@ class IVON(NaturalGradient):
 
     def __init__(
         self,
-        learning_rate=0.1,
-        dataset_size: int | None = None,
-        prior_precision: float = 1.0,
-        beta_1: float = 0.9,
+        learning_rate: FloatOrSchedule = 0.1,
+        *args,
         beta_2: float = 0.99999,
-        temperature=1.0,
-        augmentation_factor: float = 1.0,
         initial_curvature: float = 1.0,
         clip_radius: float | None = None,
         rescale_learning_rate: bool = True,
-        exclude_from_inference=("BatchNormalization",),
-        seed: int = 0,
-        name: str = "ivon",
         **kwargs,
     ):
+        check_number("initial_curvature", initial_curvature, above=0.0)
         super().__init__(
             learning_rate,
-            dataset_size,
-            prior_precision,
-            beta_1,
-            beta_2,
-            temperature,
-            augmentation_factor,
-            initial_curvature,
-            exclude_from_inference,
-            seed,
-            name,
-            kwargs,
+            *args,
+            beta_2=beta_2,
+            initial_curvature=initial_curvature,
+            **kwargs,
         )
-        check_number("initial_curvature", initial_curvature, above=0.0)
         if clip_radius is not None:
             check_number("clip_radius", clip_radius, above=0.0)
         self.clip_radius = clip_radius
-        self.rescale_learning_rate = rescale_learning_rate
+        self.rescale_learning_rate = check_bool(
+            "rescale_learning_rate", rescale_learning_rate
+        )
 
-    def look(self, model, data, draw, loss_scale):
-        """Returns loss, outputs and, with noise, pairs of g and (2)'s mean."""
+    def look(
+        self, model: keras.Model, data: Any, draw: Any, loss_scale: Any
+    ) -> tuple:
+        """Returns loss, outputs and g; with noise also `g eps / sigma`."""
         x, y, sample_weight = data
         values, scores = draw
         with tf.GradientTape() as tape:

@@ -1,7 +1,6 @@
-"""Options of Keras that an optimizer of ours refuses."""
+"""Options of Keras optimizers that would change the posterior."""
 
-# Options of Keras's optimizers that would make another posterior of it.
-REFUSED = (
+_REFUSED = (
     "weight_decay",
     "clipnorm",
     "clipvalue",
@@ -10,36 +9,39 @@ REFUSED = (
     "gradient_accumulation_steps",
 )
 
-# These come with every config, and mean nothing without the others.
+# Every config has these two; they mean nothing without the others.
 _UNUSED = ("ema_momentum", "ema_overwrite_frequency")
 
 
-def refuse_options(owner: str, kwargs, others=(), instead: str = ""):
-    """Takes out of `kwargs` what is of no effect; raises for the refused.
+def refuse_options(owner: str, kwargs: dict, *, others=(), instead: str = ""):
+    """Raises an error for options that would change the posterior.
+
+    Options without an effect are removed from `kwargs`.
 
     Args:
         owner: Name of the optimizer.
-        kwargs: Keyword arguments for `keras.optimizers.Optimizer`, changed.
+        kwargs: Keyword arguments for `keras.optimizers.Optimizer`, changed in
+            place.
         others: Further names to refuse. Defaults to `()`.
-        instead: What to do, for the message. Defaults to `""`.
+        instead: What to do instead, for the message. Defaults to `""`.
     """
-    refused = (*REFUSED, *others)
+    refused = (*_REFUSED, *others)
     changing = sorted(k for k in refused if kwargs.pop(k, None))
     if changing:
         raise ValueError(
-            f"`{owner}` fits the posterior, and these options would make it "
-            f"another one; leave them out{instead}. Received: {changing}"
+            f"`{owner}` targets the posterior, and these options would change "
+            f"the target. Leave them out{instead}. Received: {changing}"
         )
     for name in _UNUSED:
         kwargs.pop(name, None)
 
 
-def drop_options(config, others=()):
-    """Takes out of a config what `refuse_options` refuses.
+def drop_options(config: dict, others=()):
+    """Removes from a config every option that `refuse_options` refuses.
 
     Args:
-        config: The config of an optimizer, changed.
+        config: The config of an optimizer, changed in place.
         others: Further names. Defaults to `()`.
     """
-    for name in (*REFUSED, *_UNUSED, *others):
+    for name in (*_REFUSED, *_UNUSED, *others):
         config.pop(name, None)

@@ -1,55 +1,58 @@
-"""One mass a variable, learned from its gradients."""
+"""Masses of a sampler, one per variable, learned from the gradients."""
 
 import math
 
 import numpy as np
 from keras import ops
 
-# One odd variable must neither stand still nor fly away.
-SMALLEST, LARGEST = 1e-4, 1e4
+# Bounds: a variable with odd gradients must neither freeze nor diverge.
+_SMALLEST, _LARGEST = 1e-4, 1e4
 
 
 class LayerMasses:
     """Masses in proportion to the mean square of each variable's gradients.
 
-    Near a mode the mean square of the gradient of U goes as its curvature:
-    it is `T U''` for the exact gradient of a posterior, and the noise of the
-    minibatches is in the same proportion. With the mass of variable v
+    Near a mode the mean square of the gradient of U is proportional to its
+    curvature: it is `T U''` for the exact gradient of a posterior, and the
+    minibatch noise has the same proportion. With the mass of variable v
 
         m_v = m f_v,  f_v ~ mean(G_v^2),  prod_v f_v^(n_v / sum n) = 1    (1)
 
     where `n_v` is its size (and `f_v = 1` without any gradient), all variables
     oscillate at about one frequency, and the average weight moves as fast as
-    before. The speed limit goes along so that `m c^2` stays, and so does each
-    momentum,
+    before. The speed limit and each momentum change too, so that `m c^2`
+    stays,
 
         c_v = c / sqrt(f_v),   p_v <- p_v sqrt(f_v_new / f_v_old)         (2)
 
-    which leaves the distribution of the energy `K(p)` as it was.
+    The distribution of the energy `K(p)` stays as well.
 
-    A chain whose masses follow its own past is no Markov chain. So each new
-    estimate counts less, `2 / (k + 1)` for the k-th, which is an average that
-    forgets the begin: masses settle, and the samples are those of the target
-    in the limit. Stop with the burn-in to be exact from there on.
+    A chain whose masses depend on its own past is no Markov chain. Therefore
+    each new estimate counts less, `2 / (k + 1)` for the k-th. This average
+    forgets the start and converges: in the limit, samples follow the target.
+    Stop at the end of the burn-in to be exact from there on.
 
     Args:
         optimizer: The sampler, which owns the variables made here.
-        variables: What it samples.
-        every: Steps from one estimate to the next.
-        until: The last step at which masses may change, or `None`.
+        variables: The variables that the sampler moves.
+        every: Number of steps between two estimates.
+        end_step: First step, counted from 0, that no longer changes the
+            masses, or `None`.
     """
 
-    def __init__(self, optimizer, variables, every: int, until: int | None):
+    def __init__(
+        self, optimizer, variables, *, every: int, end_step: int | None
+    ):
         self._optimizer = optimizer
         self._every = every
-        self._until = until
+        self._end_step = end_step
         sizes = np.array([math.prod(v.shape) for v in variables], "float32")
         self._shares = sizes / sizes.sum()
         self._squares = [
             optimizer.add_variable((), name=f"squared_gradient_{i}")
             for i in range(len(sizes))
         ]
-        # Assigned by all replicas alike, as Keras does with `iterations`.
+        # All replicas assign the same value, as to `iterations` in Keras.
         self._factors, self._former_factors = (
             optimizer.add_variable(
                 (len(sizes),),
@@ -62,11 +65,11 @@ class LayerMasses:
         )
 
     def update(self):
-        """Takes new masses if they are due; after a step of all variables."""
+        """Sets new masses where due; called after a step of all variables."""
         steps = self._optimizer.iterations
         due = self._starts_window(steps)
-        if self._until is not None:
-            due = due & (steps <= self._until)
+        if self._end_step is not None:
+            due = due & (steps <= self._end_step)
         factors = ops.cast(self._factors, "float32")
         self._former_factors.assign(factors)
         number = ops.cast(steps, "float32") / self._every
@@ -75,7 +78,7 @@ class LayerMasses:
         self._factors.assign(ops.where(due, new, factors))
 
     def observe(self, index: int, gradient):
-        """Takes the gradient of U of one variable into account."""
+        """Adds the gradient of U of one variable to the estimate."""
         square = ops.mean(ops.square(gradient))
         starts = self._starts_window(self._optimizer.iterations)
         before = ops.cast(self._squares[index], "float32")
@@ -89,7 +92,7 @@ class LayerMasses:
         return ops.cast(self._factors, "float32")[index]
 
     def growth(self, index: int):
-        """Returns `f_v_new / f_v_old`, which is 1 at most steps."""
+        """Returns `f_v_new / f_v_old`, which is 1 in most steps."""
         return self.factor(index) / self._former_factors[index]
 
     def _starts_window(self, steps):
@@ -103,4 +106,4 @@ class LayerMasses:
         shares = ops.where(moved, self._shares, 0.0)
         shares = shares / ops.maximum(ops.sum(shares), 1e-30)
         factors = ops.exp(logs - ops.sum(logs * shares))
-        return ops.where(moved, ops.clip(factors, SMALLEST, LARGEST), 1.0)
+        return ops.where(moved, ops.clip(factors, _SMALLEST, _LARGEST), 1.0)

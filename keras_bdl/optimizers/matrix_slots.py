@@ -1,12 +1,12 @@
-"""The curvature of a matrix of weights, in the state of an optimizer."""
+"""Kronecker factors of a weight matrix in the state of an optimizer."""
 
 import tensorflow as tf
 from keras import ops
 
 from keras_bdl.posteriors import MatrixCovariance
 
-# How many times the trace of its last decomposition a factor may have.
-MOST_GROWTH = 1.25
+# Growth of the trace of a factor that makes a new decomposition due.
+_MOST_GROWTH = 1.25
 
 
 class MatrixSlots:
@@ -14,19 +14,19 @@ class MatrixSlots:
 
         A = Q_A diag(a) Q_A^T,   S = Q_S diag(s) Q_S^T                    (1)
 
-    as of the last decomposition, which takes much longer than an average.
-    A plain object: the variables belong to the optimizer.
+    Q, a and s are those of the last decomposition, which takes much longer
+    than an average. This is a plain object: the optimizer owns the variables.
 
     Args:
-        optimizer: Who they belong to.
-        indices: Which trainable variables the kernel and the bias, if it is
-            a row of the matrix, are.
-        matrix: A `keras_bdl.curvature.Matrix`.
-        start: The curvature of each weight at the beginning: A and S are
+        optimizer: The owner of the variables.
+        matrix: A `keras_bdl.curvature.plan.Matrix`.
+        indices: Indices, among the trainable variables, of the kernel and, if
+            it is a row of the matrix, of the bias.
+        start: The curvature of each weight before the first step: A and S are
             `sqrt(start)` times the identity.
     """
 
-    def __init__(self, optimizer, indices, matrix, start: float):
+    def __init__(self, optimizer, matrix, *, indices: list, start: float):
         self.indices = indices
         self.kernel = matrix.kernel
         self.bias = matrix.bias
@@ -50,7 +50,7 @@ class MatrixSlots:
                 name=f"{name}_{suffix}",
             )
 
-        # Of inputs, (in, in), and of outputs, (out, out).
+        # The factor of inputs is (in, in), that of outputs (out, out).
         names = ("inputs", "outputs")
         sides = list(zip(self.shape, names, strict=True))
         self.factors = [square(n, start**0.5, side) for n, side in sides]
@@ -67,7 +67,7 @@ class MatrixSlots:
         return ops.concatenate(rows, axis=0)
 
     def split(self, matrix):
-        """Returns what `join` joined.
+        """Returns the parts of a joined matrix.
 
         Args:
             matrix: A tensor `(in, out)`.
@@ -88,16 +88,16 @@ class MatrixSlots:
         """Returns Q_A and Q_S of (1)."""
         return [tf.convert_to_tensor(v.value) for v in self._vectors]
 
-    def update(self, optimizer, found, decay, weight, due):
+    def update(self, optimizer, found, *, decay, weight, due):
         """Adds the factors of a step to the averages.
 
         Args:
-            optimizer: Who the variables belong to.
+            optimizer: The owner of the variables.
             found: A and S of the step.
-            decay: What the averages are multiplied by.
-            weight: What the new factors are multiplied by.
-            due: A boolean tensor, whether to decompose them in any case;
-                otherwise only if one has grown.
+            decay: Factor of the averages.
+            weight: Factor of the new A and S.
+            due: A boolean tensor, whether to decompose the averages in any
+                case. Otherwise they are decomposed if one has grown.
         """
         new = [
             decay * old + weight * ops.cast(f, old.dtype)
@@ -125,19 +125,19 @@ class MatrixSlots:
                 optimizer.assign(variable, tensor)
 
     def _has_grown(self, factors):
-        """Returns whether a factor is larger than at its decomposition.
+        """Returns whether a factor has grown since its decomposition.
 
-        Steps divide by the decomposed curvature. If it is too small, steps
-        are too long, and raise the curvature that they do not see.
+        Steps divide by the decomposed curvature. If that curvature is too
+        small, steps are too long and raise the true curvature further.
         """
         grown = [
-            ops.trace(f) > MOST_GROWTH * ops.sum(values)
+            ops.trace(f) > _MOST_GROWTH * ops.sum(values)
             for f, values in zip(factors, self._values, strict=True)
         ]
         return ops.logical_or(*grown)
 
     def precondition(self, matrix, damping):
-        """Divides by the curvature, with damping in each of its factors.
+        """Returns a matrix divided by the curvature with damped factors.
 
             (A + pi sqrt(damping) I)^-1 M (S + sqrt(damping) / pi I)^-1,
             pi^2 = (tr A / dim A) / (tr S / dim S)                        (2)
@@ -170,7 +170,7 @@ class MatrixSlots:
         return q_a @ (noise * stddev) @ ops.transpose(q_s)  # (3)
 
     def variances(self, factor, prior):
-        """Returns the squares of what multiplies E in (3).
+        """Returns the squares of the factors of E in (3).
 
         Args:
             factor: A number.
@@ -180,10 +180,10 @@ class MatrixSlots:
         return ops.cast(factor, a.dtype) / (a * s + prior)
 
     def covariance(self, places, factor, prior):
-        """Returns that of (3), a `keras_bdl.posteriors.MatrixCovariance`.
+        """Returns the `keras_bdl.posteriors.MatrixCovariance` of (3).
 
         Args:
-            places: Of `variables` in the posterior.
+            places: Positions of `variables` in the posterior.
             factor: A number.
             prior: A number.
         """
@@ -194,13 +194,13 @@ class MatrixSlots:
 
 
 def places_of(matrices, variables):
-    """Returns pairs of a matrix and the places of its variables in a list.
+    """Returns pairs of a matrix and the positions of its variables in a list.
 
-    Without the matrices of layers that were frozen.
+    Matrices of frozen layers are left out.
 
     Args:
         matrices: A list of `MatrixSlots`.
-        variables: The variables that train.
+        variables: The trainable variables.
     """
     place = {id(v): i for i, v in enumerate(variables)}
     found = []
@@ -210,9 +210,9 @@ def places_of(matrices, variables):
             found.append((matrix, places))
         elif places:
             raise ValueError(
-                "The kernel and the bias of a layer, which are one matrix "
-                "here, must be frozen together, or before the model is "
-                "compiled. Received: one of "
+                "The kernel and the bias of a layer are one matrix and must be "
+                "frozen together, or before the model is compiled. "
+                "Received: one of "
                 f"{[v.path for v in matrix.variables]} that still trains"
             )
     return found
@@ -220,11 +220,11 @@ def places_of(matrices, variables):
 
 def _eigh(factor):
     """Returns eigenvalues, none of them negative, and eigenvectors."""
-    # A training that diverged shows NaN, as with any optimizer; on a CPU,
-    # `eigh` would stop it with an error.
+    # A diverged training shows NaN, as with any optimizer. On a CPU, `eigh`
+    # would raise an error instead.
     finite = ops.all(ops.isfinite(factor))
     identity = ops.eye(factor.shape[0], dtype=factor.dtype)
     values, vectors = tf.linalg.eigh(ops.where(finite, factor, identity))
-    # Rounding makes some that are zero negative.
+    # Rounding makes some zeros negative.
     values = ops.maximum(values, 0.0)
     return ops.where(finite, values, float("nan")), vectors

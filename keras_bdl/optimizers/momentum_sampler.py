@@ -1,46 +1,52 @@
-"""What the samplers with momentum have in common."""
+"""Base class of the samplers with momentum."""
 
 import math
+from typing import Any
 
 import keras
+import tensorflow as tf
 from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl.arguments import check_number
-from keras_bdl.optimizers.integrators import kick
-from keras_bdl.optimizers.integrators import thermostat_force
-from keras_bdl.optimizers.integrators import velocity
 from keras_bdl.optimizers.layer_masses import LayerMasses
+from keras_bdl.optimizers.momentum_steps import kick
+from keras_bdl.optimizers.momentum_steps import thermostat_force
+from keras_bdl.optimizers.momentum_steps import velocity
 from keras_bdl.optimizers.sampler import Sampler
 
 
 class MomentumSampler(Sampler):
-    """Base of ATMC, SGNHT and SGHMC, see `integrators`.
+    """Base of ATMC, SGNHT and SGHMC.
 
-    With `h0` the initial learning rate,
+    `momentum_steps` has the equations of a step. With `h0` the initial learning
+    rate,
 
         m = (average_speed / h0)^-2,  c = max_speed / h0,
         D = -log(friction) / h0                                           (1)
 
-    which a schedule of the learning rate does not move.
+    A schedule of the learning rate does not change m, c and D.
 
     Args:
-        learning_rate: h, the step size; float or schedule.
-        dataset_size: See `Sampler`.
-        average_speed: How far a weight moves in one step of size `h0`, in
-            the mean square, without a speed limit.
-        max_speed: How far it moves at most, or `None`: no limit.
-        friction: Share of its momentum that it keeps over such a step.
-        temperature: See `Sampler`.
-        prior: See `Sampler`.
-        seed: See `Sampler`.
-        initial_learning_rate: h0. `None` means that of `learning_rate`.
-        precondition_every: Steps after which each variable gets a mass of
-            its own again, see `LayerMasses`, or `None`: one for all.
-        precondition_until: The last step at which masses may change, or
-            `None`.
-        name: Name of the optimizer.
-        **kwargs: See `Sampler`.
+        average_speed: Root mean square distance that a weight moves in one
+            step of size h0, without a speed limit. It sets the mass,
+            `m = (average_speed / h0)^-2`. Defaults to `3e-4`.
+        max_speed: Largest distance that a weight moves in one step. It sets
+            the speed limit, `c = max_speed / h0`; `None` means Gaussian
+            momentum, without a limit. Defaults to `1e-3`.
+        friction: Share of its momentum that a weight keeps over one step. It
+            sets `D = -log(friction) / h0`. Defaults to `0.9`.
+        initial_learning_rate: h0. It sets mass, speed limit and friction,
+            which stay when a schedule changes h. Defaults to `None`: h at the
+            first step.
+        precondition_every: Number of steps after which the mass of each
+            variable is set anew from the mean square of its gradients, so
+            that each variable moves at its own scale. Defaults to `None`: one
+            mass for all variables.
+        precondition_end_step: First step, counted from 0, that no longer
+            changes the masses, such as the end of the burn-in. Samples are
+            exact from this step on. Defaults to `None`: masses never stop
+            changing.
     """
 
     uses_thermostat = True
@@ -48,40 +54,33 @@ class MomentumSampler(Sampler):
 
     def __init__(
         self,
-        learning_rate,
-        dataset_size,
-        average_speed,
-        max_speed,
-        friction,
-        temperature,
-        prior,
-        seed,
-        initial_learning_rate,
-        precondition_every,
-        precondition_until,
-        name,
-        kwargs,
+        *args,
+        average_speed: float = 3e-4,
+        max_speed: float | None = 1e-3,
+        friction: float = 0.9,
+        initial_learning_rate: float | None = None,
+        precondition_every: int | None = None,
+        precondition_end_step: int | None = None,
+        **kwargs,
     ):
-        super().__init__(
-            learning_rate, dataset_size, temperature, prior, seed, name, kwargs
-        )
+        super().__init__(*args, **kwargs)
         if initial_learning_rate is None:
-            initial_learning_rate = _initial_value(learning_rate)
+            initial_learning_rate = _initial_value(self._given_learning_rate)
             check_number("learning_rate", initial_learning_rate, above=0.0)
         check_number("initial_learning_rate", initial_learning_rate, above=0.0)
         check_number("average_speed", average_speed, above=0.0)
         if max_speed is not None:
             check_number("max_speed", max_speed, above=0.0)
         check_number("friction", friction, above=0.0, below=1.0)
-        if precondition_until is not None and precondition_every is None:
+        if precondition_end_step is not None and precondition_every is None:
             raise ValueError(
-                "`precondition_until` must be left out without "
-                "`precondition_every`. "
-                f"Received: precondition_until={precondition_until}"
+                "`precondition_end_step` needs `precondition_every`. Give "
+                "both, or leave both out. "
+                f"Received: precondition_end_step={precondition_end_step}"
             )
         for name, steps in (
             ("precondition_every", precondition_every),
-            ("precondition_until", precondition_until),
+            ("precondition_end_step", precondition_end_step),
         ):
             if steps is not None:
                 check_number(name, steps, at_least=1, integer=True)
@@ -90,14 +89,14 @@ class MomentumSampler(Sampler):
         self.max_speed = max_speed
         self.friction = friction
         self.precondition_every = precondition_every
-        self.precondition_until = precondition_until
+        self.precondition_end_step = precondition_end_step
         # (1)
         self._mass = (average_speed / initial_learning_rate) ** -2
         self._limit = max_speed and max_speed / initial_learning_rate
         self._friction_rate = -math.log(friction) / initial_learning_rate
 
     def build(self, variables):
-        """Creates momentum and thermostat of every variable, all zero."""
+        """Creates a momentum and a thermostat for every variable, all zero."""
         if self.built:
             return
         super().build(variables)
@@ -110,17 +109,17 @@ class MomentumSampler(Sampler):
             self._masses = LayerMasses(
                 self,
                 variables,
-                self.precondition_every,
-                self.precondition_until,
+                every=self.precondition_every,
+                end_step=self.precondition_end_step,
             )
 
     def apply(self, grads, trainable_variables=None):
-        """Moves every variable, and perhaps changes their masses."""
+        """Moves every variable and changes their masses where due."""
         super().apply(grads, trainable_variables)
         if self._masses is not None:
             self._masses.update()
 
-    def injected_friction(self, thermostat):
+    def injected_friction(self, thermostat: Any) -> float | tf.Tensor:
         """Returns alpha, the friction that comes with noise."""
         raise NotImplementedError
 
@@ -157,8 +156,8 @@ class MomentumSampler(Sampler):
             force = thermostat_force(momentum, mass, limit, temperature)
             self.assign(self._thermostats[index], thermostat + step * force)
 
-    def kinetic_temperatures(self):
-        """Returns the mean of `p K'(p)` over each variable; T in the mean."""
+    def kinetic_temperatures(self) -> tf.Tensor:
+        """Returns the mean of `p K'(p)` for each variable; it averages to T."""
         indices = range(len(self._momenta))
         return ops.stack(
             [
@@ -168,7 +167,7 @@ class MomentumSampler(Sampler):
         )
 
     @property
-    def rest_energy(self):
+    def rest_energy(self) -> float | None:
         """`m c^2`, the same for every variable; `None` without a limit."""
         return self._limit and self._mass * self._limit**2
 
@@ -179,7 +178,7 @@ class MomentumSampler(Sampler):
             momentum = momentum * ops.sqrt(self._masses.growth(index))
         return momentum
 
-    def mass_and_limit(self, index):
+    def mass_and_limit(self, index: int) -> tuple:
         """Returns the mass and the speed limit of a variable now."""
         if self._masses is None:
             return self._mass, self._limit
@@ -194,10 +193,10 @@ class MomentumSampler(Sampler):
             "average_speed": self.average_speed,
             "max_speed": self.max_speed,
             "friction": self.friction,
-            # Keras's config holds the learning rate of the moment.
+            # Keras's config holds the current learning rate.
             "initial_learning_rate": self.initial_learning_rate,
             "precondition_every": self.precondition_every,
-            "precondition_until": self.precondition_until,
+            "precondition_end_step": self.precondition_end_step,
         }
 
 

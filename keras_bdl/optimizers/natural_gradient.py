@@ -1,6 +1,7 @@
-"""The training step of the natural-gradient optimizers."""
+"""Base class of the natural-gradient optimizers."""
 
 import math
+from typing import Any
 
 import keras
 import numpy as np
@@ -13,77 +14,56 @@ from keras_bdl.curvature.weight_scope import WeightScope
 from keras_bdl.curvature.weight_scope import current_values
 from keras_bdl.distribute.replica_gradients import for_all_replicas
 from keras_bdl.distribute.replicas import replica_weight
-from keras_bdl.loss_scaling import loss_scale
+from keras_bdl.inner_optimizer import loss_scale
 from keras_bdl.optimizers.variational_optimizer import VariationalOptimizer
 from keras_bdl.posteriors import Gaussian
-from keras_bdl.random.weight_noise import EVALUATION
-from keras_bdl.random.weight_noise import TRAINING
-from keras_bdl.random.weight_noise import Compilation
-from keras_bdl.random.weight_noise import gaussian_draw
-from keras_bdl.random.weight_noise import gaussian_draw_and_score
-from keras_bdl.random.weight_noise import random_bits
+from keras_bdl.posteriors import Posterior
+from keras_bdl.random.gaussian_weights import EVALUATION
+from keras_bdl.random.gaussian_weights import TRAINING
+from keras_bdl.random.gaussian_weights import Compilation
+from keras_bdl.random.gaussian_weights import gaussian_draw
+from keras_bdl.random.gaussian_weights import gaussian_draw_and_score
+from keras_bdl.random.gaussian_weights import random_bits
 
 
 class NaturalGradient(VariationalOptimizer):
-    """Base of the optimizers that learn a Gaussian from draws of it.
+    """Base of the optimizers that learn a Gaussian from its own samples.
 
-    The variables of the model are the means, at all times; draws are put into
-    the model only while a training step looks at them. With the symbols of
-    `VariationalOptimizer` and a curvature s, one number a weight,
+    The variables of the model are always the means. A training step computes
+    with posterior samples in their place. With the symbols of
+    `VariationalOptimizer` and a curvature s, one number per weight,
 
         w = mu + eps sqrt(tau / (rho N (s + delta_t))),  eps ~ N(0, I)    (1)
 
-    A subclass has a `look`, which finds out what there is to know about a
-    draw, and an `update_step`, whose first argument is what `look` returned
-    for this variable, averaged over draws and replicas. One whose posterior
-    is not (1) has a `draw` and a `posterior` of its own.
+    A subclass overrides `look`, which computes gradients and curvature at a
+    sample, and `update_step`. The first argument of `update_step` is the
+    result of `look` for one variable, averaged over samples and replicas. A
+    subclass with another posterior than (1) also overrides `draw` and
+    `posterior`.
 
     Args:
-        learning_rate: See `VariationalOptimizer`, as all others but
-        dataset_size: See there.
-        prior_precision: See there.
-        beta_1: Decay of the momentum.
-        beta_2: Decay of the curvature.
-        temperature: See there.
-        augmentation_factor: See there.
-        initial_curvature: s before the first step, or `"first_batch"`: the
-            first step is one at the means, without noise, and sets it.
-        exclude_from_inference: See there.
-        seed: See there.
-        name: See there.
-        kwargs: See there.
+        beta_1: Decay of the momentum. Defaults to `0.9`.
+        beta_2: Decay of the curvature, near 1 for a long memory. Some papers
+            print `1 - beta_2`, the weight of the new value. Defaults to
+            `0.999`.
+        initial_curvature: s of every weight before the first step, or
+            `"first_batch"`: the first step runs at the means, without noise,
+            and sets s. Defaults to `"first_batch"`.
     """
 
     noisy_training = True
     needs_scores = False
-    _sizes = None
+    _sizes: tuple | None = None
 
     def __init__(
         self,
-        learning_rate,
-        dataset_size,
-        prior_precision,
-        beta_1,
-        beta_2,
-        temperature,
-        augmentation_factor,
-        initial_curvature,
-        exclude_from_inference,
-        seed,
-        name,
-        kwargs,
+        *args,
+        beta_1: float = 0.9,
+        beta_2: float = 0.999,
+        initial_curvature: float | str = "first_batch",
+        **kwargs,
     ):
-        super().__init__(
-            learning_rate,
-            dataset_size,
-            prior_precision,
-            temperature,
-            augmentation_factor,
-            exclude_from_inference,
-            seed,
-            name,
-            kwargs,
-        )
+        super().__init__(*args, **kwargs)
         check_number("beta_1", beta_1, at_least=0.0, below=1.0)
         check_number("beta_2", beta_2, at_least=0.0, below=1.0)
         self.beta_1 = beta_1
@@ -92,7 +72,7 @@ class NaturalGradient(VariationalOptimizer):
         self._compilation = Compilation()
 
     def build(self, variables):
-        """Creates momentum and curvature of every variable."""
+        """Creates a momentum and a curvature for every variable."""
         if self.built:
             return
         super().build(variables)
@@ -102,35 +82,37 @@ class NaturalGradient(VariationalOptimizer):
         self._momenta = self.add_optimizer_variables(variables, "momentum")
         self._curvatures = self.add_curvatures(variables, start)
 
-    def add_curvatures(self, variables, start: float):
+    def add_curvatures(self, variables: list, start: float) -> list:
         """Returns one variable for s of each trainable variable.
 
         Args:
-            variables: Those of the model.
-            start: What they hold.
+            variables: The trainable variables of the model.
+            start: Value before the first step.
         """
         constant = keras.initializers.Constant(start)
         return self.add_optimizer_variables(variables, "curvature", constant)
 
-    def look(self, model, data, draw, loss_scale):
-        """Finds out the gradient of a batch, and more, under a draw.
+    def look(
+        self, model: keras.Model, data: Any, draw: Any, loss_scale: Any
+    ) -> tuple:
+        """Returns loss, outputs and gradients of a batch at one sample.
 
         Args:
             model: The `keras_bdl.Model`.
             data: Inputs, targets and weights of the examples.
-            draw: What `draw` returned.
-            loss_scale: What the loss is to be multiplied by on the way back,
-                and the result divided by; or `None`.
+            draw: The result of `draw`.
+            loss_scale: Factor of the loss in the backward pass, by which the
+                result is divided; or `None`.
 
         Returns:
             The loss, the outputs, and for each variable a tuple of tensors,
-            an empty one if it moves together with another; replicas add them
-            up.
+            which replicas add up. The tuple is empty for a variable that
+            moves together with another.
         """
         raise NotImplementedError
 
-    def bayesian_train_step(self, model, data):
-        """Moves the means by what `train_samples` draws say of a batch."""
+    def bayesian_train_step(self, model: keras.Model, data: Any) -> dict:
+        """Moves the means by a step, averaged over `train_samples` samples."""
         data = keras.utils.unpack_x_y_sample_weight(data)
         variables = self.prepare(model, data[0])
         self.check(variables)
@@ -143,12 +125,12 @@ class NaturalGradient(VariationalOptimizer):
             outputs.append(y_pred)
             looks.append(keras.tree.flatten(found))
         means = [_mean(tensors) for tensors in zip(*looks, strict=True)]
-        if scale is not None:  # by which the optimizer outside divides
+        if scale is not None:  # the outer optimizer divides by the scale
             means = [mean * ops.cast(scale, mean.dtype) for mean in means]
         weight = replica_weight(data)
         means = for_all_replicas(model.optimizer, means, weight)
-        # One list, as if all were gradients: it is reduced in one go, and is
-        # what loss scaling looks for infinities in.
+        # One list, as if all were gradients: replicas reduce one list, and
+        # loss scaling checks it for infinities.
         self._sizes = tuple(len(of_variable) for of_variable in found)
         owners = zip(variables, self._sizes, strict=True)
         model.optimizer.apply(means, [v for v, n in owners for _ in range(n)])
@@ -156,12 +138,12 @@ class NaturalGradient(VariationalOptimizer):
         return model.finish_draws(losses, x, y, outputs, sample_weight)
 
     def apply(self, grads, trainable_variables=None):
-        """Takes what `bayesian_train_step` found, which nobody else has."""
+        """Applies the results of `bayesian_train_step`, and of nothing else."""
         grads = list(grads)
         if self._sizes is None or len(grads) != sum(self._sizes):
             raise ValueError(
-                f"`{type(self).__name__}` needs more than gradients, and so "
-                "runs the training step itself. Train a `keras_bdl.Model`, "
+                f"`{type(self).__name__}` needs more than gradients and runs "
+                "the training step itself. Train a `keras_bdl.Model`, "
                 "such as `keras_bdl.Model(model.inputs, model.outputs)`, "
                 "compiled without `objective`. "
                 f"Received: {len(grads)} gradients from another training step"
@@ -173,17 +155,23 @@ class NaturalGradient(VariationalOptimizer):
             start += size
         super().apply(found, variables)
 
-    def draw(self, variables, stream: int, number: int, scores: bool = False):
-        """Returns weights, as a list of tensors; (1).
+    def draw(
+        self,
+        variables: list,
+        stream: int,
+        number: int,
+        scores: bool = False,
+    ) -> Any:
+        """Returns one posterior sample (1), a list of tensors.
 
         Args:
             variables: The trainable variables of the model.
-            stream: `TRAINING`, or `EVALUATION`: the same on every replica
-                and in every call.
-            number: Which draw.
-            scores: Whether to return a second list, of `eps` divided by the
-                standard deviation of its weight; `None` where there is no
-                noise. Defaults to `False`.
+            stream: `TRAINING`, or `EVALUATION`: the same sample on every
+                replica and in every call.
+            number: Index of the sample.
+            scores: Whether to return a second list with `eps` divided by the
+                standard deviation of its weight, and `None` for a variable
+                without noise. Defaults to `False`.
         """
         values = current_values(variables)
         of_values = [None] * len(values)
@@ -204,13 +192,13 @@ class NaturalGradient(VariationalOptimizer):
                 values[i], of_values[i] = value, score
         return (values, of_values) if scores else values
 
-    def bits(self, size: int, stream: int, number: int):
-        """Returns the random bits of a draw, 32 for each weight.
+    def bits(self, size: int, stream: int, number: int) -> tf.Tensor:
+        """Returns the random bits of a sample, 32 for each weight.
 
         Args:
             size: Number of weights.
-            stream: See `draw`.
-            number: See `draw`.
+            stream: `TRAINING` or `EVALUATION`.
+            number: Index of the sample.
         """
         return random_bits(
             size,
@@ -220,27 +208,27 @@ class NaturalGradient(VariationalOptimizer):
             step=self.iterations if stream == TRAINING else 0,
         )
 
-    def call_with_draw(self, model, x, draw):
-        """Returns the outputs under one draw, the same for all batches.
+    def call_with_draw(self, model: keras.Model, x: Any, draw: int) -> Any:
+        """Returns the outputs at one sample, the same sample for all batches.
 
         Args:
             model: The `keras_bdl.Model`.
             x: A batch of inputs.
-            draw: Which draw.
+            draw: Index of the sample.
         """
         self.check_learned(evaluating=True)
         variables = self.prepare(model, x)
         values = self.draw(variables, EVALUATION, draw)
         scope = WeightScope(variables, values)
-        scope.collect_losses = False  # the layers keep them, as ever
+        scope.collect_losses = False  # the layers keep their losses
         with scope:
             return _keras.call_with_training(model, x, training=False)
 
-    def posterior(self, model):
+    def posterior(self, model: keras.Model) -> Posterior:
         """Returns the `keras_bdl.posteriors.Gaussian` that was learned.
 
         Args:
-            model: The model that was trained.
+            model: The trained model.
         """
         self.check_learned()
         variables = self.prepare(model)
@@ -251,8 +239,8 @@ class NaturalGradient(VariationalOptimizer):
             trained_under_draws=self.noisy_training,
         )
 
-    def variance(self, variable):
-        """Returns sigma^2 of a variable, an array; zeros if it is excluded.
+    def variance(self, variable: keras.Variable) -> np.ndarray:
+        """Returns sigma^2 of a variable, an array; zeros if excluded.
 
         Args:
             variable: A trainable variable.
@@ -262,27 +250,27 @@ class NaturalGradient(VariationalOptimizer):
         factor = float(self.noise_variance())
         return factor / ops.convert_to_numpy(self.precision(variable))
 
-    def precision(self, variable):
+    def precision(self, variable: keras.Variable) -> tf.Tensor:
         """Returns s + delta_t of a variable."""
         return self.curvature(variable) + self.scaled_prior(variable)
 
-    def curvature(self, variable):
+    def curvature(self, variable: keras.Variable) -> tf.Tensor:
         """Returns s of a variable."""
         index = _keras.variable_index(self, variable)
         return tf.convert_to_tensor(self._curvatures[index].value)
 
-    def noise_variance(self):
-        """Returns tau / (rho N), or 0 as long as there is no curvature."""
+    def noise_variance(self) -> tf.Tensor:
+        """Returns `tau / (rho N)`, or 0 before there is a curvature."""
         if self.initial_curvature == "first_batch":
             return ops.where(self.is_first(), 0.0, self.kl_weight())
         return self.kl_weight()
 
-    def is_first(self):
-        """Returns whether no step was taken yet."""
+    def is_first(self) -> tf.Tensor:
+        """Returns whether this is the first step."""
         return ops.equal(self.iterations, 0)
 
     def get_config(self):
-        """Returns every constructor argument but those refused."""
+        """Returns every constructor argument except the refused ones."""
         return {
             **super().get_config(),
             "beta_1": self.beta_1,

@@ -1,4 +1,6 @@
-"""What all samplers have in common."""
+"""Base class of the samplers."""
+
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -6,44 +8,55 @@ from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl import priors
+from keras_bdl.aliases import FloatOrSchedule
+from keras_bdl.aliases import PriorLike
 from keras_bdl.arguments import check_learning_rate
 from keras_bdl.arguments import check_number
 from keras_bdl.arguments import check_seed
 from keras_bdl.data.dataset_size import DatasetSize
-from keras_bdl.optimizers.keras_options import REFUSED
-from keras_bdl.random.counter_numbers import counter_normal
+from keras_bdl.inherited_arguments import InheritedArguments
+from keras_bdl.optimizers.keras_options import drop_options
+from keras_bdl.optimizers.keras_options import refuse_options
+from keras_bdl.random.keyed_noise import counter_normal
 
 
-class Sampler(keras.optimizers.Optimizer):
+class Sampler(InheritedArguments, keras.optimizers.Optimizer):
     """Base of the optimizers whose iterates are samples of a posterior.
 
     With `loss` the mean negative log-likelihood over the examples, plus
-    `-log p(w)/N` of any prior that a regularizer puts into it, the target is
+    `-log p(w)/N` of any prior that a regularizer adds, the target is
 
         exp(-U(w) / T),   U(w) = N loss(w) - log p(w)                     (1)
 
     where `p` is `prior`, for the variables that have no regularizer. At
-    `T = 1` this is the posterior; likelihood and prior are tempered alike.
-    `keras_bdl.Model` and `SampleCollector` refuse a loss that is a sum over
-    the batch, which a plain `keras.Model` does not show to its optimizer.
+    `T = 1` the target is the posterior. The temperature tempers likelihood
+    and prior alike.
 
-    The noise of the minibatches should be fresh in every epoch. Keras shuffles
-    arrays in the same way in every epoch once `keras.utils.set_random_seed`
-    was called; `tf.data.Dataset.shuffle` does not. Even so, minibatches
-    without replacement have noise that cancels over an epoch. A thermostat
-    takes it for white, and makes samples too narrow, where it forgets, in
-    `-log(friction) / (T h0^2)` steps, about as fast as an epoch passes.
+    `keras_bdl.Model` and `SampleCollector` refuse a loss that is a sum over
+    the batch. A plain `keras.Model` does not show its loss to the optimizer.
+
+    Minibatches should be shuffled anew in every epoch. After
+    `keras.utils.set_random_seed`, Keras shuffles arrays the same way in every
+    epoch; `tf.data.Dataset.shuffle` does not. The noise of minibatches without
+    replacement cancels over an epoch, but a thermostat assumes white noise.
+    If the memory of the thermostat, `-log(friction) / (T h0^2)` steps, is
+    about one epoch or shorter, samples come out too narrow.
 
     Args:
-        learning_rate: Float or schedule.
-        dataset_size: N, the number of training examples.
-        temperature: T, a float or a schedule of it.
-        prior: See (1); one of `keras_bdl.priors`, a distribution of
-            TensorFlow Probability, or `None`: flat.
-        seed: Seed of the noise.
-        name: Name of the optimizer.
-        kwargs: `loss_scale_factor` of `keras.optimizers.Optimizer`.
-            Options that would change the target are refused.
+        learning_rate: Float or schedule, the step size h. Defaults to `1e-3`.
+        dataset_size: N, the number of training examples. Defaults to `None`:
+            `keras_bdl.Model.fit` counts them.
+        temperature: T, float or schedule. T tempers likelihood and prior
+            alike; `0` is descent without noise. Defaults to `1.0`.
+        prior: Prior of every variable without a regularizer: one of
+            `keras_bdl.priors` or a distribution of TensorFlow Probability.
+            Defaults to `None`: a flat prior. (Layers and objectives take
+            `None` for `Normal(1.0)`.)
+        seed: Seed of the noise. Defaults to `0`.
+        name: Name of the optimizer. Defaults to `None`: Keras makes one from
+            the name of the class.
+        **kwargs: `loss_scale_factor` of `keras.optimizers.Optimizer`. Options
+            that change the target, such as weight decay, raise an error.
 
     Attributes:
         virials: `Virials` to keep while training, or `None`.
@@ -53,35 +66,34 @@ class Sampler(keras.optimizers.Optimizer):
 
     def __init__(
         self,
-        learning_rate,
-        dataset_size,
-        temperature,
-        prior,
-        seed,
-        name,
-        kwargs,
+        learning_rate: FloatOrSchedule = 1e-3,
+        dataset_size: int | None = None,
+        *,
+        temperature: FloatOrSchedule = 1.0,
+        prior: PriorLike = None,
+        seed: int = 0,
+        name: str | None = None,
+        **kwargs,
     ):
-        changing = sorted(k for k in REFUSED if kwargs.pop(k, None))
-        if changing:
-            raise ValueError(
-                f"`{type(self).__name__}` draws from the posterior, and these "
-                "options would make it another one; leave them out, and write "
-                f"weight decay as a `prior`. Received: {changing}"
-            )
-        kwargs.pop("ema_momentum", None)  # of a config; unused without EMA
-        kwargs.pop("ema_overwrite_frequency", None)
+        refuse_options(
+            type(self).__name__,
+            kwargs,
+            instead="; write weight decay as a `prior`",
+        )
         check_learning_rate(learning_rate)
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
         if not callable(temperature):
             check_number("temperature", temperature, at_least=0.0)
         check_seed(seed)
+        # Keras rounds a number to float32.
+        self._given_learning_rate = learning_rate
         self.dataset_size = DatasetSize(dataset_size, type(self).__name__)
         self.temperature = temperature
         self.prior = priors.get(prior)
         self.seed = seed
 
     def build(self, variables):
-        """Notes which variables bring a prior of their own."""
+        """Records which variables have a regularizer for a prior."""
         if not self.built:
             self._has_own_prior = [v.regularizer is not None for v in variables]
             self._refuse(
@@ -90,18 +102,18 @@ class Sampler(keras.optimizers.Optimizer):
             )
             self._refuse(
                 "be float32 or float64, since its steps are smaller than the "
-                "spacing of shorter numbers; use a mixed policy for speed, "
+                "spacing of shorter numbers. Use a mixed policy for speed, "
                 "such as `mixed_bfloat16`",
                 [v for v in variables if v.dtype not in ("float32", "float64")],
             )
         super().build(variables)
 
     def apply(self, grads, trainable_variables=None):
-        """Moves every variable; one without a gradient is an error."""
+        """Moves every variable; raises for a variable without a gradient."""
         grads = list(grads)
         variables = trainable_variables or _keras.optimized_variables(self)
         self._refuse(
-            "have a gradient; set `trainable=False` where the loss has none",
+            "have a gradient. Set `trainable=False` where the loss has none",
             [v for g, v in zip(grads, variables, strict=False) if g is None],
         )
         super().apply(grads, trainable_variables)
@@ -114,7 +126,7 @@ class Sampler(keras.optimizers.Optimizer):
             )
 
     def scale_loss(self, loss):
-        """Scales the loss; one that is not a single number is an error."""
+        """Scales the loss; raises for a loss that is not a single number."""
         if len(loss.shape):
             raise ValueError(
                 f"`{type(self).__name__}` needs a loss that is the mean over "
@@ -123,8 +135,10 @@ class Sampler(keras.optimizers.Optimizer):
             )
         return super().scale_loss(loss)
 
-    def energy_gradient(self, gradient, variable):
-        """Returns the gradient of U at a variable."""
+    def energy_gradient(
+        self, gradient: Any, variable: keras.Variable
+    ) -> tf.Tensor:
+        """Returns the gradient of U with respect to a variable."""
         gradient = self.dataset_size.value() * ops.cast(gradient, "float32")
         index = _keras.variable_index(self, variable)
         if self.prior is not None and not self._has_own_prior[index]:
@@ -134,18 +148,18 @@ class Sampler(keras.optimizers.Optimizer):
         return gradient
 
     @property
-    def sampled_variables(self):
-        """The variables that are sampled, in the order of all lists here."""
+    def sampled_variables(self) -> list:
+        """The sampled variables, in the order of all lists of the sampler."""
         return list(_keras.optimized_variables(self))
 
-    def temperature_now(self):
+    def temperature_now(self) -> float | tf.Tensor:
         """Returns T at this iteration."""
         if callable(self.temperature):
             return ops.cast(self.temperature(self.iterations), "float32")
         return self.temperature
 
-    def noise(self, variable):
-        """Returns the noise of this iteration for a variable."""
+    def noise(self, variable: keras.Variable) -> tf.Tensor:
+        """Returns the noise of a variable at this iteration."""
         return counter_normal(
             variable.shape,
             "float32",
@@ -155,17 +169,16 @@ class Sampler(keras.optimizers.Optimizer):
         )
 
     def get_config(self):
-        """Returns every constructor argument but those refused."""
+        """Returns every constructor argument except the refused ones."""
         if self.prior is not None and not hasattr(self.prior, "get_config"):
             raise ValueError(
-                "`prior` must have `get_config` for the sampler to be saved, "
-                "as those of `keras_bdl.priors` have. Save the weights alone, "
-                "with `model.save_weights`, or use one of them. "
+                "A sampler is saved only if its `prior` has `get_config`, "
+                "as the priors of `keras_bdl.priors` do. Use one of them, or "
+                "save the weights alone with `model.save_weights`. "
                 f"Received: prior={self.prior!r}"
             )
         config = super().get_config()
-        for name in (*REFUSED, "ema_momentum", "ema_overwrite_frequency"):
-            config.pop(name, None)
+        drop_options(config)
         serialize = keras.saving.serialize_keras_object
         config["dataset_size"] = self.dataset_size.given
         config["temperature"] = serialize(self.temperature)

@@ -1,71 +1,84 @@
-"""Arguments of the optimizers that fit a distribution of the weights."""
+"""Base class of the optimizers that fit a distribution over the weights."""
 
 import warnings
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
 from keras import ops
 
 from keras_bdl import _keras
+from keras_bdl.aliases import FloatOrSchedule
+from keras_bdl.arguments import as_names
 from keras_bdl.arguments import check_learning_rate
 from keras_bdl.arguments import check_number
 from keras_bdl.arguments import check_seed
 from keras_bdl.data.dataset_size import DatasetSize
+from keras_bdl.inherited_arguments import InheritedArguments
 from keras_bdl.optimizers.keras_options import drop_options
 from keras_bdl.optimizers.keras_options import refuse_options
-from keras_bdl.posteriors.covered_weights import check_weights
-from keras_bdl.posteriors.covered_weights import excluded_variables
+from keras_bdl.posteriors.excluded_weights import check_weights
+from keras_bdl.posteriors.excluded_weights import excluded_variables
 
-# Tuples of tensors are no gradients, and are not divided by it.
+# `apply` gets tuples of tensors, which this option would not divide.
 _NO_USE = ("loss_scale_factor",)
 
 
-class VariationalOptimizer(keras.optimizers.Optimizer):
-    """Knows prior, temperature and N, and which weights are uncertain.
+class VariationalOptimizer(InheritedArguments, keras.optimizers.Optimizer):
+    """Base that owns prior, temperature, N and the excluded weights.
 
     With N examples, augmentation factor rho, temperature tau and prior
-    `N(0, 1/delta)`, it minimises
+    `N(0, 1/delta)`, the optimizer minimises
 
         E_q[loss] + tau / (rho N) KL(q || prior)                          (1)
 
-    which fits q to `p(w) exp(-rho N loss(w) / tau)`: the likelihood alone is
-    tempered. The gradient of the prior on this scale is `delta_t w`,
-    `delta_t = tau delta / (rho N)`.
+    which fits q to `p(w) exp(-rho N loss(w) / tau)`: the temperature tempers
+    the likelihood alone. The gradient of the prior on this scale is
+    `delta_t w`, `delta_t = tau delta / (rho N)`.
 
     Args:
-        learning_rate: Float or schedule.
-        dataset_size: N, the number of training examples, or `None`.
-        prior_precision: delta.
-        temperature: tau, a float or a schedule of it.
-        augmentation_factor: rho.
-        exclude_from_inference: See `excluded_variables`; these weights have
-            neither prior nor noise.
-        seed: Seed of the noise.
-        name: Name of the optimizer.
-        kwargs: Options of Keras, none of which has a place here.
+        learning_rate: Float or schedule. Defaults to `1e-3`.
+        dataset_size: N, the number of training examples. Defaults to `None`:
+            `keras_bdl.Model.fit` counts them.
+        prior_precision: delta, of the prior `N(0, 1/delta)` of every weight.
+            Defaults to `1.0`.
+        temperature: tau, float or schedule. tau tempers the likelihood alone;
+            in samplers it tempers the prior, too. Defaults to `1.0`.
+        augmentation_factor: rho, the factor by which data augmentation
+            multiplies the number of examples. Defaults to `1.0`.
+        exclude_from_inference: Names of layers, of classes of layers or of
+            variables that have neither prior nor noise. Defaults to
+            `("BatchNormalization",)`.
+        seed: Seed of the noise. Defaults to `0`.
+        name: Name of the optimizer. Defaults to `None`: Keras makes one from
+            the name of the class.
+        **kwargs: Options of `keras.optimizers.Optimizer`. Options that change
+            the posterior, such as weight decay, raise an error.
     """
 
-    _excluded = frozenset()
-    _examples = None
+    _excluded: frozenset = frozenset()
+    _examples: Any = None  # a variable once built
 
     def __init__(
         self,
-        learning_rate,
-        dataset_size,
-        prior_precision,
-        temperature,
-        augmentation_factor,
-        exclude_from_inference,
-        seed,
-        name,
-        kwargs,
+        learning_rate: FloatOrSchedule = 1e-3,
+        dataset_size: int | None = None,
+        *,
+        prior_precision: float = 1.0,
+        temperature: FloatOrSchedule = 1.0,
+        augmentation_factor: float = 1.0,
+        exclude_from_inference: str | Sequence[str] = ("BatchNormalization",),
+        seed: int = 0,
+        name: str | None = None,
+        **kwargs,
     ):
         refuse_options(
             type(self).__name__,
             kwargs,
-            _NO_USE,
-            ": the prior is `prior_precision`, and losses are scaled by "
-            "`keras.optimizers.LossScaleOptimizer`",
+            others=_NO_USE,
+            instead="; write weight decay as `prior_precision`, and scale "
+            "losses with `keras.optimizers.LossScaleOptimizer`",
         )
         check_learning_rate(learning_rate)
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
@@ -74,21 +87,19 @@ class VariationalOptimizer(keras.optimizers.Optimizer):
             check_number("temperature", temperature, above=0.0)
         check_number("augmentation_factor", augmentation_factor, above=0.0)
         check_seed(seed)
-        if isinstance(exclude_from_inference, str):
-            exclude_from_inference = (exclude_from_inference,)
         self.dataset_size = DatasetSize(dataset_size, type(self).__name__)
         self.prior_precision = prior_precision
         self.temperature = temperature
         self.augmentation_factor = augmentation_factor
-        self.exclude_from_inference = tuple(exclude_from_inference)
+        self.exclude_from_inference = as_names(exclude_from_inference)
         self.seed = seed
 
     def build(self, variables):
-        """Creates the copy of N that is saved with the optimizer."""
+        """Creates the variable that saves N with the optimizer."""
         if self.built:
             return
         super().build(variables)
-        # A counted N is in no config, and a loaded posterior needs it.
+        # A loaded posterior needs N, and a config does not hold a counted N.
         self._examples = self.add_variable(
             (),
             dtype="float32",
@@ -97,23 +108,23 @@ class VariationalOptimizer(keras.optimizers.Optimizer):
         )
 
     def apply(self, grads, trainable_variables=None):
-        """Moves every variable, and keeps N."""
+        """Moves every variable and saves N."""
         super().apply(grads, trainable_variables)
         self._examples.assign(self.number_of_examples())
 
-    def prepare(self, model, x=None):
-        """Returns the variables to move, with all that depends on them ready.
+    def prepare(self, model: keras.Model, x: Any = None) -> list:
+        """Builds model and optimizer where needed; returns the weights to move.
 
         Args:
             model: The `keras_bdl.Model`.
-            x: A batch of inputs, if there is one. Defaults to `None`.
+            x: A batch of inputs that builds the model. Defaults to `None`.
         """
         if not model.built and x is not None:
             _keras.call_with_training(model, x, training=False)
         variables = model.trainable_variables
         if not self.built:
             if not tf.executing_eagerly():
-                # Whoever has no state was told N or does not know it.
+                # Without a state, N is given or unknown; `value` raises then.
                 self.dataset_size.value()
             with model.distribute_strategy.scope():
                 model.optimizer.build(variables)
@@ -122,9 +133,9 @@ class VariationalOptimizer(keras.optimizers.Optimizer):
         ]
         if unknown:
             raise ValueError(
-                f"`{type(self).__name__}` has a posterior of the variables "
-                "that it was built with; compile other models, and layers "
-                "that are no longer frozen, with a new optimizer. "
+                f"`{type(self).__name__}` holds the posterior of the variables "
+                "that it was built with. Compile another model, or a model "
+                "with newly unfrozen layers, with a new optimizer. "
                 f"Received: model={model.name!r} with {unknown}"
             )
         excluded = excluded_variables(model, self.exclude_from_inference)
@@ -135,23 +146,26 @@ class VariationalOptimizer(keras.optimizers.Optimizer):
         )
         return variables
 
-    def check(self, variables):
-        """Raises an error, or warns, where a posterior would not be one.
+    def check(self, variables: list) -> None:
+        """Raises or warns if the posterior of a weight would be wrong.
 
         Args:
-            variables: What `prepare` returned.
+            variables: The variables that `prepare` returned.
         """
         uncertain = [v for v in variables if not self.is_excluded(v)]
         check_weights(
-            type(self).__name__, uncertain, variables, "prior_precision"
+            type(self).__name__,
+            uncertain,
+            variables,
+            prior="prior_precision",
         )
 
-    def check_learned(self, evaluating=False):
-        """Raises an error before the first step: there is no posterior yet.
+    def check_learned(self, evaluating: bool = False) -> None:
+        """Raises before the first step, when there is no posterior yet.
 
         Args:
-            evaluating: Whether a warning is enough, since an evaluation may
-                come before training. N must be known. Defaults to `False`.
+            evaluating: Whether to warn instead, if N is known: an evaluation
+                may come before training. Defaults to `False`.
         """
         with tf.init_scope():
             if int(ops.convert_to_numpy(self.iterations)) > 0:
@@ -160,20 +174,20 @@ class VariationalOptimizer(keras.optimizers.Optimizer):
             f"`{type(self).__name__}` has no posterior before its first step. "
             "Train the model, or load a trained one with "
             "`keras.models.load_model`. `load_weights` loads the posterior "
-            "only into a model that is built and compiled; to compile again "
-            "forgets it. `keras.Model.predict` with `samples=0` shows the "
-            "network without a posterior. Received: iterations=0"
+            "only into a model that is built and compiled. Compiling again "
+            "discards the posterior. `keras.Model.predict` with `samples=0` "
+            "uses the network without a posterior. Received: iterations=0"
         )
         if not evaluating or not self.dataset_size.known:
             raise ValueError(message)
         warnings.warn(message, stacklevel=2)
 
-    def is_excluded(self, variable):
-        """Whether a variable has neither prior nor noise."""
+    def is_excluded(self, variable: keras.Variable) -> bool:
+        """Returns whether a variable has neither prior nor noise."""
         return _keras.variable_index(self, variable) in self._excluded
 
-    def number_of_examples(self):
-        """Returns N, that of the training if it was not told again."""
+    def number_of_examples(self) -> tf.Tensor:
+        """Returns N; a loaded optimizer returns the N of its training."""
         if not self.dataset_size.known and self.built:
             with tf.init_scope():
                 trained = float(ops.convert_to_numpy(self._examples)) > 0
@@ -181,26 +195,26 @@ class VariationalOptimizer(keras.optimizers.Optimizer):
                 return tf.convert_to_tensor(self._examples.value)
         return self.dataset_size.value()
 
-    def temperature_now(self):
+    def temperature_now(self) -> tf.Tensor:
         """Returns tau at this iteration."""
         if callable(self.temperature):
             return ops.cast(self.temperature(self.iterations), "float32")
         return ops.convert_to_tensor(self.temperature, "float32")
 
-    def kl_weight(self):
-        """Returns tau / (rho N), see (1)."""
+    def kl_weight(self) -> tf.Tensor:
+        """Returns `tau / (rho N)` of (1)."""
         size = self.augmentation_factor * self.number_of_examples()
         return self.temperature_now() / size
 
-    def scaled_prior(self, variable):
-        """Returns delta_t of a variable, 0 if it is excluded."""
+    def scaled_prior(self, variable: keras.Variable) -> tf.Tensor:
+        """Returns delta_t of a variable; 0 for an excluded variable."""
         if self.is_excluded(variable):
             return ops.zeros((), variable.dtype)
         prior = self.prior_precision * self.kl_weight()
         return ops.cast(prior, variable.dtype)
 
     def get_config(self):
-        """Returns every constructor argument but those refused."""
+        """Returns every constructor argument except the refused ones."""
         config = super().get_config()
         drop_options(config, _NO_USE)
         serialize = keras.saving.serialize_keras_object

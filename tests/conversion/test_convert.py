@@ -25,7 +25,7 @@ from tests.models.networks import stack
 from tests.models.networks import transformer
 
 IMAGES = np.random.default_rng(0).normal(size=(8, 6, 6, 4)).astype("float32")
-# Each with non-default arguments and an input.
+# Each layer with non-default arguments and an input.
 LAYERS = {
     "Dense": (
         layers.Dense(3, "tanh", kernel_regularizer="l2", use_bias=False),
@@ -59,7 +59,7 @@ WITHOUT_A_NAMESAKE = [
     (bdl.layers.WeightNormDense(2), (4,)),
     (bdl.layers.WeightNormConv2D(2, 2), (6, 6, 4)),
 ]
-# What `Dense` becomes.
+# The new class of `Dense`.
 PLAIN, NORMAL, RADIAL, DROPOUT = (
     layers.Dense,
     MeanFieldDense,
@@ -69,7 +69,7 @@ PLAIN, NORMAL, RADIAL, DROPOUT = (
 
 
 def three_layers():
-    """Layers with the names `a`, `b`, inside of `inner`, and `c`."""
+    """Returns layers named `a`, `b`, which is inside `inner`, and `c`."""
     inner = keras.Sequential([layers.Dense(5, name="b")], name="inner")
     return stack(layers.Dense(5, name="a"), inner, layers.Dense(2, name="c"))
 
@@ -226,7 +226,7 @@ def test_prior_from_weights_is_a_gaussian_around_the_weights(kind, tmp_path):
     np.testing.assert_allclose(
         layer.bias_prior_stddev, 0.3 * np.array(model.layers[0].bias), rtol=1e-5
     )
-    # Sum over kernel and bias, of 18 and 3 weights.
+    # The sum over the 18 weights of the kernel and the 3 of the bias.
     expected = (
         0.0 if kind == "mean_field" else radial_excess(18) + radial_excess(3)
     )
@@ -234,7 +234,7 @@ def test_prior_from_weights_is_a_gaussian_around_the_weights(kind, tmp_path):
 
 
 def radial_excess(d):
-    """KL to the Gaussian with the same variances, by Monte-Carlo free sums."""
+    """Returns the KL to the Gaussian with the same variances, exactly."""
     log_area = np.log(2) + d / 2 * np.log(np.pi) - scipy.special.gammaln(d / 2)
     entropy = np.log(2) - np.log(2 * np.pi) / 2 - 0.5 - log_area
     entropy += (d - 1) * (np.euler_gamma + np.log(2)) / 2

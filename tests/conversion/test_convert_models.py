@@ -22,7 +22,7 @@ from tests.models.networks import subclassed
 from tests.models.networks import transformer
 from tests.models.networks import values
 
-# Each with its input, and how many layers have a kernel or embeddings.
+# Each model with its input and its number of kernels and embeddings.
 MODELS = {
     "sequential": (sequential, X, 2),
     "functional": (functional, {"a": X, "b": X}, 6),
@@ -112,7 +112,7 @@ def test_shared_layer_stays_shared():
 
 @keras.saving.register_keras_serializable("test_convert")
 class Tied(keras.Model):
-    """Has a layer that is in one of its models, too."""
+    """A model with a layer that one of its models shares."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -208,7 +208,7 @@ class OwnCall(keras.Sequential):
 
 @keras.saving.register_keras_serializable("test_convert")
 class Forgetful(Block):
-    """Does not say how many layers it has."""
+    """A block whose config omits the number of layers."""
 
     def __init__(self, extra=0, **kwargs):
         super().__init__(6, **kwargs)
@@ -225,7 +225,7 @@ class Forgetful(Block):
 
 @keras.saving.register_keras_serializable("test_convert")
 class Hiding(layers.Layer):
-    """Keeps its layer where there is no place for another."""
+    """A layer that stores its inner layer where nothing can replace it."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)

@@ -1,4 +1,4 @@
-"""What the curvature of a batch is: a loop over its examples in float64."""
+"""Curvature of a batch by a loop over its examples in float64."""
 
 import contextlib
 
@@ -97,7 +97,9 @@ def check(make, x, y, sample_weight=None, rows=True, **kwargs):
     model = make()
     true = BruteForce(make, model, x, y, sample_weight)
     names = [v.path for v in model.trainable_variables]
-    moments = curvature.second_moments(model, x, y, sample_weight, **kwargs)
+    moments = curvature.second_moments(
+        model, x, y, sample_weight=sample_weight, **kwargs
+    )
     expected = true.gradients, true.squares
     assert_close(names, moments, expected)
     if not rows:

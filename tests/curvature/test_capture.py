@@ -66,7 +66,7 @@ def test_fallback_differentiates_any_layer_example_by_example(make):
     check(lambda: compiled(make()), SEQUENCES, LABELS, **options)
 
 
-def test_fallback_takes_masks_example_by_example():
+def test_fallback_splits_masks_by_example():
     x = SEQUENCES.copy()
     x[::2, 3:] = 0.0
     options = {"rows": False, "fallback": True}
@@ -75,13 +75,13 @@ def test_fallback_takes_masks_example_by_example():
     )
 
 
-def test_fallback_refuses_what_it_cannot_repeat():
+def test_fallback_refuses_random_layers():
     model = compiled(layers.LSTM(2, dropout=0.5))
     with pytest.raises(ValueError, match="must not draw random numbers"):
         curvature.second_moments(model, SEQUENCES, LABELS, fallback=True)
 
 
-def test_a_registered_rule_serves_the_layer_and_those_derived():
+def test_a_registered_rule_serves_the_layer_and_its_subclasses():
     @curvature.register_rule(Scale)
     class ScaleRule(curvature.Rule):
         def weights(self, layer):
@@ -138,7 +138,7 @@ def tied(read):
             lambda t: tf.matmul(t, dense.kernel._value)
         )(x),
     ],
-    ids=["by Keras", "past Keras", "in a function"],
+    ids=["by Keras", "outside of Keras", "in a function"],
 )
 @pytest.mark.parametrize("graph", [False, True])
 def test_weights_used_outside_of_their_layer_are_refused(read, graph):
@@ -167,7 +167,7 @@ def test_a_layer_in_a_function_traced_before_is_refused():
     model = Net()
     model.compile(loss="mse")
     model(SEQUENCES)
-    with pytest.raises(ValueError, match="past Keras, or in a `tf.function`"):
+    with pytest.raises(ValueError, match="outside of Keras, or in a"):
         curvature.second_moments(model, SEQUENCES, SEQUENCES)
 
 
@@ -204,14 +204,14 @@ def test_a_layer_called_on_positions_is_refused(batch, jit_compile):
     )
     # Assertions are no part of compiled functions.
     late = jit_compile and batch is None
-    message = "reshape" if late else "whose first axis are the examples"
+    message = "reshape" if late else "whose first axis is the examples"
     with pytest.raises(
         (ValueError, tf.errors.InvalidArgumentError), match=message
     ):
         function(SEQUENCES, SEQUENCES)
 
 
-def test_positions_are_refused_also_where_there_are_as_many_examples():
+def test_positions_are_refused_even_if_as_many_as_examples():
     class Net(keras.Model):
         def __init__(self):
             super().__init__()
@@ -235,7 +235,7 @@ def test_positions_are_refused_also_where_there_are_as_many_examples():
 @pytest.mark.parametrize(
     "reduction", ["sum", "none", "mean_with_sample_weight"]
 )
-def test_losses_that_are_no_mean_are_refused(reduction):
+def test_losses_other_than_a_mean_are_refused(reduction):
     model = compiled()
     loss = keras.losses.MeanSquaredError(reduction=reduction)
     with pytest.raises(ValueError, match="must be the mean over the batch"):
@@ -247,7 +247,7 @@ def test_losses_that_are_no_mean_are_refused(reduction):
 
 def test_a_model_without_a_loss_is_refused():
     model = keras.Sequential([keras.Input((4,)), layers.Dense(1)])
-    with pytest.raises(ValueError, match="must be compiled with a loss"):
+    with pytest.raises(ValueError, match="Compile the model with a loss"):
         curvature.second_moments(model, np.ones((2, 4)), np.ones((2, 1)))
 
 
@@ -278,7 +278,7 @@ def test_layers_and_variables_are_left_as_they_were():
     as_before()
 
 
-def test_threads_do_not_see_the_calls_of_each_other():
+def test_threads_record_their_own_calls_alone():
     model = compiled(layers.Dense(4, "tanh"))
     expected = curvature.second_moments(model, SEQUENCES, LABELS)
     results, failures = [], []
@@ -306,7 +306,7 @@ def test_threads_do_not_see_the_calls_of_each_other():
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
 
 
-def test_a_model_of_this_library_is_a_model():
+def test_a_keras_bdl_model_has_second_moments():
     plain = compiled(layers.Dense(4))
     ours = bdl.Sequential(plain.layers)
     ours.compile(loss=cross_entropy())

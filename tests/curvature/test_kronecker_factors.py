@@ -43,7 +43,7 @@ def build(case):
 
 @pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["", "weighted"])
 @pytest.mark.parametrize("case", CASES)
-def test_factors_are_those_of_a_loop_over_examples_and_positions(case, weights):
+def test_factors_equal_a_loop_over_examples_and_positions(case, weights):
     model = build(case)
     layer = model.layers[0]
     if layer.bias is not None:
@@ -89,7 +89,7 @@ def test_factors_are_those_of_a_loop_over_examples_and_positions(case, weights):
             )
     if weights is not None:  # as Keras wants it for outputs with positions
         weights = weights.reshape(-1, *[1] * (y.ndim - 2))
-    (factors,) = curvature.kronecker_factors(model, x, y, weights)
+    (factors,) = curvature.kronecker_factors(model, x, y, sample_weight=weights)
     assert factors.kernel is layer.kernel and factors.bias is layer.bias
     for actual, expected in (
         (factors.inputs, inputs),

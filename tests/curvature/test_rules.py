@@ -217,7 +217,7 @@ def side_by_side(shape, make_layers, dtype=None):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_second_moments_of_a_layer_are_those_of_a_loop(case):
+def test_second_moments_of_a_layer_equal_a_loop(case):
     shape, make_layers = CASES[case]
     make = side_by_side(shape, make_layers)
     rng = np.random.default_rng(0)

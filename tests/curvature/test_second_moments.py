@@ -142,11 +142,11 @@ IDS = RNG.integers(0, 4, (EXAMPLES, 5))
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_second_moments_of_a_model_are_those_of_a_loop(make, x):
+def test_second_moments_of_a_model_equal_a_loop(make, x):
     check(make, x, LABELS)
 
 
-def test_batch_norm_in_training_gives_each_example_weights_of_its_own():
+def test_batch_norm_in_training_has_gradients_by_example():
     # By definition: a copy of every weight for each example, all examples in
     # one batch, and the gradient by the copies.
     model = keras.Sequential(
@@ -199,7 +199,7 @@ def test_batch_norm_in_training_gives_each_example_weights_of_its_own():
     np.testing.assert_array_equal(norm.moving_mean, moving)
 
 
-def test_batch_norm_in_inference_is_a_layer_like_others():
+def test_batch_norm_in_inference_equals_a_loop():
     def make():
         x = inputs = keras.Input((8, 8, 3))
         x = layers.BatchNormalization(axis=1)(x)
@@ -218,7 +218,7 @@ WEIGHTS = np.array([0.5, 2.0, 0.0, 1.0, 3.0, 0.1])
 
 
 @pytest.mark.parametrize("column", [False, True])
-def test_weights_of_examples_weight_squares_once(column):
+def test_weights_of_examples_multiply_squares_once(column):
     def make():
         x = inputs = keras.Input((8, 8, 3))
         x = layers.Conv2D(3, 3, activation="tanh")(x)
@@ -228,7 +228,9 @@ def test_weights_of_examples_weight_squares_once(column):
     model = make()
     true = BruteForce(make, model, IMAGES, LABELS, WEIGHTS)
     weights = WEIGHTS[:, None] if column else WEIGHTS
-    actual = curvature.second_moments(model, IMAGES, LABELS, weights)
+    actual = curvature.second_moments(
+        model, IMAGES, LABELS, sample_weight=weights
+    )
     names = [v.path for v in model.trainable_variables]
     assert_close(names, actual, (true.gradients, true.squares))
 
@@ -241,7 +243,7 @@ def test_weights_of_examples_with_embedding_and_weight_norm():
 
     model = make()
     true = BruteForce(make, model, IDS, LABELS, WEIGHTS)
-    actual = curvature.second_moments(model, IDS, LABELS, WEIGHTS)
+    actual = curvature.second_moments(model, IDS, LABELS, sample_weight=WEIGHTS)
     names = [v.path for v in model.trainable_variables]
     assert_close(names, actual, (true.gradients, true.squares))
 
@@ -252,7 +254,9 @@ def test_weights_of_positions_belong_to_the_loss_of_an_example():
         keras.Sequential([keras.Input((5, 8)), layers.Dense(1)]), "mse"
     )
     y = np.ones((EXAMPLES, 5, 1), "float32")
-    _, (actual, _) = curvature.second_moments(model, SEQUENCES, y, weights)
+    _, (actual, _) = curvature.second_moments(
+        model, SEQUENCES, y, sample_weight=weights
+    )
     kernel, bias = (v.numpy() for v in model.trainable_variables)
     residuals = weights[..., None] * (SEQUENCES @ kernel + bias - y)
     rows = np.einsum("btc,bto->bco", SEQUENCES, 2 * residuals) / 5
@@ -268,7 +272,7 @@ def test_label_smoothing_is_a_part_of_the_loss():
     check(lambda: mlp(loss=loss.from_config(config)), VECTORS, targets)
 
 
-def test_several_outputs_and_inputs_have_one_gradient_an_example():
+def test_several_inputs_and_outputs_have_one_gradient_per_example():
     def make():
         inputs = {k: keras.Input((4,), name=k) for k in ("a", "b")}
         x = layers.Dense(5, "tanh")(layers.Add()(list(inputs.values())))
@@ -312,7 +316,7 @@ def test_penalties_are_in_the_gradients_and_not_in_the_squares():
     assert np.max(np.abs(gradients[0] - without[0][0])) > 0.1
 
 
-def test_a_loss_may_be_given():
+def test_a_given_loss_replaces_the_loss_of_the_model():
     model = keras.Sequential([keras.Input((4,)), layers.Dense(1)])
     y = np.ones((EXAMPLES, 1), "float32")
     residuals = 2 * (model(VECTORS) - y)
@@ -328,7 +332,7 @@ def test_a_loss_may_be_given():
     )
 
 
-def test_squares_of_one_example_are_squares():
+def test_squares_of_one_example_are_its_squared_gradient():
     model = residual_net()
     gradients, squares = curvature.second_moments(model, IMAGES[:1], LABELS[:1])
     for g, h in zip(gradients, squares, strict=True):
@@ -349,7 +353,7 @@ def test_layers_without_influence_have_zeros():
         assert not np.any(t)
 
 
-def test_pieces_of_a_wide_layer_give_the_whole(monkeypatch):
+def test_a_wide_layer_computed_in_pieces_gives_the_same(monkeypatch):
     monkeypatch.setattr(curvature.reductions, "BUDGET", 6 * 3 * 2)
 
     def make():

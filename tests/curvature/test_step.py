@@ -38,7 +38,9 @@ def in_graph(model, **kwargs):
     """The step as a function of a batch."""
 
     def function(x, y, sample_weight=None, due=None):
-        step = curvature.step(model, x, y, sample_weight, due=due, **kwargs)
+        step = curvature.step(
+            model, x, y, sample_weight=sample_weight, due=due, **kwargs
+        )
         return step.gradients, step.squares
 
     return function
@@ -49,9 +51,11 @@ def names_of(model):
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
-def test_the_step_in_a_graph_is_that_of_second_moments(jit_compile):
+def test_a_step_in_a_graph_equals_second_moments(jit_compile):
     model = build()
-    expected = curvature.second_moments(model, IMAGES, LABELS, WEIGHTS)
+    expected = curvature.second_moments(
+        model, IMAGES, LABELS, sample_weight=WEIGHTS
+    )
     signature = [
         tf.TensorSpec((None, 8, 8, 3)),
         tf.TensorSpec((None,), tf.int64),
@@ -108,7 +112,9 @@ def test_layers_with_channels_first_compile():
 
 def test_two_replicas_add_up_to_one_device_with_the_whole_batch(mirrored):
     model = build()
-    expected = curvature.second_moments(model, IMAGES, LABELS, WEIGHTS)
+    expected = curvature.second_moments(
+        model, IMAGES, LABELS, sample_weight=WEIGHTS
+    )
     with mirrored.scope():
         copy = build()
     copy.set_weights(model.get_weights())
@@ -136,7 +142,7 @@ def test_two_replicas_add_up_to_one_device_with_the_whole_batch(mirrored):
     assert_close(names_of(model), actual, expected)
 
 
-def test_half_precision_is_unscaled_and_nearly_as_good():
+def test_half_precision_is_unscaled_and_nearly_as_exact():
     model = build()
     expected = curvature.second_moments(model, IMAGES, LABELS)
     with dtype_policy("mixed_float16"):
@@ -150,7 +156,7 @@ def test_half_precision_is_unscaled_and_nearly_as_good():
     assert_close(names_of(half), actual, expected, tolerance=1e-2)
 
 
-def test_values_stand_for_the_weights():
+def test_values_replace_the_weights():
     model, other = build(), build()
     values = [tf.convert_to_tensor(v) for v in other.trainable_variables]
     before = model.get_weights()
@@ -183,7 +189,7 @@ def test_statistics_of_batch_norm_move_as_in_an_ordinary_step():
         assert np.any(v.numpy() != 0.0) and np.any(v.numpy() != 1.0)
 
 
-def test_dropout_draws_on_and_squares_are_those_of_its_draw():
+def test_dropout_draws_new_masks_and_squares_use_the_same_mask():
     model = keras.Sequential(
         [keras.Input((8, 8, 3)), layers.Dropout(0.5), layers.Flatten()]
     )
@@ -197,7 +203,7 @@ def test_dropout_draws_on_and_squares_are_those_of_its_draw():
     assert np.any(dropped[0] != dropped[1])
 
 
-def test_a_step_not_due_is_an_ordinary_one_for_factors_too():
+def test_a_step_that_is_not_due_is_an_ordinary_step():
     model = build()
     step = curvature.step(model, IMAGES, LABELS, statistics="factors")
     function = tf.function(

@@ -1,8 +1,8 @@
-"""What the tests of distribution run under each strategy.
+"""The cases that the tests of distribution run under each strategy.
 
 A case is a function of a strategy and a folder that returns a nested dict of
-numbers and arrays. It is run by two workers, one process each, and by one
-process with two logical CPUs; to add a method, add a line to `METHODS`.
+numbers and arrays. Two workers run it, one process each, and one process with
+two logical CPUs. To add a method, add a line to `METHODS`.
 """
 
 import functools
@@ -17,7 +17,7 @@ from keras_bdl.distribute.variable_copies import variable_copies
 from tests.helpers import cross_entropy
 
 LOSS = cross_entropy()
-# Of three batches of 16, and one that leaves a replica without an example.
+# Three batches of 16, and one that leaves a replica without an example.
 NUM_EXAMPLES, BATCH_SIZE = 49, 16
 
 METHODS = {
@@ -44,16 +44,16 @@ LAYERS = {
         keras.layers.Dense(*args, **kwargs), 0.2
     ),
 }
-# Callbacks that watch a training; this model has no BatchNorm to be taken in.
+# Callbacks that observe a training. This model has no BatchNorm.
 WATCHING = {
     "SGLD": lambda: bdl.callbacks.SampleCollector(1),
     "SGHMC": lambda: bdl.callbacks.ChainDiagnostics(verbose=0),
-    "radial": lambda: bdl.callbacks.GradientVariance(*data(8), draws=2),
+    "radial": lambda: bdl.callbacks.GradientVariance(*data(8), samples=2),
 }
 ALL = (*METHODS, *OBJECTIVES, *LAYERS)
-# Those with a posterior of their own to evaluate and predict with.
+# Methods that evaluate and predict with their own posterior.
 DRAWING = ("VOGN", "IVON", "mean_field", "radial")
-# Those that are evaluated and predicted with: one of each kind.
+# Methods for evaluation and prediction, one of each kind.
 PREDICTED = ("SGD", "VOGN", "mean_field")
 
 
@@ -64,7 +64,7 @@ def data(num_examples=NUM_EXAMPLES):
 
 
 class Counted(bdl.Sequential):
-    """Counts how often its training step is traced, once for each replica."""
+    """Counts the traces of its training step, one for each replica."""
 
     traces = 0
 
@@ -105,7 +105,7 @@ def fitted(model, epochs=2, num_examples=NUM_EXAMPLES, **kwargs):
 
 
 def state(model):
-    """What must be the same wherever a model was trained."""
+    """Returns the results that must be equal on all devices."""
     return {
         "weights": [v.numpy() for v in model.trainable_variables],
         "optimizer": [v.numpy() for v in model.optimizer.variables],
@@ -114,7 +114,7 @@ def state(model):
 
 
 def local_values(model):
-    """What each replica has for itself, BatchNorm statistics and seeds."""
+    """Returns the results of each replica: BatchNorm statistics and seeds."""
     return {
         variable.path: [copy.numpy() for copy in variable_copies(variable)]
         for variable in model.non_trainable_variables
@@ -136,7 +136,7 @@ def method(name, strategy, folder):
     if name not in PREDICTED:
         fitted(model, callbacks=callbacks)
         return {**state(model), "traces": traces.counts}
-    # An evaluation of 21 examples, whose last batch is uneven, too.
+    # An evaluation of 21 examples, whose last batch is also uneven.
     fitted(model, callbacks=callbacks, validation_data=data(21))
     result = {**state(model), "traces": traces.counts}
     x, _ = data(21)
@@ -147,7 +147,7 @@ def method(name, strategy, folder):
 
 
 def volume(strategy, folder):
-    """The sizes of what the workers tell each other in a training step."""
+    """Returns the sizes of the tensors that workers exchange in a step."""
     sizes = {}
     for name in ("SGD", "ATMC", "VOGN"):
         model = compiled(strategy, METHODS[name])
@@ -166,7 +166,7 @@ def volume(strategy, folder):
 
 
 def own_data(strategy, folder):
-    """A method that asks for N, on data that every worker has brought."""
+    """A method that uses N, with other data on each worker."""
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = (
         tf.data.experimental.AutoShardPolicy.OFF
@@ -185,7 +185,7 @@ def own_data(strategy, folder):
 
 
 def unlike_seeds(strategy, folder):
-    """Workers that would shuffle the data each in a way of its own."""
+    """Workers with different seeds for their shuffling."""
     model = compiled(strategy, METHODS["SGD"])
     keras.utils.set_random_seed(1 + strategy.cluster_resolver.task_id)
     try:
@@ -195,7 +195,7 @@ def unlike_seeds(strategy, folder):
 
 
 def plain_keras(strategy, folder):
-    """A sampler with a model of Keras."""
+    """A sampler with a plain Keras model."""
     model = compiled(
         strategy,
         lambda: bdl.ATMC(1e-2, dataset_size=48),
@@ -246,7 +246,12 @@ def collected(strategy, folder):
             model, x, dropout, samples=3, batch_size=16, verbose=0
         ).mean,
         "estimated": bdl.predict(
-            model, x, swag.posterior, 2, batch_norm_data=train, verbose=0
+            model,
+            x,
+            swag.posterior,
+            samples=2,
+            batch_norm_data=train,
+            verbose=0,
         ).mean,
         "plain": bdl.predict(model, x, batch_size=16, verbose=0).mean,
         "writes": len(writes),
@@ -254,7 +259,7 @@ def collected(strategy, folder):
 
 
 class counted_writes:
-    """Counts the files that come into place in a block."""
+    """Counts the files that a block writes."""
 
     def __enter__(self):
         self.replace, writes = os.replace, []
@@ -271,7 +276,7 @@ class counted_writes:
 
 
 def evaluated(strategy, folder):
-    """What comes after training; every worker saves to the same file."""
+    """The steps after training. Each worker saves to the same file."""
     model = fitted(compiled(strategy, METHODS["SGD"]), epochs=1)
     laplace = bdl.fit_laplace(model, data(), prior_precision=1.0, verbose=0)
     path = os.path.join(folder, "laplace.bdl")
@@ -279,7 +284,7 @@ def evaluated(strategy, folder):
     loaded = bdl.posteriors.load(path)
     x, y = data(21)
     prediction = bdl.predict(model, x, loaded, samples=3, verbose=0)
-    # One label that is not the most probable, for a finite temperature.
+    # One label is not the most probable, so the temperature is finite.
     y = np.argmax(prediction.mean, axis=-1)
     y[0] = 1 - y[0]
     scaling = bdl.prediction.TemperatureScaling().fit(prediction, y)
@@ -291,13 +296,13 @@ def evaluated(strategy, folder):
 
 
 def monte_carlo(strategy, folder):
-    """The same batch on every replica, each with draws of its own."""
+    """The same batch on all replicas, each with other samples."""
     model = compiled(strategy, METHODS["VOGN"], sample_replicas=2)
     return state(fitted(model))
 
 
 def empty(strategy, folder):
-    """BatchNorm where a replica has no example in the last batch."""
+    """BatchNorm if a replica has no example in the last batch."""
     model = compiled(
         strategy,
         METHODS["SGD"],
@@ -325,7 +330,7 @@ class KilledAt(keras.callbacks.Callback):
 
 
 def long_run(strategy, folder, *callbacks):
-    """What `killed_run.py` runs; everything that a kill could destroy."""
+    """The run of `killed_run.py`, with every state that a kill may destroy."""
     model = compiled(
         strategy,
         METHODS["ATMC"],
@@ -349,7 +354,7 @@ def long_run(strategy, folder, *callbacks):
 
 
 def resumed(strategy, folder):
-    """The same, killed within an epoch and started again."""
+    """The same run, killed within an epoch and started again."""
     killed = False
     try:
         long_run(strategy, folder, KilledAt(4, 1))

@@ -12,20 +12,12 @@ from keras_bdl.saving import read_state
 from tests.distribute.cases import CASES
 from tests.helpers import two_workers
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
+ROOT = Path(__file__).parents[2]
 PATIENCE = 900  # seconds
 
 
-def pytest_collection_modifyitems(items):
-    """Runs this folder in one process: `devices` trains each case once."""
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("distribute"))
-
-
 def start_pair(script, folder):
-    """Starts two workers, which find each other through free ports."""
+    """Starts two workers, which connect through free ports."""
     return [
         subprocess.Popen(
             [sys.executable, "-m", script, str(index), str(folder)],
@@ -41,7 +33,7 @@ def start_pair(script, folder):
 
 @pytest.fixture(scope="session")
 def running():
-    """A list of processes; whatever still runs in the end is killed."""
+    """Returns a list of processes, and kills those that run at the end."""
     processes = []
     yield processes
     for process in processes:
@@ -51,10 +43,10 @@ def running():
 
 @pytest.fixture(scope="session", autouse=True)
 def folder(running, tmp_path_factory):
-    """Where the two workers write; they run beside the first tests."""
+    """Returns the folder of the two workers, which run beside the tests."""
     shared = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
-        shared = shared.parent  # of all processes of this test run
+        shared = shared.parent  # shared by all processes of this test run
     folder = shared / "two_workers"
     try:
         folder.mkdir()
@@ -66,7 +58,7 @@ def folder(running, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def results(running, folder):
-    """What the cases returned, by name, a list of two for each."""
+    """Returns the results of each case on both workers, by name."""
     for process in running[:2]:
         output, _ = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, output[-3000:]
@@ -80,7 +72,7 @@ def results(running, folder):
 
 @pytest.fixture(scope="session")
 def devices(mirrored, tmp_path_factory):
-    """What a case returns in this process with two logical CPUs."""
+    """Returns the result of a case in this process, on two logical CPUs."""
     known = {}
 
     def run(name):

@@ -1,4 +1,4 @@
-"""The command of two workers that a test kills and starts again.
+"""The command of two workers, which a test kills and starts again.
 
 TF_CONFIG=... python -m tests.distribute.killed_run <index> <folder>
 """
@@ -15,7 +15,7 @@ from tests.distribute.cases import long_run
 
 
 class Slow(keras.callbacks.Callback):
-    """Spreads training over some time, in which it can be killed."""
+    """Slows training down, so that it can be killed."""
 
     def on_epoch_begin(self, epoch, logs=None):
         print("training", flush=True)

@@ -1,4 +1,4 @@
-"""On two logical CPUs of this process; the two workers run meanwhile."""
+"""Training on two logical CPUs of this process."""
 
 import subprocess
 import sys
@@ -11,7 +11,7 @@ import tensorflow as tf
 import keras_bdl as bdl
 from keras_bdl.distribute.replicas import batch_of_group
 from keras_bdl.distribute.replicas import replica_weight
-from keras_bdl.random.weight_noise import TRAINING
+from keras_bdl.random.gaussian_weights import TRAINING
 from tests.distribute.cases import ALL
 from tests.distribute.cases import CASES
 from tests.distribute.cases import LOSS
@@ -23,7 +23,7 @@ from tests.distribute.cases import fitted
 ONE = tf.distribute.get_strategy()
 
 
-# Those without noise, and those whose noise all replicas share.
+# Methods without noise, and methods whose replicas share their noise.
 LIKE_ONE = ("SGD", "SGLD", "SGHMC", "SGNHT", "ATMC", "OGN", "KFAC", "MAP")
 
 
@@ -37,12 +37,12 @@ def test_replicas_train_like_one_device_though_a_batch_is_uneven(name, devices):
 @pytest.mark.parametrize("name", ALL)
 def test_nothing_is_traced_after_the_first_epoch(name, devices):
     first, second = devices(name)["traces"]
-    # A trace for each replica, and for the last batch, which is uneven.
+    # One trace for each replica, and one for the last, uneven batch.
     assert first == second <= 4
 
 
 def on_replicas(strategy, function, parts):
-    """What a function of nested arrays returns on each replica."""
+    """Returns the results of a function of nested arrays on each replica."""
     values = strategy.experimental_distribute_values_from_function(
         lambda context: keras.tree.map_structure(
             tf.constant, parts[int(context.replica_id_in_sync_group)]
@@ -57,7 +57,7 @@ def on_replicas(strategy, function, parts):
 
 
 def of_any_size(array):
-    """An array whose length the graph does not know, as in `fit`."""
+    """Returns an array of unknown static length, as in `fit`."""
     return tf.boolean_mask(array, tf.ones(len(array), tf.bool))
 
 
@@ -128,7 +128,7 @@ def test_a_step_averages_gradients_over_draws_of_the_replicas(copies, mirrored):
         for variable, draw in zip(one.trainable_variables, draws, strict=True):
             variable.assign(draw[replica])
         with tf.GradientTape() as tape:
-            # Half of the batch, or all of it.
+            # Half of the batch, or the whole batch.
             seen = slice(3 * replica, 3 * replica + 3) if copies == 1 else ...
             loss = LOSS(y[seen], one(x[seen]))
         of_draws.append(tape.gradient(loss, one.trainable_variables))
@@ -153,7 +153,7 @@ def test_draws_of_a_prediction_are_traced_once_and_shared_out(mirrored):
     x, _ = data(24)
     sizes.clear()
     bdl.predict(model, x, samples=5, batch_size=12, verbose=0)
-    assert sizes == [6, 6]  # once for each replica
+    assert sizes == [6, 6]  # one trace for each replica
 
 
 def test_each_name_gives_its_strategy(monkeypatch):
@@ -237,7 +237,7 @@ def test_a_port_in_use_is_explained(monkeypatch):
 
     monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", make)
     monkeypatch.setenv("TF_CONFIG", CLUSTER)
-    with pytest.raises(RuntimeError, match="not free, in 127.0.0.1:1"):
+    with pytest.raises(RuntimeError, match="in use, in 127.0.0.1:1"):
         bdl.distribute.strategy()
 
 
@@ -275,7 +275,7 @@ def test_eager_steps_equal_graph_steps(
         model.get_weights(), devices(like)["weights"], strict=True
     ):
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
-    # Also where the last batch leaves a replica without an example.
+    # The last batch leaves a replica without an example.
     assert np.all(np.isfinite(model.history.history["loss"]))
 
 
@@ -301,7 +301,7 @@ def test_layers_and_optimizers_made_outside_of_the_scope_are_refused(mirrored):
 
 @pytest.mark.parametrize("replicas", (1, 2))
 def test_strategies_out_of_step_are_refused(replicas, mirrored):
-    class Server(tf.distribute.Strategy):  # like that of parameter servers
+    class Server(tf.distribute.Strategy):  # as for parameter servers
         num_replicas_in_sync = replicas
 
     model = bdl.Sequential([keras.Input((4,)), keras.layers.Dense(2)])

@@ -1,4 +1,4 @@
-"""Optimizers that look at gradients before replicas add them up."""
+"""Optimizers that clip or check gradients on each replica."""
 
 import keras
 import numpy as np

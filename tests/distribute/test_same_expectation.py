@@ -1,14 +1,14 @@
-"""Steps with noise on replicas, against closed forms.
+"""Compares noisy steps on replicas with closed forms.
 
-The model has many weights and nothing else: all three examples have the input
-1, every output is one weight, and with targets y the gradient is the mean of
-w - y. Two examples go to the first replica and one to the second. Draws that
-each of them makes for itself bring the variance of a draw times
+The model consists of many weights. All three examples have the input 1, and
+each output is one weight, so with targets y the gradient is the mean of w - y.
+Two examples go to the first replica, one to the second. If each replica draws
+its own noise, the mean has the variance of a draw times
 
     (2/3)^2 + (1/3)^2 = 5/9
 
-into the mean, the same draw on both would bring that of one draw, and noise of
-each example's own brings 1/3.
+If both replicas share a draw, the factor is 1. If each example has its own
+noise, the factor is 1/3.
 """
 
 import keras
@@ -28,7 +28,7 @@ GRADIENT = MEAN - TARGETS.mean()
 
 
 class Seen(keras.optimizers.SGD):
-    """Moves nothing and keeps the gradient that it is given."""
+    """An optimizer that changes no weight and keeps the gradient."""
 
     def build(self, variables):
         super().build(variables)
@@ -40,7 +40,7 @@ class Seen(keras.optimizers.SGD):
 
 
 class EachStep(keras.callbacks.Callback):
-    """Reads some variables after every step."""
+    """Reads variables after every step."""
 
     def __init__(self, read):
         super().__init__()
@@ -64,7 +64,7 @@ def trained(
     weights=20_000,
     steps=1,
 ):
-    """What is read after each step, of shape `(steps, weights)` each."""
+    """Returns the values after each step, of shape `(steps, weights)`."""
     with strategy.scope():
         model = bdl.Sequential([keras.Input((1,)), layer(weights)])
         model.compile(
@@ -82,7 +82,7 @@ def trained(
 
 
 def assert_moments(values, mean, variance=None):
-    """Compares with mean and variance; rows are independent of each other."""
+    """Compares mean and variance of independent rows."""
     deviations = values - mean
     check_mean(deviations, 0.0)
     if variance is not None:
@@ -96,7 +96,7 @@ def check_mean(values, expected):
 
 
 def natural(cls, beta_2, **kwargs):
-    """An optimizer that moves no weight, and draws with `STDDEV`."""
+    """Returns an optimizer that changes no weight and draws with `STDDEV`."""
     return lambda size: cls(
         0.0,
         prior_precision=1.0,
@@ -135,13 +135,13 @@ def test_ivon_has_mean_and_variance_of_gradients_and_curvature(mirrored):
     )
     gradients, curvatures = (values.T for values in found)
     assert_moments(gradients, GRADIENT, OF_REPLICAS * STDDEV**2)
-    # A change d makes the precision s into s + d + d^2 / (2 s).
+    # A change d turns the precision s into s + d + d^2 / (2 s).
     precision = 1 / (3 * STDDEV**2)
     start = precision - 1 / 3
     root = np.sqrt(1 + 2 * (curvatures - start) / precision)
     estimates = start + precision * (root - 1) / weight
     slopes = np.array([np.mean(MEAN - part) for part in PARTS])
-    # The Hessian, by draws of (m + sigma e) e / sigma.
+    # The Hessian, estimated by (m + sigma e) e / sigma.
     assert_moments(estimates, 1.0, SHARES**2 @ (slopes**2 / STDDEV**2 + 2))
 
 
@@ -168,7 +168,7 @@ def test_sampled_vi_has_mean_and_variance_of_gradients(mirrored):
     assert len(found) == 2
     means, stddevs = (values.T for values in found)
     assert_moments(means, GRADIENT + MEAN / 3, OF_REPLICAS * STDDEV**2)
-    # Of s^2 / 2, the mean of the likelihood, and of the KL; by log s.
+    # Derivatives by log s, of s^2 / 2 (the likelihood) and of the KL.
     assert_moments(stddevs, STDDEV * (STDDEV + (STDDEV - 1 / STDDEV) / 3))
 
 
@@ -193,7 +193,7 @@ def test_mean_field_has_mean_and_variance_of_gradients(
 
 
 def of_rho(by_stddev):
-    """A derivative by the standard deviation, softplus(rho), as by rho."""
+    """Turns a derivative by softplus(rho) into one by rho."""
     return by_stddev * -np.expm1(-STDDEV)
 
 

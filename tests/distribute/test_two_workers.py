@@ -7,7 +7,7 @@ from tests.distribute.cases import CASES
 
 
 def by_path(tree):
-    """The leaves of a result, by where they stand."""
+    """Returns the leaves of a result, by their path."""
     leaves = keras.tree.flatten_with_path(tree)
     return {path: np.asarray(leaf) for path, leaf in leaves if leaf is not None}
 
@@ -29,7 +29,7 @@ def assert_same(ours, theirs, **tolerance):
 @pytest.mark.parametrize("name", [n for n in CASES if n != "collected"])
 def test_both_workers_have_identical_results(name, results):
     first, second = results[name]
-    # But for what each replica gathers for itself.
+    # Except for the state of each replica.
     first, second = ({**r, "local": None} for r in (first, second))
     assert_same(first, second)
 
@@ -51,7 +51,7 @@ def test_workers_exchange_only_gradients_and_second_moments(results):
     for result in results["volume"]:
         weights, sizes = result["weights"], result["sizes"]
         assert sizes["SGD"] == sizes["ATMC"] == [weights]  # one all-reduce
-        assert sizes["VOGN"] == [2 * weights]  # and one of twice the size
+        assert sizes["VOGN"] == [2 * weights]  # one of twice the size
 
 
 def test_unsharded_data_of_workers_is_not_counted(results):

@@ -11,7 +11,7 @@ from tests.distribute.test_two_workers import assert_same
 
 @pytest.fixture
 def start(tmp_path):
-    """Starts the command again; what still runs in the end is killed."""
+    """Starts the command again, and kills it at the end if it still runs."""
     started = []
 
     def start():
@@ -25,7 +25,7 @@ def start(tmp_path):
 
 
 def killed_while_training(pair, index):
-    """Kills one of two workers and returns what the other one says."""
+    """Kills one of two workers and returns the output of the other."""
     for line in pair[index].stdout:
         if line == "training\n":
             break
@@ -40,7 +40,7 @@ def killed_while_training(pair, index):
 def test_killed_worker_stops_the_other_and_the_command_resumes(
     start, tmp_path, results
 ):
-    for index in (1, 0):  # the one that writes files is the last
+    for index in (1, 0):  # the chief, which writes files, is the last
         said = killed_while_training(start(), index).strip().splitlines()[-1]
         assert "Another worker has stopped" in said
         assert f"Received, as worker {1 - index}: " in said

@@ -1,8 +1,8 @@
-"""One of the two workers that run all cases, one after another.
+"""One of the two workers, which run all cases in turn.
 
     TF_CONFIG=... python -m tests.distribute.worker <index> <folder>
 
-Writes what they return to `<folder>/<index>.bdl`.
+The process writes the results of the cases to `<folder>/<index>.bdl`.
 """
 
 import os

@@ -7,8 +7,8 @@ from scipy import stats
 import keras_bdl as bdl
 from keras_bdl.distributions import MeanField
 from keras_bdl.distributions import Radial
-from keras_bdl.random import replica_numbers
-from keras_bdl.random.replica_numbers import gaussian_noise
+from keras_bdl.random import forward_pass_noise
+from keras_bdl.random.forward_pass_noise import gaussian_noise
 from tests.helpers import assert_moment
 
 FAMILIES = [MeanField, Radial]
@@ -17,7 +17,7 @@ DRAWS = 4000
 
 def noise_of(family, shape, draws=DRAWS, seed=0):
     size = family.num_normals(int(np.prod(shape)))
-    normals = replica_numbers.normal((draws, size), (seed, 1))
+    normals = forward_pass_noise.normal((draws, size), (seed, 1))
     return each(lambda n: family.noise(n, shape), normals)
 
 
@@ -26,7 +26,7 @@ def each(function, draws):
 
 
 def test_noise_equals_scipy_up_to_the_largest_number():
-    # TensorFlow's erfinv is infinite for the largest of them.
+    # The erfinv of TensorFlow is infinite for the largest number.
     last = np.array([1, 3, 5, 2**23 + 1, 2**24 - 1]) * 2.0**-24
     uniforms = np.concatenate([1 - last, last - 1]).astype("float32")
     expected = stats.norm.ppf((1 + uniforms.astype("float64")) / 2)
@@ -55,7 +55,7 @@ def test_mean_field_noise_is_standard_normal():
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_density_integrates_to_one(family, size):
     # A fine grid around the pole of the Radial density misses the inside of
-    # one cell, which holds no more than its radius.
+    # one cell. The probability of that cell is below its radius.
     q = family(np.full(size, 0.3, "float32"), np.full(size, 0.5, "float32"))
     points = {1: 8001, 2: 801, 3: 161}[size]
     axis = np.linspace(-3, 3, points) + 0.5 * 6 / (points - 1)
@@ -70,7 +70,7 @@ def _log_probs(q, points):
         rho = np.linalg.norm((points - q.mean) / q.stddev, axis=1)
         if isinstance(q, MeanField):
             return stats.norm.logpdf(points, q.mean, q.stddev).sum(axis=-1)
-        # The same function of the distance: checked on every 20,000th point.
+        # The same function of the distance, checked at every 20,000th point.
         known = _log_probs(q, points[::20_000])
         size = points.shape[1]
         shape = -(rho**2) / 2 - (size - 1) * np.log(rho)
@@ -111,7 +111,7 @@ def test_divergence_is_the_mean_log_ratio_of_the_densities(family, size, prior):
     ratios = each(ratio, noises).numpy().astype("float64")
     kls = each(divergence, noises).numpy().astype("float64")
     error = np.hypot(ratios.std(), kls.std()) / np.sqrt(draws)
-    # And the rounding of a sum of so many numbers.
+    # Plus the rounding error of a long sum.
     error += 1e-6 * np.abs(ratios).max()
     assert_moment(kls.mean(), ratios.mean(), error)
     closed = prior in ("normal", "he")

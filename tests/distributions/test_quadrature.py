@@ -1,4 +1,4 @@
-"""Densities and divergences against integrals, not against draws."""
+"""Compares densities and divergences with integrals instead of draws."""
 
 import numpy as np
 import pytest
@@ -14,13 +14,13 @@ FAMILIES = [MeanField, Radial]
 
 
 def lengths_and_weights(points=400):
-    """Lengths from zero on, evenly spaced in their logarithm."""
+    """Returns lengths from zero on, evenly spaced in their logarithm."""
     t = np.linspace(-18.0, np.log(9.0), points)
     return np.exp(t), np.exp(t) * (t[1] - t[0])
 
 
 def sphere(size):
-    """Directions, and the part of the sphere that each stands for."""
+    """Returns directions, and the part of the sphere around each."""
     if size == 1:
         return np.array([[1.0], [-1.0]]), np.ones(2)
     phi = 2 * np.pi * np.arange(24) / 24
@@ -35,7 +35,7 @@ def sphere(size):
 
 
 def each(function, *values):
-    """Maps in a graph, in double precision from its sums on."""
+    """Maps a function over points in a graph, with sums in float64."""
 
     @tf.function(autograph=False)
     def run():
@@ -87,7 +87,7 @@ def priors(size):
 @pytest.mark.parametrize("size", [1, 10, 100_000])
 def test_radial_divergence_equals_the_integral_over_all_lengths(size, prior):
     # One draw of log q has a standard deviation of the order of `size`, which
-    # would hide any error: only directions are drawn here.
+    # would hide any error. So this test draws only directions.
     rng = np.random.default_rng(size)
     mean = rng.normal(0, 0.3, size).astype("f")
     stddev = (rng.uniform(0.2, 0.6, size) * size**0.5).astype("f")
@@ -103,7 +103,7 @@ def test_radial_divergence_equals_the_integral_over_all_lengths(size, prior):
 
     def ratio_and_divergence(direction, length):
         noise = length * directions[direction]
-        # Of the noise alone: a mean would swallow its small lengths.
+        # The noise alone: adding a mean would round off its small lengths.
         log_q = tf.reduce_sum(centred.log_prob(stddev * noise))
         log_p = tf.reduce_sum(p.log_prob(mean + stddev * noise))
         return log_q - log_p, q.kl_divergence(p, lambda: noise)
@@ -115,7 +115,7 @@ def test_radial_divergence_equals_the_integral_over_all_lengths(size, prior):
     ).reshape(number, 2, points, 2)
     ratio, kl = np.moveaxis(found.mean(1), 2, 0) @ probability
     error = np.hypot(ratio.std(ddof=1), kl.std(ddof=1)) / number**0.5
-    # Rounding: sums of terms that are larger than what is left of them.
+    # Rounding error: the terms are larger than their sum.
     error += 1e-5 * size**0.5 + 1e-6 * np.abs(found).max()
     assert error < 0.05 * abs(ratio.mean()) + 0.1
     assert_moment(kl.mean(), ratio.mean(), error)

@@ -13,13 +13,13 @@ from keras_bdl import layers
 from keras_bdl.layers import compilation
 from keras_bdl.layers import variational
 
-SIZE = 128  # squared, the smallest that is compiled
+SIZE = 128  # SIZE**2 is the smallest compiled size
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(20, SIZE)).astype("float32")
 Y = X[:, :1]
 
 needs_linux = pytest.mark.skipif(
-    not compilation._keras_compiles_nothing(), reason="Keras compiles itself"
+    not compilation.keras_compiles_nothing(), reason="Keras compiles itself"
 )
 
 
@@ -82,7 +82,7 @@ def test_compiled_draw_is_the_same_with_the_same_derivatives(
                     loss = tf.reduce_mean(tf.sin(y)) + layer.losses[0] / SIZE
                 gradients = tape.gradient(loss, variables)
                 length = sum(tf.reduce_sum(g**2) for g in gradients)
-            # Of the gradients, in the second derivatives.
+            # Gradients of the gradients: second derivatives.
             return loss, gradients, outer.gradient(length, variables)
 
         of_variables = [tf.TensorSpec(v.shape) for v in variables]
@@ -133,7 +133,7 @@ def test_draw_is_compiled_once_for_batches_of_all_sizes():
     assert is_compiled(model.layers[0])
     for function in model.layers[0]._compiled_draw._functions:
         assert function.experimental_get_tracing_count() == 1
-    # Compiling this one takes longer than all draws of it.
+    # Compiling this layer takes longer than all its draws.
     assert not is_compiled(model.layers[1])
 
 

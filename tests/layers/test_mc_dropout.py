@@ -11,7 +11,7 @@ RATE = 0.2
 
 
 def identity(**kwargs):
-    """Gives out what it is given."""
+    """Returns its inputs."""
     return keras.layers.Dense(
         1, use_bias=False, kernel_initializer="ones", **kwargs
     )

@@ -1,4 +1,4 @@
-"""The noise that Radial layers put into their outputs."""
+"""The noise of Radial layers, seen in their outputs."""
 
 import keras
 import numpy as np
@@ -14,7 +14,7 @@ SHAPES = {"Dense": (3, 2), "Conv2D": (2, 2, 2, 3), "one weight": (1, 1)}
 
 
 def noises(case):
-    """Returns what draws add to kernel and bias, by their scales."""
+    """Returns the noise of kernel and bias in units of their scales."""
     shape = SHAPES[case]
     common = {
         "kernel_initializer": "zeros",
@@ -26,8 +26,8 @@ def noises(case):
         layer = layers.RadialConv2D(shape[-1], shape[0], **common)
     else:
         layer = layers.RadialDense(shape[-1], **common)
-    # An input of a single one shows the weights behind it; the last input is
-    # zero and shows the bias.
+    # An input with a single one shows the weights of that entry. The last
+    # input is zero and shows the bias.
     size = int(np.prod(shape[:-1]))
     x = np.eye(size + 1, size, dtype="f").reshape(size + 1, *shape[:-1])
     layer.build(x.shape)
@@ -61,7 +61,7 @@ def test_noise_has_half_normal_length_and_uniform_direction(case):
         direction = noise / length[:, None]
         error = np.sqrt(1 / size / DRAWS)
         assert_moment(direction.mean(0), 0.0, error)
-        # Whatever the axis, and whatever the length.
+        # For each axis, and for each length.
         axis = np.random.default_rng(1).normal(size=size)
         cosine = direction @ axis / np.linalg.norm(axis)
         assert_moment(np.mean(cosine * length), 0.0, error)

@@ -52,7 +52,7 @@ def test_loaded_layer_has_the_saved_arguments(name, tmp_path):
         assert one.prior.scale == 0.3
         assert one.dataset_size.given == 7 and one.seed == 4
         assert one.variational_bias == given.get("variational_bias", True)
-    # Of the same seed, with everything that enters a draw.
+    # The same seed draws with all arguments that affect a draw.
     x = np.ones((2, *shape), "float32")
     np.testing.assert_array_equal(
         loaded(x, training=True), model(x, training=True)

@@ -29,7 +29,7 @@ EQUATIONS = [
 
 
 def call(name, shape, **kwargs):
-    """A layer, inputs, outputs, and the signs that made these."""
+    """Returns a layer, inputs, outputs, and the signs that made them."""
     layer = getattr(layers, f"MeanField{name}")(
         **kwargs,
         bias_initializer="random_normal",
@@ -52,12 +52,12 @@ def call(name, shape, **kwargs):
 
 
 def sign_kernel(name, kernel, inputs, outputs, groups):
-    """The kernel with the signs of its channels of one example."""
+    """Returns the kernel times the channel signs of one example."""
     if name == "DepthwiseConv2D":
         return kernel * inputs[:, None] * outputs.reshape(len(inputs), -1)
     if name == "Conv2DTranspose":
         return kernel * outputs[:, None] * inputs
-    # Each group of outputs sees a group of the inputs.
+    # Each group of outputs depends on one group of inputs.
     rows = np.repeat(inputs.reshape(groups, -1).T, len(outputs) // groups, 1)
     return kernel * rows * outputs
 
@@ -70,7 +70,7 @@ def test_flipout_of_convolutions_has_a_kernel_for_each_example(
     if name != "DepthwiseConv2D":
         kwargs["filters"] = 6
     layer, x, y, used, drawn = call(name, shape, **kwargs)
-    # One sign for each channel of each example.
+    # Each example has one sign per channel.
     by_channel = [
         s.reshape(3, layer_channels)
         for s, layer_channels in zip(
@@ -105,7 +105,7 @@ def test_flipout_of_einsum_has_a_kernel_for_each_example(
         equation.replace("...", "ab").replace("->", ",").split(",")
     )
     for i in range(3):
-        # Axes without signs of their own have size 1 and drop out.
+        # Axes without signs have size 1.
         noise = np.array(drawn.drawn["kernel"])
         bias = 0.0 if bias_axes is None else np.array(drawn.drawn["bias"])
         for labels, values in zip((inputs, outputs), used, strict=True):
@@ -147,10 +147,10 @@ def test_flipout_of_einsum_has_a_kernel_for_each_example(
     [
         ("ab,bc->ac", "c", [1], [1]),
         ("abc,cde->abde", "de", [2], [2, 3]),
-        # The bias has the signs of the outputs too, and no axis d.
+        # The signs of the outputs also multiply the bias, which has no axis d.
         ("abc,cde->abde", "e", [2], [3]),
         ("abc,cde->abed", None, [2], [2, 3]),
-        # Each position b has a kernel of its own.
+        # Each position b has its own kernel.
         ("abc,bcd->abd", "d", [1, 2], [2]),
         ("...x,xy->...y", "y", [-1], [-1]),
     ],
@@ -174,5 +174,5 @@ def test_signs_are_fair_and_independent():
     assert np.abs(values.mean(0)).max() < bound
     correlation = values.T @ values / 2000
     assert np.abs(correlation - np.eye(6)).max() < bound
-    # Of neighbours among examples, which share words of random bits.
+    # Neighbouring examples share words of random bits.
     assert np.abs((values[1:] * values[:-1]).mean(0)).max() < bound

@@ -58,7 +58,7 @@ def test_outputs_equal_the_keras_layer_with_the_means_or_a_draw(name):
 
     y = layer(x, training=True)
     assert len(layer.losses) == 1
-    # What was drawn, put into the layer of Keras, gives the same outputs.
+    # The Keras layer with the drawn weights has the same outputs.
     drawn = layer._forward_pass().drawn
     twin.set_weights([drawn["kernel"], drawn["bias"]])
     np.testing.assert_allclose(y, twin(x), atol=1e-5)
@@ -90,7 +90,7 @@ def test_save_load_and_clone_keep_layer_and_outputs(name, tmp_path):
 def test_estimators_keep_the_expectation_and_reduce_the_variance(
     name, estimator
 ):
-    # Of the loss and of all gradients, through two layers, in a batch of 64.
+    # For the loss and all gradients, through two layers, in a batch of 64.
     rho = keras.initializers.Constant(-1.0)
     x = np.random.default_rng(0).normal(size=(64, *_shape(name)))
     x = tf.constant(x, "float32")
@@ -103,7 +103,7 @@ def test_estimators_keep_the_expectation_and_reduce_the_variance(
     )
     error = np.sqrt((variance + other_variance) / 1000)
     assert np.all(np.abs(mean - other_mean) < 5 * error + 1e-7)
-    assert other_variance[0] < variance[0]  # of the loss
+    assert other_variance[0] < variance[0]  # the variance of the loss
     assert other_variance[1:].sum() < variance[1:].sum()
 
 
@@ -127,12 +127,12 @@ def two_layers(name, estimator, rho):
 
 
 def moments(net, x, draws):
-    """Mean and variance of the loss and of all gradients, over draws."""
+    """Returns mean and variance of the loss and all gradients over draws."""
 
     def one(_):
         with tf.GradientTape() as tape:
             y = net(x, training=True)
-            # Not linear in the weights.
+            # A function that is not linear in the weights.
             loss = tf.reduce_mean(tf.square(y) + tf.sin(y))
         gradients = tape.gradient(loss, net.trainable_variables)
         parts = [tf.reshape(g, [-1]) for g in gradients]
@@ -234,7 +234,7 @@ def test_evaluation_without_n_is_the_likelihood_alone():
 
 
 def test_mean_field_regression_finds_the_known_optimum():
-    # Means are exact, and variances the inverse of the diagonal of the
+    # The means are exact. The variances are the inverse of the diagonal of the
     # precision.
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 3)).astype("float32")
@@ -253,7 +253,7 @@ def test_mean_field_regression_finds_the_known_optimum():
     steps = 3000
     rate = keras.optimizers.schedules.CosineDecay(0.03, steps)
     model.compile(keras.optimizers.Adam(rate), bdl.likelihoods.Gaussian(1.0))
-    # The noise of outputs is drawn anew in each copy, and averages out.
+    # Each copy draws new noise of the outputs, which averages out.
     copies = np.tile(x, (64, 1)), np.tile(y, (64, 1))
     model.fit(
         tf.data.Dataset.from_tensors(copies).repeat(steps),
@@ -279,7 +279,7 @@ def test_mean_field_regression_finds_the_known_optimum():
 
     best = bound()
     assert evidence - 1 < best < evidence
-    # Everywhere else it is lower still.
+    # Elsewhere the bound is even lower.
     optimum = layer.get_weights()
     for scale in np.geomspace(0.03, 3.0, 20):
         for variable, value in zip(layer.weights, optimum, strict=True):
@@ -297,7 +297,7 @@ def test_predict_draws_functions_with_the_spread_of_the_weights():
     expected = np.log(2) * np.linalg.norm(X, axis=1)
     spread = p.samples[..., 0].std(0)
     assert_moment(spread / expected, 1.0, 1 / np.sqrt(2 * 400))
-    # One function: linear in the inputs.
+    # A draw is one function, linear in the inputs.
     weights, *_ = np.linalg.lstsq(X, p.samples[0], rcond=None)
     np.testing.assert_allclose(X @ weights, p.samples[0], atol=1e-5)
 
@@ -350,7 +350,7 @@ def test_embedding_equals_keras_with_the_means_or_a_draw(kind):
 
 
 def test_noise_of_a_radial_embedding_has_the_length_of_one_normal_number():
-    # Of the whole table, whatever its size: a Gaussian would be 20 long.
+    # The length of the whole table. A Gaussian would have length 20.
     from scipy.stats import halfnorm
     from scipy.stats import kstest
 
@@ -387,7 +387,10 @@ def test_truncated_noise_has_the_moments_of_a_truncated_normal():
 def test_annealing_callbacks_change_the_loss_without_a_new_trace():
     model = bdl.Model(*network())
     model.compile(keras.optimizers.SGD(0.0), "mse")
-    callbacks = [bdl.callbacks.KLAnnealing(4), bdl.callbacks.PretrainMeans(2)]
+    callbacks = [
+        bdl.callbacks.KLAnnealing(end_epoch=4),
+        bdl.callbacks.PretrainMeans(end_epoch=2),
+    ]
     logs = model.fit(X, Y, epochs=6, verbose=0, callbacks=callbacks).history
     kl = total_kl(model) / 12
     weights = (np.array(logs["loss"]) - logs["nll"]) / kl
@@ -408,7 +411,7 @@ def test_annealing_follows_a_schedule_of_steps():
     ramp = bdl.schedules.LinearRamp(0.0, 1.0, end_step=4)
     logs = model.fit(
         X, Y, batch_size=12, epochs=6, verbose=0,
-        callbacks=[bdl.callbacks.KLAnnealing(ramp)],
+        callbacks=[bdl.callbacks.KLAnnealing(schedule=ramp)],
     ).history  # fmt: skip
     weights = (np.array(logs["loss"]) - logs["nll"]) / logs["kl"]
     np.testing.assert_allclose(weights, [0, 0.25, 0.5, 0.75, 1, 1], atol=1e-4)

@@ -11,7 +11,7 @@ from keras_bdl.priors import Laplace
 from keras_bdl.priors import Normal
 
 IMAGES = (2, 9, 8, 4)
-# Each with the shape of its input.
+# Each layer with the shape of its input.
 DENSE = (WeightNormDense, keras.layers.Dense)
 CONV = (WeightNormConv2D, keras.layers.Conv2D)
 CASES = {
@@ -63,7 +63,7 @@ def randomized(layer, shape, seed=0):
 
 
 def formula(layer):
-    """The kernel by equation (1), feature by feature, in float64."""
+    """Returns the kernel of equation (1), feature by feature, in float64."""
     direction = layer.direction.numpy().astype("float64")
     return np.stack(
         [
@@ -135,8 +135,8 @@ def test_direction_of_zero_gives_zero_and_finite_gradients():
 
 
 def test_group_laplace_becomes_the_density_of_the_scales():
-    # The length of a vector of d numbers is Gamma distributed; the sign of
-    # its scale is a coin.
+    # The length of a vector of d numbers is Gamma distributed. The sign of its
+    # scale is positive or negative with probability 1/2.
     b, features, n = 0.5, 3, 7
     layer = WeightNormConv2D(
         features,

@@ -30,7 +30,7 @@ def built(kind="MeanFieldDense", units=2, **kwargs):
 
 
 def gaussian_divergence(layer, name, prior_mean, prior_stddev):
-    """Of one tensor, in closed form and double precision."""
+    """Returns the KL of one tensor, in closed form and double precision."""
     mean, rho = (
         np.asarray(getattr(layer, f"{name}_{part}"), "float64").ravel()
         for part in ("mean", "rho")

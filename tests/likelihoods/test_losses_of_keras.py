@@ -1,4 +1,4 @@
-"""Every loss of Keras, with every reduction, in every method."""
+"""Tests each Keras loss, with each reduction, in each method."""
 
 import functools
 
@@ -21,7 +21,7 @@ WORDS = np.array([[1, 2], [2, 1], [1, 1], [2, 2], [1, 2], [2, 1]])
 REFUSED_REDUCTIONS = ("sum", "none", None, "mean_with_sample_weight")
 
 losses = keras.losses
-# The arguments of each loss, its targets, and the activation of the network.
+# Arguments of each loss, its targets, and the activation of the network.
 CASES = {
     losses.BinaryCrossentropy: ({"from_logits": True}, ONE_HOT, None),
     losses.BinaryFocalCrossentropy: ({"from_logits": True}, ONE_HOT, None),
@@ -51,7 +51,7 @@ CASES = {
     losses.Tversky: ({}, ONE_HOT, keras.ops.sigmoid),
     bdl.likelihoods.Gaussian: ({"noise_stddev": 0.5}, REAL, None),
 }
-# One value for the whole batch, whatever the reduction.
+# One value for the whole batch, with any reduction.
 OF_THE_BATCH = (losses.Dice, losses.Tversky)
 N = len(X)
 VI = bdl.objectives
@@ -133,7 +133,7 @@ def test_every_loss_is_the_mean_of_its_values(method):
     arguments = {cls: CASES[cls][0] for cls in classes}
     means = {c.__name__: c(**a, reduction="mean") for c, a in arguments.items()}
     found = step(network(classes, method, **means), classes)
-    # `compile` takes the mean of what a function returns.
+    # `compile` averages the values of a function.
     values = {name: values_of(loss) for name, loss in means.items()}
     expected = step(network(classes, method, **values), classes)
     assert found.keys() == expected.keys() and len(found) > 2 * len(classes)
@@ -225,7 +225,7 @@ def test_without_a_method_any_loss_trains_as_in_a_keras_model(loss):
     for cls in (keras.Sequential, bdl.Sequential):
         keras.utils.set_random_seed(0)
         model = cls([keras.Input((2,)), keras.layers.Dense(3)])
-        # Of an earlier `compile`, which no longer counts.
+        # A check of an earlier `compile` no longer counts.
         model.compile("sgd", "mse", **compiled_before(cls))
         model.compile(keras.optimizers.SGD(0.01), loss)
         model.fit(X, REAL, verbose=0)
@@ -259,7 +259,7 @@ def test_noise_implied_by_a_loss_has_the_scipy_density(columns):
     ):
         values = np.asarray(losses.get(loss)(y, p))
         differ = values + log_density.sum(-1)
-        # Errors are below the `delta` of Huber.
+        # Errors stay below the `delta` of Huber.
         np.testing.assert_allclose(differ, differ[0], rtol=1e-4, err_msg=loss)
         noise = implied_noise(loss, output)
         assert noise.startswith(f"implies {name}") or loss == "huber"

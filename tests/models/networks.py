@@ -1,4 +1,4 @@
-"""Networks of every make, to be converted."""
+"""Networks of each kind, for conversion."""
 
 import keras
 import numpy as np
@@ -9,12 +9,12 @@ from keras_bdl.layers import Variational
 
 X = np.random.default_rng(0).normal(size=(8, 6)).astype("float32")
 TOKENS = np.random.default_rng(0).integers(0, 9, (8, 5)).astype("int32")
-# The kinds of conversion, with what they need.
+# The kinds of conversion, with their arguments.
 KINDS = {"mean_field": {}, "radial": {}, "mc_dropout": {"rate": 0.2}}
 
 
 def randomized(model, seed=0):
-    """Gives weights values that tell all of them apart."""
+    """Gives each weight another value."""
     rng = np.random.default_rng(seed)
     for weight in model.weights:
         weight.assign(rng.uniform(0.1, 1.0, weight.shape))
@@ -33,7 +33,7 @@ def sequential():
 
 @keras.saving.register_keras_serializable("test_convert")
 class Block(layers.Layer):
-    """Has inner layers from its `__init__`, in many places."""
+    """A layer whose `__init__` makes inner layers, in many places."""
 
     def __init__(self, units, **kwargs):
         super().__init__(**kwargs)
@@ -53,7 +53,7 @@ class Block(layers.Layer):
 
 @keras.saving.register_keras_serializable("test_convert")
 class LateBlock(layers.Layer):
-    """Has inner layers from its `build`."""
+    """A layer whose `build` makes inner layers."""
 
     def build(self, shape):
         self.dense = layers.Dense(shape[-1])
@@ -65,7 +65,7 @@ class LateBlock(layers.Layer):
 
 @keras.saving.register_keras_serializable("test_convert")
 class Net(keras.Model):
-    """Has a `call` of its own, without the argument `training`."""
+    """A model whose `call` lacks the argument `training`."""
 
     def __init__(self, width, **kwargs):
         super().__init__(**kwargs)
@@ -92,7 +92,7 @@ def subclassed():
 
 
 def functional():
-    """Two inputs, two named outputs, a layer and a model that are shared."""
+    """Returns a model with two inputs and outputs, and shared layers."""
     shared = layers.Dense(6, name="shared")
     inner_input = keras.Input((6,))
     inner_output = keras.ops.relu(layers.Dense(6)(inner_input)) + inner_input

@@ -12,7 +12,7 @@ Y = (X[:, 0] > 0).astype("int32")
 
 
 class Counting(bdl.Model):
-    """Counts how often its steps are traced."""
+    """Counts the traces of its steps."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)

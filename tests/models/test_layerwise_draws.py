@@ -26,7 +26,7 @@ def linear(estimator="weight", samples=1, **compile_options):
 
 
 def weights_of(model, **predict_options):
-    """The weights of the linear function that a model predicts with."""
+    """Returns the weights of the linear function that a model predicts."""
     y = model.predict(X, verbose=0, **predict_options)
     weights, *_ = np.linalg.lstsq(X, y, rcond=None)
     np.testing.assert_allclose(X @ weights, y, atol=1e-5)
@@ -78,13 +78,13 @@ def test_evaluation_uses_the_average_of_the_samples():
     y = X[:, :1]
     weights = weights_of(model)
     mean = np.asarray(model.layers[0].kernel)[:, 0]
-    # The average of four draws, and no draw itself.
+    # The average of four samples differs from each sample.
     z = (weights - mean) / (STDDEV / 2)
     assert 1e-2 < np.linalg.norm(z) < 5
     logs = model.evaluate(X, y, batch_size=5, verbose=0, return_dict=True)
     nll = np.mean((X @ weights[:, None] - y) ** 2)
     assert logs["nll"] == pytest.approx(nll, rel=1e-4)
-    assert logs["loss"] == pytest.approx(nll, rel=1e-4)  # N is not known
+    assert logs["loss"] == pytest.approx(nll, rel=1e-4)  # N is unknown
     logs = model.fit(
         X, y, verbose=0, validation_data=(X, y), validation_batch_size=16
     ).history

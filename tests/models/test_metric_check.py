@@ -1,4 +1,4 @@
-"""Every metric of Keras on every kind of output, in `keras_bdl.Model`."""
+"""Tests each Keras metric on each kind of output of `keras_bdl.Model`."""
 
 import keras
 import numpy as np
@@ -17,7 +17,7 @@ LOGIT = LOGITS[:, :1]
 BITS = (LOGIT + RNG.normal(size=(40, 1)) > 0).astype("float32")
 REAL = RNG.normal(size=(40, 1)).astype("float32")
 NOISY = np.concatenate([LOGIT, np.exp(LOGIT)], -1)
-# Metrics of values, and not of targets and predictions.
+# Metrics of single values, without targets and predictions.
 OTHERS = {"Metric", "Mean", "Sum", "MeanMetricWrapper"}
 NEEDED = {
     "IoU": {"num_classes": 3, "target_class_ids": [0]},
@@ -64,7 +64,7 @@ WRONG_ON_A_BIT = {
 
 
 def evaluated(outputs, y, loss, metric, model=bdl.Sequential):
-    """Returns a metric of a model that has these outputs, or the refusal."""
+    """Returns the value of a metric for given outputs, or `None` if refused."""
     shape = outputs.shape[1:]
     model = model([keras.Input(shape), keras.layers.Identity()])
     model.compile(loss=loss, metrics=[metric], run_eagerly=True)
@@ -80,11 +80,11 @@ def evaluated(outputs, y, loss, metric, model=bdl.Sequential):
 
 
 def accepted(outputs, meant, y, loss, options=None):
-    """Returns the names that are not refused, all with the right value.
+    """Returns the names of accepted metrics, after a check of their values.
 
     Args:
-        outputs: What the model returns.
-        meant: What this means, which metrics of Keras take by default.
+        outputs: The outputs of the model.
+        meant: The outputs in the form that Keras metrics take by default.
         y: The targets.
         loss: The compiled loss, or a function of names that returns it.
         options: Metrics to try, and their arguments. Defaults to `None`, all
@@ -101,7 +101,7 @@ def accepted(outputs, meant, y, loss, options=None):
             continue
         names.add(name)
         metric = cls(**NEEDED.get(name, {}))
-        # A hinge is one of scores, which logits are.
+        # A hinge takes scores, such as logits.
         metric.update_state(targets, outputs if "Hinge" in name else meant)
         np.testing.assert_allclose(
             found, metric.result(), rtol=1e-4, err_msg=name
@@ -120,7 +120,7 @@ def test_every_metric_of_class_logits_is_correct_or_refused():
     names = accepted(LOGITS, probabilities, ONE_HOT, of_classes)
     assert names == OF_CLASSES
     told = {name: {"from_logits": True} for name in ENTROPIES_OF_CLASSES}
-    told |= {"AUC": {"from_logits": True}}  # of a sigmoid
+    told |= {"AUC": {"from_logits": True}}  # AUC applies a sigmoid
     told |= {"BinaryCrossentropy": {"from_logits": True}}
     names = accepted(LOGITS, probabilities, ONE_HOT, of_classes, told)
     assert names == ENTROPIES_OF_CLASSES
@@ -155,7 +155,7 @@ def test_every_keras_metric_is_refused_for_predicted_noise():
         NOISY, REAL, loss, bdl.metrics.RootMeanSquaredError(name="r")
     )
     assert root == pytest.approx(np.sqrt(np.mean((REAL - LOGIT) ** 2)))
-    known = bdl.likelihoods.Gaussian(0.5)  # the output is the mean alone
+    known = bdl.likelihoods.Gaussian(0.5)  # the outputs are means
     mae = evaluated(LOGIT, REAL, known, "mae")
     assert mae == pytest.approx(np.mean(np.abs(REAL - LOGIT)), rel=1e-5)
 
@@ -231,7 +231,7 @@ def test_our_metrics_without_a_known_loss_need_from_logits():
     loss = cross_entropy()
     with pytest.raises(ValueError, match=r"\(from_logits=True\)` for logits"):
         evaluated(LOGITS, CLASSES, loss, metric, keras.Sequential)
-    # What an earlier model told does not count for a loss that does not tell.
+    # The loss of an earlier model does not count for an unknown loss.
     assert evaluated(LOGITS, CLASSES, loss, metric) > 0
     with pytest.raises(ValueError, match="`from_logits` must be given"):
         evaluated(LOGITS, ONE_HOT, lambda y, p: p[:, 0], metric)

@@ -242,7 +242,7 @@ def test_clone_of_a_functional_model_is_a_keras_bdl_model():
 
 
 def test_train_samples_average_the_loss_over_the_draws():
-    # Dropout is the only noise; K draws of the loss are K forward passes.
+    # Dropout is the only noise, so K samples of the loss are K forward passes.
     keras.utils.set_random_seed(3)
     drop = keras.layers.Dropout(0.5, seed=5)
     model = bdl.Sequential(
@@ -316,7 +316,7 @@ def test_samples_without_a_posterior_are_refused():
 
 
 class Shifts(keras.optimizers.SGD):
-    """A posterior of its own: draw k adds k to the outputs."""
+    """An optimizer with a posterior: sample k adds k to the outputs."""
 
     def call_with_draw(self, model, x, draw):
         return model(x, training=False) + keras.ops.arange(2.0) * draw
@@ -364,7 +364,7 @@ def test_samples_average_outputs_for_errors_and_losses_that_are_unknown():
 
 
 class OwnStep(keras.optimizers.SGD):
-    """Owns the step: one plain SGD step on twice the loss."""
+    """Runs the training step: one SGD step on twice the loss."""
 
     def bayesian_train_step(self, model, data):
         x, y, weight = keras.utils.unpack_x_y_sample_weight(data)

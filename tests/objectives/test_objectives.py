@@ -1,4 +1,4 @@
-"""What holds for all objectives."""
+"""Contracts that every objective keeps."""
 
 import keras
 import numpy as np
@@ -11,7 +11,7 @@ from keras_bdl.objectives import Hutchinson
 from keras_bdl.objectives import PerExampleFisher
 from keras_bdl.objectives import SampledVI
 from keras_bdl.objectives import TaylorVI
-from keras_bdl.random.weight_noise import EVALUATION
+from keras_bdl.random.gaussian_weights import EVALUATION
 from tests.helpers import check_config
 from tests.helpers import dtype_policy
 from tests.objectives.transcription import N
@@ -51,7 +51,7 @@ def assert_equal(ours, theirs):
         np.testing.assert_array_equal(a, b)
 
 
-def test_map_is_the_loss_and_the_prior():
+def test_map_adds_the_prior_to_the_loss():
     prior = bdl.priors.Laplace(0.5)
     objective = MAP(
         prior, temperature=0.3, dataset_size=100, exclude_from_inference="bias"
@@ -73,7 +73,7 @@ def test_map_is_the_loss_and_the_prior():
     )
 
 
-def test_without_a_prior_map_trains_as_keras_with_statistics_and_dropout():
+def test_map_without_a_prior_trains_as_keras_does():
     def train(objective):
         keras.utils.set_random_seed(0)
         model = bdl.Sequential(
@@ -112,7 +112,7 @@ def test_temperature_may_be_a_schedule_of_iterations_and_scales_the_kl(cls):
 @pytest.mark.parametrize(
     "optimizer", [keras.optimizers.SGD, keras.optimizers.Adam]
 )
-def test_learned_variances_move_as_many_times_as_fast_as_is_said(optimizer):
+def test_learning_rate_multiplier_scales_steps_of_variances(optimizer):
     def moved(multiplier):
         objective = TaylorVI(
             "diagonal", 0.5, learning_rate_multiplier=multiplier,
@@ -138,9 +138,7 @@ def test_learned_variances_move_as_many_times_as_fast_as_is_said(optimizer):
         (SampledVI, "diagonal"),
     ],
 )
-def test_file_holds_variances_and_resumes_as_if_not_interrupted(
-    cls, covariance, tmp_path
-):
+def test_resumed_run_ends_as_one_without_a_break(cls, covariance, tmp_path):
     def made():
         objective = cls(covariance, 0.3, dataset_size=N, seed=3)
         return softmax_regression(adam(), objective=objective, samples=2)
@@ -178,7 +176,7 @@ def test_checkpoint_holds_variances(tmp_path):
     assert_equal(all_variables(whole), all_variables(resumed))
 
 
-def test_weights_alone_are_saved_with_the_variances(tmp_path):
+def test_save_weights_saves_the_variances(tmp_path):
     model = softmax_regression(adam(), objective=TaylorVI("scalar"))
     fit(model)
     model.save_weights(tmp_path / "x.weights.h5")
@@ -212,9 +210,7 @@ def test_replicas_stay_equal_and_train_the_variances(cls, mirrored):
 
 
 @pytest.mark.parametrize("size", [None, 4])
-def test_examples_count_the_same_where_replicas_have_more_and_less(
-    mirrored, size
-):
+def test_examples_count_equally_on_unequal_replicas(mirrored, size):
     def train(strategy):
         with strategy.scope():
             # So small that squares, which replicas take of what they see, do
@@ -236,7 +232,7 @@ def test_examples_count_the_same_where_replicas_have_more_and_less(
     assert of_replicas == pytest.approx(logs, rel=1e-5)
 
 
-def test_replicas_with_a_model_that_is_not_built_train_the_variances(mirrored):
+def test_replicas_train_the_variances_of_an_unbuilt_model(mirrored):
     class Late(bdl.Model):
         def __init__(self):
             super().__init__()
@@ -254,7 +250,7 @@ def test_replicas_with_a_model_that_is_not_built_train_the_variances(mirrored):
 
 
 @VI
-def test_evaluation_and_prediction_draw_from_the_gaussian_unasked(cls):
+def test_evaluation_and_prediction_use_samples_of_the_gaussian(cls):
     objective = cls("diagonal", 0.4, seed=2)
     model = softmax_regression(adam(), objective=objective, samples=2)
     logs = fit(model, validation_data=(X, Y))
@@ -263,7 +259,7 @@ def test_evaluation_and_prediction_draw_from_the_gaussian_unasked(cls):
     stddevs = [np.sqrt(v) for v in variance]
     probabilities = []
     for k in range(2):
-        noises = objective.noises(model, variables, EVALUATION, k)
+        noises = objective.noises(model, variables, stream=EVALUATION, number=k)
         kernel, bias = (
             mean + stddev * eps.numpy()
             for mean, stddev, eps in zip(
@@ -325,7 +321,7 @@ def test_batch_normalization_has_no_variance_and_asks_for_its_statistics(cls):
 
 
 @VI
-def test_nothing_is_traced_again(cls, monkeypatch):
+def test_training_step_is_traced_once(cls, monkeypatch):
     looks = []
     look = cls.look
 
@@ -381,7 +377,7 @@ def test_squared_gradients_do_not_vanish_in_half_precision(
     np.testing.assert_allclose(half, single, rtol=0, atol=0.02 * single.max())
 
 
-def test_step_in_half_precision_is_that_of_single_and_may_be_skipped():
+def test_step_in_half_precision_equals_float32_and_may_be_skipped():
     def train(policy):
         objective = TaylorVI("diagonal", 0.5)
         with dtype_policy(policy):
@@ -447,11 +443,14 @@ class HessianDiagonalOfTest(bdl.objectives.HessianDiagonal):
     "arguments, message",
     [
         ({"covariance": "full"}, "`covariance` must be one of"),
-        ({"covariance": "fixed"}, "one of `stddev` and"),
-        ({"stddev": 0.1, "learning_rate_equivalent": 0.1}, "be left out"),
+        ({"covariance": "fixed"}, "needs a variance"),
+        (
+            {"stddev": 0.1, "learning_rate_equivalent": 0.1},
+            "Leave one of",
+        ),
         ({"learning_rate_equivalent": 0.1}, "needs `gradient_batch_size`"),
         ({"stddev": 0.0}, "`stddev` must be a number above 0"),
-        ({"gradient_batch_size": 0}, "`gradient_batch_size` must be an"),
+        ({"gradient_batch_size": 0}, "`gradient_batch_size` must be"),
         ({"temperature": 0.0}, "`temperature` must be a number above 0"),
         ({"learning_rate_multiplier": 0}, "must be a number above 0"),
         ({"seed": -1}, "`seed` must be an integer"),
@@ -474,21 +473,19 @@ def test_wrong_arguments_are_refused(arguments, message):
     [
         (bdl.VOGN(), "finds a posterior itself"),
         (bdl.SGLD(), "finds a posterior itself"),
-        (keras.optimizers.AdamW(), r"leave \['weight_decay'\] out"),
-        (keras.optimizers.SGD(use_ema=True), r"leave \['use_ema'\] out"),
+        (keras.optimizers.AdamW(), r"Leave \['weight_decay'\] out"),
+        (keras.optimizers.SGD(use_ema=True), r"Leave \['use_ema'\] out"),
     ],
     ids=["VOGN", "SGLD", "AdamW", "EMA"],
 )
-def test_optimizers_that_minimise_something_else_are_refused(
-    optimizer, message
-):
+def test_optimizers_that_change_the_objective_are_refused(optimizer, message):
     model = softmax_regression(optimizer, objective=TaylorVI("scalar"))
     with pytest.raises(ValueError, match=message):
         fit(model)
 
 
 @pytest.mark.parametrize("objective", [MAP(), TaylorVI("scalar")])
-def test_draws_in_training_are_refused_where_there_are_none(objective):
+def test_train_samples_is_refused_by_methods_without_samples(objective):
     model = softmax_regression(adam(), objective=objective, train_samples=2)
     with pytest.raises(ValueError, match="Received: train_samples=2"):
         fit(model)
@@ -518,7 +515,7 @@ def test_loss_must_be_a_mean_over_the_batch():
 
 
 @VI
-def test_regularizer_is_a_second_prior_and_constraint_no_posterior(cls):
+def test_regularizer_warns_and_constraint_is_refused(cls):
     def made(**kwargs):
         model = bdl.Sequential(
             [keras.Input((4,)), keras.layers.Dense(3, **kwargs)]
@@ -527,7 +524,7 @@ def test_regularizer_is_a_second_prior_and_constraint_no_posterior(cls):
         return model
 
     model = made(kernel_regularizer=keras.regularizers.L2(0.1))
-    with pytest.warns(UserWarning, match="is a second one"):
+    with pytest.warns(UserWarning, match="is a second prior"):
         logs = fit(model, batch_size=N)
     penalty = logs["loss"][0] - logs["nll"][0] - logs["kl"][0]
     # At the weights that the layers have: of `SampledVI`, at a draw.
@@ -539,22 +536,22 @@ def test_regularizer_is_a_second_prior_and_constraint_no_posterior(cls):
         fit(made(kernel_constraint="non_neg"))
 
 
-def test_learned_variances_belong_to_the_weights_they_were_made_for():
+def test_learned_variances_are_refused_for_another_model():
     objective = SampledVI("diagonal")
     softmax_regression(adam(), objective=objective)
     for units in (5, 3):  # other shapes, and the same
         other = bdl.Sequential([keras.Input((4,)), keras.layers.Dense(units)])
         other.compile(adam(), cross_entropy(), objective=objective)
-        with pytest.raises(ValueError, match="compile with a new one"):
+        with pytest.raises(ValueError, match="Compile with a new objective"):
             fit(other)
 
 
 @VI
-def test_model_that_is_not_built_has_no_posterior_and_may_be_trained(cls):
+def test_unbuilt_model_trains_and_then_has_a_posterior(cls):
     model = bdl.Sequential([keras.layers.Dense(3)])
     objective = cls("scalar")
     model.compile(adam(), cross_entropy(), objective=objective)
-    with pytest.raises(ValueError, match="`model` must be built"):
+    with pytest.raises(ValueError, match="needs a built model"):
         objective.posterior(model)
     fit(model)
     assert len(objective.posterior(model).get_state()["variance"]) == 2

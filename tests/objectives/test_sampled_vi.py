@@ -7,7 +7,7 @@ import keras_bdl as bdl
 from keras_bdl.objectives import PerExampleFisher
 from keras_bdl.objectives import SampledVI
 from keras_bdl.objectives import TaylorVI
-from keras_bdl.random.weight_noise import TRAINING
+from keras_bdl.random.gaussian_weights import TRAINING
 from tests.helpers import assert_moment
 from tests.objectives.transcription import N
 from tests.objectives.transcription import nll
@@ -79,7 +79,7 @@ class HessianOfLogisticRegression(bdl.objectives.HessianDiagonal):
         return forward(values), [h]
 
 
-def test_expectation_is_that_of_taylor_vi_to_second_order():
+def test_expectation_equals_taylor_vi_to_second_order():
     gaps, of_fisher = [], []
     for sigma in (0.2, 0.1, 0.05):
         drawn = nll_of_steps(
@@ -111,7 +111,9 @@ def noise_of_next_step(model, draws):
     return [
         [
             np.float64(e)
-            for e in model.objective.noises(model, variables, TRAINING, k)
+            for e in model.objective.noises(
+                model, variables, stream=TRAINING, number=k
+            )
         ]
         for k in range(draws)
     ]
@@ -171,7 +173,7 @@ def mixture_energy(w):
     return -np.log(p), slope / p
 
 
-def test_draws_differ_between_draws_steps_and_replicas(mirrored):
+def test_samples_differ_between_indices_steps_and_replicas(mirrored):
     with mirrored.scope():
         model = softmax_regression(
             keras.optimizers.SGD(0.0), objective=SampledVI("fixed", 0.3)
@@ -182,7 +184,7 @@ def test_draws_differ_between_draws_steps_and_replicas(mirrored):
     def kernels():
         of_replicas = mirrored.run(
             lambda: [
-                objective.noises(model, variables, TRAINING, k)[0]
+                objective.noises(model, variables, stream=TRAINING, number=k)[0]
                 for k in range(2)
             ]
         )

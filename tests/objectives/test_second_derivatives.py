@@ -1,4 +1,4 @@
-"""What becomes of models that cannot be differentiated twice, or should not."""
+"""Models that `TaylorVI` cannot or should not differentiate twice."""
 
 import warnings
 
@@ -46,7 +46,7 @@ def test_piecewise_linear_activations_are_named_once():
         train([keras.layers.Activation("gelu")], TaylorVI("scalar"))
 
 
-def test_operation_without_second_derivative_is_an_error_that_says_so():
+def test_operation_without_second_derivative_is_a_clear_error():
     layers = [
         keras.layers.Conv2D(2, 3, activation="softplus"),
         keras.layers.Resizing(4, 4, interpolation="bicubic"),
@@ -61,7 +61,7 @@ class Mistaken(keras.layers.Layer):
         return {"x": x}["y"] if training else x
 
 
-def test_mistake_of_a_layer_is_not_taken_for_a_missing_derivative():
+def test_error_of_a_layer_is_not_reported_as_a_missing_derivative():
     with pytest.raises(KeyError, match="y"):
         train([Mistaken()], TaylorVI("scalar"))
 

@@ -52,9 +52,7 @@ def loss_of(model, x=X, y=Y, batch_size=None):
     ],
     ids=["per example", "of the batch"],
 )
-def test_linear_regression_has_the_closed_form_with_fisher_for_hessian(
-    estimate, fisher
-):
+def test_linear_regression_equals_its_closed_form(estimate, fisher):
     objective = TaylorVI(
         "diagonal", 0.5, hessian_diagonal=estimate, temperature=0.3
     )
@@ -78,7 +76,7 @@ class HessianOfLinearRegression(bdl.objectives.HessianDiagonal):
         return forward(values), [h]
 
 
-def test_with_the_exact_hessian_the_bound_of_single_examples_is_exact():
+def test_bound_is_exact_with_the_exact_hessian():
     objective = TaylorVI(
         "diagonal", 0.5, hessian_diagonal=HessianOfLinearRegression()
     )
@@ -95,7 +93,7 @@ def test_with_the_exact_hessian_the_bound_of_single_examples_is_exact():
 
 @pytest.mark.parametrize("jit_compile", [False, True], ids=["TF", "XLA"])
 @pytest.mark.parametrize("size", [None, 3])
-def test_gradients_are_those_of_finite_differences(size, jit_compile):
+def test_gradients_equal_finite_differences(size, jit_compile):
     objective = TaylorVI(
         "diagonal", 0.3, gradient_batch_size=size, temperature=0.5,
         prior=bdl.priors.Normal(2.0),
@@ -123,7 +121,7 @@ def test_gradients_are_those_of_finite_differences(size, jit_compile):
 
 
 @pytest.mark.parametrize("size", [4, 64])
-def test_xla_groups_a_last_batch_of_another_size(size):
+def test_xla_splits_a_last_batch_of_another_size_into_groups(size):
     model = linear_regression(
         WEIGHTS,
         TaylorVI("fixed", 0.5, gradient_batch_size=size),
@@ -151,7 +149,7 @@ def test_xla_groups_a_last_batch_of_another_size(size):
     ],
     ids=["batch", "layer", "group"],
 )
-def test_gradients_through_normalization_are_those_of_differences(
+def test_gradients_through_normalization_equal_finite_differences(
     normalization,
 ):
     model = bdl.Sequential(
@@ -205,7 +203,7 @@ def test_fixed_variance_adds_a_quarter_of_the_rate_times_the_squared_norm():
         np.testing.assert_allclose(v, eta / (2 * N), rtol=1e-6)
 
 
-def test_groups_give_one_regularizer_for_all_batch_sizes_and_replicas(mirrored):
+def test_groups_give_one_regularizer_for_any_batch_and_replicas(mirrored):
     expected = nll(*start()) + 0.25 / 2 * sum(
         np.sum(h) for h in squares(start(), 2)
     )
@@ -238,7 +236,7 @@ def test_groups_take_labels_with_an_axis_of_size_one():
     assert found[0] == pytest.approx(found[1], rel=1e-6)
 
 
-def test_first_group_is_smaller_and_counts_for_less_where_they_are_not_even():
+def test_a_smaller_first_group_counts_less():
     x, y, weights = X[:11], Y[:11], start()
     model = softmax_regression(
         keras.optimizers.SGD(0.0),
@@ -278,7 +276,7 @@ def test_groups_are_normalized_like_batches_and_leave_statistics():
 
 
 @pytest.mark.parametrize("covariance", ["scalar", "diagonal"])
-def test_learned_variances_come_to_the_stated_optimum(covariance):
+def test_learned_variances_converge_to_the_stated_optimum(covariance):
     objective = TaylorVI(
         covariance, 0.1, prior=bdl.priors.Normal(0.7), temperature=0.4,
         dataset_size=N,
@@ -332,7 +330,7 @@ def test_per_example_fisher_is_the_same_on_replicas(mirrored):
         np.testing.assert_allclose(a, b, atol=1e-6)
 
 
-def test_hutchinson_is_on_average_the_diagonal_of_the_hessian():
+def test_hutchinson_averages_to_the_diagonal_of_the_hessian():
     weights = start()
     logits = X @ weights[0] + weights[1]
     p = np.exp(logits - logits.max(1, keepdims=True))

@@ -1,4 +1,4 @@
-"""The objectives in NumPy, for a softmax regression and a linear one."""
+"""The objectives in NumPy for softmax regression and linear regression."""
 
 import keras
 import numpy as np

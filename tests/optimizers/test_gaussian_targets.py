@@ -1,4 +1,4 @@
-"""Moments on a correlated Gaussian, from minibatches with noise on top."""
+"""Moments of samples on a correlated Gaussian with minibatch noise."""
 
 import keras
 import numpy as np
@@ -77,11 +77,11 @@ def assert_moments(z, covariance):
     "max_speed", [None, AVERAGE_SPEED], ids=["gaussian", "limit"]
 )
 @pytest.mark.parametrize("cls", [ATMC, SGNHT])
-def test_mean_and_covariance_are_those_of_the_target(cls, max_speed):
+def test_samples_have_the_mean_and_covariance_of_the_target(cls, max_speed):
     assert_moments(whitened_samples(cls, max_speed), np.eye(4))
 
 
-def test_without_a_thermostat_noise_heats_as_the_recursion_of_matrices_says():
+def test_without_a_thermostat_the_covariance_follows_the_matrix_recursion():
     # p <- e p - c G + noise, w <- w + v p; nothing here is fitted.
     mass = (STEP / AVERAGE_SPEED) ** 2
     e, c, v = np.exp(-STEP), 1 - np.exp(-STEP), STEP / mass

@@ -1,4 +1,4 @@
-"""The samples do not depend on how the gradients are computed."""
+"""Samples do not depend on batch size, replicas or steps per execution."""
 
 import contextlib
 
@@ -13,7 +13,7 @@ from tests.helpers import assert_moment
 # The data has no end, and its epochs are no passes over N examples.
 # Some chains are shorter than it takes them to forget where they began.
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*was given dataset_size"),
+    pytest.mark.filterwarnings("ignore:.*uses dataset_size"),
     pytest.mark.filterwarnings("ignore:.*a chain that still drifts"),
 ]
 

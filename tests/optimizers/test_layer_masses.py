@@ -40,7 +40,7 @@ def chains(max_speed, steps, **kwargs):
 
 
 @pytest.mark.parametrize("max_speed", [None, 1.0], ids=["gaussian", "limit"])
-def test_masses_follow_the_curvature_and_leave_the_target_alone(max_speed):
+def test_masses_follow_the_curvature_and_keep_the_target(max_speed):
     optimizer, variables = chains(max_speed, 1200)
     for variable, precision in zip(variables, PRECISIONS, strict=True):
         error = np.sqrt(2 / CHAINS)
@@ -54,9 +54,15 @@ def test_masses_follow_the_curvature_and_leave_the_target_alone(max_speed):
 @pytest.mark.parametrize("max_speed", [None, 1.0], ids=["gaussian", "limit"])
 def test_momenta_keep_their_kinetic_energy_when_masses_change(max_speed):
     optimizer = bdl.SGHMC(
-        1.0, 1, 1.0, max_speed, 1 - 1e-7, temperature=0.0, precondition_every=1,
-        precondition_until=1,
-    )  # fmt: skip
+        1.0,
+        1,
+        average_speed=1.0,
+        max_speed=max_speed,
+        friction=1 - 1e-7,
+        temperature=0.0,
+        precondition_every=1,
+        precondition_end_step=1,
+    )
     variables = [keras.Variable(np.zeros(5)) for _ in range(2)]
     g = np.array([0.3, 2.0])
     optimizer.apply([tf.fill([5], x) for x in g.astype("float32")], variables)
@@ -73,7 +79,12 @@ def test_masses_of_single_weights_settle():
     # Each estimate of a mass follows the one weight that it then moves, which
     # would heat the chain if it counted the same for ever.
     optimizer = bdl.ATMC(
-        STEP, 1, STEP, None, float(np.exp(-STEP)), precondition_every=20
+        STEP,
+        1,
+        average_speed=STEP,
+        max_speed=None,
+        friction=float(np.exp(-STEP)),
+        precondition_every=20,
     )
     rng = np.random.default_rng(0)
     start = rng.normal(size=(40, 1)).astype("float32")
@@ -93,8 +104,8 @@ def test_masses_of_single_weights_settle():
     assert_moment(squares.mean(), 1.0, squares.std() / np.sqrt(40))
 
 
-def test_masses_stay_after_the_last_step_they_may_change_at():
-    stopped, _ = chains(None, 90, precondition_until=40)
+def test_masses_are_constant_from_the_end_step_on():
+    stopped, _ = chains(None, 90, precondition_end_step=40)
     early, _ = chains(None, 45)
     for index in range(2):
         assert stopped.mass_and_limit(index) == early.mass_and_limit(index)

@@ -1,5 +1,3 @@
-import functools
-
 import keras
 import numpy as np
 import pytest
@@ -11,10 +9,9 @@ from keras_bdl.optimizers import SGHMC
 from keras_bdl.optimizers import SGLD
 from keras_bdl.optimizers import SGNHT
 from keras_bdl.optimizers import momentum_sampler
-from keras_bdl.optimizers.integrators import kick
-from keras_bdl.random.counter_numbers import counter_normal
+from keras_bdl.optimizers.momentum_steps import kick
+from keras_bdl.random.keyed_noise import counter_normal
 from tests.helpers import assert_moment
-from tests.helpers import dtype_policy
 
 N, CHAINS = 10, 4096
 PRECISIONS = np.array([1.0, 4.0], "float32")
@@ -58,7 +55,7 @@ def assert_variances(w, variances):
         assert_moment(row.var(), variance, variance * np.sqrt(2 / CHAINS))
 
 
-def test_sampler_without_thermostat_has_the_mean_and_variance():
+def test_sampler_without_thermostat_has_the_right_moments():
     w = sample(unit_sampler(SGHMC, 1.0), 1000, quadratic)
     assert_variances(w, 1 / PRECISIONS)
 
@@ -88,19 +85,27 @@ def test_coarse_step_has_the_variance_of_its_own_recursion():
     variance = covariance[1, 1]
     assert variance > 1.2  # far from the target, so that this shows something
 
-    optimizer = SGHMC(h, N, h, None, float(np.exp(-h)))
+    optimizer = SGHMC(
+        h, N, average_speed=h, max_speed=None, friction=float(np.exp(-h))
+    )
     w = sample(optimizer, 100, lambda w, step: w)
     assert_variances(w, [variance, variance])
 
 
-def test_tempered_and_larger_data_give_the_variance_they_should():
+def test_temperature_and_data_size_scale_the_variance():
     cold = sample(unit_sampler(ATMC, temperature=0.25), 1000, quadratic)
     assert_variances(cold, 0.25 / PRECISIONS)
 
     def mean_loss_gradient(w, step):
         return 10 * N * PRECISIONS[:, None] * w
 
-    many = SGHMC(STEP / 10, 10 * N, STEP / 10, None, float(np.exp(-STEP)))
+    many = SGHMC(
+        STEP / 10,
+        10 * N,
+        average_speed=STEP / 10,
+        max_speed=None,
+        friction=float(np.exp(-STEP)),
+    )
     w = sample(many, 1000, mean_loss_gradient)
     assert_variances(w, 1 / PRECISIONS / (10 * N))
 
@@ -111,7 +116,7 @@ def test_zero_temperature_is_descent_without_noise():
     assert np.abs(w).max() < 1e-3
 
 
-def test_prior_of_a_flat_likelihood_is_what_is_sampled():
+def test_with_a_flat_likelihood_samples_follow_the_prior():
     from tensorflow_probability import distributions as tfd
 
     optimizer = unit_sampler(SGNHT, prior=tfd.Normal(1.0, 0.5))
@@ -148,7 +153,7 @@ def numpy_step(w, p, xi, gradient, eta, h, m, c, d, temperature, adaptive):
 
 
 @pytest.mark.parametrize("name", ["ATMC", "SGNHT"])
-def test_steps_equal_the_equations_also_when_a_schedule_moves_the_step(name):
+def test_steps_equal_the_equations_under_a_schedule(name):
     h0, steps = 1e-3, 4
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay(
         [1], [h0, h0 / 2]
@@ -177,7 +182,7 @@ def test_steps_equal_the_equations_also_when_a_schedule_moves_the_step(name):
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-7)
 
 
-def test_kick_is_finite_and_continuous_where_there_is_no_friction():
+def test_kick_is_finite_and_continuous_at_zero_friction():
     h = 0.1
     frictions = np.array([-10.0, -1e-3, -1e-6, 0.0, 1e-6, 1e-3, 10.0])
     with np.errstate(invalid="ignore"):
@@ -192,7 +197,7 @@ def test_kick_is_finite_and_continuous_where_there_is_no_friction():
     np.testing.assert_allclose(momentum, expected, rtol=1e-6)
 
 
-def test_atmc_adds_the_friction_that_is_missing_and_sgnht_all_of_it():
+def test_atmc_adds_the_missing_friction_and_sgnht_all_friction():
     d = -np.log(0.9) / 1e-3
     thermostat = np.array([-2 * d, 0.0, d / 2, 3 * d], "float32")
     added = ATMC(1e-3).injected_friction(thermostat)
@@ -221,31 +226,6 @@ def make(optimizer, model_class=keras.Sequential):
     return model
 
 
-@pytest.mark.parametrize(
-    "make_optimizer",
-    [
-        *SAMPLERS.values(),
-        SGLD,
-        functools.partial(ATMC, precondition_every=4),
-    ],
-)
-def test_chain_goes_on_exactly_after_save_and_load(make_optimizer, tmp_path):
-    schedule = keras.optimizers.schedules.CosineDecay(1e-3, 20)
-    fit = {"batch_size": 4, "shuffle": False, "verbose": 0}
-    model = make(make_optimizer(schedule, 12, seed=5))
-    model.fit(X, X[:, :2], epochs=2, **fit)
-    model.save(tmp_path / "chain.keras")
-    loaded = keras.models.load_model(tmp_path / "chain.keras")
-    for one in (model, loaded):
-        one.fit(X, X[:, :2], epochs=2, **fit)
-    for a, b in zip(
-        [*model.weights, *model.optimizer.variables],
-        [*loaded.weights, *loaded.optimizer.variables],
-        strict=True,
-    ):
-        np.testing.assert_array_equal(a, b)
-
-
 def test_config_keeps_the_initial_step_size_and_not_the_count():
     optimizer = ATMC(1e-3, seed=4, temperature=0.5, max_speed=None)
     optimizer.learning_rate = 5e-4
@@ -259,47 +239,12 @@ def test_config_keeps_the_initial_step_size_and_not_the_count():
     assert (revived.seed, revived.temperature) == (4, 0.5)
 
 
-@pytest.mark.parametrize(
-    "make_optimizer",
-    [
-        ATMC,
-        SGLD,
-        functools.partial(ATMC, precondition_every=2),
-    ],
-    ids=["ATMC", "SGLD", "masses"],
-)
-def test_replicas_stay_equal(make_optimizer, mirrored):
-    with mirrored.scope():
-        model = make(make_optimizer(1e-3, 12))
-    model.fit(X, X[:, :2], batch_size=4, epochs=3, verbose=0)
-    for variable in [*model.trainable_variables, *model.optimizer.variables]:
-        np.testing.assert_array_equal(*variable.value.values)
-
-
-def test_our_model_counts_and_the_plain_one_says_what_to_write():
+def test_our_model_counts_n_and_a_keras_model_asks_for_it():
     model = make(ATMC(1e-3), bdl.Sequential)
     model.fit(X, X[:, :2], verbose=0)
     assert model.optimizer.dataset_size.counted == 12
     with pytest.raises(ValueError, match=r"ATMC\(..., dataset_size="):
         make(ATMC(1e-3)).fit(X, X[:, :2], verbose=0)
-
-
-def test_what_would_change_the_target_is_refused():
-    for option in ({"weight_decay": 0.1}, {"clipnorm": 1.0}, {"use_ema": True}):
-        with pytest.raises(ValueError, match=f"Received: .*{list(option)}"):
-            SGNHT(**option)
-    with pytest.raises(
-        ValueError, match="`friction` must be a number above 0.0 and below 1"
-    ):
-        ATMC(friction=1.0)
-    with pytest.raises(ValueError, match="`temperature` must be"):
-        SGLD(temperature=-1.0)
-    with pytest.raises(
-        ValueError, match="`average_speed` must be a number above 0"
-    ):
-        ATMC(average_speed=0.0)
-    with pytest.raises(ValueError, match="`prior` must be"):
-        ATMC(prior="normal")
 
 
 @pytest.mark.parametrize("jit", [False, True])
@@ -315,7 +260,7 @@ def test_noise_is_a_function_of_seed_and_step(jit):
         assert abs(np.corrcoef(first, other)[0, 1]) < 5 / np.sqrt(5000)
 
 
-def test_prior_leaves_variables_with_their_own_regularizer_alone():
+def test_prior_does_not_apply_to_variables_with_a_regularizer():
     w = [keras.Variable(np.ones(3)) for _ in range(2)]
     w[0].regularizer = keras.regularizers.L2(1e-9)
     sampler = SGLD(0.5, 1, temperature=0.0, prior=bdl.priors.Normal(1.0))
@@ -335,25 +280,14 @@ def test_temperature_follows_its_schedule():
     np.testing.assert_allclose(spreads, [0, 0, 1], atol=5 / np.sqrt(8000))
 
 
-def test_mixed_precision_moves_float32_and_pure_bfloat16_is_refused():
-    with dtype_policy("mixed_bfloat16"):
-        model = make(ATMC(1e-3, 12))
-        model.fit(X, X[:, :2], verbose=0)
-    assert {v.dtype for v in model.optimizer._momenta} == {"float32"}
-    assert {v.dtype for v in model.optimizer._thermostats} == {"float32"}
-    with (
-        dtype_policy("bfloat16"),
-        pytest.raises(ValueError, match="must be float32 or float64"),
-    ):
-        make(ATMC(1e-3, 12)).fit(X, X[:, :2], verbose=0)
-
-
-def test_what_cannot_be_sampled_is_refused():
-    layer = keras.layers.Dense(2, kernel_constraint="non_neg")
-    model = keras.Sequential([keras.Input((3,)), layer])
-    model.compile(SGLD(dataset_size=12), "mse")
-    with pytest.raises(ValueError, match="have no constraint"):
-        model.fit(X, X[:, :2], verbose=0)
+def test_variable_without_a_gradient_is_refused():
     w = keras.Variable(np.zeros(3))
     with pytest.raises(ValueError, match="have a gradient"):
         SGLD(dataset_size=12).apply([None], [w])
+
+
+def test_error_of_a_wrong_friction_names_its_bounds():
+    with pytest.raises(
+        ValueError, match="`friction` must be a number above 0.0 and below 1"
+    ):
+        ATMC(friction=1.0)

@@ -1,4 +1,4 @@
-"""What a method with a posterior of its own does before its first step."""
+"""Posteriors of optimizers and objectives before the first step."""
 
 import keras
 import numpy as np
@@ -30,7 +30,7 @@ def trained(method):
 
 # Keras calls `__array__` of HDF5 data sets in the old way of NumPy.
 @pytest.mark.filterwarnings("ignore:__array__ implementation")
-def test_weights_of_a_compiled_model_bring_the_posterior(method, tmp_path):
+def test_load_weights_of_a_compiled_model_loads_the_posterior(method, tmp_path):
     model = trained(method)
     model.save_weights(tmp_path / "x.weights.h5")
     other = softmax_regression(method())
@@ -42,7 +42,7 @@ def test_weights_of_a_compiled_model_bring_the_posterior(method, tmp_path):
     assert ours.num_samples == 4
 
 
-def test_posterior_that_a_second_compile_forgot_is_an_error(method):
+def test_posterior_after_a_second_compile_is_an_error(method):
     model = trained(method)
     # With N known, the initial curvature would do for a wrong answer.
     model.compile(method(dataset_size=12), model.loss)
@@ -50,7 +50,7 @@ def test_posterior_that_a_second_compile_forgot_is_an_error(method):
         bdl.predict(model, X, verbose=0)
 
 
-def test_evaluation_before_the_first_step_says_that_there_is_no_posterior(
+def test_evaluation_before_the_first_step_reports_no_posterior(
     method,
 ):
     model = softmax_regression(method(), samples=2)
@@ -69,7 +69,7 @@ def test_evaluation_after_the_first_step_is_silent(mirrored):
     assert keras.ops.convert_to_numpy(model.optimizer.iterations) == 1
 
 
-def test_variances_that_a_second_compile_forgot_are_a_warning():
+def test_variances_after_a_second_compile_are_a_warning():
     model = softmax_regression("adam", objective=TaylorVI("scalar"))
     model.fit(X, Y, verbose=0)
     bdl.predict(model, X, verbose=0)  # a warning would raise

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
-from keras_bdl.random import weight_noise
+from keras_bdl.random import gaussian_weights
 from tests.helpers import assert_moment
 
 N, CHAINS, DELTA = 20, 256, 3.0
@@ -46,9 +46,17 @@ def empirical_fisher(mean, variance):
     return (X**2 * residuals[:, None]).mean(0)
 
 
-def test_vogn_comes_to_the_exact_mean_and_to_the_empirical_fisher():
+def test_vogn_converges_to_the_exact_mean_and_empirical_fisher():
     mean, s = fixed_point(
-        bdl.VOGN(0.03, N, DELTA, beta_1=0.5, beta_2=0.99, damping=0.0), 1200
+        bdl.VOGN(
+            0.03,
+            N,
+            prior_precision=DELTA,
+            beta_1=0.5,
+            beta_2=0.99,
+            damping=0.0,
+        ),
+        1200,
     )
     expected = np.ones(3)
     for _ in range(100):
@@ -62,9 +70,10 @@ def test_vogn_comes_to_the_exact_mean_and_to_the_empirical_fisher():
     assert np.abs(expected / np.diag(HESSIAN) - 1).max() > 0.1
 
 
-def test_ivon_comes_to_the_best_of_all_independent_gaussians():
+def test_ivon_converges_to_the_best_independent_gaussian():
     mean, h = fixed_point(
-        bdl.IVON(0.03, N, DELTA, beta_1=0.5, beta_2=0.998), 3000
+        bdl.IVON(0.03, N, prior_precision=DELTA, beta_1=0.5, beta_2=0.998),
+        3000,
     )
     np.testing.assert_allclose(mean, MEAN, atol=0.01)
     # Precision N h + delta: the diagonal of the exact posterior's.
@@ -120,8 +129,8 @@ def test_noisy_kfac_finds_the_exact_covariance_where_the_noise_is_known():
 def test_numbers_are_standard_normal_and_different_everywhere():
     def numbers(**key):
         key = {"seed": 3, "stream": 0, "draw": 0, "step": 0, **key}
-        bits = weight_noise.random_bits(100_000, **key)
-        return weight_noise.normal_numbers(bits, [(100, 1000)])[0].numpy()
+        bits = gaussian_weights.random_bits(100_000, **key)
+        return gaussian_weights.normal_numbers(bits, [(100, 1000)])[0].numpy()
 
     first = numbers()
     np.testing.assert_array_equal(first, numbers())
@@ -134,7 +143,7 @@ def test_numbers_are_standard_normal_and_different_everywhere():
 
 
 @pytest.mark.parametrize("cls", [bdl.VOGN, bdl.IVON])
-def test_draw_compiled_by_us_is_the_same(cls, monkeypatch):
+def test_compiled_samples_equal_uncompiled_samples(cls, monkeypatch):
     def train():
         model = bdl.Sequential(
             [keras.Input((3,)), keras.layers.Dense(CHAINS, use_bias=False)]
@@ -146,10 +155,10 @@ def test_draw_compiled_by_us_is_the_same(cls, monkeypatch):
 
     plain = train()
     compiled = []
-    worth = weight_noise._worth_compiling
-    monkeypatch.setattr(weight_noise, "_SMALLEST_SIZE", 1)
+    worth = gaussian_weights._worth_compiling
+    monkeypatch.setattr(gaussian_weights, "_SMALLEST_SIZE", 1)
     monkeypatch.setattr(
-        weight_noise,
+        gaussian_weights,
         "_worth_compiling",
         lambda bits: compiled.append(worth(bits)) or compiled[-1],
     )

@@ -112,8 +112,8 @@ def test_regularizer_adds_the_negative_log_density_over_the_counted_n():
 
 @pytest.mark.parametrize("name", ALL)
 def test_sampler_takes_the_prior_for_variables_of_any_shape(name):
-    # No likelihood and no noise: one step of SGLD is lr/N times the score,
-    # here from differences of the log density.
+    # Without likelihood and noise, one step of SGLD is lr/N times the score.
+    # Differences of the log density give the expected score.
     prior, size = make(name), 0.5
     values = [np.linspace(-1, 0.9, 6).reshape(3, 2), np.array([0.4, -0.7])]
     variables = [keras.Variable(v.astype("float32")) for v in values]
@@ -163,7 +163,9 @@ def test_sampler_with_a_prior_that_cannot_be_saved_says_so(tmp_path):
         log_prob=normal.log_prob, sample=normal.sample
     )
     model.compile(bdl.SGLD(dataset_size=4, prior=prior), "mse")
-    with pytest.raises(ValueError, match="`prior` must have `get_config`"):
+    with pytest.raises(
+        ValueError, match="only if its `prior` has `get_config`"
+    ):
         model.save(tmp_path / "m.keras")
 
 

@@ -31,7 +31,7 @@ def test_group_laplace_equals_minus_the_length_and_a_constant(d, normalizer):
 
 
 def unit_direction_constant(d):
-    """Z of `UnitDirection`, by the integral of a parabolic cylinder function.
+    """Returns Z of `UnitDirection`, from a parabolic cylinder function.
 
     Gradshteyn and Ryzhik 3.462.1, with t = r^2.
     """
@@ -49,7 +49,7 @@ def test_normalizer_of_unit_direction_equals_the_closed_form(d):
 
 
 def norm_moments(d):
-    """Log of the integral of the density of the length, and its mean."""
+    """Returns the log integral of the density of the length, and its mean."""
     mode = np.sqrt((1 + np.sqrt(3 - 2 / d)) / 2)
 
     def log_density(r):
@@ -95,7 +95,7 @@ def test_group_spans_all_axes_but_the_last_or_one_entry_of_a_bias():
 
 
 def draw(prior, d, n):
-    """Lengths and directions of n draws, in an order that needs a reshape."""
+    """Returns lengths and directions of n draws of a reshaped variable."""
     v = prior.sample((1, d, n), seed=2).numpy()[0]
     norms = np.linalg.norm(v, axis=0)
     return norms, v / norms
@@ -106,7 +106,7 @@ NORMS = {
         GroupLaplace(B),
         lambda r: scipy.stats.gamma(5).cdf(r / B),
     ),
-    # With d = 2 the square of the length is a normal number above zero.
+    # With d = 2, the squared length is a normal number truncated at zero.
     "unit direction": (
         UnitDirection(),
         lambda r: scipy.stats.truncnorm(-np.sqrt(2), np.inf).cdf(

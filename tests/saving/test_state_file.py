@@ -94,7 +94,7 @@ def test_lazy_array_of_a_file_replaced_by_another_is_refused(path, other):
 def test_lazy_array_is_read_from_an_equal_file_in_its_place(path):
     write_state(path, {"a": np.arange(3)})
     lazy = read_state(path, lazy=True)
-    write_state(path, lazy)  # over the file it reads from
+    write_state(path, lazy)  # replaces the file that it reads
     np.testing.assert_array_equal(lazy["a"].read(), np.arange(3))
 
 

@@ -1,6 +1,6 @@
-"""The per-example gradients of each type of layer, one rule a file.
+"""Rules for per-example gradients, one file for each type of layer.
 
-`keras_bdl.curvature` finds the rule of a layer and adds up what it returns.
+`keras_bdl.curvature` finds the rule of a layer and adds up its results.
 """
 
 from keras_bdl.curvature.rules.conv import ConvRule

@@ -1,4 +1,4 @@
-"""The rules for convolutions and transposed convolutions."""
+"""Rules for convolutions and transposed convolutions."""
 
 import math
 
@@ -17,7 +17,7 @@ from keras_bdl.curvature.rules.windows import Windows
 
 @register_rule(keras.layers.Conv1D, keras.layers.Conv2D, keras.layers.Conv3D)
 class ConvRule(MatrixRule):
-    """The rule for `Conv1D`, `Conv2D` and `Conv3D`, a block for each place."""
+    """Rule for `Conv1D`, `Conv2D`, `Conv3D`: a block per window position."""
 
     stacks_rows = True
 
@@ -26,10 +26,10 @@ class ConvRule(MatrixRule):
         return layer.groups
 
     def blocks(self, layer, inputs, cotangents):
-        """Yields what each place of the window sees.
+        """Yields the inputs at each position of the window.
 
-        Or, where that is faster, what each column of it sees, with the
-        cotangents of all places of a column side by side.
+        Where that is faster, the method yields the inputs of each column of the
+        window, with the cotangents of all positions of a column side by side.
         """
         x, dz = self._examples(layer, inputs, cotangents)
         size, rows = layer.kernel_size, 1
@@ -39,18 +39,18 @@ class ConvRule(MatrixRule):
         yield from self._views(layer, x, dz, size)
 
     def places(self, layer, inputs, cotangents):
-        """Yields what each place of the window sees."""
+        """Yields the inputs at each position of the window."""
         x, dz = self._examples(layer, inputs, cotangents)
         yield from self._views(layer, x, dz, layer.kernel_size)
 
     def kernel_of_blocks(self, layer, blocks):
-        """Returns the places first, then inputs, then groups and outputs."""
+        """Returns window positions, then inputs, then groups and outputs."""
         stacked = ops.stack(blocks, axis=-4)
         lead, shape = ops.shape(stacked)[:-4], stacked.shape[-4:]
         outputs = layer.kernel.shape[-1] // shape[1]
         split = (*lead, *shape[:3], shape[3] // outputs, outputs)
         kernels = ops.reshape(stacked, split)
-        # Of columns, groups, inputs, rows, outputs.
+        # The axes are columns, groups, inputs, rows, outputs.
         order = [len(lead) + axis for axis in (3, 0, 2, 1, 4)]
         kernels = ops.transpose(kernels, [*range(len(lead)), *order])
         return ops.reshape(kernels, (*lead, *layer.kernel.shape))
@@ -69,19 +69,25 @@ class ConvRule(MatrixRule):
     @staticmethod
     def _views(layer, x, dz, kernel_size):
         sizes = ops.shape(dz)[1:-1]
-        geometry = layer.strides, layer.dilation_rate, layer.padding
-        windows = Windows(x, sizes, kernel_size, *geometry)
+        windows = Windows(
+            x,
+            sizes,
+            kernel_size=kernel_size,
+            strides=layer.strides,
+            dilation_rate=layer.dilation_rate,
+            padding=layer.padding,
+        )
         dz = positions_of(dz)
         for view in windows:
             yield positions_of(view), dz
 
 
 def channels_last(tensor, data_format):
-    """Returns a tensor with the channels for its last axis.
+    """Returns a tensor with the channels in the last axis.
 
     Args:
         tensor: Inputs or outputs of a layer.
-        data_format: That of the layer.
+        data_format: The data format of the layer.
     """
     if data_format == "channels_last":
         return tensor
@@ -99,10 +105,10 @@ def _groups_as_examples(tensor, groups):
 
 
 def _is_large(layer, x, dz):
-    """Whether the columns of a window are faster than its places.
+    """Returns whether columns of a window are faster than its positions.
 
-    They need fewer copies of the inputs. That was measured to pay for images
-    too large for the caches, unless they have few channels.
+    Columns need fewer copies of the inputs. Measurements showed a gain for
+    images larger than the caches, unless they have few channels.
     """
     sizes = (*x.shape[1:], *dz.shape[1:])
     if layer.rank != 2 or None in sizes or any(s > 1 for s in layer.strides):
@@ -116,7 +122,7 @@ def _is_large(layer, x, dz):
 
 
 def _rows_side_by_side(dz, rows, dilation):
-    """Returns cotangents for each row of a window, among the channels."""
+    """Returns the cotangents of all rows of a window as channels."""
     reach = (rows - 1) * dilation
     paddings = [(i * dilation, reach - i * dilation) for i in range(rows)]
     shifted = [ops.pad(dz, [(0, 0), p, (0, 0), (0, 0)]) for p in paddings]
@@ -129,10 +135,10 @@ def _rows_side_by_side(dz, rows, dilation):
     keras.layers.Conv3DTranspose,
 )
 class ConvTransposeRule(ConvRule):
-    """The rule for `Conv1DTranspose` and others: a `Conv` backwards.
+    """Rule for `Conv1DTranspose`, `Conv2DTranspose` and `Conv3DTranspose`.
 
-    The layer is the gradient of a convolution by its inputs, so that the
-    window moves over its outputs.
+    The layer is the gradient of a convolution with respect to its inputs, so
+    the window moves over the outputs of the layer.
     """
 
     def groups(self, layer):
@@ -140,21 +146,21 @@ class ConvTransposeRule(ConvRule):
         return 1
 
     def blocks(self, layer, inputs, cotangents):
-        """Yields what each place of the window sees of dz, and the inputs."""
+        """Yields dz at each position of the window, and the inputs."""
         x = channels_last(in_full_precision(inputs), layer.data_format)
         dz = channels_last(cotangents, layer.data_format)
         windows = Windows(
             dz,
             ops.shape(x)[1:-1],
-            layer.kernel_size,
-            layer.strides,
-            layer.dilation_rate,
-            layer.padding,
+            kernel_size=layer.kernel_size,
+            strides=layer.strides,
+            dilation_rate=layer.dilation_rate,
+            padding=layer.padding,
         )
         x = positions_of(x)
         for view in windows:
             yield positions_of(view), x
 
     def matrix_shape(self, layer):
-        """Returns `None`: the matrix has `out` times places for outputs."""
+        """Returns `None`: the outputs would count window positions."""
         return None

@@ -1,4 +1,4 @@
-"""The rule for dense layers, and the base class of rules with a matrix."""
+"""Rule for dense layers, and the base class of rules with a matrix."""
 
 import math
 
@@ -15,19 +15,18 @@ from keras_bdl.curvature.rule import summed_over_positions
 
 
 class MatrixRule(Rule):
-    """The rule for a kernel and a bias.
+    """Base of the rules for a kernel and a bias.
 
-    The kernel consists of blocks, one or one for each place in the window of
-    a convolution, and each block is a matrix `(in, out)`, or one for each
-    group. Where x are the inputs of a block,
+    The kernel consists of blocks. A dense layer has one block; a convolution
+    has one block for each position in its window. Each block is a matrix
+    `(in, out)`, or one matrix for each group. With x the inputs of a block, its
+    gradient is
 
         g_i = sum_p x_ip dz_ip^T                                          (1)
-
-    is its gradient.
     """
 
     def weights(self, layer):
-        """Returns the kernel and the bias, if there is one."""
+        """Returns the kernel and, if there is one, the bias."""
         bias = getattr(layer, "bias", None)
         return [layer.kernel] + ([] if bias is None else [bias])
 
@@ -36,8 +35,8 @@ class MatrixRule(Rule):
 
         Args:
             layer: The layer.
-            inputs: Its inputs.
-            cotangents: dL/dz, of the shape of its outputs.
+            inputs: The inputs of the layer.
+            cotangents: dL/dz, of the shape of the outputs.
 
         Yields:
             Tensors `(examples * groups, positions, in)` and
@@ -46,7 +45,7 @@ class MatrixRule(Rule):
         raise NotImplementedError
 
     def places(self, layer, inputs, cotangents):
-        """Yields blocks of which each has the same dz, for `rows`."""
+        """Yields blocks that all have the same dz, for `rows`."""
         return self.blocks(layer, inputs, cotangents)
 
     def groups(self, layer):
@@ -54,7 +53,7 @@ class MatrixRule(Rule):
         return 1
 
     def kernel_of_blocks(self, layer, blocks):
-        """Makes a tensor like the kernel of one for each block.
+        """Returns the blocks joined to a tensor like the kernel.
 
         Args:
             layer: The layer.
@@ -66,7 +65,7 @@ class MatrixRule(Rule):
         raise NotImplementedError
 
     def bias_per_example(self, layer, cotangents):
-        """Returns the gradients by the bias."""
+        """Returns the gradients with respect to the bias."""
         raise NotImplementedError
 
     def per_example(self, layer, inputs, cotangents):
@@ -82,11 +81,13 @@ class MatrixRule(Rule):
         return gradients
 
     def moments(self, layer, calls, example_weights):
-        """Returns the moments, block by block."""
+        """Returns the moments, computed block by block."""
         each = [self.blocks(layer, *call) for call in calls]
         groups = self.groups(layer)
         moments = [
-            outer_moments(blocks, groups, example_weights)
+            outer_moments(
+                blocks, groups=groups, example_weights=example_weights
+            )
             for blocks in zip(*each, strict=True)
         ]
         found = [
@@ -101,7 +102,7 @@ class MatrixRule(Rule):
         return found
 
     def matrix_shape(self, layer):
-        """Returns `(in, out)`, with the places of a window in `in`."""
+        """Returns `(in, out)`; `in` counts the positions of a window."""
         if self.groups(layer) > 1:
             return None
         return math.prod(layer.kernel.shape[:-1]), layer.kernel.shape[-1]
@@ -118,7 +119,7 @@ class MatrixRule(Rule):
 
 @register_rule(keras.layers.Dense)
 class DenseRule(MatrixRule):
-    """The rule for `Dense`, whose positions are all axes but two."""
+    """Rule for `Dense`; all axes but the first and the last are positions."""
 
     def blocks(self, layer, inputs, cotangents):
         """Yields the only block."""
@@ -138,8 +139,8 @@ def positions_of(tensor, leading=1, trailing=1):
 
     Args:
         tensor: A tensor.
-        leading: How many axes are those of examples. Defaults to `1`.
-        trailing: How many axes are those of features. Defaults to `1`.
+        leading: Number of axes of examples. Defaults to `1`.
+        trailing: Number of axes of features. Defaults to `1`.
     """
 
     def sizes_of(shape):

@@ -1,4 +1,4 @@
-"""The rule for dense layers written as a sum over indices."""
+"""Rule for dense layers with an einsum equation."""
 
 import math
 import string
@@ -14,14 +14,14 @@ from keras_bdl.curvature.rules.dense import positions_of
 
 @register_rule(keras.layers.EinsumDense)
 class EinsumDenseRule(MatrixRule):
-    """The rule for `EinsumDense`, and so for `MultiHeadAttention`.
+    """Rule for `EinsumDense`, and so for `MultiHeadAttention`.
 
-    An index of the kernel is one of `in` if the inputs have it, one of `out`
-    if the outputs have it, and one of groups if both do.
+    An index of the kernel belongs to `in` if only the inputs have it, to `out`
+    if only the outputs have it, and to the groups if both have it.
     """
 
     def groups(self, layer):
-        """Returns the number of values of all indices of groups."""
+        """Returns the number of groups, the product of the group sizes."""
         return math.prod(_Indices(layer).sizes("groups"))
 
     def blocks(self, layer, inputs, cotangents):
@@ -33,7 +33,7 @@ class EinsumDenseRule(MatrixRule):
         )
 
     def kernel_of_blocks(self, layer, blocks):
-        """Returns the only block, its indices in the order of the kernel."""
+        """Returns the only block with the index order of the kernel."""
         (block,) = blocks
         indices = _Indices(layer)
         rank = len(block.shape) - 3
@@ -45,9 +45,9 @@ class EinsumDenseRule(MatrixRule):
         return ops.transpose(block, [*range(rank), *order])
 
     def bias_per_example(self, layer, cotangents):
-        """Returns the sums over what the bias is the same for."""
+        """Returns the sums over the axes that share the bias."""
         shape = layer.bias.shape
-        # It is broadcast from the right.
+        # The bias is broadcast from the right.
         first = len(cotangents.shape) - len(shape)
         total = ops.sum(cotangents, axis=list(range(1, first)))
         same = [
@@ -58,7 +58,7 @@ class EinsumDenseRule(MatrixRule):
         return ops.sum(total, axis=same, keepdims=True) if same else total
 
     def matrix_shape(self, layer):
-        """Returns the products of sizes, if those of `in` come first."""
+        """Returns the sizes of `in` and `out` if `in` comes first."""
         indices = _Indices(layer)
         if indices.kernel != indices.ins + indices.outs:
             return None
@@ -74,19 +74,19 @@ class EinsumDenseRule(MatrixRule):
 
 
 class _Indices:
-    """The indices of a layer's equation, by what they stand for.
+    """The indices of a layer's equation, by their role.
 
     Args:
         layer: An `EinsumDense`.
-        rank: That of the inputs; needed where the equation has dots.
+        rank: Rank of the inputs, required if the equation has dots.
 
     Attributes:
-        x: Those of the inputs.
-        kernel: Those of the kernel.
-        out: Those of the outputs.
-        groups: Those of the kernel in inputs and outputs.
-        ins: Those of the kernel in the inputs.
-        outs: Those of the kernel in the outputs.
+        x: Indices of the inputs.
+        kernel: Indices of the kernel.
+        out: Indices of the outputs.
+        groups: Indices of the kernel in both inputs and outputs.
+        ins: Indices of the kernel in the inputs alone.
+        outs: Indices of the kernel in the outputs alone.
     """
 
     def __init__(self, layer, rank=None):
@@ -105,8 +105,8 @@ class _Indices:
         if x[0] != out[0] or x[0] in kernel or len(known) != len(kernel):
             raise ValueError(
                 "Per-example curvature of `EinsumDense` needs an equation "
-                "whose first index counts examples in inputs and outputs, and "
-                "each index of the kernel in one of them. "
+                "whose first index is the examples, and whose kernel has only "
+                "indices of the inputs or the outputs. Rewrite the equation. "
                 f"Received: equation={layer.equation!r} in {layer.name!r}"
             )
 
@@ -115,7 +115,7 @@ class _Indices:
         return [self._sizes[c] for c in getattr(self, kind)]
 
     def sorted(self, tensor, letters, kind):
-        """Returns a tensor as examples and groups, positions, features."""
+        """Returns a tensor as `(examples * groups, positions, features)`."""
         features = getattr(self, kind)
         positions = [
             c
@@ -123,6 +123,6 @@ class _Indices:
             if c in self.x and c in self.out and c not in self.kernel
         ]
         order = [letters[0], *self.groups, *positions, *features]
-        # What only the inputs have is summed over in the forward pass.
+        # The forward pass sums over indices of the inputs alone.
         tensor = ops.einsum(f"{letters}->{''.join(order)}", tensor)
         return positions_of(tensor, 1 + len(self.groups), len(features))

@@ -1,4 +1,4 @@
-"""The rule for embeddings."""
+"""Rule for embeddings."""
 
 import keras
 import tensorflow as tf
@@ -10,11 +10,11 @@ from keras_bdl.curvature.rule import register_rule
 
 @register_rule(keras.layers.Embedding)
 class EmbeddingRule(Rule):
-    """The rule for `Embedding`.
+    """Rule for `Embedding`.
 
-    The gradient of an example is zero but in the rows that it looked up, and
-    the cotangents of a row that it looked up several times add before they
-    are squared.
+    The gradient of an example is zero except in the rows that the example
+    looks up. If an example looks up a row several times, the rule adds the
+    cotangents before it squares them.
     """
 
     taps = "output"
@@ -37,7 +37,7 @@ class EmbeddingRule(Rule):
         return [ops.reshape(tables, (-1, size, layer.output_dim))]
 
     def moments(self, layer, calls, example_weights):
-        """Returns the moments, with no more than the rows looked up."""
+        """Returns the moments, in the memory of the looked-up rows."""
         ids, dz = _looked_up(layer, calls)
         order = tf.argsort(ids, axis=1)
         ids = tf.gather(ids, order, batch_dims=1)
@@ -51,7 +51,7 @@ class EmbeddingRule(Rule):
         ids = tf.reshape(ids, [-1])
         flat = tf.reshape(dz, (-1, layer.output_dim))
         totals = tf.math.unsorted_segment_sum(flat, segments, count)
-        # Each once: where its run begins.
+        # Count each run once, at its start.
         once = tf.cast(first, dz.dtype)
         once = once * example_weights[:, None]
         squares = tf.square(tf.gather(totals, segments))
@@ -65,7 +65,7 @@ class EmbeddingRule(Rule):
 
 
 def _looked_up(layer, calls):
-    """Returns rows `(examples, times)` and cotangents of them, of all calls."""
+    """Returns rows `(examples, times)` and their cotangents, of all calls."""
     ids, dz = [], []
     for inputs, cotangents in calls:
         rank = len(inputs.shape)

@@ -1,4 +1,4 @@
-"""The rules for normalisation layers."""
+"""Rules for normalisation layers."""
 
 import keras
 from keras import ops
@@ -16,25 +16,25 @@ from keras_bdl.curvature.weight_scope import PinnedWeights
     keras.layers.RMSNormalization,
 )
 class NormalizationRule(Rule):
-    """The rule for `LayerNormalization` and others of its kind.
+    """Rule for `Group`-, `Layer`- and `RMSNormalization`.
 
-    The layer computes gamma xhat + beta, so that it gives xhat with gamma = 1
-    and beta = 0, and is called like that again. There is no division by
-    gamma, which may be zero.
+    The layer computes gamma xhat + beta. The rule calls the layer again with
+    gamma = 1 and beta = 0, which returns xhat. Dividing by gamma would fail
+    where gamma is zero.
     """
 
     taps = "output"
 
     def weights(self, layer):
-        """Returns the scale and the offset, those that there are."""
+        """Returns the scale and the offset where the layer has them."""
         found = [
             getattr(layer, name, None) for name in ("gamma", "beta", "scale")
         ]
-        # For some, `scale` says whether there is one.
+        # In some layers `scale` is a boolean.
         return [v for v in found if isinstance(v, keras.Variable)]
 
     def run(self, layer, call, inputs, *args, **kwargs):
-        """Calls the layer, and keeps how to do so again."""
+        """Calls the layer and keeps its arguments for a second call."""
         outputs = call(inputs, *args, **kwargs)
         return (inputs, call, args, kwargs), outputs
 
@@ -57,7 +57,7 @@ class NormalizationRule(Rule):
 
 
 def _summed_over_positions(tensor, axis):
-    """Returns the sum over all axes but that of examples and the given."""
+    """Returns the sum over all axes but examples and the given ones."""
     rank = len(tensor.shape)
     axes = axis if isinstance(axis, (list, tuple)) else [axis]
     kept = {a % rank for a in axes}
@@ -67,11 +67,11 @@ def _summed_over_positions(tensor, axis):
 
 @register_rule(keras.layers.BatchNormalization)
 class BatchNormalizationRule(Rule):
-    """The rule for `BatchNormalization`.
+    """Rule for `BatchNormalization`.
 
     In training, the outputs of an example depend on all examples through the
-    statistics. The gradient of an example is taken to be that through its own
-    outputs,
+    statistics. The rule defines the gradient of an example as the part that
+    goes through the outputs of the example,
 
         dbeta_i = sum_p dz_ip,   dgamma_i = sum_p dz_ip xhat_ip           (1)
 
@@ -81,17 +81,17 @@ class BatchNormalizationRule(Rule):
     taps = "output"
 
     def weights(self, layer):
-        """Returns the scale and the offset, those that there are."""
-        # Renormalisation computes something else.
+        """Returns the scale and the offset where the layer has them."""
+        # Renormalisation has another equation.
         if getattr(layer, "renorm", False):
             return []
         return [v for v in (layer.gamma, layer.beta) if v is not None]
 
     def run(self, layer, call, inputs, training=None, mask=None):
-        """Calls the layer, and keeps the statistics that it uses."""
+        """Calls the layer and keeps the statistics of the call."""
         x = in_full_precision(inputs)
         if training and layer.trainable:
-            # As the layer computes them; in a graph, that is done once.
+            # The layer computes the same; a graph computes them once.
             mean, variance = layer._moments(x, mask)
         else:
             mean = ops.cast(layer.moving_mean, x.dtype)

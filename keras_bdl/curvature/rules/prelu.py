@@ -1,4 +1,4 @@
-"""The rule for learned slopes."""
+"""Rule for learned slopes."""
 
 import keras
 from keras import ops
@@ -10,7 +10,7 @@ from keras_bdl.curvature.rule import register_rule
 
 @register_rule(keras.layers.PReLU)
 class PReLURule(Rule):
-    """The rule for `PReLU`, whose slopes multiply what is negative."""
+    """Rule for `PReLU`, whose slopes multiply negative inputs."""
 
     taps = "output"
 

@@ -1,4 +1,4 @@
-"""The rules for depthwise and separable convolutions."""
+"""Rules for depthwise and separable convolutions."""
 
 import keras
 from keras import ops
@@ -17,10 +17,10 @@ from keras_bdl.curvature.rules.windows import Windows
 
 @register_rule(keras.layers.DepthwiseConv1D, keras.layers.DepthwiseConv2D)
 class DepthwiseConvRule(Rule):
-    """The rule for `DepthwiseConv1D` and `DepthwiseConv2D`."""
+    """Rule for `DepthwiseConv1D` and `DepthwiseConv2D`."""
 
     def weights(self, layer):
-        """Returns the kernel and the bias, if there is one."""
+        """Returns the kernel and, if there is one, the bias."""
         return [layer.kernel] + ([] if layer.bias is None else [layer.bias])
 
     def per_example(self, layer, inputs, cotangents):
@@ -34,12 +34,12 @@ class DepthwiseConvRule(Rule):
 
 
 def depthwise_kernel_per_example(layer, x, dz):
-    """Returns the gradients of each example by a depthwise kernel.
+    """Returns each example's gradient of a depthwise kernel.
 
     Args:
         layer: A layer with a depthwise convolution.
-        x: Its inputs, channels last.
-        dz: The cotangents of that convolution, channels last.
+        x: The inputs of the layer, channels last.
+        dz: The cotangents of the depthwise convolution, channels last.
 
     Returns:
         A tensor `(examples, *kernel_size, channels, multiplier)`.
@@ -47,10 +47,10 @@ def depthwise_kernel_per_example(layer, x, dz):
     windows = Windows(
         x,
         ops.shape(dz)[1:-1],
-        layer.kernel_size,
-        layer.strides,
-        layer.dilation_rate,
-        layer.padding,
+        kernel_size=layer.kernel_size,
+        strides=layer.strides,
+        dilation_rate=layer.dilation_rate,
+        padding=layer.padding,
     )
     channels, multiplier = x.shape[-1], layer.depth_multiplier
     dz = positions_of(dz)
@@ -66,14 +66,14 @@ def depthwise_kernel_per_example(layer, x, dz):
 
 @register_rule(keras.layers.SeparableConv1D, keras.layers.SeparableConv2D)
 class SeparableConvRule(Rule):
-    """The rule for `SeparableConv1D` and `SeparableConv2D`.
+    """Rule for `SeparableConv1D` and `SeparableConv2D`.
 
-    What is between the two convolutions is computed again, its cotangents
-    follow from those of the outputs.
+    The rule computes the values between the two convolutions again. Their
+    cotangents follow from the cotangents of the outputs.
     """
 
     def weights(self, layer):
-        """Returns both kernels and the bias, if there is one."""
+        """Returns both kernels and, if there is one, the bias."""
         kernels = [layer.depthwise_kernel, layer.pointwise_kernel]
         return kernels + ([] if layer.bias is None else [layer.bias])
 
@@ -95,8 +95,8 @@ class SeparableConvRule(Rule):
         depthwise = sum(d for d, _, _ in stages)
         pointwise = outer_moments(
             [(between, positions_of(dz)) for _, between, dz in stages],
-            1,
-            example_weights,
+            groups=1,
+            example_weights=example_weights,
         )
         shape = layer.pointwise_kernel.shape
         found = [

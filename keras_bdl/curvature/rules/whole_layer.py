@@ -1,4 +1,4 @@
-"""The rule for layers of any kind, at the price of the memory."""
+"""Rule for any layer, which takes much memory."""
 
 import keras
 import tensorflow as tf
@@ -7,35 +7,35 @@ from keras_bdl.curvature.rule import Rule
 
 
 class WholeLayerRule(Rule):
-    """Differentiates a layer again for each example, vectorised.
+    """Rule that differentiates a layer again for each example, vectorised.
 
-    For a layer that has no rule, with one tensor for an output, which must
-    be a function of its arguments, example by example: not one that draws
-    random numbers or keeps statistics. Arguments such as a mask, with as many
-    rows as the first one, are taken row by row, too. The gradients of all
-    examples are in memory at once.
+    `fallback=True` uses this rule for layers without a rule. The layer must
+    have one tensor for an output, a function of its arguments example by
+    example: a layer that draws random numbers or keeps statistics raises. The
+    rule splits arguments with as many rows as the inputs, such as a mask, by
+    example. Memory holds the gradients of all examples at once.
     """
 
     taps = "output"
     calls_again = True
 
     def weights(self, layer):
-        """Returns all trainable variables, of the layers inside as well."""
+        """Returns all trainable variables, with those of inner layers."""
         return layer.trainable_variables
 
     def run(self, layer, call, inputs, *args, **kwargs):
-        """Calls the layer, and keeps how to do so again."""
+        """Calls the layer and keeps its arguments for a second call."""
         outputs = call(inputs, *args, **kwargs)
         if not tf.is_tensor(outputs):
             raise ValueError(
-                "A layer without a rule of its own must have one tensor for "
-                f"an output. Received: layer={layer.name!r} with "
+                "A layer without a rule of its own must return one tensor. "
+                f"Freeze the layer. Received: layer={layer.name!r} with "
                 f"{type(outputs).__name__}"
             )
         return (inputs, call, args, kwargs), outputs
 
     def per_example(self, layer, inputs, cotangents):
-        """Returns the gradients of each example by all variables."""
+        """Returns the gradients of each example."""
         inputs, call, args, kwargs = inputs
         variables = self.weights(layer)
         values = [tf.convert_to_tensor(v.value) for v in variables]

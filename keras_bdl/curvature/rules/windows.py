@@ -1,4 +1,4 @@
-"""What a convolution sees at each place of its window."""
+"""Inputs of a convolution at each position of its window."""
 
 import itertools
 
@@ -7,19 +7,19 @@ from keras import ops
 
 
 class Windows:
-    """The inputs that each place of a window is multiplied with.
+    """Iterates over the inputs at each position of a window.
 
     Args:
         x: Inputs, channels last.
         out_sizes: Sizes of the outputs, one for each spatial axis.
         kernel_size: Sizes of the window.
-        strides: Its steps.
-        dilation_rate: Distances of its places.
+        strides: Steps of the window.
+        dilation_rate: Distances between positions of the window.
         padding: `"valid"`, `"same"` or `"causal"`.
     """
 
     def __init__(
-        self, x, out_sizes, kernel_size, strides, dilation_rate, padding
+        self, x, out_sizes, *, kernel_size, strides, dilation_rate, padding
     ):
         self._out = out_sizes
         self._kernel_size = kernel_size
@@ -42,7 +42,7 @@ class Windows:
             self._split_into_phases()
 
     def __iter__(self):
-        """Yields `(examples, *out_sizes, channels)` for each place."""
+        """Yields `(examples, *out_sizes, channels)` for each position."""
         for place in itertools.product(*map(range, self._kernel_size)):
             offsets = [
                 i * d for i, d in zip(place, self._dilation, strict=True)
@@ -59,7 +59,7 @@ class Windows:
             ):
                 yield x
                 continue
-            # One operation, where indices between brackets are many.
+            # One operation; indexing with brackets makes several.
             yield tf.slice(x, [0, *steps, 0], [-1, *self._out, -1])
 
     @property
@@ -69,7 +69,7 @@ class Windows:
     def _split_into_phases(self):
         """Sorts positions by their remainder after division by the stride.
 
-        Then no slice has a stride, which TensorFlow is slow at.
+        No slice then has a stride: TensorFlow is slow at strided slices.
         """
         shape, rank = ops.shape(self._x), len(self._strides)
         split = [shape[0]]
@@ -84,7 +84,7 @@ class Windows:
 
 
 def _paddings(size, out_size, kernel_size, stride, dilation, padding):
-    """Returns how many zeros go before and behind one axis."""
+    """Returns the numbers of zeros before and after one axis."""
     reach = (kernel_size - 1) * dilation
     needed = (out_size - 1) * stride + reach + 1
     before = 0
@@ -93,7 +93,7 @@ def _paddings(size, out_size, kernel_size, stride, dilation, padding):
     elif padding == "same":
         before = _at_least_zero(needed - size) // 2
     behind = _at_least_zero(needed - size - before)
-    if stride > 1:  # for phases of one length
+    if stride > 1:  # so that all phases have one length
         behind = behind + (-(size + before + behind)) % stride
     return before, behind
 

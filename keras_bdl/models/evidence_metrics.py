@@ -9,7 +9,8 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bdl.data.dataset_size import DatasetSize
-from keras_bdl.layers.variational_layers import variational_layers
+from keras_bdl.distribute.replicas import first_tensor
+from keras_bdl.layers.find_variational_layers import variational_layers
 
 
 def add_batch_mean(metric, value, x):
@@ -23,7 +24,7 @@ def add_batch_mean(metric, value, x):
         value: The mean over the batch.
         x: The inputs, with the examples along their first axis.
     """
-    first = next(i for i in keras.tree.flatten(x) if i is not None)
+    first = first_tensor(x)
     size = ops.shape(first)[0]
     value = ops.where(ops.equal(size, 0), ops.zeros_like(value), value)
     metric.update_state(value, sample_weight=size)

@@ -1,69 +1,74 @@
 """The Kronecker factors of the curvature of a matrix."""
 
 import dataclasses
+from typing import Any
 
 import keras
 import tensorflow as tf
 from keras import ops
+
+from keras_bdl.curvature.reductions import joined_positions
 
 
 @dataclasses.dataclass
 class KroneckerFactors:
     """A factored approximation of the curvature of one layer.
 
-    The layer multiplies a matrix to its inputs a, at P positions of each
-    example, such as those of a convolution. With z the product, l_i the loss
-    of example i of n, and omega_i its weight (one, without `sample_weight`),
+    The layer multiplies its inputs a by a matrix, at P positions of each
+    example, such as the positions of a convolution. With z the product, l_i
+    the loss of example i of n, and omega_i its weight (1 without
+    `sample_weight`),
 
         A = sum_i omega_i sum_p a_ip a_ip^T / sum_i omega_i               (1)
         S = 1/(n P) sum_i omega_i sum_p (dl_i/dz_ip) (dl_i/dz_ip)^T       (2)
 
-    and the mean of the squared gradients, as a matrix over pairs of weights,
-    is about A (x) S for the kernel as a matrix `(in, out)`, flattened row by
-    row.
+    The mean outer product of the gradients, a matrix over pairs of weights, is
+    about A (x) S for the kernel as a matrix `(in, out)`, flattened row by row.
 
     Attributes:
-        kernel: The variable. Its axes are those of `in`, then those of
-            `out`, such as (height, width, channels) and (filters).
-        bias: The variable that is a further row of the matrix, with a = 1,
-            or `None`.
-        inputs: A, of shape `(in, in)`, where `in` counts that row, the last.
+        kernel: The kernel. Its axes are those of `in`, then those of `out`,
+            such as (height, width, channels) and (filters).
+        bias: The bias if it is the last row of the matrix, with a = 1;
+            otherwise `None`.
+        inputs: A, of shape `(in, in)`, where `in` counts the row of the bias.
         outputs: S, of shape `(out, out)`.
     """
 
     kernel: keras.Variable
     bias: keras.Variable | None
-    inputs: object
-    outputs: object
+    inputs: Any
+    outputs: Any
 
     @property
-    def variables(self):
+    def variables(self) -> list:
         """The kernel and, if it is a row of the matrix, the bias."""
         return [v for v in (self.kernel, self.bias) if v is not None]
 
 
 def kronecker_factors_of(
-    matrix, rows, all_examples, omega=None, mean_omega=None
-):
-    """Returns the factors of one layer, this replica's share of them.
+    matrix: Any,
+    rows: list,
+    *,
+    all_examples: tf.Tensor,
+    omega: tf.Tensor | None = None,
+    mean_omega: tf.Tensor | None = None,
+) -> KroneckerFactors:
+    """Returns the factors of one layer, the share of this replica.
 
     Args:
         matrix: The `Matrix` of the layer.
         rows: Pairs of inputs `(n, positions, in)` and cotangents
             `(n, positions, out)` of the mean loss, one for each call.
         all_examples: n times the number R of replicas, a float tensor.
-        omega: The weights of the examples; `None` for ones.
-        mean_omega: Their mean over all replicas.
+        omega: The weights of the examples. Defaults to `None`: ones.
+        mean_omega: The mean of `omega` over all replicas. Defaults to `None`.
     """
     if not rows:  # the loss does not depend on the layer
         inputs, outputs = (
             tf.zeros((size, size), matrix.kernel.dtype) for size in matrix.shape
         )
         return KroneckerFactors(matrix.kernel, matrix.bias, inputs, outputs)
-    a, dz = (
-        parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=1)
-        for parts in zip(*rows, strict=True)
-    )
+    a, dz = joined_positions(rows)
     if matrix.bias is not None:
         a = ops.concatenate([a, ops.ones_like(a[..., :1])], axis=-1)
     positions = ops.cast(ops.shape(dz)[1], dz.dtype)
@@ -76,13 +81,13 @@ def kronecker_factors_of(
     inputs = tf.math.divide_no_nan(
         gram(a * root), all_examples * ops.cast(mean_omega, dz.dtype)
     )  # (1)
-    # Of omega_i^2 in the square of a cotangent, one stays.
+    # The square of a cotangent has omega_i^2, and (2) has omega_i.
     dz = tf.math.divide_no_nan(dz, root)
     outputs = gram(dz) * all_examples / positions  # (2)
     return KroneckerFactors(matrix.kernel, matrix.bias, inputs, outputs)
 
 
-def gram(rows):
+def gram(rows: tf.Tensor) -> tf.Tensor:
     """Returns the sum over examples and positions of r r^T.
 
     Args:

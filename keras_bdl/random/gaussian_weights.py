@@ -1,39 +1,43 @@
-"""Draws of all weights of a model at once."""
+"""Samples of all weights of a model at once."""
 
 import math
-import platform
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_bdl.random.counter_numbers import PHILOX
-from keras_bdl.random.replica_numbers import gaussian_noise
-from keras_bdl.random.replica_numbers import of_bits
+from keras_bdl.random.cpu_compilation import keras_compiles_nothing
+from keras_bdl.random.forward_pass_noise import gaussian_noise
+from keras_bdl.random.forward_pass_noise import of_bits
+from keras_bdl.random.keyed_noise import PHILOX
 
-# The streams of random numbers of one seed.
+# Streams of random numbers of one seed.
 TRAINING = 0
 EVALUATION = 1
 
-# Compiling takes half a second, which fewer weights save in no training.
+# Compiling takes half a second. With fewer weights no training saves that.
 _SMALLEST_SIZE = 2**14
 
-# Blocks of random numbers of one replica.
+# Number of blocks of random numbers that one replica may use.
 _BLOCKS = 2**40
 
 
-def random_bits(size: int, *, seed: int, stream: int, draw: int, step=0):
+def random_bits(
+    size: int, *, seed: int, stream: int, draw: int, step: Any = 0
+) -> tf.Tensor:
     """Returns 32 random bits for each weight, a pure function of its key.
 
-    Where replicas train, each has bits of its own; where they evaluate, they
-    all have the same. A run that goes on from a file has those that it would
-    have had. The bits do not depend on XLA.
+    In training, every replica has its own bits; in evaluation, all replicas
+    share them. A resumed run has the same bits as an uninterrupted one. The
+    bits do not depend on XLA.
 
     Args:
-        size: How many integers.
+        size: Number of weights.
         seed: The seed of the optimizer.
         stream: `TRAINING` or `EVALUATION`.
-        draw: Which draw, an integer.
+        draw: Index of the sample.
         step: The iteration, an integer tensor. Defaults to `0`.
     """
     key = np.random.SeedSequence(seed, spawn_key=(stream, draw))
@@ -41,8 +45,8 @@ def random_bits(size: int, *, seed: int, stream: int, draw: int, step=0):
     context = tf.distribute.get_replica_context()
     if stream == TRAINING and context is not None:
         replica = context.replica_id_in_sync_group
-    # Philox numbers the blocks of its output by a counter of 128 bits: the
-    # upper half is the step, and the lower one begins with the replica.
+    # Philox numbers its output blocks with a counter of 128 bits: the upper
+    # half is the step, and the lower half starts with the replica.
     counter = [tf.cast(replica, tf.int64) * _BLOCKS, tf.cast(step, tf.int64)]
     return tf.raw_ops.StatelessRandomUniformFullIntV2(
         shape=(size,),
@@ -53,12 +57,12 @@ def random_bits(size: int, *, seed: int, stream: int, draw: int, step=0):
     )
 
 
-def normal_numbers(bits, shapes):
-    """Returns standard normal numbers, a tensor for each shape.
+def normal_numbers(bits: tf.Tensor, shapes: list) -> list:
+    """Returns standard normal numbers, one tensor for each shape.
 
     Args:
-        bits: What `random_bits` returned.
-        shapes: List of shapes, with as many entries in all.
+        bits: Result of `random_bits`, one integer per number.
+        shapes: List of shapes.
     """
     noise = gaussian_noise(of_bits(bits))
     parts = tf.split(noise, [math.prod(shape) for shape in shapes])
@@ -66,26 +70,26 @@ def normal_numbers(bits, shapes):
 
 
 class Compilation:
-    """Compiles the draw of the weights where the training step is not.
+    """Compiles the sampling of weights if the training step is not compiled.
 
-    On a machine with nothing but CPUs, Keras does not compile training steps.
-    A draw is some forty operations on each weight: one by one, they take
-    longer than an ordinary step of a dense network. The bits themselves XLA
-    would make more slowly, so they are made outside.
+    On a machine with CPUs alone, Keras does not compile training steps. A
+    sample takes about forty operations per weight; without compilation, they
+    take longer than an ordinary step of a dense network. The random bits stay
+    outside, since XLA makes them more slowly.
 
-    A plain object, so that the function is no part of what owns it.
+    This is a plain object, so its function is no part of its owner's state.
     """
 
     def __init__(self):
-        self._functions = {}
+        self._functions: dict[Callable, Callable] = {}
 
-    def run(self, function, bits, *args):
+    def run(self, function: Callable, bits: tf.Tensor, *args) -> Any:
         """Returns `function(bits, *args)`.
 
         Args:
-            function: Pure, of tensors and nested lists of them.
-            bits: A tensor, whose size says whether compiling is worth it.
-            *args: All others.
+            function: A pure function of tensors and nested lists of tensors.
+            bits: A tensor. Its size decides whether compiling pays.
+            *args: Further arguments.
         """
         if not _worth_compiling(bits):
             return function(bits, *args)
@@ -97,25 +101,24 @@ class Compilation:
 
 
 def _worth_compiling(bits):
-    kinds = {d.device_type for d in tf.config.list_physical_devices()}
     return (
         bits.shape[0] >= _SMALLEST_SIZE
         and not tf.executing_eagerly()
         and not tf.distribute.has_strategy()
-        and kinds == {"CPU"}
-        # Not every other system has XLA for CPUs.
-        and platform.system() == "Linux"
+        and keras_compiles_nothing()
     )
 
 
-def gaussian_draw(bits, means, curvatures, priors, factor):
-    """Draws weights from independent Gaussians.
+def gaussian_draw(
+    bits: tf.Tensor, means: list, curvatures: list, priors: list, factor: Any
+) -> list:
+    """Returns weights drawn from independent Gaussians.
 
         sigma^2 = factor / (curvature + prior)                            (1)
         w = mean + sigma eps,   eps ~ N(0, I)                             (2)
 
     Args:
-        bits: What `random_bits` returned, 32 for each weight.
+        bits: Result of `random_bits`, 32 bits for each weight.
         means: List of tensors.
         curvatures: List of tensors.
         priors: List of numbers.
@@ -131,11 +134,13 @@ def gaussian_draw(bits, means, curvatures, priors, factor):
     ]
 
 
-def gaussian_draw_and_score(bits, means, curvatures, priors, factor):
-    """Returns `w` and `eps / sigma`, two lists, see `gaussian_draw`.
+def gaussian_draw_and_score(
+    bits: tf.Tensor, means: list, curvatures: list, priors: list, factor: Any
+) -> tuple[list, list]:
+    """Returns two lists, `w` and `eps / sigma` of `gaussian_draw`.
 
     Args:
-        bits: See `gaussian_draw`, as all others.
+        bits: Result of `random_bits`, 32 bits for each weight.
         means: List of tensors.
         curvatures: List of tensors.
         priors: List of numbers.

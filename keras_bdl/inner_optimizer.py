@@ -1,0 +1,37 @@
+"""Loss scaling: the inner optimizer and the current scale."""
+
+import keras
+import tensorflow as tf
+
+
+def inner_optimizer(model: keras.Model) -> keras.optimizers.Optimizer | None:
+    """Returns a model's optimizer without loss scaling, or `None`.
+
+    Args:
+        model: A Keras model.
+    """
+    return without_loss_scaling(getattr(model, "optimizer", None))
+
+
+def without_loss_scaling(
+    optimizer: keras.optimizers.Optimizer | None,
+) -> keras.optimizers.Optimizer | None:
+    """Returns an optimizer without loss scaling; `None` for `None`.
+
+    Args:
+        optimizer: An optimizer, perhaps inside of a `LossScaleOptimizer`.
+    """
+    while isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
+        optimizer = optimizer.inner_optimizer
+    return optimizer
+
+
+def loss_scale(optimizer: keras.optimizers.Optimizer) -> tf.Tensor | None:
+    """Returns the number by which the optimizer divides gradients, or `None`.
+
+    Args:
+        optimizer: The optimizer of a model, with its loss scaling.
+    """
+    one = tf.ones(())
+    scaled = optimizer.scale_loss(one)
+    return None if scaled is one else tf.convert_to_tensor(scaled)

@@ -1,0 +1,82 @@
+"""A trainer whose loss is the evidence bound of variational layers."""
+
+from typing import Any
+
+from keras_bdl.aliases import ArrayLike
+from keras_bdl.layers.find_variational_layers import variational_layers
+from keras_bdl.models.build import build_optimizer
+from keras_bdl.models.checked_trainer import CheckedTrainer
+from keras_bdl.models.evidence_metrics import EvidenceBound
+from keras_bdl.models.evidence_metrics import PriorVersions
+from keras_bdl.models.evidence_metrics import divergences
+
+
+class EvidenceTrainer(CheckedTrainer):
+    """Adds the KL to the loss, tracks `nll` and `kl`, and traces new priors."""
+
+    _evidence_bound: Any = None  # an `EvidenceBound` after `compile`
+    _prior_versions: PriorVersions
+
+    def _track_evidence_bound(self):
+        self._evidence_bound = EvidenceBound()
+        self._prior_versions = PriorVersions()
+
+    def make_train_function(self, force=False):
+        """Makes the training step, again if layers got other priors.
+
+        Args:
+            force: Whether to make it again in any case. Defaults to `False`.
+        """
+        if self.built:
+            build_optimizer(self)
+        force |= self._prior_versions.differ(self, "train")
+        return super().make_train_function(force)
+
+    def make_test_function(self, force=False):
+        """Makes the step of an evaluation, again if layers got other priors.
+
+        Args:
+            force: Whether to make it again in any case. Defaults to `False`.
+        """
+        force |= self._prior_versions.differ(self, "test")
+        return super().make_test_function(force)
+
+    @property
+    def metrics(self):
+        """The metrics of Keras and, if there is a KL, `nll` and `kl`."""
+        metrics = super().metrics
+        if self._evidence_bound is not None and divergences(self):
+            metrics = [*metrics, *self._evidence_bound.metrics]
+        return metrics
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
+        """Computes the loss, which variational layers make the evidence bound.
+
+        Args:
+            x: The inputs.
+            y: The targets.
+            y_pred: The outputs.
+            sample_weight: The weights of the examples.
+            training: Whether this is the loss of training.
+        """
+        loss = super().compute_loss(
+            x, y, y_pred, sample_weight, training=training
+        )
+        # In training, an objective adds its own KL.
+        if variational_layers(self) or (not training and divergences(self)):
+            loss = self._evidence_bound.complete(self, loss, x, training)
+        return loss
+
+    def update_evidence_bound(
+        self, x: ArrayLike, *, nll: ArrayLike, kl: ArrayLike | None
+    ) -> None:
+        """Updates the metrics `nll` and `kl` after a batch.
+
+        Args:
+            x: The inputs.
+            nll: Mean negative log-likelihood of the batch.
+            kl: KL divided by N, or `None` if N is unknown.
+        """
+        self._evidence_bound.update(x, nll, kl)

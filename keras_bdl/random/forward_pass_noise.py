@@ -1,0 +1,110 @@
+"""Random numbers of a forward pass, different on every replica."""
+
+import math
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+
+def gaussian_noise(uniforms: tf.Tensor) -> tf.Tensor:
+    """Returns standard normal numbers as a function of uniform numbers.
+
+    Args:
+        uniforms: Numbers between -1 and 1. Numbers between `-erf(k / sqrt 2)`
+            and `erf(k / sqrt 2)` give normal numbers between -k and k.
+    """
+    # `erfinv` of TensorFlow rounds close to 1 and is infinite for the last
+    # number below 1. It is exact close to -1.
+    lower = ops.erfinv(-ops.abs(uniforms))
+    return -math.sqrt(2) * ops.sign(uniforms) * lower
+
+
+# The default algorithm of XLA, and its function for normal numbers, take ten
+# times as long on a CPU.
+ALGORITHM = "philox"
+
+
+def next_seed(seed_generator: keras.random.SeedGenerator) -> tf.Tensor:
+    """Returns the next seed, a different seed on every replica.
+
+    With one seed for all replicas, a step would average over fewer samples of
+    the weights.
+
+    Args:
+        seed_generator: The generator of the layer.
+    """
+    context = tf.distribute.get_replica_context()
+    replica = context.replica_id_in_sync_group if context is not None else 0
+    return fold_in(seed_generator.next(), replica)
+
+
+def fold_in(seed: tf.Tensor, data: Any) -> tf.Tensor:
+    """Returns another seed for each integer.
+
+    Args:
+        seed: A seed.
+        data: An integer.
+    """
+    return tf.random.experimental.stateless_fold_in(seed, data, alg=ALGORITHM)
+
+
+def uniform(shape: Any, seed: tf.Tensor) -> tf.Tensor:
+    """Returns uniform numbers between -1 and 1, never -1, 0 or 1.
+
+    Args:
+        shape: Shape of the result.
+        seed: The seed.
+    """
+    bits = tf.random.stateless_uniform(
+        shape, seed, minval=None, maxval=None, dtype=tf.int32, alg=ALGORITHM
+    )
+    return of_bits(bits)
+
+
+def of_bits(bits: tf.Tensor) -> tf.Tensor:
+    """Returns one uniform number between -1 and 1 for each 32 random bits.
+
+    Args:
+        bits: Integers of 32 random bits each.
+    """
+    # float32 holds all odd numbers below 2^24.
+    odd = tf.bitwise.bitwise_or(tf.bitwise.right_shift(bits, 7), 1)
+    return tf.cast(odd, tf.float32) * 2.0**-24
+
+
+def normal(shape: Any, seed: tf.Tensor, bound: float = 1.0) -> tf.Tensor:
+    """Returns standard normal numbers, truncated if `bound` is below 1.
+
+    Args:
+        shape: Shape of the result.
+        seed: The seed.
+        bound: `erf(k / sqrt 2)` truncates the numbers at -k and k. Defaults to
+            `1.0`: no truncation.
+    """
+    return gaussian_noise(uniform(shape, seed) * bound)
+
+
+def signs(shape: Any, dtype: Any, seed: tf.Tensor) -> tf.Tensor:
+    """Returns +1 or -1 with equal probability.
+
+    Args:
+        shape: Shape of the result.
+        dtype: Dtype of the result.
+        seed: The seed.
+    """
+    size = tf.reduce_prod(shape)
+    words = tf.random.stateless_uniform(
+        (-(-size // 32), 1),
+        seed,
+        minval=None,
+        maxval=None,
+        dtype=tf.int32,
+        alg=ALGORITHM,
+    )
+    bits = tf.bitwise.bitwise_and(
+        tf.bitwise.right_shift(words, tf.range(32)), 1
+    )
+    bits = tf.reshape(tf.reshape(bits, [-1])[:size], shape)
+    return tf.cast(2 * bits - 1, dtype)
