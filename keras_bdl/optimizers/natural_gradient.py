@@ -260,7 +260,7 @@ class NaturalGradient(VariationalOptimizer):
         return tf.convert_to_tensor(self._curvatures[index].value)
 
     def noise_variance(self) -> tf.Tensor:
-        """Returns `tau / (rho N)`, or 0 before there is a curvature."""
+        """Returns `tau / (rho N)`, or 0 before the first curvature."""
         if self.initial_curvature == "first_batch":
             return ops.where(self.is_first(), 0.0, self.kl_weight())
         return self.kl_weight()
@@ -270,7 +270,7 @@ class NaturalGradient(VariationalOptimizer):
         return ops.equal(self.iterations, 0)
 
     def get_config(self):
-        """Returns every constructor argument except the refused ones."""
+        """Returns every argument that the constructor accepts."""
         return {
             **super().get_config(),
             "beta_1": self.beta_1,

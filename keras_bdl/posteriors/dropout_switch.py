@@ -2,7 +2,7 @@
 
 Keras decides on dropout by the `training` argument of each layer, when a
 function is traced. Inside a block of this file, `call` of the dropout layers
-receives `training=True`. Other layers receive what the model passes.
+receives `training=True`. Other layers receive the value from the model.
 """
 
 import contextlib
