@@ -81,7 +81,7 @@ def stored_kernel(layer: keras.layers.Layer) -> keras.Variable:
 
 
 def call_takes_training(layer: keras.layers.Layer) -> bool:
-    """Returns whether the steps of Keras pass `training` to `call`."""
+    """Returns whether Keras passes `training` to the `call` of a layer."""
     return layer._call_has_training_arg
 
 
@@ -104,7 +104,7 @@ def pass_training(layer: keras.layers.Layer) -> None:
 
 
 def clear_losses(layer: keras.layers.Layer) -> None:
-    """Drops what `add_loss` has added; a trace would leave its tensors."""
+    """Removes the losses of a layer, where a trace has left its tensors."""
     layer._clear_losses()
 
 
@@ -118,7 +118,7 @@ def entry_layer(layer: keras.layers.Layer) -> keras.layers.Layer:
 
 
 def unpickler(cls: Any) -> Callable:
-    """Returns the loading function that the pickle of a layer stores."""
+    """Returns the function that loads a pickled layer; pickle stores it."""
     return cls._unpickle_model
 
 
@@ -131,27 +131,27 @@ def compute_loss(model: keras.Model, *args, **kwargs):
 
 
 def compile_loss(model: keras.Model):
-    """Returns what `compile` makes of its losses, or `None`.
+    """Returns the object that `compile` makes of its losses, or `None`.
 
-    `model.loss` is what the user wrote: a name, or a nest of names.
+    `model.loss` is the argument of the user, for example a name.
     """
     return getattr(model, "_compile_loss", None)
 
 
 def losses_of_outputs(compiled) -> list:
-    """Returns the losses in what `compile_loss` returns, named tuples."""
+    """Returns the losses in a result of `compile_loss`, as named tuples."""
     return compiled._flat_losses
 
 
 def set_losses_of_outputs(compiled, losses: list) -> None:
-    """Sets what `losses_of_outputs` returns."""
+    """Replaces the list that `losses_of_outputs` returns."""
     compiled._flat_losses = losses
 
 
 def compile_metrics(model: keras.Model):
-    """Returns what `compile` makes of its metrics, or `None`.
+    """Returns the object that `compile` makes of its metrics, or `None`.
 
-    `model.metrics` does not say which output a metric belongs to.
+    `model.metrics` does not show the output to which a metric belongs.
     """
     return getattr(model, "_compile_metrics", None)
 
@@ -177,7 +177,7 @@ def metric_options(metric: keras.metrics.MeanMetricWrapper) -> dict:
 
 
 def loss_tracker(model: keras.Model) -> keras.metrics.Mean:
-    """Returns the metric of the loss, which a step of ours updates."""
+    """Returns the metric of the loss, which our training steps update."""
     return model._loss_tracker
 
 
@@ -202,8 +202,7 @@ def set_initial_epoch(model: keras.Model, epoch: int | None) -> None:
 def strategy_of_model(model: keras.Model):
     """Returns the strategy that a model was made under, or `None`.
 
-    If a model has no strategy, `model.distribute_strategy` is the current
-    strategy.
+    Without such a strategy, `model.distribute_strategy` is the current one.
     """
     return model._distribute_strategy
 
@@ -220,7 +219,7 @@ def wrap_build_before_fit(wrap: Callable) -> None:
 
 
 def wrap_clone_functions(wrap: Callable) -> None:
-    """Replaces what chooses the class of a copy in `clone_model`.
+    """Replaces the functions that choose the class in `clone_model`.
 
     Waits for a hook of `clone_model` for that class.
     """
@@ -257,12 +256,12 @@ def has_variable(optimizer: keras.Optimizer, variable) -> bool:
 
 
 def optimized_variables(optimizer: keras.Optimizer) -> list[keras.Variable]:
-    """Returns what an optimizer trains; `variables` is its own state."""
+    """Returns the variables that an optimizer trains, not its own state."""
     return optimizer._trainable_variables
 
 
 def clip_gradients(optimizer: keras.Optimizer, gradients: list) -> list:
-    """Returns gradients clipped as an optimizer says, without a step."""
+    """Returns gradients as an optimizer clips them, without a step."""
     return optimizer._clip_gradients(gradients)
 
 
@@ -281,7 +280,7 @@ def global_seed_generator() -> keras.random.SeedGenerator:
 
 
 def given_seed() -> int | None:
-    """Returns what `keras.utils.set_random_seed` was given, or `None`."""
+    """Returns the argument of `keras.utils.set_random_seed`, or `None`."""
     module = sys.modules[keras.utils.set_random_seed.__module__]
     return module.get_random_seed()
 
@@ -295,5 +294,5 @@ def in_several_processes(strategy) -> bool:
 
 
 def first_replica_id(strategy) -> int:
-    """Returns the number of the first replica here, outside of a step."""
+    """Returns the index of the first replica here, outside of a step."""
     return strategy.extended._get_replica_id_in_sync_group(0)

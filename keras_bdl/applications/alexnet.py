@@ -56,7 +56,7 @@ def AlexNet(
         name: Name of the model. Defaults to `None`, `"alexnet"`.
 
     Returns:
-        A `keras_bdl.Model` without pretrained weights.
+        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 

@@ -74,7 +74,7 @@ def DenseNet(
         name: Name of the model. Defaults to `None`, `"densenet_<depth>"`.
 
     Returns:
-        A `keras_bdl.Model` without pretrained weights.
+        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 
@@ -135,7 +135,7 @@ def DenseNet161(
         **options: Other arguments of `DenseNet`.
 
     Returns:
-        A `keras_bdl.Model` without pretrained weights.
+        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 

@@ -60,7 +60,7 @@ def PreActResNet(
             `"preact_resnet_<depth>"`.
 
     Returns:
-        A `keras_bdl.Model` without pretrained weights.
+        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 
@@ -114,7 +114,7 @@ def PreActResNet18(
         **options: Other arguments of `PreActResNet`.
 
     Returns:
-        A `keras_bdl.Model` without pretrained weights.
+        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 

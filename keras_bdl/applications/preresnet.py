@@ -47,7 +47,7 @@ def PreResNet(
         **options: Other arguments of `PreActResNet`.
 
     Returns:
-        A `keras_bdl.Model` without pretrained weights.
+        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 

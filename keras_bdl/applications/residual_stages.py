@@ -35,7 +35,7 @@ def residual_stages(
 
 
 def stem_pooling(x: Any, stem: Stem) -> Any:
-    """Applies the pooling of the stem, if the stem has one.
+    """Applies the pooling of the stem if the stem has a pooling.
 
     Args:
         x: Output of the convolution of the stem.

@@ -47,7 +47,7 @@ def WideResNet(
             `dropout_rate=0.3`.
 
     Returns:
-        A `keras_bdl.Model` without pretrained weights.
+        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 
@@ -88,7 +88,7 @@ def WideResNet28x10(
 ) -> Model:
     """Makes the wide residual network of depth 28 and width 10.
 
-    With the defaults, the network has 36,479,194 trainable weights.
+    With the defaults the network has 36,479,194 trainable weights.
 
     Args:
         input_shape: Shape of an image. Height and width may be `None`.
@@ -97,7 +97,7 @@ def WideResNet28x10(
         **options: Other arguments of `WideResNet`.
 
     Returns:
-        A `keras_bdl.Model` without pretrained weights.
+        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 
@@ -107,7 +107,7 @@ def WideResNet28x10(
 
     Reference:
         - Maddox et al., [A Simple Baseline for Bayesian Uncertainty in Deep
-          Learning](https://arxiv.org/abs/1902.02476), section 5. In the code of
-          the paper, the convolutions also have biases.
+          Learning](https://arxiv.org/abs/1902.02476), section 5. In the
+          code of the paper, the convolutions also have biases.
     """
     return WideResNet(28, 10, input_shape, classes=classes, **options)

@@ -64,7 +64,7 @@ class RunningEvaluation:
         self._take(self._predict(model, Ensemble([weights], names=names)))
 
     def logs(self) -> dict[str, float]:
-        """Returns the scores of all samples, NaN before the first sample."""
+        """Returns the scores of all samples, or NaN before the first sample."""
         numbers = self._numbers
         if not self.num_samples:
             numbers = dict.fromkeys(numbers, float("nan"))

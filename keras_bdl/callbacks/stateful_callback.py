@@ -91,7 +91,7 @@ class FitCallback(keras.callbacks.Callback):
         return {**vars(self), **dict.fromkeys(names & vars(self).keys())}
 
     def on_train_batch_end(self, batch, logs=None):
-        """Compares N with the data."""
+        """Compares N with the number of examples in the data."""
         self.compare_dataset_size(batch)
 
     def compare_dataset_size(self, batch: int) -> None:
@@ -101,7 +101,7 @@ class FitCallback(keras.callbacks.Callback):
         this class. A `keras_bdl.Model` compares N by itself.
 
         Args:
-            batch: Number of the batch that has ended.
+            batch: Index of the batch that has ended.
         """
         steps = self.params["steps"]
         if (
@@ -145,7 +145,7 @@ class StatefulCallback(FitCallback):
             known.append(self)
 
     def keep_to_one_model(self) -> None:
-        """Raises an error for a second model.
+        """Raises an error if `fit` trains another model than before.
 
         Call this method in `on_train_begin`.
         """
@@ -158,7 +158,10 @@ class StatefulCallback(FitCallback):
         self._trained = weakref.ref(self.model)
 
     def refuse_frozen_model(self) -> None:
-        """Raises an error if no weight is trainable, in `on_train_begin`."""
+        """Raises an error if no weight is trainable.
+
+        Call this method in `on_train_begin`.
+        """
         if self.model.built and not self.model.trainable_variables:
             raise ValueError(
                 f"`{type(self).__name__}` needs trainable weights. Set "

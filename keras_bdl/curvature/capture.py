@@ -1,4 +1,4 @@
-"""Watches the inputs and outputs of layers in one forward pass."""
+"""Record of the inputs and outputs of layers in one forward pass."""
 
 import contextlib
 import dataclasses

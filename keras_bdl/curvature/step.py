@@ -76,7 +76,7 @@ def step(
     The first call traces the model and hooks its layers; on return the layers
     are unchanged. BatchNorm statistics, seeds and the metrics of losses are
     assigned as in an ordinary step. All other variables keep their values,
-    whatever `values` are.
+    also those that `values` replaces.
 
     Args:
         model: A built Keras model, compiled unless `loss` is given.

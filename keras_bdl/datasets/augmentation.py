@@ -55,8 +55,8 @@ def pad_crop(image: Any, key: Any, image_size: int, padding: int) -> Any:
 def pad_crop_flip(image: Any, key: Any, image_size: int, padding: int) -> Any:
     """Applies `pad_crop` and mirrors the result with probability 1/2.
 
-    With `padding=4`, images of 32 x 32 pixels become 40 x 40, of which 32 x 32
-    or 28 x 28 pixels are used.
+    With `padding=4`, an image of 32 x 32 pixels becomes 40 x 40 pixels. The
+    function then cuts out a square of `image_size` x `image_size` pixels.
 
     Reference:
         - [Osawa et al., 2019](https://arxiv.org/abs/1906.02506), section 3

@@ -66,7 +66,7 @@ def mean_loss(
 
 
 def loss_reference(loss: Any) -> Any:
-    """Returns a key of the loss that does not keep the loss alive."""
+    """Returns a cache key for the loss, a weak reference if possible."""
     try:
         return weakref.ref(loss)
     except TypeError:  # strings, lists and dicts are compared by value
@@ -136,7 +136,7 @@ class TrainingLoss:
 
     @property
     def model(self) -> Any:
-        """The model. This object does not keep the model alive."""
+        """The model, of which this object has a weak reference."""
         return self._model()
 
     def forward(self, batch: dict[str, Any]) -> BatchLoss:

@@ -1,4 +1,4 @@
-"""Makes a distribution strategy from one word."""
+"""Distribution strategies from one word."""
 
 import json
 import os
@@ -32,8 +32,8 @@ def strategy(name: str = "auto") -> tf.distribute.Strategy:
             - `"tpu"`, `"tpu:<name>"`: the TPU of this machine, or the TPU with
               that name.
             - `"auto"`: `"multi_worker"` if `TF_CONFIG` names more than one
-              machine, otherwise `"tpu"` if `TPU_NAME` is set, `"mirrored"` if
-              the machine has several GPUs, or `"default"`.
+              machine, otherwise `"tpu"` if `TPU_NAME` is set, `"mirrored"`
+              if the machine has several GPUs, or `"default"`.
 
             Defaults to `"auto"`.
 

@@ -13,7 +13,7 @@ def variable_copies(variable):
     """Returns the TensorFlow variables of a Keras variable.
 
     Each replica has one variable. For a BatchNorm statistic or a metric, the
-    variables have different values.
+    values of these variables differ.
 
     Args:
         variable: A Keras variable.

@@ -65,7 +65,7 @@ class WeightDistribution:
         """Returns the noise of one draw.
 
         Args:
-            normals: As many standard normal numbers as `num_normals` says.
+            normals: Standard normal numbers, `num_normals` of them.
             shape: Shape of the noise.
         """
         raise NotImplementedError
@@ -90,14 +90,16 @@ class WeightDistribution:
     def lengths(
         self, noise: ArrayLike
     ) -> tuple[ArrayLike, np.ndarray, np.ndarray]:
-        """Returns the lengths that noise in the direction of a draw may have.
+        """Returns the possible lengths of noise in the direction of a draw.
+
+        The opposite direction has the same probability.
 
         Args:
             noise: The noise of a draw.
 
         Returns:
-            A tensor of the shape of the noise, the numbers that multiply it,
-            and their probabilities. The opposite direction is as likely.
+            A tensor in the shape of the noise, an array of factors of this
+            tensor, and an array of the probabilities of the factors.
         """
         return noise, np.ones(1, "float32"), np.ones(1, "float32")
 

@@ -93,7 +93,7 @@ class RegressionReport(Report):
         )
 
     def title(self) -> str:
-        """Returns the first line of the text of this report."""
+        """Returns the first line of the printed report."""
         return (
             f"Regression of {self.num_values} values, {self.num_samples} "
             f"posterior {'sample' if self.num_samples == 1 else 'samples'}"

@@ -1,4 +1,4 @@
-"""Compiles the draw of the weights if Keras does not compile the step."""
+"""Compiled draws of weights, for steps that Keras does not compile."""
 
 import functools
 import math
@@ -48,10 +48,9 @@ def _is_compilable(prior):
 class CompiledDraw:
     """Keeps the compiled functions that draw the weights, for all traces.
 
-    A separate function makes the random numbers. In a shared function, XLA
+    A separate function makes the random numbers. In a common function, XLA
     would make the numbers again at each use. The gradient computes the results
-    a second time: writing the parts of a KL to memory and reading the parts
-    would take longer.
+    a second time. This is faster than to store the parts of a KL in memory.
 
     This object holds the functions, because Keras would export attributes of
     the layer.

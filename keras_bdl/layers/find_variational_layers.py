@@ -1,4 +1,4 @@
-"""Finds the layers of a model whose weights have a distribution."""
+"""The layers of a model whose weights have a distribution."""
 
 from keras_bdl import _keras
 from keras_bdl.layers.variational import Variational

@@ -287,7 +287,7 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
         return self._call_state.forward_pass
 
     def _draw(self, tensors, seed, annealed):
-        """Returns what the estimator needs of a draw, and KL(q || p)."""
+        """Returns the draw that the estimator needs, and KL(q || p)."""
         numbers = functools.partial(weight_draw.numbers_of, self)
         results = functools.partial(weight_draw.results_of, self)
         if worth_compiling(self):

@@ -34,7 +34,7 @@ def normals(posteriors, seed, stream=WEIGHTS, bound=1.0):
 
 
 def noise(posteriors, numbers):
-    """Returns the noise of each tensor, by name, from one set of numbers."""
+    """Returns the noise of each tensor, by name, made from `normals`."""
     by_name, start = {}, 0
     for p in posteriors:
         part = numbers[start : start + p.num_normals]

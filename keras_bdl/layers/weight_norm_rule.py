@@ -17,9 +17,9 @@ from keras_bdl.priors.groups import squared_norms
 class WeightNormRule:
     """Rule for a kernel that a layer computes from directions and scales.
 
-    G_i is the gradient of example i with respect to the kernel theta = phi_s u,
-    with u = phi_d / ||phi_d||. The gradients with respect to scale and
-    direction are
+    G_i is the gradient of example i with respect to the kernel
+    theta = phi_s u, with u = phi_d / ||phi_d||. The gradients with respect to
+    the scale phi_s (1) and the direction phi_d (2) are
 
         t_i = sum_in u G_i                                                (1)
         r_i = phi_s / ||phi_d|| (G_i - u t_i)                             (2)
@@ -32,7 +32,7 @@ class WeightNormRule:
     """
 
     def weights(self, layer):
-        """Returns direction and scale, and the bias if the layer has one."""
+        """Returns direction and scale, and the bias if the layer has a bias."""
         weights = [layer.direction, layer.scale]
         return weights + ([] if layer.bias is None else [layer.bias])
 
@@ -90,7 +90,7 @@ class WeightNormRule:
         return found
 
     def matrix_shape(self, layer):
-        """Returns `None`: the kernel is no variable."""
+        """Returns `None`: the layer computes its kernel from variables."""
         return None
 
     def _by_scale(self, layer, inputs, cotangents, unit):

@@ -43,7 +43,7 @@ class EvidenceTrainer(CheckedTrainer):
 
     @property
     def metrics(self):
-        """The metrics of Keras, and `nll` and `kl` if layers have a KL."""
+        """The metrics of Keras, and `nll` and `kl` if the model has a KL."""
         metrics = super().metrics
         if self._evidence_bound is not None and divergences(self):
             metrics = [*metrics, *self._evidence_bound.metrics]

@@ -94,7 +94,7 @@ class Model(BayesianTrainer, keras.Model):
     If a method uses N, the loss must be the mean negative log-likelihood of the
     examples. A sum over the batch raises an error. A loss that implies a
     certain noise, such as the mean squared error, gives a warning. A metric
-    that would misread the outputs raises an error: the compiled loss says
+    that would misread the outputs raises an error: the compiled loss defines
     whether the outputs are logits, probabilities or means and deviations.
 
     Args:

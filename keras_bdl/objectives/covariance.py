@@ -104,10 +104,10 @@ class Covariance:
             )
 
     def check_learned(self, owner: str):
-        """Warns if no training step has moved v.
+        """Warns if no training step has changed the learned v.
 
         Args:
-            owner: Name of the objective, for messages.
+            owner: Name of the objective in the warning.
         """
         with tf.init_scope():
             if any(ops.convert_to_numpy(v).any() for v in self.variables):

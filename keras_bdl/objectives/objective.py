@@ -232,7 +232,7 @@ class Objective(InheritedArguments, ShowsArguments, keras.losses.Loss):
             )
 
     def temperature_now(self, model: keras.Model) -> tf.Tensor:
-        """Returns tau at this iteration of the optimizer."""
+        """Returns the temperature tau at this iteration of the optimizer."""
         if callable(self.temperature):
             now = self.temperature(model.optimizer.iterations)
             return ops.cast(now, "float32")

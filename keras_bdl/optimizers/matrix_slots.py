@@ -219,7 +219,7 @@ def places_of(matrices, variables):
 
 
 def _eigh(factor):
-    """Returns eigenvalues, none of them negative, and eigenvectors."""
+    """Returns the eigenvalues, at least zero, and the eigenvectors."""
     # A diverged training shows NaN, as with any optimizer. On a CPU, `eigh`
     # would raise an error instead.
     finite = ops.all(ops.isfinite(factor))

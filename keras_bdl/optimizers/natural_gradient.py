@@ -270,7 +270,7 @@ class NaturalGradient(VariationalOptimizer):
         return ops.equal(self.iterations, 0)
 
     def get_config(self):
-        """Returns every constructor argument except the refused ones."""
+        """Returns every argument that the constructor accepts."""
         return {
             **super().get_config(),
             "beta_1": self.beta_1,

@@ -29,7 +29,7 @@ DARK = "#222222"
 
 
 def pyplot() -> Any:
-    """Returns `matplotlib.pyplot`, or raises an error that says what to do."""
+    """Returns `matplotlib.pyplot`, or raises an error with a `pip` command."""
     try:
         import matplotlib.pyplot
     except ImportError as error:

@@ -26,8 +26,9 @@ def task_accuracies(
     """Draws the accuracy on each task while further tasks are learned.
 
     Use it to see how much a continual learner forgets. Each task has a panel,
-    from the training on this task on. The last panel shows the mean over all
-    tasks learned so far. Error bars are standard errors over repetitions.
+    which begins with the training on this task. A last panel has the mean
+    over all tasks learned so far. Error bars are standard errors over
+    repetitions.
 
     Args:
         accuracies: Dict from the name of a method to an array of shape

@@ -1,9 +1,8 @@
 """Dropout that stays on when a model is not in training.
 
-While TensorFlow traces a function, the `training` argument of each layer turns
-dropout on or off. Inside a context of this file, `call` of the dropout layers
-receives `training=True`. Other layers receive the argument that the model
-passes.
+Keras decides on dropout by the `training` argument of each layer, when a
+function is traced. Inside a block of this file, `call` of the dropout layers
+receives `training=True`. Other layers receive the value from the model.
 """
 
 import contextlib

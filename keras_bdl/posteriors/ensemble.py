@@ -30,7 +30,7 @@ class Ensemble(Posterior):
 
     Args:
         members: A list of arrays for each member.
-        names: Leaf names of the variables, to recognise the model. Defaults
+        names: The `name` of each variable, to recognise the model. Defaults
             to `None`: only shapes are compared.
 
     Example:
@@ -92,7 +92,7 @@ class Ensemble(Posterior):
         return len(self) == 1
 
     def variables(self, model: keras.Model) -> list:
-        """Returns all weights, with BatchNorm statistics."""
+        """Returns all weights, including BatchNorm statistics."""
         return model.weights
 
     def needs_batch_norm(self, seed: int) -> bool:

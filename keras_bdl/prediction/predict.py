@@ -53,7 +53,7 @@ def predict(
     with one model, also while another thread trains it.
 
     Args:
-        model: A Keras model. The compiled loss says whether the outputs are
+        model: A Keras model. The compiled loss defines whether the outputs are
             logits, probabilities or means. Without such a loss, give `task`
             and `from_logits`.
         x: Arrays (several inputs as a list or dictionary), a batched
@@ -82,9 +82,9 @@ def predict(
         task: `"classification"`, `"binary"` (each entry of the output is a
             Bernoulli distribution) or `"regression"`. A model with several
             outputs takes one value for all, or values in the structure of
-            the outputs. Defaults to `None`, as the compiled loss says.
+            the outputs. Defaults to `None`: the compiled loss decides.
         from_logits: Whether a classifier returns logits; several outputs as
-            in `task`. Defaults to `None`, as the compiled loss says.
+            in `task`. Defaults to `None`: the compiled loss decides.
         noise_stddev: Standard deviation of the observations in a regression:
             a number, an array that broadcasts to the mean, or these in the
             structure of the outputs. Defaults to `None`, unknown.

@@ -26,7 +26,7 @@ class MatrixRule(Rule):
     """
 
     def weights(self, layer):
-        """Returns the kernel, and the bias if the layer has one."""
+        """Returns the kernel, and the bias if the layer has a bias."""
         bias = getattr(layer, "bias", None)
         return [layer.kernel] + ([] if bias is None else [bias])
 
@@ -49,7 +49,7 @@ class MatrixRule(Rule):
         return self.blocks(layer, inputs, cotangents)
 
     def groups(self, layer):
-        """Returns the number of groups."""
+        """Returns the number of matrices in a block, one for each group."""
         return 1
 
     def kernel_of_blocks(self, layer, blocks):

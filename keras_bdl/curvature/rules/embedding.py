@@ -1,4 +1,4 @@
-"""Rule for embeddings."""
+"""The curvature rule for embeddings."""
 
 import keras
 import tensorflow as tf

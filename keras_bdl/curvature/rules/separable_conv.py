@@ -20,7 +20,7 @@ class DepthwiseConvRule(Rule):
     """Rule for `DepthwiseConv1D` and `DepthwiseConv2D`."""
 
     def weights(self, layer):
-        """Returns the kernel, and the bias if the layer has one."""
+        """Returns the kernel, and the bias if the layer has a bias."""
         return [layer.kernel] + ([] if layer.bias is None else [layer.bias])
 
     def per_example(self, layer, inputs, cotangents):
@@ -73,7 +73,7 @@ class SeparableConvRule(Rule):
     """
 
     def weights(self, layer):
-        """Returns both kernels, and the bias if the layer has one."""
+        """Returns both kernels, and the bias if the layer has a bias."""
         kernels = [layer.depthwise_kernel, layer.pointwise_kernel]
         return kernels + ([] if layer.bias is None else [layer.bias])
 

@@ -35,7 +35,7 @@ class WeightChains(collections.abc.Mapping):
             variables, and the result leaves out variables that are not trained.
             Defaults to `None`: the chains have all variables, with a number in
             the name, such as `"0/kernel"`.
-        samples: Number of samples to take of each chain, the latest ones.
+        samples: Number of the latest samples to take from each chain.
             Defaults to `None`, all samples: the chains must have equal
             lengths.
 
