@@ -56,7 +56,8 @@ def _net():
 
 
 def _posterior():
-    members = [_model().get_weights() for _ in range(4)]
+    weights = _model().get_weights()
+    members = [[w + RNG.normal(size=w.shape) for w in weights] for _ in "1234"]
     return bdl.posteriors.Ensemble(members)
 
 
@@ -112,8 +113,12 @@ def test_there_are_examples_and_each_is_a_block_of_python():
 # An example shows how to call something; its short runs may drift or warn.
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_the_example_runs(name):
+def test_the_example_runs(name, request, monkeypatch):
     code = EXAMPLES[name]
+    if "distribute.strategy" in code:
+        # One process has one strategy, see `mirrored`.
+        mirrored = request.getfixturevalue("mirrored")
+        monkeypatch.setattr(bdl.distribute, "strategy", lambda _: mirrored)
     used = {n.id for n in ast.walk(ast.parse(code)) if isinstance(n, ast.Name)}
     values = {n: make() for n, make in NAMES.items() if n in used}
     exec(compile(code, name, "exec"), values)
