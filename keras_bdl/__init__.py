@@ -32,7 +32,7 @@ Folders:
     datasets       data of the papers          posteriors     learned weights
     diagnostics    chains, gradients, loss     prediction     predict
     distribute     several devices             priors         assumed weights
-    distributions  of single tensors           protocols      model and method
+    distributions  of single tensors           protocols      interfaces
     evaluation     reports on predictions      schedules      of step sizes
     layers         variational layers
 """

@@ -4,9 +4,9 @@ No other file of the package reads a private name of Keras, or a module below
 `keras.src`. `tests/test_keras_private_names.py` checks that every name exists,
 so a new release of Keras fails there first, with one message.
 
-Each function has its reason. "Waits for" names the public way that would
-replace the function. Modules of Keras are reached through public objects that
-they define, so importing this file imports nothing of `keras.src`.
+"Waits for" names the public way that would replace a function. The functions
+reach modules of Keras through public objects that the modules define, so this
+file imports nothing of `keras.src`.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ def inner_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
 
 
 def tracked_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
-    """Returns the layers one level below; only models have `layers`."""
+    """Returns the direct inner layers; `layers` exists only in models."""
     return layer._layers
 
 
@@ -54,7 +54,7 @@ BOOKKEEPING = ("_layers", "_tracker")
 
 
 def replace_tracked_layer(layer: keras.layers.Layer, index: int, new) -> None:
-    """Exchanges an inner layer, which a built layer refuses otherwise."""
+    """Replaces an inner layer of a built layer, where assignment fails."""
     layer._tracker.replace_tracked_value("layers", layer._layers[index], new)
 
 
@@ -71,7 +71,7 @@ def unlocked(layer: keras.layers.Layer) -> Iterator[None]:
 
 
 def sort_non_trainable(layer: keras.layers.Layer, key: Callable) -> None:
-    """Sorts the variables that are not trained; the public list is a copy."""
+    """Sorts non-trainable variables in place; the public list is a copy."""
     layer._non_trainable_variables.sort(key=key)
 
 
@@ -81,7 +81,7 @@ def stored_kernel(layer: keras.layers.Layer) -> keras.Variable:
 
 
 def call_takes_training(layer: keras.layers.Layer) -> bool:
-    """Returns whether Keras passes `training` to `call`, as its steps ask."""
+    """Returns whether Keras passes `training` to the `call` of a layer."""
     return layer._call_has_training_arg
 
 
@@ -104,7 +104,7 @@ def pass_training(layer: keras.layers.Layer) -> None:
 
 
 def clear_losses(layer: keras.layers.Layer) -> None:
-    """Drops what `add_loss` has added; a trace would leave its tensors."""
+    """Removes the losses of a layer, where a trace has left its tensors."""
     layer._clear_losses()
 
 
@@ -118,7 +118,7 @@ def entry_layer(layer: keras.layers.Layer) -> keras.layers.Layer:
 
 
 def unpickler(cls: Any) -> Callable:
-    """Returns what a pickled layer is loaded with; pickle stores it."""
+    """Returns the function that loads a pickled layer; pickle stores it."""
     return cls._unpickle_model
 
 
@@ -126,32 +126,32 @@ def unpickler(cls: Any) -> Callable:
 
 
 def compute_loss(model: keras.Model, *args, **kwargs):
-    """Returns `compute_loss`, also of a model that takes no `training`."""
+    """Returns the loss of `model.compute_loss`, which may lack `training`."""
     return model._compute_loss(*args, **kwargs)
 
 
 def compile_loss(model: keras.Model):
-    """Returns what `compile` makes of its losses, or `None`.
+    """Returns the object that `compile` makes of its losses, or `None`.
 
-    `model.loss` is what the user wrote: a name, or a nest of names.
+    `model.loss` is the argument of the user, for example a name.
     """
     return getattr(model, "_compile_loss", None)
 
 
 def losses_of_outputs(compiled) -> list:
-    """Returns the losses in what `compile_loss` returns, named tuples."""
+    """Returns the losses in a result of `compile_loss`, as named tuples."""
     return compiled._flat_losses
 
 
 def set_losses_of_outputs(compiled, losses: list) -> None:
-    """Sets what `losses_of_outputs` returns."""
+    """Replaces the list that `losses_of_outputs` returns."""
     compiled._flat_losses = losses
 
 
 def compile_metrics(model: keras.Model):
-    """Returns what `compile` makes of its metrics, or `None`.
+    """Returns the object that `compile` makes of its metrics, or `None`.
 
-    `model.metrics` does not say which output a metric belongs to.
+    `model.metrics` does not show the output to which a metric belongs.
     """
     return getattr(model, "_compile_metrics", None)
 
@@ -177,7 +177,7 @@ def metric_options(metric: keras.metrics.MeanMetricWrapper) -> dict:
 
 
 def loss_tracker(model: keras.Model) -> keras.metrics.Mean:
-    """Returns the metric of the loss, which a step of ours updates."""
+    """Returns the metric of the loss, which our training steps update."""
     return model._loss_tracker
 
 
@@ -202,7 +202,7 @@ def set_initial_epoch(model: keras.Model, epoch: int | None) -> None:
 def strategy_of_model(model: keras.Model):
     """Returns the strategy that a model was made under, or `None`.
 
-    `model.distribute_strategy` is the current one where there is none.
+    Without such a strategy, `model.distribute_strategy` is the current one.
     """
     return model._distribute_strategy
 
@@ -219,7 +219,7 @@ def wrap_build_before_fit(wrap: Callable) -> None:
 
 
 def wrap_clone_functions(wrap: Callable) -> None:
-    """Replaces what chooses the class of a copy in `clone_model`.
+    """Replaces the functions that choose the class in `clone_model`.
 
     Waits for a hook of `clone_model` for that class.
     """
@@ -256,12 +256,12 @@ def has_variable(optimizer: keras.Optimizer, variable) -> bool:
 
 
 def optimized_variables(optimizer: keras.Optimizer) -> list[keras.Variable]:
-    """Returns what an optimizer trains; `variables` is its own state."""
+    """Returns the variables that an optimizer trains, not its own state."""
     return optimizer._trainable_variables
 
 
 def clip_gradients(optimizer: keras.Optimizer, gradients: list) -> list:
-    """Returns gradients clipped as an optimizer says, without a step."""
+    """Returns gradients as an optimizer clips them, without a step."""
     return optimizer._clip_gradients(gradients)
 
 
@@ -280,7 +280,7 @@ def global_seed_generator() -> keras.random.SeedGenerator:
 
 
 def given_seed() -> int | None:
-    """Returns what `keras.utils.set_random_seed` was given, or `None`."""
+    """Returns the argument of `keras.utils.set_random_seed`, or `None`."""
     module = sys.modules[keras.utils.set_random_seed.__module__]
     return module.get_random_seed()
 
@@ -294,5 +294,5 @@ def in_several_processes(strategy) -> bool:
 
 
 def first_replica_id(strategy) -> int:
-    """Returns the number of the first replica here, outside of a step."""
+    """Returns the index of the first replica here, outside of a step."""
     return strategy.extended._get_replica_id_in_sync_group(0)

@@ -110,7 +110,10 @@ def _parameters(owner):
 
 
 def _signature(owners):
-    """Returns the parameters of all owners, each as its first owner has it."""
+    """Returns one signature with the parameters of all `owners`.
+
+    If several classes have a parameter, the first class defines the parameter.
+    """
     positional, keyword, rest = {}, {}, []
     passes_positional = True  # of the first owner, or on to the next by `*args`
     for owner in owners:

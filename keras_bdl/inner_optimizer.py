@@ -16,7 +16,7 @@ def inner_optimizer(model: keras.Model) -> keras.optimizers.Optimizer | None:
 def without_loss_scaling(
     optimizer: keras.optimizers.Optimizer | None,
 ) -> keras.optimizers.Optimizer | None:
-    """Returns an optimizer without loss scaling; `None` for `None`.
+    """Returns the optimizer inside any `LossScaleOptimizer`; `None` for `None`.
 
     Args:
         optimizer: An optimizer, perhaps inside of a `LossScaleOptimizer`.

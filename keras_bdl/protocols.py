@@ -26,13 +26,13 @@ __all__ = [
 
 @runtime_checkable
 class OwnsTrainStep(Protocol):
-    """Implemented by a method that runs the whole training step itself."""
+    """Protocol of an optimizer or objective that runs the training step."""
 
     def bayesian_train_step(self, model: keras.Model, data: Any) -> dict:
         """Trains on one batch.
 
-        The model calls it in the place of `keras.Model.train_step`: in the
-        graph, in a replica.
+        The model calls this method in the place of `keras.Model.train_step`:
+        in the graph, on each replica.
 
         Args:
             model: The `keras_bdl.Model`. Its `train_samples` is the number
@@ -47,19 +47,21 @@ class OwnsTrainStep(Protocol):
 
 @runtime_checkable
 class KnowsModel(Protocol):
-    """Implemented by a method whose state depends on layers."""
+    """Protocol of an optimizer or objective whose state depends on layers."""
 
     def attach(self, model: keras.Model) -> None:
-        """Called by `compile` with the model, which may not be built yet.
+        """Receives the model during `compile`.
+
+        `keras_bdl.Model.compile` calls this method.
 
         Args:
-            model: The `keras_bdl.Model`.
+            model: The `keras_bdl.Model`. Its layers may still have no weights.
         """
 
 
 @runtime_checkable
 class DrawsFunctions(Protocol):
-    """Implemented by a method that predicts with its own samples."""
+    """Protocol of an optimizer or objective that predicts with samples."""
 
     def call_with_draw(self, model: keras.Model, x: Any, draw: int) -> Any:
         """Returns `model(x, training=False)` at one posterior sample.
@@ -73,10 +75,10 @@ class DrawsFunctions(Protocol):
 
 @runtime_checkable
 class TargetsPosterior(Protocol):
-    """Implemented by an optimizer that samples or fits a posterior.
+    """Protocol of an optimizer that samples or fits a posterior.
 
-    An objective of `keras_bdl.objectives` refuses such an optimizer, since
-    both define what is trained.
+    An objective of `keras_bdl.objectives` refuses such an optimizer, because
+    both define the target of the training.
 
     Attributes:
         dataset_size: `keras_bdl.data.dataset_size.DatasetSize`, N.
@@ -89,7 +91,7 @@ class TargetsPosterior(Protocol):
 
 @runtime_checkable
 class OwnsPosterior(Protocol):
-    """Implemented by a method that holds the learned posterior."""
+    """Protocol of an optimizer or objective that holds a posterior."""
 
     def posterior(self, model: keras.Model) -> Any:
         """Returns the learned `keras_bdl.posteriors.Posterior`.
@@ -101,7 +103,7 @@ class OwnsPosterior(Protocol):
 
 @runtime_checkable
 class OwnsVariables(Protocol):
-    """Implemented by an objective with trainable variables of its own.
+    """Protocol of an objective with trainable variables of its own.
 
     The optimizer trains them together with the weights of the model.
 
@@ -123,7 +125,7 @@ class OwnsVariables(Protocol):
 
 @runtime_checkable
 class SamplesWeights(Protocol):
-    """Implemented by a layer with a distribution over its own weights.
+    """Protocol of a layer with a distribution over its own weights.
 
     With `training=False`, the layer computes with the mean of the
     distribution, which one or more variables hold. Setting these variables to

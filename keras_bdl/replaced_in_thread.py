@@ -1,4 +1,4 @@
-"""Replaces functions of objects for one thread.
+"""Replacement of functions of objects for one thread.
 
 Replicas are threads, and users predict in several threads. A layer that is
 called otherwise in one thread must stay as it is for the others.
@@ -71,8 +71,8 @@ class _Place:
 
     Attributes:
         blocks: The number of blocks, in all threads.
-        everywhere: The replacements that all threads see.
-        here: `here.replacements` are those that this thread sees besides.
+        everywhere: The replacements for all threads.
+        here: `here.replacements` are the further replacements for this thread.
     """
 
     def __init__(self, owner, name):

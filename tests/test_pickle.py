@@ -15,9 +15,6 @@ from keras_bdl.laplace import fit_laplace
 from keras_bdl.objectives import TaylorVI
 from tests.helpers import cross_entropy
 
-# One process makes the objects once.
-pytestmark = pytest.mark.xdist_group("pickle")
-
 X = np.random.default_rng(0).normal(size=(16, 3)).astype("float32")
 Y = (X[:, 0] > 0).astype("int32")
 LOSS = cross_entropy()

@@ -31,10 +31,10 @@ def AlexNet(
 
     Use it to repeat the CIFAR-10 experiments of the VOGN paper. The network
     has the five convolutions of an AlexNet, with a max pooling after the
-    first, the second and the last. It has one dense layer instead of three,
-    because a single pixel is left of an image of 32 x 32. It has neither
-    BatchNorm nor local response normalisation. With the defaults it has
-    2,472,266 weights.
+    first, the second and the last. The network has one dense layer instead of
+    three, because a single pixel is left of an image of 32 x 32. The network
+    has neither BatchNorm nor local response normalisation. With the defaults,
+    the network has 2,472,266 weights.
 
     The VOGN paper says only "AlexNet". The sizes of the layers are those of
     its code. Three details differ from the code: the initialisation is
@@ -56,7 +56,7 @@ def AlexNet(
         name: Name of the model. Defaults to `None`, `"alexnet"`.
 
     Returns:
-        A `keras_bdl.Model`. There are no pretrained weights.
+        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 

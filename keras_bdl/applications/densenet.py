@@ -74,7 +74,7 @@ def DenseNet(
         name: Name of the model. Defaults to `None`, `"densenet_<depth>"`.
 
     Returns:
-        A `keras_bdl.Model`. There are no pretrained weights.
+        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 
@@ -121,8 +121,8 @@ def DenseNet161(
 ) -> Model:
     """Makes the DenseNet of depth 161 for ImageNet.
 
-    It has blocks of 6, 12, 36 and 24 layers. With the defaults it has
-    28,681,000 trainable weights.
+    The network has blocks of 6, 12, 36 and 24 layers. With the defaults, the
+    network has 28,681,000 trainable weights.
 
     Args:
         input_shape: Shape of an image. Height and width may be `None`.
@@ -135,7 +135,7 @@ def DenseNet161(
         **options: Other arguments of `DenseNet`.
 
     Returns:
-        A `keras_bdl.Model`. There are no pretrained weights.
+        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 

@@ -18,10 +18,10 @@ def LeNet5(
 ) -> Model:
     """Makes a LeNet-5.
 
-    Use it as a small, fast network for small images. It has two convolutions
-    of size 5 with 6 and 16 filters, a max pooling after each, and dense layers
-    of 120 and 84 units before the classifier. With the defaults it has 62,006
-    weights.
+    Use LeNet-5 as a small, fast network for small images. LeNet-5 has two
+    convolutions of size 5 with 6 and 16 filters, a max pooling after each, and
+    dense layers of 120 and 84 units before the classifier. With the defaults
+    the network has 62,006 weights.
 
     The VOGN paper says only "LeNet-5". This is the network of its code, with
     ReLU and max pooling. The original LeNet-5 has squashing functions, average
@@ -41,7 +41,7 @@ def LeNet5(
         name: Name of the model. Defaults to `None`, `"lenet_5"`.
 
     Returns:
-        A `keras_bdl.Model`. There are no pretrained weights.
+        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 

@@ -45,7 +45,7 @@ def MultiHeadMLP(
         name: Name of the model. Defaults to `None`, `"multi_head_mlp"`.
 
     Returns:
-        A `keras_bdl.Model`. There are no pretrained weights.
+        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 

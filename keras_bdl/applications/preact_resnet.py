@@ -60,7 +60,7 @@ def PreActResNet(
             `"preact_resnet_<depth>"`.
 
     Returns:
-        A `keras_bdl.Model`. There are no pretrained weights.
+        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 
@@ -102,8 +102,8 @@ def PreActResNet18(
 ) -> Model:
     """Makes the residual network of depth 18 with pre-activation.
 
-    It has four stages of two blocks, for small images. With the defaults it
-    has 11,172,170 trainable weights.
+    The network has four stages of two blocks, for small images. With the
+    defaults, the network has 11,172,170 trainable weights.
 
     Args:
         input_shape: Shape of an image. Height and width may be `None`.
@@ -114,7 +114,7 @@ def PreActResNet18(
         **options: Other arguments of `PreActResNet`.
 
     Returns:
-        A `keras_bdl.Model`. There are no pretrained weights.
+        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 

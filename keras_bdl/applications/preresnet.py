@@ -24,10 +24,10 @@ def PreResNet(
 ) -> Model:
     """Makes the PreResNet of a given depth for small images.
 
-    Use it to repeat the experiments of the SWAG paper. It is a `PreActResNet`
-    of three stages. Deep networks have bottlenecks: convolutions of sizes 1, 3
-    and 1, the last with four times the filters. Shallow networks have two
-    convolutions of size 3 in a block.
+    Use it to repeat the experiments of the SWAG paper. The network is a
+    `PreActResNet` of three stages. Deep networks have bottlenecks: convolutions
+    of sizes 1, 3 and 1, the last with four times the filters. Shallow networks
+    have two convolutions of size 3 in a block.
 
     With the defaults, depth 20 has 272,282 trainable weights, 56 has 590,426,
     110 has 1,146,842 and 164 has 1,703,258. Without bottlenecks, depth 56 has
@@ -47,7 +47,7 @@ def PreResNet(
         **options: Other arguments of `PreActResNet`.
 
     Returns:
-        A `keras_bdl.Model`. There are no pretrained weights.
+        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 

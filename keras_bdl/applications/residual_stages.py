@@ -14,7 +14,7 @@ from keras_bdl.applications.architecture import Stem
 def residual_stages(
     x: Any, architecture: Architecture, filters: int, block: Callable
 ) -> Any:
-    """Applies all blocks, after the pooling of the stem if there is one.
+    """Applies the pooling of the stem, if the stem has one, and all blocks.
 
     Args:
         x: Output of the convolution of the stem.
@@ -35,7 +35,7 @@ def residual_stages(
 
 
 def stem_pooling(x: Any, stem: Stem) -> Any:
-    """Applies the pooling of the stem if there is one.
+    """Applies the pooling of the stem if the stem has a pooling.
 
     Args:
         x: Output of the convolution of the stem.

@@ -62,7 +62,7 @@ def ResNet(
         name: Name of the model. Defaults to `None`, `"resnet_<depth>"`.
 
     Returns:
-        A `keras_bdl.Model`. There are no pretrained weights.
+        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 
@@ -105,8 +105,8 @@ def ResNet18(
 ) -> Model:
     """Makes the residual network of depth 18 for ImageNet.
 
-    It has four stages of two blocks. With the defaults it has 11,689,512
-    trainable weights.
+    The network has four stages of two blocks. With the defaults the network has
+    11,689,512 trainable weights.
 
     Args:
         input_shape: Shape of an image. Height and width may be `None`.
@@ -122,7 +122,7 @@ def ResNet18(
         **options: Other arguments of `ResNet`.
 
     Returns:
-        A `keras_bdl.Model`. There are no pretrained weights.
+        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 

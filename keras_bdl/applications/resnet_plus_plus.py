@@ -104,7 +104,7 @@ def ResNetPlusPlus(
             `"resnet_plus_plus_<depth>"`.
 
     Returns:
-        A `keras_bdl.Model`. There are no pretrained weights.
+        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 
@@ -169,7 +169,7 @@ def ResNetPlusPlus56(
 ) -> Model:
     """Makes the ResNet++ of depth 56, the one of the paper for CIFAR.
 
-    With the defaults it has 3,412,212 weights.
+    With the defaults the network has 3,412,212 weights.
 
     Args:
         input_shape: Shape of an image. Height and width may be `None`.
@@ -180,7 +180,7 @@ def ResNetPlusPlus56(
         **options: Other arguments of `ResNetPlusPlus`.
 
     Returns:
-        A `keras_bdl.Model`. There are no pretrained weights.
+        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 
@@ -204,7 +204,7 @@ def ResNetPlusPlus50(
     Its blocks have three convolutions, of sizes 1, 3 and 1. The first
     convolution has size 7 and a max pooling after it. Its scales start at
     0.62, so that the largest of nine normal values has the mean square 1. With
-    the defaults it has 25,554,192 weights.
+    the defaults the network has 25,554,192 weights.
 
     Args:
         input_shape: Shape of an image. Height and width may be `None`.
@@ -216,7 +216,7 @@ def ResNetPlusPlus50(
         **options: Other arguments of `ResNetPlusPlus`.
 
     Returns:
-        A `keras_bdl.Model`. There are no pretrained weights.
+        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 

@@ -71,7 +71,7 @@ def VGG16(
             Defaults to `"valid"`.
 
     Returns:
-        A `keras_bdl.Model`. There are no pretrained weights.
+        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 
@@ -135,9 +135,9 @@ def VGG16BN(
     dropout before each, come before the classifier. With the defaults the
     network has 15,253,578 trainable weights.
 
-    The SWAG paper says only "VGG-16". These are the layers of its code, which
-    has the network with and without BatchNorm. The commands for the tables use
-    the network without: `batch_norm=False`, with 15,245,130 weights.
+    The SWAG paper says only "VGG-16". The code of the paper defines the layers,
+    with and without BatchNorm. The commands for the tables use no BatchNorm:
+    `batch_norm=False`, with 15,245,130 weights.
 
     Args:
         input_shape: Shape of an image. Height and width may be `None`.
@@ -157,7 +157,7 @@ def VGG16BN(
         **options: Other arguments of `VGG16`.
 
     Returns:
-        A `keras_bdl.Model`. There are no pretrained weights.
+        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 

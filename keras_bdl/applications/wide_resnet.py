@@ -27,9 +27,9 @@ def WideResNet(
 ) -> Model:
     """Makes a wide residual network for small images.
 
-    Use it to repeat the experiments of the SWAG paper. It is a `PreActResNet`
-    of three stages of n blocks, with `width` times as many filters in every
-    block. The first convolution is not wider.
+    Use it to repeat the experiments of the SWAG paper. The network is a
+    `PreActResNet` of three stages of n blocks, with `width` times as many
+    filters in every block. The first convolution is not wider.
 
     Args:
         depth: 6n + 4, such as 16, 28 or 40. This count includes the
@@ -47,7 +47,7 @@ def WideResNet(
             `dropout_rate=0.3`.
 
     Returns:
-        A `keras_bdl.Model`. There are no pretrained weights.
+        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 
@@ -88,7 +88,7 @@ def WideResNet28x10(
 ) -> Model:
     """Makes the wide residual network of depth 28 and width 10.
 
-    With the defaults it has 36,479,194 trainable weights.
+    With the defaults the network has 36,479,194 trainable weights.
 
     Args:
         input_shape: Shape of an image. Height and width may be `None`.
@@ -97,7 +97,7 @@ def WideResNet28x10(
         **options: Other arguments of `WideResNet`.
 
     Returns:
-        A `keras_bdl.Model`. There are no pretrained weights.
+        A `keras_bdl.Model`. The weights start at random.
 
     Example:
 
@@ -107,7 +107,7 @@ def WideResNet28x10(
 
     Reference:
         - Maddox et al., [A Simple Baseline for Bayesian Uncertainty in Deep
-          Learning](https://arxiv.org/abs/1902.02476), section 5. The
-          convolutions of its code have biases, too.
+          Learning](https://arxiv.org/abs/1902.02476), section 5. In the
+          code of the paper, the convolutions also have biases.
     """
     return WideResNet(28, 10, input_shape, classes=classes, **options)

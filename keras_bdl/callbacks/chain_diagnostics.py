@@ -39,7 +39,7 @@ class ChainDiagnostics(StatefulCallback):
     likelihood does not determine therefore need a proper prior.
 
     The kinetic temperature (1) is measured at the end of each epoch. For each
-    variable it should lie in a band that follows from the number of weights.
+    variable, (1) should lie in a band that depends on the number of weights.
     If fewer variables than `confidence` lie in their band, the steps are too
     long, or the gradients have noise that no thermostat removes.
 
@@ -50,7 +50,7 @@ class ChainDiagnostics(StatefulCallback):
     reached equilibrium, or it moves too slowly.
 
     Every epoch adds these logs. Put the callback before
-    `keras.callbacks.TensorBoard` and `CSVLogger`, so that they write them:
+    `keras.callbacks.TensorBoard` and `CSVLogger`, which then write the logs:
 
     - `kinetic_temperature`: (1) over all weights;
     - `kinetic_in_band`: share of the variables that lie in their band;
@@ -58,8 +58,8 @@ class ChainDiagnostics(StatefulCallback):
     - with `per_variable`, (1), its band and (2) of each variable, such as
       `kinetic_temperature/dense/kernel`.
 
-    `SGLD` has no momenta and gets only (2). The training step is traced once
-    more.
+    `SGLD` has no momenta, so the callback measures only (2). TensorFlow traces
+    the training step once more.
 
     Args:
         per_variable: Whether to log each variable. The table always has all

@@ -68,7 +68,7 @@ class Checkpoint(FitCallback):
 
     Args:
         directory: Directory of the file, `<directory>/latest.bdl`. All workers
-            must see the directory.
+            must be able to read the directory.
         every: Number of epochs or steps between two checkpoints. Defaults to
             `1`.
         unit: `"epoch"` saves at the end of epochs, and always at the end of
@@ -137,7 +137,7 @@ class Checkpoint(FitCallback):
             )
 
     def on_train_begin(self, logs=None):
-        """Restores the last checkpoint, if there is one."""
+        """Restores the last checkpoint if the directory has a checkpoint."""
         late = self.params.get("stateful_callbacks", [])[len(self._stateful) :]
         if late:
             raise ValueError(
@@ -192,7 +192,7 @@ class Checkpoint(FitCallback):
             self._set_skipping(state["step"] > 0)
 
     def on_epoch_begin(self, epoch, logs=None):
-        """Restores the history, which Keras has emptied by now."""
+        """Restores the history, which Keras emptied when `fit` began."""
         self._epoch = epoch
         if self._first_epoch is None:
             self._first_epoch = epoch
@@ -226,7 +226,7 @@ class Checkpoint(FitCallback):
             self._save(self._epoch, step)
 
     def on_epoch_end(self, epoch, logs=None):
-        """Saves the finished epoch if one is due or training ends."""
+        """Saves the epoch if `every` selects the epoch or if training ends."""
         if self._restored is not None:
             self._skipped.undo()
             raise ValueError(

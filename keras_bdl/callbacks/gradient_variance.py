@@ -79,7 +79,7 @@ class GradientVariance(StatefulCallback):
             self._measure(0)
 
     def on_epoch_end(self, epoch, logs=None):
-        """Measures if an epoch is due, and logs the result."""
+        """Measures if `every` selects this epoch, and logs the result."""
         due = (epoch + 1) % self.every == 0
         report = self._measure(epoch + 1) if due else None
         if logs is None:

@@ -15,7 +15,7 @@ from keras_bdl.prediction.averages import RegressionAverage
 
 
 class RunningEvaluation:
-    """Averages the predictions of samples and predicts each sample only once.
+    """Averages the predictions of samples, and predicts once with each sample.
 
     Args:
         data: `(x, y)`, or a dataset of such batches in a fixed order.
@@ -64,7 +64,7 @@ class RunningEvaluation:
         self._take(self._predict(model, Ensemble([weights], names=names)))
 
     def logs(self) -> dict[str, float]:
-        """Returns the scores of all samples, NaN if there is no sample."""
+        """Returns the scores of all samples, or NaN before the first sample."""
         numbers = self._numbers
         if not self.num_samples:
             numbers = dict.fromkeys(numbers, float("nan"))

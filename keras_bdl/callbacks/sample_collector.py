@@ -36,8 +36,8 @@ class SampleCollector(StatefulCallback):
     `keras.Model`. Training itself does not change. Steps are updates of the
     weights, without those that loss scaling skips.
 
-    After training, a warning says if the chain still drifts, that is, if the
-    distance between the means of its two halves is about as large as the
+    After training, the callback warns if the chain still drifts, that is, if
+    the distance between the means of its two halves is about as large as the
     spread of the samples in a half. Such a chain has hardly left its start,
     and its samples form no posterior. The check needs at least 8 samples, and
     about 16 for a model with few weights.
@@ -48,15 +48,15 @@ class SampleCollector(StatefulCallback):
             end of each cycle. Or a number of epochs or steps, see `unit`.
         start_epoch: First epoch, counted from 0, in which samples are taken.
             The epochs before are the burn-in. Defaults to `0`.
-        max_samples: Number of samples to keep, the latest ones. Defaults to
-            `None`, all.
+        max_samples: Number of the latest samples to keep. Defaults to `None`,
+            all.
         directory: Directory for the samples, one file each. The posterior
             reads the files when it is used, and raises an error if
             `max_samples` has removed one of them. A new run moves the samples
             of an earlier run into a subfolder `old_1` and warns. A run that a
             `Checkpoint` resumes keeps its samples. With several workers, one
-            of them writes, and all must see the directory. Defaults to
-            `None`: the samples stay in memory.
+            worker writes, and all must be able to read the directory. Defaults
+            to `None`: the samples stay in memory.
         unit: `"epoch"` or `"step"`, the unit of a number in `every`. Defaults
             to `"epoch"`.
         validation_data: `(x, y)`, or a dataset of such batches in a fixed
@@ -183,7 +183,7 @@ class SampleCollector(StatefulCallback):
         self._first_possible_batch = batch + self._missing(iterations)
 
     def on_epoch_end(self, epoch, logs=None):
-        """Takes a sample if an epoch is due, and logs the evaluation."""
+        """Takes a sample if the settings select this epoch; logs evaluation."""
         since = epoch + 1 - self.start_epoch
         if self.unit == "epoch" and since > 0 and since % self.every == 0:
             self._collect()

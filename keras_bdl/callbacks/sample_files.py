@@ -16,7 +16,7 @@ def sample_path(directory: str, number: int) -> str:
 
     Args:
         directory: Directory of the run.
-        number: Number of samples taken before.
+        number: Number of samples that the run took before this sample.
     """
     return os.path.join(directory, f"sample_{number:06d}.bdl")
 

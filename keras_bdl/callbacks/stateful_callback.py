@@ -12,14 +12,14 @@ from keras_bdl.models.bayesian_trainer import BayesianTrainer
 class SkippedSteps:
     """Replaces a model's `train_function` to skip steps already done.
 
-    The first step of a resumed epoch is executed, because Keras builds some
-    objects in that step. `Checkpoint` then restores the true state. The next
-    steps only read their batches.
+    The first step of a resumed epoch runs, because Keras builds some objects in
+    that step. `Checkpoint` then restores the saved state. The next steps only
+    read their batches.
 
     Args:
         model: The model in training.
         unseen_by_epoch: Number of batches to read before the epoch begins.
-        steps: Whether to skip steps of the epoch, too.
+        steps: Whether to skip also the first steps of the resumed epoch.
     """
 
     def __init__(self, model: keras.Model, unseen_by_epoch: int, steps: bool):
@@ -76,8 +76,8 @@ def checked_steps_per_epoch(params: dict) -> int:
 class FitCallback(keras.callbacks.Callback):
     """Base of callbacks that can be pickled and that compare N with the data.
 
-    The pickle holds the settings and everything collected. It does not hold
-    the model or other attributes of a running `fit`.
+    The pickle holds the settings and everything collected. The pickle does not
+    hold the model or other attributes of a running `fit`.
     """
 
     # Attributes that belong to a running `fit`. Those of all classes are
@@ -91,7 +91,7 @@ class FitCallback(keras.callbacks.Callback):
         return {**vars(self), **dict.fromkeys(names & vars(self).keys())}
 
     def on_train_batch_end(self, batch, logs=None):
-        """Compares N with the data."""
+        """Compares N with the number of examples in the data."""
         self.compare_dataset_size(batch)
 
     def compare_dataset_size(self, batch: int) -> None:
@@ -101,7 +101,7 @@ class FitCallback(keras.callbacks.Callback):
         this class. A `keras_bdl.Model` compares N by itself.
 
         Args:
-            batch: Number of the batch that has ended.
+            batch: Index of the batch that has ended.
         """
         steps = self.params["steps"]
         if (
@@ -145,7 +145,10 @@ class StatefulCallback(FitCallback):
             known.append(self)
 
     def keep_to_one_model(self) -> None:
-        """Raises an error for a second model. Call it in `on_train_begin`."""
+        """Raises an error if `fit` trains another model than before.
+
+        Call this method in `on_train_begin`.
+        """
         if self._trained is not None and self._trained() is not self.model:
             raise ValueError(
                 f"`{type(self).__name__}` must be used with one model. Make a "
@@ -155,7 +158,10 @@ class StatefulCallback(FitCallback):
         self._trained = weakref.ref(self.model)
 
     def refuse_frozen_model(self) -> None:
-        """Raises an error if no weight is trainable, in `on_train_begin`."""
+        """Raises an error if no weight is trainable.
+
+        Call this method in `on_train_begin`.
+        """
         if self.model.built and not self.model.trainable_variables:
             raise ValueError(
                 f"`{type(self).__name__}` needs trainable weights. Set "

@@ -25,10 +25,10 @@ class SWAG(WeightCollector):
         d_n = w_n - mean_n                                                (3)
 
     and the last `rank` columns (3) are kept. The column `d_1` is zero and is
-    not kept. `keras_bdl.posteriors.LowRankGaussian` says how samples are made
-    of the mean, the variance and the columns. The host holds (1) and (2) in
-    float64. BatchNorm statistics must be estimated again for each posterior
-    sample: `keras_bdl.predict(..., batch_norm_data=train)`.
+    not kept. `keras_bdl.posteriors.LowRankGaussian` has the equation of a
+    sample. The host holds (1) and (2) in float64. BatchNorm statistics must be
+    estimated again for each posterior sample:
+    `keras_bdl.predict(..., batch_norm_data=train)`.
 
     Args:
         rank: Number of columns to keep, at least 2, or 0 for a diagonal

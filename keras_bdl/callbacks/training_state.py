@@ -20,8 +20,8 @@ _PLAIN = (bool, int, float, str, type(None), np.ndarray, np.generic)
 def plain_attributes(callback: keras.callbacks.Callback) -> dict[str, Any]:
     """Returns attributes that are numbers, strings or (lists of) arrays.
 
-    Attributes with the names of constructor arguments are left out. They are
-    settings, and the new process has its own.
+    The result leaves out attributes with the name of a constructor argument:
+    the callback of the new process has its own settings.
     """
     settings = {
         name

@@ -97,7 +97,7 @@ class WeightCollector(InheritedArguments, StatefulCallback):
         self._first_possible_batch = self._next_step - steps - 1
 
     def on_train_batch_end(self, batch, logs=None):
-        """Collects the weights if a step is due. Compares N with the data."""
+        """Collects the weights if the settings select this step. Compares N."""
         self.compare_dataset_size(batch)
         if (
             self.skipping
@@ -115,7 +115,7 @@ class WeightCollector(InheritedArguments, StatefulCallback):
         self._first_possible_batch = batch + self._next_step - steps
 
     def on_epoch_end(self, epoch, logs=None):
-        """Collects the weights if an epoch is due."""
+        """Collects the weights if the settings select this epoch."""
         self._goes_on = False
         self._epochs_run = epoch + 1
         since = epoch - self.start_epoch

@@ -147,12 +147,12 @@ def _selected(model, layers):
 def restart_optimizer(optimizer: keras.optimizers.Optimizer) -> None:
     """Assigns the state of a new optimizer to an optimizer.
 
-    Resets the moments and the number of steps, but not a learning rate that
-    is a number. The variables stay the same objects, so no training step is
-    traced again.
+    The function resets the moments and the number of steps. A learning rate
+    that is a number keeps its value. The variables stay the same objects, so
+    Keras does not trace the training step again.
 
     Args:
-        optimizer: An optimizer without loss scaling around it.
+        optimizer: An optimizer that is no `LossScaleOptimizer`.
     """
     if not optimizer.built:
         return

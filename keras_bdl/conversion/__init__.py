@@ -1,4 +1,4 @@
-"""Turns an ordinary Keras model into a Bayesian one.
+"""Conversion of an ordinary Keras model into a Bayesian model.
 
 The results are models of `keras_bdl.models`, with layers of `keras_bdl.layers`.
 """

@@ -1,4 +1,4 @@
-"""Turns any Keras model into a Bayesian network."""
+"""The function `convert`, which makes any Keras model Bayesian."""
 
 import functools
 

@@ -1,4 +1,4 @@
-"""Layers of any class in which `convert` has exchanged inner layers."""
+"""Layers whose inner layers `convert` has replaced."""
 
 import functools
 
@@ -10,11 +10,11 @@ from keras_bdl.models.model import Model
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
 class ConvertedLayer:
-    """Saves a layer together with its exchanged inner layers.
+    """Saves a layer together with its replaced inner layers.
 
     The config of a layer, a block or a model with its own `call` makes the
-    inner layers of its class. A layer with exchanged inner layers becomes an
-    object of a class derived from this class and from its own class. It
+    inner layers of its class. A layer with replaced inner layers becomes an
+    object of a class derived from this class and from its own class. The layer
     behaves as before, and its config contains the inner layers.
     """
 
@@ -75,7 +75,7 @@ def disassembled(layer):
 
     Returns:
         A new layer of its class, the config to build it with, and the
-        indices of the inner layers that were exchanged.
+        indices of the inner layers that were replaced.
     """
     if isinstance(layer, ConvertedLayer):
         converted = layer._converted
@@ -87,7 +87,7 @@ def disassembled(layer):
 
 
 def assemble(layer, build_config, find_parts):
-    """Exchanges inner layers of a new layer.
+    """Replaces inner layers of a new layer.
 
     Args:
         layer: A new layer that nothing else uses yet.
@@ -133,7 +133,7 @@ def _exchange(layer, parts):
             setattr(layer, name, exchanged)
     if len(found) < len(by_id):
         raise ValueError(
-            "An inner layer can be exchanged only if it is an attribute, or "
+            "An inner layer can be replaced only if it is an attribute, or "
             "in a list, tuple or dictionary that is an attribute. Store the "
             f"layers in this way. Received: {type(layer).__name__} "
             f"{layer.name!r}, which keeps "
@@ -142,7 +142,7 @@ def _exchange(layer, parts):
 
 
 def _exchanged(value, by_id, found):
-    """Returns the value of an attribute with exchanged layers."""
+    """Returns the value of an attribute with replaced layers."""
     if id(value) in by_id:
         found.add(id(value))
         return by_id[id(value)]

@@ -1,4 +1,4 @@
-"""Copies a model, and replaces some of its layers."""
+"""Copies of a model in which some layers are replaced."""
 
 import collections
 import inspect
@@ -22,8 +22,8 @@ class ModelCopy:
 
     Args:
         model: A built model.
-        replacements: A function for each layer to replace, by `id` of the
-            layer. It takes the layer and returns a new one, not built.
+        replacements: Dict from the `id` of a layer to a function. The function
+            takes the layer and returns the new layer, which is not built.
 
     Attributes:
         model: The copy.
@@ -162,7 +162,7 @@ def copy_values(layer, copy):
 
 
 def config_of(layer):
-    """Returns the config of a layer, with `lambda` functions as they are.
+    """Returns the config of a layer, with unchanged `lambda` functions.
 
     Keras refuses to make a layer from the saved form of a `lambda`.
 

@@ -1,4 +1,4 @@
-"""Watches the inputs and outputs of layers in one forward pass."""
+"""Record of the inputs and outputs of layers in one forward pass."""
 
 import contextlib
 import dataclasses
@@ -25,8 +25,8 @@ def hooked(
 ) -> Iterator[None]:
     """Calls `run_layer` and `run_activation` of a capture, in this thread.
 
-    They replace `call` and `activation` of the layers. Other threads, such as
-    other replicas, are not affected.
+    Both methods replace `call` and `activation` of the layers. Other threads,
+    such as other replicas, call the layers as before.
     """
     with contextlib.ExitStack() as stack:
         for layer in layers:
@@ -127,7 +127,7 @@ class Capture:
 
     @property
     def outputs(self):
-        """The sources of the gradient."""
+        """The outputs of all recorded calls, the sources of the gradient."""
         return [call.outputs for call in self.calls]
 
     def value_of(self, variable):

@@ -200,7 +200,7 @@ class CapturedPass:
 
 
 def _one_weight_each(sample_weight):
-    """Returns omega, or `None` without one number for each example."""
+    """Returns omega, or `None` for weights of any other shape."""
     weights = keras.tree.flatten(sample_weight)
     if sample_weight is None or len(weights) != 1:
         return None
@@ -218,7 +218,9 @@ def pure_pass(
     loss: Loss | None,
     fallback: bool,
 ) -> CapturedPass:
-    """Returns a pass at the weights of a model that does not change the model.
+    """Returns a `CapturedPass` that leaves the model unchanged.
+
+    The pass uses the present weights of the model.
 
     Args:
         model: A built Keras model.

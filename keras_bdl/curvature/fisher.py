@@ -23,9 +23,9 @@ class FisherSums:
 
     Attributes:
         outputs: The outputs of the model.
-        squares: Diagonals of (1), in the order of the variables; `None` for a
-            variable of `factors`.
-        factors: `KroneckerFactors` that are sums over the examples, not
+        squares: Diagonals of (1) of `fisher_sums`, in the order of the
+            variables; `None` for a variable of `factors`.
+        factors: `KroneckerFactors` that are sums over the examples instead of
             means.
     """
 
@@ -50,8 +50,8 @@ def fisher_sums(
 
     The model runs forward once and backward K times.
 
-    With J_i the Jacobian of the outputs for example i by the weights, and
-    v_i1 ... v_iK vectors in the space of the outputs,
+    With J_i the Jacobian of the outputs for example i with respect to the
+    weights, and v_i1 ... v_iK vectors in the space of the outputs,
 
         F = sum_i omega_i sum_k (J_i^T v_ik) (J_i^T v_ik)^T               (1)
 
@@ -111,17 +111,19 @@ def fisher_sums(
 
 
 class _Backward:
-    """Adds up the Fisher information of one vector v after another.
+    """Adds the terms of one vector v to the sums of `fisher_sums`.
+
+    The equations (1) to (3) are those of `fisher_sums`.
 
     Args:
         capture: A `Capture` after the forward pass.
-        tape: The tape around it.
+        tape: The tape that recorded the forward pass.
         outputs: The outputs of the model.
         omega: The weights of the examples.
         factored: Whether to compute (2) and (3) for matrices.
 
     Attributes:
-        matrices: A `Matrix` and (2) by `id` of its layer.
+        matrices: Dict from the `id` of a layer to its `Matrix` and (2).
     """
 
     def __init__(self, capture, tape, outputs, omega, factored):

@@ -27,8 +27,8 @@ def kronecker_factors(
     matrices are the weights of `Dense`, of convolutions without groups, and of
     `EinsumDense` whose kernel is a matrix, as in `MultiHeadAttention`. The
     factors approximate the curvature of `second_moments`, the empirical
-    Fisher information. With targets drawn from the prediction of the model for
-    `y`, they approximate the Fisher information.
+    Fisher information. If you draw the targets `y` from the predictions of the
+    model, the factors approximate the Fisher information.
 
     Args:
         model: A built Keras model, compiled unless `loss` is given. The loss

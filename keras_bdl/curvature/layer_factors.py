@@ -53,7 +53,7 @@ def kronecker_factors_of(
     omega: tf.Tensor | None = None,
     mean_omega: tf.Tensor | None = None,
 ) -> KroneckerFactors:
-    """Returns the factors of one layer, the share of this replica.
+    """Returns this replica's share in the Kronecker factors of one layer.
 
     Args:
         matrix: The `Matrix` of the layer.

@@ -69,7 +69,7 @@ class Losses:
         """Returns the penalties in the loss that depend on outputs of layers.
 
         Call this method after `total`, in the same scope. The result is `None`
-        if there are no such penalties.
+        for a model without such penalties.
         """
         # Keras puts the regularizers of weights last.
         regularized = [

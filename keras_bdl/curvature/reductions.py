@@ -122,15 +122,15 @@ def outer_products(x: tf.Tensor, dz: tf.Tensor, groups: int = 1) -> tf.Tensor:
 
 
 def after(tensors: Any, structure: Any) -> Any:
-    """Returns a nest of tensors that is computed only after other tensors.
+    """Returns nested tensors that TensorFlow computes after other tensors.
 
-    TensorFlow runs an operation as soon as it can. Without this wait,
+    TensorFlow runs an operation as soon as its inputs exist. Without this wait,
     operations on the inputs of a layer would run in the forward pass, and
     memory would hold their results until the backward pass.
 
     Args:
         tensors: The tensors to wait for.
-        structure: The nest. Anything but a tensor stays unchanged.
+        structure: The nested tensors. Other objects stay unchanged.
     """
     if not tf.inside_function():
         return structure

@@ -62,8 +62,8 @@ class Rule:
     def weights(self, layer: keras.Layer) -> list:
         """Returns the variables of the layer that this rule covers.
 
-        All trainable variables of the layer must be among them; otherwise the
-        rule does not apply.
+        The rule applies only if the result contains all trainable variables of
+        the layer.
 
         Args:
             layer: The layer, built.

@@ -65,8 +65,9 @@ def second_moments(
 
     Reference:
         - Osawa et al., [Practical Deep Learning with Bayesian Principles](
-          https://arxiv.org/abs/1906.02506), section 3. They square gradients
-          of a convolution position by position, which gives other values.
+          https://arxiv.org/abs/1906.02506), section 3. The paper squares
+          gradients of a convolution position by position, which gives other
+          values.
     """
     run = pure_pass(
         model,

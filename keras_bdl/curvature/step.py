@@ -76,7 +76,7 @@ def step(
     The first call traces the model and hooks its layers; on return the layers
     are unchanged. BatchNorm statistics, seeds and the metrics of losses are
     assigned as in an ordinary step. All other variables keep their values,
-    whatever `values` are.
+    also those that `values` replaces.
 
     Args:
         model: A built Keras model, compiled unless `loss` is given.
@@ -142,7 +142,7 @@ def step(
 
 
 def _when(due, with_curvature, gradients):
-    """Returns `with_curvature()` if due, else `gradients()` and zeros."""
+    """Returns `with_curvature()` if `due`, else `gradients()` and zeros."""
     found: dict[str, Any] = {}
 
     # Outside of the branch, only this Python state survives.

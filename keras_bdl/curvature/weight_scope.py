@@ -7,15 +7,15 @@ import tensorflow as tf
 
 
 class WeightScope(keras.StatelessScope):
-    """Puts values in the place of variables and reports reads of them.
+    """Gives Keras other values of variables, and reports each read.
 
     The variables do not change. Assignments to other variables, such as
-    BatchNorm statistics, seeds and metrics, take effect unless `pure`.
+    BatchNorm statistics, seeds and metrics, take effect if `pure` is `False`.
 
     Args:
         variables: Trainable Keras variables.
-        values: A tensor for each.
-        pure: Whether all assignments are dropped at the end. Defaults to
+        values: A tensor for each variable.
+        pure: Whether the scope drops all assignments at its end. Defaults to
             `False`.
     """
 
@@ -43,7 +43,7 @@ class WeightScope(keras.StatelessScope):
         return super().get_current_value(variable)
 
     def add_update(self, update):
-        """Assigns to a variable, or records the assignment if pure."""
+        """Assigns a variable, or records the assignment if `pure` is `True`."""
         variable, value = update
         if id(variable) in self._variables:
             raise ValueError(
@@ -81,7 +81,7 @@ class PinnedWeights(keras.StatelessScope):
         return value
 
     def add_update(self, update):
-        """Passes an assignment to the outer scope, if there is one."""
+        """Passes an assignment to the outer scope if an outer scope exists."""
         outer = self.original_scope
         if outer is None:
             return super().add_update(update)

@@ -55,8 +55,8 @@ def pad_crop(image: Any, key: Any, image_size: int, padding: int) -> Any:
 def pad_crop_flip(image: Any, key: Any, image_size: int, padding: int) -> Any:
     """Applies `pad_crop` and mirrors the result with probability 1/2.
 
-    With `padding=4`, images of 32 x 32 pixels become 40 x 40, of which 32 x 32
-    or 28 x 28 pixels are used.
+    With `padding=4`, an image of 32 x 32 pixels becomes 40 x 40 pixels. The
+    function then cuts out a square of `image_size` x `image_size` pixels.
 
     Reference:
         - [Osawa et al., 2019](https://arxiv.org/abs/1906.02506), section 3
@@ -131,8 +131,8 @@ def random_view(image: Any, key: Any, image_size: int) -> Any:
         shift_2 ~ [-q, q]^2, q = |1 - scale| / 2    place of the crop     (2)
         scale ~ [0.9, 1.1]                          size of the crop      (3)
 
-    The paper resamples the image after each operation. Here the operations
-    are composed and the image is resampled once, which keeps it sharper.
+    The paper resamples the image after each operation. This function composes
+    the operations and resamples the image once, so the image stays sharper.
 
     Reference:
         - [Farquhar et al., 2020](https://arxiv.org/abs/1907.00865),

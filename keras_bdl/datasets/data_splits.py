@@ -10,24 +10,24 @@ from keras_bdl.datasets.epoch_counter import EpochCounter
 class DataSplits:
     """The parts of one data set, all preprocessed in the same way.
 
-    `keras_bdl.datasets.load` makes it. A part is either a pair of NumPy arrays
-    `(x, y)` or a batched `tf.data.Dataset` of such pairs: `x` is float32
-    `(n, size, size, channels)`, `y` is int32 `(n,)`.
+    `keras_bdl.datasets.load` returns this object. A part is either a pair of
+    NumPy arrays `(x, y)` or a batched `tf.data.Dataset` of such pairs: `x` is
+    float32 `(n, size, size, channels)`, `y` is int32 `(n,)`.
 
     Attributes:
         name: Name of the data set.
         train: Training data. A `tf.data.Dataset` is shuffled and augmented
             differently in every pass, see `epochs`.
-        train_eval: The training examples as in evaluation: not augmented and
-            in a fixed order. Use it for statistics over the training data,
-            such as those of BatchNorm.
+        train_eval: The training examples in a fixed order, without
+            augmentation. Use `train_eval` for statistics over the training
+            data, such as those of BatchNorm.
         validation: Examples taken out of `train`, or `None`.
         test: Test data.
         ood: Dict from a name to out-of-distribution inputs without labels.
         class_names: Name of the class for each value of `y`.
         input_shape: Shape of one input, for `keras.Input`.
-        train_size: N, number of training examples. It is the exact
-            `dataset_size`, also if the last batch of `train` is smaller.
+        train_size: N, the exact number of training examples, also if the last
+            batch of `train` is smaller. Use N as `dataset_size`.
         epochs: An `EpochCounter`, or `None` for arrays. Pass it to `fit` as a
             callback to make the data of an epoch a function of (seed, epoch).
     """

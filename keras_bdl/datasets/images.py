@@ -20,10 +20,10 @@ from keras_bdl.datasets.tfds_reader import TFDSReader
 def decoder(
     reader: TFDSReader, stored: DatasetSpec, target: DatasetSpec
 ) -> Callable:
-    """Returns a function that decodes an image into the form of `target`.
+    """Returns a function that decodes an image in the format of `target`.
 
-    The image has the channels and, before any crop, the size of the images
-    that the model was trained on.
+    The decoded image has as many channels as the images of `target`, and their
+    size before any crop.
 
     Args:
         reader: Reader of the stored data set.

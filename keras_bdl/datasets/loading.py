@@ -31,9 +31,8 @@ def load(
     """Loads the parts of a data set, preprocessed as in the papers.
 
     Use `"digits"` for first experiments: it comes with scikit-learn, needs no
-    network and is small, with NumPy arrays of 8 x 8 pixels. TensorFlow
-    Datasets reads the other sets. It downloads them once and returns
-    `tf.data.Dataset`s.
+    network and is small, with NumPy arrays of 8 x 8 pixels. TensorFlow Datasets
+    downloads each other set once and returns `tf.data.Dataset`s.
 
     The result depends neither on the global seed nor on the number of threads.
     The same `seed` gives the same split of the digits. For the other sets, the
@@ -50,8 +49,9 @@ def load(
             `ood["held_out_classes"]`. `"all"` selects all classes. Defaults to
             `None`: 0 to 4 of the digits, all classes of any other set.
         ood: Out-of-distribution inputs: `"noise"`, and test sets by name or
-            `DatasetSpec`. They are resized and normalised like the data set
-            itself. Digits have only `"noise"`. Defaults to `("noise",)`.
+            `DatasetSpec`. The function resizes and normalises the test sets
+            like the data set itself. Digits have only `"noise"`. Defaults to
+            `("noise",)`.
         like: Name of the set that a model was trained on, to test transfer.
             Images are preprocessed and classes are numbered as in that set.
             Images of other classes become `ood["held_out_classes"]`. Defaults

@@ -36,7 +36,7 @@ class DatasetSpec:
 
     Args:
         name: Name in TensorFlow Datasets, with the configuration after a slash
-            if there are several.
+            if the data set has several.
         image_size: Height and width of the images for the model.
         mean: Mean in (1), one number per channel.
         stddev: Standard deviation in (1), one number per channel.

@@ -12,7 +12,7 @@ class TFDSReader:
 
     Args:
         name: Name in TensorFlow Datasets, with the configuration after a slash
-            if there are several.
+            if the data set has several.
         data_dir: Directory of the files. Defaults to `None`, the directory of
             TensorFlow Datasets.
     """

@@ -66,7 +66,7 @@ def mean_loss(
 
 
 def loss_reference(loss: Any) -> Any:
-    """Returns a key of the loss that does not keep the loss alive."""
+    """Returns a cache key for the loss, a weak reference if possible."""
     try:
         return weakref.ref(loss)
     except TypeError:  # strings, lists and dicts are compared by value
@@ -96,10 +96,10 @@ class BatchLoss:
 
 
 class TrainingLoss:
-    """Base of compiled steps that use the loss of batch after batch.
+    """Base of compiled steps that use the loss of one batch at a time.
 
-    A subclass defines `_step`, a function of a batch and of tensors. It is
-    traced once for all batches and calls.
+    A subclass defines `_step`, a function of a batch and of tensors. TensorFlow
+    traces `_step` once for all batches and calls.
 
     Args:
         model: A built Keras model.
@@ -136,7 +136,7 @@ class TrainingLoss:
 
     @property
     def model(self) -> Any:
-        """The model. This object does not keep the model alive."""
+        """The model, of which this object has a weak reference."""
         return self._model()
 
     def forward(self, batch: dict[str, Any]) -> BatchLoss:

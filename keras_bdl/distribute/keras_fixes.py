@@ -18,13 +18,14 @@ def mend_keras() -> None:
     - Keras averages the first batch over the replicas, to build the model.
       Batches of integers, or of unequal sizes, have no average. The repair
       builds the model with the batch of the first replica of the process.
-    - Keras averages the logs of a step over an axis, and numbers have none.
-      The repair averages over the replicas.
+    - Keras averages the logs of a step over an axis, but a log is a number
+      without axes. The repair averages over the replicas.
 
-    Each call after the first does nothing. The repairs hold for this process,
-    and act under such strategies alone. `keras_bdl.Model` and
-    `keras_bdl.distribute.strategy("multi_worker")` call this function. Call it
-    before `fit` of a plain `keras.Model` under another strategy of that kind.
+    Each call after the first does nothing. The repairs last until the process
+    ends, and act only under such strategies. `keras_bdl.Model` and
+    `keras_bdl.distribute.strategy("multi_worker")` call this function. Call
+    this function yourself before `fit` of a plain `keras.Model` under another
+    strategy of that kind.
 
     Reference:
         - Keras, issue 20585
@@ -41,7 +42,7 @@ def in_several_workers(strategy: tf.distribute.Strategy) -> bool:
 
 
 def build_with_a_local_batch(model: keras.Model, iterator: Any) -> None:
-    """Builds a model as `fit` does, with the batch of the first replica here.
+    """Builds a model as `fit` does, with the first local replica's batch.
 
     Args:
         model: A Keras model.

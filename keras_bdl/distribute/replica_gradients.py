@@ -25,16 +25,17 @@ def for_all_replicas(optimizer, gradients, weight=None):
     """Returns gradients that an optimizer treats as those of one device.
 
     Keras clips the gradients of each replica, and checks one replica for an
-    overflow. This function clips the sum over the replicas, and gives each
-    replica its share, which no clipping changes. If a gradient is not finite
-    on one replica, the function makes it so on all.
+    overflow. This function clips the sum over the replicas. Each replica gets
+    an equal share of the clipped sum, which Keras does not clip again. If a
+    gradient of one replica is not finite, the gradients of all replicas become
+    NaN.
 
     Args:
         optimizer: The optimizer of a model, with its loss scaling.
         gradients: Gradients of this replica: a list of tensors, slices and
             `None`.
         weight: Factor of the gradients, from `replica_weight`. Defaults to
-            `None`, for 1.
+            `None`, which stands for 1.
     """
     gradients = weighted(gradients, weight)
     context = tf.distribute.get_replica_context()

@@ -74,14 +74,15 @@ def _times(tensor, weight):
 
 
 def batch_of_group(data, copies: int):
-    """Returns the part of the batch that this replica sees.
+    """Returns the part of the batch for this replica.
 
     With R replicas and c copies, the function cuts the batch into R / c
-    parts, and c replicas see each part. With c = R, all see the whole batch.
+    parts, and c replicas get each part. With c = R, all replicas get the whole
+    batch.
 
     Args:
         data: Nested tensors, the part that the strategy gave this replica.
-        copies: c, a divisor of R.
+        copies: c, the number of replicas with the same part, a divisor of R.
     """
     if copies == 1:
         return data

@@ -1,4 +1,4 @@
-"""Makes a distribution strategy from one word."""
+"""Distribution strategies from one word."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def strategy(name: str = "auto") -> tf.distribute.Strategy:
               that name.
             - `"auto"`: `"multi_worker"` if `TF_CONFIG` names more than one
               machine, otherwise `"tpu"` if `TPU_NAME` is set, `"mirrored"`
-              if there are several GPUs, or `"default"`.
+              if the machine has several GPUs, or `"default"`.
 
             Defaults to `"auto"`.
 

@@ -12,8 +12,8 @@ import keras
 def variable_copies(variable):
     """Returns the TensorFlow variables of a Keras variable.
 
-    There is one on each replica. Those of a BatchNorm statistic or a metric
-    differ.
+    Each replica has one variable. For a BatchNorm statistic or a metric, the
+    values of these variables differ.
 
     Args:
         variable: A Keras variable.

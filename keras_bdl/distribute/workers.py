@@ -33,7 +33,7 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
 
 
 def first_replica(strategy) -> int:
-    """Returns the number of the first replica of this process."""
+    """Returns the index of the first replica of this process."""
     if not in_several_workers(strategy):
         return 0
     return _keras.first_replica_id(strategy)

@@ -38,9 +38,9 @@ def perturbation(stddev, noise):
 class WeightDistribution:
     """The distribution of one tensor of weights, `w = mean + stddev noise`.
 
-    A subclass makes the noise from normal numbers, so a layer can draw those
-    of all its tensors at once. A distribution may be the posterior that one
-    layer learns, and the prior of another layer.
+    A subclass computes the noise from normal numbers, so a layer can draw the
+    normal numbers of all its tensors at once. A distribution may be the
+    posterior that one layer learns, and the prior of another layer.
 
     Args:
         mean: Means, a float32 tensor.
@@ -65,7 +65,7 @@ class WeightDistribution:
         """Returns the noise of one draw.
 
         Args:
-            normals: As many standard normal numbers as `num_normals` says.
+            normals: Standard normal numbers, `num_normals` of them.
             shape: Shape of the noise.
         """
         raise NotImplementedError
@@ -90,14 +90,16 @@ class WeightDistribution:
     def lengths(
         self, noise: ArrayLike
     ) -> tuple[ArrayLike, np.ndarray, np.ndarray]:
-        """Returns the lengths that noise in the direction of a draw may have.
+        """Returns the possible lengths of noise in the direction of a draw.
+
+        The opposite direction has the same probability.
 
         Args:
             noise: The noise of a draw.
 
         Returns:
-            A tensor of the shape of the noise, the numbers that multiply it,
-            and their probabilities. The opposite direction is as likely.
+            A tensor in the shape of the noise, an array of factors of this
+            tensor, and an array of the probabilities of the factors.
         """
         return noise, np.ones(1, "float32"), np.ones(1, "float32")
 

@@ -1,6 +1,6 @@
 """Scores of a finished prediction: calibration, ranking, unknown data.
 
-These functions take a `Prediction` or arrays, after `predict`. The metrics in
+The functions take a `Prediction` or arrays, after `predict`. The metrics in
 `keras_bdl.metrics` compute similar numbers while `fit` runs.
 """
 

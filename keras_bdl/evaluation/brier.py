@@ -65,7 +65,7 @@ def brier_decomposition(
         uncertainty = o (1 - o)                       of the data         (3)
         residual = 1/n sum_i (p_i - p_k)^2 - 2 (p_i - p_k)(o_i - o_k)     (4)
 
-    summed over the classes. They satisfy exactly
+    summed over the classes. The four terms satisfy exactly
 
         Brier score = reliability - resolution + uncertainty + residual   (5)
 

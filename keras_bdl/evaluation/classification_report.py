@@ -153,7 +153,7 @@ class ClassificationReport(Report):
         )
 
     def title(self) -> str:
-        """Returns the first line."""
+        """Returns the first line of the printed report."""
         return (
             f"Classification of {self.num_inputs} inputs into "
             f"{self.num_classes} classes, {self.num_samples} posterior "

@@ -83,8 +83,8 @@ def entropy_divergence(
 
         KL(p || q) + KL(q || p) = sum_k (p_k - q_k) log(p_k / q_k)        (1)
 
-    in nats. It depends on `num_bins` and `smoothing`: two sets that do not
-    overlap give about `2 log(1 / smoothing)`.
+    in nats. The divergence depends on `num_bins` and `smoothing`: two sets that
+    do not overlap give about `2 log(1 / smoothing)`.
 
     Args:
         inside: Predictive entropies of in-distribution inputs, in nats.

@@ -26,15 +26,15 @@ class RegressionReport(Report):
         num_values: Number of target values, over all inputs.
         num_samples: Number of posterior samples in the average.
         rmse: Root of the mean squared error of the predictive mean.
-        density: The predictive density of the next three scores. It is
-            `"mixture"`, one Gaussian for each sample, if the prediction kept
-            the samples and their noise is known. Otherwise it is
-            `"gaussian"`, with the total variance.
+        density: The predictive density of the next three scores: `"mixture"`,
+            one Gaussian for each sample, if the prediction kept the samples and
+            their noise is known, and otherwise `"gaussian"`, with the total
+            variance.
         log_likelihood: Mean log density of a target value, NaN if any
             predictive variance is zero.
         crps: Mean continuous ranked probability score, in the units of the
-            target. It is the absolute error if the predictive variance is
-            zero.
+            target. The score is the absolute error if the predictive variance
+            is zero.
         coverage: For each level, the fraction of target values in their
             central interval of this probability, NaN if any predictive
             variance is zero.
@@ -93,7 +93,7 @@ class RegressionReport(Report):
         )
 
     def title(self) -> str:
-        """Returns the first line."""
+        """Returns the first line of the printed report."""
         return (
             f"Regression of {self.num_values} values, {self.num_samples} "
             f"posterior {'sample' if self.num_samples == 1 else 'samples'}"

@@ -1,4 +1,4 @@
-"""Fits a Laplace approximation to a trained model.
+"""Laplace approximations of trained models.
 
 This folder computes the Fisher information and chooses the prior precision.
 The result is a `keras_bdl.posteriors.Laplace`, in the folder of posteriors.

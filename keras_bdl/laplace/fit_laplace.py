@@ -59,10 +59,10 @@ def fit_laplace(
     not change. BatchNorm statistics count as constants.
 
     A regularizer in training is a prior: `L2(c)` on all weights is a prior of
-    precision `2 c N`. The regularizer does not enter F. Pass
+    precision `2 c N`. The Fisher information F contains no regularizer. Pass
     `prior_precision=2 * c * N` to use the prior of training. With another
     precision, the Gaussian is still centred at the trained weights w*.
-    Equations (1) to (3) are those of `keras_bdl.posteriors.Laplace`.
+    `keras_bdl.posteriors.Laplace` defines F and equations (1) to (3).
 
     Args:
         model: A trained Keras model.
@@ -80,8 +80,8 @@ def fit_laplace(
             and `"marginal_likelihood"` both choose the maximum of
             `log_marginal_likelihood`. `"validation"` chooses the power of
             `sqrt(10)` with the best log-likelihood of `keras_bdl.predict` on
-            `validation_data`; use it if the network fits all its training
-            data. In this case F is near zero, and `"evidence"` gives samples
+            `validation_data`. Choose `"validation"` if the network fits all its
+            training data: F is then near zero, and `"evidence"` gives samples
             too wide to predict well.
         validation_data: Held-out `(x, y)`, or such batches that can be
             read again. Defaults to `None`.
@@ -90,9 +90,9 @@ def fit_laplace(
             `label_samples` passes. Defaults to `"expected"`.
         label_samples: Number of labels drawn for each example. Defaults
             to `1`.
-        temperature: T. It tempers the likelihood alone. Defaults to `1.0`.
-        dataset_size: N, if `data` is a part of the training data. Defaults
-            to `None`, counted.
+        temperature: T, which tempers the likelihood alone. Defaults to `1.0`.
+        dataset_size: N, if `data` is a part of the training data. Defaults to
+            `None`: the function counts the examples.
         loss: The negative log-likelihood, as in `compile`. Defaults to
             `None`, the compiled loss.
         exclude_from_inference: Names of layers, of classes of layers or
@@ -101,7 +101,7 @@ def fit_laplace(
         batch_size: Batch size for arrays. Defaults to `None`, 32.
         fallback: Whether to differentiate layers without a rule in
             `keras_bdl.curvature` example by example, which is slow.
-            Defaults to `False`: such layers are an error.
+            Defaults to `False`: such layers cause an error.
         seed: Selects the drawn labels and the posterior samples of the
             validation. Defaults to `0`.
         verbose: `0` for silence, `1` for a progress bar, `2` for one
@@ -201,7 +201,7 @@ def fit_laplace(
 def _posterior(
     model, information, *, variables, prior_precision, temperature, dataset_size
 ):
-    """Returns the posterior of sums over data, scaled to the whole set."""
+    """Returns the posterior, with the sums over data scaled to N examples."""
     factor = 1.0
     if dataset_size is not None:
         factor = dataset_size / information.examples

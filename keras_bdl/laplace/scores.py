@@ -1,4 +1,4 @@
-"""Gradients of the log-likelihood of a label by the output of a model."""
+"""Gradients of a log-likelihood with respect to the output of a model."""
 
 import abc
 import math
@@ -16,13 +16,14 @@ class Scores(abc.ABC):
     Let f be the output of an example, with a label for each entry e. The loss
     of the example is `sum_e w_e (-log p(y_e | f))`. Keras takes the mean over
     the positions of a sequence or an image, so `w_e = 1 / positions`. The
-    score s_e is the gradient of `log p(y_e | f)` by f. Then
+    score s_e is the gradient of `log p(y_e | f)` with respect to f. Then
 
         sum_e w_e E[s_e s_e^T],    y_e drawn from p(y_e | f)              (1)
 
     is the Fisher information of f. If f are logits or means, (1) is also the
-    Hessian of the loss by f. With J the Jacobian of f by the weights, the
-    weights have the Fisher information `J^T (1) J`.
+    Hessian of the loss with respect to f. With J the Jacobian of f with
+    respect to the weights, the weights have the Fisher information
+    `J^T (1) J`.
     """
 
     def of_outputs(self, outputs: Any) -> "Scores":
@@ -59,7 +60,7 @@ class Scores(abc.ABC):
 
     @abc.abstractmethod
     def draw(self, outputs: Any, seed: Any) -> Any:
-        """Returns the scores of one drawn label for each e.
+        """Returns the scores of drawn labels, one label for each entry e.
 
         Args:
             outputs: f, at least in float32.
@@ -127,7 +128,7 @@ def reciprocal(values: Any) -> Any:
 def nan_unless(valid: Any, values: Any) -> Any:
     """Returns values where they are valid, and NaN elsewhere.
 
-    A graph cannot raise errors. The code outside of the graph looks for NaN.
+    A graph cannot raise errors. The code outside of the graph checks for NaN.
 
     Args:
         valid: A boolean tensor that broadcasts.

@@ -19,15 +19,16 @@ from keras_bdl.random.forward_pass_noise import uniform
 
 
 class GaussianScores(Scores):
-    """Scores of a Gaussian target, by its mean and standard deviation.
+    """Scores of Gaussian targets for the mean and the standard deviation.
 
-    With z = (target - mean) / stddev,
+    The derivatives of the log-likelihood with respect to the mean (1) and to
+    stddev (2) are, with z = (target - mean) / stddev,
 
-        s = z / stddev    by the mean,                                    (1)
-        s = (z^2 - 1) / stddev    by stddev                               (2)
+        s = z / stddev                                                    (1)
+        s = (z^2 - 1) / stddev                                            (2)
 
-    whose second moments are `1 / stddev^2` and `2 / stddev^2`. (2) applies if
-    the model returns the standard deviation.
+    The second moments are `1 / stddev^2` for (1) and `2 / stddev^2` for (2).
+    (2) applies if the model returns the standard deviation.
 
     Args:
         likelihood: A `keras_bdl.likelihoods.Gaussian`.
@@ -72,9 +73,13 @@ class GaussianScores(Scores):
 
 
 class BinaryScores(Scores):
-    """Scores of Bernoulli labels, one for each entry, with probabilities p.
+    """Scores of Bernoulli labels, one label for each entry of the output.
 
-        s(y) = y - p    by logits,    s(y) = (y - p) / (p (1 - p))  by p  (1)
+    Let p be the probability that the label y is 1. The derivative of the
+    log-likelihood with respect to the output is
+
+        s(y) = y - p                    for logits                        (1)
+        s(y) = (y - p) / (p (1 - p))    for outputs p                     (2)
 
     Args:
         from_logits: Whether the outputs are logits instead of p.
@@ -116,9 +121,14 @@ class BinaryScores(Scores):
 
 
 class ClassScores(Scores):
-    """Scores of a class on the last axis, with probabilities p.
+    """Scores of class labels, with the classes on the last axis.
 
-        s(y) = e_y - p    by logits,    s(y) = e_y / p_y    by p          (1)
+    Let p be the probabilities of the classes and e_y the one-hot vector of
+    the label y. The gradient of the log-likelihood with respect to the output
+    is
+
+        s(y) = e_y - p      for logits                                    (1)
+        s(y) = e_y / p_y    for outputs p                                 (2)
 
     Args:
         from_logits: Whether the outputs are logits instead of p.
@@ -128,7 +138,7 @@ class ClassScores(Scores):
         self.from_logits = from_logits
 
     def of_outputs(self, outputs: Any) -> Scores:
-        """Returns `BinaryScores` if the last axis has one entry."""
+        """Returns `BinaryScores` if the last axis has one entry, or `self`."""
         if outputs.shape[-1] == 1:
             return BinaryScores(self.from_logits)
         return self

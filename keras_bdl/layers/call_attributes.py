@@ -1,4 +1,4 @@
-"""Attributes of a layer that one call may see with other values."""
+"""Layer attributes that have other values inside a block."""
 
 import contextlib
 import threading
@@ -10,7 +10,7 @@ class CallState(threading.local):
     Replicas run in threads of their own.
 
     Attributes:
-        seen: Present values of each `SeenAttribute`, by name.
+        seen: The current values of `SeenAttribute`s inside a block, by name.
         forward_pass: The last `ForwardPass`, or `None`.
     """
 
@@ -20,13 +20,14 @@ class CallState(threading.local):
 
 
 class SeenAttribute:
-    """An attribute that `seeing` replaces for the length of a block.
+    """A layer attribute whose value `seeing` replaces inside a block.
 
-    The layer has a `CallState` as its `_call_state`.
+    The layer must have a `CallState` in the attribute `_call_state`.
 
     Args:
-        default: A function of layer and name that returns the value outside
-            of such blocks. Defaults to `None`: the assigned value.
+        default: A function of the layer and the name of the attribute. The
+            function returns the value outside of such blocks. Defaults to
+            `None`: the assigned value.
     """
 
     def __init__(self, default=None):

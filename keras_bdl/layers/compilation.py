@@ -1,4 +1,4 @@
-"""Compiles the draw of the weights if Keras does not compile the step."""
+"""Compiled draws of weights, for steps that Keras does not compile."""
 
 import functools
 import math
@@ -46,14 +46,14 @@ def _is_compilable(prior):
 
 
 class CompiledDraw:
-    """Keeps the compiled functions of a draw for all traces.
+    """Keeps the compiled functions that draw the weights, for all traces.
 
-    Random numbers have a function of their own. Otherwise XLA would make them
-    again at each use. The gradient computes the results a second time, which
-    is faster than to write the parts of a KL to memory and read them again.
+    A separate function makes the random numbers. In a common function, XLA
+    would make the numbers again at each use. The gradient computes the results
+    a second time. This is faster than to store the parts of a KL in memory.
 
-    A plain object holds the functions, because Keras would export attributes
-    of the layer.
+    This object holds the functions, because Keras would export attributes of
+    the layer.
     """
 
     def __init__(self):

@@ -41,7 +41,7 @@ class ComputedWeights(InheritedArguments):
         raise NotImplementedError(self._unsupported("quantization_mode", mode))
 
     def save_own_variables(self, store):
-        """Saves the weights in their order."""
+        """Saves the weights of the layer under their numbers."""
         # The method of the Keras layer would save the kernel.
         keras.layers.Layer.save_own_variables(self, store)
 

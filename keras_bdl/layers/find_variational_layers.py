@@ -1,4 +1,4 @@
-"""Finds the layers of a model whose weights have a distribution."""
+"""The layers of a model whose weights have a distribution."""
 
 from keras_bdl import _keras
 from keras_bdl.layers.variational import Variational
@@ -17,8 +17,8 @@ def variational_layers(model):
 def sampling_layers(model):
     """Returns the layers of a model that draw their weights, each once.
 
-    These are the variational layers, and layers of users that have the method
-    of `keras_bdl.protocols.SamplesWeights`.
+    The result contains variational layers, and layers of users that have the
+    method of `keras_bdl.protocols.SamplesWeights`.
 
     Args:
         model: A Keras model, built or not.
@@ -49,8 +49,8 @@ def end_annealing(model) -> bool:
         model: A Keras model.
 
     Returns:
-        Whether a layer had a schedule, which a traced training step still
-        contains.
+        `True` if a layer had a schedule. A training step traced before still
+        contains the schedule.
     """
     had_schedule = False
     for layer in variational_layers(model):

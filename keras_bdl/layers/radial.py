@@ -42,8 +42,8 @@ class RadialDense(RadialLayer, keras.layers.Dense):
     """Dense layer with Radial weights.
 
     In training, each forward pass draws a direction and a length for the
-    kernel, and others for the bias, and adds KL(q || p) / N to the losses.
-    Otherwise the layer computes with the means.
+    kernel, and another pair for the bias. The pass adds KL(q || p) / N to the
+    losses. Otherwise the layer computes with the means.
     `keras_bdl.layers.RadialLayer` has the formulas and the references.
 
     Example:
@@ -60,8 +60,8 @@ class RadialEinsumDense(RadialLayer, keras.layers.EinsumDense):
     """Dense layer between any axes with Radial weights.
 
     In training, each forward pass draws a direction and a length for the
-    kernel, and others for the bias, and adds KL(q || p) / N to the losses.
-    Otherwise the layer computes with the means.
+    kernel, and another pair for the bias. The pass adds KL(q || p) / N to the
+    losses. Otherwise the layer computes with the means.
     `keras_bdl.layers.RadialLayer` has the formulas and the references.
 
     Example:
@@ -83,8 +83,8 @@ class RadialConv1D(RadialLayer, keras.layers.Conv1D):
     """Convolution of sequences with Radial weights.
 
     In training, each forward pass draws a direction and a length for the
-    kernel, and others for the bias, and adds KL(q || p) / N to the losses.
-    Otherwise the layer computes with the means.
+    kernel, and another pair for the bias. The pass adds KL(q || p) / N to the
+    losses. Otherwise the layer computes with the means.
     `keras_bdl.layers.RadialLayer` has the formulas and the references.
 
     Example:
@@ -103,8 +103,8 @@ class RadialConv2D(RadialLayer, keras.layers.Conv2D):
     """Convolution of images with Radial weights.
 
     In training, each forward pass draws a direction and a length for the
-    kernel, and others for the bias, and adds KL(q || p) / N to the losses.
-    Otherwise the layer computes with the means.
+    kernel, and another pair for the bias. The pass adds KL(q || p) / N to the
+    losses. Otherwise the layer computes with the means.
     `keras_bdl.layers.RadialLayer` has the formulas and the references.
 
     Example:
@@ -123,8 +123,8 @@ class RadialConv3D(RadialLayer, keras.layers.Conv3D):
     """Convolution of volumes with Radial weights.
 
     In training, each forward pass draws a direction and a length for the
-    kernel, and others for the bias, and adds KL(q || p) / N to the losses.
-    Otherwise the layer computes with the means.
+    kernel, and another pair for the bias. The pass adds KL(q || p) / N to the
+    losses. Otherwise the layer computes with the means.
     `keras_bdl.layers.RadialLayer` has the formulas and the references.
 
     Example:
@@ -143,8 +143,8 @@ class RadialConv2DTranspose(RadialLayer, keras.layers.Conv2DTranspose):
     """Transposed convolution of images with Radial weights.
 
     In training, each forward pass draws a direction and a length for the
-    kernel, and others for the bias, and adds KL(q || p) / N to the losses.
-    Otherwise the layer computes with the means.
+    kernel, and another pair for the bias. The pass adds KL(q || p) / N to the
+    losses. Otherwise the layer computes with the means.
     `keras_bdl.layers.RadialLayer` has the formulas and the references.
 
     Example:
@@ -163,8 +163,8 @@ class RadialDepthwiseConv2D(RadialLayer, keras.layers.DepthwiseConv2D):
     """Convolution of each channel alone with Radial weights.
 
     In training, each forward pass draws a direction and a length for the
-    kernel, and others for the bias, and adds KL(q || p) / N to the losses.
-    Otherwise the layer computes with the means.
+    kernel, and another pair for the bias. The pass adds KL(q || p) / N to the
+    losses. Otherwise the layer computes with the means.
     `keras_bdl.layers.RadialLayer` has the formulas and the references.
 
     Example:

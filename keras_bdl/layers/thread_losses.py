@@ -10,12 +10,12 @@ from keras_bdl.likelihoods.loss_check import check_likelihood
 
 
 class ThreadLosses:
-    """Gives each thread its own list of what `add_loss` adds to a layer.
+    """Gives each thread its own list of the losses of a layer.
 
     Keras keeps one list, and clears the list when a forward pass begins.
     Replicas run in threads and take turns in the middle of a forward pass, as
-    in a synchronized `BatchNormalization`, so one would clear the losses of
-    another. Place this class before the class of the layer.
+    in a synchronized `BatchNormalization`, so one replica would clear the
+    losses of another. Place this class before the class of the layer.
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
@@ -42,7 +42,10 @@ class ThreadLosses:
 
 
 class _OfThread(threading.local):
-    """Holds what each thread has assigned, empty as in a new layer."""
+    """The losses of a layer, separate for each thread.
+
+    Every thread starts with empty losses, like a new layer.
+    """
 
     def __init__(self):
         self.losses = []

@@ -189,13 +189,13 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
             return super().call(inputs)  # type: ignore[misc]
 
     def holding(self, number: int) -> AbstractContextManager:
-        """Returns a context in which calls without training use one draw.
+        """Returns a context in which inference uses one draw of the weights.
 
         All calls, batches and replicas use the same draw, as long as the
         variables of the layer keep their values.
 
         Args:
-            number: Which draw, from 0 on.
+            number: Number of the draw, counted from 0.
         """
         weights = weight_draw.numbered_draw(self, number).weights
         cast = {n: ops.cast(w, self.compute_dtype) for n, w in weights.items()}
@@ -216,8 +216,8 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
     def kl_per_example(self) -> ArrayLike | None:
         """KL(q || p) / N of the forward pass whose losses are in `losses`.
 
-        The value does not contain `kl_weight`. It is `None` if the layer was
-        not called with `training=True`.
+        The value does not contain `kl_weight`. The value is `None` if the layer
+        was not called with `training=True`.
         """
         last = self._call_state.forward_pass
         # Keras clears the losses at the start of a forward pass.
@@ -287,7 +287,7 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
         return self._call_state.forward_pass
 
     def _draw(self, tensors, seed, annealed):
-        """Returns what the estimator needs of a draw, and KL(q || p)."""
+        """Returns the draw that the estimator needs, and KL(q || p)."""
         numbers = functools.partial(weight_draw.numbers_of, self)
         results = functools.partial(weight_draw.results_of, self)
         if worth_compiling(self):

@@ -34,7 +34,7 @@ def normals(posteriors, seed, stream=WEIGHTS, bound=1.0):
 
 
 def noise(posteriors, numbers):
-    """Returns the noise of each tensor, by name, from one set of numbers."""
+    """Returns the noise of each tensor, by name, made from `normals`."""
     by_name, start = {}, 0
     for p in posteriors:
         part = numbers[start : start + p.num_normals]
@@ -198,8 +198,8 @@ class ForwardPass:
             perturbations, or their variances.
         seed: Seed of the signs of flipout and of the noise of outputs.
         kl_per_example: KL(q || p) / N.
-        loss: The annealed KL(q || p) / N. It stays in `losses` as long as the
-            forward pass lasts.
+        loss: The annealed KL(q || p) / N. The loss stays in `losses` as long as
+            the forward pass lasts.
         calls: Number of calls that have drawn noise of outputs.
     """
 

@@ -145,16 +145,16 @@ def _inverse_norm(directions):
 class WeightNormConv2D(WeightNorm, keras.layers.Conv2D):
     """Convolution of images with weight normalisation.
 
-    A direction vector phi_d and a number phi_s, its scale, make the weights
-    theta of each filter:
+    Each filter has a direction phi_d, a vector, and a scale phi_s, a number.
+    The weights theta of the filter are
 
         theta = phi_s phi_d / ||phi_d||                                   (1)
 
     The layer has the weights `direction` (height, width, input channels of a
     group, filters), `scale` (filters) and `bias`. Every call computes `kernel`
-    from them. The length of phi_d does not change the output, but it changes
-    the effective step size. A sampler therefore needs a prior that keeps the
-    length near 1, such as `UnitDirection`.
+    from them. The length of phi_d changes the effective step size, but not the
+    output. A sampler therefore needs a prior that keeps the length near 1, such
+    as `UnitDirection`.
 
     Example:
 
@@ -180,15 +180,15 @@ class WeightNormConv2D(WeightNorm, keras.layers.Conv2D):
 class WeightNormDense(WeightNorm, keras.layers.Dense):
     """Dense layer with weight normalisation.
 
-    A direction vector phi_d and a number phi_s, its scale, make the weights
-    theta of each unit:
+    Each unit has a direction phi_d, a vector, and a scale phi_s, a number. The
+    weights theta of the unit are
 
         theta = phi_s phi_d / ||phi_d||                                   (1)
 
     The layer has the weights `direction` (input size, units), `scale`
     (units) and `bias`. Every call computes `kernel` from them. The length of
-    phi_d does not change the output, but it changes the effective step size.
-    A sampler therefore needs a prior that keeps the length near 1, such as
+    phi_d changes the effective step size, but not the output. A sampler
+    therefore needs a prior that keeps the length near 1, such as
     `UnitDirection`.
 
     Example:

@@ -15,10 +15,11 @@ from keras_bdl.priors.groups import squared_norms
 
 
 class WeightNormRule:
-    """The rule for a kernel that directions and scales make.
+    """Rule for a kernel that a layer computes from directions and scales.
 
-    G_i is the gradient of example i by the kernel theta = phi_s u, with
-    u = phi_d / ||phi_d||. The gradients by scale and direction are
+    G_i is the gradient of example i with respect to the kernel
+    theta = phi_s u, with u = phi_d / ||phi_d||. The gradients with respect to
+    the scale phi_s (1) and the direction phi_d (2) are
 
         t_i = sum_in u G_i                                                (1)
         r_i = phi_s / ||phi_d|| (G_i - u t_i)                             (2)
@@ -26,12 +27,12 @@ class WeightNormRule:
     for each output feature. (1) needs no G_i: it is the sum over positions
     of the cotangents times the outputs of the layer with the kernel u.
 
-    Derive from this class before the rule of the layer with an ordinary
+    A subclass lists this class before the rule of the layer with an ordinary
     kernel.
     """
 
     def weights(self, layer):
-        """Returns the direction, the scale and, if there is one, the bias."""
+        """Returns direction and scale, and the bias if the layer has a bias."""
         weights = [layer.direction, layer.scale]
         return weights + ([] if layer.bias is None else [layer.bias])
 
@@ -89,7 +90,7 @@ class WeightNormRule:
         return found
 
     def matrix_shape(self, layer):
-        """Returns `None`: the kernel is no variable."""
+        """Returns `None`: the layer computes its kernel from variables."""
         return None
 
     def _by_scale(self, layer, inputs, cotangents, unit):

@@ -93,10 +93,10 @@ class WeightPriors:
         self,
         transform: Callable[[WeightDistribution], PriorLike] | None = None,
     ) -> None:
-        """Makes the learned posterior the prior of the next training.
+        """Uses the learned posterior as the prior of the next training.
 
         `keras_bdl.continual.posterior_becomes_prior` does this for whole
-        models. `set_prior` says when a model must be compiled again.
+        models. A plain `keras.Model` may need a new `compile`, see `set_prior`.
 
         Args:
             transform: Function that returns the prior for the distribution

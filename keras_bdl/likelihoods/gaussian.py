@@ -21,7 +21,7 @@ class Gaussian(ShowsArguments, keras.losses.Loss):
 
     summed over the targets of an example. Use it instead of the mean squared
     error, which is no likelihood: priors, variational layers and samplers then
-    weigh the data correctly, and `keras_bdl.predict` knows the noise.
+    weigh the data correctly, and `keras_bdl.predict` uses the noise.
 
     Args:
         noise_stddev: Standard deviation of the noise, if it is known. Defaults

@@ -1,4 +1,4 @@
-"""Checks that a compiled loss is the mean of one value for each example.
+"""Check that a compiled loss is the mean of one value for each example.
 
 Every method that multiplies the loss by the number N of examples needs such a
 loss. A sum over the batch would count the likelihood once more per example.

@@ -49,8 +49,8 @@ def mean_and_stddev(x: ArrayLike) -> ArrayLike:
 class LearnedStddev(keras.layers.Layer):
     """Adds learned standard deviations to the means of a regression.
 
-    The layer learns one standard deviation for each target. It is the same
-    for all inputs,
+    The layer learns one standard deviation for each target, the same for all
+    inputs,
 
         stddev = softplus(raw_stddev) + 0.001                             (1)
 

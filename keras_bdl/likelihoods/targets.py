@@ -36,7 +36,8 @@ def split_moments(outputs, alternative: str):
 
     Args:
         outputs: Outputs of the network.
-        alternative: Code to write if the network predicts means alone.
+        alternative: Code that the error message suggests for a network that
+            predicts the mean alone.
     """
     shape = tuple(outputs.shape)
     if len(shape) < 2 or (shape[-1] is not None and shape[-1] % 2):

@@ -137,7 +137,7 @@ class ClassificationMetric(InheritedArguments):
 
         Args:
             likelihood: A `Likelihood` with `task` and `from_logits`, or
-                `None` if the loss does not say.
+                `None` for an unknown loss.
         """
         if likelihood is None or likelihood.task == "regression":
             self._of_loss = None

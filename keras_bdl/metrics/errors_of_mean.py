@@ -52,7 +52,7 @@ class RootMeanSquaredError(ErrorOfMean):
         return ops.square(z * stddev)
 
     def result(self):
-        """Returns the square root of the mean."""
+        """Returns the square root of the mean squared error."""
         return ops.sqrt(super().result())
 
 

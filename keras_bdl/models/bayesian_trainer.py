@@ -76,13 +76,13 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
                 loss is their mean. Defaults to `1`.
             samples: Number of posterior samples in `evaluate` and `predict`.
                 `0` takes the posterior mean. A cross-entropy averages
-                probabilities, another loss that Keras knows averages outputs.
-                For any other loss, `evaluate` averages the loss. Defaults to
+                probabilities, another known loss averages outputs. For
+                an unknown loss, `evaluate` averages the loss. Defaults to
                 `0`.
             sample_replicas: Number of replicas of a `tf.distribute` strategy
-                that see the same examples in training, each with its own
+                that get the same examples in training, each with its own
                 posterior sample. If this is the number of all replicas, each
-                sees the whole batch, which suits small batches. Defaults to
+                gets the whole batch, which suits small batches. Defaults to
                 `1`: data parallelism.
             **kwargs: Further arguments of `keras.Model.compile`.
         """

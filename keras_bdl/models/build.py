@@ -1,4 +1,4 @@
-"""Builds the metrics, the objective and the optimizer before the first step."""
+"""Creation of metrics, objective and optimizer before the first step."""
 
 import keras
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""Trainers that check losses and metrics, and explain lost workers."""
+"""Trainers that check losses and metrics, and explain errors of workers."""
 
 import functools
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from keras_bdl.models.metric_check import check_metrics
 
 
 class DistributedTrainer:
-    """Builds a model on uneven replicas, and explains lost workers."""
+    """Builds a model on uneven replicas, and explains errors of workers."""
 
     @functools.wraps(keras.Model.fit)
     def fit(self, *args, **kwargs):

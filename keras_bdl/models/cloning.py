@@ -1,4 +1,4 @@
-"""Lets `keras.models.clone_model` keep our classes.
+"""Replacements that let `keras.models.clone_model` keep our classes.
 
 Keras makes a plain `keras.Sequential` of every sequential model. Keras makes a
 plain functional model of every functional model whose class has a constructor

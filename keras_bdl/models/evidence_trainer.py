@@ -22,10 +22,10 @@ class EvidenceTrainer(CheckedTrainer):
         self._prior_versions = PriorVersions()
 
     def make_train_function(self, force=False):
-        """Makes the training step, again if layers got other priors.
+        """Makes the training step; makes a new step if layers got other priors.
 
         Args:
-            force: Whether to make it again in any case. Defaults to `False`.
+            force: Whether to make a new step in any case. Defaults to `False`.
         """
         if self.built:
             build_optimizer(self)
@@ -33,17 +33,17 @@ class EvidenceTrainer(CheckedTrainer):
         return super().make_train_function(force)
 
     def make_test_function(self, force=False):
-        """Makes the step of an evaluation, again if layers got other priors.
+        """Makes the test step; makes a new step if layers got other priors.
 
         Args:
-            force: Whether to make it again in any case. Defaults to `False`.
+            force: Whether to make a new step in any case. Defaults to `False`.
         """
         force |= self._prior_versions.differ(self, "test")
         return super().make_test_function(force)
 
     @property
     def metrics(self):
-        """The metrics of Keras and, if there is a KL, `nll` and `kl`."""
+        """The metrics of Keras, and `nll` and `kl` if the model has a KL."""
         metrics = super().metrics
         if self._evidence_bound is not None and divergences(self):
             metrics = [*metrics, *self._evidence_bound.metrics]

@@ -1,8 +1,8 @@
-"""Checks that compiled metrics read the outputs of a model correctly.
+"""Check that compiled metrics read the outputs of a model correctly.
 
-The compiled loss says whether the outputs are logits, probabilities, or means
-and standard deviations. A Keras metric that reads them as something else shows
-a plausible wrong number.
+The compiled loss defines whether the outputs are logits, probabilities, or
+means and standard deviations. A Keras metric that reads the outputs in another
+way returns a wrong number that may look right.
 """
 
 import dataclasses
@@ -44,7 +44,7 @@ _NEEDED = {
 def check_metrics(model, y, y_pred):
     """Raises an error for a metric that misreads an output.
 
-    It also tells the metrics of `keras_bdl` whether outputs are logits.
+    The function also sets whether metrics of `keras_bdl` take logits.
 
     Args:
         model: A compiled `keras_bdl.Model`.
@@ -162,7 +162,7 @@ def _of_keras(metric):
 
 
 def _likelihood(loss, output):
-    """Returns the kind of an output, or `None` if the loss is unknown."""
+    """Returns the `Likelihood` of an output, `None` for an unknown loss."""
     if loss_function(loss)[1].get("axis", -1) != -1:
         return None
     likelihood = Likelihood.of_loss(loss)

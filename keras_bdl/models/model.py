@@ -4,8 +4,8 @@ Keras turns a subclass of `keras.Model` into a functional model when the class
 is called with inputs and outputs: Keras rewrites the bases of the class *and of
 all its parents*. After the first `keras_bdl.Model(inputs, outputs)`, every
 subclass with its own `call` would also be functional, and fail. This file
-therefore makes a twin: a class derived from both, which leaves its parents
-unchanged.
+therefore makes a twin: a class derived from the subclass and the functional
+class. The twin leaves its parents unchanged.
 """
 
 import functools
@@ -37,7 +37,7 @@ def functional_class():
 
 
 class _Unannounced:
-    """Hides a twin from `__init_subclass__` of its parents."""
+    """Stops Python from calling `__init_subclass__` of the other parents."""
 
     def __init_subclass__(cls, **kwargs):
         pass
@@ -94,7 +94,7 @@ class Model(BayesianTrainer, keras.Model):
     If a method uses N, the loss must be the mean negative log-likelihood of the
     examples. A sum over the batch raises an error. A loss that implies a
     certain noise, such as the mean squared error, gives a warning. A metric
-    that would misread the outputs raises an error: the compiled loss says
+    that would misread the outputs raises an error: the compiled loss defines
     whether the outputs are logits, probabilities or means and deviations.
 
     Args:

@@ -1,4 +1,4 @@
-"""Checks that a model can be trained under its distribution strategy.
+"""Check that a model can be trained under its distribution strategy.
 
 The functions only check. `keras_bdl.distribute.mend_keras` repairs Keras.
 """
@@ -41,7 +41,7 @@ def check_scope(model: keras.Model) -> None:
 def check_strategy(
     model: keras.Model, objective: Any, sample_replicas: int
 ) -> None:
-    """Raises an error for what a model cannot do under its strategy.
+    """Raises an error if a model cannot train under its strategy.
 
     Args:
         model: A model that was just compiled.

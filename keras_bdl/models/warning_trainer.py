@@ -69,15 +69,15 @@ class DivergenceWarning(keras.callbacks.Callback):
     """Warns once, at the end of an epoch, of a loss that diverges.
 
     The loss must stay finite, and below `MOST_GROWTH` times its value in the
-    first steps. With a KL in the loss, which annealing raises, the callback
-    judges `nll` alone.
+    first steps. If the loss contains a KL, which annealing raises, the callback
+    uses `nll` instead.
     """
 
     # Keras may run these hooks asynchronously: no step waits for them.
     async_safe = True
 
     def on_train_begin(self, logs=None):
-        """Forgets an earlier training."""
+        """Removes the state of an earlier training."""
         self._first, self._warned, self._epochs = None, False, 0
 
     def on_train_batch_end(self, batch, logs=None):
@@ -87,7 +87,7 @@ class DivergenceWarning(keras.callbacks.Callback):
             self._first = loss if math.isfinite(loss) else None
 
     def on_epoch_end(self, epoch, logs=None):
-        """Judges the loss of the epoch."""
+        """Warns if the loss of the epoch is too high."""
         self._epochs += 1
         loss = _loss(logs)
         # At least 1, as the first loss may be near zero.

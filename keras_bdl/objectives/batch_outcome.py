@@ -45,7 +45,7 @@ class Forward:
     Args:
         model: A built, compiled `keras_bdl.Model`.
         data: Inputs, targets and weights of the examples.
-        excluded: `id` of the variables without prior and noise.
+        excluded: The `id` of each variable without prior and noise.
         scale: Factor of the loss for half precision, or `None`.
         state: Pairs of a variable that layers or metrics assign and a tensor
             for its value. Assignments then change `new_state`. Defaults to

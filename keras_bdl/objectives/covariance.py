@@ -104,10 +104,10 @@ class Covariance:
             )
 
     def check_learned(self, owner: str):
-        """Warns if no training step has moved v.
+        """Warns if no training step has changed the learned v.
 
         Args:
-            owner: Name of the objective, for messages.
+            owner: Name of the objective in the warning.
         """
         with tf.init_scope():
             if any(ops.convert_to_numpy(v).any() for v in self.variables):
@@ -124,7 +124,9 @@ class Covariance:
             )
 
     def stddevs(self, own, count):
-        """Returns sigma for each tensor of weights, a like tensor or a number.
+        """Returns sigma for each tensor of weights.
+
+        A sigma is a number, or a tensor of the shape of the weights.
 
         Args:
             own: Tensors for `variables`.

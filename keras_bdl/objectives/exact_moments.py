@@ -1,4 +1,4 @@
-"""Moments of a batch that may be differentiated twice."""
+"""Mean and variance of a batch, with exact second derivatives."""
 
 from contextlib import AbstractContextManager
 
@@ -8,14 +8,14 @@ from keras_bdl.replaced_in_thread import replaced
 
 
 def exact_moments() -> AbstractContextManager[None]:
-    """Returns a block that differentiates normalization layers twice.
+    """Returns a context with exact second derivatives of `tf.nn.moments`.
 
-    `tf.nn.moments` takes the mean in its variance for a constant. That does
-    not change the gradient, since deviations add up to zero. It does change
-    the gradient of the gradient, so `BatchNormalization`, `GroupNormalization`
-    and `LayerNormalization` of Keras have a wrong one.
+    In the variance, `tf.nn.moments` treats the mean as a constant. The gradient
+    is still right, since deviations add up to zero. The gradient of the
+    gradient is wrong, also in the Keras layers `BatchNormalization`,
+    `GroupNormalization` and `LayerNormalization`.
 
-    Inside the block, this thread calls a function with the same values, the
+    Inside the context, this thread calls a function with the same values, the
     same gradient, and the exact gradient of the gradient. Other threads call
     `tf.nn.moments`.
     """

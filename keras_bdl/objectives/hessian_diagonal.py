@@ -165,7 +165,7 @@ class Hutchinson(HessianDiagonal):
 
         h = z * (H z),   z_i = -1 or 1 with equal probability             (1)
 
-    The expectation of (1) is the diagonal, whatever the noise of the data.
+    The expectation of (1) is the diagonal, for any noise of the data.
     Where H is not positive, the estimate is negative, and training moves the
     weights to regions where the Hessian of a network is most negative. The
     gradient needs third derivatives: a step takes four times as long as with

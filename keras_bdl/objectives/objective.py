@@ -40,11 +40,12 @@ class Objective(InheritedArguments, ShowsArguments, keras.losses.Loss):
 
     A subclass computes the data term, in nats per example, in `look`, and the
     complexity, in nats for the whole data, in `complexity`. The same optimizer
-    trains the variables of the objective. They are saved with the model and
-    are no weights of it.
+    trains the variables of the objective. Keras saves these variables with the
+    model, but `model.weights` leaves them out.
 
     The class is a `keras.losses.Loss`, so that Keras saves its variables.
-    `compile(loss=...)` refuses it, since an objective needs the model.
+    An objective as `loss` of `compile` causes an error, since an objective
+    needs the model.
 
     Args:
         prior: p, a prior of `keras_bdl.priors`, or anything that
@@ -211,7 +212,9 @@ class Objective(InheritedArguments, ShowsArguments, keras.losses.Loss):
         build_optimizer(model)
 
     def check(self, model: keras.Model, inferred: list) -> None:
-        """Raises or warns before the training step is traced.
+        """Raises an error or warns if the objective cannot train the model.
+
+        The check comes before the trace of the training step.
 
         Args:
             model: The `keras_bdl.Model`.
@@ -229,14 +232,14 @@ class Objective(InheritedArguments, ShowsArguments, keras.losses.Loss):
             )
 
     def temperature_now(self, model: keras.Model) -> tf.Tensor:
-        """Returns tau at this iteration of the optimizer."""
+        """Returns the temperature tau at this iteration of the optimizer."""
         if callable(self.temperature):
             now = self.temperature(model.optimizer.iterations)
             return ops.cast(now, "float32")
         return ops.convert_to_tensor(self.temperature, "float32")
 
     def call(self, y_true, y_pred):
-        """Raises: an objective needs the model, not outputs alone."""
+        """Raises an error: an objective needs the model, not only outputs."""
         name = type(self).__name__
         raise ValueError(
             f"`{name}` is no loss of outputs. Compile a `keras_bdl.Model` with "

@@ -28,8 +28,8 @@ class SampledVI(GaussianObjective):
     serves the whole batch, and every replica has a sample of its own.
 
     The loss of the model must be the mean negative log-likelihood. The logs
-    hold `nll` and `kl`, the KL divided by N. The optimizer may be any of Keras
-    without weight decay. `compile(samples=...)` and `keras_bdl.predict` draw
+    hold `nll` and `kl`, the KL divided by N. Any Keras optimizer without
+    weight decay works. `compile(samples=...)` and `keras_bdl.predict` draw
     from q.
 
     BatchNorm normalises with the samples. Its moving statistics therefore fit
@@ -61,7 +61,7 @@ class SampledVI(GaussianObjective):
     trained_under_draws = True
 
     def look(self, forward: Forward, values: list, own: list) -> list[Outcome]:
-        """Returns the outcome of each sample."""
+        """Returns the `Outcome` of each sample."""
         return [
             forward(self._drawn(forward.inferred, values, own, noises))
             for noises in forward.noises

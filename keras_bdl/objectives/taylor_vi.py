@@ -70,42 +70,42 @@ class TaylorVI(GaussianObjective):
     noise of samples slows training.
 
     TaylorVI fits independent Gaussians `q = N(mu, sigma^2)` to the posterior
-    of the weights mu of an ordinary model. The evidence bound is expanded to
-    second order around mu, so nothing is drawn:
+    of the weights mu of an ordinary model. Training draws no samples. The loss
+    is the evidence bound, expanded to second order around mu:
 
         loss = nll(mu) + 1/2 sum_i sigma_i^2 h_i + (tau / N) KL(q || p)   (1)
 
     with nll the mean negative log-likelihood, N the number of examples, p the
-    prior, tau the temperature, which multiplies the KL alone, and h an
-    estimate of the diagonal of the Hessian of nll. The default estimate is
+    prior and tau the temperature, which multiplies the KL alone. h estimates
+    the diagonal of the Hessian of nll. The default estimate is
 
         h = S g^2,   g = gradient of nll of S examples                    (2)
 
-    With one `stddev` for all weights, `sigma^2 = eta / (2 S)`, the middle
-    term is `(eta / 4) ||g||^2`, the implicit regularizer of stochastic
-    gradient descent with the learning rate eta. The best learned variances
-    are, for a prior `N(0, s^2)`,
+    If all weights have the same variance `sigma^2 = eta / (2 S)`, the second
+    term of (1) is `(eta / 4) ||g||^2`. This term is the implicit regularizer
+    of stochastic gradient descent with the learning rate eta. For a prior
+    `N(0, s^2)`, the best learned variances are
 
         1 / sigma_i^2 = 1 / s^2 + N h_i / tau                             (3)
 
-    averaged over batches. (2) depends on S: `gradient_batch_size` fixes S for
-    any batch size and any number of replicas. Where a network fits all of its
-    training data, h vanishes and, by (3), variances grow to those of the
-    prior: mu then predicts better than samples of q. A fixed variance of the
-    size of steps of gradient descent avoids that.
+    with h_i averaged over batches. (2) depends on S: `gradient_batch_size`
+    fixes S for any batch size and any number of replicas. If a network fits
+    all of its training data, h vanishes. By (3), the variances then grow to
+    those of the prior, and mu predicts better than samples of q. A fixed
+    variance with `learning_rate_equivalent` avoids this growth.
 
     The loss of the model must be the mean negative log-likelihood. In the
     logs, `nll` is the sum of the first two terms of (1), and `kl` is the KL
-    divided by N. In evaluation, `nll` is the value at mu or at samples alone,
-    and the loss adds `kl` without tau: compare `val_loss`, not `loss`, between
-    temperatures. The optimizer may be any of Keras without weight decay.
-    `compile(samples=...)` and `keras_bdl.predict` draw from q.
+    divided by N. In evaluation, `nll` is the first term alone, at mu or at
+    samples, and the loss adds `kl` without tau. To compare temperatures, use
+    `val_loss` instead of `loss`. Any Keras optimizer without weight decay
+    works. `compile(samples=...)` and `keras_bdl.predict` draw from q.
 
     The gradient of (1) is a second derivative of the model. The second
     derivative of piecewise linear activations, such as ReLU, is zero and
-    carries no information; a warning names these layers. BatchNorm works: it
-    is differentiated through the statistics of the batch, and its own weights
-    have neither prior nor variance. Its moving statistics belong to mu, so
+    carries no information; a warning names these layers. BatchNorm works: the
+    gradient includes the statistics of the batch, and the weights of BatchNorm
+    have neither prior nor variance. The moving statistics belong to mu, so
     pass the training data to `keras_bdl.predict` as `batch_norm_data`.
 
     Args:
@@ -161,7 +161,7 @@ class TaylorVI(GaussianObjective):
         self._warned = False
 
     def check(self, model: keras.Model, inferred: list) -> None:
-        """Also warns of activations without a second derivative."""
+        """Checks the model; warns of activations without second derivative."""
         super().check(model, inferred)
         if model.train_samples != 1:
             raise ValueError(

@@ -17,8 +17,8 @@ class ATMC(MomentumSampler):
     stable, and the thermostat removes the noise of the minibatch gradients.
 
     Every weight has a momentum p and a thermostat xi, which measures the
-    gradient noise in units of friction. ATMC adds only the friction that is
-    still missing, with its noise,
+    gradient noise in units of friction. ATMC adds only the missing friction
+    alpha, which brings noise,
 
         alpha = max(D - xi, 0)                                            (1)
 
@@ -31,8 +31,9 @@ class ATMC(MomentumSampler):
     `exp(-U/T)`, `U = N loss - log prior`. At `T = 1` the target is the
     posterior.
 
-    The noise is a function of (seed, variable, iteration): replicas share it,
-    and a chain resumed from a file or a checkpoint continues exactly.
+    The noise is a function of (seed, variable, iteration). All replicas use the
+    same noise, and a chain resumed from a file or a checkpoint continues
+    exactly.
 
     Example:
 

@@ -106,7 +106,10 @@ class IVON(NaturalGradient):
     def look(
         self, model: keras.Model, data: Any, draw: Any, loss_scale: Any
     ) -> tuple:
-        """Returns loss, outputs and g; with noise also `g eps / sigma`."""
+        """Returns the loss, the outputs and g of each variable.
+
+        A variable with noise has the pair of g and `g eps / sigma`.
+        """
         x, y, sample_weight = data
         values, scores = draw
         with tf.GradientTape() as tape:

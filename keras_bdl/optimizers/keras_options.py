@@ -22,8 +22,9 @@ def refuse_options(owner: str, kwargs: dict, *, others=(), instead: str = ""):
         owner: Name of the optimizer.
         kwargs: Keyword arguments for `keras.optimizers.Optimizer`, changed in
             place.
-        others: Further names to refuse. Defaults to `()`.
-        instead: What to do instead, for the message. Defaults to `""`.
+        others: Names of more options to refuse. Defaults to `()`.
+        instead: Advice at the end of a sentence of the error message.
+            Defaults to `""`.
     """
     refused = (*_REFUSED, *others)
     changing = sorted(k for k in refused if kwargs.pop(k, None))
@@ -37,11 +38,11 @@ def refuse_options(owner: str, kwargs: dict, *, others=(), instead: str = ""):
 
 
 def drop_options(config: dict, others=()):
-    """Removes from a config every option that `refuse_options` refuses.
+    """Removes the options that change the posterior from a config.
 
     Args:
         config: The config of an optimizer, changed in place.
-        others: Further names. Defaults to `()`.
+        others: Names of more options to remove. Defaults to `()`.
     """
     for name in (*_REFUSED, *_UNUSED, *others):
         config.pop(name, None)

@@ -7,12 +7,13 @@ from keras_bdl.optimizers.noisy_kfac import NoisyKFAC
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
 class KFAC(NoisyKFAC):
-    """K-FAC: `NoisyKFAC` that trains at the means alone.
+    """K-FAC: `NoisyKFAC` without noise in the weights.
 
-    Use K-FAC where `NoisyKFAC` does not train: both take the same arguments,
-    so tune K-FAC first and then change the class.
+    Use K-FAC first if `NoisyKFAC` does not train. Both classes take the same
+    arguments: tune the arguments with `KFAC`, then change the class to
+    `NoisyKFAC`.
 
-    Training has no noise, `W = M`. Everything else is as in `NoisyKFAC`.
+    Training uses the means, `W = M`. Everything else is as in `NoisyKFAC`.
     `keras_bdl.predict` uses the means, as for `OGN`. The curvature is the
     empirical Fisher information, which uses the targets of the data.
     `keras_bdl.fit_laplace` computes the Fisher information of targets drawn

@@ -80,7 +80,7 @@ class MatrixSlots:
         ]
 
     def eigenvalues(self):
-        """Returns a and s of (1), as a column and as a row."""
+        """Returns a of (1) as a column, and s as a row."""
         a, s = (tf.convert_to_tensor(v.value) for v in self._values)
         return a[:, None], s[None, :]
 
@@ -219,7 +219,7 @@ def places_of(matrices, variables):
 
 
 def _eigh(factor):
-    """Returns eigenvalues, none of them negative, and eigenvectors."""
+    """Returns the eigenvalues, at least zero, and the eigenvectors."""
     # A diverged training shows NaN, as with any optimizer. On a CPU, `eigh`
     # would raise an error instead.
     finite = ops.all(ops.isfinite(factor))

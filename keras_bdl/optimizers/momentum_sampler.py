@@ -29,16 +29,16 @@ class MomentumSampler(Sampler):
 
     Args:
         average_speed: Root mean square distance that a weight moves in one
-            step of size h0, without a speed limit. It sets the mass,
+            step of size h0, without a speed limit. This distance sets the mass,
             `m = (average_speed / h0)^-2`. Defaults to `3e-4`.
-        max_speed: Largest distance that a weight moves in one step. It sets
-            the speed limit, `c = max_speed / h0`; `None` means Gaussian
-            momentum, without a limit. Defaults to `1e-3`.
-        friction: Share of its momentum that a weight keeps over one step. It
-            sets `D = -log(friction) / h0`. Defaults to `0.9`.
-        initial_learning_rate: h0. It sets mass, speed limit and friction,
-            which stay when a schedule changes h. Defaults to `None`: h at the
-            first step.
+        max_speed: Largest distance that a weight moves in one step. This
+            distance sets the speed limit, `c = max_speed / h0`; `None` means
+            Gaussian momentum, without a limit. Defaults to `1e-3`.
+        friction: Share of its momentum that a weight keeps over one step. This
+            share sets `D = -log(friction) / h0`. Defaults to `0.9`.
+        initial_learning_rate: h0, which sets mass, speed limit and friction.
+            All three stay when a schedule changes h. Defaults to `None`: h at
+            the first step.
         precondition_every: Number of steps after which the mass of each
             variable is set anew from the mean square of its gradients, so
             that each variable moves at its own scale. Defaults to `None`: one
@@ -179,7 +179,7 @@ class MomentumSampler(Sampler):
         return momentum
 
     def mass_and_limit(self, index: int) -> tuple:
-        """Returns the mass and the speed limit of a variable now."""
+        """Returns the current mass and speed limit of a variable."""
         if self._masses is None:
             return self._mass, self._limit
         factor = self._masses.factor(index)

@@ -1,7 +1,8 @@
 """Integrator of the samplers with momentum.
 
 A step has two halves: `kick` changes the momentum, `velocity` moves the
-weight. Both discretise, with `G` the gradient of the energy, `m` the mass and
+weight. Both discretise, with `G` the gradient of the energy, `m` the mass,
+`alpha` the friction that brings noise, `xi` the thermostat and
 `q = p^2 / (m c)^2 + 1` (`q = 1` for Gaussian momentum, `c` infinite),
 
     d theta = K'(p) dt,   K'(p) = p / (m sqrt q)                          (1)

@@ -27,10 +27,10 @@ from keras_bdl.random.gaussian_weights import random_bits
 
 
 class NaturalGradient(VariationalOptimizer):
-    """Base of the optimizers that learn a Gaussian from its own samples.
+    """Base of the optimizers that fit a Gaussian by gradients at its samples.
 
-    The variables of the model are always the means. A training step computes
-    with posterior samples in their place. With the symbols of
+    The variables of the model always hold the means. A training step uses
+    posterior samples in place of the means. With the symbols of
     `VariationalOptimizer` and a curvature s, one number per weight,
 
         w = mu + eps sqrt(tau / (rho N (s + delta_t))),  eps ~ N(0, I)    (1)
@@ -38,7 +38,7 @@ class NaturalGradient(VariationalOptimizer):
     A subclass overrides `look`, which computes gradients and curvature at a
     sample, and `update_step`. The first argument of `update_step` is the
     result of `look` for one variable, averaged over samples and replicas. A
-    subclass with another posterior than (1) also overrides `draw` and
+    subclass whose posterior differs from (1) also overrides `draw` and
     `posterior`.
 
     Args:
@@ -260,7 +260,7 @@ class NaturalGradient(VariationalOptimizer):
         return tf.convert_to_tensor(self._curvatures[index].value)
 
     def noise_variance(self) -> tf.Tensor:
-        """Returns `tau / (rho N)`, or 0 before there is a curvature."""
+        """Returns `tau / (rho N)`, or 0 before the first curvature."""
         if self.initial_curvature == "first_batch":
             return ops.where(self.is_first(), 0.0, self.kl_weight())
         return self.kl_weight()
@@ -270,7 +270,7 @@ class NaturalGradient(VariationalOptimizer):
         return ops.equal(self.iterations, 0)
 
     def get_config(self):
-        """Returns every constructor argument except the refused ones."""
+        """Returns every argument that the constructor accepts."""
         return {
             **super().get_config(),
             "beta_1": self.beta_1,

@@ -113,7 +113,10 @@ class NoisyKFAC(VOGN):
         self._model = weakref.ref(model)
 
     def add_curvatures(self, variables: list, start: float) -> list:
-        """Returns one variable for s, or `None` for a matrix with factors."""
+        """Returns a variable for s of each trainable variable, or `None`.
+
+        `None` stands for the kernel or the bias of a matrix with factors.
+        """
         model = None if self._model is None else self._model()
         found = []
         if model is not None:

@@ -7,12 +7,12 @@ from keras_bdl.optimizers.vogn import VOGN
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
 class OGN(VOGN):
-    """Online Gauss-Newton: VOGN that trains at the means alone.
+    """Online Gauss-Newton: `VOGN` without noise in the weights.
 
-    Use OGN where VOGN does not train: OGN takes the same arguments, so tune
-    OGN first and then change the class.
+    Use OGN first if `VOGN` does not train. Both classes take the same
+    arguments: tune the arguments with `OGN`, then change the class to `VOGN`.
 
-    Training has no noise, `w = mu`. Everything else is as in `VOGN`.
+    Training uses the means, `w = mu`. Everything else is as in `VOGN`.
 
     `keras_bdl.predict` uses the means, the network that was trained. Samples
     are often much worse, because training never saw weights beside the means.

@@ -23,12 +23,12 @@ from keras_bdl.random.keyed_noise import counter_normal
 class Sampler(InheritedArguments, keras.optimizers.Optimizer):
     """Base of the optimizers whose iterates are samples of a posterior.
 
-    With `loss` the mean negative log-likelihood over the examples, plus
-    `-log p(w)/N` of any prior that a regularizer adds, the target is
+    Let `loss` be the mean negative log-likelihood of the examples, plus
+    `-log p(w)/N` for each prior that is a regularizer. The target is
 
         exp(-U(w) / T),   U(w) = N loss(w) - log p(w)                     (1)
 
-    where `p` is `prior`, for the variables that have no regularizer. At
+    where `p` is `prior`, over the variables without a regularizer. At
     `T = 1` the target is the posterior. The temperature tempers likelihood
     and prior alike.
 
@@ -59,7 +59,7 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
             that change the target, such as weight decay, raise an error.
 
     Attributes:
-        virials: `Virials` to keep while training, or `None`.
+        virials: The `Virials` that each training step updates, or `None`.
     """
 
     virials = None
@@ -93,7 +93,7 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
         self.seed = seed
 
     def build(self, variables):
-        """Records which variables have a regularizer for a prior."""
+        """Records the variables whose prior is a regularizer."""
         if not self.built:
             self._has_own_prior = [v.regularizer is not None for v in variables]
             self._refuse(
@@ -149,11 +149,11 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
 
     @property
     def sampled_variables(self) -> list:
-        """The sampled variables, in the order of all lists of the sampler."""
+        """The sampled variables, in the order of the optimizer."""
         return list(_keras.optimized_variables(self))
 
     def temperature_now(self) -> float | tf.Tensor:
-        """Returns T at this iteration."""
+        """Returns the temperature T at this iteration."""
         if callable(self.temperature):
             return ops.cast(self.temperature(self.iterations), "float32")
         return self.temperature
@@ -169,7 +169,7 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
         )
 
     def get_config(self):
-        """Returns every constructor argument except the refused ones."""
+        """Returns every argument that the constructor accepts."""
         if self.prior is not None and not hasattr(self.prior, "get_config"):
             raise ValueError(
                 "A sampler is saved only if its `prior` has `get_config`, "

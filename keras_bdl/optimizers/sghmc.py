@@ -12,10 +12,11 @@ class SGHMC(MomentumSampler):
     """Stochastic gradient Hamiltonian Monte Carlo: draws posterior samples.
 
     Use SGHMC if the noise of the minibatch gradients is small. SGHMC does not
-    remove that noise: samples come out too wide, the more so the larger the
-    step. `keras_bdl.SGNHT` and `keras_bdl.ATMC` remove it.
+    remove that noise, so the samples are too wide. A larger step makes the
+    samples wider. `keras_bdl.SGNHT` and `keras_bdl.ATMC` remove the noise.
 
-    Every weight has a momentum p, with constant friction and its noise,
+    Every weight has a momentum p. The friction alpha, which brings noise, is
+    constant, and the thermostat xi is off,
 
         alpha = D,  xi = 0                                                (1)
 
@@ -26,8 +27,9 @@ class SGHMC(MomentumSampler):
     `exp(-U/T)`, `U = N loss - log prior`. At `T = 1` the target is the
     posterior.
 
-    The noise is a function of (seed, variable, iteration): replicas share it,
-    and a chain resumed from a file or a checkpoint continues exactly.
+    The noise is a function of (seed, variable, iteration). All replicas use the
+    same noise, and a chain resumed from a file or a checkpoint continues
+    exactly.
 
     Example:
 

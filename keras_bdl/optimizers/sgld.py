@@ -21,8 +21,9 @@ class SGLD(Sampler):
     The loss must be the mean negative log-likelihood; the target is
     `exp(-U/T)`. At `T = 1` the target is the posterior.
 
-    The noise is a function of (seed, variable, iteration): replicas share it,
-    and a chain resumed from a file or a checkpoint continues exactly.
+    The noise is a function of (seed, variable, iteration). All replicas use the
+    same noise, and a chain resumed from a file or a checkpoint continues
+    exactly.
 
     Example:
 

@@ -15,7 +15,8 @@ class SGNHT(MomentumSampler):
     should always be present. `keras_bdl.ATMC` adds less friction.
 
     Every weight has a momentum p and a thermostat xi, which removes the heat
-    of the minibatch gradients. Friction with its noise is always added,
+    of the minibatch gradients. The friction alpha, which brings noise, is
+    constant,
 
         alpha = D                                                         (1)
 
@@ -26,8 +27,9 @@ class SGNHT(MomentumSampler):
     `exp(-U/T)`, `U = N loss - log prior`. At `T = 1` the target is the
     posterior.
 
-    The noise is a function of (seed, variable, iteration): replicas share it,
-    and a chain resumed from a file or a checkpoint continues exactly.
+    The noise is a function of (seed, variable, iteration). All replicas use the
+    same noise, and a chain resumed from a file or a checkpoint continues
+    exactly.
 
     Example:
 

@@ -113,7 +113,7 @@ class VariationalOptimizer(InheritedArguments, keras.optimizers.Optimizer):
         self._examples.assign(self.number_of_examples())
 
     def prepare(self, model: keras.Model, x: Any = None) -> list:
-        """Builds model and optimizer where needed; returns the weights to move.
+        """Returns the trainable weights, and builds the optimizer if needed.
 
         Args:
             model: The `keras_bdl.Model`.
@@ -161,7 +161,7 @@ class VariationalOptimizer(InheritedArguments, keras.optimizers.Optimizer):
         )
 
     def check_learned(self, evaluating: bool = False) -> None:
-        """Raises before the first step, when there is no posterior yet.
+        """Raises an error before the first step: no posterior exists yet.
 
         Args:
             evaluating: Whether to warn instead, if N is known: an evaluation
@@ -196,7 +196,7 @@ class VariationalOptimizer(InheritedArguments, keras.optimizers.Optimizer):
         return self.dataset_size.value()
 
     def temperature_now(self) -> tf.Tensor:
-        """Returns tau at this iteration."""
+        """Returns the temperature tau at this iteration."""
         if callable(self.temperature):
             return ops.cast(self.temperature(self.iterations), "float32")
         return ops.convert_to_tensor(self.temperature, "float32")
@@ -214,7 +214,7 @@ class VariationalOptimizer(InheritedArguments, keras.optimizers.Optimizer):
         return ops.cast(prior, variable.dtype)
 
     def get_config(self):
-        """Returns every constructor argument except the refused ones."""
+        """Returns every argument that the constructor accepts."""
         config = super().get_config()
         drop_options(config, _NO_USE)
         serialize = keras.saving.serialize_keras_object

@@ -49,9 +49,9 @@ class VOGN(NaturalGradient):
     `keras_bdl.predict` use posterior samples.
 
     Args:
-        damping: Makes steps shorter and is no part of the posterior. It must
-            be positive if weights are excluded from inference. Defaults to
-            `1e-3`.
+        damping: Makes steps shorter and is no part of the posterior. The
+            damping must be positive if weights are excluded from inference.
+            Defaults to `1e-3`.
         curvature_every: Number of steps from one (3) to the next; the steps
             between cost about as much as steps of Adam. Defaults to `1`.
         fallback: Whether to differentiate layers without a rule in
@@ -95,7 +95,7 @@ class VOGN(NaturalGradient):
         self.fallback = check_bool("fallback", fallback)
 
     def check(self, variables: list) -> None:
-        """Raises for excluded weights without damping: (4) divides by it."""
+        """Raises an error for excluded weights if the damping (4) is zero."""
         super().check(variables)
         excluded = [v.path for v in variables if self.is_excluded(v)]
         if excluded and not self.damping:
@@ -108,7 +108,7 @@ class VOGN(NaturalGradient):
     def look(
         self, model: keras.Model, data: Any, draw: Any, loss_scale: Any
     ) -> tuple:
-        """Returns loss, outputs, and a pair of g and h for each variable."""
+        """Returns loss, outputs and a pair (g, h) for each variable."""
         found = self.captured_step(model, data, draw, loss_scale)
         pairs = list(zip(found.gradients, found.squares, strict=True))
         return found.loss, found.y_pred, pairs

@@ -29,7 +29,7 @@ DARK = "#222222"
 
 
 def pyplot() -> Any:
-    """Returns `matplotlib.pyplot`, or raises an error that says what to do."""
+    """Returns `matplotlib.pyplot`, or raises an error with a `pip` command."""
     try:
         import matplotlib.pyplot
     except ImportError as error:
@@ -78,7 +78,7 @@ def classifications(predictions: Any) -> dict:
 def method_styles(names: Iterable) -> dict:
     """Returns the colour and marker of each method, by its position.
 
-    The same names in the same order look the same in every picture. After
+    The same names in the same order get the same styles in every picture. After
     eight methods, the colours repeat with other markers.
     """
     looks = zip(itertools.cycle(COLORS), itertools.cycle(MARKERS), strict=False)

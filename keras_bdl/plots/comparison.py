@@ -182,7 +182,7 @@ def _table(ax, reports, columns):
 
 
 def _best(scores, more):
-    """Returns the best score as text, or `None` if there is no score."""
+    """Returns the best score as text, or `None` if all scores are NaN."""
     known = [score for score in scores if not np.isnan(score)]
     if not known:
         return None

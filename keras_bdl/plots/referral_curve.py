@@ -29,11 +29,11 @@ def referral_curve(
     highest: float = 0.5,
     ax: Any = None,
 ) -> Any:
-    """Draws a score of the remaining inputs against the share referred.
+    """Draws the score of the inputs that remain after referral of a share.
 
-    Use it to see whether uncertain inputs are the wrong ones. The most
-    uncertain inputs are referred first, for example to a doctor, and the model
-    answers the rest.
+    Use the curve to see whether the model is wrong on uncertain inputs. The
+    most uncertain inputs are referred first, for example to a doctor, and the
+    model answers the rest.
 
     Args:
         predictions: A `ClassificationPrediction`, or a dict of them by name.
@@ -43,8 +43,9 @@ def referral_curve(
             `"accuracy"`.
         uncertainty: Measure by which inputs are referred, as in
             `keras_bdl.evaluate`. A prediction of a single sample has no mutual
-            information and is referred by its entropy. The legend says so if
-            other predictions have it. Defaults to `"mutual_information"`.
+            information, so the function uses the entropy. The legend names the
+            entropy if other predictions have mutual information. Defaults to
+            `"mutual_information"`.
         highest: Largest share referred, below 1. Defaults to `0.5`.
         ax: Matplotlib axes. Defaults to `None`, the axes of a new figure.
 

@@ -25,8 +25,8 @@ def task_accuracies(
 ) -> Any:
     """Draws the accuracy on each task while further tasks are learned.
 
-    Use it to see how much a continual learner forgets. There is one panel per
-    task, from the training on this task on, and a last panel with the mean
+    Use it to see how much a continual learner forgets. Each task has a panel,
+    which begins with the training on this task. A last panel has the mean
     over all tasks learned so far. Error bars are standard errors over
     repetitions.
 

@@ -32,7 +32,7 @@ class Gaussian(Posterior):
             mean, as after stochastic weight averaging.
         scale: Factor of the whole covariance. `0` makes every sample the
             mean. Defaults to `1.0`.
-        names: Leaf names of the variables, to recognise the model. Defaults
+        names: The `name` of each variable, to recognise the model. Defaults
             to `None`: only shapes are compared.
         trained_under_draws: Whether training drew the weights from this
             posterior. The BatchNorm statistics of the model are then averages

@@ -2,7 +2,7 @@
 
 Keras decides on dropout by the `training` argument of each layer, when a
 function is traced. Inside a block of this file, `call` of the dropout layers
-receives `training=True`. Other layers receive what the model passes.
+receives `training=True`. Other layers receive the value from the model.
 """
 
 import contextlib
@@ -104,8 +104,8 @@ def dropout_in_model(model: keras.Model) -> Iterator[None]:
 def dropout_is_on(model: keras.Model) -> bool:
     """Returns whether the model is in a block that turns dropout on.
 
-    Call a function that was traced in such a block in such a block, and other
-    functions outside.
+    Call a function inside such a block if the function was traced inside one.
+    Call other functions outside.
 
     Args:
         model: A built Keras model.

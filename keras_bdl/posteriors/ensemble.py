@@ -30,7 +30,7 @@ class Ensemble(Posterior):
 
     Args:
         members: A list of arrays for each member.
-        names: Leaf names of the variables, to recognise the model. Defaults
+        names: The `name` of each variable, to recognise the model. Defaults
             to `None`: only shapes are compared.
 
     Example:
@@ -88,11 +88,11 @@ class Ensemble(Posterior):
 
     @property
     def is_point(self) -> bool:
-        """Whether there is only one member."""
+        """Whether the ensemble has only one member."""
         return len(self) == 1
 
     def variables(self, model: keras.Model) -> list:
-        """Returns all weights, with BatchNorm statistics."""
+        """Returns all weights, including BatchNorm statistics."""
         return model.weights
 
     def needs_batch_norm(self, seed: int) -> bool:
@@ -100,7 +100,7 @@ class Ensemble(Posterior):
         return False
 
     def seeds(self, seed: int, samples: int) -> list[int]:
-        """Returns seeds that take the members in turn."""
+        """Returns consecutive seeds, which select the members in turn."""
         start = int(sequence(seed).generate_state(1)[0])
         return [start + i for i in range(1 if self.is_point else samples)]
 

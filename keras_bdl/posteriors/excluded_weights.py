@@ -1,4 +1,4 @@
-"""Selects and checks the weights of a model that get a posterior."""
+"""Selection and checks of the weights that get a posterior."""
 
 import warnings
 from collections.abc import Iterable
@@ -81,7 +81,7 @@ def check_weights(
 
 
 def check_any_weight(owner: str, weights: Sequence) -> None:
-    """Raises an error if there is no weight to fit.
+    """Raises an error if the list of weights to fit is empty.
 
     Args:
         owner: Name of the class that fits the weights.

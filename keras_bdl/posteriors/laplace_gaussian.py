@@ -18,19 +18,19 @@ from keras_bdl.posteriors.matrix_normal import MatrixNormal
 class Evidence:
     """The marginal likelihood of a `Laplace`, as a function of delta.
 
-    With D weights w* at the maximum of the posterior, a prior `N(0, 1/delta)`
+    With d weights w* at the maximum of the posterior, a prior `N(0, 1/delta)`
     and lambda_i the eigenvalues of the curvature of the data,
 
         log p(D | delta) = log p(D | w*) + log N(w*; 0, 1/delta)
-                + D/2 log(2 pi) - 1/2 sum_i log(lambda_i + delta)
+                + d/2 log(2 pi) - 1/2 sum_i log(lambda_i + delta)
             = log p(D | w*) - delta/2 |w*|^2
                 - 1/2 sum_i log(1 + lambda_i / delta)                     (1)
 
-    Twice the derivative of (1) by log delta is
+    Twice the derivative of (1) with respect to log delta is
 
         sum_i lambda_i / (lambda_i + delta) - delta |w*|^2                (2)
 
-    which falls from positive to negative values, so there is one maximum.
+    which falls from positive to negative values, so (1) has one maximum.
 
     Args:
         eigenvalues: The lambda_i, in any number of arrays.
@@ -51,9 +51,9 @@ class Evidence:
         return float(-0.5 * (delta * self._square_norm + logs))  # (1)
 
     def effective_number(self, delta: float) -> float:
-        """Returns the number of weights that the data determine.
+        """Returns the effective number of weights that the data determine.
 
-        It is the first term of (2).
+        The number is the first sum in (2) of this class.
 
         Args:
             delta: The prior precision.
@@ -105,8 +105,8 @@ class Laplace(MatrixNormal):
         F = sum_i E[g_i g_i^T],  g_i = d log p(y | x_i, w*)/dw,
         y drawn from p(y | x_i, w*)                                       (2)
 
-    The model draws the labels in (2). The labels of the data would not do:
-    their gradients vanish if the fit is good. For logits, and for means with
+    The labels in (2) are drawn from the model, because the gradients for the
+    labels of the data vanish if the fit is good. For logits, and for means with
     known noise, F is the Gauss-Newton matrix. The posterior keeps the diagonal
     of F, or for each layer a product of two Kronecker factors and the diagonal
     for all other weights.
@@ -116,13 +116,13 @@ class Laplace(MatrixNormal):
 
     Args:
         mean: w*, one array for each trainable variable.
-        curvature: For each variable the diagonal of F, an array, if the
-            variable is uncertain and in no matrix; `None` otherwise.
+        curvature: The diagonal of F for each variable, an array. `None` for a
+            variable in one of `matrices`, and for a variable without noise.
         matrices: A list of `MatrixCurvature`.
         prior_precision: delta, positive.
         temperature: T, positive. Defaults to `1.0`.
         scale: Factor of the whole covariance. Defaults to `1.0`.
-        names: Leaf names of the variables, to recognise the model. Defaults
+        names: The `name` of each variable, to recognise the model. Defaults
             to `None`: only shapes are compared.
         log_likelihood: `log p(D | w*)`. Defaults to `None`, unknown.
     """

@@ -111,7 +111,7 @@ class Layerwise(Posterior):
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> "Layerwise":
-        """Returns the posterior without a model. `sampled` gets a model."""
+        """Returns a posterior without a model. Pass a model to `sampled`."""
         self = cls.__new__(cls)
         Posterior.__init__(self, Structure(**state["structure"]))
         self._model = None

@@ -1,4 +1,4 @@
-"""Reads posteriors from files."""
+"""The function `load`, which reads posteriors from files."""
 
 import os
 from typing import Any

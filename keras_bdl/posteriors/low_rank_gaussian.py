@@ -20,13 +20,14 @@ BLOCK = 2**14
 class LowRankGaussian(Gaussian):
     """The Gaussian of SWAG over the trainable variables of a model.
 
-    `keras_bdl.SWAG` returns this posterior. With `D` the matrix of `c` columns
-    of deviations, whose rows are the weights of the whole network, a sample is
+    `keras_bdl.SWAG` returns this posterior. Let `D` be the matrix of
+    deviations. It has `c` columns, and one row for each weight of the network.
+    A sample is
 
         w = mean + sqrt(scale) * (sqrt(variance) * z1 + D z2 / sqrt(c - 1)),
         z1 ~ N(0, I),    z2 ~ N(0, I_c)                                   (1)
 
-    and its covariance is `scale * (diag(variance) + D D' / (c - 1))`.
+    and the covariance is `scale * (diag(variance) + D D' / (c - 1))`.
 
     Args:
         mean: One array for each trainable variable.

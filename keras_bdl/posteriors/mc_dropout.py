@@ -22,16 +22,16 @@ from keras_bdl.random.keyed_noise import sequence
 class MCDropout(Posterior):
     """Dropout that stays on when the model predicts.
 
-    Use it with a network that was trained with dropout. It turns on `Dropout`,
-    `SpatialDropout`, `GaussianDropout`, `AlphaDropout` and the dropout inside
-    attention and recurrent layers. Data augmentation stays off, and BatchNorm
-    uses its moving statistics.
+    Use `MCDropout` with a network that was trained with dropout. This
+    posterior turns on `Dropout`, `SpatialDropout`, `GaussianDropout`,
+    `AlphaDropout` and the dropout inside attention and recurrent layers. Data
+    augmentation stays off, and BatchNorm uses its moving statistics.
 
-    A sample is a set of masks, one for each example of a batch. It has no
-    weights, so `sample` raises an error. The masks are a function of the seed
-    and the batch size, and with `position` also of the batch number. They may
-    differ between kinds of device, and with and without XLA. In all other
-    posteriors, a sample is one function of the inputs.
+    A sample is a set of masks, one for each example of a batch. A sample has no
+    weights, so `sample` raises an error. The masks depend on the seed and the
+    batch size. `position` makes the masks depend on the batch number, too. XLA
+    and the kind of device can also change the masks. A sample of any other
+    posterior is one function of the inputs.
 
     Example:
 

@@ -63,7 +63,7 @@ class Mixture(Posterior):
 
     @property
     def is_point(self) -> bool:
-        """Whether there is one component, and all its samples are equal."""
+        """Whether the mixture has one component with equal samples."""
         return len(self.components) == 1 and self.components[0].is_point
 
     def component(self, seed: int) -> Posterior:

@@ -30,13 +30,13 @@ _holding_draws: weakref.WeakSet = weakref.WeakSet()
 class Posterior(InheritedArguments, abc.ABC):
     """Base of all posteriors: draws samples of a model's weights.
 
-    Subclass it to add a kind of posterior: say which variables it covers and
-    draw values for them. Before `keras_bdl.posteriors.load` reads its files,
-    the module that defines the subclass must be imported.
+    To add a kind of posterior, derive a class that names the covered variables
+    and draws values for them. Import the module of this class before
+    `keras_bdl.posteriors.load` reads its files.
 
-    `keras_bdl.predict` does not change the model, so threads may share one.
-    `sampled` and `drawing` put a sample into the model itself: no other
-    thread may use the model inside the block.
+    `keras_bdl.predict` does not change the model, so several threads may use
+    one model. `sampled` and `drawing` put a sample into the model itself: no
+    other thread may use the model inside the block.
 
     Args:
         structure: The `Structure` of the covered variables. Defaults to
@@ -135,7 +135,7 @@ class Posterior(InheritedArguments, abc.ABC):
         Args:
             model: A model that `check` accepts.
             seed: Selects the sample.
-            batch_index: Number of the batch, counted from 0.
+            batch_index: Index of the batch, counted from 0.
 
         Returns:
             Pairs of a variable of the model and a value.
@@ -155,7 +155,7 @@ class Posterior(InheritedArguments, abc.ABC):
         """Returns the seeds of several samples that are averaged together.
 
         Groups of samples, such as the members of an ensemble, get equal
-        shares of the seeds. There is one seed if `is_point`.
+        shares of the seeds. The list has one seed if `is_point` is `True`.
 
         Args:
             seed: Selects the whole set.
@@ -219,7 +219,7 @@ class Posterior(InheritedArguments, abc.ABC):
         Args:
             model: The model that holds the sample.
             seed: The seed of the sample.
-            batch_index: Number of the batch, counted from 0.
+            batch_index: Index of the batch, counted from 0.
         """
         assign(self.batch_assignments(model, seed, batch_index))
 

@@ -19,9 +19,9 @@ def posterior_of(model: keras.Model) -> Posterior:
     an objective or with variational layers, to save the posterior or to pass
     it to another function. `keras_bdl.predict` finds the posterior itself.
 
-    The function asks the objective first, then the optimizer (also under loss
-    scaling), then the layers. Callbacks such as `keras_bdl.SWAG` hold their
-    posterior themselves, as the attribute `posterior`.
+    The function returns the first posterior that exists: that of the objective,
+    of the optimizer (also under loss scaling) or of the layers. A callback such
+    as `keras_bdl.SWAG` has its own attribute `posterior`.
 
     Args:
         model: A compiled Keras model after training.

@@ -11,8 +11,9 @@ class Structure:
     """Checks that a posterior and a model belong to one architecture.
 
     `check` compares the number of variables, their order, their shapes and
-    their leaf names (`kernel`, `gamma`). It ignores names of layers: Keras
-    numbers them, and two builds of one architecture get different numbers.
+    their leaf names (`kernel`, `gamma`). `check` ignores the names of layers:
+    Keras numbers layers, and two builds of one architecture get different
+    numbers.
 
     Args:
         shapes: Shape of each variable.

@@ -49,7 +49,7 @@ def moving_statistics(layers: Iterable) -> list:
 
 
 class TrainingForward:
-    """Returns the statistics of `model(x, training=True)` for each batch.
+    """Computes the BatchNorm statistics of `model(x, training=True)` by batch.
 
     The model does not change. Each replica gets whole batches, because a part
     of a batch has other statistics.

@@ -78,7 +78,7 @@ class Forward:
         self._function = traced(model, self._call, sharded=True)
 
     def __call__(self, inputs: Any, values: list) -> list[dict[str, Any]]:
-        """Returns a dictionary of tensors for each output, a flat list.
+        """Returns a flat list: one dictionary of tensors for each output.
 
         Args:
             inputs: A batch of nested arrays.

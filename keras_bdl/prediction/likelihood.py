@@ -70,7 +70,7 @@ class Likelihood:
 
     @classmethod
     def resolve(cls, task: Any, from_logits: Any, loss: Any) -> "Likelihood":
-        """Returns the user's likelihood, completed from the compiled loss.
+        """Returns the likelihood of the arguments and the compiled loss.
 
         Args:
             task: Argument of `keras_bdl.predict` for one output.

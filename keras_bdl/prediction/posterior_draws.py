@@ -71,7 +71,7 @@ class PosteriorDraws:
         """Returns whether dropout must be on for a sample.
 
         Args:
-            index: Number of the sample.
+            index: Index of the sample.
         """
         return self.posterior is not None and self.posterior.drops(
             self.seeds[index]
@@ -81,7 +81,7 @@ class PosteriorDraws:
         """Returns a sample: a tensor for each of `model.variables`.
 
         Args:
-            index: Number of the sample.
+            index: Index of the sample.
         """
         seed = self.seeds[index]
         values = self._of_model
@@ -104,8 +104,8 @@ class PosteriorDraws:
 
         Args:
             values: The tensors that `values` returned.
-            index: Number of the sample.
-            batch_index: Number of the batch.
+            index: Index of the sample.
+            batch_index: Index of the batch.
         """
         values = list(values)
         for i in self._seed_states:
@@ -144,9 +144,9 @@ def find_posterior(
     Args:
         model: A built Keras model.
         posterior: The argument of `keras_bdl.predict`. `None` selects the
-            posterior that the model holds, unless an optimizer trained the
-            model without noise. The weights of such a network are good, and
-            training never tried others in their neighbourhood.
+            posterior that the model holds. If an optimizer trained the model
+            without noise, `None` selects the trained weights: training has not
+            used samples of the posterior.
     """
     if posterior is None:
         return held_posterior(model, trained_with_noise=True)

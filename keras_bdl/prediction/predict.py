@@ -42,7 +42,7 @@ def predict(
     """Predicts with the average over posterior samples.
 
     Use this function in place of `model.predict` for probabilities or means
-    together with their uncertainty. It computes
+    together with their uncertainty. The function computes
 
         p(y | x) = 1/S sum_s p(y | x, w_s),   w_s drawn from the posterior (1)
 
@@ -53,7 +53,7 @@ def predict(
     with one model, also while another thread trains it.
 
     Args:
-        model: A Keras model. The compiled loss says whether the outputs are
+        model: A Keras model. The compiled loss defines whether the outputs are
             logits, probabilities or means. Without such a loss, give `task`
             and `from_logits`.
         x: Arrays (several inputs as a list or dictionary), a batched
@@ -82,16 +82,16 @@ def predict(
         task: `"classification"`, `"binary"` (each entry of the output is a
             Bernoulli distribution) or `"regression"`. A model with several
             outputs takes one value for all, or values in the structure of
-            the outputs. Defaults to `None`, as the compiled loss says.
+            the outputs. Defaults to `None`: the compiled loss decides.
         from_logits: Whether a classifier returns logits; several outputs as
-            in `task`. Defaults to `None`, as the compiled loss says.
+            in `task`. Defaults to `None`: the compiled loss decides.
         noise_stddev: Standard deviation of the observations in a regression:
             a number, an array that broadcasts to the mean, or these in the
             structure of the outputs. Defaults to `None`, unknown.
-        moments: Function for a network that predicts its own noise. It maps
-            the outputs of the model to a pair `(mean, variance)`, with
-            `keras.ops`. Defaults to `None`: that of the compiled loss, if the
-            loss is one of `keras_bdl.likelihoods`.
+        moments: Function for a network that predicts its own noise. The
+            function maps the outputs of the model to a pair `(mean, variance)`,
+            with `keras.ops`. Defaults to `None`: that of the compiled loss, if
+            the loss is one of `keras_bdl.likelihoods`.
         keep_samples: Whether to keep the output of every sample in
             `Prediction.samples`. Defaults to `False`.
         verbose: `0` for silence, `1` for a progress bar, `2` for one line.

@@ -61,7 +61,7 @@ class PredictionRun:
         """Adds the outputs of all samples for one part of the data.
 
         Args:
-            chunk: Any number of batches. Every sample reads them once.
+            chunk: Any number of batches. Each sample predicts each batch once.
         """
         first = len(self._averages)
         for draw in range(len(self._draws)):

@@ -1,4 +1,4 @@
-"""Estimates BatchNorm statistics again after a change of the weights."""
+"""New estimates of BatchNorm statistics after a change of the weights."""
 
 import math
 import warnings

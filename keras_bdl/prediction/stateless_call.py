@@ -130,8 +130,8 @@ def moved_on(seed: Any, sample: int, batch: Any) -> Any:
 
     Args:
         seed: The value of a seed generator.
-        sample: Number of the sample.
-        batch: Number of the batch, an integer or a tensor.
+        sample: Index of the sample.
+        batch: Index of the batch, an integer or a tensor.
     """
     if isinstance(batch, int):
         step = np.array([sample, batch * _USES]).astype(

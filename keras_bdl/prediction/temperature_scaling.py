@@ -95,7 +95,7 @@ class TemperatureScaling:
             )
 
         def slope(log_beta):
-            """Derivative of (2) by 1/T."""
+            """Returns the derivative of (2) with respect to `1/T`."""
             scaled = np.exp(_scale(log_probs, np.exp(log_beta)))
             # A class of probability 0 contributes 0, not 0 * log 0.
             terms = scaled * np.where(scaled > 0, log_probs, 0.0)

@@ -60,7 +60,7 @@ class ModelCache:
 def references(layers: Iterable) -> list[weakref.ref]:
     """Returns a list that is equal for the same layers only.
 
-    A list of `id` would not do: a new layer may get the `id` of a dead one.
+    The list holds references: a new layer may get the `id` of a deleted layer.
 
     Args:
         layers: Layers of a model.
@@ -69,7 +69,7 @@ def references(layers: Iterable) -> list[weakref.ref]:
 
 
 def shards_of(strategy: tf.distribute.Strategy, inputs: Any) -> Any:
-    """Returns the part of a batch for each replica, all of the same size.
+    """Returns one part of a batch for each replica, all of equal size.
 
     Args:
         strategy: The strategy.
@@ -123,8 +123,8 @@ def traced(
 ) -> Callable:
     """Returns `function`, compiled like the model's own functions.
 
-    There is one trace for each shape and dtype of an example. Only the batch
-    axis may vary in a trace, and axes that the model itself leaves open. With
+    Each shape and dtype of an example has its own trace. Only the batch axis
+    may vary in a trace, and axes that the model itself leaves open. With
     further open axes, inputs of a wrong shape would pass the model's checks
     and fail in the graph. One thread traces at a time.
 

@@ -20,7 +20,7 @@ from keras_bdl.priors.symmetric_gamma import SymmetricGamma
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
 class GroupLaplace(Prior):
-    """Independent vectors of weights that are short or long as a whole.
+    """Independent vectors of weights, with density `exp(-||v||/b) / Z` each.
 
     The vector `v` holds the `d` weights of one output feature, all entries of
     a variable that share an index of its last axis:

@@ -17,7 +17,7 @@ from keras_bdl.priors.prior import Prior
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
 class HeNormal(Prior):
-    """Independent Gaussian weights, narrower for more inputs.
+    """Independent Gaussian weights with variance `gain / fan_in`.
 
         w ~ N(0, gain / fan_in)                                           (1)
 

@@ -1,4 +1,4 @@
-"""Draws from a table of quantiles."""
+"""Random draws from a table of quantiles."""
 
 import functools
 

@@ -51,7 +51,7 @@ def describe(distribution):
 def revive(config):
     """Returns the distribution that a config describes.
 
-    The function calls classes of `tfp.distributions` only. It creates their
+    The function calls only classes of `tfp.distributions`, and creates their
     tensors outside of any graph.
 
     Args:

@@ -68,7 +68,7 @@ class Report:
         return format_tables(self.title(), self.sections())
 
     def title(self) -> str:
-        """Returns the first line."""
+        """Returns the first line of the printed report."""
         raise NotImplementedError
 
     def sections(self) -> list[tuple]:

@@ -27,11 +27,11 @@ def write_state(path: str, state: dict) -> None:
     """Writes a nested state to one file, completely or not at all.
 
     Use this function for files that must survive a crash. The file is an
-    uncompressed zip of `state.json` and one `.npy` per array. It replaces an
-    older file once it is complete and on disk: a process killed at any moment
-    leaves the old file or the new one. It may also leave a temporary file,
-    which a write ten minutes later removes. If several processes write at the
-    same time, the last one wins.
+    uncompressed zip of `state.json` and one `.npy` per array. The new file
+    replaces an older file once the new file is complete and on disk: a process
+    killed at any moment leaves the old file or the new file. The process may
+    also leave a temporary file, which a write ten minutes later removes. If
+    several processes write at the same time, the last one wins.
 
     Args:
         path: The file. An existing file is replaced.

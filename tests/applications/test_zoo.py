@@ -139,7 +139,8 @@ def small(name, shape=SHAPE):
 
 
 def test_every_network_is_in_the_table():
-    names = set(applications.__all__) - {"Architecture"}
+    names = {n for n in applications.__all__ if not n.isupper()}
+    names -= {"Architecture"}
     assert set(SMALL) | PRESETS == names
 
 

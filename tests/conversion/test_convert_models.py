@@ -283,7 +283,7 @@ def unused():
             "with its own `call`",
         ),
         (one(Forgetful(2)), "must create all inner layers.*Forgetful"),
-        (one(Hiding()), "An inner layer can be exchanged only if.*Hiding"),
+        (one(Hiding()), "An inner layer can be replaced only if.*Hiding"),
         (unused, "must select built layers.*Dense: new"),
     ],
 )

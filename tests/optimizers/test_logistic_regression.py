@@ -6,9 +6,6 @@ from keras import ops
 
 import keras_bdl as bdl
 
-# One process, which runs NUTS once.
-pytestmark = pytest.mark.xdist_group("nuts")
-
 N, CHAINS, PRIOR_STDDEV = 500, 512, 1.0
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(N, 3)).astype("float32")

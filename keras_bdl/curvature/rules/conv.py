@@ -22,7 +22,7 @@ class ConvRule(MatrixRule):
     stacks_rows = True
 
     def groups(self, layer):
-        """Returns the number of groups."""
+        """Returns the number of matrices in a block, one for each group."""
         return layer.groups
 
     def blocks(self, layer, inputs, cotangents):
@@ -142,11 +142,11 @@ class ConvTransposeRule(ConvRule):
     """
 
     def groups(self, layer):
-        """Returns one: these layers have no groups."""
+        """Returns 1: these layers have no groups."""
         return 1
 
     def blocks(self, layer, inputs, cotangents):
-        """Yields dz at each position of the window, and the inputs."""
+        """Yields dz and the inputs of the layer for each window position."""
         x = channels_last(in_full_precision(inputs), layer.data_format)
         dz = channels_last(cotangents, layer.data_format)
         windows = Windows(
@@ -162,5 +162,5 @@ class ConvTransposeRule(ConvRule):
             yield positions_of(view), x
 
     def matrix_shape(self, layer):
-        """Returns `None`: the outputs would count window positions."""
+        """Returns `None`: window positions would be outputs of the matrix."""
         return None

@@ -26,7 +26,7 @@ class MatrixRule(Rule):
     """
 
     def weights(self, layer):
-        """Returns the kernel and, if there is one, the bias."""
+        """Returns the kernel, and the bias if the layer has a bias."""
         bias = getattr(layer, "bias", None)
         return [layer.kernel] + ([] if bias is None else [bias])
 
@@ -49,7 +49,7 @@ class MatrixRule(Rule):
         return self.blocks(layer, inputs, cotangents)
 
     def groups(self, layer):
-        """Returns the number of groups."""
+        """Returns the number of matrices in a block, one for each group."""
         return 1
 
     def kernel_of_blocks(self, layer, blocks):
@@ -108,7 +108,7 @@ class MatrixRule(Rule):
         return math.prod(layer.kernel.shape[:-1]), layer.kernel.shape[-1]
 
     def rows(self, layer, inputs, cotangents):
-        """Returns the inputs of all blocks side by side, and dz."""
+        """Returns the inputs of all blocks, joined on the last axis, and dz."""
         blocks = list(self.places(layer, inputs, cotangents))
         x = [x for x, _ in blocks]
         return (

@@ -1,4 +1,4 @@
-"""Rule for embeddings."""
+"""The curvature rule for embeddings."""
 
 import keras
 import tensorflow as tf
@@ -65,7 +65,7 @@ class EmbeddingRule(Rule):
 
 
 def _looked_up(layer, calls):
-    """Returns rows `(examples, times)` and their cotangents, of all calls."""
+    """Returns row numbers `(examples, times)` and cotangents of all calls."""
     ids, dz = [], []
     for inputs, cotangents in calls:
         rank = len(inputs.shape)

@@ -20,7 +20,7 @@ class DepthwiseConvRule(Rule):
     """Rule for `DepthwiseConv1D` and `DepthwiseConv2D`."""
 
     def weights(self, layer):
-        """Returns the kernel and, if there is one, the bias."""
+        """Returns the kernel, and the bias if the layer has a bias."""
         return [layer.kernel] + ([] if layer.bias is None else [layer.bias])
 
     def per_example(self, layer, inputs, cotangents):
@@ -73,7 +73,7 @@ class SeparableConvRule(Rule):
     """
 
     def weights(self, layer):
-        """Returns both kernels and, if there is one, the bias."""
+        """Returns both kernels, and the bias if the layer has a bias."""
         kernels = [layer.depthwise_kernel, layer.pointwise_kernel]
         return kernels + ([] if layer.bias is None else [layer.bias])
 
@@ -90,7 +90,7 @@ class SeparableConvRule(Rule):
         return gradients
 
     def moments(self, layer, calls, example_weights):
-        """Returns the moments, without the g_i of the pointwise kernel."""
+        """Returns the moments; the pointwise kernel needs no single g_i."""
         stages = [self._stages(layer, *call) for call in calls]
         depthwise = sum(d for d, _, _ in stages)
         pointwise = outer_moments(

@@ -42,7 +42,7 @@ class Windows:
             self._split_into_phases()
 
     def __iter__(self):
-        """Yields `(examples, *out_sizes, channels)` for each position."""
+        """Yields a tensor `(examples, *out_sizes, channels)` per position."""
         for place in itertools.product(*map(range, self._kernel_size)):
             offsets = [
                 i * d for i, d in zip(place, self._dilation, strict=True)

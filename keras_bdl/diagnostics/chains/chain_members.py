@@ -8,11 +8,11 @@ from keras_bdl.posteriors.ensemble import Ensemble
 
 
 def ensembles_of(chains: list, samples: int | None = None) -> list[Ensemble]:
-    """Returns the `Ensemble` of every chain, all of one length.
+    """Returns the `Ensemble` of every chain, all of equal length.
 
     Args:
         chains: List with one `SampleCollector` or `Ensemble` for each chain.
-        samples: Number of samples to take of each chain, the latest ones.
+        samples: Number of the latest samples to take from each chain.
             Defaults to `None`, all samples: the chains must have equal
             lengths.
     """

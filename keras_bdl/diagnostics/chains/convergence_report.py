@@ -25,11 +25,11 @@ class ConvergenceReport(Report):
 
     For each variable, or set of predictions, the report has
 
-    - `size`: number of its quantities,
+    - `size`: number of quantities (weights, or entries of the predictions),
     - `entries`: number of quantities examined,
     - `constant`: number of examined quantities that are equal in all samples
-      of all chains. The numbers below are computed without them, and are NaN
-      if no other quantity is left,
+      of all chains. The numbers below are computed without the constant
+      quantities. If all quantities are constant, the numbers are NaN,
     - `r_hat_max`, `r_hat_median`: the highest and the median R-hat,
     - `share_below_1_01`, `share_below_1_1`: share of quantities with a lower
       R-hat,
@@ -40,8 +40,9 @@ class ConvergenceReport(Report):
         num_samples: Number of samples of each chain.
         rank_normalized: Whether R-hat is rank-normalised, see
             `potential_scale_reduction`.
-        max_entries: Most quantities examined of each variable, or `None`.
-        seed: Seed of their selection.
+        max_entries: Largest number of quantities examined per variable, or
+            `None`.
+        seed: Seed of the random choice of quantities.
         variables: Dict from the name of a variable to its numbers.
         total: The numbers over all examined quantities.
         worst: The variable with the highest R-hat, or `None` if no quantity
@@ -58,7 +59,7 @@ class ConvergenceReport(Report):
     worst: str | None
 
     def title(self) -> str:
-        """Returns the first line."""
+        """Returns the first line of the printed report."""
         return (
             f"Convergence of {self.num_chains} chains of {self.num_samples} "
             f"samples, {self.total['entries']} of {self.total['size']} "
@@ -150,10 +151,10 @@ def convergence(
         chains: `WeightChains`; or an array of shape `(chains, samples, ...)`,
             such as the result of `prediction_chains`; or a dict of such arrays
             by name.
-        max_entries: Most quantities to examine in a variable. In larger
-            variables they are chosen at random. `None` examines all. Defaults
-            to `10_000`.
-        seed: Seed of this choice. Defaults to `0`.
+        max_entries: Largest number of quantities to examine in a variable. The
+            quantities of a larger variable are chosen at random. `None`
+            examines all. Defaults to `10_000`.
+        seed: Seed of the random choice. Defaults to `0`.
         rank_normalized: Whether to use the rank-normalised R-hat, see
             `potential_scale_reduction`. Defaults to `False`.
 

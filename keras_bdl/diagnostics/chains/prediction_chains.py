@@ -33,7 +33,7 @@ def prediction_chains(
         x: Inputs, as in `keras_bdl.predict`. They are read once per chain. A
             few hundred inputs are enough: the result needs `chains * samples`
             times the memory of one prediction.
-        samples: Number of samples to take of each chain, the latest ones.
+        samples: Number of the latest samples to take from each chain.
             Defaults to `None`, all samples: the chains must have equal
             lengths.
         **options: Passed to `keras_bdl.predict`: `batch_size`, `steps`,

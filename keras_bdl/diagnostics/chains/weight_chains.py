@@ -31,11 +31,11 @@ class WeightChains(collections.abc.Mapping):
     Args:
         chains: List with one `keras_bdl.callbacks.SampleCollector`, or its
             `posterior`, for each chain.
-        model: The model that was trained. It defines the paths of the
-            variables, and the variables that are not trained are left out.
+        model: The model that was trained. The model defines the paths of the
+            variables, and the result leaves out variables that are not trained.
             Defaults to `None`: the chains have all variables, with a number in
             the name, such as `"0/kernel"`.
-        samples: Number of samples to take of each chain, the latest ones.
+        samples: Number of the latest samples to take from each chain.
             Defaults to `None`, all samples: the chains must have equal
             lengths.
 

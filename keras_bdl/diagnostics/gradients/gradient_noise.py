@@ -96,7 +96,7 @@ class GradientNoiseReport(Report):
         )
 
     def title(self) -> str:
-        """Returns the first line."""
+        """Returns the first line of the printed report."""
         return (
             f"Noise of the gradients of {self.batches} batches of "
             f"{self.batch_size}, {self.examples} examples, {self.weights} "
@@ -160,16 +160,16 @@ def gradient_noise(
 
         learning_rate = 2 (B / N) d / tr(C)                                (4)
 
-    for d weights, batches of B and N examples. A `momentum` m makes the steps
-    of SGD longer by 1 / (1 - m), and (4) is multiplied by 1 - m.
+    for d weights, N examples and batches of B examples. A `momentum` m
+    multiplies the steps of SGD by 1 / (1 - m), so (4) is multiplied by 1 - m.
 
-    The appendix of Maddox et al. has (4) with the variance V of the gradient
-    of a batch and `tr(C) = tr(V) / B`, which holds for the sum over a batch.
+    Let V be the variance of the gradient of a batch. The appendix of Maddox et
+    al. has (4) with `tr(C) = tr(V) / B`. This holds for the sum over a batch.
     For the mean over a batch, as in (1) to (3), `tr(C) = B tr(V)`. With V of
     the mean, their formula gives B^2 times the learning rate (4).
 
     Args:
-        model: A built Keras model with ordinary weights. It is not changed.
+        model: A built Keras model with ordinary weights, which do not change.
         data: The training data `(x, y)` or `(x, y, sample_weight)` as arrays,
             or a batched `tf.data.Dataset` or `keras.utils.PyDataset` with at
             least two batches. The data are read once, in their order. Shuffle
@@ -181,7 +181,7 @@ def gradient_noise(
         training: Whether BatchNorm uses the statistics of each batch and
             dropout is active. (3) then includes their noise. With BatchNorm,
             no gradient of a single example exists, and tr(C) is valid for this
-            batch size. Defaults to `True`.
+            batch size only. Defaults to `True`.
         batch_size: B for arrays. Defaults to `None`, 32. For other data, B is
             the size of the first batch.
         verbose: `0` for silence, `1` for a progress bar, `2` for one line.
@@ -239,7 +239,7 @@ def gradient_noise(
 
 
 class _NoiseStep(TrainingLoss):
-    """Adds the gradient of one batch to (1) and (2)."""
+    """Adds the gradient of one batch to (1) and (2) of `gradient_noise`."""
 
     def _step(self, batch, seen, means):
         variables = [v.value for v in self.model.trainable_variables]

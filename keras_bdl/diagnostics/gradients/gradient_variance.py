@@ -107,7 +107,7 @@ class GradientVarianceReport(Report):
         )
 
     def title(self) -> str:
-        """Returns the first line."""
+        """Returns the first line of the printed report."""
         return (
             "Gradient of the negative log-likelihood of "
             f"{self.examples} examples over {self.num_samples} samples"
@@ -197,9 +197,9 @@ def gradient_variance(
     The KL and other penalties are left out, because they have no such noise. A
     training step with `train_samples=k` has the variance divided by k. The
     model is called with `training=True`, so other noise of training, such as
-    dropout, is included. It is traced once for all samples and later calls.
-    Afterwards the model is unchanged, with its seed generators and BatchNorm
-    statistics, also after an error.
+    dropout, is included. TensorFlow traces the model once for all samples and
+    later calls. Afterwards the model is unchanged, with its seed generators and
+    BatchNorm statistics, also after an error.
 
     Args:
         model: A built Keras model with variational layers.

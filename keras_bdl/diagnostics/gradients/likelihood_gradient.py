@@ -55,7 +55,7 @@ class LikelihoodGradient:
         return self._function(x, y, count, means)
 
     def zeros(self) -> list:
-        """Returns the means before the first sample."""
+        """Returns zeros, the means before the first sample."""
         return [tf.zeros(v.shape) for v in _parameters(self._model())]
 
     def _step(self, x, y, count, means):

@@ -63,7 +63,7 @@ class HessianEigenvaluesReport(Report):
         return {n: getattr(self, n) for n in names if n not in left_out}
 
     def title(self) -> str:
-        """Returns the first line."""
+        """Returns the first line of the printed report."""
         return (
             f"Hessian of the loss of {self.examples} examples, {self.size} "
             f"weights, {self.products} products"
@@ -171,7 +171,7 @@ def hessian_eigenvalues(
     not be found with a relative error in float32.
 
     Args:
-        model: A built Keras model with ordinary weights. It is not changed.
+        model: A built Keras model with ordinary weights, which do not change.
         data: The training data `(x, y)` or `(x, y, sample_weight)` as arrays,
             or a batched `tf.data.Dataset` or `keras.utils.PyDataset`. All data
             are read for each product, so use neither augmentation nor

@@ -56,11 +56,11 @@ class LossCrossSectionReport(LossSurfaceReport):
 
     @property
     def posterior_energy(self) -> np.ndarray | None:
-        """Rise of `total` from the center if the posterior were exact.
+        """Expected rise of `total` from the center if the posterior is exact.
 
-        `t^2 / (2 N s^2)` with the standard deviations s of the posterior: the
-        negative log of its projected density, per example. `None` without a
-        posterior.
+        The rise is `t^2 / (2 N s^2)`, with the distances t and the standard
+        deviations s of the posterior: the negative log density of the
+        projected posterior, per example. `None` without a posterior.
         """
         if self.stddevs is None:
             return None
@@ -69,7 +69,7 @@ class LossCrossSectionReport(LossSurfaceReport):
         return ratios.T / (2 * self.examples)
 
     def title(self) -> str:
-        """Returns the first line."""
+        """Returns the first line of the printed report."""
         return (
             f"Loss of {self.examples} examples along {len(self.loss)} "
             f"directions, {len(self.distances)} points from "
@@ -115,8 +115,9 @@ def loss_cross_section(
 
     with nll the mean loss over the N examples, a `weight_decay` a and the
     `prior` p. -N L is the log of the posterior density, up to a constant. The
-    model is called with `training=False`. It is traced once for all points and
-    later calls. Afterwards the model is unchanged, also after an error.
+    model is called with `training=False`. TensorFlow traces the model once for
+    all points and later calls. Afterwards the model is unchanged, also after an
+    error.
 
     Args:
         model: A built Keras model with ordinary weights.

@@ -34,7 +34,7 @@ from keras_bdl.prediction.stateless_call import values_of
 
 
 class LossValue(TrainingLoss):
-    """Sums of loss, penalties and wrong predictions, batch by batch."""
+    """Computes mean loss, mean penalty and error rate, batch by batch."""
 
     def over(self, data: TrainingData) -> tuple[float, float, float]:
         """Returns the mean loss, penalty and error rate over the data.
@@ -64,7 +64,7 @@ class LossValue(TrainingLoss):
         return totals + tf.stack([tf.cast(t, "float64") for t in terms])
 
     def _errors(self, found):
-        """Returns the number of wrong predictions and of all predictions."""
+        """Returns the numbers of wrong predictions and of all predictions."""
         none = tf.constant(0), tf.constant(0)
         losses = keras.tree.flatten(self._given or self.model.loss)
         if len(losses) != 1 or len(keras.tree.flatten(found.outputs)) != 1:

@@ -50,7 +50,7 @@ class LossPlaneReport(LossSurfaceReport):
         return squares / (2 * self.examples)
 
     def title(self) -> str:
-        """Returns the first line."""
+        """Returns the first line of the printed report."""
         first, second = map(len, self.distances)
         return (
             f"Loss of {self.examples} examples on a plane, {first} times "

@@ -1,4 +1,4 @@
-"""Products with the covariance of a posterior, which is never formed."""
+"""Products with the covariance of a posterior, without forming the matrix."""
 
 import math
 from typing import Any
@@ -19,8 +19,8 @@ class PosteriorCovariance:
     has `block=True`, D D' is zero between different variables.
 
     Args:
-        posterior: The posterior. Its columns are not copied. They are read a
-            block at a time.
+        posterior: The posterior. The class reads the columns a block at a time,
+            without a copy.
 
     Attributes:
         shapes: Shapes of the variables.

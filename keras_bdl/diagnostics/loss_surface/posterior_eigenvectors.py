@@ -20,8 +20,8 @@ from keras_bdl.reports.report import Report
 class PosteriorEigenvectorsReport(Report):
     """Eigenvalues and eigenvectors, made by `posterior_eigenvectors`.
 
-    `to_dict` leaves the vectors out, because they are as long as the network
-    is large.
+    `to_dict` leaves the vectors out, because each vector has an entry for each
+    weight of the network.
 
     Attributes:
         part: Part of the covariance, `"low_rank"` or `"all"`.
@@ -65,7 +65,7 @@ class PosteriorEigenvectorsReport(Report):
         return {name: getattr(self, name) for name in names}
 
     def title(self) -> str:
-        """Returns the first line."""
+        """Returns the first line of the printed report."""
         part = "low-rank part of the " if self.part == "low_rank" else ""
         return (
             f"Eigenvectors of the {part}covariance of {self.size} weights, "

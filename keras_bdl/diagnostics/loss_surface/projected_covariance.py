@@ -29,8 +29,8 @@ def projected_covariance(
         posterior: A `LowRankGaussian`, such as the one of `keras_bdl.SWAG`, or
             a `Gaussian`.
         directions: List of directions, each a list of arrays in the shapes of
-            the trainable variables, or a vector. They are scaled to unit
-            length.
+            the trainable variables, or a vector. The function scales the
+            directions to unit length.
 
     Returns:
         Array of float64 with a row and a column for each direction.
@@ -53,8 +53,8 @@ def project_weights(weights: list, directions: Any, center: Any) -> np.ndarray:
         weights: List of networks, each a list of arrays in the shapes of the
             trainable variables.
         directions: List of directions, each a list of arrays in the shapes of
-            the trainable variables, or a vector. They are scaled to unit
-            length.
+            the trainable variables, or a vector. The function scales the
+            directions to unit length.
         center: The origin, a list of arrays or a vector.
 
     Returns:

@@ -7,7 +7,7 @@ import numpy as np
 
 
 def as_vector(name: str, arrays: Any, shapes: list) -> np.ndarray:
-    """Returns arrays, or a vector of all their entries, as a float64 vector.
+    """Returns one float64 vector with the entries of all arrays.
 
     Args:
         name: Name of the argument in errors.
