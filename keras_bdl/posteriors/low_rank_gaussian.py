@@ -30,6 +30,8 @@ class LowRankGaussian(Gaussian):
     and the covariance is `scale * (diag(variance) + D D' / (c - 1))`.
 
     Args:
+        mean: One array for each trainable variable.
+        variance: Arrays like `mean`, not negative, or `None` for zero.
         deviations: The rows of `D` for each variable, an array of shape
             `(c, *shape)`, kept in float32 or float16. Without columns
             (`c = 0` or `None`) the covariance is diagonal; a single column is
