@@ -12,7 +12,7 @@ from keras_bdl.arguments import check_number
 from keras_bdl.callbacks.chain_temperature import Virials
 from keras_bdl.callbacks.chain_temperature import kinetic_band
 from keras_bdl.callbacks.stateful_callback import StatefulCallback
-from keras_bdl.data.dataset_size import check_loss
+from keras_bdl.data.dataset_size import guard_loss
 from keras_bdl.inner_optimizer import inner_optimizer
 from keras_bdl.optimizers.momentum_sampler import MomentumSampler
 from keras_bdl.optimizers.sampler import Sampler
@@ -118,7 +118,7 @@ class ChainDiagnostics(StatefulCallback):
             )
         self.keep_to_one_model()
         self.refuse_frozen_model()
-        check_loss(self.model, [sampler])
+        guard_loss(self.model, [sampler])
         self._sampler = sampler
         with self.model.distribute_strategy.scope():
             if not sampler.built:

@@ -17,7 +17,7 @@ from keras_bdl.callbacks.sample_files import remove_sample
 from keras_bdl.callbacks.sample_files import sample_path
 from keras_bdl.callbacks.sample_files import write_sample
 from keras_bdl.callbacks.stateful_callback import StatefulCallback
-from keras_bdl.data.dataset_size import check_loss
+from keras_bdl.data.dataset_size import guard_loss
 from keras_bdl.distribute.workers import weights_of_first_replica
 from keras_bdl.inner_optimizer import inner_optimizer
 from keras_bdl.optimizers.sampler import Sampler
@@ -149,7 +149,7 @@ class SampleCollector(StatefulCallback):
             )
         self.keep_to_one_model()
         self.refuse_frozen_model()
-        check_loss(self.model, [inner_optimizer(self.model)])
+        guard_loss(self.model, [inner_optimizer(self.model)])
         if self._evaluation is not None:
             self._evaluation.begin(self.model)
         if self.directory is not None:

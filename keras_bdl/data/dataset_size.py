@@ -14,7 +14,7 @@ from keras_bdl.arguments import check_number
 from keras_bdl.data.count_examples import count_examples
 from keras_bdl.distribute.keras_fixes import in_several_workers
 from keras_bdl.inner_optimizer import inner_optimizer
-from keras_bdl.likelihoods.loss_check import check_likelihood
+from keras_bdl.likelihoods.loss_check import guard_likelihood
 
 
 class DatasetSize:
@@ -212,7 +212,7 @@ def _compare(size, count):
     )
 
 
-def check_loss(model: keras.Model, methods: Sequence[Any]) -> None:
+def guard_loss(model: keras.Model, methods: Sequence[Any]) -> None:
     """Checks the compiled loss if any part of a model needs N.
 
     Args:
@@ -222,4 +222,4 @@ def check_loss(model: keras.Model, methods: Sequence[Any]) -> None:
     sizes = dataset_sizes(model, methods)
     owners = dict.fromkeys(f"`{size.owner}`" for size in sizes)
     if owners:
-        check_likelihood(" and ".join(owners), model)
+        guard_likelihood(" and ".join(owners), model)

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from keras_bdl import _keras
-from keras_bdl.likelihoods.loss_check import check_likelihood
+from keras_bdl.likelihoods.loss_check import guard_likelihood
 
 
 class ThreadLosses:
@@ -61,4 +61,4 @@ def check_outer_loss(layer: keras.layers.Layer) -> None:
         layer: A variational layer, in a forward pass of training.
     """
     outer = _keras.entry_layer(layer)
-    check_likelihood(f"`{type(layer).__name__}`", outer)
+    guard_likelihood(f"`{type(layer).__name__}`", outer)

@@ -30,7 +30,7 @@ def check_reductions(owner, losses):
             )
 
 
-def check_likelihood(owner, model):
+def guard_likelihood(owner, model):
     """Checks the compiled loss of a model, now and at every trace.
 
     A sum over the batch raises an error. A loss that implies a certain noise,

@@ -106,7 +106,7 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
                 method.attach(self)
         if self.built:
             build_posterior(self)
-        self.check_likelihood()
+        self.guard_likelihood()
         self._auto_scale_loss = kwargs.get("auto_scale_loss", True)
 
     def get_compile_config(self):

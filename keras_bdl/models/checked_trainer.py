@@ -6,7 +6,7 @@ from collections.abc import Callable
 import keras
 
 from keras_bdl import _keras
-from keras_bdl.data.dataset_size import check_loss
+from keras_bdl.data.dataset_size import guard_loss
 from keras_bdl.distribute.keras_fixes import build_with_a_local_batch
 from keras_bdl.distribute.keras_fixes import in_several_workers
 from keras_bdl.distribute.keras_fixes import mend_keras
@@ -89,7 +89,7 @@ class CheckedTrainer(DistributedTrainer):
             training: Whether this is the loss of training.
         """
         if training:  # There may be new layers since `compile`.
-            self.check_likelihood()
+            self.guard_likelihood()
         return super().compute_loss(
             x, y, y_pred, sample_weight, training=training
         )
@@ -106,6 +106,6 @@ class CheckedTrainer(DistributedTrainer):
         check_metrics(self, y, y_pred)
         return super().compute_metrics(x, y, y_pred, sample_weight)
 
-    def check_likelihood(self) -> None:
+    def guard_likelihood(self) -> None:
         """Checks the loss if a method takes it for a likelihood."""
-        check_loss(self, self._methods())
+        guard_loss(self, self._methods())

@@ -39,7 +39,7 @@ class Outcome:
         )
 
 
-class Forward:
+class BatchPass:
     """Runs a model on one batch with given tensors for weights.
 
     Args:
@@ -94,8 +94,8 @@ class Forward:
 
     def part(
         self, begin: Any, size: Any, *, state: list | None = None
-    ) -> "Forward":
-        """Returns a `Forward` of some of the examples.
+    ) -> "BatchPass":
+        """Returns a `BatchPass` of some of the examples.
 
         Args:
             begin: Index of the first example.
@@ -110,7 +110,7 @@ class Forward:
             return None if array is None else tf.gather(array, rows)
 
         data = keras.tree.map_structure(cut, self.data)
-        return Forward(
+        return BatchPass(
             self.model,
             data,
             excluded=self._excluded,
@@ -184,7 +184,9 @@ class Forward:
 
 
 def by_groups(
-    look: Callable[[Forward], tuple[Outcome, list]], forward: Forward, size: int
+    look: Callable[[BatchPass], tuple[Outcome, list]],
+    forward: BatchPass,
+    size: int,
 ) -> tuple[Outcome, list]:
     """Averages a function of batches over groups of one batch.
 
@@ -192,7 +194,7 @@ def by_groups(
     counts less. BatchNorm normalises over a group.
 
     Args:
-        look: Takes a `Forward` and returns an `Outcome` and a list of
+        look: Takes a `BatchPass` and returns an `Outcome` and a list of
             gradients.
         forward: The batch.
         size: Number of examples in a group.

@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_bdl.objectives.batch_outcome import Forward
+from keras_bdl.objectives.batch_outcome import BatchPass
 from keras_bdl.objectives.batch_outcome import Outcome
 from keras_bdl.objectives.objective import Objective
 
@@ -39,11 +39,13 @@ class MAP(Objective):
     ```
     """
 
-    def look(self, forward: Forward, values: list, own: list) -> list[Outcome]:
+    def look(
+        self, forward: BatchPass, values: list, own: list
+    ) -> list[Outcome]:
         """Returns the outcome of the batch."""
         return [forward(values)]
 
-    def complexity(self, forward: Forward, values: list, own: list) -> Any:
+    def complexity(self, forward: BatchPass, values: list, own: list) -> Any:
         """Returns `-log p(w)`."""
         log_priors = [
             ops.sum(self.prior.log_prob(ops.cast(values[i], "float32")))

@@ -24,7 +24,7 @@ from keras_bdl.inner_optimizer import loss_scale
 from keras_bdl.layers.find_variational_layers import variational_layers
 from keras_bdl.models.build import build_optimizer
 from keras_bdl.models.fit_arguments import check_optimizer
-from keras_bdl.objectives.batch_outcome import Forward
+from keras_bdl.objectives.batch_outcome import BatchPass
 from keras_bdl.objectives.batch_outcome import Outcome
 from keras_bdl.posteriors.excluded_weights import check_any_weight
 from keras_bdl.posteriors.excluded_weights import excluded_variables
@@ -94,7 +94,9 @@ class Objective(InheritedArguments, ShowsArguments, keras.losses.Loss):
             model: A built `keras_bdl.Model`.
         """
 
-    def look(self, forward: Forward, values: list, own: list) -> list[Outcome]:
+    def look(
+        self, forward: BatchPass, values: list, own: list
+    ) -> list[Outcome]:
         """Returns the data term at the given weights.
 
         Runs under a gradient tape that watches all given tensors.
@@ -109,7 +111,7 @@ class Objective(InheritedArguments, ShowsArguments, keras.losses.Loss):
         """
         raise NotImplementedError
 
-    def complexity(self, forward: Forward, values: list, own: list) -> Any:
+    def complexity(self, forward: BatchPass, values: list, own: list) -> Any:
         """Returns the complexity of (1), in nats.
 
         Args:
@@ -127,7 +129,7 @@ class Objective(InheritedArguments, ShowsArguments, keras.losses.Loss):
         excluded = excluded_variables(model, self.exclude_from_inference)
         self.check(model, [v for v in variables if id(v) not in excluded])
         scale = loss_scale(model.optimizer)
-        forward = Forward(
+        forward = BatchPass(
             model, (x, y, sample_weight), excluded=excluded, scale=scale
         )
         values = current_values(variables)
@@ -156,7 +158,7 @@ class Objective(InheritedArguments, ShowsArguments, keras.losses.Loss):
         return model.finish_draws(losses, x, y, y_pred, sample_weight)
 
     def gradients(
-        self, forward: Forward, values: list, own: list
+        self, forward: BatchPass, values: list, own: list
     ) -> tuple[list[Outcome], list]:
         """Returns the result of `look` and the gradients of its mean loss.
 

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_bdl.objectives.batch_outcome import Forward
+from keras_bdl.objectives.batch_outcome import BatchPass
 from keras_bdl.objectives.batch_outcome import Outcome
 from keras_bdl.objectives.gaussian_objective import GaussianObjective
 from keras_bdl.random.gaussian_weights import TRAINING
@@ -60,7 +60,9 @@ class SampledVI(GaussianObjective):
 
     trained_under_draws = True
 
-    def look(self, forward: Forward, values: list, own: list) -> list[Outcome]:
+    def look(
+        self, forward: BatchPass, values: list, own: list
+    ) -> list[Outcome]:
         """Returns the `Outcome` of each sample."""
         return [
             forward(self._drawn(forward.inferred, values, own, noises))
@@ -68,7 +70,7 @@ class SampledVI(GaussianObjective):
         ]
 
     def gradients(
-        self, forward: Forward, values: list, own: list
+        self, forward: BatchPass, values: list, own: list
     ) -> tuple[list[Outcome], list]:
         """Returns the outcomes of all samples and the mean gradients."""
         model = forward.model
@@ -80,7 +82,7 @@ class SampledVI(GaussianObjective):
         ]
         return super().gradients(forward, values, own)
 
-    def complexity(self, forward: Forward, values: list, own: list) -> Any:
+    def complexity(self, forward: BatchPass, values: list, own: list) -> Any:
         """Returns `KL(q || prior)`, averaged over samples if it uses any."""
         inferred = [values[i] for i in forward.inferred]
         asked: list[int] = []

@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bdl import _keras
-from keras_bdl.objectives.batch_outcome import Forward
+from keras_bdl.objectives.batch_outcome import BatchPass
 from keras_bdl.objectives.batch_outcome import Outcome
 from keras_bdl.objectives.batch_outcome import by_groups
 from keras_bdl.objectives.exact_moments import exact_moments
@@ -173,7 +173,7 @@ class TaylorVI(GaussianObjective):
             self._warned = warn_of_kinks(model)
 
     def gradients(
-        self, forward: Forward, values: list, own: list
+        self, forward: BatchPass, values: list, own: list
     ) -> tuple[list[Outcome], list]:
         """Returns the outcome of a batch and its gradients, by groups."""
 
@@ -202,7 +202,9 @@ class TaylorVI(GaussianObjective):
                 f"Received: {error}"
             ) from error
 
-    def look(self, forward: Forward, values: list, own: list) -> list[Outcome]:
+    def look(
+        self, forward: BatchPass, values: list, own: list
+    ) -> list[Outcome]:
         """Returns (1) without the KL."""
         with exact_moments():
             outcome, diagonal = self.hessian_diagonal(forward, values)
@@ -214,7 +216,7 @@ class TaylorVI(GaussianObjective):
             terms.append(tf.reduce_sum(ops.square(stddev) * h))
         return [outcome.plus(0.5 * tf.add_n(terms))]  # (1)
 
-    def complexity(self, forward: Forward, values: list, own: list) -> Any:
+    def complexity(self, forward: BatchPass, values: list, own: list) -> Any:
         """Returns `KL(q || prior)`."""
 
         def refuse(i):
