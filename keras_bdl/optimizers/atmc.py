@@ -22,7 +22,7 @@ class ATMC(MomentumSampler):
 
         alpha = max(D - xi, 0)                                            (1)
 
-    `keras_bdl.optimizers.momentum_steps` has the equations by which p, the
+    `keras_bdl.optimizers.hyperbolic_momentum` has the equations by which p, the
     weight and xi move. The thermostat is the one of hyperbolic momentum. The
     printed algorithm has the thermostat of Gaussian momentum, which makes
     samples too narrow.

@@ -11,8 +11,8 @@ from keras_bdl import _keras
 from keras_bdl.arguments import check_number
 from keras_bdl.curvature.plan import matrices
 from keras_bdl.curvature.weight_scope import current_values
-from keras_bdl.optimizers.matrix_slots import MatrixSlots
-from keras_bdl.optimizers.matrix_slots import places_of
+from keras_bdl.optimizers.kronecker_decomposition import MatrixSlots
+from keras_bdl.optimizers.kronecker_decomposition import places_of
 from keras_bdl.optimizers.vogn import VOGN
 from keras_bdl.posteriors import MatrixNormal
 from keras_bdl.random.gaussian_weights import EVALUATION

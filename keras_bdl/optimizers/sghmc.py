@@ -20,8 +20,8 @@ class SGHMC(MomentumSampler):
 
         alpha = D,  xi = 0                                                (1)
 
-    `keras_bdl.optimizers.momentum_steps` has the equations by which p and the
-    weight move.
+    `keras_bdl.optimizers.hyperbolic_momentum` has the equations by which p and
+    the weight move.
 
     The loss must be the mean negative log-likelihood; the target is
     `exp(-U/T)`, `U = N loss - log prior`. At `T = 1` the target is the

@@ -9,7 +9,7 @@ from keras_bdl.optimizers import SGHMC
 from keras_bdl.optimizers import SGLD
 from keras_bdl.optimizers import SGNHT
 from keras_bdl.optimizers import momentum_sampler
-from keras_bdl.optimizers.momentum_steps import kick
+from keras_bdl.optimizers.hyperbolic_momentum import kick
 from keras_bdl.random.keyed_noise import counter_normal
 from tests.helpers import assert_moment
 

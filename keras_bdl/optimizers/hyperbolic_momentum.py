@@ -1,4 +1,4 @@
-"""Integrator of the samplers with momentum.
+"""Momentum with a speed limit (hyperbolic), or without one (Gaussian).
 
 A step has two halves: `kick` changes the momentum, `velocity` moves the
 weight. Both discretise, with `G` the gradient of the energy, `m` the mass,

@@ -1,4 +1,4 @@
-"""Kronecker factors of a weight matrix in the state of an optimizer."""
+"""Kronecker factors of a weight matrix, decomposed in an optimizer."""
 
 import tensorflow as tf
 from keras import ops
