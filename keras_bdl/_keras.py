@@ -54,7 +54,7 @@ BOOKKEEPING = ("_layers", "_tracker")
 
 
 def replace_tracked_layer(layer: keras.layers.Layer, index: int, new) -> None:
-    """Replaces an inner layer of a built layer, where assignment fails."""
+    """Replaces an inner layer of a built layer, which refuses assignment."""
     layer._tracker.replace_tracked_value("layers", layer._layers[index], new)
 
 
@@ -104,7 +104,7 @@ def pass_training(layer: keras.layers.Layer) -> None:
 
 
 def clear_losses(layer: keras.layers.Layer) -> None:
-    """Removes the losses of a layer, where a trace has left its tensors."""
+    """Removes the losses that a trace has left in a layer."""
     layer._clear_losses()
 
 

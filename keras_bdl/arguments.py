@@ -1,7 +1,7 @@
 """Checks of arguments, one function for each kind of argument.
 
 Each function raises a `ValueError` that names the argument, says which values
-are allowed and shows the value received. `True` and `False` are no numbers.
+are allowed and shows the value received. `True` and `False` are not numbers.
 """
 
 import inspect

@@ -1,7 +1,7 @@
 """Replacement of functions of objects for one thread.
 
-Replicas are threads, and users predict in several threads. A layer that is
-called otherwise in one thread must stay as it is for the others.
+Replicas are threads, and users predict in several threads. If one thread
+replaces a function, the other threads must still call the original.
 """
 
 import contextlib
@@ -25,9 +25,9 @@ def replaced(
     """Replaces a function of an object inside a block.
 
     Other threads call the original in the meantime. Blocks may overlap, in one
-    thread and in several: a replacement calls the one of the block around it
-    as its original. The last block to end, in any thread, leaves the object
-    as the first block found it.
+    thread and in several. The replacement of an inner block receives the
+    replacement of the outer block as its original function. The end of the last
+    block, in any thread, restores the object.
 
     Args:
         owner: A module, or an object with a `__dict__`.

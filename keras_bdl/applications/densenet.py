@@ -43,13 +43,13 @@ def DenseNet(
         [x, conv3(f(norm(conv1(f(norm(x))))))]                            (1)
 
     with an activation f, a convolution of size 1 with 4k filters and a
-    convolution of size 3 with k filters. Between two blocks come norm,
-    activation, a convolution of size 1 that keeps a share of the channels, and
-    an average pooling. Before the blocks comes a convolution, with norm,
-    activation and pooling if the stem has a pooling. After the blocks come
-    norm, activation, the average over the image and the classifier.
-    Convolutions have no biases. With the blocks `(16, 16, 16)`, depth 100, and
-    the other defaults, the network has 769,162 trainable weights.
+    convolution of size 3 with k filters. Norm, activation, a convolution of
+    size 1 that keeps a share of the channels, and an average pooling stand
+    between two blocks. A convolution precedes the blocks, with norm, activation
+    and pooling if the stem has a pooling. Norm, activation, the average over
+    the image and the classifier follow the blocks. Convolutions have no biases.
+    With the blocks `(16, 16, 16)`, depth 100, and the other defaults, the
+    network has 769,162 trainable weights.
 
     Args:
         blocks: Number of layers of each block. The depth is twice their sum,

@@ -39,9 +39,9 @@ def ResNet(
         f(x + norm(conv(f(norm(conv(x))))))                               (1)
 
     with an activation f. If a block changes the shape, a convolution of size 1
-    and a norm map x to the new shape. Before the blocks come a convolution,
-    norm and activation. After the blocks come the average over the image and
-    the classifier. Convolutions have no biases.
+    and a norm map x to the new shape. A convolution, norm and activation
+    precede the blocks. The average over the image and the classifier follow the
+    blocks. Convolutions have no biases.
 
     With the defaults, depth 20 has 272,474 trainable weights, 32 has 466,906,
     44 has 661,338, 56 has 855,770 and 110 has 1,730,714.

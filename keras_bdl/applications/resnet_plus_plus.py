@@ -51,16 +51,16 @@ def ResNetPlusPlus(
 ) -> Model:
     """Makes a ResNet++ for small images.
 
-    Use it with samplers such as `keras_bdl.ATMC`. BatchNorm couples the
-    examples of a batch and leaves no likelihood to sample from. ResNet++ has
-    no BatchNorm: every layer is weight-normalised and every activation is a
-    SELU. A block is
+    Use it with samplers such as `keras_bdl.ATMC`. With BatchNorm, the output
+    for one example depends on the other examples of the batch, so the weights
+    define no likelihood. ResNet++ has no BatchNorm: every layer is
+    weight-normalised and every activation is a SELU. A block is
 
         x + conv(selu(conv(selu(x))))                                     (1)
 
     If a block changes the shape, a convolution of size 1 without bias maps
-    selu(x) to the new shape and replaces x. After the last block come a SELU,
-    the average over the image and a weight-normalised dense layer.
+    selu(x) to the new shape and replaces x. A SELU, the average over the image
+    and a weight-normalised dense layer follow the last block.
 
     Scales start at 1, and at `branch_scale` in the last convolution of every
     branch. For standard normal inputs, the variance then stays near 1 in all

@@ -47,7 +47,7 @@ class EarlyStopping(
         self._best_state = None
 
     def on_epoch_end(self, epoch, logs=None):
-        """Keeps the whole state when Keras keeps the weights."""
+        """Copies the variables of training when Keras copies the weights."""
         weights = self.best_weights
         super().on_epoch_end(epoch, logs)
         if self.best_weights is not weights:
@@ -76,7 +76,7 @@ class EarlyStopping(
             setattr(self, name, value)
 
     def _variables(self):
-        """Returns the variables of training that are no weights."""
+        """Returns the variables of training that are not weights."""
         objective = getattr(self.model, "objective", None)
         own = getattr(objective, "trainable_variables", [])
         return [*self.model.optimizer.variables, *own]

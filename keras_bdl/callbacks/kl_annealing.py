@@ -14,8 +14,8 @@ class KLAnnealing(FitCallback):
     Use it if a variational network underfits. At first the KL would pull an
     untrained network to the prior. With a small weight, the network learns
     from the likelihood first. The metric `kl` and the loss of an evaluation
-    always have the weight 1. After training the weight is 1. Nothing is traced
-    again between epochs.
+    always have the weight 1. After training the weight is 1. Keras does not
+    trace the training step again between epochs.
 
     Args:
         end_epoch: First epoch, counted from 0, that has the weight 1. The

@@ -9,9 +9,10 @@ class PretrainMeans(FitCallback):
     """Trains only the means of variational layers in the first epochs.
 
     Use it if a variational network learns slowly at first. In these epochs the
-    weights have no noise and the loss has no KL, so the network learns like
-    its deterministic twin. The deviations of the weights keep their initial
-    values. Afterwards the loss is the evidence bound. Nothing is traced again.
+    weights have no noise and the loss has no KL, so the network learns like its
+    deterministic twin. The deviations of the weights keep their initial values.
+    Afterwards the loss is the evidence bound. Keras does not trace the training
+    step again.
 
     Together with `KLAnnealing`, both callbacks count from the first epoch.
 

@@ -219,7 +219,7 @@ class WeightCollector(InheritedArguments, StatefulCallback):
             self._add(i, before, before * ((n - 1) / n))
 
     def _add(self, index, before, after):
-        """Adds the deviations from the mean before and after this weight."""
+        """Adds the deviations of a weight from the old and the new mean."""
 
     def _moments(self, moments):
         """Returns float64 moments in the precision of the posterior."""

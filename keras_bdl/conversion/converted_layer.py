@@ -12,10 +12,11 @@ from keras_bdl.models.model import Model
 class ConvertedLayer:
     """Saves a layer together with its replaced inner layers.
 
-    The config of a layer, a block or a model with its own `call` makes the
-    inner layers of its class. A layer with replaced inner layers becomes an
-    object of a class derived from this class and from its own class. The layer
-    behaves as before, and its config contains the inner layers.
+    A layer, a block or a model with its own `call` makes its inner layers
+    itself, so its config contains no replacements. A layer with replaced inner
+    layers becomes an object of a class derived from this class and from its own
+    class. The layer behaves as before, and its config contains the inner
+    layers.
     """
 
     def __init_subclass__(cls, **kwargs):

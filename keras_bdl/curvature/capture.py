@@ -127,7 +127,7 @@ class Capture:
 
     @property
     def outputs(self):
-        """The outputs of all recorded calls, the sources of the gradient."""
+        """The outputs of all calls; the cotangents are gradients for them."""
         return [call.outputs for call in self.calls]
 
     def value_of(self, variable):

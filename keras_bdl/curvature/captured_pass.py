@@ -126,7 +126,10 @@ class CapturedPass:
     def factors_and_squares(
         self, mean_omega: tf.Tensor | None
     ) -> tuple[list, list]:
-        """Returns mean squares, `None` for matrices, and Kronecker factors.
+        """Returns a list of mean squares and a list of Kronecker factors.
+
+        The first list has an entry for each variable. The entry is `None` if
+        the second list has factors for the variable.
 
         Args:
             mean_omega: The result of the method `mean_omega`.

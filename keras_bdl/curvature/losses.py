@@ -18,7 +18,7 @@ class Losses:
 
     Args:
         model: A Keras model, compiled unless `loss` is given.
-        loss: A loss of Keras, by name or as an object, or a nest of them as
+        loss: A loss of Keras, by name or as an object, or nested losses as
             in `compile`. Defaults to `None`: the loss of the model.
     """
 

@@ -107,7 +107,7 @@ def joined_positions(calls: list) -> list:
 
 
 def outer_products(x: tf.Tensor, dz: tf.Tensor, groups: int = 1) -> tf.Tensor:
-    """Returns the g_i of (1) of `outer_moments`, with u = 0 and one call.
+    """Returns the per-example gradients sum_p x_ip dz_ip^T of one call.
 
     Args:
         x: The inputs, `(examples * groups, positions, in)`.
@@ -150,7 +150,7 @@ def _sum_and_squares(per_example, example_weights, shape):
 
 
 def _pieces_of(size, numbers_each):
-    """Returns slices of `range(size)` that need at most `BUDGET` each."""
+    """Returns slices of `range(size)` with at most `BUDGET` numbers each."""
     length = max(BUDGET // max(numbers_each, 1), 1)
     return [slice(i, i + length) for i in range(0, size, length)]
 

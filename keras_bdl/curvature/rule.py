@@ -16,10 +16,10 @@ class Rule:
     To support a new type of layer, derive from this class, override `weights`
     and `per_example`, and register the rule with `register_rule`.
 
-    The layer runs unchanged. Each call is recorded: its inputs and z, its
-    output before the activation. The loss is differentiated with respect to z,
-    and the rule turns inputs and cotangents dL/dz into gradients of the
-    weights w. The gradient of example i is
+    The layer runs unchanged. A record of each call holds the inputs and z. Here
+    z is the output before the activation. The loss is differentiated with
+    respect to z, and the rule turns inputs and cotangents dL/dz into gradients
+    of the weights w. The gradient of example i is
 
         g_i = sum over calls, positions of dz_i/dw dL/dz_i                (1)
 
@@ -29,7 +29,7 @@ class Rule:
         taps: `"pre-activation"`: z is the input of the layer's `activation`,
             if the layer has one. `"output"`: z is the output.
         calls_again: Whether `per_example` calls the layer again. The layer
-            must then return the same each time.
+            must then return the same outputs each time.
 
     Example:
 
@@ -83,7 +83,7 @@ class Rule:
             **kwargs: Other arguments.
 
         Returns:
-            The later argument `inputs` of `per_example`, any nest of tensors,
+            The later argument `inputs` of `per_example`, any nested tensors,
             and the output of the layer.
         """
         return inputs, call(inputs, *args, **kwargs)

@@ -160,7 +160,7 @@ def targets(y: ArrayLike, shape: tuple) -> np.ndarray:
     """Returns regression targets in the shape of the predicted mean.
 
     Args:
-        y: Targets, possibly with a last axis of length 1 more or less.
+        y: Targets. A last axis of length 1 may be missing or added.
         shape: Shape of the predicted mean.
     """
     y = numbers("y", y)

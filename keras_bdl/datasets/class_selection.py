@@ -71,7 +71,7 @@ def selected_classes(
 
 
 def renumber(labels: Iterable[int], classes: Sequence[int]) -> tuple[int, ...]:
-    """Numbers the selected classes from 0.
+    """Returns new numbers, from 0 on, for the selected classes.
 
     Args:
         labels: The class of each stored label.

@@ -1,4 +1,4 @@
-"""The callback `EpochCounter`, which numbers passes over the data."""
+"""The callback `EpochCounter`, which counts passes over the data."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ import tensorflow as tf
 
 
 class EpochCounter(keras.callbacks.Callback):
-    """Numbers the passes over a `tf.data.Dataset`.
+    """Counts the passes over a `tf.data.Dataset`.
 
     Pass `DataSplits.epochs` to `fit` as a callback, so that a run that is
     killed and resumed sees the same data. A `tf.data.Dataset` has no counter
@@ -17,10 +17,11 @@ class EpochCounter(keras.callbacks.Callback):
     (seed, epoch).
 
     As a callback of `fit`, the object takes the number of the epoch from
-    Keras, also in a resumed run. Other readers of the data then have no
-    effect. Without the callback, passes count from 0 in the order in which
-    they begin, and reading the first batch is a pass, too. Every epoch still
-    has its own order and augmentation, but a resumed run has other ones.
+    Keras, also in a resumed run. Other passes over the data then do not change
+    the number of an epoch. Without the callback, the object counts all passes
+    from 0, in the order in which they begin. Reading only the first batch is
+    also a pass. Every epoch still has its own order and augmentation, but a
+    resumed run counts from 0 again.
 
     Attributes:
         next_epoch: Number of the epoch of the next pass. Set it to read a

@@ -25,7 +25,7 @@ _OWNER = "this diagnostic"
 
 
 def check_loss(model: keras.Model, loss: Loss | None) -> None:
-    """Raises an error for a missing loss or a loss that is no mean.
+    """Raises an error for a missing loss or a loss that is not a mean.
 
     Args:
         model: A Keras model.

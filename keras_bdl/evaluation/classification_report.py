@@ -54,8 +54,9 @@ class ClassificationReport(Report):
         referral: Dict with the `uncertainty` used, the referred `fractions`,
             and the `accuracy` and `auroc` of the remaining inputs. `auroc` is
             NaN for more than two classes.
-        ood: Dict with, for each out-of-distribution set, its `num_inputs`,
-            the results of `ood_scores` and `entropy_divergence`.
+        ood: Dict of one dict for each out-of-distribution set. The inner dict
+            holds `num_inputs`, `entropy_divergence` and the results of
+            `ood_scores`.
     """
 
     num_inputs: int

@@ -80,7 +80,11 @@ def fpr_at_tpr(
 
 
 def _sweep(positive, negative, positive_weights=None, negative_weights=None):
-    """Returns the weights at or above a falling threshold, by class."""
+    """Returns the positive and the negative weight above each threshold.
+
+    Entry 0 of both arrays is 0. Entry k is the total weight of the scores at or
+    above the k-th highest of all different scores.
+    """
     positive, negative = np.ravel(positive), np.ravel(negative)
     scores = np.concatenate([positive, negative])
     if not scores.size:

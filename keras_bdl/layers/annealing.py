@@ -7,14 +7,14 @@ class Annealing:
     """Numbers of a variational layer that callbacks change.
 
     The numbers are variables, so a change needs no new trace. This plain
-    object hides them from Keras, so they are no weights of the layer.
+    object hides the variables from Keras, so they are not weights of the layer.
 
     Attributes:
         kl_weight: Factor of the KL in the loss. 1 gives the evidence bound.
         kl_schedule: A function without arguments that returns this factor in
             the graph, in place of `kl_weight`, or `None`.
-        noise: Factor of the noise of the weights in the outputs. 0 trains
-            the means, by the likelihood alone.
+        noise: Factor of the noise in the outputs, and of the KL. With 0, the
+            likelihood alone trains the means.
     """
 
     def __init__(self):

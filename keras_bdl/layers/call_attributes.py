@@ -20,7 +20,7 @@ class CallState(threading.local):
 
 
 class SeenAttribute:
-    """A layer attribute whose value `seeing` replaces inside a block.
+    """A layer attribute that has another value in a block of `seeing`.
 
     The layer must have a `CallState` in the attribute `_call_state`.
 

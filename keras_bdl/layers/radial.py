@@ -29,8 +29,9 @@ class RadialLayer(Variational):
 
     Reference:
         - Farquhar et al., [Radial Bayesian Neural Networks](
-          https://arxiv.org/abs/1907.00865); the paper draws the KL, and
-          `keras_bdl.distributions.Radial` computes it exactly
+          https://arxiv.org/abs/1907.00865); the paper estimates the KL
+          from draws, and `keras_bdl.distributions.Radial` has the exact KL
+          for Gaussian priors
     """
 
     family = Radial

@@ -1,4 +1,4 @@
-"""Losses of a layer for each thread, and the loss of the outer model."""
+"""Separate layer losses for each thread, and a check of the compiled loss."""
 
 import threading
 from typing import Any

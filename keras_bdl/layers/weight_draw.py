@@ -75,7 +75,7 @@ def numbered_draw(layer, number):
 
 
 def numbers_of(layer, seed):
-    """Returns the numbers that make the weights of a forward pass.
+    """Returns the random numbers of a draw, or `None` for `"local"`.
 
     Args:
         layer: A variational layer.

@@ -32,13 +32,13 @@ class WeightNorm(ComputedWeights):
 
     Args:
         *args: Arguments of the layer.
-        scale_initializer: Initializer of phi_s. Defaults to `"ones"`, which
-            keeps the mean square of the inputs.
+        scale_initializer: Initializer of phi_s. Defaults to `"ones"`: the
+            outputs then have about the mean square of the inputs.
         direction_regularizer: Prior or other regularizer of phi_d. Defaults
             to `None`.
         scale_regularizer: Prior or other regularizer of phi_s. A
-            `GroupLaplace` is a prior of theta, and phi_s gets the density
-            that follows from it. Defaults to `None`.
+            `GroupLaplace` is a prior of theta: the layer gives phi_s the prior
+            `GroupLaplace.of_scales`. Defaults to `None`.
         **kwargs: Arguments of the layer. `kernel_initializer` draws the
             directions; (1) removes the lengths. `kernel_regularizer`,
             `kernel_constraint`, LoRA and quantization need a kernel that is a

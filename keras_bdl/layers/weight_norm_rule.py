@@ -24,8 +24,8 @@ class WeightNormRule:
         t_i = sum_in u G_i                                                (1)
         r_i = phi_s / ||phi_d|| (G_i - u t_i)                             (2)
 
-    for each output feature. (1) needs no G_i: it is the sum over positions
-    of the cotangents times the outputs of the layer with the kernel u.
+    for each output feature. The rule computes t_i without G_i: t_i is the sum
+    over positions of cotangents times outputs of the layer with the kernel u.
 
     A subclass lists this class before the rule of the layer with an ordinary
     kernel.

@@ -22,11 +22,12 @@ class WeightPriors:
     `kernel_prior_mean`, `kernel_prior_stddev` and so on.
 
     Attributes:
-        prior: Prior of kernel or embeddings, and of a bias without another.
+        prior: Prior of kernel or embeddings, and of the bias if `bias_prior`
+            is `None`.
         bias_prior: Prior of the bias, or `None`.
-        prior_version: Counts changes that make a traced step wrong. Another
-            kind of prior is such a change; new values of the same prior are
-            none.
+        prior_version: Number of changes after which Keras must trace a step
+            again. A prior of another kind is such a change. New values of the
+            same prior are not.
     """
 
     prior_version = 0
@@ -203,11 +204,11 @@ class WeightPosterior:
         return [tf.convert_to_tensor(v) for v in variables]
 
     def distribution(self, tensors=None):
-        """Returns the distribution that `read` describes."""
+        """Returns the distribution with the tensors that `read` returns."""
         mean, rho, *_ = tensors or self.read()
         return self.family(mean, tf.nn.softplus(rho))
 
     def prior_distribution(self, tensors):
-        """Returns the prior that `read` describes, with `log_prob`."""
+        """Returns the prior with the tensors that `read` returns."""
         _, _, *stored = tensors
         return self.prior.distribution(*stored) if stored else self.prior

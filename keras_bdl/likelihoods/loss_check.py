@@ -1,7 +1,8 @@
 """Check that a compiled loss is the mean of one value for each example.
 
 Every method that multiplies the loss by the number N of examples needs such a
-loss. A sum over the batch would count the likelihood once more per example.
+loss. With a sum over the batch, the method would multiply the likelihood by the
+batch size, too.
 """
 
 import contextlib
@@ -34,7 +35,7 @@ def guard_likelihood(owner, model):
     """Checks the compiled loss of a model, now and at every trace.
 
     A sum over the batch raises an error. A loss that implies a certain noise,
-    or is no likelihood, gives a warning, once for each output and `compile`.
+    or is not a likelihood, gives a warning, once for each output and `compile`.
 
     Args:
         owner: Name of the method that uses the loss as a negative

@@ -77,8 +77,8 @@ class NegativeLogLikelihood(ClassificationMean):
 
     Use it to compare models whose losses contain regularizers or a KL term.
     Unlike the cross-entropies of Keras, the metric does not clip: it is
-    infinite if a label has probability 0. Logits are exact. Probabilities in
-    float32 may underflow to 0.
+    infinite if a label has probability 0. The metric is exact for logits.
+    Probabilities in float32 may underflow to 0.
 
     Call arguments:
         y_true: Integer labels, `(batch,)` or `(batch, 1)`, or one-hot or soft

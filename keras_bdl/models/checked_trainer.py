@@ -32,7 +32,7 @@ class DistributedTrainer:
 
     @functools.wraps(keras.Model.predict)
     def predict(self, *args, **kwargs):
-        """Predicts."""
+        """Returns the predictions of the model."""
         with lost_worker_explained(self.distribute_strategy):
             return super().predict(*args, **kwargs)
 
@@ -70,8 +70,8 @@ class DistributedTrainer:
 class CheckedTrainer(DistributedTrainer):
     """Refuses losses and metrics that would silently give wrong numbers.
 
-    A method that uses N takes the loss for the mean negative log-likelihood
-    of an example. A model without such a method may have any loss of Keras.
+    A method that uses N needs a loss that is the mean negative log-likelihood.
+    A model without such a method may have any loss of Keras.
     """
 
     _methods: Callable[[], list]
@@ -107,5 +107,5 @@ class CheckedTrainer(DistributedTrainer):
         return super().compute_metrics(x, y, y_pred, sample_weight)
 
     def guard_likelihood(self) -> None:
-        """Checks the loss if a method takes it for a likelihood."""
+        """Checks the loss if a method uses the loss as a likelihood."""
         guard_loss(self, self._methods())

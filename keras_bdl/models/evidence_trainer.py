@@ -52,7 +52,7 @@ class EvidenceTrainer(CheckedTrainer):
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
     ):
-        """Computes the loss, which variational layers make the evidence bound.
+        """Computes the loss: the evidence bound with variational layers.
 
         Args:
             x: The inputs.

@@ -20,10 +20,10 @@ _DEFAULTS = {
 
 
 def compile_config(**arguments):
-    """Returns the arguments that differ from their defaults, for a file.
+    """Returns the arguments that differ from their defaults.
 
-    Keras clones a functional subclass into a model of its own class, whose
-    `compile` has none of these arguments. So files omit the defaults.
+    Keras may clone a model into a model of a Keras class. The `compile` of that
+    class accepts none of these arguments. So a config omits the defaults.
 
     Args:
         **arguments: All arguments, by name.

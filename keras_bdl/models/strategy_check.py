@@ -68,7 +68,7 @@ def check_strategy(
 
 
 def check_seeds(model: keras.Model, fit_arguments: dict[str, Any]) -> None:
-    """Raises an error where workers would shuffle data differently.
+    """Raises an error if workers would shuffle the data differently.
 
     Each worker takes a part of the shuffled data. All parts together make up
     one epoch if all workers shuffle alike.
@@ -155,7 +155,7 @@ def _check_copies(replicas, copies):
 
 
 def _check_compilation(model, strategy):
-    """Raises an error where TensorFlow would name no argument."""
+    """Raises an error that names the argument; TensorFlow's would not."""
     devices = strategy.extended.worker_devices
     on_cpus = any("device:CPU" in device for device in devices)
     if model.jit_compile and (on_cpus or len(devices) > 1):

@@ -50,5 +50,5 @@ class ATMC(MomentumSampler):
     """
 
     def injected_friction(self, thermostat: Any) -> tf.Tensor:
-        """Returns (1)."""
+        """Returns the friction alpha, (1)."""
         return ops.maximum(self._friction_rate - thermostat, 0.0)  # (1)

@@ -65,7 +65,7 @@ class LayerMasses:
         )
 
     def update(self):
-        """Sets new masses where due; called after a step of all variables."""
+        """Sets new masses every `every` steps; called after each step."""
         steps = self._optimizer.iterations
         due = self._starts_window(steps)
         if self._end_step is not None:
@@ -99,7 +99,7 @@ class LayerMasses:
         return ops.equal(ops.mod(steps, self._every), 0)
 
     def _estimate(self):
-        """Returns (1)."""
+        """Returns the mass factors f_v of (1)."""
         squares = ops.stack([ops.cast(s, "float32") for s in self._squares])
         moved = squares > 0
         logs = ops.log(ops.where(moved, squares, 1.0))

@@ -114,7 +114,7 @@ class MomentumSampler(Sampler):
             )
 
     def apply(self, grads, trainable_variables=None):
-        """Moves every variable and changes their masses where due."""
+        """Moves every variable, then updates the masses."""
         super().apply(grads, trainable_variables)
         if self._masses is not None:
             self._masses.update()

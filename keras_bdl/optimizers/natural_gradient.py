@@ -101,13 +101,13 @@ class NaturalGradient(VariationalOptimizer):
             model: The `keras_bdl.Model`.
             data: Inputs, targets and weights of the examples.
             draw: The result of `draw`.
-            loss_scale: Factor of the loss in the backward pass, by which the
-                result is divided; or `None`.
+            loss_scale: Factor of the loss in the backward pass, or `None`.
+                The results do not contain this factor.
 
         Returns:
-            The loss, the outputs, and for each variable a tuple of tensors,
-            which replicas add up. The tuple is empty for a variable that
-            moves together with another.
+            The loss, the outputs and a list with one tuple of tensors for each
+            variable. The replicas add up these tensors. A tuple is empty if
+            the tuple of another variable holds its tensors.
         """
         raise NotImplementedError
 

@@ -33,14 +33,15 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
     and prior alike.
 
     `keras_bdl.Model` and `SampleCollector` refuse a loss that is a sum over
-    the batch. A plain `keras.Model` does not show its loss to the optimizer.
+    the batch. An optimizer cannot read the loss of a plain `keras.Model`.
 
     Minibatches should be shuffled anew in every epoch. After
     `keras.utils.set_random_seed`, Keras shuffles arrays the same way in every
     epoch; `tf.data.Dataset.shuffle` does not. The noise of minibatches without
     replacement cancels over an epoch, but a thermostat assumes white noise.
-    If the memory of the thermostat, `-log(friction) / (T h0^2)` steps, is
-    about one epoch or shorter, samples come out too narrow.
+    The memory of the thermostat is `-log(friction) / (T h0^2)` steps, with h0
+    the initial learning rate. If this memory is about one epoch or shorter, the
+    samples are too narrow.
 
     Args:
         learning_rate: Float or schedule, the step size h. Defaults to `1e-3`.

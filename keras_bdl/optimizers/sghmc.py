@@ -46,5 +46,5 @@ class SGHMC(MomentumSampler):
     uses_thermostat = False
 
     def injected_friction(self, thermostat: Any) -> float:
-        """Returns (1)."""
+        """Returns the friction alpha, (1)."""
         return self._friction_rate  # (1)

@@ -44,5 +44,5 @@ class SGNHT(MomentumSampler):
     """
 
     def injected_friction(self, thermostat: Any) -> float:
-        """Returns (1)."""
+        """Returns the friction alpha, (1)."""
         return self._friction_rate  # (1)

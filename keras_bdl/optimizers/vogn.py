@@ -49,7 +49,7 @@ class VOGN(NaturalGradient):
     `keras_bdl.predict` use posterior samples.
 
     Args:
-        damping: Makes steps shorter and is no part of the posterior. The
+        damping: Makes steps shorter and is not part of the posterior. The
             damping must be positive if weights are excluded from inference.
             Defaults to `1e-3`.
         curvature_every: Number of steps from one (3) to the next; the steps

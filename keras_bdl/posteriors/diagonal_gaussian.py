@@ -146,7 +146,7 @@ class Gaussian(Posterior):
         return self._variance is not None and any(map(np.any, self._variance))
 
     def _noises(self, rng):
-        """Yields the noise of each variable for `scale=1`, a new array."""
+        """Yields a new array for each variable: the noise for `scale=1`."""
         for i, mean in enumerate(self._mean):
             noise = np.zeros(mean.shape, mean.dtype)
             if self._variance is not None and self._variance[i] is not None:

@@ -63,14 +63,14 @@ class Layerwise(Posterior):
         return False
 
     def sample(self, seed: int) -> list[np.ndarray]:
-        """Returns a sample of the model given to the constructor."""
+        """Returns a sample of the model that the constructor received."""
         return [
             np.asarray(keras.ops.convert_to_numpy(value))
             for _, value in _draw(self._bound_model(), seed)
         ]
 
     def mean(self) -> list[np.ndarray]:
-        """Returns the means in the model given to the constructor."""
+        """Returns the means of the model that the constructor received."""
         variables = self.variables(self._bound_model())
         return [keras.ops.convert_to_numpy(v) for v in variables]
 

@@ -97,7 +97,7 @@ class Mixture(Posterior):
         return lists[0]
 
     def needs_batch_norm(self, seed: int) -> bool:
-        """Returns the answer of the component."""
+        """Returns whether the component needs new BatchNorm statistics."""
         return self.component(seed).needs_batch_norm(seed)
 
     def seeds(self, seed: int, samples: int) -> list[int]:
@@ -144,7 +144,7 @@ class Mixture(Posterior):
         return component.batch_assignments(model, seed, batch_index)
 
     def drops(self, seed: int) -> bool:
-        """Returns the answer of the component."""
+        """Returns whether dropout must be on for the component."""
         return self.component(seed).drops(seed)
 
     @contextlib.contextmanager

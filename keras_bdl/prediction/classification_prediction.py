@@ -27,7 +27,7 @@ class ClassificationPrediction(Prediction):
         expected_entropy: (3), without the class axis. Defaults to `None`,
             the entropy of a single sample.
         stddev: Standard deviation of `p_s` over the samples, in the shape of
-            `log_mean`. Defaults to `None`, zero for a single sample.
+            `log_mean`. Defaults to `None`: zero, as for one sample.
         votes: Number of samples that give each class the highest
             probability, in the shape of `log_mean`. Defaults to `None`, the
             vote of a single sample.

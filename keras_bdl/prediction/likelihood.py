@@ -70,7 +70,7 @@ class Likelihood:
 
     @classmethod
     def resolve(cls, task: Any, from_logits: Any, loss: Any) -> "Likelihood":
-        """Returns the likelihood of the arguments and the compiled loss.
+        """Returns the likelihood that arguments and compiled loss define.
 
         Args:
             task: Argument of `keras_bdl.predict` for one output.

@@ -25,8 +25,8 @@ class PosteriorDraws:
     """The values of a model's variables in each posterior sample.
 
     The model does not change. Its weights are read once, so a sample is one
-    function for the whole data set, also while another thread trains the
-    model. Each part of the data is shown to all samples. A sample is
+    function for the whole data set, also while another thread trains the model.
+    The prediction passes each part of the data through all samples. A sample is
     therefore computed many times: the same seed gives the same weights, and
     BatchNorm statistics are estimated once for each sample and kept.
 

@@ -46,11 +46,11 @@ def predict(
 
         p(y | x) = 1/S sum_s p(y | x, w_s),   w_s drawn from the posterior (1)
 
-    A posterior sample is one function for the whole data set. The forward
-    pass is traced once for all samples. Data outside of memory are read once,
-    part by part, and each part is shown to all samples: memory does not grow
-    with `samples`. The model does not change, so several threads may predict
-    with one model, also while another thread trains it.
+    A posterior sample is one function for the whole data set. The forward pass
+    is traced once for all samples. The function reads data outside of memory
+    once, part by part, and predicts each part with all samples. So memory does
+    not grow with `samples`. The model does not change, so several threads may
+    predict with one model, also while another thread trains it.
 
     Args:
         model: A Keras model. The compiled loss defines whether the outputs are
@@ -83,11 +83,13 @@ def predict(
             Bernoulli distribution) or `"regression"`. A model with several
             outputs takes one value for all, or values in the structure of
             the outputs. Defaults to `None`: the compiled loss decides.
-        from_logits: Whether a classifier returns logits; several outputs as
-            in `task`. Defaults to `None`: the compiled loss decides.
+        from_logits: Whether a classifier returns logits. A model with several
+            outputs takes values as in `task`. Defaults to `None`: the compiled
+            loss decides.
         noise_stddev: Standard deviation of the observations in a regression:
-            a number, an array that broadcasts to the mean, or these in the
-            structure of the outputs. Defaults to `None`, unknown.
+            a number or an array that broadcasts to the mean. A model with
+            several outputs takes such values in the structure of the outputs.
+            Defaults to `None`, unknown.
         moments: Function for a network that predicts its own noise. The
             function maps the outputs of the model to a pair `(mean, variance)`,
             with `keras.ops`. Defaults to `None`: that of the compiled loss, if
@@ -99,7 +101,7 @@ def predict(
 
     Returns:
         A `ClassificationPrediction` or `RegressionPrediction`. A model with
-        several outputs gives these in the structure of the outputs.
+        several outputs gives one for each output, in the same structure.
 
     Example:
 

@@ -73,7 +73,7 @@ class Prior(InheritedArguments, ShowsArguments, keras.regularizers.Regularizer):
         raise NotImplementedError
 
     def __call__(self, x):
-        """Returns (1)."""
+        """Returns the negative log density divided by N, (1)."""
         log_prob = ops.sum(self.log_prob(ops.cast(x, "float32")))
         return -log_prob / self.dataset_size.value()
 

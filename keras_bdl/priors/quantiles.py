@@ -13,8 +13,8 @@ SIZE = 4097
 def table_probabilities():
     """Returns the probabilities below and above each entry of a table.
 
-    The entries are standard normal numbers at equal distances, which resolve
-    both tails.
+    The entries are standard normal numbers at equal distances. This spacing
+    puts many entries into both tails.
     """
     from scipy.special import ndtr
 

@@ -77,7 +77,7 @@ class Compilation:
     take longer than an ordinary step of a dense network. The random bits stay
     outside, since XLA makes them more slowly.
 
-    This is a plain object, so its function is no part of its owner's state.
+    This is a plain object, so its function is not part of its owner's state.
     """
 
     def __init__(self):

@@ -1,6 +1,6 @@
 """Schedules of learning rates, temperatures and KL weights.
 
-Every argument that accepts a schedule of Keras accepts these.
+An argument that accepts a schedule of Keras also accepts these schedules.
 """
 
 from keras_bdl.schedules.cyclical_cosine import CyclicalCosine

@@ -44,7 +44,7 @@ class ConvRule(MatrixRule):
         yield from self._views(layer, x, dz, layer.kernel_size)
 
     def kernel_of_blocks(self, layer, blocks):
-        """Returns window positions, then inputs, then groups and outputs."""
+        """Returns the joined blocks with the axis order of the kernel."""
         stacked = ops.stack(blocks, axis=-4)
         lead, shape = ops.shape(stacked)[:-4], stacked.shape[-4:]
         outputs = layer.kernel.shape[-1] // shape[1]

@@ -16,8 +16,8 @@ from keras_bdl.curvature.rules.dense import positions_of
 class EinsumDenseRule(MatrixRule):
     """Rule for `EinsumDense`, and so for `MultiHeadAttention`.
 
-    An index of the kernel belongs to `in` if only the inputs have it, to `out`
-    if only the outputs have it, and to the groups if both have it.
+    The kernel has three kinds of indices: `in` for indices of the inputs alone,
+    `out` for indices of the outputs alone, and groups for indices of both.
     """
 
     def groups(self, layer):
@@ -33,7 +33,7 @@ class EinsumDenseRule(MatrixRule):
         )
 
     def kernel_of_blocks(self, layer, blocks):
-        """Returns the only block with the index order of the kernel."""
+        """Returns the only block with the axis order of the kernel."""
         (block,) = blocks
         indices = _Indices(layer)
         rank = len(block.shape) - 3

@@ -143,9 +143,9 @@ def convergence(
     """Reports whether several chains sample the same distribution.
 
     Use it after training with a sampler, first on predictions and then on
-    weights. R-hat near 1 means that the chains agree. Variables are read and
-    examined one at a time. If the number of samples is odd, the first one is
-    left out.
+    weights. R-hat near 1 means that the chains agree. The function reads and
+    examines one variable at a time. With an odd number of samples, the function
+    leaves out the first sample of each chain.
 
     Args:
         chains: `WeightChains`; or an array of shape `(chains, samples, ...)`,

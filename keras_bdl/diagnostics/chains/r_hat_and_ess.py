@@ -59,11 +59,11 @@ def lagged_products(chains: np.ndarray) -> np.ndarray:
 
 
 def effective_sample_size(chains: ArrayLike) -> np.ndarray:
-    """Returns how many independent samples the samples of all chains are worth.
+    """Returns the effective sample size (ESS) of all chains together.
 
-    Use it to judge the accuracy of averages over the samples. The variance of
-    the mean of S = chains * samples dependent samples is that of ESS
-    independent ones,
+    Use it to judge the accuracy of averages over the samples. The mean of
+    S = chains * samples dependent samples has the same variance as the mean of
+    ESS independent samples,
 
         ESS = S / (1 + 2 sum_k (1 - k / samples) rho_k)                   (1)
 
