@@ -84,7 +84,7 @@ def inherits_arguments(
 
 
 def _owners(cls):
-    """Returns the classes with an `__init__` that a call of `cls` reaches."""
+    """Returns the classes whose `__init__` gets arguments of `cls`."""
     owners = []
     for owner in cls.__mro__:
         if "__init__" not in vars(owner):

@@ -40,14 +40,14 @@ class ChainDiagnostics(StatefulCallback):
 
     The kinetic temperature (1) is measured at the end of each epoch. For each
     variable, (1) should lie in a band that depends on the number of weights.
-    If fewer variables than `confidence` lie in their band, the steps are too
-    long, or the gradients have noise that no thermostat removes.
+    If the share of the variables in their band is below `confidence`, the steps
+    are too long, or the gradients have noise that no thermostat removes.
 
     The configurational temperature (2) is the mean over the steps of the
-    epoch. The table marks a variable whose (2) is far from T: by more than T/2
-    and by more than five standard deviations `T sqrt(2 / weights)` of one
-    sample from a Gaussian posterior. The chain of such a variable has not
-    reached equilibrium, or it moves too slowly.
+    epoch. The table marks a variable of n weights if the distance of (2) from T
+    is more than T/2 and more than `5 T sqrt(2 / n)`. For one sample from a
+    Gaussian posterior, the standard deviation of (2) is `T sqrt(2 / n)`. The
+    chain of a marked variable moves too slowly, or has not reached equilibrium.
 
     Every epoch adds these logs. Put the callback before
     `keras.callbacks.TensorBoard` and `CSVLogger`, which then write the logs:

@@ -98,10 +98,11 @@ def independent_directions(samples: list) -> float:
 def largest_drift(num_samples: int, directions: float = 1.0) -> float:
     """Returns the largest `drift` that causes no warning.
 
-    The limit is slightly less than one half, the value of a diffusion, and at
-    least five standard deviations above the mean of independent samples. In D
-    directions of equal width, (1) is a Beta variable with the parameters D/2
-    and (n/2 - 1) D.
+    The limit is 0.45, slightly less than the drift of a diffusion, which is one
+    half. The limit is higher if 0.45 is less than five standard deviations
+    above the mean drift of independent samples. For independent samples in D
+    directions of equal width, (1) of `drift` is a Beta variable with the
+    parameters D/2 and (n/2 - 1) D.
 
     Args:
         num_samples: n.

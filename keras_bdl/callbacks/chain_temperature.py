@@ -11,6 +11,7 @@ from keras import ops
 class Virials:
     """Sums of `w dU/dw` over the steps, one number for each variable.
 
+    The number of a step is the mean over the weights of the variable.
     At temperature T, the mean of `w dU/dw` is T for each weight if the density
     vanishes at infinity. Gradients of minibatches suffice, because the weights
     do not depend on the minibatch of their own step.

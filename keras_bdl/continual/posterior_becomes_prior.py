@@ -152,7 +152,7 @@ def restart_optimizer(optimizer: keras.optimizers.Optimizer) -> None:
     Keras does not trace the training step again.
 
     Args:
-        optimizer: An optimizer that is no `LossScaleOptimizer`.
+        optimizer: An optimizer that is not a `LossScaleOptimizer`.
     """
     if not optimizer.built:
         return

@@ -1,8 +1,8 @@
 """Second moments and Kronecker factors of per-example gradients.
 
 Optimizers, objectives and Laplace use this folder during training or fitting.
-`keras_bdl.diagnostics` measures a trained model, such as its Hessian
-eigenvalues.
+`keras_bdl.diagnostics` computes properties of a trained model, such as the
+eigenvalues of the Hessian.
 """
 
 import keras_bdl.curvature.rules  # noqa: F401 (registers them)

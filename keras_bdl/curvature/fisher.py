@@ -19,12 +19,14 @@ from keras_bdl.curvature.weight_scope import current_values
 
 @dataclasses.dataclass
 class FisherSums:
-    """Result of `fisher_sums`.
+    """Sums of Fisher information over the examples of a batch.
+
+    `fisher_sums` returns an object of this class.
 
     Attributes:
         outputs: The outputs of the model.
-        squares: Diagonals of (1) of `fisher_sums`, in the order of the
-            variables; `None` for a variable of `factors`.
+        squares: For each variable, the diagonal of (1) of `fisher_sums`, or
+            `None` if `factors` contains the variable.
         factors: `KroneckerFactors` that are sums over the examples instead of
             means.
     """

@@ -22,13 +22,14 @@ class KroneckerFactors:
         A = sum_i omega_i sum_p a_ip a_ip^T / sum_i omega_i               (1)
         S = 1/(n P) sum_i omega_i sum_p (dl_i/dz_ip) (dl_i/dz_ip)^T       (2)
 
-    The mean outer product of the gradients, a matrix over pairs of weights, is
-    about A (x) S for the kernel as a matrix `(in, out)`, flattened row by row.
+    The product A (x) S approximates the mean over the examples of the outer
+    product of the gradient with itself. The gradient is here the gradient of
+    the matrix `(in, out)`, flattened row by row.
 
     Attributes:
         kernel: The kernel. Its axes are those of `in`, then those of `out`,
             such as (height, width, channels) and (filters).
-        bias: The bias if it is the last row of the matrix, with a = 1;
+        bias: The bias if the matrix has a last row for the bias, where a = 1;
             otherwise `None`.
         inputs: A, of shape `(in, in)`, where `in` counts the row of the bias.
         outputs: S, of shape `(out, out)`.
@@ -41,7 +42,7 @@ class KroneckerFactors:
 
     @property
     def variables(self) -> list:
-        """The kernel and, if it is a row of the matrix, the bias."""
+        """The kernel, and the bias if the matrix has a row for the bias."""
         return [v for v in (self.kernel, self.bias) if v is not None]
 
 

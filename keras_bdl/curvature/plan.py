@@ -27,7 +27,7 @@ class Matrix:
 
     @property
     def variables(self) -> list:
-        """The kernel and, if it is a row of the matrix, the bias."""
+        """The kernel, and the bias if the matrix has a row for the bias."""
         return [v for v in (self.kernel, self.bias) if v is not None]
 
 

@@ -55,10 +55,11 @@ def mean_of_examples(values):
 def weighted(tensors, weight):
     """Returns tensors times the weight of a replica.
 
-    Zero times NaN is zero here, as BatchNorm makes NaN without examples.
+    The weight 0 turns NaN in a tensor into 0. A replica without examples has
+    the weight 0, and BatchNorm without examples returns NaN.
 
     Args:
-        tensors: A list of tensors, slices and `None`.
+        tensors: A list of tensors, `tf.IndexedSlices` and `None`.
         weight: The result of `replica_weight`. `None` stands for 1.
     """
     return tensors if weight is None else [_times(t, weight) for t in tensors]

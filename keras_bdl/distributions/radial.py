@@ -71,7 +71,7 @@ class Radial(WeightDistribution):
         return self._log_density(square, ops.log(smallest) / 2)
 
     def negative_entropy(self) -> ArrayLike:
-        """Returns terms whose sum is (3)."""
+        """Returns one term for each weight; their sum is `E log q`, (3)."""
         constant = _log_constant(self._size()) - 0.5
         constant += (self._size() - 1) * (np.euler_gamma + math.log(2)) / 2
         return constant / self._size() - ops.log(self.stddev)  # (3)

@@ -15,7 +15,7 @@ from keras_bdl.data.checked_inputs import numbers
 def mixture_log_likelihood(
     y: ArrayLike, means: ArrayLike, variances: ArrayLike
 ) -> float:
-    """Returns the mean over the target values of their log density.
+    """Returns the mean log density of the target values.
 
     Args:
         y: Targets.

@@ -104,7 +104,10 @@ def checked_fractions(fractions: Sequence[float] | float) -> list[float]:
 
 
 def kept_weights(uncertainty: ArrayLike, fraction: float) -> np.ndarray:
-    """Returns the weight, from 0 to 1, with which each input remains.
+    """Returns one weight for each input: 0 if referred, 1 if kept.
+
+    Inputs with equal uncertainty have equal weights. If only a part of them is
+    referred, their weight is the fraction of them that is kept.
 
     Args:
         uncertainty: Uncertainty of each input.

@@ -38,7 +38,7 @@ class GaussianScores(Scores):
         self._likelihood = likelihood
 
     def options(self) -> dict[str, Any]:
-        """Returns the function that makes mean and variance."""
+        """Returns the argument `moments`, a function of the likelihood."""
         return {"moments": self._likelihood.moments}
 
     def averaged(self, shape: tuple) -> tuple:

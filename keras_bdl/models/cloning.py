@@ -38,7 +38,7 @@ def _mended(clone):
 
 
 def _not_compiled(model):
-    """Returns a view of a model that Keras takes for not compiled."""
+    """Returns a shallow copy of a model, marked as not compiled."""
     view = object.__new__(type(model))
     vars(view).update(vars(model), compiled=False)
     return view

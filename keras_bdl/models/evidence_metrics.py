@@ -45,7 +45,8 @@ class PriorVersions:
 
         Args:
             model: The model.
-            function: Name of the function to trace.
+            function: `"train"` or `"test"`. The method compares only calls
+                with the same `function`.
         """
         # A layer that is not built has version 0.
         version = sum(one.prior_version for one in variational_layers(model))

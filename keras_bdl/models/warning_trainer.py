@@ -20,7 +20,7 @@ MOST_GROWTH = 1e4
 
 
 class WarningTrainer(DistributedTrainer):
-    """Warns of a diverging training and of an export of the mean."""
+    """Warns if the loss diverges, and if an export omits the posterior."""
 
     objective = None
 

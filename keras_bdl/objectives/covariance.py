@@ -65,7 +65,7 @@ class Covariance:
         return bool(self.variables) or not self._learned
 
     def build(self, weights):
-        """Creates v.
+        """Creates the variable v of (1), unless sigma is fixed.
 
         Args:
             weights: Keras variables.

@@ -1,4 +1,4 @@
-"""Mean and variance of a batch, with exact second derivatives."""
+"""A context with exact second derivatives of `tf.nn.moments`."""
 
 from contextlib import AbstractContextManager
 

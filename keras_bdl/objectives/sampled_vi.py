@@ -17,8 +17,8 @@ class SampledVI(GaussianObjective):
 
     Use SampledVI where the warnings of `TaylorVI` apply: any activation works,
     and the estimate of the evidence bound is unbiased. SampledVI fits
-    independent Gaussians `q = N(mu, sigma^2)` to the posterior of the weights
-    mu of an ordinary model. The loss is
+    independent Gaussians `q = N(mu, sigma^2)` to the posterior of the weights.
+    The means mu are the weights of an ordinary model. The loss is
 
         loss = nll(mu + sigma eps) + (tau / N) KL(q || p),  eps ~ N(0, I) (1)
 

@@ -70,8 +70,9 @@ class TaylorVI(GaussianObjective):
     noise of samples slows training.
 
     TaylorVI fits independent Gaussians `q = N(mu, sigma^2)` to the posterior
-    of the weights mu of an ordinary model. Training draws no samples. The loss
-    is the evidence bound, expanded to second order around mu:
+    of the weights. The means mu are the weights of an ordinary model. Training
+    draws no samples. The loss is the evidence bound, expanded to second order
+    around mu:
 
         loss = nll(mu) + 1/2 sum_i sigma_i^2 h_i + (tau / N) KL(q || p)   (1)
 

@@ -16,7 +16,7 @@ from keras import ops
 
 
 def relativistic_factor(momentum, mass, max_speed):
-    """Returns `q`; without a speed limit it is 1."""
+    """Returns `q = p^2 / (m c)^2 + 1`, or 1 without a speed limit."""
     if max_speed is None:
         return 1.0
     return ops.square(momentum / (mass * max_speed)) + 1.0

@@ -168,7 +168,7 @@ class MomentumSampler(Sampler):
 
     @property
     def rest_energy(self) -> float | None:
-        """`m c^2`, the same for every variable; `None` without a limit."""
+        """`m c^2`, equal for all variables; `None` without a speed limit."""
         return self._limit and self._mass * self._limit**2
 
     def _momentum(self, index):

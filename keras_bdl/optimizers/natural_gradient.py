@@ -106,8 +106,9 @@ class NaturalGradient(VariationalOptimizer):
 
         Returns:
             The loss, the outputs and a list with one tuple of tensors for each
-            variable. The replicas add up these tensors. A tuple is empty if
-            the tuple of another variable holds its tensors.
+            variable. The replicas add up the tensors. The tuple of a variable
+            is empty if the tuple of another variable holds the tensors of
+            both.
         """
         raise NotImplementedError
 

@@ -27,20 +27,21 @@ class NoisyKFAC(VOGN):
     narrow. A step takes 3 to 8 times as long as a step of Adam, and memory and
     time grow fast with the width of a layer.
 
-    NoisyKFAC trains the weights of an ordinary model, as `VOGN` does. One
-    matrix W with the mean M holds the kernel of each `Dense`, convolution
-    without groups, and `EinsumDense` whose kernel is a matrix; the bias is its
-    last row. The curvature of W has two factors. With a the inputs of the
-    layer and dz the gradient of one example's loss with respect to the product
-    of inputs and W, the factors are the moving averages
+    NoisyKFAC trains the weights of an ordinary model, as `VOGN` does. Each
+    `Dense`, each convolution without groups, and each `EinsumDense` whose
+    kernel is a matrix has a matrix W of weights, with the mean M. W holds the
+    kernel, and the bias as the last row. The curvature of W has two factors.
+    With x the inputs of the layer and dz the gradient of one example's loss
+    with respect to the product of x and W, the factors are the moving averages
 
-        A <- beta_2 A + (1 - beta_2) mean(sum over positions of a a^T)    (1)
+        A <- beta_2 A + (1 - beta_2) mean(sum over positions of x x^T)    (1)
         S <- beta_2 S + (1 - beta_2) mean(dz dz^T)                        (2)
 
-    over examples, samples, replicas and, in (2), positions. With their
-    eigenvectors, `A = Q_A diag(a) Q_A^T`, `S = Q_S diag(s) Q_S^T`, N examples,
-    augmentation factor rho, temperature tau, prior precision delta and
-    `delta_t = tau delta / (rho N)`, a sample of the weights is
+    The means are over examples, samples and replicas, and in (2) also over
+    positions. A and S have the eigendecompositions `A = Q_A diag(a) Q_A^T` and
+    `S = Q_S diag(s) Q_S^T`. With N examples, augmentation factor rho,
+    temperature tau, prior precision delta and `delta_t = tau delta / (rho N)`,
+    a sample of the weights is
 
         W = M + sqrt(tau / (rho N))
             Q_A [ E_jk / sqrt(a_j s_k + delta_t) ] Q_S^T,  E ~ N(0, I)    (3)
@@ -54,8 +55,8 @@ class NoisyKFAC(VOGN):
     where `pi^2 = (tr A / dim A) / (tr S / dim S)`. All other weights are
     independent, as in `VOGN`.
 
-    The damping of both factors in (5) keeps steps short. The posterior (3)
-    has the prior without damping.
+    The damping of both factors in (5) keeps steps short. The damping is not
+    part of the posterior (3).
 
     The loss must be the mean negative log-likelihood. A temperature other
     than 1 tempers the likelihood alone.
@@ -72,10 +73,10 @@ class NoisyKFAC(VOGN):
         exclude_from_inference: Names of layers, of classes of layers or of
             variables that have neither prior nor noise. A kernel and its bias
             must be excluded together. Defaults to `("BatchNormalization",)`.
-        curvature_every: Number of steps from one (1) and (2) to the next.
+        curvature_every: Interval, in steps, of the updates (1) and (2).
             Defaults to `1`.
-        update_every: Number of steps from one decomposition, which (3) and
-            (5) use, to the next. Decompositions are more frequent at the
+        update_every: Interval, in steps, of the decompositions of A and S,
+            which (3) and (5) use. Decompositions are more frequent at the
             start, and after the trace of a factor has grown by a quarter.
             Defaults to `10`.
 

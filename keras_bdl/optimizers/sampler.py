@@ -33,7 +33,7 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
     and prior alike.
 
     `keras_bdl.Model` and `SampleCollector` refuse a loss that is a sum over
-    the batch. An optimizer cannot read the loss of a plain `keras.Model`.
+    the batch. A plain `keras.Model` does not check its loss.
 
     Minibatches should be shuffled anew in every epoch. After
     `keras.utils.set_random_seed`, Keras shuffles arrays the same way in every

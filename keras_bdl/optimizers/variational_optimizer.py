@@ -95,7 +95,7 @@ class VariationalOptimizer(InheritedArguments, keras.optimizers.Optimizer):
         self.seed = seed
 
     def build(self, variables):
-        """Creates the variable that saves N with the optimizer."""
+        """Creates a variable for N, so files of the optimizer contain N."""
         if self.built:
             return
         super().build(variables)

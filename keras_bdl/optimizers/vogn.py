@@ -52,8 +52,8 @@ class VOGN(NaturalGradient):
         damping: Makes steps shorter and is not part of the posterior. The
             damping must be positive if weights are excluded from inference.
             Defaults to `1e-3`.
-        curvature_every: Number of steps from one (3) to the next; the steps
-            between cost about as much as steps of Adam. Defaults to `1`.
+        curvature_every: Interval, in steps, of the updates (3). All other
+            steps cost about as much as steps of Adam. Defaults to `1`.
         fallback: Whether to differentiate layers without a rule in
             `keras_bdl.curvature` example by example, which is slow. With
             `False` such layers raise an error. Defaults to `False`.

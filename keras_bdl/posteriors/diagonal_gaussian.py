@@ -28,8 +28,8 @@ class Gaussian(Posterior):
     Args:
         mean: One array for each trainable variable.
         variance: Arrays like `mean`, not negative, or `None` for a variable
-            that does not vary. Defaults to `None`, zero: every sample is the
-            mean, as after stochastic weight averaging.
+            that does not vary. Defaults to `None`: all variances are zero, so
+            every sample is the mean.
         scale: Factor of the whole covariance. `0` makes every sample the
             mean. Defaults to `1.0`.
         names: The `name` of each variable, to recognise the model. Defaults

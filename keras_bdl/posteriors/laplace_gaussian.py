@@ -42,7 +42,7 @@ class Evidence:
         self._square_norm = square_norm
 
     def __call__(self, delta: float) -> float:
-        """Returns (1) without its first term.
+        """Returns the log marginal likelihood (1) without `log p(D | w*)`.
 
         Args:
             delta: The prior precision.
@@ -107,9 +107,9 @@ class Laplace(MatrixNormal):
 
     The labels in (2) are drawn from the model, because the gradients for the
     labels of the data vanish if the fit is good. For logits, and for means with
-    known noise, F is the Gauss-Newton matrix. The posterior keeps the diagonal
-    of F, or for each layer a product of two Kronecker factors and the diagonal
-    for all other weights.
+    known noise, F is the Gauss-Newton matrix. The posterior keeps two Kronecker
+    factors of F for each of `matrices`. For all other weights, the posterior
+    keeps the diagonal of F.
 
     The temperature tempers the likelihood alone: (1) targets
     `p(w) p(D | w)^(1/T)`. `with_scale(T)` tempers prior and likelihood.

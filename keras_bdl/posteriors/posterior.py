@@ -119,8 +119,8 @@ class Posterior(InheritedArguments, abc.ABC):
             seed: Selects the sample.
 
         Returns:
-            Pairs of a variable of the model and a value. The last pair of a
-            variable counts.
+            Pairs of a variable of the model and a value. If several pairs
+            have the same variable, the last pair applies.
         """
         values = self.sample(seed)
         return list(zip(self.variables(model), values, strict=True))

@@ -75,7 +75,7 @@ class ClassificationPrediction(Prediction):
         """Returns a prediction made of the probabilities of any library.
 
         Args:
-            probabilities: (1), classes on the last axis.
+            probabilities: Predictive probabilities, classes on the last axis.
             **kwargs: Further arguments of `ClassificationPrediction`.
         """
         probabilities = checked("probabilities", probabilities)

@@ -100,8 +100,8 @@ def with_values(model: keras.Model, values: list, assignments: list) -> list:
     Args:
         model: The model that owns the variables.
         values: The tensors that `values_of` returned.
-        assignments: Pairs of a variable and a value. The last pair of a
-            variable counts.
+        assignments: Pairs of a variable and a value. If several pairs have
+            the same variable, the last pair applies.
     """
     values = list(values)
     if not assignments:

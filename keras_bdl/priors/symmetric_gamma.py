@@ -1,4 +1,4 @@
-"""Gamma prior on the size of a weight of either sign."""
+"""Gamma prior on the absolute value of a weight, with a random sign."""
 
 import math
 from collections.abc import Sequence

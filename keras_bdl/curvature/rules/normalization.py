@@ -57,7 +57,7 @@ class NormalizationRule(Rule):
 
 
 def _summed_over_positions(tensor, axis):
-    """Returns the sum over all axes but examples and the given ones."""
+    """Returns the sum over all axes except the examples and `axis`."""
     rank = len(tensor.shape)
     axes = axis if isinstance(axis, (list, tuple)) else [axis]
     kept = {a % rank for a in axes}

@@ -47,7 +47,10 @@ def autocorrelation(
 
 
 def lagged_products(chains: np.ndarray) -> np.ndarray:
-    """Returns the numerator of (1) at all lags, `(chains, samples, ...)`."""
+    """Returns the numerator of (1) of `autocorrelation` at all lags.
+
+    The result has the shape of `chains`, with the lags on axis 1.
+    """
     samples = chains.shape[1]
     # The padding keeps the end of a chain apart from its beginning.
     length = 2 ** (2 * samples - 1).bit_length()

@@ -63,7 +63,7 @@ class GradientNoiseReport(Report):
         dataset_size: int,
         momentum: float,
     ) -> "GradientNoiseReport":
-        """Returns the report on the sums over all batches.
+        """Returns the report for the gradients of all batches.
 
         Args:
             names: Paths of the variables.

@@ -89,7 +89,8 @@ class PosteriorCovariance:
         """Returns a linear combination of the columns of D.
 
         Args:
-            place: Index in `grams` of the variables concerned.
+            place: Index of a matrix of `grams`. The result is 0 for variables
+                outside of this matrix.
             factors: One factor for each column.
         """
         vector = np.zeros(self.size)
