@@ -55,7 +55,8 @@ def mean_of_examples(values):
 def weighted(tensors, weight):
     """Returns tensors times the weight of a replica.
 
-    Zero times NaN is zero here, as BatchNorm makes NaN without examples.
+    Zero times NaN counts as zero, because BatchNorm on a replica without
+    examples returns NaN.
 
     Args:
         tensors: A list of tensors, slices and `None`.
