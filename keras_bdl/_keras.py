@@ -99,7 +99,7 @@ def call_with_training(model: keras.layers.Layer, x, training: bool):
 
 
 def pass_training(layer: keras.layers.Layer) -> None:
-    """Lets the steps of Keras pass `training` to a layer in any case."""
+    """Makes the steps of Keras pass `training` to the `call` of a layer."""
     layer._call_has_training_arg = True
 
 

@@ -67,12 +67,12 @@ class _Here(threading.local):
 
 
 class _Place:
-    """One function of one object, as long as a block replaces it.
+    """Replaced function of one object, with all replacements.
 
     Attributes:
-        blocks: The number of blocks, in all threads.
+        blocks: Number of open blocks of `replaced`, in all threads.
         everywhere: The replacements for all threads.
-        here: `here.replacements` are the further replacements for this thread.
+        here: An object whose `replacements` are those for this thread alone.
     """
 
     def __init__(self, owner, name):

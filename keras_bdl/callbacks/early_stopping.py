@@ -18,9 +18,9 @@ class EarlyStopping(
     Use it in place of `keras.callbacks.EarlyStopping`, with the same
     arguments, for `keras_bdl.VOGN`, `IVON`, `NoisyKFAC` and objectives. The
     optimizer or objective holds the deviations of the weights. With
-    `restore_best_weights=True`, this class restores its variables together
-    with the weights. The class of Keras restores only the weights: means of
-    one epoch would meet deviations of another.
+    `restore_best_weights=True`, this class restores the deviations together
+    with the weights. The class of Keras restores only the weights, the means.
+    The posterior would then have means of one epoch and deviations of another.
 
     `Checkpoint` saves the state of this callback.
 

@@ -45,7 +45,9 @@ def _is_plain(value):
 def get_history(
     model: keras.Model, epoch: int, logs: dict | None
 ) -> dict[str, Any]:
-    """Returns the history with the last epoch, which Keras adds later.
+    """Returns the history of the training, including the epoch that has ended.
+
+    Keras adds this epoch to the history later.
 
     Args:
         model: A model in training.

@@ -149,7 +149,7 @@ def copy_values(layer, copy):
 
     Args:
         layer: The layer with the state.
-        copy: The layer that gets it.
+        copy: The layer that receives the state.
     """
     # Like saving and loading: some layers keep more than their weights.
     store = {}

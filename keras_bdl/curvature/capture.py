@@ -23,10 +23,10 @@ from keras_bdl.replaced_in_thread import replaced
 def hooked(
     layers: Iterable[keras.layers.Layer], capture: Any
 ) -> Iterator[None]:
-    """Calls `run_layer` and `run_activation` of a capture, in this thread.
+    """Replaces `call` and `activation` of layers by methods of a capture.
 
-    Both methods replace `call` and `activation` of the layers. Other threads,
-    such as other replicas, call the layers as before.
+    Inside of the block, this thread calls `run_layer` and `run_activation`.
+    Other threads, such as other replicas, call the layers as before.
     """
     with contextlib.ExitStack() as stack:
         for layer in layers:
@@ -71,21 +71,21 @@ class Capture:
 
     Create a `Capture` inside of a gradient tape. In `recording()`, run the
     model in `forward()` and compute the loss. Then differentiate the loss with
-    respect to `outputs` and pass the gradients to `calls_by_layer`. Weights
-    have the given values:
+    respect to `outputs` and pass the gradients to `calls_by_layer`. Which code
+    reads which value of a weight:
 
-    - In the call of the layer that owns them, and in the rules.
-    - In the loss, such as in regularizers, where the weights are copies,
-      `read_in_loss`, which the tape differentiates separately.
-    - Elsewhere in the forward pass, reading a weight raises: the recorded calls
-      would miss that use.
+    - The call of the layer that owns the weight reads the given value, and so
+      do the rules.
+    - The loss, for example a regularizer, reads a copy of the given value. The
+      tape differentiates the copies, in `read_in_loss`, separately.
+    - Other code in the forward pass gets an error: no call would record it.
 
     Args:
         plan: A `Plan`.
         values: A tensor for each of `plan.variables`.
         tape: A `tf.GradientTape` that watches accessed variables.
-        pure: Whether assignments to other variables are dropped. Defaults to
-            `False`.
+        pure: Whether to drop assignments to variables outside of the plan.
+            Defaults to `False`.
     """
 
     def __init__(self, plan, values, tape, *, pure: bool = False):

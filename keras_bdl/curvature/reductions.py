@@ -176,7 +176,7 @@ def _moments_of_one_position(x, dz, groups, example_weights, minus):
 
 
 def _summed_outer(x, dz):
-    """Returns the sum over examples, `(groups, in, out)`."""
+    """Returns sums of outer products over examples, `(groups, in, out)`."""
     if x.shape[1] == 1:
         return tf.matmul(x[:, 0], dz[:, 0], transpose_a=True)[None]
     return ops.einsum("bgi,bgo->gio", x, dz)

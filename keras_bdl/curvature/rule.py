@@ -83,8 +83,9 @@ class Rule:
             **kwargs: Other arguments.
 
         Returns:
-            The later argument `inputs` of `per_example`, any nested tensors,
-            and the output of the layer.
+            A pair. The first entry, any nested tensors, becomes the argument
+            `inputs` of `per_example`. The second entry is the output of the
+            layer.
         """
         return inputs, call(inputs, *args, **kwargs)
 

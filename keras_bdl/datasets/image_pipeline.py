@@ -47,14 +47,15 @@ class ImagePipeline:
         epochs: EpochCounter,
         augment: bool,
     ) -> Any:
-        """Returns shuffled and, if the set has it, augmented batches.
+        """Returns shuffled batches for training, with or without augmentation.
 
         Args:
             examples: Dataset of `(position, encoded image, class)` with known
                 cardinality.
             decode: Function from an encoded image to an image.
             epochs: Counter of the passes.
-            augment: Whether to augment.
+            augment: Whether to augment the images. A data set without
+                augmentation ignores this argument.
         """
         size = int(examples.cardinality())
         buffer_size = min(size, self.spec.shuffle_buffer)

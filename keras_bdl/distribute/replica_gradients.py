@@ -22,7 +22,7 @@ def looks_at_gradients(optimizer) -> bool:
 
 
 def for_all_replicas(optimizer, gradients, weight=None):
-    """Returns gradients that an optimizer treats as those of one device.
+    """Returns gradients, clipped and checked as on a single device.
 
     Keras clips the gradients of each replica, and checks one replica for an
     overflow. This function clips the sum over the replicas. Each replica gets

@@ -43,7 +43,7 @@ class StoredPrior(ShowsArguments):
 
     @classmethod
     def of(cls, distribution: WeightDistribution) -> "StoredPrior":
-        """Returns the prior that starts as a given distribution.
+        """Returns a prior with the initial values of a given distribution.
 
         Args:
             distribution: An object of one of the families.

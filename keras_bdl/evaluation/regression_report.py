@@ -26,18 +26,20 @@ class RegressionReport(Report):
         num_values: Number of target values, over all inputs.
         num_samples: Number of posterior samples in the average.
         rmse: Root of the mean squared error of the predictive mean.
-        density: The predictive density of the next three scores: `"mixture"`,
-            one Gaussian for each sample, if the prediction kept the samples and
-            their noise is known, and otherwise `"gaussian"`, with the total
-            variance.
+        density: The predictive density that defines `log_likelihood`, `crps`
+            and `coverage`. `"mixture"` has one Gaussian for each sample. The
+            mixture needs a prediction that kept its samples, with known and
+            positive noise. Otherwise the density is `"gaussian"`, with the
+            total variance.
         log_likelihood: Mean log density of a target value, NaN if any
             predictive variance is zero.
         crps: Mean continuous ranked probability score, in the units of the
             target. The score is the absolute error if the predictive variance
             is zero.
-        coverage: For each level, the fraction of target values in their
-            central interval of this probability, NaN if any predictive
-            variance is zero.
+        coverage: A dictionary from each level to the fraction of target values
+            inside of their central interval. The level is the probability of
+            the interval. The fraction is NaN if any predictive variance is
+            zero.
         variance_within: Mean variance of the noise, the aleatoric part.
         variance_between: Mean variance over the samples, the epistemic part.
     """

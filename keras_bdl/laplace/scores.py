@@ -105,7 +105,7 @@ class Scores(abc.ABC):
         return samples, score
 
     def _prepared(self, outputs):
-        """Returns f, the shape of one example, and `sqrt(w_e)`."""
+        """Returns three values: f, the shape of one example, `sqrt(w_e)`."""
         if outputs.dtype != "float64":
             outputs = ops.cast(outputs, "float32")
         shape = tuple(ops.shape(outputs)[1:])

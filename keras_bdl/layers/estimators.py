@@ -57,7 +57,10 @@ def _einsum_axes(equation, bias_axes):
 
 
 def _positions(labels, axes):
-    """Returns the axes of labels, counted from the end after an ellipsis."""
+    """Returns the positions of some labels in the axes of an einsum term.
+
+    If the axes start with an ellipsis, the positions count from the end.
+    """
     start = -len(axes) if axes.startswith("...") else 0
     return [start + i for i, label in enumerate(axes) if label in labels]
 
@@ -76,7 +79,7 @@ def weight(layer, inputs, forward_pass):
 
 
 def flipout(layer, inputs, forward_pass):
-    """Uses one draw, with other signs for each example."""
+    """Uses one draw, with new random signs for each example."""
     input_axes, output_axes = sign_axes(layer)
     input_seed, output_seed = forward_pass.sign_seeds()
     noise = layer.call_seeing(

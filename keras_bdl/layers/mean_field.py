@@ -82,7 +82,7 @@ class MeanFieldDense(MeanFieldLayer, keras.layers.Dense):
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
 class MeanFieldEinsumDense(MeanFieldLayer, keras.layers.EinsumDense):
-    """Dense layer between any axes with independent Gaussian weights.
+    """`EinsumDense` layer with independent Gaussian weights.
 
     In training, each forward pass draws the kernel and the bias once, and adds
     KL(q || p) / N to the losses. Otherwise the layer computes with the means.

@@ -58,7 +58,7 @@ class RadialDense(RadialLayer, keras.layers.Dense):
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
 class RadialEinsumDense(RadialLayer, keras.layers.EinsumDense):
-    """Dense layer between any axes with Radial weights.
+    """`EinsumDense` layer with Radial weights.
 
     In training, each forward pass draws a direction and a length for the
     kernel, and another pair for the bias. The pass adds KL(q || p) / N to the

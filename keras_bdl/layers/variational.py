@@ -58,21 +58,21 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
     makes the outputs:
 
     - `"weight"`: one draw for the whole batch.
-    - `"flipout"`: one draw, with random signs for each example. The
-      expectation is that of `"weight"`, the variance is smaller.
-    - `"local"`: noise for each output, with the variance that (1) gives that
-      output. For `Dense` on inputs of rank 2, the expectation is that of
-      `"weight"`, and the variance is the smallest. For other layers this is
-      an approximation: positions get independent noise.
+    - `"flipout"`: one draw, with random signs for each example. The expected
+      gradient is that of `"weight"`, with less noise.
+    - `"local"`: independent noise for each output. The noise has the variance
+      of the output under (1). For `Dense` on inputs of rank 2, the expected
+      gradient is that of `"weight"`, with the least noise. For other layers
+      `"local"` is an approximation: positions get independent noise.
 
     KL(q || p) is exact for Gaussian priors, and for a Laplace prior of Gaussian
     weights. For other priors, one draw estimates E log p.
 
-    Derive a layer type from a subclass of this class, which names the
-    `family` of distributions, and from a layer of Keras, in this order. The
-    Keras layer must create its weights by `add_weight`, with the names
-    `kernel` or `embeddings`, and `bias`, and read them as attributes of these
-    names.
+    Derive a new layer from two classes, in this order: a subclass of this
+    class that sets `family`, the class of the distributions, and a Keras layer.
+    The Keras layer must create its weights by `add_weight`. Their names must be
+    `kernel` or `embeddings`, and `bias`. The Keras layer must read the weights
+    as attributes of these names.
 
     Args:
         *args: Arguments of the Keras layer.
@@ -178,11 +178,11 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
         return estimator(self, inputs, self._forward_pass())
 
     def call_seeing(self, inputs: ArrayLike, attributes: dict) -> ArrayLike:
-        """Calls the Keras layer as if it had other attributes.
+        """Calls the Keras layer with other values of some attributes.
 
         Args:
             inputs: Inputs of the layer.
-            attributes: Values of attributes, by name.
+            attributes: The values, by the name of the attribute.
         """
         with seeing(self, attributes):
             # The Keras layer comes after this class.

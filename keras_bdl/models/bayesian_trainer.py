@@ -170,7 +170,7 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
         )
 
     def train_step(self, data):
-        """Trains on one batch, or hands the batch to the method."""
+        """Trains on one batch; some Bayesian methods run their own step."""
         data = batch_of_group(data, self.sample_replicas)
         with statistics_of_examples(self, data):
             return self._train_on(data)

@@ -22,7 +22,7 @@ class EvidenceTrainer(CheckedTrainer):
         self._prior_versions = PriorVersions()
 
     def make_train_function(self, force=False):
-        """Makes the training step; makes a new step if layers got other priors.
+        """Makes a training step if none exists or if a prior has another kind.
 
         Args:
             force: Whether to make a new step in any case. Defaults to `False`.
@@ -33,7 +33,7 @@ class EvidenceTrainer(CheckedTrainer):
         return super().make_train_function(force)
 
     def make_test_function(self, force=False):
-        """Makes the test step; makes a new step if layers got other priors.
+        """Makes a test step if none exists or if a prior has another kind.
 
         Args:
             force: Whether to make a new step in any case. Defaults to `False`.

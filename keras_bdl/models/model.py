@@ -45,7 +45,7 @@ class _Unannounced:
 
 @functools.cache
 def functional_twin(cls):
-    """Returns the functional class derived from `cls`.
+    """Returns the twin of `cls`, a subclass for functional models.
 
     Args:
         cls: A subclass of `BayesianTrainer` and of `keras.Model`.

@@ -57,7 +57,7 @@ class HessianDiagonal(ShowsArguments):
 
 
 def get(estimate: HessianDiagonal | dict) -> HessianDiagonal:
-    """Returns an estimate, given itself or its config.
+    """Returns a `HessianDiagonal`, made from a config if necessary.
 
     Args:
         estimate: A `HessianDiagonal`, or its config.

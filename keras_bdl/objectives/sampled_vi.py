@@ -83,7 +83,11 @@ class SampledVI(GaussianObjective):
         return super().gradients(forward, values, own)
 
     def complexity(self, forward: BatchPass, values: list, own: list) -> Any:
-        """Returns `KL(q || prior)`, averaged over samples if it uses any."""
+        """Returns `KL(q || prior)`, or an estimate by the samples.
+
+        If the divergence depends on the noise of a sample, the result is the
+        mean over all samples.
+        """
         inferred = [values[i] for i in forward.inferred]
         asked: list[int] = []
 

@@ -38,7 +38,7 @@ def refuse_options(owner: str, kwargs: dict, *, others=(), instead: str = ""):
 
 
 def drop_options(config: dict, others=()):
-    """Removes the options that change the posterior from a config.
+    """Removes from a config all options that would change the posterior.
 
     Args:
         config: The config of an optimizer, changed in place.

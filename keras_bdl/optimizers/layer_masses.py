@@ -78,7 +78,7 @@ class LayerMasses:
         self._factors.assign(ops.where(due, new, factors))
 
     def observe(self, index: int, gradient):
-        """Adds the gradient of U of one variable to the estimate."""
+        """Adds the gradient of U for one variable to the estimate."""
         square = ops.mean(ops.square(gradient))
         starts = self._starts_window(self._optimizer.iterations)
         before = ops.cast(self._squares[index], "float32")

@@ -114,9 +114,10 @@ class NoisyKFAC(VOGN):
         self._model = weakref.ref(model)
 
     def add_curvatures(self, variables: list, start: float) -> list:
-        """Returns a variable for s of each trainable variable, or `None`.
+        """Returns the variable of s for each trainable variable, or `None`.
 
-        `None` stands for the kernel or the bias of a matrix with factors.
+        A kernel or a bias gets `None` if a matrix with Kronecker factors covers
+        the variable.
         """
         model = None if self._model is None else self._model()
         found = []

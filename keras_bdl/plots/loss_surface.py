@@ -135,8 +135,9 @@ def loss_plane(
     """Draws contours of loss and penalty on a plane.
 
     Use it to see the loss around a posterior or along the path of SGD. The
-    levels are denser near the minimum: their heights above it form a geometric
-    sequence. An ellipse shows the posterior, a cross shows its center.
+    contours are denser near the minimum: the differences between their losses
+    and the minimum form a geometric sequence. An ellipse shows the posterior,
+    a cross shows its center.
 
     Args:
         plane: Result of `keras_bdl.diagnostics.loss_plane`.

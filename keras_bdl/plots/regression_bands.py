@@ -152,9 +152,9 @@ def regression_comparison(
 ) -> Any:
     """Draws `regression_bands` of several methods side by side.
 
-    All panels have the same axes. If data or truth are given, they set the
-    height, so that the wide bands of one method do not flatten the others.
-    Bands beyond this height are cut.
+    All panels have the same axes. If `y_train` or `truth` is given, their range
+    is the range of the y axis. Wide bands of one method then do not flatten the
+    other panels. The figure cuts bands beyond this range.
 
     Args:
         x: Inputs of the predictions, one number each, in any order.
@@ -166,7 +166,7 @@ def regression_comparison(
             true standard deviation of an observation. Defaults to `None`.
         width: Half the width of the bands in standard deviations. Defaults to
             `2.0`.
-        columns: Most panels in a row. Defaults to `4`.
+        columns: Largest number of panels in a row. Defaults to `4`.
         title: Title of the page. Defaults to `None`.
 
     Returns:

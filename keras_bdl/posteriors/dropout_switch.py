@@ -1,8 +1,9 @@
 """Dropout that stays on when a model is not in training.
 
 Keras decides on dropout by the `training` argument of each layer, when a
-function is traced. Inside a block of this file, `call` of the dropout layers
-receives `training=True`. Other layers receive the value from the model.
+function is traced. Inside a block of `dropout_on` or `dropout_in_model`, `call`
+of the dropout layers receives `training=True`. Other layers receive the value
+from the model.
 """
 
 import contextlib

@@ -139,7 +139,7 @@ class Layerwise(Posterior):
 
 
 def _draw(model, seed):
-    """Returns the pairs of all layers. Each layer has its own seed."""
+    """Returns the pairs of `sample_weights` of all layers, in one list."""
     return [
         pair
         for i, layer in enumerate(sampling_layers(model))

@@ -103,8 +103,9 @@ class Mixture(Posterior):
     def seeds(self, seed: int, samples: int) -> list[int]:
         """Returns seeds that give each component its share of the samples.
 
-        The shares are exact to within one sample. Inside a component the
-        samples are random, also among the members of an ensemble.
+        The shares are exact to within one sample. The samples of one component
+        are random. For an `Ensemble`, the members are also random: a member may
+        occur twice.
         """
         samples = 1 if self.is_point else samples
         rng = generator(seed, 1)

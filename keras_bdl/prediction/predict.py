@@ -47,9 +47,9 @@ def predict(
         p(y | x) = 1/S sum_s p(y | x, w_s),   w_s drawn from the posterior (1)
 
     A posterior sample is one function for the whole data set. The forward pass
-    is traced once for all samples. The function reads data outside of memory
-    once, part by part, and predicts each part with all samples. So memory does
-    not grow with `samples`. The model does not change, so several threads may
+    is traced once for all samples. The function reads batched data once,
+    part by part, and predicts each part with all samples. So memory does not
+    grow with `samples`. The model does not change, so several threads may
     predict with one model, also while another thread trains it.
 
     Args:

@@ -38,11 +38,11 @@ class ModelCache:
         self._changing = threading.Lock()
 
     def get(self, model: keras.Model, key: Any, make: Callable) -> Any:
-        """Returns the function of a model and key, made by `make()` if new.
+        """Returns the kept function of a model and a key, or makes a new one.
 
         Args:
             model: A Keras model.
-            key: Everything that the function depends on beside the model.
+            key: Everything that the function depends on besides the model.
             make: Returns a new function.
         """
         key = (key, references(_keras.all_layers(model)))

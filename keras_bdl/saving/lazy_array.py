@@ -114,7 +114,7 @@ def read_array(member, shape: tuple, dtype):
 
 @contextlib.contextmanager
 def damage_explained(path):
-    """Returns a context that turns errors of damaged bytes into one error.
+    """Returns a context that raises a `ValueError` for a damaged file.
 
     Args:
         path: The file that the block reads.

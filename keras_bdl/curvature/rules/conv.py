@@ -105,10 +105,11 @@ def _groups_as_examples(tensor, groups):
 
 
 def _is_large(layer, x, dz):
-    """Returns whether columns of a window are faster than its positions.
+    """Returns whether blocks of columns are faster than blocks of positions.
 
-    Columns need fewer copies of the inputs. Measurements showed a gain for
-    images larger than the caches, unless they have few channels.
+    Blocks of window columns need fewer copies of the inputs. Measurements
+    showed a gain for images larger than the caches, except for images with few
+    channels.
     """
     sizes = (*x.shape[1:], *dz.shape[1:])
     if layer.rank != 2 or None in sizes or any(s > 1 for s in layer.strides):

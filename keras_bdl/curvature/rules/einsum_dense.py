@@ -33,7 +33,7 @@ class EinsumDenseRule(MatrixRule):
         )
 
     def kernel_of_blocks(self, layer, blocks):
-        """Returns the only block with the axis order of the kernel."""
+        """Returns the block, with its axes in the order of the kernel."""
         (block,) = blocks
         indices = _Indices(layer)
         rank = len(block.shape) - 3

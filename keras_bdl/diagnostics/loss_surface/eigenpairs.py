@@ -19,11 +19,12 @@ def eigenpairs(
     seed: int = 0,
     negligible: float = 0.0,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the foremost eigenvalues in order and their unit eigenvectors.
+    """Returns the largest eigenvalues in order and their unit eigenvectors.
 
     The method is the implicitly restarted Lanczos method of ARPACK, which
-    keeps its vectors orthogonal. A small matrix, for which ARPACK would need
-    as many products, is formed and decomposed.
+    keeps its vectors orthogonal. If the matrix has few rows, ARPACK would need
+    no fewer products than rows. The function then computes the whole matrix and
+    decomposes it.
 
     Args:
         product: Function that multiplies a float64 vector by the matrix.
@@ -32,9 +33,10 @@ def eigenpairs(
         which: `"LM"` for the eigenvalues of largest magnitude, `"LA"` for the
             largest ones.
         tolerance: Largest residual, relative to the magnitude of the
-            eigenvalue. Defaults to `0.0`, rounding.
-        max_restarts: Most restarts, each of about as many products as vectors
-            are kept. Defaults to `300`.
+            eigenvalue. Defaults to `0.0`, machine precision.
+        max_restarts: Largest number of restarts. The number of products in a
+            restart is about the number of vectors that ARPACK keeps. Defaults
+            to `300`.
         seed: Seed of the first vector. Defaults to `0`.
         negligible: The matrix counts as zero if it maps the first unit vector
             to a vector of at most this length. Defaults to `0.0`.

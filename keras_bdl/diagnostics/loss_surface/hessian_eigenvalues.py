@@ -187,9 +187,9 @@ def hessian_eigenvalues(
             relative to the magnitude of the eigenvalue of (1) or (2). The
             errors of eigenvalues are of the order of its square. float32
             hardly reaches values below `1e-5`. Defaults to `1e-3`.
-        max_restarts: Most restarts of the Lanczos method, each of about 20
-            products. Afterwards the function raises a `RuntimeError`. Defaults
-            to `100`.
+        max_restarts: Largest number of restarts of the Lanczos method, each of
+            about 20 products. Afterwards the function raises a `RuntimeError`.
+            Defaults to `100`.
         seed: Seed of the first vector. Defaults to `0`.
         batch_size: Batch size for arrays. Defaults to `None`, 32.
         verbose: `0` for silence, `1` for a progress bar that counts products,
