@@ -140,7 +140,7 @@ class Run:
         keras.utils.set_random_seed(0)
         shape, classes = self.data.input_shape, self.data.num_classes
         if self.smoke:
-            model = bdl.applications.MultiHeadMLP(shape, 1, classes, (8,))
+            model = bdl.applications.MultiHeadMLP(shape, 1, classes, units=(8,))
         else:
             model = bdl.applications.ResNetPlusPlus(
                 8, shape, classes, filters=8
@@ -157,9 +157,7 @@ class Run:
             ),
             keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         )
-        samples = bdl.callbacks.SampleCollector(
-            cycle, burn_in_epochs=self.epochs
-        )
+        samples = bdl.callbacks.SampleCollector(cycle, start_epoch=self.epochs)
         # A new shuffle in every epoch: a repeated one biases the samples.
         data = tf.data.Dataset.from_tensor_slices((self.x, self.y))
         model.fit(
@@ -225,7 +223,7 @@ def laplace(structure, run):
     posterior = bdl.fit_laplace(
         run.network(0),
         (run.x, run.y),
-        structure,
+        structure=structure,
         prior_precision="validation",
         validation_data=run.validation,
         verbose=0,
@@ -341,7 +339,7 @@ def draw(folder, test, y, unknown):
     held_out = unknown["held_out_classes"]
     figures = {
         "comparison": bdl.plots.comparison(
-            test, y, held_out, title="Digits 0-4, asked about digits 5-9"
+            test, y, ood=held_out, title="Digits 0-4, asked about digits 5-9"
         ),
         "reliability": bdl.plots.reliability_diagram(test, y).figure,
         "referral": bdl.plots.referral_curve(test, y).figure,

@@ -270,7 +270,7 @@ def main():
         )
         figure = bdl.plots.task_accuracies(
             accuracies,
-            [
+            tasks=[
                 f"digits {name}" if args.data == "digits" else f"classes {name}"
                 for name in names
             ],

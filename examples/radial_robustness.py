@@ -124,7 +124,7 @@ def against_scale(run):
             for stddev in scales[kind]:
                 rho.assign(np.full(rho.shape, rho_of(stddev), "float32"))
                 reports[task][kind][stddev] = bdl.diagnostics.gradient_variance(
-                    model, x, y, draws=run.draws, verbose=0
+                    model, x, y, samples=run.draws, verbose=0
                 )
                 bar.add(1)
     return reports, size
@@ -244,7 +244,7 @@ def along_training(run):
             keras.optimizers.Adam(0.01), CROSS_ENTROPY, metrics=["accuracy"]
         )
         noise = bdl.callbacks.GradientVariance(
-            x[:BATCH], y[:BATCH], every=run.every, draws=run.draws
+            x[:BATCH], y[:BATCH], every=run.every, samples=run.draws
         )
         logs[kind] = model.fit(
             x,
@@ -315,7 +315,7 @@ def robustness(run):
             model.optimizer.learning_rate = run.learning_rates[j]
             model.fit(x, y, batch_size=BATCH, epochs=run.grid_epochs, verbose=0)
             p = bdl.predict(model, inputs, samples=SAMPLES, verbose=0)
-            found[kind][i, j, seed] = np.mean(p.labels == labels)
+            found[kind][i, j, seed] = np.mean(p.predicted_classes == labels)
             bar.add(1)
     return found
 

@@ -277,7 +277,7 @@ def sampling(sampler, nets, split):
     # Each cycle ends with a sample; the first third is burn-in.
     epochs = 3 * nets.settings.cycle * nets.samples // 2
     cycle = bdl.schedules.CyclicalCosine(0.03, nets.settings.cycle * nets.steps)
-    collector = bdl.callbacks.SampleCollector(cycle, burn_in_epochs=epochs // 3)
+    collector = bdl.callbacks.SampleCollector(cycle, start_epoch=epochs // 3)
     optimizer = functools.partial(
         sampler,
         cycle,
@@ -323,7 +323,9 @@ def linear(nets, split):
 
 def as_prediction(split, mean, between, noise):
     prediction = bdl.prediction.RegressionPrediction(
-        mean[:, None], between[:, None], np.full((len(mean), 1), noise)
+        mean[:, None],
+        variance_between=between[:, None],
+        variance_within=np.full((len(mean), 1), noise),
     )
     return prediction.rescaled(split.y_stddev, split.y_mean)
 
@@ -392,7 +394,9 @@ def one_input(smoke, advance):
     bands, reports = {}, {}
     for where, (x, y) in tests.items():
         mean, stddev = wave(x)
-        truth = bdl.prediction.RegressionPrediction(mean, None, stddev**2)
+        truth = bdl.prediction.RegressionPrediction(
+            mean, variance_within=stddev**2
+        )
         report = bdl.evaluate(truth, y[:, None]).to_dict()
         reports[where] = {"truth": [{**report, "seconds": 0.0}]}
     methods = {"GP (scikit-learn)": gaussian_process, **METHODS}
@@ -408,7 +412,8 @@ def one_input(smoke, advance):
     figure = bdl.plots.regression_comparison(
         grid,
         bands,
-        *train,
+        x_train=train[0],
+        y_train=train[1],
         truth=wave(grid),
         columns=5,
         title="A wave with a gap, and noise that grows with the input",

@@ -104,7 +104,7 @@ def sampler(run, seed, name, make, chains):
         seed=seed,
     )
     samples = bdl.callbacks.SampleCollector(
-        cycle, burn_in_epochs=run.burn_in, validation_data=run.data.test
+        cycle, start_epoch=run.burn_in, validation_data=run.data.test
     )
     diagnostics = bdl.callbacks.ChainDiagnostics(verbose=0)
     model = run.fit(optimizer, seed, [samples, diagnostics])
@@ -180,7 +180,9 @@ def main():
         print(bdl.diagnostics.convergence(agreement))
         first = (0, int(run.data.test[1][0]))
         axes = bdl.plots.trace(
-            agreement, first, name="probability of the first test image's class"
+            agreement,
+            entry=first,
+            name="probability of the first test image's class",
         )
         axes.figure.savefig(args.out / "trace.png", dpi=150)
     shown = (

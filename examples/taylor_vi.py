@@ -81,7 +81,7 @@ class Run:
         of_means = self.report(model, bdl.posteriors.Gaussian(means))
         if isinstance(objective, MAP):
             return of_means, of_means
-        return self.report(model, objective.posterior(model)), of_means
+        return self.report(model, bdl.posterior_of(model)), of_means
 
     def report(self, model, posterior):
         def predict(x):

@@ -1,39 +1,40 @@
 """Bayesian deep learning for Keras 3: networks that know when they don't know.
 
 Every method ends in a posterior, a distribution over the weights of a model.
-`predict` averages over it, `evaluate` reports how good the predictions are.
+`predict` averages over it, and `evaluate` reports how good the predictions are.
+`posterior_of` returns the posterior that a trained model holds.
 
-What to use when:
+Methods:
 
     a trained network          fit_laplace
     any training, cheaply      SWA, SWAG (callbacks)
     several trained networks   posteriors.Ensemble, posteriors.Mixture
     dropout in the network     posteriors.MCDropout, layers.MCDropout
-    a Gaussian, learned        VOGN, OGN, IVON, NoisyKFAC, KFAC (optimizers)
-    samples, exact in the end  ATMC, SGNHT, SGHMC, SGLD (optimizers)
+    a learned Gaussian         VOGN, OGN, IVON, NoisyKFAC, KFAC (optimizers)
+    samples, slow and exact    ATMC, SGNHT, SGHMC, SGLD (optimizers)
     layers with distributions  layers.MeanField*, layers.Radial*, convert
-    no draws in training       objectives.TaylorVI
+    no samples in training     objectives.TaylorVI
     regressions                likelihoods.Gaussian
 
 Models:
 
-    Model, Sequential   as in Keras; they count the data and hold the posterior
+    Model, Sequential   Keras models that count the data and hold a posterior
     convert             makes a Bayesian model of any Keras model
 
 Folders:
 
-    applications   networks of the papers      likelihoods  losses, regression
-    callbacks      collect, save, measure      metrics      while `fit` runs
-    continual      task after task             models       Model, convert
-    curvature      per-example gradients       objectives   TaylorVI, MAP
-    datasets       data of the papers          optimizers   samplers, VOGN
-    diagnostics    chains, gradients, loss     plots        pictures
-    distribute     several devices             posteriors   what is learned
-    distributions  of single tensors           prediction   `predict`
-    evaluation     reports on predictions      priors       before the data
-    layers         variational layers          schedules    of step sizes
-    protocols      between model and method   data         batches, N
-    conversion     convert
+    applications   networks of the papers      likelihoods    losses, regression
+    callbacks      collect, save, measure      metrics        during `fit`
+    continual      task after task             models         Model, Sequential
+    conversion     convert                     objectives     TaylorVI, MAP
+    curvature      per-example gradients       optimizers     samplers, VOGN
+    data           batches, N                  plots          pictures
+    datasets       data of the papers          posteriors     learned weights
+    diagnostics    chains, gradients, loss     prediction     predict
+    distribute     several devices             priors         assumed weights
+    distributions  of single tensors           protocols      model and method
+    evaluation     reports on predictions      schedules      of step sizes
+    layers         variational layers
 """
 
 import keras
@@ -84,6 +85,7 @@ from keras_bdl.optimizers import SGLD  # noqa: E402
 from keras_bdl.optimizers import SGNHT  # noqa: E402
 from keras_bdl.optimizers import VOGN  # noqa: E402
 from keras_bdl.optimizers import NoisyKFAC  # noqa: E402
+from keras_bdl.posteriors import posterior_of  # noqa: E402
 from keras_bdl.prediction import predict  # noqa: E402
 
 __version__ = "0.1.0"
@@ -123,6 +125,7 @@ __all__ = [
     "objectives",
     "optimizers",
     "plots",
+    "posterior_of",
     "posteriors",
     "predict",
     "prediction",

@@ -274,10 +274,7 @@ def strategy_of_optimizer(optimizer: keras.Optimizer, default=None):
 
 
 def global_seed_generator() -> keras.random.SeedGenerator:
-    """Returns the generator behind every random op without a seed.
-
-    A resumed run sets it to where the killed run left it.
-    """
+    """Returns the generator behind random ops without a seed, to save it."""
     module = sys.modules[keras.random.SeedGenerator.__module__]
     return module.global_seed_generator()
 

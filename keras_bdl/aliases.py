@@ -21,3 +21,9 @@ PriorLike: TypeAlias = Any
 
 # A loss of Keras: an object, a function or a name.
 Loss: TypeAlias = keras.losses.Loss | Callable | str
+
+# Height, width and channels of an image; height and width may be open.
+ImageShape: TypeAlias = tuple[int | None, ...]
+
+# An activation of Keras: its name, a function, or `None` for the identity.
+Activation: TypeAlias = str | Callable | None

@@ -1,30 +1,39 @@
-"""Checks of the arguments that users give, one function a kind of argument."""
+"""Checks of arguments, one function for each kind of argument.
+
+Each function raises a `ValueError` that names the argument, says which values
+are allowed and shows the value received. `True` and `False` are no numbers.
+"""
 
 import inspect
 import math
 import numbers
+from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import Any
 
 
 def check_number(
     name: str,
-    value,
+    value: Any,
     *,
-    above=None,
-    at_least=None,
-    below=math.inf,
+    above: float | None = None,
+    at_least: float | None = None,
+    below: float = math.inf,
+    at_most: float | None = None,
     integer: bool = False,
-):
+) -> Any:
     """Returns a finite number, or raises an error that names the argument.
 
     Args:
-        name: The argument.
-        value: What came for it.
-        above: Number that it must exceed. Defaults to `None`.
-        at_least: Smallest number. Defaults to `None`.
-        below: Number that it must stay below. Defaults to `math.inf`.
-        integer: Whether it must be an integer. Defaults to `False`.
+        name: Name of the argument.
+        value: Value of the argument.
+        above: The number must exceed this bound. Defaults to `None`.
+        at_least: Smallest allowed number. Defaults to `None`.
+        below: The number must stay below this bound. Defaults to `math.inf`.
+        at_most: Largest allowed number. Defaults to `None`.
+        integer: Whether the number must be an integer. Defaults to `False`.
     """
-    kind = numbers.Integral if integer else numbers.Real
+    kind: Any = numbers.Integral if integer else numbers.Real
     if (
         isinstance(value, kind)
         and not isinstance(value, bool)
@@ -32,135 +41,34 @@ def check_number(
         and (above is None or value > above)
         and (at_least is None or value >= at_least)
         and value < below
+        and (at_most is None or value <= at_most)
     ):
         return value
     noun = "an integer" if integer else "a number"
+    if integer and at_least == 1:
+        noun, at_least = "a positive integer", None
     bounds = [f"above {above}"] if above is not None else []
-    bounds += [f"from {at_least} on"] if at_least is not None else []
+    bounds += [f"of at least {at_least}"] if at_least is not None else []
     bounds += [f"below {below}"] if below < math.inf else []
+    bounds += [f"at most {at_most}"] if at_most is not None else []
     raise ValueError(
         f"`{name}` must be {noun}{' ' * bool(bounds)}{' and '.join(bounds)}. "
         f"Received: {name}={value!r}"
     )
 
 
-def check_learning_rate(learning_rate):
-    """Raises an error for a number that no step can be taken with.
-
-    Zero is allowed: a file may hold the last value of a schedule. Schedules
-    and other functions are not called.
+def check_count(name: str, value: Any, *, at_least: int = 1) -> int:
+    """Returns a count, or raises an error that names the argument.
 
     Args:
-        learning_rate: The argument of an optimizer.
+        name: Name of the argument.
+        value: Value of the argument.
+        at_least: Smallest allowed count. Defaults to `1`.
     """
-    if not callable(learning_rate):
-        check_number("learning_rate", learning_rate, at_least=0.0)
+    return check_number(name, value, at_least=at_least, integer=True)
 
 
-def check_seed(seed):
-    """Raises an error unless a seed selects a stream of random numbers.
-
-    Args:
-        seed: The argument.
-    """
-    check_number("seed", seed, at_least=0, below=2**63, integer=True)
-
-
-def as_scale(scale):
-    """Returns the factor of a covariance as a `float`."""
-    if not (
-        isinstance(scale, numbers.Real) and math.isfinite(scale) and scale >= 0
-    ):
-        raise ValueError(
-            "`scale` must be a finite number from 0 on; 0 draws the mean. "
-            f"Received: scale={scale!r}"
-        )
-    return float(scale)
-
-
-def as_positive(name, value):
-    """Returns a positive, finite number as a `float`.
-
-    Args:
-        name: The argument.
-        value: What came for it.
-    """
-    if not (
-        isinstance(value, numbers.Real) and math.isfinite(value) and value > 0
-    ):
-        raise ValueError(
-            f"`{name}` must be a positive, finite number. "
-            f"Received: {name}={value!r}"
-        )
-    return float(value)
-
-
-def as_list(name, value, of):
-    """Returns a list or tuple as a list; an array is none.
-
-    Args:
-        name: The argument.
-        value: What came for it.
-        of: What the list holds, for the message.
-    """
-    if not isinstance(value, (list, tuple)):
-        raise ValueError(
-            f"`{name}` must be a list of {of}. Received: {name} of type "
-            f"{type(value).__name__}"
-        )
-    return list(value)
-
-
-def check_bool(name, value):
-    """Returns the value, or raises the error of an argument."""
-    if not isinstance(value, bool):
-        raise ValueError(
-            f"`{name}` must be `True` or `False`. Received: {name}={value!r}"
-        )
-    return value
-
-
-def check_verbose(verbose) -> int:
-    """Returns what `keras.utils.Progbar` takes for it.
-
-    Args:
-        verbose: `"auto"`, `0`, `1` or `2`.
-    """
-    if verbose not in ("auto", 0, 1, 2):
-        raise ValueError(
-            '`verbose` must be `"auto"`, `0`, `1` or `2`. '
-            f"Received: verbose={verbose!r}"
-        )
-    return 1 if verbose == "auto" else verbose
-
-
-class ShowsArguments:
-    """Gives a class a `repr` with the arguments of its constructor.
-
-    An argument is shown by the attribute of its name, such as
-    `Normal(stddev=0.1, mean=0.0, dataset_size=None)`.
-    """
-
-    def __repr__(self):
-        parameters = inspect.signature(type(self)).parameters
-        shown = [
-            f"{name}={getattr(self, name)!r}"
-            for name in parameters
-            if hasattr(self, name)
-        ]
-        return f"{type(self).__name__}({', '.join(shown)})"
-
-
-def as_names(names) -> tuple[str, ...]:
-    """Returns one name or several names as a tuple.
-
-    Args:
-        names: A string or an iterable of strings.
-    """
-    return (names,) if isinstance(names, str) else tuple(names)
-
-
-def check_choice(name: str, value, choices):
+def check_choice(name: str, value: Any, choices: Sequence) -> Any:
     """Returns one of several choices, or raises an error that lists them.
 
     Args:
@@ -180,3 +88,95 @@ def check_choice(name: str, value, choices):
             f"Received: {name}={value!r}"
         )
     return value
+
+
+def check_bool(name: str, value: Any) -> bool:
+    """Returns `True` or `False`, or raises an error for anything else.
+
+    Args:
+        name: Name of the argument.
+        value: Value of the argument.
+    """
+    if not isinstance(value, bool):
+        raise ValueError(
+            f"`{name}` must be `True` or `False`. Received: {name}={value!r}"
+        )
+    return value
+
+
+def check_learning_rate(learning_rate: Any) -> None:
+    """Raises an error unless an optimizer can use the learning rate.
+
+    Zero is allowed, because a saved file may hold the last value of a
+    schedule. A schedule or another function is not called.
+
+    Args:
+        learning_rate: Argument of an optimizer.
+    """
+    if not callable(learning_rate):
+        check_number("learning_rate", learning_rate, at_least=0.0)
+
+
+def check_seed(seed: Any) -> int:
+    """Returns a seed, or raises an error if it is no integer in range.
+
+    Args:
+        seed: The argument.
+    """
+    return check_number("seed", seed, at_least=0, below=2**63, integer=True)
+
+
+def as_list(name: str, value: Any, of: str) -> list:
+    """Returns a list or tuple as a list. An array is refused.
+
+    Args:
+        name: Name of the argument.
+        value: Value of the argument.
+        of: The kind of entries, for the error message.
+    """
+    if not isinstance(value, (list, tuple)):
+        raise ValueError(
+            f"`{name}` must be a list of {of}. Received: {name} of type "
+            f"{type(value).__name__}"
+        )
+    return list(value)
+
+
+def check_verbose(verbose: Any) -> int:
+    """Returns the `verbose` of `keras.utils.Progbar`: `"auto"` means `1`.
+
+    Args:
+        verbose: `"auto"`, `0`, `1` or `2`.
+    """
+    if verbose not in ("auto", 0, 1, 2):
+        raise ValueError(
+            '`verbose` must be `"auto"`, `0`, `1` or `2`. '
+            f"Received: verbose={verbose!r}"
+        )
+    return 1 if verbose == "auto" else verbose
+
+
+class ShowsArguments:
+    """Gives a class a `repr` that shows its constructor arguments.
+
+    The value of an argument is the attribute of the same name:
+    `Normal(stddev=0.1, mean=0.0, dataset_size=None)`.
+    """
+
+    def __repr__(self) -> str:
+        parameters = inspect.signature(type(self)).parameters
+        shown = [
+            f"{name}={getattr(self, name)!r}"
+            for name in parameters
+            if hasattr(self, name)
+        ]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def as_names(names: str | Iterable[str]) -> tuple[str, ...]:
+    """Returns one name or several names as a tuple.
+
+    Args:
+        names: A string or an iterable of strings.
+    """
+    return (names,) if isinstance(names, str) else tuple(names)

@@ -1,11 +1,24 @@
-"""Classes that declare an argument once and show it in every subclass."""
+"""Arguments that are declared once and shown wherever they are accepted."""
 
 import inspect
 import re
+from collections.abc import Callable
+from typing import TypeVar
+
+_Function = TypeVar("_Function", bound=Callable)
 
 _POSITIONAL = (
     inspect.Parameter.POSITIONAL_ONLY,
     inspect.Parameter.POSITIONAL_OR_KEYWORD,
+)
+# The sections that follow `Args:` in a docstring.
+_AFTER = (
+    "Attributes",
+    "Call arguments",
+    "Output shape",
+    "Returns",
+    "Example",
+    "Reference",
 )
 _ENTRY = re.compile(r" {4}[*\w][\w, *`]*:")
 
@@ -21,9 +34,53 @@ class InheritedArguments:
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         owners = _owners(cls)
-        cls.__signature__ = _signature(owners)
+        cls.__signature__ = signature = _signature(owners)
         if cls.__doc__:  # `python -OO` drops docstrings
-            cls.__doc__ = _documentation(cls, owners)
+            bases = [owner.__doc__ for owner in owners if owner is not cls]
+            cls.__doc__ = _documentation(
+                cls.__doc__, bases, order=list(signature.parameters)
+            )
+
+
+def inherits_arguments(
+    owner: Callable, *, without: tuple[str, ...] = ()
+) -> Callable[[_Function], _Function]:
+    """Decorates a function that passes its `**options` to another callable.
+
+    The signature and the docstring of the function then show the arguments
+    of that callable, too.
+
+    Args:
+        owner: The class or function that takes the options.
+        without: Names of arguments that the function passes by itself.
+            Defaults to `()`.
+    """
+
+    def decorate(function):
+        signature = inspect.signature(function)
+        own = [
+            p
+            for p in signature.parameters.values()
+            if p.kind is not p.VAR_KEYWORD
+        ]
+        hidden = {p.name for p in own} | set(without)
+        added = [
+            p.replace(kind=p.KEYWORD_ONLY)
+            for p in inspect.signature(owner).parameters.values()
+            if p.name not in hidden and p.kind is not p.VAR_KEYWORD
+        ]
+        function.__signature__ = signature.replace(parameters=[*own, *added])
+        if function.__doc__:  # `python -OO` drops docstrings
+            function.__doc__ = _documentation(
+                function.__doc__,
+                [owner.__doc__],
+                order=[p.name for p in (*own, *added)],
+                without=(*without, "**options"),
+                rest=False,
+            )
+        return function
+
+    return decorate
 
 
 def _owners(cls):
@@ -77,20 +134,23 @@ def _signature(owners):
     return inspect.Signature([*positional.values(), *keyword.values(), *rest])
 
 
-def _documentation(cls, owners):
-    """Returns the docstring with the `Args:` that the bases document."""
-    head, entries, tail = _sections(inspect.cleandoc(cls.__doc__))
-    known = dict(entries)
-    for owner in owners:
-        if owner is not cls and owner.__doc__:
-            for names, text in _sections(inspect.cleandoc(owner.__doc__))[1]:
-                last = owner is owners[-1] and names.startswith("**")
-                if last or not names.startswith("*"):
-                    known.setdefault(names, text)
-    arguments = [n for n in known if not n.startswith("*")]
+def _documentation(doc, bases, order, without=(), rest=True):
+    """Returns a docstring with the `Args:` of the bases, in the given order."""
+    head, entries, tail = _sections(inspect.cleandoc(doc))
+    known = {names: text for names, text in entries if names not in without}
+    for i, base in enumerate(bases, 1):
+        for names, text in _sections(inspect.cleandoc(base or ""))[1]:
+            last = rest and i == len(bases) and names.startswith("**")
+            if (last or not names.startswith("*")) and names not in without:
+                known.setdefault(names, text)
+    places = {name: place for place, name in enumerate(order)}
+    arguments = sorted(
+        (n for n in known if not n.startswith("*")),
+        key=lambda names: places.get(names.partition(",")[0], len(places)),
+    )
     arguments += [n for n in known if n.startswith("**")]
     if not arguments:
-        return cls.__doc__
+        return doc
     lines = "\n".join(known[name] for name in arguments)
     return "\n\n".join(filter(None, [head, f"Args:\n{lines}", tail])) + "\n"
 
@@ -99,10 +159,9 @@ def _sections(doc):
     """Returns the text before `Args:`, the entries by name, and the rest."""
     head, found, body = f"\n{doc}".partition("\nArgs:\n")
     if not found:
-        before, example, after = head.partition("\n\nExample:\n")
-        if not example:
-            before, example, after = head.partition("\n\nReference:\n")
-        return before.strip("\n"), [], f"{example}{after}".strip("\n")
+        after = [head.find(f"\n\n{section}:\n") for section in _AFTER]
+        cut = min((at for at in after if at >= 0), default=len(head))
+        return head[:cut].strip("\n"), [], head[cut:].strip("\n")
     block, _, tail = body.partition("\n\n")
     entries = []
     for line in block.splitlines():

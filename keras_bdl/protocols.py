@@ -13,6 +13,16 @@ import keras
 
 from keras_bdl.aliases import FloatOrSchedule
 
+__all__ = [
+    "DrawsFunctions",
+    "KnowsModel",
+    "OwnsPosterior",
+    "OwnsTrainStep",
+    "OwnsVariables",
+    "SamplesWeights",
+    "TargetsPosterior",
+]
+
 
 @runtime_checkable
 class OwnsTrainStep(Protocol):

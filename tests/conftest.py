@@ -28,6 +28,26 @@ import keras
 
 from tests.helpers import dtype_policy
 
+# Tests with an expensive fixture in common: one process makes it once.
+TOGETHER = (
+    "tests/distribute/",
+    "tests/optimizers/test_logistic_regression.py",
+    "tests/test_pickle.py",
+)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Gives tests of `TOGETHER` to one process, and all others one by one."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Together(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            found = (path for path in TOGETHER if nodeid.startswith(path))
+            return next(found, nodeid)
+
+    return Together(config, log)
+
 
 @pytest.fixture(autouse=True)
 def _clean_state():

@@ -1,4 +1,4 @@
-"""What `help` and `repr` show, over all public names."""
+"""Tests of `help` and `repr` over all public names."""
 
 import importlib
 import inspect
@@ -24,7 +24,7 @@ SHOWN = [
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_folder_says_in_its_first_line_what_it_holds(name):
+def test_first_line_of_a_folder_is_a_sentence(name):
     first, blank, *rest = importlib.import_module(name).__doc__.splitlines()
     assert first.endswith(".") and not blank and rest
 

@@ -40,7 +40,7 @@ METHODS = {
     "SWA": lambda: train(keras.Sequential, bdl.SWA(1)),
     "SWAG": lambda: train(keras.Sequential, bdl.SWAG(1)),
     "SampleCollector": lambda: train(
-        callback=bdl.callbacks.SampleCollector(every=1, burn_in_epochs=1),
+        callback=bdl.callbacks.SampleCollector(every=1, start_epoch=1),
         optimizer=bdl.SGLD(),
     ),
     "ChainDiagnostics": lambda: train(

@@ -4,6 +4,7 @@ import keras
 import pytest
 
 from keras_bdl.inherited_arguments import InheritedArguments
+from keras_bdl.inherited_arguments import inherits_arguments
 
 
 class Base(InheritedArguments):
@@ -83,7 +84,7 @@ def test_help_documents_the_arguments_of_all_bases(cls):
     doc = inspect.getdoc(cls)
     arguments = doc.partition("Args:\n")[2].partition("\n\n")[0]
     assert arguments.rstrip() == (
-        "    speed: The speed.\n    rate: The rate.\n"
+        "    rate: The rate.\n    speed: The speed.\n"
         "    seed: The seed,\n        over two lines."
     )
     assert ("Example:\n    Leaf(1)" in doc) == (cls is Leaf)
@@ -124,3 +125,31 @@ class Narrow(Wide):
 def test_positional_arguments_that_are_passed_on_stay_positional():
     assert str(inspect.signature(Narrow)) == "(rate=2.0, size=3, *, seed=0)"
     assert Narrow(1.0, 5).size == 5
+
+
+@inherits_arguments(Leaf, without=("seed",))
+def measure(model, rate, **options):
+    """Measures a model.
+
+    Args:
+        model: The model.
+        rate: The rate of the measurement.
+
+    Returns:
+        A number.
+    """
+    return Leaf(rate, seed=1, **options)
+
+
+def test_function_shows_the_arguments_that_it_passes_on():
+    assert str(inspect.signature(measure)) == "(model, rate, *, speed=2.0)"
+    assert inspect.getdoc(measure).splitlines()[2:] == [
+        "Args:",
+        "    model: The model.",
+        "    rate: The rate of the measurement.",
+        "    speed: The speed.",
+        "",
+        "Returns:",
+        "    A number.",
+    ]
+    assert measure(None, 3, speed=4.0).speed == 4.0

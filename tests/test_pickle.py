@@ -15,9 +15,6 @@ from keras_bdl.laplace import fit_laplace
 from keras_bdl.objectives import TaylorVI
 from tests.helpers import cross_entropy
 
-# One process makes the objects once.
-pytestmark = pytest.mark.xdist_group("pickle")
-
 X = np.random.default_rng(0).normal(size=(16, 3)).astype("float32")
 Y = (X[:, 0] > 0).astype("int32")
 LOSS = cross_entropy()
@@ -56,10 +53,12 @@ def fitted(tmp_path_factory):
     of_layers = {
         "KLAnnealing": cb.KLAnnealing(2),
         "by step": cb.KLAnnealing(
-            bdl.schedules.LinearRamp(0.0, 1.0, end_step=3)
+            schedule=bdl.schedules.LinearRamp(0.0, 1.0, end_step=3)
         ),
         "PretrainMeans": cb.PretrainMeans(),
-        "GradientVariance": cb.GradientVariance(X[:4], Y[:4], draws=2, every=4),
+        "GradientVariance": cb.GradientVariance(
+            X[:4], Y[:4], samples=2, every=4
+        ),
     }
     layers = [bdl.layers.MeanFieldDense(2)]
     variational = fit("sgd", *of_layers.values(), layers=layers)

@@ -17,53 +17,6 @@ GUIDES = ROOT / "examples" / "guides"
 PAGES = [ROOT / "README.md", *sorted(GUIDES.glob("*.md"))]
 
 
-def test_short_names():
-    assert sorted(bdl.__all__) == [
-        "ATMC",
-        "IVON",
-        "KFAC",
-        "Model",
-        "NoisyKFAC",
-        "OGN",
-        "SGHMC",
-        "SGLD",
-        "SGNHT",
-        "SWA",
-        "SWAG",
-        "Sequential",
-        "VOGN",
-        "applications",
-        "callbacks",
-        "continual",
-        "conversion",
-        "convert",
-        "curvature",
-        "data",
-        "datasets",
-        "diagnostics",
-        "distribute",
-        "distributions",
-        "evaluate",
-        "evaluation",
-        "fit_laplace",
-        "layers",
-        "likelihoods",
-        "metrics",
-        "models",
-        "objectives",
-        "optimizers",
-        "plots",
-        "posteriors",
-        "predict",
-        "prediction",
-        "priors",
-        "protocols",
-        "schedules",
-    ]
-    for name in bdl.__all__:
-        assert hasattr(bdl, name)
-
-
 def python(code):
     return subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],

@@ -18,7 +18,7 @@ from cases import Case
 from chips import Chips
 
 from keras_bdl.data.dataset_size import dataset_sizes
-from keras_bdl.loss_scaling import inner_optimizer
+from keras_bdl.inner_optimizer import inner_optimizer
 from keras_bdl.models.build import build_optimizer
 
 

@@ -115,7 +115,7 @@ def make_collector(args, cycle):
     if args.method in SAMPLERS:
         return bdl.callbacks.SampleCollector(
             every=cycle,
-            burn_in_epochs=args.burn_in,
+            start_epoch=args.burn_in,
             directory=os.path.join(args.directory, "samples"),
         )
     return None

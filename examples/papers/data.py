@@ -11,10 +11,10 @@ import numpy as np
 import tensorflow as tf
 
 import keras_bdl as bdl
-from keras_bdl.datasets.augmentation import pad_crop
-from keras_bdl.datasets.augmentation import square_crop_flip
-from keras_bdl.datasets.image_pipeline import ImagePipeline
-from keras_bdl.datasets.specs import SHARED_CLASSES
+from keras_bdl.datasets import SHARED_CLASSES
+from keras_bdl.datasets import ImagePipeline
+from keras_bdl.datasets import pad_crop
+from keras_bdl.datasets import square_crop_flip
 
 # The five classes of CIFAR-10 that are learned, from the code of SWAG. Its
 # paper calls them the first five.
@@ -246,7 +246,9 @@ def _digits(digits, batch_size, augment, scale, seed):
     )
     epochs = bdl.datasets.EpochCounter()
     return Data(
-        pipeline.training(examples, lambda image: image, epochs, augment),
+        pipeline.training(
+            examples, lambda image: image, epochs=epochs, augment=augment
+        ),
         (x, y),
         changed(splits.validation),
         sets,

@@ -75,7 +75,6 @@ def _laplace(trained):
     return bdl.fit_laplace(
         trained.model,
         trained.data.statistics,
-        "kronecker",
         prior_precision="validation",
         validation_data=trained.data.validation,
         loss=trained.loss(),

@@ -10,7 +10,7 @@ import numpy as np
 
 import keras_bdl as bdl
 from keras_bdl import applications
-from keras_bdl.applications.resnet import SMALL_IMAGES
+from keras_bdl.applications import SMALL_IMAGES
 
 
 def _convolutional(

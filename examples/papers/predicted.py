@@ -10,7 +10,7 @@ from methods import Method
 from recipe import Cell
 
 import keras_bdl as bdl
-from keras_bdl.distribute.workers import wait_for_all
+from keras_bdl.distribute import wait_for_all
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Predicted:
         with damage_is_said(path), np.load(path) as found:
             return bdl.prediction.ClassificationPrediction(
                 found["log_mean"],
-                found["expected_entropy"],
+                expected_entropy=found["expected_entropy"],
                 num_samples=int(found["num_samples"]),
                 y=found["y"] if "y" in found else None,
             )

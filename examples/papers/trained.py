@@ -22,7 +22,7 @@ from trainings import LOSS
 from trainings import TRAININGS
 
 import keras_bdl as bdl
-from keras_bdl.distribute.workers import wait_for_all
+from keras_bdl.distribute import wait_for_all
 
 
 @dataclasses.dataclass(frozen=True)

@@ -114,7 +114,7 @@ def _iterates(model, settings, data):
         return {}
     return {
         "iterates": bdl.callbacks.SampleCollector(
-            settings.keep_iterates, burn_in_epochs=settings.start_epoch
+            settings.keep_iterates, start_epoch=settings.start_epoch
         )
     }
 
@@ -197,7 +197,7 @@ def _natural(optimizer, network, settings, data):
 
 
 def _posterior_of_optimizer(model):
-    return model.optimizer.posterior(model)
+    return bdl.posterior_of(model)
 
 
 def _objective(objective, network, settings, data):
@@ -222,7 +222,7 @@ def _objective(objective, network, settings, data):
 
 
 def _posterior_of_objective(model):
-    return model.objective.posterior(model)
+    return bdl.posterior_of(model)
 
 
 def _sampler(sampler, network, settings, data):
@@ -244,7 +244,7 @@ def _samples(model, settings, data):
     """Returns a callback that keeps the weights at the end of each cycle."""
     return {
         "samples": bdl.callbacks.SampleCollector(
-            settings.cycle_epochs, burn_in_epochs=settings.burn_in_epochs
+            settings.cycle_epochs, start_epoch=settings.burn_in_epochs
         )
     }
 

@@ -1,7 +1,7 @@
-"""Networks of the papers, made of ordinary Keras layers.
+"""Networks of the papers, built from ordinary Keras layers.
 
-They are deterministic: `keras_bdl.convert` makes them Bayesian. Single layers
-are in `keras_bdl.layers`.
+The networks are deterministic. `keras_bdl.convert` makes them Bayesian. Single
+Bayesian layers are in `keras_bdl.layers`.
 """
 
 from keras_bdl.applications.alexnet import AlexNet
@@ -13,6 +13,8 @@ from keras_bdl.applications.multi_head_mlp import MultiHeadMLP
 from keras_bdl.applications.preact_resnet import PreActResNet
 from keras_bdl.applications.preact_resnet import PreActResNet18
 from keras_bdl.applications.preresnet import PreResNet
+from keras_bdl.applications.resnet import IMAGENET
+from keras_bdl.applications.resnet import SMALL_IMAGES
 from keras_bdl.applications.resnet import ResNet
 from keras_bdl.applications.resnet import ResNet18
 from keras_bdl.applications.resnet_plus_plus import ResNetPlusPlus
@@ -24,6 +26,8 @@ from keras_bdl.applications.wide_resnet import WideResNet
 from keras_bdl.applications.wide_resnet import WideResNet28x10
 
 __all__ = [
+    "IMAGENET",
+    "SMALL_IMAGES",
     "AlexNet",
     "Architecture",
     "DenseNet",

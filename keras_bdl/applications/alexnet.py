@@ -2,9 +2,11 @@
 
 import keras
 
+from keras_bdl.aliases import Activation
+from keras_bdl.aliases import ImageShape
 from keras_bdl.models import Model
 
-# Height and width of the filters, how many as a multiple of those of the
+# Size of the filters, their number as a multiple of the filters of the
 # network, strides, and whether a max pooling follows.
 CONVOLUTIONS = (
     (11, 1, 4, True),
@@ -16,41 +18,42 @@ CONVOLUTIONS = (
 
 
 def AlexNet(
-    input_shape=(32, 32, 3),
+    input_shape: ImageShape = (32, 32, 3),
     classes: int = 10,
+    *,
     filters: int = 64,
-    activation="relu",
+    activation: Activation = "relu",
     include_top: bool = True,
-    classifier_activation=None,
+    classifier_activation: Activation = None,
     name: str | None = None,
-):
+) -> Model:
     """Makes an AlexNet for small images.
 
-    The five convolutions of an AlexNet, with a max pooling after the first,
-    the second and the last, and one dense layer in place of three: of an
-    image of 32 x 32 a single pixel is left then. There is neither BatchNorm
-    nor local response normalisation. With the defaults it has 2,472,266
-    weights.
+    Use it to repeat the CIFAR-10 experiments of the VOGN paper. The network
+    has the five convolutions of an AlexNet, with a max pooling after the
+    first, the second and the last. It has one dense layer instead of three,
+    because a single pixel is left of an image of 32 x 32. It has neither
+    BatchNorm nor local response normalisation. With the defaults it has
+    2,472,266 weights.
 
-    The VOGN paper trains "AlexNet" on CIFAR-10 and says no more; the sizes of
-    the layers are those of its code. What is ours is the initialisation,
-    `"he_normal"`, the padding of Keras, 3 and 4 pixels in the first
-    convolution where the code has 5, and what makes no difference for 32 x 32
-    pixels: poolings with padding, and the average over what they leave.
+    The VOGN paper says only "AlexNet". The sizes of the layers are those of
+    its code. Three details differ from the code: the initialisation is
+    `"he_normal"`, the first convolution has the padding of Keras, 3 and 4
+    pixels instead of 5, and the poolings have padding. The last difference
+    has no effect on images of 32 x 32 pixels.
 
     Args:
-        input_shape: Shape of an image; height and width may be `None`.
+        input_shape: Shape of an image. Height and width may be `None`.
             Defaults to `(32, 32, 3)`.
         classes: Number of classes. Defaults to `10`.
-        filters: Filters of the first convolution; the later ones have 3, 6, 4
-            and 4 times as many. Defaults to `64`.
-        activation: Activation of the convolutions, as Keras takes it.
-            Defaults to `"relu"`.
-        include_top: Whether to end in the average over the image and the
+        filters: Number of filters of the first convolution. The later
+            convolutions have 3, 6, 4 and 4 times as many. Defaults to `64`.
+        activation: Activation of the convolutions. Defaults to `"relu"`.
+        include_top: Whether to add the average over the image and the
             classifier. Defaults to `True`.
         classifier_activation: Activation of the classifier. Defaults to
             `None`, logits.
-        name: Name of the model. Defaults to `None`: `"alexnet"`.
+        name: Name of the model. Defaults to `None`, `"alexnet"`.
 
     Returns:
         A `keras_bdl.Model`. There are no pretrained weights.
@@ -58,7 +61,7 @@ def AlexNet(
     Example:
 
     ```python
-    model = keras_bdl.applications.AlexNet()
+    model = keras_bdl.applications.AlexNet(filters=2)
     dropout = keras_bdl.convert(model, "mc_dropout", rate=0.1)
     ```
 
@@ -66,7 +69,7 @@ def AlexNet(
         - Osawa et al., [Practical Deep Learning with Bayesian Principles](
           https://arxiv.org/abs/1906.02506), section 4 and appendix C
         - Krizhevsky, [One Weird Trick for Parallelizing Convolutional Neural
-          Networks](https://arxiv.org/abs/1404.5997), whose filters these are
+          Networks](https://arxiv.org/abs/1404.5997), for the filters
     """
     inputs = x = keras.Input(input_shape)
     for k, (size, width, strides, pooled) in enumerate(CONVOLUTIONS, start=1):

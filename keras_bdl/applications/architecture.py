@@ -1,16 +1,19 @@
-"""Residual networks as tables of numbers."""
+"""Architectures of residual networks as tables of numbers."""
 
 import dataclasses
+
+from keras_bdl.arguments import check_count
 
 
 @dataclasses.dataclass(frozen=True)
 class Convolution:
-    """One of the convolutions in a residual branch.
+    """One convolution of a residual branch.
 
     Attributes:
         kernel_size: Height and width of its filters.
-        expansion: Its filters, as a multiple of the width of the stage.
-        strided: Whether it is the one that takes the strides of the stage.
+        expansion: Number of its filters, as a multiple of the width of the
+            stage.
+        strided: Whether this convolution has the strides of the stage.
     """
 
     kernel_size: int
@@ -31,8 +34,8 @@ class Stage:
     """Blocks that work at one resolution.
 
     Attributes:
-        blocks: How many.
-        width: Filters, as a multiple of those of the network.
+        blocks: Number of blocks.
+        width: Number of filters, as a multiple of the filters of the network.
         strides: Strides of the first block.
     """
 
@@ -43,13 +46,13 @@ class Stage:
 
 @dataclasses.dataclass(frozen=True)
 class Stem:
-    """What comes before the first block.
+    """The layers before the first block.
 
     Attributes:
         kernel_size: Height and width of the filters.
         strides: Strides of the convolution.
         pool_size: Height and width of the windows of a max pooling with
-            strides 2, or `None`: no pooling.
+            strides 2, or `None` for no pooling.
         scale: Initial scale of the filters.
     """
 
@@ -61,12 +64,15 @@ class Stem:
 
 @dataclasses.dataclass(frozen=True)
 class Architecture:
-    """The numbers of a residual network.
+    """The numbers that define a residual network.
+
+    Use it as the `depth` of `ResNet`, `PreActResNet` or `ResNetPlusPlus` for a
+    network of your own.
 
     Attributes:
-        stem: What comes before the first block.
+        stem: The layers before the first block.
         branch: The convolutions in the branch of every block.
-        stages: The stages, in their order.
+        stages: The stages, in order.
     """
 
     stem: Stem
@@ -74,18 +80,20 @@ class Architecture:
     stages: tuple[Stage, ...]
 
     @property
-    def depth(self):
-        """Layers with weights on the longest path."""
+    def depth(self) -> int:
+        """Number of layers with weights on the longest path."""
         blocks = sum(stage.blocks for stage in self.stages)
         return blocks * len(self.branch) + 2  # stem and classifier
 
     @classmethod
-    def of_depth(cls, depth: int, branch=BASIC):
-        """Returns the network for small images that has this depth.
+    def of_depth(
+        cls, depth: int, branch: tuple[Convolution, ...] = BASIC
+    ) -> "Architecture":
+        """Returns the architecture of this depth for small images.
 
         Args:
-            depth: 6n + 2, with n blocks of two convolutions in each of three
-                stages; 9n + 2 for bottlenecks, of three convolutions.
+            depth: 6n + 2, for three stages of n blocks with two convolutions
+                each, or 9n + 2 for bottlenecks with three convolutions.
             branch: The convolutions in the branch of every block. Defaults to
                 `BASIC`.
         """
@@ -97,25 +105,21 @@ class Architecture:
         )
 
 
-def blocks_of_depth(depth: int, step: int, rest: int):
+def blocks_of_depth(depth: int, step: int, rest: int) -> int:
     """Returns n for a depth of the form `step` n + `rest`.
 
     Args:
-        depth: Layers with weights.
-        step: Of them, those of one block in every stage.
-        rest: Of them, those outside of the blocks.
+        depth: Number of layers with weights.
+        step: Number of layers in one block of every stage.
+        rest: Number of layers outside the blocks.
     """
     form = f"{step}n + {rest}"
-    if isinstance(depth, bool) or not isinstance(depth, int):
-        raise ValueError(
-            f"`depth` must be an integer of the form {form}, such as "
-            f"{step + rest} or {3 * step + rest}. Received: depth={depth!r}"
-        )
+    check_count("depth", depth)
     blocks = (depth - rest) // step
     if blocks < 1 or depth != step * blocks + rest:
         below = step * max(blocks, 1) + rest
         raise ValueError(
-            f"`depth` must be of the form {form}; the nearest are "
+            f"`depth` must be of the form {form}. The nearest depths are "
             f"{below} and {below + step}. Received: depth={depth}"
         )
     return blocks
@@ -127,8 +131,8 @@ RESNET_18 = Architecture(
     (Stage(2, 1, 1), Stage(2, 2, 2), Stage(2, 4, 2), Stage(2, 8, 2)),
 )
 RESNET_50 = Architecture(
-    # The maximum of nine standard normal values has the mean square 2.5626;
-    # the scale brings it to one.
+    # The maximum of nine standard normal values has the mean square 2.5626.
+    # The scale makes it one.
     Stem(7, strides=2, pool_size=3, scale=2.5626**-0.5),
     BOTTLENECK,
     (Stage(3, 1, 1), Stage(4, 2, 2), Stage(6, 4, 2), Stage(3, 8, 2)),

@@ -1,67 +1,77 @@
-"""Networks in which every layer sees the outputs of all before it."""
+"""DenseNet: every layer reads the outputs of all earlier layers."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 
+from keras_bdl.aliases import Activation
+from keras_bdl.aliases import ImageShape
 from keras_bdl.applications.architecture import Stem
 from keras_bdl.applications.residual_stages import classifier
 from keras_bdl.applications.residual_stages import convolution
 from keras_bdl.applications.residual_stages import stem_pooling
 from keras_bdl.applications.resnet import IMAGENET
 from keras_bdl.applications.resnet import SMALL_IMAGES
+from keras_bdl.arguments import as_list
+from keras_bdl.arguments import check_count
+from keras_bdl.arguments import check_number
+from keras_bdl.inherited_arguments import inherits_arguments
 from keras_bdl.models import Model
 
 
 def DenseNet(
-    blocks,
-    input_shape=(32, 32, 3),
+    blocks: Sequence[int],
+    input_shape: ImageShape = (32, 32, 3),
     classes: int = 10,
+    *,
     growth_rate: int = 12,
     filters: int | None = None,
     compression: float = 0.5,
     stem: Stem = SMALL_IMAGES,
-    activation="relu",
+    activation: Activation = "relu",
     include_top: bool = True,
-    classifier_activation=None,
+    classifier_activation: Activation = None,
     name: str | None = None,
-):
-    """Makes a DenseNet with bottlenecks and compression, with BatchNorm.
+) -> Model:
+    """Makes a DenseNet with bottlenecks, compression and BatchNorm.
 
-    A layer of a block adds k channels to those it is given,
+    Use it for a DenseNet of your own depth. `keras.applications` has the
+    depths 121, 169 and 201, and `keras_bdl.convert` accepts them. A layer of a
+    block adds k channels to its input,
 
         [x, conv3(f(norm(conv1(f(norm(x))))))]                            (1)
 
-    with an activation f, a convolution of size 1 with 4k filters and one of
-    size 3 with k. Between two blocks come norm, activation, a convolution of
-    size 1 that leaves a part of the channels, and the averages of four pixels
-    each. Before the blocks comes a convolution, with norm, activation and
-    pooling if it has a pooling; behind them norm, activation, the average
-    over the image and the classifier. Convolutions have no biases. With the
-    blocks `(16, 16, 16)`, depth 100, and the other defaults it has 769,162
-    trainable weights.
-
-    `keras.applications` has those of depth 121, 169 and 201, which
-    `keras_bdl.convert` takes as they are.
+    with an activation f, a convolution of size 1 with 4k filters and a
+    convolution of size 3 with k filters. Between two blocks come norm,
+    activation, a convolution of size 1 that keeps a share of the channels, and
+    an average pooling. Before the blocks comes a convolution, with norm,
+    activation and pooling if the stem has a pooling. After the blocks come
+    norm, activation, the average over the image and the classifier.
+    Convolutions have no biases. With the blocks `(16, 16, 16)`, depth 100, and
+    the other defaults, the network has 769,162 trainable weights.
 
     Args:
-        blocks: Number of layers of each block; twice their sum, plus one for
-            the stem, one for each convolution between the blocks and one for
-            the classifier is the depth.
-        input_shape: Shape of an image; height and width may be `None`.
+        blocks: Number of layers of each block. The depth is twice their sum,
+            plus one for the stem, one for each convolution between the blocks
+            and one for the classifier.
+        input_shape: Shape of an image. Height and width may be `None`.
             Defaults to `(32, 32, 3)`.
         classes: Number of classes. Defaults to `10`.
         growth_rate: k in (1). Defaults to `12`.
-        filters: Filters of the first convolution. Defaults to `None`: twice
-            the `growth_rate`.
-        compression: Part of the channels that goes on to the next block.
-            Defaults to `0.5`.
-        stem: What comes before the first block. Defaults to a convolution of
-            size 3, `keras_bdl.applications.resnet.SMALL_IMAGES`.
-        activation: f in (1), as Keras takes it. Defaults to `"relu"`.
-        include_top: Whether to end in the average over the image and the
+        filters: Number of filters of the first convolution. Defaults to
+            `None`, twice the `growth_rate`.
+        compression: Share of the channels that the next block gets. Defaults
+            to `0.5`.
+        stem: The layers before the first block. Defaults to
+            `keras_bdl.applications.SMALL_IMAGES`, a convolution of size
+            3.
+        activation: f in (1). Defaults to `"relu"`.
+        include_top: Whether to add the average over the image and the
             classifier. Defaults to `True`.
         classifier_activation: Activation of the classifier. Defaults to
             `None`, logits.
-        name: Name of the model. Defaults to `None`: `"densenet_<depth>"`.
+        name: Name of the model. Defaults to `None`, `"densenet_<depth>"`.
 
     Returns:
         A `keras_bdl.Model`. There are no pretrained weights.
@@ -69,7 +79,7 @@ def DenseNet(
     Example:
 
     ```python
-    model = keras_bdl.applications.DenseNet((16, 16, 16), classes=100)
+    model = keras_bdl.applications.DenseNet((2, 2), classes=100)
     ```
 
     Reference:
@@ -100,42 +110,48 @@ def DenseNet(
     return Model(inputs, x, name=name or f"densenet_{depth}")
 
 
+@inherits_arguments(DenseNet, without=("blocks",))
 def DenseNet161(
-    input_shape=(224, 224, 3),
+    input_shape: ImageShape = (224, 224, 3),
     classes: int = 1000,
+    *,
     growth_rate: int = 48,
     stem: Stem = IMAGENET,
-    **kwargs,
-):
-    """Makes the DenseNet of depth 161, for ImageNet.
+    **options: Any,
+) -> Model:
+    """Makes the DenseNet of depth 161 for ImageNet.
 
-    Blocks of 6, 12, 36 and 24 layers. With the defaults it has 28,681,000
-    trainable weights.
+    It has blocks of 6, 12, 36 and 24 layers. With the defaults it has
+    28,681,000 trainable weights.
 
     Args:
-        input_shape: See `DenseNet`. Defaults to `(224, 224, 3)`.
-        classes: See `DenseNet`. Defaults to `1000`.
-        growth_rate: See `DenseNet`. Defaults to `48`.
-        stem: See `DenseNet`. Defaults to a convolution of size 7 and a max
-            pooling, which leave a sixteenth of the pixels.
-        **kwargs: As of `DenseNet`.
+        input_shape: Shape of an image. Height and width may be `None`.
+            Defaults to `(224, 224, 3)`.
+        classes: Number of classes. Defaults to `1000`.
+        growth_rate: k in (1) of `DenseNet`. Defaults to `48`.
+        stem: The layers before the first block. Defaults to
+            `keras_bdl.applications.IMAGENET`, a convolution of size 7
+            and a max pooling, which keep a sixteenth of the pixels.
+        **options: Other arguments of `DenseNet`.
 
     Returns:
-        A `keras_bdl.Model`.
+        A `keras_bdl.Model`. There are no pretrained weights.
 
     Example:
 
     ```python
-    model = keras_bdl.applications.DenseNet161((128, 128, 3), classes=120)
+    model = keras_bdl.applications.DenseNet161(
+        (32, 32, 3), classes=120, growth_rate=2
+    )
     ```
     """
     return DenseNet(
         (6, 12, 36, 24),
         input_shape,
         classes,
-        growth_rate,
+        growth_rate=growth_rate,
         stem=stem,
-        **kwargs,
+        **options,
     )
 
 
@@ -154,16 +170,12 @@ def _activated(x, activation, name):
 
 
 def _check(blocks, compression):
-    given = blocks if isinstance(blocks, (list, tuple)) else ()
-    if not given or any(
-        isinstance(n, bool) or not isinstance(n, int) or n < 1 for n in given
-    ):
+    layers = as_list("blocks", blocks, "the number of layers of each block")
+    if not layers:
         raise ValueError(
             "`blocks` must be the number of layers of each block, such as "
             f"(16, 16, 16). Received: blocks={blocks!r}"
         )
-    if not 0 < compression <= 1:
-        raise ValueError(
-            "`compression` must be a number above 0, and 1 at most. "
-            f"Received: compression={compression}"
-        )
+    for i, number in enumerate(layers):
+        check_count(f"blocks[{i}]", number)
+    check_number("compression", compression, above=0, at_most=1)

@@ -1,41 +1,44 @@
-"""LeNet-5, a small network of two convolutions."""
+"""LeNet-5, a small network with two convolutions."""
 
 import keras
 
+from keras_bdl.aliases import Activation
+from keras_bdl.aliases import ImageShape
 from keras_bdl.models import Model
 
 
 def LeNet5(
-    input_shape=(32, 32, 3),
+    input_shape: ImageShape = (32, 32, 3),
     classes: int = 10,
-    activation="relu",
+    *,
+    activation: Activation = "relu",
     padding: str = "valid",
-    classifier_activation=None,
+    classifier_activation: Activation = None,
     name: str | None = None,
-):
+) -> Model:
     """Makes a LeNet-5.
 
-    Two convolutions of size 5 with 6 and 16 filters, a max pooling after
-    each, and dense layers of 120 and 84 units before the classifier. With the
-    defaults it has 62,006 weights.
+    Use it as a small, fast network for small images. It has two convolutions
+    of size 5 with 6 and 16 filters, a max pooling after each, and dense layers
+    of 120 and 84 units before the classifier. With the defaults it has 62,006
+    weights.
 
-    The VOGN paper trains "LeNet-5" on CIFAR-10 and says no more. This is the
-    network of its code: ReLU and max pooling, where the first LeNet-5 had
-    squashing functions, averages with weights, and convolutions that saw only
-    a part of the channels. What is ours is the initialisation,
-    `"he_normal"`.
+    The VOGN paper says only "LeNet-5". This is the network of its code, with
+    ReLU and max pooling. The original LeNet-5 has squashing functions, average
+    poolings with weights, and convolutions that read only some channels. Only
+    the initialisation, `"he_normal"`, differs from the code.
 
     Args:
         input_shape: Shape of an image. Defaults to `(32, 32, 3)`.
         classes: Number of classes. Defaults to `10`.
-        activation: Activation of all layers but the last, as Keras takes it.
-            Defaults to `"relu"`.
-        padding: Of the convolutions. `"valid"` needs 16 pixels at least in
-            height and width; `"same"` takes digits of 8 x 8. Defaults to
-            `"valid"`.
+        activation: Activation of all layers but the last. Defaults to
+            `"relu"`.
+        padding: Padding of the convolutions. `"valid"` needs a height and
+            width of at least 16 pixels. `"same"` accepts digits of 8 x 8.
+            Defaults to `"valid"`.
         classifier_activation: Activation of the classifier. Defaults to
             `None`, logits.
-        name: Name of the model. Defaults to `None`: `"lenet_5"`.
+        name: Name of the model. Defaults to `None`, `"lenet_5"`.
 
     Returns:
         A `keras_bdl.Model`. There are no pretrained weights.
@@ -44,10 +47,7 @@ def LeNet5(
 
     ```python
     model = keras_bdl.applications.LeNet5()
-    model.compile(
-        keras_bdl.VOGN(),
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-    )
+    model.compile(keras_bdl.VOGN(), loss)
     ```
 
     Reference:

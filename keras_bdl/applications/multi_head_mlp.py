@@ -1,29 +1,35 @@
-"""Dense layers with an output for each of many tasks."""
+"""Dense layers with one output for each of many tasks."""
+
+from collections.abc import Sequence
 
 import keras
 
+from keras_bdl.aliases import Activation
+from keras_bdl.aliases import ImageShape
+from keras_bdl.arguments import check_count
 from keras_bdl.models import Model
 
 
 def MultiHeadMLP(
-    input_shape=(28, 28, 1),
+    input_shape: ImageShape = (28, 28, 1),
     heads: int = 5,
     classes: int = 2,
-    units=(200, 200, 200, 200),
-    activation="relu",
-    classifier_activation=None,
+    *,
+    units: Sequence[int] = (200, 200, 200, 200),
+    activation: Activation = "relu",
+    classifier_activation: Activation = None,
     name: str | None = None,
-):
-    """Makes a network of dense layers with a head for each task.
+) -> Model:
+    """Makes a network of dense layers with one head for each task.
 
-    All heads read the last layer of one body. The model has a list of
-    outputs, and the network of one task is cut out of it, with the body in
-    common:
+    Use it for continual learning. All heads read the last layer of one body.
+    The model has a list of outputs. The networks of single tasks share the
+    body and are made of the model:
 
         networks = [keras_bdl.Model(model.input, y) for y in model.outputs]
 
-    Convert first, then cut: the layers that are shared stay so. With the
-    defaults it has 279,610 weights.
+    Call `keras_bdl.convert` before you make the networks, so that they share
+    the converted layers. With the defaults the model has 279,610 weights.
 
     Args:
         input_shape: Shape of an input, which is flattened. Defaults to
@@ -31,27 +37,25 @@ def MultiHeadMLP(
         heads: Number of tasks. With `1`, all tasks share the classifier.
             Defaults to `5`.
         classes: Number of classes of a task. Defaults to `2`.
-        units: Units of each hidden layer. Defaults to
+        units: Number of units of each hidden layer. Defaults to
             `(200, 200, 200, 200)`, the network of the Radial paper.
-        activation: Activation of the hidden layers, as Keras takes it.
-            Defaults to `"relu"`.
+        activation: Activation of the hidden layers. Defaults to `"relu"`.
         classifier_activation: Activation of the heads. Defaults to `None`,
             logits.
-        name: Name of the model. Defaults to `None`: `"multi_head_mlp"`.
+        name: Name of the model. Defaults to `None`, `"multi_head_mlp"`.
 
     Returns:
-        A `keras_bdl.Model`.
+        A `keras_bdl.Model`. There are no pretrained weights.
 
     Example:
 
     ```python
-    plain = keras_bdl.applications.MultiHeadMLP()
+    plain = keras_bdl.applications.MultiHeadMLP((4,), heads=2, units=(8,))
     model = keras_bdl.convert(plain, "radial")
     networks = [keras_bdl.Model(model.input, y) for y in model.outputs]
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    for network, (x, y) in zip(networks, tasks):
+    for network in networks:
         network.compile("adam", loss)
-        network.fit(x, y)
+        network.fit(x, y % 2)
         keras_bdl.continual.posterior_becomes_prior(network)
     ```
 
@@ -59,10 +63,7 @@ def MultiHeadMLP(
         - Farquhar et al., [Radial Bayesian Neural Networks](
           https://arxiv.org/abs/1907.00865), section 4.2 and appendix D.2
     """
-    if isinstance(heads, bool) or not isinstance(heads, int) or heads < 1:
-        raise ValueError(
-            f"`heads` must be a positive integer. Received: heads={heads!r}"
-        )
+    check_count("heads", heads)
     inputs = keras.Input(input_shape)
     x = keras.layers.Flatten(name="flatten")(inputs)
     for k, size in enumerate(units, start=1):
@@ -75,7 +76,7 @@ def MultiHeadMLP(
 
 
 def _dense(units, activation, name):
-    # Also in the heads, as the paper says.
+    # The paper uses this initializer for the heads, too.
     return keras.layers.Dense(
         units, activation, kernel_initializer="he_normal", name=name
     )

@@ -1,58 +1,62 @@
-"""Residual networks whose activations come before the convolutions."""
+"""Residual networks with activations before the convolutions."""
 
 import functools
+from typing import Any
 
 import keras
 
+from keras_bdl.aliases import Activation
+from keras_bdl.aliases import ImageShape
 from keras_bdl.applications.architecture import RESNET_18
 from keras_bdl.applications.architecture import Architecture
 from keras_bdl.applications.residual_stages import classifier
 from keras_bdl.applications.residual_stages import convolution
 from keras_bdl.applications.residual_stages import residual_stages
+from keras_bdl.inherited_arguments import inherits_arguments
 from keras_bdl.models import Model
 
 
 def PreActResNet(
     depth: int | Architecture,
-    input_shape=(32, 32, 3),
+    input_shape: ImageShape = (32, 32, 3),
     classes: int = 10,
+    *,
     filters: int = 16,
-    activation="relu",
+    activation: Activation = "relu",
     include_top: bool = True,
-    classifier_activation=None,
+    classifier_activation: Activation = None,
     dropout_rate: float = 0.0,
     name: str | None = None,
-):
-    """Makes a residual network with pre-activation, with BatchNorm.
+) -> Model:
+    """Makes a residual network with pre-activation and BatchNorm.
 
-    A block is
+    Use it for small images. `PreResNet` and `WideResNet` are special cases. A
+    block is
 
         x + conv(f(norm(conv(f(norm(x))))))                               (1)
 
-    with an activation f; where it changes the shape, a convolution of size 1
-    takes f(norm(x)) to the new shape in place of x. Nothing else stands on
-    the way from the first convolution to the last norm and activation, the
-    average over the image and the classifier. Convolutions have no biases.
-
-    `PreResNet` and `WideResNet` are such networks, too.
+    with an activation f. If a block changes the shape, a convolution of size 1
+    maps f(norm(x)) to the new shape and replaces x. The network begins with a
+    convolution and ends with norm, activation, the average over the image and
+    the classifier. Convolutions have no biases.
 
     Args:
-        depth: 6n + 2, such as 20, 56 or 110: three stages of n blocks. Or an
-            `Architecture`, whose branches may have three convolutions.
-        input_shape: Shape of an image; height and width may be `None`.
+        depth: 6n + 2, such as 20, 56 or 110, for three stages of n blocks. Or
+            an `Architecture`, whose branches may have three convolutions.
+        input_shape: Shape of an image. Height and width may be `None`.
             Defaults to `(32, 32, 3)`.
         classes: Number of classes. Defaults to `10`.
-        filters: Filters of the first stage; each later stage has twice as
-            many. Defaults to `16`.
-        activation: f in (1), as Keras takes it. `"softplus"` for objectives
-            that need a second derivative. Defaults to `"relu"`.
-        include_top: Whether to end in the average over the image and the
+        filters: Number of filters of the first stage. Each later stage has
+            twice as many. Defaults to `16`.
+        activation: f in (1). Objectives that need a second derivative need
+            `"softplus"`. Defaults to `"relu"`.
+        include_top: Whether to add the average over the image and the
             classifier. Defaults to `True`.
         classifier_activation: Activation of the classifier. Defaults to
             `None`, logits.
         dropout_rate: Rate of a dropout inside the branches, before every
             convolution but the first. Defaults to `0.0`, no dropout.
-        name: Name of the model. Defaults to `None`:
+        name: Name of the model. Defaults to `None`,
             `"preact_resnet_<depth>"`.
 
     Returns:
@@ -61,56 +65,68 @@ def PreActResNet(
     Example:
 
     ```python
-    model = keras_bdl.applications.PreActResNet(20, classes=100)
-    model.compile(
-        keras_bdl.VOGN(),
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-    )
+    model = keras_bdl.applications.PreActResNet(8, (8, 8, 1), filters=2)
+    model.compile(keras_bdl.VOGN(), loss)
     ```
 
     Reference:
         - He et al., [Identity Mappings in Deep Residual Networks](
           https://arxiv.org/abs/1603.05027)
     """
-    if not isinstance(depth, Architecture):
-        depth = Architecture.of_depth(depth)
-    stem = depth.stem
+    if isinstance(depth, Architecture):
+        architecture = depth
+    else:
+        architecture = Architecture.of_depth(depth)
+    stem = architecture.stem
     inputs = keras.Input(input_shape)
     x = convolution(
         inputs, filters, stem.kernel_size, stem.strides, "stem_conv"
     )
-    block = functools.partial(_block, depth.branch, activation, dropout_rate)
-    x = residual_stages(x, depth, filters, block)
+    block = functools.partial(
+        _block, architecture.branch, activation, dropout_rate
+    )
+    x = residual_stages(x, architecture, filters, block)
     x = _activated(x, activation, "last")
     if include_top:
         x = classifier(x, classes, classifier_activation)
-    return Model(inputs, x, name=name or f"preact_resnet_{depth.depth}")
+    return Model(inputs, x, name=name or f"preact_resnet_{architecture.depth}")
 
 
+@inherits_arguments(PreActResNet, without=("depth",))
 def PreActResNet18(
-    input_shape=(32, 32, 3), classes: int = 10, filters: int = 64, **kwargs
-):
-    """Makes the network of depth 18 for small images.
+    input_shape: ImageShape = (32, 32, 3),
+    classes: int = 10,
+    *,
+    filters: int = 64,
+    **options: Any,
+) -> Model:
+    """Makes the residual network of depth 18 with pre-activation.
 
-    Four stages of two blocks. With the defaults it has 11,172,170 trainable
-    weights.
+    It has four stages of two blocks, for small images. With the defaults it
+    has 11,172,170 trainable weights.
 
     Args:
-        input_shape: See `PreActResNet`. Defaults to `(32, 32, 3)`.
-        classes: See `PreActResNet`. Defaults to `10`.
-        filters: See `PreActResNet`. Defaults to `64`.
-        **kwargs: As of `PreActResNet`.
+        input_shape: Shape of an image. Height and width may be `None`.
+            Defaults to `(32, 32, 3)`.
+        classes: Number of classes. Defaults to `10`.
+        filters: Number of filters of the first stage. Each later stage has
+            twice as many. Defaults to `64`.
+        **options: Other arguments of `PreActResNet`.
 
     Returns:
-        A `keras_bdl.Model`.
+        A `keras_bdl.Model`. There are no pretrained weights.
 
     Example:
 
     ```python
-    model = keras_bdl.applications.PreActResNet18(activation="softplus")
+    model = keras_bdl.applications.PreActResNet18(
+        filters=4, activation="softplus"
+    )
     ```
     """
-    return PreActResNet(RESNET_18, input_shape, classes, filters, **kwargs)
+    return PreActResNet(
+        RESNET_18, input_shape, classes, filters=filters, **options
+    )
 
 
 def _block(branch, activation, dropout_rate, x, width, strides, project, name):

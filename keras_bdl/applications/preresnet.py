@@ -1,40 +1,50 @@
-"""Residual networks with pre-activation, named by their depth."""
+"""PreResNet, residual networks of three stages with pre-activation."""
 
+from typing import Any
+
+from keras_bdl.aliases import ImageShape
 from keras_bdl.applications.architecture import BASIC
 from keras_bdl.applications.architecture import BOTTLENECK
 from keras_bdl.applications.architecture import Architecture
 from keras_bdl.applications.preact_resnet import PreActResNet
+from keras_bdl.arguments import check_bool
+from keras_bdl.inherited_arguments import inherits_arguments
+from keras_bdl.models import Model
 
 
+@inherits_arguments(PreActResNet)
 def PreResNet(
     depth: int,
-    input_shape=(32, 32, 3),
+    input_shape: ImageShape = (32, 32, 3),
     classes: int = 10,
-    filters: int = 16,
+    *,
     bottleneck: bool | None = None,
-    **kwargs,
-):
-    """Makes the PreResNet of a depth, for small images.
+    name: str | None = None,
+    **options: Any,
+) -> Model:
+    """Makes the PreResNet of a given depth for small images.
 
-    A `PreActResNet` of three stages. Deep ones are made of bottlenecks, with
-    convolutions of sizes 1, 3 and 1 of which the last has four times the
-    filters; shallow ones have two convolutions of size 3 in a block.
+    Use it to repeat the experiments of the SWAG paper. It is a `PreActResNet`
+    of three stages. Deep networks have bottlenecks: convolutions of sizes 1, 3
+    and 1, the last with four times the filters. Shallow networks have two
+    convolutions of size 3 in a block.
 
     With the defaults, depth 20 has 272,282 trainable weights, 56 has 590,426,
-    110 has 1,146,842 and 164 has 1,703,258. Without bottlenecks depth 56 has
+    110 has 1,146,842 and 164 has 1,703,258. Without bottlenecks, depth 56 has
     855,578 and 110 has 1,730,522.
 
     Args:
-        depth: 9n + 2 with bottlenecks, such as 56, 110 or 164; otherwise
+        depth: 9n + 2 with bottlenecks, such as 56, 110 or 164, otherwise
             6n + 2, such as 20.
-        input_shape: See `PreActResNet`. Defaults to `(32, 32, 3)`.
-        classes: See `PreActResNet`. Defaults to `10`.
-        filters: See `PreActResNet`. Defaults to `16`.
-        bottleneck: Whether the blocks are bottlenecks. Defaults to `None`:
-            from depth 44 on, as in the experiments with SWAG. In the paper of
-            the blocks only 164 has them, and 56 and 110 are
-            `bottleneck=False`.
-        **kwargs: As of `PreActResNet`.
+        input_shape: Shape of an image. Height and width may be `None`.
+            Defaults to `(32, 32, 3)`.
+        classes: Number of classes. Defaults to `10`.
+        bottleneck: Whether the blocks are bottlenecks. In the paper of the
+            blocks only 164 has them, and 56 and 110 are `bottleneck=False`.
+            Defaults to `None`, from depth 44 on, as in the experiments with
+            SWAG.
+        name: Name of the model. Defaults to `None`, `"preresnet_<depth>"`.
+        **options: Other arguments of `PreActResNet`.
 
     Returns:
         A `keras_bdl.Model`. There are no pretrained weights.
@@ -42,12 +52,10 @@ def PreResNet(
     Example:
 
     ```python
-    model = keras_bdl.applications.PreResNet(164, classes=100)
-    model.compile(
-        keras.optimizers.SGD(0.1, momentum=0.9),
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-    )
-    model.fit(x, y, epochs=300, callbacks=[keras_bdl.SWAG(start_epoch=160)])
+    model = keras_bdl.applications.PreResNet(8, (8, 8, 1), filters=2)
+    model.compile(keras.optimizers.SGD(0.1, momentum=0.9), loss)
+    swag = keras_bdl.SWAG(start_epoch=0, rank=2)
+    model.fit(images, labels, epochs=3, callbacks=[swag])
     ```
 
     Reference:
@@ -55,13 +63,19 @@ def PreResNet(
           https://arxiv.org/abs/1603.05027)
         - Maddox et al., [A Simple Baseline for Bayesian Uncertainty in Deep
           Learning](https://arxiv.org/abs/1902.02476), section 5, which does
-          not describe the blocks. Its code gives x itself, and not
+          not describe the blocks. Its code passes x itself, and not
           f(norm(x)), to the convolutions that change the shape.
     """
     if bottleneck is None:
-        # What is no number is refused below.
+        # `of_depth` raises for a depth that is no number.
         bottleneck = isinstance(depth, int) and depth >= 44
+    check_bool("bottleneck", bottleneck)
     branch = BOTTLENECK if bottleneck else BASIC
     architecture = Architecture.of_depth(depth, branch)
-    kwargs = {"name": f"preresnet_{depth}", **kwargs}
-    return PreActResNet(architecture, input_shape, classes, filters, **kwargs)
+    return PreActResNet(
+        architecture,
+        input_shape,
+        classes,
+        name=name or f"preresnet_{depth}",
+        **options,
+    )

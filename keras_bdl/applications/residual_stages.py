@@ -1,19 +1,27 @@
-"""The stages of residual networks."""
+"""Layers that several residual networks share."""
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import keras
 
+from keras_bdl.aliases import Activation
+from keras_bdl.applications.architecture import Architecture
+from keras_bdl.applications.architecture import Stem
 
-def residual_stages(x, architecture, filters, block):
-    """Applies the pooling of the stem, if it has one, and all blocks.
+
+def residual_stages(
+    x: Any, architecture: Architecture, filters: int, block: Callable
+) -> Any:
+    """Applies all blocks, after the pooling of the stem if there is one.
 
     Args:
-        x: What the convolution of the stem made of the images.
-        architecture: The `Architecture`.
-        filters: Filters of the first stage.
-        block: Takes x, the width of the stage, the strides, whether the block
-            changes the shape, and a name.
+        x: Output of the convolution of the stem.
+        architecture: The architecture.
+        filters: Number of filters of the first stage.
+        block: Function of x, the width of the stage, the strides, whether the
+            block changes the shape, and a name.
     """
     x = stem_pooling(x, architecture.stem)
     for i, stage in enumerate(architecture.stages, start=1):
@@ -26,12 +34,12 @@ def residual_stages(x, architecture, filters, block):
     return x
 
 
-def stem_pooling(x, stem):
-    """Applies the pooling of the stem, if it has one.
+def stem_pooling(x: Any, stem: Stem) -> Any:
+    """Applies the pooling of the stem if there is one.
 
     Args:
-        x: What the convolution of the stem made of the images.
-        stem: The `Stem`.
+        x: Output of the convolution of the stem.
+        stem: The stem.
     """
     if not stem.pool_size:
         return x
@@ -40,25 +48,27 @@ def stem_pooling(x, stem):
     )(x)
 
 
-def classifier(x, classes, activation):
+def classifier(x: Any, classes: int, activation: Activation) -> Any:
     """Applies the average over the image and a dense layer.
 
     Args:
         x: Features of an image.
         classes: Number of classes.
-        activation: As Keras takes it.
+        activation: Activation of the dense layer.
     """
     x = keras.layers.GlobalAveragePooling2D(name="avg_pool")(x)
     return keras.layers.Dense(classes, activation, name="predictions")(x)
 
 
-def convolution(x, filters, size, strides, name):
-    """Applies a convolution without bias, for a norm to follow.
+def convolution(
+    x: Any, filters: int, size: int, strides: int, name: str
+) -> Any:
+    """Applies a convolution without bias, for use before a norm.
 
     Args:
         x: Images.
         filters: Number of filters.
-        size: Their height and width.
+        size: Height and width of the filters.
         strides: Strides.
         name: Name of the layer.
     """
@@ -73,15 +83,22 @@ def convolution(x, filters, size, strides, name):
     )(x)
 
 
-def residual_features(x, architecture, filters, branch_scale, convolution):
+def residual_features(
+    x: Any,
+    architecture: Architecture,
+    *,
+    filters: int,
+    branch_scale: float,
+    convolution: Callable,
+) -> Any:
     """Applies stem, residual blocks and a last SELU.
 
     Args:
         x: Images.
-        architecture: The `Architecture`.
-        filters: Filters of the first stage.
+        architecture: The architecture.
+        filters: Number of filters of the first stage.
         branch_scale: Initial scale of the last convolution of a branch.
-        convolution: Makes a `WeightNormConv2D` of its arguments.
+        convolution: Function that makes a `WeightNormConv2D`.
     """
     stem = architecture.stem
     x = convolution(
@@ -99,15 +116,15 @@ def residual_features(x, architecture, filters, branch_scale, convolution):
 
 
 def _block(branch, branch_scale, convolution, x, width, strides, project, name):
-    # No SELU on the sum: at depth 110 the identity would pass 54 of them,
-    # each multiplies what is positive by 1.05, and the variance ends at 30.
+    # The sum has no SELU. At depth 110 the identity would pass 54 of them, and
+    # each multiplies positive values by 1.05: the variance would grow to 30.
     y = keras.layers.Activation("selu", name=f"{name}_selu")(x)
     if project:
         x = convolution(
             width * branch[-1].expansion,
             1,
             strides=strides,
-            use_bias=False,  # the branch has one for the same sum
+            use_bias=False,  # the branch already has a bias
             name=f"{name}_projection",
         )(y)
     for k, layer in enumerate(branch, start=1):

@@ -1,19 +1,27 @@
-"""ResNet++, residual networks whose weights are easy to sample."""
+"""ResNet++, residual networks without BatchNorm for samplers."""
 
 import functools
-import math
+from collections.abc import Callable
+from typing import Any
 
 import keras
 
 from keras_bdl import priors
+from keras_bdl.aliases import Activation
+from keras_bdl.aliases import ImageShape
+from keras_bdl.aliases import PriorLike
 from keras_bdl.applications.architecture import RESNET_50
 from keras_bdl.applications.architecture import Architecture
 from keras_bdl.applications.residual_stages import residual_features
+from keras_bdl.arguments import check_choice
+from keras_bdl.arguments import check_count
+from keras_bdl.arguments import check_number
+from keras_bdl.inherited_arguments import inherits_arguments
 from keras_bdl.layers import WeightNormConv2D
 from keras_bdl.layers import WeightNormDense
 from keras_bdl.models import Model
 
-_DEFAULT_PRIORS = {
+_DEFAULT_PRIORS: dict[str, Callable] = {
     "scale_regularizer": functools.partial(priors.Laplace, 5.0),
     "direction_regularizer": priors.UnitDirection,
     "bias_regularizer": functools.partial(priors.Normal, 1.0),
@@ -26,71 +34,73 @@ _POOLING = {
 
 def ResNetPlusPlus(
     depth: int | Architecture,
-    input_shape=(32, 32, 3),
+    input_shape: ImageShape = (32, 32, 3),
     classes: int = 10,
+    *,
     filters: int = 16,
     include_top: bool = True,
     pooling: str | None = None,
-    classifier_activation=None,
+    classifier_activation: Activation = None,
     branch_scale: float = 0.1,
-    scale_prior="default",
-    direction_prior="default",
-    bias_prior="default",
+    scale_prior: PriorLike = "default",
+    direction_prior: PriorLike = "default",
+    bias_prior: PriorLike = "default",
     dataset_size: int | None = None,
-    input_tensor=None,
+    input_tensor: Any = None,
     name: str | None = None,
-):
+) -> Model:
     """Makes a ResNet++ for small images.
 
-    A residual network without BatchNorm, which couples the examples of a
-    batch and so has no likelihood to sample from. In its place every layer is
-    weight-normalised and every activation is a SELU:
+    Use it with samplers such as `keras_bdl.ATMC`. BatchNorm couples the
+    examples of a batch and leaves no likelihood to sample from. ResNet++ has
+    no BatchNorm: every layer is weight-normalised and every activation is a
+    SELU. A block is
 
         x + conv(selu(conv(selu(x))))                                     (1)
 
-    is a block; where it changes the shape, a convolution of size 1 without
-    bias takes selu(x) to the new shape in place of x. After the last block
-    come a SELU, the average over the image and a weight-normalised dense
-    layer. Scales start at 1, but at `branch_scale` in the last convolution of
-    every branch, so that depth does not add up: for standard normal inputs
-    the variance stays near 1 from the first stage to the last, tested to
-    depth 110. The constant is ours, the paper gives none.
+    If a block changes the shape, a convolution of size 1 without bias maps
+    selu(x) to the new shape and replaces x. After the last block come a SELU,
+    the average over the image and a weight-normalised dense layer.
 
-    Priors become regularizers, `-log p / N`, with N the `dataset_size`. The
-    loss must be the mean negative log-likelihood. With the priors it is often
-    negative: densities are, with their constants, those of many dimensions.
+    Scales start at 1, and at `branch_scale` in the last convolution of every
+    branch. For standard normal inputs, the variance then stays near 1 in all
+    stages, tested to depth 110. The paper gives no constant. Ours is 0.1.
 
-    For 3 channels and 10 classes, 16 filters make 272,388 weights at depth
-    20, 855,684 at depth 56 and 1,730,628 at depth 110.
+    Priors become regularizers `-log p / N`, with N the `dataset_size`. The
+    loss must be the mean negative log-likelihood. With the priors, the loss is
+    often negative, because densities in many dimensions may exceed 1.
+
+    For 3 channels and 10 classes, 16 filters make 272,388 weights at depth 20,
+    855,684 at depth 56 and 1,730,628 at depth 110.
 
     Args:
-        depth: 6n + 2, such as 8, 20, 56 or 110: three stages of n blocks.
+        depth: 6n + 2, such as 8, 20, 56 or 110, for three stages of n blocks.
             Or an `Architecture`.
-        input_shape: Shape of an image; height and width may be `None`.
+        input_shape: Shape of an image. Height and width may be `None`.
             Defaults to `(32, 32, 3)`.
         classes: Number of classes. Defaults to `10`.
-        filters: Filters of the first stage; each later stage has twice as
-            many. Defaults to `16`.
-        include_top: Whether to end in the pooling and the classifier.
-            Defaults to `True`.
+        filters: Number of filters of the first stage. Each later stage has
+            twice as many. Defaults to `16`.
+        include_top: Whether to add the pooling and the classifier. Defaults to
+            `True`.
         pooling: `"avg"` or `"max"`, over the image. Defaults to `None`:
-            `"avg"` before a classifier, otherwise none.
+            `"avg"` before a classifier, otherwise no pooling.
         classifier_activation: Activation of the classifier. Defaults to
             `None`, logits.
         branch_scale: Initial scale of the last convolution of a branch.
             Defaults to `0.1`.
         scale_prior: Prior of the scales: one of `keras_bdl.priors`, a
-            distribution of TensorFlow Probability, or `None`. Defaults to
-            `"default"`: `Laplace(5.0)`, the paper's.
-        direction_prior: Prior of the directions, likewise. Defaults to
-            `"default"`: `UnitDirection()`, the paper's.
-        bias_prior: Prior of the biases, likewise. Defaults to `"default"`:
-            `Normal(1.0)`; the paper gives none.
+            distribution of TensorFlow Probability, or `None` for a flat prior.
+            Defaults to `"default"`, `Laplace(5.0)` as in the paper.
+        direction_prior: Prior of the directions, of the same kinds. Defaults
+            to `"default"`, `UnitDirection()` as in the paper.
+        bias_prior: Prior of the biases, of the same kinds. The paper gives
+            none. Defaults to `"default"`, `Normal(1.0)`.
         dataset_size: N of the default priors. Defaults to `None`: counted by
             `keras_bdl.Model.fit`.
-        input_tensor: Output of other layers that takes the place of the
-            input. Defaults to `None`.
-        name: Name of the model. Defaults to `None`:
+        input_tensor: Output of other layers that replaces the input. Defaults
+            to `None`.
+        name: Name of the model. Defaults to `None`,
             `"resnet_plus_plus_<depth>"`.
 
     Returns:
@@ -99,19 +109,18 @@ def ResNetPlusPlus(
     Example:
 
     ```python
-    model = keras_bdl.applications.ResNetPlusPlus(20, classes=100)
-    model.compile(
-        keras_bdl.ATMC(dataset_size=50_000),
-        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-    )
+    model = keras_bdl.applications.ResNetPlusPlus(8, (8, 8, 1), filters=2)
+    model.compile(keras_bdl.ATMC(dataset_size=50_000), loss)
     ```
 
     Reference:
         - Heek and Kalchbrenner, [Bayesian Inference for Large Scale Image
           Classification](https://arxiv.org/abs/1908.03491), section 4
     """
-    if not isinstance(depth, Architecture):
-        depth = Architecture.of_depth(depth)
+    if isinstance(depth, Architecture):
+        architecture = depth
+    else:
+        architecture = Architecture.of_depth(depth)
     _check(filters, classes, pooling, branch_scale)
     given = {
         "scale_regularizer": scale_prior,
@@ -124,12 +133,18 @@ def ResNetPlusPlus(
         else priors.get(prior)
         for argument, prior in given.items()
     }
-    # Normal: directions are uniform on the sphere, as in their prior.
+    # Normal weights have uniform directions, as in their prior.
     options["kernel_initializer"] = "random_normal"
 
     inputs = keras.Input(input_shape) if input_tensor is None else input_tensor
     convolution = functools.partial(WeightNormConv2D, padding="same", **options)
-    x = residual_features(inputs, depth, filters, branch_scale, convolution)
+    x = residual_features(
+        inputs,
+        architecture,
+        filters=filters,
+        branch_scale=branch_scale,
+        convolution=convolution,
+    )
     if include_top or pooling:
         pooling = pooling or "avg"
         x = _POOLING[pooling](name=f"{pooling}_pool")(x)
@@ -140,77 +155,84 @@ def ResNetPlusPlus(
     if input_tensor is not None:
         sources = keras.utils.get_source_inputs(input_tensor)
         inputs = sources[0] if len(sources) == 1 else sources
-    return Model(inputs, x, name=name or f"resnet_plus_plus_{depth.depth}")
+    name = name or f"resnet_plus_plus_{architecture.depth}"
+    return Model(inputs, x, name=name)
 
 
+@inherits_arguments(ResNetPlusPlus, without=("depth",))
 def ResNetPlusPlus56(
-    input_shape=(32, 32, 3), classes: int = 10, filters: int = 32, **kwargs
-):
-    """Makes the ResNet++ of the paper for CIFAR, depth 56.
+    input_shape: ImageShape = (32, 32, 3),
+    classes: int = 10,
+    *,
+    filters: int = 32,
+    **options: Any,
+) -> Model:
+    """Makes the ResNet++ of depth 56, the one of the paper for CIFAR.
 
     With the defaults it has 3,412,212 weights.
 
     Args:
-        input_shape: See `ResNetPlusPlus`. Defaults to `(32, 32, 3)`.
-        classes: See `ResNetPlusPlus`. Defaults to `10`.
-        filters: See `ResNetPlusPlus`. Defaults to `32`.
-        **kwargs: As of `ResNetPlusPlus`.
+        input_shape: Shape of an image. Height and width may be `None`.
+            Defaults to `(32, 32, 3)`.
+        classes: Number of classes. Defaults to `10`.
+        filters: Number of filters of the first stage. Each later stage has
+            twice as many. Defaults to `32`.
+        **options: Other arguments of `ResNetPlusPlus`.
 
     Returns:
-        A `keras_bdl.Model`.
+        A `keras_bdl.Model`. There are no pretrained weights.
 
     Example:
 
     ```python
-    model = keras_bdl.applications.ResNetPlusPlus56(classes=100)
+    model = keras_bdl.applications.ResNetPlusPlus56(classes=100, filters=2)
     ```
     """
-    return ResNetPlusPlus(56, input_shape, classes, filters, **kwargs)
+    return ResNetPlusPlus(56, input_shape, classes, filters=filters, **options)
 
 
+@inherits_arguments(ResNetPlusPlus, without=("depth",))
 def ResNetPlusPlus50(
-    input_shape=(224, 224, 3), classes: int = 1000, filters: int = 64, **kwargs
-):
-    """Makes the ResNet++ of the paper for ImageNet, depth 50.
+    input_shape: ImageShape = (224, 224, 3),
+    classes: int = 1000,
+    *,
+    filters: int = 64,
+    **options: Any,
+) -> Model:
+    """Makes the ResNet++ of depth 50, the one of the paper for ImageNet.
 
-    Its blocks have three convolutions, of sizes 1, 3 and 1. The first of all
-    has size 7, and a max pooling behind it; its scales start at 0.62, so that
-    the largest of nine normal values has the mean square 1. With the defaults
-    it has 25,554,192 weights.
+    Its blocks have three convolutions, of sizes 1, 3 and 1. The first
+    convolution has size 7 and a max pooling after it. Its scales start at
+    0.62, so that the largest of nine normal values has the mean square 1. With
+    the defaults it has 25,554,192 weights.
 
     Args:
-        input_shape: See `ResNetPlusPlus`. Defaults to `(224, 224, 3)`.
-        classes: See `ResNetPlusPlus`. Defaults to `1000`.
-        filters: See `ResNetPlusPlus`; the blocks of the first stage put out
-            four times as many. Defaults to `64`.
-        **kwargs: As of `ResNetPlusPlus`.
+        input_shape: Shape of an image. Height and width may be `None`.
+            Defaults to `(224, 224, 3)`.
+        classes: Number of classes. Defaults to `1000`.
+        filters: Number of filters of the first stage, whose blocks have four
+            times as many outputs. Each later stage has twice as many. Defaults
+            to `64`.
+        **options: Other arguments of `ResNetPlusPlus`.
 
     Returns:
-        A `keras_bdl.Model`.
+        A `keras_bdl.Model`. There are no pretrained weights.
 
     Example:
 
     ```python
-    model = keras_bdl.applications.ResNetPlusPlus50((128, 128, 3), classes=120)
+    model = keras_bdl.applications.ResNetPlusPlus50(
+        (64, 64, 3), classes=120, filters=2
+    )
     ```
     """
-    return ResNetPlusPlus(RESNET_50, input_shape, classes, filters, **kwargs)
+    return ResNetPlusPlus(
+        RESNET_50, input_shape, classes, filters=filters, **options
+    )
 
 
 def _check(filters, classes, pooling, branch_scale):
-    for argument, value in (("filters", filters), ("classes", classes)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(
-                f"`{argument}` must be a positive integer. "
-                f"Received: {argument}={value!r}"
-            )
-    if pooling is not None and pooling not in _POOLING:
-        raise ValueError(
-            f"`pooling` must be one of {sorted(_POOLING)}, or `None`. "
-            f"Received: pooling={pooling!r}"
-        )
-    if not 0 <= branch_scale < math.inf:
-        raise ValueError(
-            "`branch_scale` must be a number from 0 on. "
-            f"Received: branch_scale={branch_scale}"
-        )
+    check_count("filters", filters)
+    check_count("classes", classes)
+    check_choice("pooling", pooling, (None, *_POOLING))
+    check_number("branch_scale", branch_scale, at_least=0)

@@ -1,11 +1,17 @@
-"""VGG-16, without the dense layers that hold most of its weights."""
+"""VGG-16 with fewer dense layers, which hold most of its weights."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 
+from keras_bdl.aliases import Activation
+from keras_bdl.aliases import ImageShape
+from keras_bdl.inherited_arguments import inherits_arguments
 from keras_bdl.models import Model
 
-# Convolutions, and their filters as a multiple of those of the network; a
-# max pooling follows each line.
+# Number of convolutions, and their filters as a multiple of the filters of the
+# network. A max pooling follows each line.
 STAGES = ((2, 1), (2, 2), (3, 4), (3, 8), (3, 8))
 POOLINGS = {
     "avg": keras.layers.GlobalAveragePooling2D,
@@ -14,53 +20,54 @@ POOLINGS = {
 
 
 def VGG16(
-    input_shape=(224, 224, 3),
+    input_shape: ImageShape = (224, 224, 3),
     classes: int = 1000,
+    *,
     filters: int = 64,
     include_top: bool = True,
-    classifier_activation=None,
+    classifier_activation: Activation = None,
     name: str | None = None,
     batch_norm: bool = False,
-    pooling=("avg", "max"),
-    hidden_units=(),
+    pooling: str | Sequence[str] = ("avg", "max"),
+    hidden_units: Sequence[int] = (),
     dropout_rate: float = 0.0,
     pool_padding: str = "valid",
-):
+) -> Model:
     """Makes a VGG-16 that ends in the means and maxima over the image.
 
-    Thirteen convolutions with ReLU, and five max poolings between them. The
-    mean and the maximum of every channel, side by side, go into one dense
-    layer; the published network has three, with nine tenths of its weights.
-    There is no BatchNorm.
+    Use it with `keras_bdl.convert` to repeat the Radial paper. The network has
+    thirteen convolutions with ReLU and five max poolings. The mean and the
+    maximum of every channel go into one dense layer. The published network has
+    three dense layers, with nine tenths of its weights. The network has no
+    BatchNorm.
 
-    It becomes Bayesian by `keras_bdl.convert`. The Radial paper takes 46
-    filters then, with which mean and scale of all weights are about as many
-    numbers as the weights of the network with 64 filters. The SWAG paper
-    takes other dense layers, see `VGG16BN`.
+    The Radial paper uses 46 filters. Mean and scale of all weights are then
+    about as many numbers as the weights of the network with 64 filters. The
+    SWAG paper uses other dense layers, see `VGG16BN`.
 
     Args:
-        input_shape: Shape of an image; height and width may be `None`.
+        input_shape: Shape of an image. Height and width may be `None`.
             Defaults to `(224, 224, 3)`.
         classes: Number of classes. Defaults to `1000`.
-        filters: Filters of the first stage; the later ones have 2, 4, 8 and
-            8 times as many. Defaults to `64`, with which there are 15,739,688
-            weights, 14,714,688 of them in the convolutions.
-        include_top: Whether to end in the poolings and the classifier.
-            Defaults to `True`.
+        filters: Number of filters of the first stage. The later stages have 2,
+            4, 8 and 8 times as many. Defaults to `64`: 15,739,688 weights,
+            14,714,688 of them in the convolutions.
+        include_top: Whether to add the poolings over the image and the
+            classifier. Defaults to `True`.
         classifier_activation: Activation of the classifier. Defaults to
             `None`, logits.
         name: Name of the model. Defaults to `None`: `"vgg_16"`, or
-            `"vgg_16_bn"`.
-        batch_norm: Whether a BatchNorm stands between a convolution and its
+            `"vgg_16_bn"` with `batch_norm`.
+        batch_norm: Whether to add a BatchNorm between a convolution and its
             ReLU. Defaults to `False`.
         pooling: `"avg"` or `"max"` over the image, or a tuple of both.
             Defaults to `("avg", "max")`.
-        hidden_units: Units of dense layers with ReLU before the classifier.
-            Defaults to `()`: none.
+        hidden_units: Number of units of dense layers with ReLU before the
+            classifier. Defaults to `()`, no such layers.
         dropout_rate: Rate of a dropout before each of these layers. Defaults
             to `0.0`, no dropout.
-        pool_padding: Of the max poolings. With `"valid"` images have 32
-            pixels at least in height and width, with `"same"` any number.
+        pool_padding: Padding of the max poolings. `"valid"` needs a height and
+            width of at least 32 pixels. `"same"` accepts images of any size.
             Defaults to `"valid"`.
 
     Returns:
@@ -69,7 +76,7 @@ def VGG16(
     Example:
 
     ```python
-    network = keras_bdl.applications.VGG16((512, 512, 3), 2, filters=46)
+    network = keras_bdl.applications.VGG16((32, 32, 3), 2, filters=2)
     model = keras_bdl.convert(network, "radial")
     ```
 
@@ -109,46 +116,53 @@ def VGG16(
     )
 
 
+@inherits_arguments(VGG16)
 def VGG16BN(
-    input_shape=(32, 32, 3),
+    input_shape: ImageShape = (32, 32, 3),
     classes: int = 10,
-    filters: int = 64,
+    *,
     batch_norm: bool = True,
-    pooling="avg",
-    hidden_units=(512, 512),
+    pooling: str | Sequence[str] = "avg",
+    hidden_units: Sequence[int] = (512, 512),
     dropout_rate: float = 0.5,
     pool_padding: str = "same",
-    **kwargs,
-):
+    **options: Any,
+) -> Model:
     """Makes a VGG-16 with BatchNorm for small images.
 
-    The convolutions of `VGG16` leave one pixel of 32 x 32. Two dense layers
-    with ReLU and a dropout before each stand between it and the classifier.
-    With the defaults it has 15,253,578 trainable weights.
+    Use it to repeat the experiments of the SWAG paper. The convolutions of
+    `VGG16` reduce 32 x 32 pixels to one. Two dense layers with ReLU, with a
+    dropout before each, come before the classifier. With the defaults the
+    network has 15,253,578 trainable weights.
 
-    The SWAG paper says "VGG-16" and no more. These are the layers of its
-    code, which has the network with BatchNorm and without, and whose commands
-    for the tables take the one without: `batch_norm=False`, with 15,245,130
-    weights.
+    The SWAG paper says only "VGG-16". These are the layers of its code, which
+    has the network with and without BatchNorm. The commands for the tables use
+    the network without: `batch_norm=False`, with 15,245,130 weights.
 
     Args:
-        input_shape: See `VGG16`. Defaults to `(32, 32, 3)`.
-        classes: See `VGG16`. Defaults to `10`.
-        filters: See `VGG16`. Defaults to `64`.
-        batch_norm: See `VGG16`. Defaults to `True`.
-        pooling: See `VGG16`. Defaults to `"avg"`.
-        hidden_units: See `VGG16`. Defaults to `(512, 512)`.
-        dropout_rate: See `VGG16`. Defaults to `0.5`.
-        pool_padding: See `VGG16`. Defaults to `"same"`.
-        **kwargs: As of `VGG16`.
+        input_shape: Shape of an image. Height and width may be `None`.
+            Defaults to `(32, 32, 3)`.
+        classes: Number of classes. Defaults to `10`.
+        batch_norm: Whether to add a BatchNorm between a convolution and its
+            ReLU. Defaults to `True`.
+        pooling: `"avg"` or `"max"` over the image, or a tuple of both.
+            Defaults to `"avg"`.
+        hidden_units: Number of units of dense layers with ReLU before the
+            classifier. Defaults to `(512, 512)`.
+        dropout_rate: Rate of a dropout before each of these layers. Defaults
+            to `0.5`.
+        pool_padding: Padding of the max poolings. `"valid"` needs a height and
+            width of at least 32 pixels. `"same"` accepts images of any size.
+            Defaults to `"same"`.
+        **options: Other arguments of `VGG16`.
 
     Returns:
-        A `keras_bdl.Model`.
+        A `keras_bdl.Model`. There are no pretrained weights.
 
     Example:
 
     ```python
-    model = keras_bdl.applications.VGG16BN(classes=100)
+    model = keras_bdl.applications.VGG16BN(classes=100, filters=2)
     ```
 
     Reference:
@@ -158,18 +172,17 @@ def VGG16BN(
     return VGG16(
         input_shape,
         classes,
-        filters,
         batch_norm=batch_norm,
         pooling=pooling,
         hidden_units=hidden_units,
         dropout_rate=dropout_rate,
         pool_padding=pool_padding,
-        **kwargs,
+        **options,
     )
 
 
 def _convolution(x, filters, batch_norm, name):
-    # With biases also before a norm, as in the network without one.
+    # The convolutions have biases with and without a norm.
     x = keras.layers.Conv2D(
         filters,
         3,

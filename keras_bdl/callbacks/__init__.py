@@ -1,7 +1,17 @@
-"""Callbacks of `fit`: they collect posteriors, save runs and measure.
+"""Callbacks of `fit` that collect posteriors, save runs and measure training.
 
-What they collect becomes a posterior of `keras_bdl.posteriors`; what is
-measured after training is in `keras_bdl.diagnostics`.
+The posteriors are those of `keras_bdl.posteriors`. Measurements after training
+are in `keras_bdl.diagnostics`.
+
+All callbacks name times in the same way. Epochs are counted from 0.
+
+    start_epoch   first epoch in which the callback acts
+    end_epoch     first epoch in which it no longer acts
+    every, unit   it acts once in `every` epochs or steps; `unit` is
+                  `"epoch"` or `"step"`
+
+Where the argument `unit` is missing, `every` counts epochs.
+`SampleCollector(every)` also takes a schedule with cycles.
 """
 
 from keras_bdl.callbacks.chain_diagnostics import ChainDiagnostics

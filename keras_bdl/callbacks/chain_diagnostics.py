@@ -1,15 +1,19 @@
-"""Watches whether a sampler keeps its temperature."""
+"""The callback `ChainDiagnostics`, which checks temperatures of a sampler."""
 
 import math
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from keras_bdl.arguments import check_bool
+from keras_bdl.arguments import check_choice
+from keras_bdl.arguments import check_number
 from keras_bdl.callbacks.chain_temperature import Virials
 from keras_bdl.callbacks.chain_temperature import kinetic_band
 from keras_bdl.callbacks.stateful_callback import StatefulCallback
 from keras_bdl.data.dataset_size import check_loss
-from keras_bdl.loss_scaling import inner_optimizer
+from keras_bdl.inner_optimizer import inner_optimizer
 from keras_bdl.optimizers.momentum_sampler import MomentumSampler
 from keras_bdl.optimizers.sampler import Sampler
 
@@ -22,26 +26,31 @@ COLUMNS = {
 
 
 class ChainDiagnostics(StatefulCallback):
-    """Compares two temperatures of a chain with the one it should have.
+    """Compares two measured temperatures of a chain with its temperature T.
 
-    In equilibrium at temperature T, for every weight w with momentum p and
-    kinetic energy K,
+    Use it with a sampler of `keras_bdl`, to see whether its steps are too long
+    and whether the chain has left its start. In equilibrium at temperature T,
+    for every weight w with momentum p and kinetic energy K,
 
         E[p K'(p)] = T        kinetic temperature                         (1)
         E[w dU/dw] = T        configurational temperature                 (2)
 
-    where (2) needs a density that vanishes at infinity, so a proper prior for
-    directions that the likelihood leaves open. (1), of the momenta at the end
-    of each epoch, lies for each variable in a band that follows from its
-    number of weights; fewer variables in the band than `confidence` says mean
-    a step too long, or noise of the gradients that no thermostat takes out.
-    (2) is averaged over the steps of the epoch. The table marks a variable
-    whose (2) is far from T: by more than T/2, and by more than five standard
-    deviations `T sqrt(2 / weights)` of one draw from a Gaussian posterior. The
-    chain then has not found its place, or moves too slowly to show it.
+    Equation (2) needs a density that vanishes at infinity. Directions that the
+    likelihood does not determine therefore need a proper prior.
 
-    Put it before `keras.callbacks.TensorBoard` and `CSVLogger`, which then
-    write the logs it adds to every epoch:
+    The kinetic temperature (1) is measured at the end of each epoch. For each
+    variable it should lie in a band that follows from the number of weights.
+    If fewer variables than `confidence` lie in their band, the steps are too
+    long, or the gradients have noise that no thermostat removes.
+
+    The configurational temperature (2) is the mean over the steps of the
+    epoch. The table marks a variable whose (2) is far from T: by more than T/2
+    and by more than five standard deviations `T sqrt(2 / weights)` of one
+    sample from a Gaussian posterior. The chain of such a variable has not
+    reached equilibrium, or it moves too slowly.
+
+    Every epoch adds these logs. Put the callback before
+    `keras.callbacks.TensorBoard` and `CSVLogger`, so that they write them:
 
     - `kinetic_temperature`: (1) over all weights;
     - `kinetic_in_band`: share of the variables that lie in their band;
@@ -49,20 +58,22 @@ class ChainDiagnostics(StatefulCallback):
     - with `per_variable`, (1), its band and (2) of each variable, such as
       `kinetic_temperature/dense/kernel`.
 
-    The optimizer is one of the samplers of `keras_bdl`; `SGLD` has no momenta
-    and shows only (2). The training step is traced once more.
+    `SGLD` has no momenta and gets only (2). The training step is traced once
+    more.
 
     Args:
-        per_variable: Whether each variable is logged. Defaults to `False`;
-            the table has them all.
+        per_variable: Whether to log each variable. The table always has all
+            variables. Defaults to `False`.
         confidence: Probability of the band. Defaults to `0.99`.
-        verbose: Whether the table is printed after training. Defaults to `1`.
+        verbose: `1` to print the table after training, `0` for silence.
+            Defaults to `1`.
 
     Example:
 
     ```python
-    diagnostics = keras_bdl.callbacks.ChainDiagnostics()
-    model.fit(train, epochs=1000, callbacks=[samples, diagnostics])
+    model.compile(keras_bdl.ATMC(1e-3, dataset_size=64), loss=loss)
+    diagnostics = keras_bdl.callbacks.ChainDiagnostics(verbose=0)
+    model.fit(train, epochs=2, callbacks=[diagnostics])
     print(diagnostics.table())
     ```
 
@@ -75,36 +86,34 @@ class ChainDiagnostics(StatefulCallback):
 
     def __init__(
         self,
+        *,
         per_variable: bool = False,
         confidence: float = 0.99,
         verbose: int = 1,
     ):
         super().__init__()
-        if not 0 < confidence < 1:
-            raise ValueError(
-                "`confidence` must be between 0 and 1. "
-                f"Received: confidence={confidence}"
-            )
-        self.per_variable = per_variable
-        self.confidence = confidence
-        self.verbose = verbose
-        self.rows = []
-        self._virials = None
+        self.per_variable = check_bool("per_variable", per_variable)
+        self.confidence = check_number(
+            "confidence", confidence, above=0, below=1
+        )
+        self.verbose = check_choice("verbose", verbose, (0, 1))
+        self.rows: list[dict] = []
+        self._virials: Any = None
         self._first_step = 0
 
     def on_train_begin(self, logs=None):
-        """Has the sampler keep what (2) needs."""
+        """Makes the sampler keep the sums of (2)."""
         sampler = inner_optimizer(self.model)
         if not isinstance(sampler, Sampler):
             raise ValueError(
-                "`ChainDiagnostics` needs a sampler of `keras_bdl`, such as "
-                "`keras_bdl.ATMC`, for an optimizer. "
+                "`ChainDiagnostics` needs a sampler of `keras_bdl` as the "
+                "optimizer, such as `keras_bdl.ATMC`. "
                 f"Received: optimizer={sampler!r}"
             )
         if not self.model.built:
             raise ValueError(
                 "`ChainDiagnostics` needs a model that is built before `fit`. "
-                "Give it a `keras.Input`, or call it on one batch. "
+                "Give the model a `keras.Input`, or call it on one batch. "
                 f"Received: model={self.model.name!r}"
             )
         self.keep_to_one_model()
@@ -124,7 +133,7 @@ class ChainDiagnostics(StatefulCallback):
             )
 
     def on_epoch_begin(self, epoch, logs=None):
-        """Starts the averages anew."""
+        """Sets the averages to zero."""
         self._first_step = self._steps()
         self._virials.assign(np.zeros(len(self._virials.sums)))
 
@@ -135,10 +144,10 @@ class ChainDiagnostics(StatefulCallback):
             logs.update(self._logs())
 
     def table(self) -> str:
-        """Returns the temperatures of the last epoch, a line a variable."""
+        """Returns the temperatures of the last epoch, one line per variable."""
         if not self.rows:
             raise RuntimeError(
-                "`ChainDiagnostics` has seen no epoch. Train with it in "
+                "`ChainDiagnostics` has measured no epoch. Pass it to "
                 "`fit(callbacks=[...])` first."
             )
         width = max(len(row["variable"]) for row in self.rows) + 2
@@ -162,16 +171,16 @@ class ChainDiagnostics(StatefulCallback):
         if self.verbose and self.rows:
             print(self.table())
 
-    def get_state(self):
-        """Returns the averages of this epoch, and the last table."""
+    def get_state(self) -> dict[str, Any]:
+        """Returns the averages of this epoch and the last table."""
         return {
             "sums": [v.numpy() for v in self._virials.sums],
             "first_step": self._first_step,
             "rows": self.rows,
         }
 
-    def set_state(self, state):
-        """Goes on from what `get_state` returned."""
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continues from a state that `get_state` returned."""
         self._virials.assign(state["sums"])
         self._first_step = state["first_step"]
         self.rows = state["rows"]
@@ -228,9 +237,9 @@ class ChainDiagnostics(StatefulCallback):
             return []
         return [
             f"The configurational temperature over all weights, {mean:.3f}, "
-            f"is far from T = {row['temperature']:g}: the chain has not found "
-            "its place. Train longer, or take longer steps; a flat prior has "
-            "no place to find."
+            f"is far from T = {row['temperature']:g}: the chain has not "
+            "reached equilibrium. Train longer or take longer steps. With a "
+            "flat prior there may be no equilibrium."
         ]
 
     def _logs(self):
@@ -253,7 +262,7 @@ class ChainDiagnostics(StatefulCallback):
 
 
 def _is_far(row):
-    """Whether (2) of a variable is far from T."""
+    """Returns whether (2) of a variable is far from T."""
     temperature = row["temperature"]
     distance = abs(row["configurational_temperature"] - temperature)
     error = temperature * math.sqrt(2 / row["weights"])

@@ -1,20 +1,22 @@
-"""Whether the samples of a chain still drift."""
+"""The check of `SampleCollector` for a chain that still drifts."""
 
 import math
 import warnings
+from collections.abc import Callable
+from collections.abc import Iterable
 
 import numpy as np
 
-# Fewer samples cannot be told from chance; more would cost more to read.
+# With fewer samples, chance looks like drift. Reading more would cost more.
 _FEWEST_SAMPLES = 8
 _MOST_SAMPLES = 32
 
 
-def warn_of_drift(num_samples: int, read) -> bool:
-    """Warns if the samples of a chain drift; returns whether they do.
+def warn_of_drift(num_samples: int, read: Callable[[int], Iterable]) -> bool:
+    """Warns if the samples of a chain drift, and returns whether they do.
 
     Args:
-        num_samples: How many samples there are.
+        num_samples: Number of samples.
         read: Function from the number of a sample to its arrays.
     """
     count = min(num_samples, _MOST_SAMPLES) // 2 * 2
@@ -26,11 +28,11 @@ def warn_of_drift(num_samples: int, read) -> bool:
     if share <= largest_drift(count, independent_directions(samples)):
         return False
     warnings.warn(
-        "`SampleCollector` has samples of a chain that still drifts: its "
-        "second half lies about as far from its first as the samples of a "
-        "half spread. Train longer, make `burn_in_epochs` larger, or have the "
-        "sampler take longer steps (`average_speed`, `learning_rate`). Weights "
-        "may drift along symmetries where predictions do not: see "
+        "`SampleCollector` has samples of a chain that still drifts: the "
+        "distance between its two halves is about as large as the spread of "
+        "the samples in a half. Train longer, raise `start_epoch`, or give "
+        "the sampler longer steps (`average_speed`, `learning_rate`). Weights "
+        "may drift along symmetries while predictions do not. Check this with "
         "`ChainDiagnostics` and `keras_bdl.diagnostics.convergence`. "
         f"Received: {share:.2f} of the squares between the halves of {count} "
         f"samples, where a mixed chain has {1 / (count - 1):.2f}",
@@ -39,18 +41,18 @@ def warn_of_drift(num_samples: int, read) -> bool:
     return True
 
 
-def drift(samples):
+def drift(samples: list) -> float:
     """Returns the share of the spread of samples that lies between halves.
 
-    With `a` and `b` the means of the first and of the second n/2 samples,
+    With `a` and `b` the means of the first and the last n/2 samples,
 
         share = n/4 |b - a|^2 / sum_i |w_i - mean|^2                      (1)
 
-    Independent samples have `1 / (n - 1)` in the mean. A chain that only
-    diffuses from where it began has one half: `|b - a|^2` is then `L/3` of
-    the variance that each unit of time adds over the length L, and the
-    samples spread by `L/6` around their mean. One that moves in a straight
-    line has three quarters.
+    The mean of the share of independent samples is `1 / (n - 1)`. The share of
+    a chain that only diffuses from its start is one half: `|b - a|^2` is then
+    `L/3` times the variance that each unit of time adds over the length L, and
+    the mean square distance of the samples from their mean is `L/6` times it.
+    The share of a chain on a straight line is three quarters.
 
     Args:
         samples: A sequence of n lists of arrays, in order; n is even.
@@ -65,19 +67,20 @@ def drift(samples):
     return float(between / total) if total > 0 else 1.0
 
 
-def independent_directions(samples):
+def independent_directions(samples: list) -> float:
     """Returns the number of independent directions in which a chain moves.
 
-    With the steps `d_i` from one sample to the next, of disjoint pairs,
+    With `d_i` the differences of disjoint pairs of successive samples,
 
         D = sum_ij |d_i|^2 |d_j|^2 / sum_ij (d_i . d_j)^2,   i != j       (2)
 
-    For independent Gaussian samples with covariance C, both sums have
-    expectations in the ratio `tr(C)^2 / tr(C^2)`: the number of directions, if
-    all are equally wide. A single weight and a straight line have one.
+    For independent Gaussian samples with covariance C, the expectations of the
+    two sums have the ratio `tr(C)^2 / tr(C^2)`. This is the number of
+    directions if all are equally wide. A single weight has one direction, and
+    so has a straight line.
 
     Args:
-        samples: See `drift`; at least four.
+        samples: A sequence of at least four lists of arrays, in order.
     """
     products = 0.0
     for i in range(len(samples[0])):
@@ -93,11 +96,12 @@ def independent_directions(samples):
 
 
 def largest_drift(num_samples: int, directions: float = 1.0) -> float:
-    """Returns the largest `drift` that is no reason for a warning.
+    """Returns the largest `drift` that causes no warning.
 
-    Slightly less than the one half of a diffusion, and at least five standard
-    deviations above the mean of independent samples. In D directions of equal
-    width, (1) is a Beta variable with the parameters D/2 and (n/2 - 1) D.
+    The limit is slightly less than one half, the value of a diffusion, and at
+    least five standard deviations above the mean of independent samples. In D
+    directions of equal width, (1) is a Beta variable with the parameters D/2
+    and (n/2 - 1) D.
 
     Args:
         num_samples: n.

@@ -1,6 +1,7 @@
-"""The temperatures of a chain, and where they lie in equilibrium."""
+"""Temperatures of a chain and their distribution in equilibrium."""
 
 import functools
+from typing import Any
 
 import keras
 import numpy as np
@@ -8,14 +9,14 @@ from keras import ops
 
 
 class Virials:
-    """For each variable, the sum over the steps of the mean of `w dU/dw`.
+    """Sums of `w dU/dw` over the steps, one number for each variable.
 
-    At temperature T the mean of `w dU/dw` is T, for each weight, wherever the
-    density vanishes at infinity. Gradients of minibatches will do, since the
-    weights were there before the minibatch was drawn.
+    At temperature T, the mean of `w dU/dw` is T for each weight if the density
+    vanishes at infinity. Gradients of minibatches suffice, because the weights
+    do not depend on the minibatch of their own step.
 
     Args:
-        num_variables: How many variables the optimizer moves.
+        num_variables: Number of variables that the optimizer moves.
     """
 
     def __init__(self, num_variables: int):
@@ -24,23 +25,32 @@ class Virials:
             for _ in range(num_variables)
         ]
 
-    def add(self, optimizer, index: int, variable, gradient):
-        """Adds one step of one variable, with its gradient of U."""
+    def add(
+        self,
+        optimizer: keras.optimizers.Optimizer,
+        index: int,
+        variable: Any,
+        gradient: Any,
+    ) -> None:
+        """Adds one step of one variable, with the gradient of U."""
         value = ops.cast(variable, "float32")
         optimizer.assign_add(self.sums[index], ops.mean(value * gradient))
 
-    def assign(self, sums):
-        """Goes on from these sums."""
+    def assign(self, sums: Any) -> None:
+        """Sets the sums."""
         for variable, value in zip(self.sums, sums, strict=True):
             variable.assign(value)
 
 
-def kinetic_band(num_weights, confidence: float, rest_energy=None):
+def kinetic_band(
+    num_weights: int, confidence: float, rest_energy: float | None = None
+) -> tuple[float, float]:
     """Returns the interval for the mean of `p K'(p) / T` over some weights.
 
-    It is 1 in the mean. Without a speed limit `p^2/(m T)` is chi-square with
-    one degree of freedom, so that the mean over n weights is a gamma variable
-    of shape n/2. With one, the gamma variable of the right variance is taken.
+    The expectation is 1. Without a speed limit, `p^2/(m T)` is chi-square
+    with one degree of freedom, and its mean over n weights is a gamma
+    variable of shape n/2. With a speed limit, a gamma variable of the same
+    variance is used.
 
     Args:
         num_weights: n.
@@ -48,7 +58,7 @@ def kinetic_band(num_weights, confidence: float, rest_energy=None):
         rest_energy: `m c^2 / T`, or `None` without a speed limit.
 
     Returns:
-        The two ends.
+        The two ends of the interval.
     """
     from scipy.stats import gamma
 
@@ -60,10 +70,10 @@ def kinetic_band(num_weights, confidence: float, rest_energy=None):
 
 @functools.cache
 def _variance(a):
-    """Variance of `p K'(p) / T` for one weight of hyperbolic momentum.
+    """Returns the variance of `p K'(p) / T` for a weight with a speed limit.
 
-    With `p = m c sinh(r)`: `K/T = a (cosh r - 1)`, `p K'/T = a sinh r tanh r`,
-    and the momentum has density `exp(-K/T) cosh r` in r.
+    With `p = m c sinh(r)`, `K/T = a (cosh r - 1)` and `p K'/T = a sinh r tanh
+    r`. The density of the momentum in r is `exp(-K/T) cosh r`.
     """
     from scipy.integrate import trapezoid
 

@@ -1,15 +1,24 @@
-"""Saves everything a killed run needs to end as if it had not been killed."""
+"""The callback `Checkpoint`, which saves and resumes a run of `fit`."""
 
 import functools
 import os
 import warnings
+from collections.abc import Sequence
+
+import keras
 
 from keras_bdl import _keras
+from keras_bdl.arguments import check_bool
+from keras_bdl.arguments import check_choice
+from keras_bdl.arguments import check_count
+from keras_bdl.callbacks.same_command import check_callbacks
 from keras_bdl.callbacks.same_command import check_command
 from keras_bdl.callbacks.same_command import check_workers
 from keras_bdl.callbacks.same_command import command_of
 from keras_bdl.callbacks.stateful_callback import FitCallback
 from keras_bdl.callbacks.stateful_callback import SkippedSteps
+from keras_bdl.callbacks.stateful_callback import StatefulCallback
+from keras_bdl.callbacks.stateful_callback import checked_steps_per_epoch
 from keras_bdl.callbacks.training_state import check_training_state
 from keras_bdl.callbacks.training_state import get_history
 from keras_bdl.callbacks.training_state import get_training_state
@@ -25,51 +34,61 @@ from keras_bdl.saving import write_state
 class Checkpoint(FitCallback):
     """Makes `fit` survive being killed at any moment.
 
-    Start the same command again, and `fit` goes on where the last checkpoint
-    was written. One file holds the weights, the optimizer with its
-    iterations, the metrics, epoch and step, the state of every random seed
-    generator, the history, and the state of every `StatefulCallback` of the
-    same `fit`. It is replaced in one piece, so there is always a whole one.
+    Start the same command again, and `fit` continues from the last checkpoint.
+    One file holds the weights, the optimizer with its iterations, the metrics,
+    epoch and step, the state of every random seed generator, the history, and
+    the state of every `StatefulCallback` of the same `fit`. The file is
+    replaced atomically, so it is always complete.
 
-    The run ends with the weights, logs and posterior that it would have had:
-    exactly, if every epoch reads the data from the start, in an order that is
-    a function of seed and epoch. That is so for arrays after
-    `keras.utils.set_random_seed`, for data sets that are not shuffled or
-    shuffled in one way always, and for those of `keras_bdl.datasets` with
-    their `epochs` callback; and for repeated data with `skip_seen_data`. With
-    a shuffle that changes from pass to pass the run is as good, but not the
-    same.
+    The resumed run ends with the weights, logs and posterior that it would
+    have had without the interruption. This holds exactly if every epoch reads
+    the data from the start, in an order that is a function of seed and epoch:
 
-    On several workers, one writes the file and all read it. Put it last in the
-    list of callbacks, and give each `fit` a directory of its own. A finished
-    run that is started again trains no further, unless `epochs` was raised; to
-    begin afresh, delete the directory. Another loss or hyper-parameter is
-    refused; of two learning rates that are numbers, that of the checkpoint is
-    used, with a warning. The history has every epoch once. A
-    `keras.callbacks.CSVLogger` begins its file anew in each start, unless it
-    has `append=True`; then an epoch in whose last moment the run was killed is
-    in it twice.
+    - arrays after `keras.utils.set_random_seed`,
+    - datasets without shuffling or with a fixed order,
+    - datasets of `keras_bdl.datasets` with their `epochs` callback,
+    - repeated data with `skip_seen_data`.
+
+    With a shuffle that changes from pass to pass, the result is equally good
+    but not identical.
+
+    Rules for its use:
+
+    - Put this callback last in the list of callbacks.
+    - Give each `fit` its own directory. Delete the directory to start again.
+    - With several workers, one worker writes the file and all read it.
+    - A finished run that is started again does not train, unless `epochs` is
+      larger than before.
+    - A changed loss or hyper-parameter raises an error. If only the number
+      `learning_rate` changed, the one of the checkpoint is used, with a
+      warning.
+    - A `keras.callbacks.CSVLogger` needs `append=True`, or it starts its file
+      again. An epoch that ended just before the kill may then appear twice.
+      The history has every epoch once.
 
     Args:
-        directory: Where the file is kept, `<directory>/latest.bdl`; a place
-            that all workers see.
-        every: `"epoch"`, or a number of steps after which it is written also
-            within an epoch; at the end of every epoch in any case. Defaults
-            to `"epoch"`.
+        directory: Directory of the file, `<directory>/latest.bdl`. All workers
+            must see the directory.
+        every: Number of epochs or steps between two checkpoints. Defaults to
+            `1`.
+        unit: `"epoch"` saves at the end of epochs, and always at the end of
+            the last one. `"step"` saves within epochs, and also at the end of
+            every epoch. Defaults to `"epoch"`.
         skip_seen_data: Whether one endless pass over the data spans all
-            epochs, as with `dataset.repeat()` and `steps_per_epoch`. Then a
-            resumed run reads, and skips, all it has seen. Defaults to `False`.
-        callbacks: Callbacks of Keras with a memory of their own, such as
-            `EarlyStopping`, which stand before this one and whose plain
-            attributes, other than arguments, are to be saved as well.
-            Defaults to `()`.
+            epochs, as with `dataset.repeat()` and `steps_per_epoch`. A resumed
+            run then reads and skips all data that it has seen. Defaults to
+            `False`.
+        callbacks: Callbacks of Keras, listed before this one, whose attributes
+            are saved too, such as `keras.callbacks.ReduceLROnPlateau`. Only
+            numbers, strings and arrays are saved, and no constructor
+            arguments. Defaults to `()`.
 
     Example:
 
     ```python
-    swag = keras_bdl.SWAG(start_epoch=160)
+    swag = keras_bdl.SWAG(start_epoch=1, rank=2)
     checkpoint = keras_bdl.callbacks.Checkpoint("run_1")
-    model.fit(x, y, epochs=300, callbacks=[swag, checkpoint])
+    model.fit(x, y, epochs=5, callbacks=[swag, checkpoint])
     ```
     """
 
@@ -77,60 +96,60 @@ class Checkpoint(FitCallback):
 
     def __init__(
         self,
-        directory: str,
-        every="epoch",
+        directory: str | os.PathLike[str],
+        *,
+        every: int = 1,
+        unit: str = "epoch",
         skip_seen_data: bool = False,
-        callbacks=(),
+        callbacks: Sequence[keras.callbacks.Callback] = (),
     ):
         super().__init__()
-        if every != "epoch" and (
-            isinstance(every, bool) or not isinstance(every, int) or every < 1
-        ):
+        if not isinstance(directory, (str, os.PathLike)):
             raise ValueError(
-                '`every` must be "epoch" or a positive number of steps. '
-                f"Received: every={every!r}"
+                '`directory` must be a path, such as "run_1". '
+                f"Received: directory={directory!r}"
             )
         self.directory = os.fspath(directory)
-        self.every = every
-        self.skip_seen_data = skip_seen_data
+        self.every = check_count("every", every)
+        self.unit = check_choice("unit", unit, ("epoch", "step"))
+        self.skip_seen_data = check_bool("skip_seen_data", skip_seen_data)
         self.callbacks = list(callbacks)
         self.path = os.path.join(self.directory, "latest.bdl")
         self._command = None
         self._epoch = 0
         self._first_epoch = None  # where the pass over the data began
         self._last_saved_step = 0
-        self._restored = None  # what was read, until it is all in place
+        self._restored = None  # the state read, until all of it is restored
         self._skipped = None
-        self._stateful = []
+        self._stateful: list[StatefulCallback] = []
 
     def set_params(self, params):
-        """Notes which stateful callbacks come before this one."""
+        """Finds the stateful callbacks that come before this one."""
         super().set_params(params)
         self._stateful = list(params.get("stateful_callbacks", ()))
-        # Keras hands the same dictionary to one callback after the other.
+        # Keras passes the same dictionary to one callback after the other.
         late = [c for c in self.callbacks if c.params is not params]
         if late:
             raise ValueError(
-                "`Checkpoint(callbacks=...)` must come after these callbacks "
-                "in the list of `fit`: put it last. Received: "
-                f"{[type(c).__name__ for c in late]}, which are after it or "
-                "not in the list"
+                "`Checkpoint(callbacks=...)` must come after these callbacks. "
+                "Put it last in the list of `fit`. Received: "
+                f"{[type(c).__name__ for c in late]}, missing or after it"
             )
 
     def on_train_begin(self, logs=None):
-        """Takes up the last checkpoint, if there is one."""
+        """Restores the last checkpoint, if there is one."""
         late = self.params.get("stateful_callbacks", [])[len(self._stateful) :]
         if late:
             raise ValueError(
                 "`Checkpoint` must come after every callback whose state it "
-                "saves: put it last in the list. Received after it: "
+                "saves. Put it last in the list. Received after it: "
                 f"{[type(c).__name__ for c in late]}"
             )
         if isinstance(self.model.train_function, SkippedSteps):
-            # Of a `fit` that an error ended while it was skipping.
+            # An error ended an earlier `fit` while it skipped steps.
             self.model.train_function.undo()
         self._restored = self._skipped = self._first_epoch = None
-        # Here, since callbacks change the learning rate later.
+        # Read before other callbacks change the learning rate.
         self._command = command_of(self.model, self.params)
         state = read_state(self.path) if os.path.exists(self.path) else None
         strategy = self.model.distribute_strategy
@@ -141,16 +160,20 @@ class Checkpoint(FitCallback):
         if not self.model.built:
             raise ValueError(
                 "`Checkpoint` can only resume a model that is built before "
-                "`fit`. Give it a `keras.Input`, or call it on one batch. "
-                f"Received: model={self.model.name}"
+                "`fit`. Give the model a `keras.Input`, or call it on one "
+                f"batch. Received: model={self.model.name}"
             )
-        seen = (state["epoch"] - state["first_epoch"]) * self._steps_per_epoch()
+        seen = (state["epoch"] - state["first_epoch"]) * (
+            checked_steps_per_epoch(self.params) if self.skip_seen_data else 0
+        )
         skipped = seen + state["step"]
         check_command(self.directory, state["command"], self._command, skipped)
         self._command["settings"].update(state["command"].get("settings", {}))
         check_training_state(self.model, state["model"])
-        self._check_callbacks(state["callbacks"])
-        # From here on the model changes.
+        check_callbacks(
+            self.directory, self._stateful, self.callbacks, state["callbacks"]
+        )
+        # All checks have passed. From here on the model changes.
         self._restored = state
         set_training_state(self.model, state["model"], with_metrics=False)
         self._restore_callbacks()
@@ -169,27 +192,26 @@ class Checkpoint(FitCallback):
             self._set_skipping(state["step"] > 0)
 
     def on_epoch_begin(self, epoch, logs=None):
-        """Puts the history back, which Keras has emptied by now."""
+        """Restores the history, which Keras has emptied by now."""
         self._epoch = epoch
         if self._first_epoch is None:
             self._first_epoch = epoch
         self._last_saved_step = 0
         _keras.set_initial_epoch(self.model, None)
         if self._restored is not None:
-            # The callbacks were restored before the epoch began for them, as
-            # it would have in the killed run: what they have done since then
-            # belongs to the epoch.
+            # The callbacks were restored before this epoch began, as in the
+            # killed run. Their changes since then belong to the epoch.
             set_history(self.model, self._restored["history"])
             if not self._restored["step"]:
                 self._restored = None
 
     def on_train_batch_end(self, batch, logs=None):
-        """Saves within an epoch, where that was asked for."""
+        """Saves within an epoch if `unit` is `"step"`."""
         self.compare_dataset_size(batch)
         step = batch + 1
         if self._restored is not None:
-            # Only now, since the callbacks before this one took the skipped
-            # steps for real ones.
+            # Not earlier: the callbacks before this one counted the skipped
+            # steps as real ones.
             if step >= self._restored["step"]:
                 self._skipped.undo()
                 self._set_skipping(False)
@@ -199,35 +221,36 @@ class Checkpoint(FitCallback):
                 self._restore_callbacks()
                 self._restored = None
                 self._last_saved_step = step
-        elif (
-            self.every != "epoch" and step - self._last_saved_step >= self.every
-        ):
+        elif self.unit == "step" and step - self._last_saved_step >= self.every:
             self._last_saved_step = step
             self._save(self._epoch, step)
 
     def on_epoch_end(self, epoch, logs=None):
-        """Saves the finished epoch."""
+        """Saves the finished epoch if one is due or training ends."""
         if self._restored is not None:
             self._skipped.undo()
             raise ValueError(
-                "A run that was killed within an epoch must go on with the "
-                f"same data: epoch {epoch} has ended before step "
-                f"{self._restored['step']}, where it was killed. Use another "
-                f"directory, or delete `{self.directory}`."
+                "A run that was killed within an epoch must continue with the "
+                f"same data. Epoch {epoch} ended before step "
+                f"{self._restored['step']}, at which the run was killed. Use "
+                f"another directory, or delete `{self.directory}`."
             )
         stopped = bool(self.model.stop_training)
-        self._save(epoch + 1, 0, logs=logs, stopped=stopped)
+        done = epoch + 1
+        ends = stopped or done == self.params["epochs"]
+        if ends or self.unit == "step" or done % self.every == 0:
+            self._save(done, 0, logs=logs, stopped=stopped)
 
     def on_train_end(self, logs=None):
-        """Notes that training was stopped before its last epoch."""
+        """Saves that training was stopped before its last epoch."""
         _keras.set_initial_epoch(self.model, None)
         if self._restored is not None:
             self._restore_callbacks()
             self._restored = None
             warnings.warn(
                 f"The training in `{self.directory}` is complete: no epoch was "
-                "run, and the model holds its weights. Raise `epochs` to go "
-                "on, or use another directory for another `fit`.",
+                "run, and the model holds its weights. Raise `epochs` to "
+                "continue, or use another directory for another `fit`.",
                 stacklevel=2,
             )
         elif self.model.stop_training:
@@ -236,16 +259,6 @@ class Checkpoint(FitCallback):
     def _set_skipping(self, skipping):
         for callback in self._stateful:
             callback.skipping = skipping
-
-    def _steps_per_epoch(self):
-        if not self.skip_seen_data:
-            return 0
-        if self.params["steps"] is None:
-            raise ValueError(
-                "`skip_seen_data=True` needs `fit(steps_per_epoch=...)`. "
-                "Received: steps_per_epoch=None"
-            )
-        return self.params["steps"]
 
     def _save(self, epoch, step, logs=None, stopped=False):
         state = {
@@ -265,11 +278,11 @@ class Checkpoint(FitCallback):
         strategy = self.model.distribute_strategy
         if is_chief(strategy):
             write_state(self.path, state)
-        # Whoever goes on may rely on the file.
+        # No worker continues before the file is complete.
         wait_for_all(strategy)
 
     def _memories(self):
-        """The callbacks to save, with how to read and write each one."""
+        """Yields each callback to save, its getter and its setter."""
         for callback in self._stateful:
             yield callback, callback.get_state, callback.set_state
         for callback in self.callbacks:
@@ -278,18 +291,6 @@ class Checkpoint(FitCallback):
                 functools.partial(plain_attributes, callback),
                 vars(callback).update,
             )
-
-    def _check_callbacks(self, saved):
-        theirs = [one["class"] for one in saved]
-        ours = [type(c).__name__ for c in (*self._stateful, *self.callbacks)]
-        if ours != theirs:
-            raise ValueError(
-                "`fit` must be given the callbacks with which the checkpoint "
-                f"in `{self.directory}` was written, in the same order: "
-                f"{theirs}. Received: {ours}"
-            )
-        for callback, one in zip(self._stateful, saved, strict=False):
-            callback.check_state(one["state"])
 
     def _restore_callbacks(self):
         for (_, _, set_state), one in zip(

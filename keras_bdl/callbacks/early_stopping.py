@@ -1,55 +1,53 @@
-"""Early stopping for models whose posterior is not in their weights alone."""
+"""Early stopping that restores the whole posterior."""
+
+from typing import Any
 
 import keras
 import numpy as np
 
 from keras_bdl.callbacks.stateful_callback import StatefulCallback
 from keras_bdl.callbacks.training_state import plain_attributes
+from keras_bdl.inherited_arguments import InheritedArguments
 
 
-class EarlyStopping(keras.callbacks.EarlyStopping, StatefulCallback):
-    """Stops when a metric has stopped improving, and restores the posterior.
+class EarlyStopping(
+    InheritedArguments, keras.callbacks.EarlyStopping, StatefulCallback
+):
+    """Stops when a metric no longer improves, and restores the posterior.
 
-    As `keras.callbacks.EarlyStopping`, with the same arguments. With
-    `restore_best_weights=True`, the variables of the optimizer and of the
-    objective go back to the best epoch together with the weights. They hold
-    the deviations of `keras_bdl.VOGN`, `IVON`, `NoisyKFAC` and of the
-    objectives: with the weights alone restored, the posterior would have the
-    means of one epoch and the deviations of another.
+    Use it in place of `keras.callbacks.EarlyStopping`, with the same
+    arguments, for `keras_bdl.VOGN`, `IVON`, `NoisyKFAC` and objectives. The
+    optimizer or objective holds the deviations of the weights. With
+    `restore_best_weights=True`, this class restores its variables together
+    with the weights. The class of Keras restores only the weights: means of
+    one epoch would meet deviations of another.
 
-    `Checkpoint` saves the memory of this callback without being asked.
+    `Checkpoint` saves the state of this callback.
 
     Attributes:
-        restores_posterior: `True`, by which `fit` tells this class from that
-            of Keras.
-
-    Args:
-        *args: As of `keras.callbacks.EarlyStopping`.
-        **kwargs: As of `keras.callbacks.EarlyStopping`.
+        restores_posterior: `True`. `fit` reads the attribute to distinguish
+            this class from the one of Keras.
 
     Example:
 
     ```python
     stop = keras_bdl.callbacks.EarlyStopping(
-        "val_loss", patience=10, restore_best_weights=True
+        "val_loss", patience=1, restore_best_weights=True
     )
-    model.fit(train, validation_data=val, epochs=500, callbacks=[stop])
+    model.fit(train, validation_data=val, epochs=3, callbacks=[stop])
     ```
     """
 
     restores_posterior = True
-
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
-        self._best_state = None
+    _best_state = None
 
     def on_train_begin(self, logs=None):
-        """Forgets the best epoch of another training."""
+        """Forgets the best epoch of an earlier training."""
         super().on_train_begin(logs)
         self._best_state = None
 
     def on_epoch_end(self, epoch, logs=None):
-        """Keeps the whole state wherever Keras keeps the weights."""
+        """Keeps the whole state when Keras keeps the weights."""
         weights = self.best_weights
         super().on_epoch_end(epoch, logs)
         if self.best_weights is not weights:
@@ -59,7 +57,7 @@ class EarlyStopping(keras.callbacks.EarlyStopping, StatefulCallback):
             ]
 
     def on_train_end(self, logs=None):
-        """Restores the best epoch, if that was asked for."""
+        """Restores the best epoch if `restore_best_weights` is set."""
         super().on_train_end(logs)
         if self._best_state is None:
             return
@@ -68,13 +66,14 @@ class EarlyStopping(keras.callbacks.EarlyStopping, StatefulCallback):
         ):
             variable.assign(value)
 
-    def get_state(self):
-        """Returns the counters of Keras, and the best epoch."""
+    def get_state(self) -> dict[str, Any]:
+        """Returns the counters of Keras and the best epoch."""
         return plain_attributes(self)
 
-    def set_state(self, state):
-        """Goes on from what `get_state` returned."""
-        vars(self).update(state)
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continues from a state that `get_state` returned."""
+        for name, value in state.items():
+            setattr(self, name, value)
 
     def _variables(self):
         """Returns the variables of training that are no weights."""

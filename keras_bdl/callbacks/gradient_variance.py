@@ -1,10 +1,13 @@
-"""Follows the noise of the gradient along a training."""
+"""The callback `GradientVariance`, the noise of the gradient over epochs."""
 
 import math
+from typing import Any
 
+from keras_bdl.aliases import ArrayLike
+from keras_bdl.aliases import Loss
+from keras_bdl.arguments import check_count
 from keras_bdl.arguments import check_seed
 from keras_bdl.callbacks.stateful_callback import StatefulCallback
-from keras_bdl.callbacks.weight_collector import check_integer
 from keras_bdl.diagnostics.gradients.gradient_variance import (
     GradientVarianceReport,
 )
@@ -12,24 +15,26 @@ from keras_bdl.diagnostics.gradients.gradient_variance import gradient_variance
 
 
 class GradientVariance(StatefulCallback):
-    """Measures the noise of drawn weights in the gradient between epochs.
+    """Measures the noise of weight samples in the gradient between epochs.
 
-    Calls `keras_bdl.diagnostics.gradient_variance` before training and after
-    every so many epochs, on the same batch and with the same seed. Every epoch
-    logs `gradient_variance_means` and `gradient_variance_rhos`, NaN where it
-    was not measured. Training itself is not changed. A measurement costs about
-    as much as `draws` training steps.
+    Use it to compare the gradient noise of variational layers during
+    training. The callback calls `keras_bdl.diagnostics.gradient_variance`
+    before training and after every `every` epochs, on the same batch and with
+    the same seed. Every epoch logs `gradient_variance_means` and
+    `gradient_variance_rhos`, NaN without a measurement. Training itself does
+    not change. A measurement costs about as much as `samples` training steps.
 
     Put it before `keras.callbacks.CSVLogger` and `TensorBoard`.
 
     Args:
         x: Inputs, arrays of one batch.
-        y: Its targets.
-        every: Epochs between two measurements. Defaults to `1`.
-        draws: Draws of the weights in each. Defaults to `30`.
-        loss: The negative log-likelihood. Defaults to `None`, the one that
+        y: Targets of the batch.
+        every: Number of epochs between two measurements. Defaults to `1`.
+        samples: Number of posterior samples in a measurement, at least 2.
+            Defaults to `30`.
+        loss: The negative log-likelihood. Defaults to `None`, the loss that
             the model is compiled with.
-        seed: Selects the draws. Defaults to `0`.
+        seed: Seed of the posterior samples. Defaults to `0`.
 
     Attributes:
         reports: Dict from the number of epochs trained to the
@@ -38,9 +43,9 @@ class GradientVariance(StatefulCallback):
     Example:
 
     ```python
-    noise = keras_bdl.callbacks.GradientVariance(x[:64], y[:64], every=5)
-    net.fit(x, y, epochs=100, callbacks=[noise])
-    keras_bdl.plots.gradient_variance({"Radial": noise.reports})
+    noise = keras_bdl.callbacks.GradientVariance(x[:32], y[:32], samples=4)
+    net.fit(x, y, epochs=2, callbacks=[noise])
+    keras_bdl.plots.gradient_variance({"mean-field": noise.reports})
     ```
 
     Reference:
@@ -50,18 +55,19 @@ class GradientVariance(StatefulCallback):
 
     def __init__(
         self,
-        x,
-        y,
+        x: ArrayLike,
+        y: ArrayLike,
+        *,
         every: int = 1,
-        draws: int = 30,
-        loss=None,
+        samples: int = 30,
+        loss: Loss | None = None,
         seed: int = 0,
     ):
         super().__init__()
-        self.every = check_integer("every", every, 1)
-        self.draws = check_integer("draws", draws, 2)
+        self.every = check_count("every", every)
+        self.samples = check_count("samples", samples, at_least=2)
         check_seed(seed)
-        self.reports = {}
+        self.reports: dict[int, GradientVarianceReport] = {}
         self._batch = (x, y)
         self._loss = loss
         self._seed = seed
@@ -82,15 +88,15 @@ class GradientVariance(StatefulCallback):
             value = getattr(report, of)["variance"] if due else math.nan
             logs[f"gradient_variance_{of}"] = value
 
-    def get_state(self):
+    def get_state(self) -> dict[str, Any]:
         """Returns all reports."""
         return {
             "epochs": list(self.reports),
             "reports": [report.to_dict() for report in self.reports.values()],
         }
 
-    def set_state(self, state):
-        """Goes on from what `get_state` returned."""
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continues from a state that `get_state` returned."""
         reports = [GradientVarianceReport(**one) for one in state["reports"]]
         self.reports = dict(zip(state["epochs"], reports, strict=True))
 
@@ -98,7 +104,7 @@ class GradientVariance(StatefulCallback):
         report = gradient_variance(
             self.model,
             *self._batch,
-            draws=self.draws,
+            samples=self.samples,
             loss=self._loss,
             seed=self._seed,
             verbose=0,

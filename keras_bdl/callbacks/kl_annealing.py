@@ -1,7 +1,9 @@
-"""Brings the KL into the loss slowly."""
+"""The callback `KLAnnealing`, which raises the weight of the KL slowly."""
 
+from keras_bdl.aliases import Schedule
+from keras_bdl.arguments import check_count
 from keras_bdl.callbacks.stateful_callback import FitCallback
-from keras_bdl.layers.variational_layers import annealed_layers
+from keras_bdl.layers.find_variational_layers import annealed_layers
 
 
 class KLAnnealing(FitCallback):
@@ -9,54 +11,67 @@ class KLAnnealing(FitCallback):
 
         loss = nll + kl_weight kl                                         (1)
 
-    A network that has learned nothing yet is pulled to the prior by its KL;
-    with less of it at first, the likelihood finds its way. The metric `kl`
-    stays that of weight 1, and so does the loss of an evaluation. After
-    training the weight is 1 again. Nothing is traced again from epoch to
-    epoch.
+    Use it if a variational network underfits. At first the KL would pull an
+    untrained network to the prior. With a small weight, the network learns
+    from the likelihood first. The metric `kl` and the loss of an evaluation
+    always have the weight 1. After training the weight is 1. Nothing is traced
+    again between epochs.
 
     Args:
-        ramp: Number of epochs over which the weight rises in equal steps,
-            from 0 in the first to 1 after the last of them. Or a schedule of
-            the weight over the optimizer's steps, such as
+        end_epoch: First epoch, counted from 0, that has the weight 1. The
+            weight rises in equal steps from 0 in the first epoch. Defaults to
+            `None`: `schedule` is given.
+        schedule: Schedule of the weight over the optimizer's steps, such as
             `keras_bdl.schedules.LinearRamp(0.0, 1.0, end_step=10_000)`.
+            Defaults to `None`: `end_epoch` is given.
 
     Example:
 
     ```python
-    model.fit(x, y, epochs=50, callbacks=[keras_bdl.callbacks.KLAnnealing(10)])
+    annealing = keras_bdl.callbacks.KLAnnealing(end_epoch=2)
+    net.fit(x, y, epochs=3, callbacks=[annealing])
     ```
     """
 
     _of_fit = ("_annealed",)
 
-    def __init__(self, ramp):
+    def __init__(
+        self, end_epoch: int | None = None, *, schedule: Schedule | None = None
+    ):
         super().__init__()
-        is_count = isinstance(ramp, int) and not isinstance(ramp, bool)
-        if not (callable(ramp) or (is_count and ramp >= 1)):
+        if (end_epoch is None) == (schedule is None):
             raise ValueError(
-                "`ramp` must be a positive number of epochs or a schedule. "
-                f"Received: ramp={ramp!r}"
+                "`KLAnnealing` needs either `end_epoch` or `schedule`. "
+                f"Received: end_epoch={end_epoch!r}, schedule={schedule!r}"
             )
-        self.ramp = ramp
+        if end_epoch is not None:
+            check_count("end_epoch", end_epoch)
+        elif not callable(schedule):
+            raise ValueError(
+                "`schedule` must be a function of the step, such as "
+                "`keras_bdl.schedules.LinearRamp`. "
+                f"Received: schedule={schedule!r}"
+            )
+        self.end_epoch = end_epoch
+        self.schedule = schedule
 
     def on_train_begin(self, logs=None):
-        """Hands the schedule to the layers."""
+        """Passes the schedule to the layers."""
         self._annealed = annealed_layers(self)
-        if callable(self.ramp):
+        if self.schedule is not None:
             steps = self.model.optimizer.iterations
             for annealing in self._annealed:
-                annealing.kl_schedule = lambda: self.ramp(steps)
+                annealing.kl_schedule = lambda: self.schedule(steps)
             self.model.make_train_function(force=True)
 
     def on_epoch_begin(self, epoch, logs=None):
         """Sets the weight of this epoch."""
-        if not callable(self.ramp):
-            self._set(min(1.0, epoch / self.ramp))
+        if self.schedule is None:
+            self._set(min(1.0, epoch / self.end_epoch))
 
     def on_train_end(self, logs=None):
-        """Leaves the bound behind."""
-        if callable(self.ramp):
+        """Sets the weight to 1."""
+        if self.schedule is not None:
             for annealing in self._annealed:
                 annealing.kl_schedule = None
             self.model.make_train_function(force=True)

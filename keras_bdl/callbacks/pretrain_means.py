@@ -1,24 +1,29 @@
-"""Trains the means of variational layers before their spread."""
+"""The callback `PretrainMeans`, which trains means before deviations."""
 
+from keras_bdl.arguments import check_count
 from keras_bdl.callbacks.stateful_callback import FitCallback
-from keras_bdl.layers.variational_layers import annealed_layers
+from keras_bdl.layers.find_variational_layers import annealed_layers
 
 
 class PretrainMeans(FitCallback):
-    """Trains the means alone, by the likelihood alone, in the first epochs.
+    """Trains only the means of variational layers in the first epochs.
 
-    Weights are not drawn and no KL is in the loss, so that the network learns
-    as its deterministic twin does; the spread of the weights keeps its
-    initial value. From then on the loss is the evidence bound. Nothing is
-    traced again. With `KLAnnealing`, the epochs of both count from the first.
+    Use it if a variational network learns slowly at first. In these epochs the
+    weights have no noise and the loss has no KL, so the network learns like
+    its deterministic twin. The deviations of the weights keep their initial
+    values. Afterwards the loss is the evidence bound. Nothing is traced again.
+
+    Together with `KLAnnealing`, both callbacks count from the first epoch.
 
     Args:
-        epochs: How many. Defaults to `1`.
+        end_epoch: First epoch, counted from 0, that is trained as usual.
+            Defaults to `1`.
 
     Example:
 
     ```python
-    model.fit(x, y, epochs=50, callbacks=[keras_bdl.callbacks.PretrainMeans()])
+    pretraining = keras_bdl.callbacks.PretrainMeans(end_epoch=1)
+    net.fit(x, y, epochs=2, callbacks=[pretraining])
     ```
 
     Reference:
@@ -28,28 +33,20 @@ class PretrainMeans(FitCallback):
 
     _of_fit = ("_annealed",)
 
-    def __init__(self, epochs: int = 1):
+    def __init__(self, end_epoch: int = 1):
         super().__init__()
-        if isinstance(epochs, bool) or not isinstance(epochs, int):
-            raise ValueError(
-                f"`epochs` must be an integer. Received: epochs={epochs!r}"
-            )
-        if epochs < 1:
-            raise ValueError(
-                f"`epochs` must be at least 1. Received: epochs={epochs}"
-            )
-        self.epochs = epochs
+        self.end_epoch = check_count("end_epoch", end_epoch)
 
     def on_train_begin(self, logs=None):
         """Finds the layers."""
         self._annealed = annealed_layers(self)
 
     def on_epoch_begin(self, epoch, logs=None):
-        """Turns the noise off or on."""
-        self._set(0.0 if epoch < self.epochs else 1.0)
+        """Switches the noise off or on."""
+        self._set(0.0 if epoch < self.end_epoch else 1.0)
 
     def on_train_end(self, logs=None):
-        """Leaves the noise on."""
+        """Switches the noise on."""
         self._set(1.0)
 
     def _set(self, noise):

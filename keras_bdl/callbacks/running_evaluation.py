@@ -1,8 +1,10 @@
-"""How good the ensemble of the samples so far is."""
+"""Evaluation of the ensemble of all samples so far, for `SampleCollector`."""
 
+import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bdl.aliases import Data
 from keras_bdl.evaluation import evaluate
 from keras_bdl.posteriors.ensemble import Ensemble
 from keras_bdl.prediction import ClassificationPrediction
@@ -13,18 +15,18 @@ from keras_bdl.prediction.averages import RegressionAverage
 
 
 class RunningEvaluation:
-    """Averages the predictions of samples, each of which is predicted once.
+    """Averages the predictions of samples and predicts each sample only once.
 
     Args:
-        data: `(x, y)`, or a data set of batches of these in a fixed order.
-        batch_size: For arrays, or `None`: 32.
+        data: `(x, y)`, or a dataset of such batches in a fixed order.
+        batch_size: Batch size for arrays. `None` means 32.
     """
 
-    def __init__(self, data, batch_size: int | None):
+    def __init__(self, data: Data, batch_size: int | None):
         if isinstance(data, (tuple, list)):
             if len(data) != 2:
                 raise ValueError(
-                    "`validation_data` must be `(x, y)` or a data set of "
+                    "`validation_data` must be `(x, y)` or a dataset of "
                     f"batches. Received: a {type(data).__name__} of "
                     f"{len(data)} elements"
                 )
@@ -39,28 +41,30 @@ class RunningEvaluation:
         if isinstance(self._x, tf.data.Dataset):
             raise TypeError(
                 "`SampleCollector` can be pickled only with arrays as "
-                "`validation_data`. Pickle its `posterior`, or write it with "
+                "`validation_data`. Pickle its `posterior` instead, or call "
                 "`posterior.save(path)`. "
                 f"Received: validation_data={type(self._x).__name__}"
             )
         return vars(self)
 
-    def begin(self, model):
-        """Checks the data, on the model as it is, and forgets all samples."""
+    def begin(self, model: keras.Model) -> None:
+        """Checks the data with the present weights, and removes all samples."""
         self._take(self._predict(model, posterior=None))
         self.forget()
 
-    def forget(self):
-        """Goes back to no sample."""
+    def forget(self) -> None:
+        """Removes all samples."""
         self.num_samples = 0
         self._average = None
 
-    def add(self, model, weights, names):
-        """Takes in one sample."""
-        self._take(self._predict(model, Ensemble([weights], names)))
+    def add(
+        self, model: keras.Model, weights: list, names: list[str] | None
+    ) -> None:
+        """Adds one sample."""
+        self._take(self._predict(model, Ensemble([weights], names=names)))
 
-    def logs(self):
-        """Returns the numbers of all samples, NaN if there are none."""
+    def logs(self) -> dict[str, float]:
+        """Returns the scores of all samples, NaN if there is no sample."""
         numbers = self._numbers
         if not self.num_samples:
             numbers = dict.fromkeys(numbers, float("nan"))
@@ -72,9 +76,9 @@ class RunningEvaluation:
         )
         if not isinstance(prediction, Prediction):
             raise ValueError(
-                "`validation_data` of `SampleCollector` must be left out for a "
-                "model with several outputs; use `keras_bdl.predict` after "
-                f"training. Received: outputs {list(model.output_names)}"
+                "`validation_data` of `SampleCollector` needs a model with one "
+                "output. Use `keras_bdl.predict` after training instead. "
+                f"Received: outputs {list(model.output_names)}"
             )
         return prediction
 
@@ -86,9 +90,9 @@ class RunningEvaluation:
         if not np.array_equal(self._seen, prediction.y):
             raise ValueError(
                 "`validation_data` must give the same examples in the same "
-                "order each time it is read, or their predictions cannot be "
-                "averaged. Leave out its `shuffle`. Received: other labels "
-                "than the time before"
+                "order each time, so that predictions can be averaged. Remove "
+                "`shuffle` from the dataset. Received: other labels than the "
+                "time before"
             )
         return prediction.y
 
@@ -118,5 +122,5 @@ class RunningEvaluation:
             )
             report = evaluate(RegressionAverage.join([self._average]), y)
             self._numbers = {"posterior_rmse": report.rmse}
-            if np.any(prediction.variance_within > 0):  # the noise is known
+            if np.any(prediction.variance_within > 0):  # the loss has noise
                 self._numbers["posterior_nll"] = -report.log_likelihood

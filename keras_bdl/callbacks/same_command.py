@@ -1,24 +1,25 @@
-"""Whether a run goes on by the command that began it."""
+"""Check that a resumed run has the method and settings of the first run."""
 
 import inspect
 import json
 import warnings
+from typing import Any
 
 import keras
 
 from keras_bdl.data.dataset_size import DatasetSize
 from keras_bdl.distribute.workers import numbers_of_workers
-from keras_bdl.loss_scaling import inner_optimizer
+from keras_bdl.inner_optimizer import inner_optimizer
 
 _LEARNING_RATE = "learning_rate of the optimizer"
 
 
-def command_of(model, params):
-    """Returns what a command that goes on must have in common with the first.
+def command_of(model: keras.Model, params: dict[str, Any]) -> dict[str, Any]:
+    """Returns the settings that a resumed run must share with the first.
 
     Args:
         model: A model in training.
-        params: The parameters that Keras gives to callbacks.
+        params: The parameters that Keras passes to callbacks.
     """
     optimizer = inner_optimizer(model)
     objective = getattr(model, "objective", None)
@@ -46,53 +47,55 @@ def command_of(model, params):
     }
 
 
-def check_command(directory, saved, ours, step):
-    """Raises an error if a run cannot go on from where another one was.
+def check_command(
+    directory: str, saved: dict[str, Any], ours: dict[str, Any], step: int
+) -> None:
+    """Raises an error if a run cannot continue from a checkpoint.
 
     Args:
-        directory: That of the checkpoint.
-        saved: What `command_of` returned when the checkpoint was written.
-        ours: What it returns now.
-        step: How many steps of data would be skipped.
+        directory: Directory of the checkpoint.
+        saved: Result of `command_of` when the checkpoint was written.
+        ours: Result of `command_of` now.
+        step: Number of steps of data to skip.
     """
     names = ["optimizer", "objective"]
     if step:
         names.append("steps_per_execution")
-        # Not known of all data.
+        # Unknown for data without a length.
         if None not in (saved["steps of an epoch"], ours["steps of an epoch"]):
             names.append("steps of an epoch")
     differ = [name for name in names if saved[name] != ours[name]]
     if differ:
         raise ValueError(
-            "A run must go on with the method that it began with, and within "
-            "an epoch with the same batches. Use another directory, or delete "
-            f"`{directory}`. Received: {_some(ours, differ)}, where the "
+            "A run must continue with the method that it began with, and "
+            "within an epoch with the same batches. Use another directory, or "
+            f"delete `{directory}`. Received: {_some(ours, differ)}, where the "
             f"checkpoint has {_some(saved, differ)}"
         )
     _check_settings(directory, saved.get("settings", {}), ours["settings"])
 
 
-def check_workers(directory, strategy, state):
-    """Raises an error where workers have read different files.
+def check_workers(directory: str, strategy: Any, state: dict | None) -> None:
+    """Raises an error if workers have read different files.
 
     Args:
-        directory: That of the checkpoint.
-        strategy: The strategy of the model.
-        state: What was read, or `None`.
+        directory: Directory of the checkpoint.
+        strategy: Strategy of the model.
+        state: The state read, or `None` without a file.
     """
     place = [-1, -1] if state is None else [state["epoch"], state["step"]]
     read = numbers_of_workers(strategy, place)
     if any(other != read[0] for other in read):
         raise ValueError(
             "`directory` must be one that all workers see, such as a "
-            "network disk, and be left alone by other trainings. "
+            "network disk. No other training may use it. "
             f"Received: directory={directory!r}, in which the workers "
             f"find the epochs and steps {read}, -1 for none"
         )
 
 
 def _check_settings(directory, saved, ours):
-    """Refuses other hyper-parameters, and warns of another learning rate."""
+    """Raises for other hyper-parameters, warns for another learning rate."""
     differ = [
         name
         for name in sorted(saved.keys() & ours.keys())
@@ -104,16 +107,16 @@ def _check_settings(directory, saved, ours):
     )
     if differ == [_LEARNING_RATE] and _are_numbers(saved, ours):
         warnings.warn(
-            "The learning rate of the checkpoint is used, and not the one "
-            "that the optimizer was given now. To change it in the course of "
-            "a run, use `keras.callbacks.LearningRateScheduler`; for another "
-            f"run, use another directory, or delete `{directory}`. {received}",
+            "`Checkpoint` uses the learning rate of the checkpoint and ignores "
+            "the new one. To change the rate during a run, use "
+            "`keras.callbacks.LearningRateScheduler`. For another run, use "
+            f"another directory, or delete `{directory}`. {received}",
             stacklevel=4,
         )
     elif differ:
         raise ValueError(
-            "A run must go on with the loss and the hyper-parameters that it "
-            "began with. Use another directory, or delete "
+            "A run must continue with the loss and the hyper-parameters that "
+            "it began with. Use another directory, or delete "
             f"`{directory}`. {received}"
         )
 
@@ -133,16 +136,16 @@ def _arguments(method):
     } - {"name", "learning_rate"}
     found = {n: getattr(method, n) for n in sorted(names) if hasattr(method, n)}
     if isinstance(method, keras.optimizers.Optimizer):
-        # The attribute of Keras hides a schedule behind its present value.
+        # The attribute of Keras is the present value of a schedule.
         rate = keras.optimizers.Optimizer.get_config(method)["learning_rate"]
-        if isinstance(rate, float):  # out of float32
+        if isinstance(rate, float):  # rounded to float32
             rate = float(f"{rate:.6g}")
         found["learning_rate"] = rate
     return found
 
 
 def _description(value):
-    """Returns what JSON can hold of a setting, the same in each process."""
+    """Returns a JSON value of a setting, the same in each process."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, DatasetSize):
@@ -160,8 +163,29 @@ def _config(value):
     try:
         return value.get_config()
     except (NotImplementedError, ValueError):
-        return None  # what cannot be written down cannot be compared
+        return None  # without a config, nothing can be compared
 
 
 def _some(command, names):
     return ", ".join(f"{name} {command[name]!r}" for name in names)
+
+
+def check_callbacks(directory, stateful, others, saved):
+    """Raises unless the callbacks are those of the saved run.
+
+    Args:
+        directory: The directory of the checkpoint.
+        stateful: The callbacks of the run that have a state.
+        others: The callbacks that `Checkpoint(callbacks=...)` was given.
+        saved: The class and the state of each saved callback.
+    """
+    theirs = [one["class"] for one in saved]
+    ours = [type(c).__name__ for c in (*stateful, *others)]
+    if ours != theirs:
+        raise ValueError(
+            "`fit` must be given the callbacks with which the checkpoint in "
+            f"`{directory}` was written, in the same order: {theirs}. Use "
+            f"these callbacks or another directory. Received: {ours}"
+        )
+    for callback, one in zip(stateful, saved, strict=False):
+        callback.check_state(one["state"])

@@ -1,9 +1,10 @@
-"""The files of samples in a directory, which one of several workers writes."""
+"""Files of posterior samples in a directory that several workers share."""
 
 import contextlib
 import fnmatch
 import os
 import warnings
+from typing import Any
 
 from keras_bdl.distribute.workers import is_chief
 from keras_bdl.distribute.workers import wait_for_all
@@ -11,49 +12,49 @@ from keras_bdl.saving.state_file import write_state
 
 
 def sample_path(directory: str, number: int) -> str:
-    """Returns the file of a sample.
+    """Returns the path of the file of a sample.
 
     Args:
-        directory: That of the run.
-        number: How many samples were taken before.
+        directory: Directory of the run.
+        number: Number of samples taken before.
     """
     return os.path.join(directory, f"sample_{number:06d}.bdl")
 
 
-def write_sample(path: str, weights: list, strategy):
-    """Writes a sample, which is there for all workers afterwards.
+def write_sample(path: str, weights: list, strategy: Any) -> None:
+    """Writes a sample. Afterwards all workers can read it.
 
     Args:
-        path: What `sample_path` returned.
+        path: Path from `sample_path`.
         weights: Arrays.
-        strategy: That of the model.
+        strategy: Strategy of the model.
     """
     if is_chief(strategy):
         write_state(path, {"weights": weights})
     wait_for_all(strategy)
 
 
-def remove_sample(path: str, strategy):
-    """Removes a sample.
+def remove_sample(path: str, strategy: Any) -> None:
+    """Removes the file of a sample.
 
     Args:
-        path: Its file, which a killed run may have removed already.
-        strategy: That of the model.
+        path: Path of the file. A killed run may already have removed it.
+        strategy: Strategy of the model.
     """
     if is_chief(strategy):
         with contextlib.suppress(FileNotFoundError):
             os.remove(path)
 
 
-def put_old_samples_aside(directory: str, strategy):
-    """Moves the samples of an earlier run into a folder, with a warning.
+def put_old_samples_aside(directory: str, strategy: Any) -> None:
+    """Moves the samples of an earlier run into a subfolder, with a warning.
 
-    Left there, they would be mixed up with those of the new run. Deleting them
-    could lose the work of days.
+    In place, they would be mixed with the samples of the new run. Deleting
+    them could lose days of work.
 
     Args:
-        directory: That of a new run.
-        strategy: That of the model.
+        directory: Directory of the new run.
+        strategy: Strategy of the model.
     """
     if is_chief(strategy):
         _put_aside(directory)
@@ -72,9 +73,8 @@ def _put_aside(directory):
     for name in old:
         os.rename(os.path.join(directory, name), os.path.join(folder, name))
     warnings.warn(
-        "`SampleCollector` has found samples of an earlier run and has moved "
-        "them, so that they are not mixed with those of this run. Give each "
-        "run a directory of its own. "
+        "`SampleCollector` moved samples of an earlier run into a subfolder. "
+        "Give each run its own directory. "
         f"Received: directory={directory!r}, {len(old)} files, now in "
         f"{folder!r}",
         stacklevel=4,

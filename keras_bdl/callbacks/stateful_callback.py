@@ -1,6 +1,7 @@
-"""Base classes of callbacks whose state survives the process."""
+"""Base classes of the callbacks of this package."""
 
 import weakref
+from typing import Any
 
 import keras
 
@@ -9,19 +10,19 @@ from keras_bdl.models.bayesian_trainer import BayesianTrainer
 
 
 class SkippedSteps:
-    """Stands in for a model's `train_function` until it is `undo`ne.
+    """Replaces a model's `train_function` to skip steps already done.
 
-    The first step of a resumed epoch is run in earnest, so that Keras builds
-    all that it builds lazily; whoever made this object puts the true state in
-    place afterwards. The next steps only read their batches.
+    The first step of a resumed epoch is executed, because Keras builds some
+    objects in that step. `Checkpoint` then restores the true state. The next
+    steps only read their batches.
 
     Args:
         model: The model in training.
-        unseen_by_epoch: Batches to read before the epoch begins.
-        steps: Whether steps of the epoch are to be skipped, too.
+        unseen_by_epoch: Number of batches to read before the epoch begins.
+        steps: Whether to skip steps of the epoch, too.
     """
 
-    def __init__(self, model, unseen_by_epoch: int, steps: bool):
+    def __init__(self, model: keras.Model, unseen_by_epoch: int, steps: bool):
         self._model = model
         self._train_function = model.train_function
         self._ahead = unseen_by_epoch
@@ -29,18 +30,19 @@ class SkippedSteps:
         self._logs = None
         model.train_function = self
 
-    def undo(self):
-        """Gives the model its own function back."""
+    def undo(self) -> None:
+        """Restores the model's own `train_function`."""
         self._model.train_function = self._train_function
 
     def __call__(self, iterator):
-        """Takes the batches of one execution from `iterator`."""
+        """Reads the batches of one execution from `iterator`."""
         for _ in range(self._ahead):
             if next(iterator, None) is None:
                 raise ValueError(
-                    "`skip_seen_data=True` is for data without an end, and "
-                    "these end before the place where the killed run was. "
-                    "Repeat them, or leave it out."
+                    "`skip_seen_data=True` needs endless data. These data end "
+                    "before the step at which the run was killed. Repeat the "
+                    "data with `dataset.repeat()`, or use "
+                    "`skip_seen_data=False`."
                 )
         self._ahead = 0
         if not self._steps:
@@ -49,7 +51,7 @@ class SkippedSteps:
         if self._logs is None:
             self._logs = self._train_function(iterator)
         else:
-            next(iterator)  # or the epoch is over, and Keras is told so
+            next(iterator)  # its `StopIteration` ends the epoch in Keras
             for _ in range(self._model.steps_per_execution - 1):
                 # An execution at the end of an epoch may be shorter.
                 if next(iterator, None) is None:
@@ -57,15 +59,30 @@ class SkippedSteps:
         return self._logs
 
 
-class FitCallback(keras.callbacks.Callback):
-    """Base of callbacks that can be pickled, and compare N with the data.
+def checked_steps_per_epoch(params: dict) -> int:
+    """Returns `steps_per_epoch`, or raises an error if it was not given.
 
-    A pickled callback has what it collected, its settings, and no model: what
-    belongs to a running `fit` is left behind.
+    Args:
+        params: The parameters that `fit` gives to callbacks.
+    """
+    if params["steps"] is None:
+        raise ValueError(
+            "`skip_seen_data=True` needs `fit(steps_per_epoch=...)`. "
+            "Received: steps_per_epoch=None"
+        )
+    return params["steps"]
+
+
+class FitCallback(keras.callbacks.Callback):
+    """Base of callbacks that can be pickled and that compare N with the data.
+
+    The pickle holds the settings and everything collected. It does not hold
+    the model or other attributes of a running `fit`.
     """
 
-    # Attributes that belong to a running `fit`; those of subclasses as well.
-    _of_fit = ("_model", "params")
+    # Attributes that belong to a running `fit`. Those of all classes are
+    # joined.
+    _of_fit: tuple[str, ...] = ("_model", "params")
 
     def __getstate__(self):
         names = {
@@ -77,14 +94,14 @@ class FitCallback(keras.callbacks.Callback):
         """Compares N with the data."""
         self.compare_dataset_size(batch)
 
-    def compare_dataset_size(self, batch):
-        """Warns once a `fit` where N is not what the first epoch has shown.
+    def compare_dataset_size(self, batch: int) -> None:
+        """Warns once in a `fit` if N differs from the size of the first epoch.
 
-        Call it in an `on_train_batch_end` that replaces that of this class. A
-        `keras_bdl.Model` has compared N before.
+        Call this method in an `on_train_batch_end` that replaces the one of
+        this class. A `keras_bdl.Model` compares N by itself.
 
         Args:
-            batch: The batch that has ended.
+            batch: Number of the batch that has ended.
         """
         steps = self.params["steps"]
         if (
@@ -101,25 +118,25 @@ class FitCallback(keras.callbacks.Callback):
 
 
 class StatefulCallback(FitCallback):
-    """Base of callbacks that have something to lose when training is killed.
+    """Base of callbacks whose state a `Checkpoint` saves and restores.
 
-    `Checkpoint` saves what `get_state` returns and gives it back to
-    `set_state` when the run is started again. Derive from it to have the
-    state of a callback of your own saved.
+    Derive from this class if your own callback must survive a killed process.
+    `Checkpoint` saves the result of `get_state` and passes it to `set_state`
+    when the run is started again.
 
     Attributes:
-        skipping: Whether the steps that Keras reports now are those that the
-            killed run had done already. What happens in them is undone.
+        skipping: Whether Keras now reports steps that the killed run had
+            already done. Changes made in these steps are undone.
     """
 
     skipping = False
-    _of_fit = ("_trained",)
+    _of_fit: tuple[str, ...] = ("_trained",)
 
     def set_params(self, params):
-        """Makes the callback known to the `Checkpoint` of the same `fit`.
+        """Registers the callback for the `Checkpoint` of the same `fit`.
 
-        Keras hands one dictionary to all callbacks of a `fit`, and no callback
-        sees another by any other way.
+        Keras passes one dictionary to all callbacks of a `fit`. A callback has
+        no other way to find the other callbacks.
         """
         super().set_params(params)
         self.skipping = False
@@ -127,48 +144,48 @@ class StatefulCallback(FitCallback):
         if not any(callback is self for callback in known):
             known.append(self)
 
-    def keep_to_one_model(self):
-        """Refuses to mix what two models did; for `on_train_begin`."""
+    def keep_to_one_model(self) -> None:
+        """Raises an error for a second model. Call it in `on_train_begin`."""
         if self._trained is not None and self._trained() is not self.model:
             raise ValueError(
                 f"`{type(self).__name__}` must be used with one model. Make a "
-                "new callback for each. Received: "
-                f"model={self.model.name!r}, after another one"
+                "new callback for each model. Received: "
+                f"model={self.model.name!r} after another model"
             )
         self._trained = weakref.ref(self.model)
 
-    def refuse_frozen_model(self):
-        """Refuses a model whose weights all stay; for `on_train_begin`."""
+    def refuse_frozen_model(self) -> None:
+        """Raises an error if no weight is trainable, in `on_train_begin`."""
         if self.model.built and not self.model.trainable_variables:
             raise ValueError(
-                f"`{type(self).__name__}` follows the trainable weights, and "
-                "the model has none. Set `trainable=True` on a layer before "
-                f"`compile`. Received: model={self.model.name!r}"
+                f"`{type(self).__name__}` needs trainable weights. Set "
+                "`trainable=True` on a layer before `compile`. "
+                f"Received: model={self.model.name!r} without any"
             )
 
-    _trained = None
+    _trained: weakref.ref | None = None
 
-    def get_state(self):
-        """Returns the state: nested dictionaries of numbers and arrays."""
+    def get_state(self) -> dict[str, Any]:
+        """Returns the state as nested dictionaries of numbers and arrays."""
         raise NotImplementedError(
             f"`{type(self).__name__}` must implement `get_state`."
         )
 
-    def check_state(self, state):
+    def check_state(self, state: dict[str, Any]) -> None:
         """Raises a `ValueError` if `set_state` would refuse the state.
 
-        `Checkpoint` asks all callbacks before it changes anything. Accepts
-        everything unless a subclass knows better.
+        `Checkpoint` calls this method of all callbacks before it changes
+        anything. The base class accepts every state.
 
         Args:
-            state: What `get_state` returned, perhaps in another process.
+            state: Result of `get_state`, possibly from another process.
         """
 
-    def set_state(self, state):
-        """Takes the state back.
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Restores a state.
 
         Args:
-            state: What `get_state` returned, perhaps in another process.
+            state: Result of `get_state`, possibly from another process.
         """
         raise NotImplementedError(
             f"`{type(self).__name__}` must implement `set_state`."

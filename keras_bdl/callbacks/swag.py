@@ -1,56 +1,51 @@
-"""Stochastic weight averaging, Gaussian."""
+"""The callback `SWAG`, a Gaussian from stochastic weight averaging."""
 
 import collections
+from typing import Any
 
 import numpy as np
 
-from keras_bdl.arguments import as_scale
 from keras_bdl.arguments import check_bool
+from keras_bdl.arguments import check_choice
+from keras_bdl.arguments import check_count
+from keras_bdl.arguments import check_number
 from keras_bdl.callbacks.weight_collector import WeightCollector
-from keras_bdl.callbacks.weight_collector import check_integer
 from keras_bdl.posteriors.low_rank_gaussian import LowRankGaussian
 
 
 class SWAG(WeightCollector):
-    """Fits a Gaussian to the weights visited at the end of training.
+    """Fits a Gaussian to the weights that training visits.
 
-    Training itself is not changed. With `w_n` the n-th weights collected,
+    Use it with any optimizer and model, at the end of training with a constant
+    or cyclical learning rate. Training itself does not change. With `w_n` the
+    n-th weights collected,
 
         mean_n = mean_(n-1) + (w_n - mean_(n-1)) / n                      (1)
         variance = 1/n sum_i (w_i - mean_n)^2                             (2)
         d_n = w_n - mean_n                                                (3)
 
-    and the last `rank` of the columns (3) are kept; `d_1`, which is zero, is
-    none of them. How draws are made of these is said in
-    `keras_bdl.posteriors.LowRankGaussian`. (1) and (2) are held in float64,
-    on the host. BatchNorm statistics have to be estimated again for each
-    draw: `keras_bdl.predict(..., batch_norm_data=train)`.
+    and the last `rank` columns (3) are kept. The column `d_1` is zero and is
+    not kept. `keras_bdl.posteriors.LowRankGaussian` says how samples are made
+    of the mean, the variance and the columns. The host holds (1) and (2) in
+    float64. BatchNorm statistics must be estimated again for each posterior
+    sample: `keras_bdl.predict(..., batch_norm_data=train)`.
 
     Args:
-        start_epoch: First epoch, counted from 0, that is collected.
-        rank: How many columns are kept, at least 2, or 0 for a diagonal
-            covariance (the paper then has `scale=1`). Defaults to `20`.
-        scale: Factor of the whole covariance; 0 draws the mean. Defaults to
-            `0.5`, the paper's formula.
-        every: Epochs or steps between two collections. Defaults to `1`.
-        unit: `"epoch"`, collect when an epoch ends, or `"step"`, after
-            updates of the weights, counted from the begin of `start_epoch`.
-            With `compile(steps_per_execution=k)` Keras shows the weights
-            only after `k` steps: the next ones that it shows are collected.
-            Defaults to `"epoch"`.
-        block: Whether the low-rank part is drawn for each variable on its
-            own. Defaults to `False`.
-        deviation_dtype: `"float32"`, or `"float16"` for half the memory; a
-            deviation below 6e-8 is then lost. Defaults to `"float32"`.
+        rank: Number of columns to keep, at least 2, or 0 for a diagonal
+            covariance (for which the paper uses `scale=1`). Defaults to `20`.
+        scale: Factor of the whole covariance. With 0, every sample is the
+            mean. Defaults to `0.5`, the paper's formula.
+        block: Whether the low-rank part is drawn independently for each
+            variable. Defaults to `False`.
+        deviation_dtype: `"float32"`, or `"float16"` for half the memory, in
+            which deviations below 6e-8 become zero. Defaults to `"float32"`.
 
     Example:
 
     ```python
-    swag = keras_bdl.SWAG(start_epoch=160, rank=20)
-    model.fit(train, epochs=300, callbacks=[swag])
-    keras_bdl.predict(
-        model, x, posterior=swag.posterior, batch_norm_data=train
-    )
+    swag = keras_bdl.SWAG(start_epoch=1, rank=2)
+    model.fit(train, epochs=5, callbacks=[swag])
+    keras_bdl.predict(model, x_test, swag.posterior, batch_norm_data=train)
     ```
 
     Reference:
@@ -68,40 +63,36 @@ class SWAG(WeightCollector):
 
     def __init__(
         self,
-        start_epoch: int,
+        *args,
         rank: int = 20,
         scale: float = 0.5,
-        every: int = 1,
-        unit: str = "epoch",
         block: bool = False,
         deviation_dtype: str = "float32",
+        **kwargs,
     ):
-        super().__init__(start_epoch, every, unit)
-        self.rank = check_integer("rank", rank, 0)
+        super().__init__(*args, **kwargs)
+        self.rank = check_count("rank", rank, at_least=0)
         if self.rank == 1:
             raise ValueError(
-                "`rank` must be 0 or at least 2: one column has no spread. "
-                "Received: rank=1"
+                "`rank` must be 0 or at least 2, because one column has no "
+                "spread. Received: rank=1"
             )
-        if deviation_dtype not in ("float32", "float16"):
-            raise ValueError(
-                '`deviation_dtype` must be "float32" or "float16". '
-                f"Received: deviation_dtype={deviation_dtype!r}"
-            )
-        self.scale = as_scale(scale)
+        self.scale = float(check_number("scale", scale, at_least=0))
         self.block = check_bool("block", block)
-        self.deviation_dtype = deviation_dtype
-        self._squares = None
-        self._columns = collections.deque(maxlen=self.rank)
+        self.deviation_dtype = check_choice(
+            "deviation_dtype", deviation_dtype, ("float32", "float16")
+        )
+        self._squares: Any = None
+        self._columns: collections.deque = collections.deque(maxlen=self.rank)
 
     @property
-    def _needed(self):
-        # The first collection has no column, and one has no spread.
+    def _needed(self) -> int:
+        # The first collection has no column, and one column has no spread.
         return 3 if self.rank else 2
 
     @property
-    def posterior(self):
-        """A `LowRankGaussian`, which copies what was collected so far."""
+    def posterior(self) -> LowRankGaussian:
+        """A `LowRankGaussian`, a copy of everything collected so far."""
         self._check_collected()
         variance = [s / self.num_collected for s in self._squares]
         deviations = [np.stack(d) for d in zip(*self._columns, strict=True)]
@@ -114,8 +105,8 @@ class SWAG(WeightCollector):
             names=self._structure.names,
         )
 
-    def get_state(self):
-        """Returns all that was collected, for a checkpoint."""
+    def get_state(self) -> dict[str, Any]:
+        """Returns everything collected, for a checkpoint."""
         squares = self._squares
         return {
             **super().get_state(),
@@ -123,8 +114,8 @@ class SWAG(WeightCollector):
             "columns": list(self._columns),
         }
 
-    def set_state(self, state):
-        """Goes on from what `get_state` returned."""
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continues from a state that `get_state` returned."""
         super().set_state(state)
         squares = state["squares"]
         self._squares = squares and [np.array(s) for s in squares]

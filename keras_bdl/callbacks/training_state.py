@@ -1,7 +1,9 @@
-"""The state of a training that `Checkpoint` saves, as arrays."""
+"""The state of a training run, as arrays that `Checkpoint` saves."""
 
 import inspect
+from typing import Any
 
+import keras
 import numpy as np
 
 from keras_bdl import _keras
@@ -15,17 +17,17 @@ from keras_bdl.protocols import OwnsVariables
 _PLAIN = (bool, int, float, str, type(None), np.ndarray, np.generic)
 
 
-def plain_attributes(callback):
-    """Returns the attributes that are numbers, texts or (lists of) arrays.
+def plain_attributes(callback: keras.callbacks.Callback) -> dict[str, Any]:
+    """Returns attributes that are numbers, strings or (lists of) arrays.
 
-    Those named like arguments of the constructor are settings and no memory:
-    the new process has its own.
+    Attributes with the names of constructor arguments are left out. They are
+    settings, and the new process has its own.
     """
     settings = {
         name
         for cls in type(callback).__mro__
         if "__init__" in vars(cls)
-        for name in inspect.signature(cls.__init__).parameters
+        for name in inspect.signature(vars(cls)["__init__"]).parameters
     }
     return {
         name: list(value) if isinstance(value, tuple) else value
@@ -40,13 +42,15 @@ def _is_plain(value):
     return isinstance(value, _PLAIN)
 
 
-def get_history(model, epoch, logs):
-    """Returns the history so far, with an epoch that Keras adds only later.
+def get_history(
+    model: keras.Model, epoch: int, logs: dict | None
+) -> dict[str, Any]:
+    """Returns the history with the last epoch, which Keras adds later.
 
     Args:
         model: A model in training.
         epoch: The epoch that has ended.
-        logs: Its logs, or `None`.
+        logs: Logs of this epoch, or `None`.
     """
     history = getattr(model, "history", None)
     if history is None:
@@ -60,12 +64,12 @@ def get_history(model, epoch, logs):
     return {"epoch": epochs, "history": values}
 
 
-def set_history(model, saved):
-    """Puts a history back.
+def set_history(model: keras.Model, saved: dict[str, Any]) -> None:
+    """Restores a history.
 
     Args:
         model: A model in training.
-        saved: What `get_history` returned.
+        saved: Result of `get_history`.
     """
     history = getattr(model, "history", None)
     if history is not None:
@@ -74,7 +78,7 @@ def set_history(model, saved):
 
 
 def _groups(model):
-    """Names every variable that training changes, in a fixed order."""
+    """Returns all variables that training changes, by group."""
     objective = getattr(model, "objective", None)
     owns = isinstance(objective, OwnsVariables)
     return {
@@ -89,9 +93,10 @@ def _groups(model):
     }
 
 
-def get_training_state(model):
+def get_training_state(model: keras.Model) -> dict[str, list]:
     """Returns the values of all variables of a model in training."""
-    state, own = {}, []
+    state: dict[str, list] = {}
+    own: list[dict] = []  # of variables with a value in each replica
     for group, variables in _groups(model).items():
         state[group] = []
         for variable in variables:
@@ -107,12 +112,12 @@ def get_training_state(model):
 
 
 def _add_other_workers(strategy, own):
-    """Puts in the copies of all replicas, of variables that each has."""
+    """Adds the values of the replicas of all other workers."""
     if not in_several_workers(strategy):
         return
     local = len(strategy.extended.worker_devices)
     for one in own:
-        if len(one["copies"]) < local:  # made outside of the scope
+        if len(one["copies"]) < local:  # created outside the scope
             one["copies"] = one["copies"][:1] * local
     copies = replica_arrays(
         strategy, [[one["copies"][r] for one in own] for r in range(local)]
@@ -122,18 +127,18 @@ def _add_other_workers(strategy, own):
 
 
 def _different(values):
-    """Returns a single value if all are equal."""
+    """Returns a single value if all are equal, else all values."""
     if all(np.array_equal(values[0], v, equal_nan=True) for v in values[1:]):
         return values[:1]
     return values
 
 
-def check_training_state(model, state):
-    """Raises an error if a state does not fit; changes no value.
+def check_training_state(model: keras.Model, state: dict[str, list]) -> None:
+    """Raises an error if a state does not fit. Changes no value.
 
     Args:
-        model: The model, built. Its optimizer is built here if it is not.
-        state: What `get_training_state` returned.
+        model: A built model. This function builds its optimizer if needed.
+        state: Result of `get_training_state`.
     """
     build_optimizer(model)
     for group, variables in _groups(model).items():
@@ -141,14 +146,16 @@ def check_training_state(model, state):
             _check(group, variables, state.get(group, []))
 
 
-def set_training_state(model, state, with_metrics):
-    """Assigns what `get_training_state` returned.
+def set_training_state(
+    model: keras.Model, state: dict[str, list], *, with_metrics: bool
+) -> None:
+    """Assigns the values of a state to the variables.
 
     Args:
-        model: The model, built, with its optimizer.
-        state: The values.
-        with_metrics: Whether to restore the metrics too. Keras creates some of
-            their variables in the first step only.
+        model: A built model with a built optimizer.
+        state: Result of `get_training_state`.
+        with_metrics: Whether to restore the metrics, too. Keras creates some
+            of their variables only in the first step.
     """
     strategy = model.distribute_strategy
     replicas, first = strategy.num_replicas_in_sync, first_replica(strategy)
@@ -162,7 +169,7 @@ def set_training_state(model, state, with_metrics):
             values = saved["copies"]
             if len(values) == replicas:
                 values = values[first : first + len(copies)]
-            if len(values) != len(copies):  # equal, or of other replicas
+            if len(values) != len(copies):  # one value, or another strategy
                 values = values[:1] * len(copies)
             for copy, value in zip(copies, values, strict=True):
                 copy.assign(value)
@@ -174,13 +181,13 @@ def _check(group, variables, saved):
     for mine, other in zip(ours, theirs, strict=False):
         if mine[1] != other[1]:
             raise ValueError(
-                f"The checkpoint was written by another {group}: "
+                f"The checkpoint was written with another {group}: "
                 f"`{mine[0]}` has shape {mine[1]} here, `{other[0]}` has "
                 f"{other[1]} there. Use another directory, or delete it."
             )
     if len(ours) != len(theirs):
         raise ValueError(
-            f"The checkpoint was written by another {group}: it has "
+            f"The checkpoint was written with another {group}: it has "
             f"{len(theirs)} variables there and {len(ours)} here. Use another "
             "directory, or delete it."
         )

@@ -1,76 +1,85 @@
-"""Collecting the weights that training visits."""
+"""The base class of callbacks that collect trainable weights."""
 
-import numbers
 import warnings
+from typing import Any
 
 import keras
 import numpy as np
 
+from keras_bdl.arguments import check_choice
+from keras_bdl.arguments import check_count
 from keras_bdl.callbacks.stateful_callback import StatefulCallback
+from keras_bdl.inherited_arguments import InheritedArguments
+from keras_bdl.posteriors.posterior import Posterior
 from keras_bdl.posteriors.structure import Structure
 
 
-class WeightCollector(StatefulCallback):
-    """Base of callbacks that average trainable weights during training.
+class WeightCollector(InheritedArguments, StatefulCallback):
+    """Base of callbacks that average the trainable weights during training.
 
-    Training itself is not changed. The weights before training do not count.
-    Collecting goes on over several calls of `fit`; a new run, or another
-    model, needs a new callback.
+    Training itself does not change. The weights before training are not
+    collected. Collecting continues over several calls of `fit`. Use a new
+    callback for a new run or another model.
 
     Attributes:
-        num_collected: How often the weights were collected.
+        num_collected: Number of collections so far.
 
     Args:
-        start_epoch: First epoch, counted from 0, that is collected.
-        every: Epochs or steps between two collections. Defaults to `1`.
-        unit: `"epoch"`, collect when an epoch ends, or `"step"`, after
-            updates of the weights, counted from the begin of `start_epoch`.
-            With `compile(steps_per_execution=k)` Keras shows the weights
-            only after `k` steps: the next ones that it shows are collected.
-            Defaults to `"epoch"`.
+        start_epoch: First epoch, counted from 0, in which weights are
+            collected.
+        every: Number of epochs or steps between two collections. Defaults to
+            `1`.
+        unit: `"epoch"` collects at the end of epochs. `"step"` collects after
+            updates of the weights, counted from the beginning of
+            `start_epoch`. With `compile(steps_per_execution=k)`, Keras shows
+            the weights only once in `k` steps, and the callback collects the
+            first weights it is shown after a step is due. Defaults to
+            `"epoch"`.
     """
 
-    # Arguments that a state must share with the callback that takes it.
-    _settings = ("start_epoch", "every", "unit")
-    # How many collections make a posterior.
-    _needed = 1
+    # A state fits only a callback with the same values of these arguments.
+    _settings: tuple[str, ...] = ("start_epoch", "every", "unit")
 
-    def __init__(self, start_epoch: int, every: int = 1, unit: str = "epoch"):
+    def __init__(
+        self, start_epoch: int, *, every: int = 1, unit: str = "epoch"
+    ):
         super().__init__()
-        self.start_epoch = check_integer("start_epoch", start_epoch, 0)
-        self.every = check_integer("every", every, 1)
-        if unit not in ("epoch", "step"):
-            raise ValueError(
-                f'`unit` must be "epoch" or "step". Received: unit={unit!r}'
-            )
-        self.unit = unit
+        self.start_epoch = check_count("start_epoch", start_epoch, at_least=0)
+        self.every = check_count("every", every)
+        self.unit = check_choice("unit", unit, ("epoch", "step"))
         self.num_collected = 0
         self._epochs_run = 0
         self._next_step = None
         self._first_possible_batch = 0
-        self._goes_on = False  # whether the next `fit` is one resumed
-        self._structure = None
+        self._goes_on = False  # whether the next `fit` is a resumed one
+        self._structure: Any = None
         self._dtype = "float32"
         self._mean = None
 
+    @property
+    def _needed(self) -> int:
+        """The number of collections that a posterior needs."""
+        return 1
+
     def on_train_begin(self, logs=None):
-        """Refuses a training that would end without a collection."""
-        if not self._goes_on:  # steps are counted anew in every `fit`
+        """Raises an error if training would end without a collection."""
+        if not self._goes_on:  # every `fit` counts steps from 0
             self._next_step = None
             self._first_possible_batch = 0
         name = type(self).__name__
         epochs = self.params["epochs"]
         if epochs <= self.start_epoch:
             raise ValueError(
-                f"`{name}` would collect nothing: `start_epoch` must be less "
+                f"`{name}` would collect nothing. `start_epoch` must be less "
                 "than the number of epochs. Train longer or start earlier. "
                 f"Received: start_epoch={self.start_epoch}, epochs={epochs}"
             )
         steps = self.model.steps_per_execution
         if self.unit == "step" and self.every < steps:
             raise ValueError(
-                f"`{name}` can collect once in `steps_per_execution` steps. "
-                "Make `every` at least that. Received: "
+                f"`{name}` can collect at most once in `steps_per_execution` "
+                "steps. Raise `every` to at least `steps_per_execution`. "
+                "Received: "
                 f"every={self.every}, steps_per_execution={steps}"
             )
         self._check_most_collections()
@@ -78,7 +87,7 @@ class WeightCollector(StatefulCallback):
         self.refuse_frozen_model()
 
     def on_epoch_begin(self, epoch, logs=None):
-        """Finds out when the next step is due."""
+        """Computes when the next step is due."""
         self._goes_on = False
         if self.unit == "epoch" or epoch < self.start_epoch:
             return
@@ -88,33 +97,33 @@ class WeightCollector(StatefulCallback):
         self._first_possible_batch = self._next_step - steps - 1
 
     def on_train_batch_end(self, batch, logs=None):
-        """Collects if a step is due, and compares N with the data."""
+        """Collects the weights if a step is due. Compares N with the data."""
         self.compare_dataset_size(batch)
         if (
             self.skipping
             or self._next_step is None
             or batch < self._first_possible_batch
         ):
-            # The counter lies on the device, and reading it would wait for it.
+            # Reading the counter would wait for the device.
             return
         steps = self._steps()
         if steps >= self._next_step:
             self._collect()
             passed = (steps - self._next_step) // self.every
             self._next_step += (passed + 1) * self.every
-        # Not exact: loss scaling skips steps, accumulation spreads them.
+        # Only a bound: loss scaling skips steps, accumulation spreads them.
         self._first_possible_batch = batch + self._next_step - steps
 
     def on_epoch_end(self, epoch, logs=None):
-        """Collects if an epoch is due."""
+        """Collects the weights if an epoch is due."""
         self._goes_on = False
         self._epochs_run = epoch + 1
         since = epoch - self.start_epoch
         if self.unit == "epoch" and since >= 0 and since % self.every == 0:
             self._collect()
 
-    def get_state(self):
-        """Returns all that was collected, for a checkpoint."""
+    def get_state(self) -> dict[str, Any]:
+        """Returns everything collected, for a checkpoint."""
         return {
             "settings": {name: getattr(self, name) for name in self._settings},
             "num_collected": self.num_collected,
@@ -125,21 +134,20 @@ class WeightCollector(StatefulCallback):
             "mean": _copies(self._mean),
         }
 
-    def check_state(self, state):
-        """Refuses a state that was written with other settings."""
+    def check_state(self, state: dict[str, Any]) -> None:
+        """Raises an error for a state that was written with other settings."""
         for name in self._settings:
             saved = state.get("settings", {}).get(name)
             if saved != getattr(self, name):
                 raise ValueError(
-                    f"`{type(self).__name__}` must have the settings with "
-                    "which its state was written. Delete the checkpoint "
-                    "directory or use the old settings. Received: "
-                    f"{name}={getattr(self, name)!r}, in the state "
-                    f"{name}={saved!r}"
+                    f"`{type(self).__name__}` must have the settings of its "
+                    "saved state. Delete the checkpoint directory or use the "
+                    f"old settings. Received: {name}={getattr(self, name)!r}, "
+                    f"in the state {name}={saved!r}"
                 )
 
-    def set_state(self, state):
-        """Goes on from what `get_state` returned."""
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continues from a state that `get_state` returned."""
         self.check_state(state)
         self.num_collected = state["num_collected"]
         self._epochs_run = state["epochs_run"]
@@ -152,12 +160,12 @@ class WeightCollector(StatefulCallback):
         self._mean = _copies(state["mean"])
 
     @property
-    def posterior(self):
-        """The posterior made of what was collected so far."""
+    def posterior(self) -> Posterior:
+        """The posterior of the weights collected so far."""
         raise NotImplementedError
 
     def _check_most_collections(self):
-        """Refuses, or warns of, a `fit` that is too short for a posterior."""
+        """Raises or warns if `fit` is too short for a posterior."""
         most = self._most_collections()
         if most is None:
             return
@@ -170,21 +178,21 @@ class WeightCollector(StatefulCallback):
         )
         if not most:
             raise ValueError(
-                f"`{name}` would collect nothing: no step falls due. Train "
-                f"longer or make `every` smaller. {received}"
+                f"`{name}` would collect nothing because no step falls due. "
+                f"Train longer or lower `every`. {received}"
             )
         if most < self._needed:
             warnings.warn(
                 f"`{name}` needs {self._needed} collections for a posterior "
-                f"and will have {most} at most when this `fit` ends. Train "
+                f"and will have {most} at most at the end of this `fit`. Train "
                 f"longer, start earlier or collect more often. {received}",
                 stacklevel=3,
             )
 
     def _most_collections(self):
-        """Returns a bound for this `fit`, `None` if it cannot be known.
+        """Returns the most collections of this `fit`, `None` if unknown.
 
-        A bound, since only `fit` knows at which epoch it begins.
+        The number is a bound, because only `fit` has its first epoch.
         """
         epochs = self.params["epochs"]
         if self.unit == "epoch":
@@ -195,7 +203,7 @@ class WeightCollector(StatefulCallback):
         return (epochs - self.start_epoch) * steps // self.every
 
     def _collect(self):
-        """Takes the weights into the running mean, in float64."""
+        """Adds the weights to the running mean, in float64."""
         variables = self.model.trainable_variables
         if self._structure is None:
             self._structure = Structure.of(variables)
@@ -211,10 +219,10 @@ class WeightCollector(StatefulCallback):
             self._add(i, before, before * ((n - 1) / n))
 
     def _add(self, index, before, after):
-        """Takes in deviations from the mean without and with the weight."""
+        """Adds the deviations from the mean before and after this weight."""
 
     def _moments(self, moments):
-        """Returns float64 moments in the precision of a posterior."""
+        """Returns float64 moments in the precision of the posterior."""
         return [m.astype(self._dtype) for m in moments]
 
     def _zeros(self):
@@ -237,21 +245,6 @@ class WeightCollector(StatefulCallback):
         )
 
 
-def check_integer(name, value, at_least):
-    """Returns the value, or raises the error of an argument."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, numbers.Real)
-        or not float(value).is_integer()
-        or value < at_least
-    ):
-        raise ValueError(
-            f"`{name}` must be an integer of at least {at_least}. "
-            f"Received: {name}={value!r}"
-        )
-    return int(value)
-
-
 def _copies(arrays):
-    """Copies arrays that are about to change, or belong to someone else."""
+    """Returns copies, because `_collect` changes its arrays in place."""
     return None if arrays is None else [np.array(a) for a in arrays]

@@ -1,7 +1,7 @@
-"""Training on one task after another.
+"""Continual learning: training on one task after another.
 
-`posterior_becomes_prior` makes what was learned the prior of the next task. The
-priors themselves are in `keras_bdl.priors`.
+`posterior_becomes_prior` makes the learned posterior the prior of the next
+task. The priors themselves are in `keras_bdl.priors`.
 """
 
 from keras_bdl.continual.posterior_becomes_prior import posterior_becomes_prior

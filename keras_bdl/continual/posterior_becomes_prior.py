@@ -1,95 +1,95 @@
-"""From one task to the next."""
+"""The step from one task to the next in continual learning."""
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from typing import Any
+
+import keras
 
 from keras_bdl import _keras
-from keras_bdl.layers.variational_layers import variational_layers
-from keras_bdl.loss_scaling import inner_optimizer
+from keras_bdl.arguments import check_bool
+from keras_bdl.inner_optimizer import inner_optimizer
+from keras_bdl.layers.find_variational_layers import variational_layers
 
 
 def posterior_becomes_prior(
-    model, layers=None, transform=None, reset_optimizer: bool = True
-):
-    """Makes what a model has learned the prior of what it learns next.
+    model: keras.Model,
+    layers: Iterable[Any] | None = None,
+    *,
+    transform: Callable[[Any], Any] | None = None,
+    reset_optimizer: bool = True,
+) -> None:
+    """Makes the posterior of a model the prior of its next training.
 
-    In sequential Bayesian inference the posterior of tasks 1 to t is the
-    prior of task t + 1,
+    Use it between the tasks of continual learning. In sequential Bayesian
+    inference, the posterior of tasks 1 to t is the prior of task t + 1,
 
         p(w | D_1, ..., D_t+1)  ~  p(D_t+1 | w) p(w | D_1, ..., D_t)      (1)
 
-    and no data have to be kept. Here the variational layers of a model stand
-    for (1): for each of their tensors the prior becomes a copy of the
-    posterior, mean-field or Radial. The posterior itself stays where it is,
-    so that training goes on from there, with a KL of zero in the first step.
-    The approximations of all tasks add up; only where q can be exact is the
-    last one that of all data.
+    and no data of earlier tasks are kept. This function applies (1) to the
+    variational layers of a model: the prior of each tensor becomes a copy of
+    its posterior, mean-field or Radial. The posterior itself does not change,
+    so training continues from it, with a KL of zero in the first step. The
+    approximation errors of all tasks add up.
 
-    A Radial prior holds on to what it has learned more than a Gaussian of the
-    same variances does: its density is infinite at the mean, where the KL has
-    an edge, of about `1.25 D |shift / scale|` for a small shift of all D
-    means. While the data pull less than that, a tensor does not move at all.
-    The paper has no such edge, for its density misses the Jacobian; without
-    it, what is left of the prior is `MeanField(q.mean, q.stddev)`, which
-    `transform` can return.
+    A Radial prior restricts later training more than a Gaussian of the same
+    variances. Its density is infinite at the mean, and its KL has an edge
+    there, of about `1.25 D |shift / scale|` for a small shift of all D means.
+    As long as the gradient of the data is smaller, a tensor does not move. The
+    paper has no such edge, because its density leaves out the Jacobian. To get
+    the behaviour of the paper, return `MeanField(q.mean, q.stddev)` from
+    `transform`.
 
-    A model that is compiled can be trained at once. The first call traces its
-    training step again, since priors of another kind are built into it; from
-    the second call on only values change. `keras_bdl.Model.fit` counts the
-    examples of the new task; a `dataset_size` that was given to a layer stays.
-    The prior is kept by `model.save`, so that a task may begin in another
-    process.
+    A compiled model can be trained at once. The first call traces its training
+    step again, because priors of another kind are built into it. Later calls
+    only change values. `keras_bdl.Model.fit` counts the examples of the new
+    task, but a `dataset_size` that was given to a layer stays. `model.save`
+    keeps the prior, so a task may begin in another process.
 
     Weights without a distribution, such as those of BatchNorm or of a bias
-    with `variational_bias=False`, have no memory: freeze or avoid them.
+    with `variational_bias=False`, have no prior. Freeze or avoid them.
 
     Args:
-        model: A model with variational layers that are built. With several
-            heads on one body, the model of the task that has just been
-            learned: other heads stay as they are.
-        layers: Layers of it, or their names, if not all. Defaults to `None`,
-            all variational layers.
-        transform: Function that makes the new prior of a tensor out of its
-            posterior, a distribution of `keras_bdl.distributions`. With
-            `lambda q: type(q)(q.mean, 2.0 * q.stddev)`, older tasks are
-            forgotten gradually, in favour of new ones. Defaults to `None`,
-            the posterior itself, that is (1).
-        reset_optimizer: Whether the model's optimizer starts anew: moments
-            and number of steps, and so the schedule of its learning rate.
-            Those of the old task say nothing about the new loss. A learning
-            rate that is a number stays. Defaults to `True`.
+        model: A built model with variational layers. With several heads on one
+            body, the model of the task that was just learned: other heads do
+            not change.
+        layers: Layers of the model, or their names. Defaults to `None`, all
+            variational layers.
+        transform: Function from the posterior of a tensor, a distribution of
+            `keras_bdl.distributions`, to its new prior. With
+            `lambda q: type(q)(q.mean, 2.0 * q.stddev)`, the model gradually
+            forgets older tasks. Defaults to `None`: the prior is the
+            posterior, as in (1).
+        reset_optimizer: Whether to reset the optimizer: its moments and its
+            number of steps, which a schedule of the learning rate depends on.
+            A learning rate that is a number stays. Defaults to `True`.
 
     Example:
 
-    One head, which has all classes from the beginning:
+    One head with all classes:
 
     ```python
-    model = keras_bdl.Sequential(
-        [
-            keras.Input((64,)),
-            keras_bdl.layers.RadialDense(200, activation="relu"),
-            keras_bdl.layers.RadialDense(10),
-        ]
-    )
-    model.compile("adam", loss)
-    for x, y in tasks:
-        model.fit(x, y, epochs=20)
-        keras_bdl.continual.posterior_becomes_prior(model)
+    tasks = [(x[y == k], y[y == k]) for k in (0, 1)]
+    for x_task, y_task in tasks:
+        net.fit(x_task, y_task, epochs=1)
+        keras_bdl.continual.posterior_becomes_prior(net)
     ```
 
-    A head for each task, on one body:
+    One head for each task, on one body:
 
     ```python
-    inputs = keras.Input((64,))
-    body = keras_bdl.layers.RadialDense(200, activation="relu")(inputs)
-    heads = [keras_bdl.layers.RadialDense(2)(body) for _ in tasks]
-    models = [keras_bdl.Model(inputs, head) for head in heads]
-    for model, (x, y) in zip(models, tasks):
-        model.compile("adam", loss)
-        model.fit(x, y, epochs=20)
-        keras_bdl.continual.posterior_becomes_prior(model)
+    inputs = keras.Input((4,))
+    body = keras_bdl.layers.RadialDense(8, activation="relu")(inputs)
+    heads = [keras_bdl.layers.RadialDense(2)(body) for _ in range(2)]
+    first, second = (keras_bdl.Model(inputs, head) for head in heads)
+    first.compile("adam", loss)
+    first.fit(x, y)
+    keras_bdl.continual.posterior_becomes_prior(first)  # then train `second`
     ```
 
-    A `keras_bdl.Model` notices by itself that the priors of layers which it
-    shares with `model` have changed. A plain `keras.Model` that shares layers
-    with it and was trained before has to be compiled again.
+    A `keras_bdl.Model` detects that priors of shared layers have changed.
+    Compile a plain `keras.Model` again if it shares layers with `model` and
+    was trained before.
 
     Reference:
         - Nguyen et al., [Variational Continual Learning](
@@ -102,9 +102,10 @@ def posterior_becomes_prior(
             "`transform` must be a function of a distribution, or `None`. "
             f"Received: transform={transform!r}"
         )
+    check_bool("reset_optimizer", reset_optimizer)
     selected = _selected(model, layers)
     for layer in selected:
-        # Raises where a layer is not built, before any has changed.
+        # Raises for a layer that is not built, before any layer changes.
         _ = layer.weight_posteriors
     before = [layer.prior_version for layer in selected]
     for layer in selected:
@@ -119,13 +120,13 @@ def posterior_becomes_prior(
 
 
 def _selected(model, layers):
-    """Returns the variational layers of a model that are meant."""
+    """Returns the variational layers of a model that `layers` selects."""
     found = variational_layers(model)
     if not found:
         raise ValueError(
             "`model` must have variational layers, such as "
             "`keras_bdl.layers.RadialDense`. "
-            f"Received: model={model.name!r} without one"
+            f"Received: model={model.name!r} without any"
         )
     if layers is None:
         return found
@@ -143,15 +144,15 @@ def _selected(model, layers):
     return selected
 
 
-def restart_optimizer(optimizer):
-    """Gives the state of an optimizer the values of a new one.
+def restart_optimizer(optimizer: keras.optimizers.Optimizer) -> None:
+    """Assigns the state of a new optimizer to an optimizer.
 
-    Moments, and the number of steps that their bias correction and schedules
-    of learning rates depend on; not a learning rate that is a number. In
-    place, so that no training step is traced again.
+    Resets the moments and the number of steps, but not a learning rate that
+    is a number. The variables stay the same objects, so no training step is
+    traced again.
 
     Args:
-        optimizer: An optimizer, out of its loss scaling.
+        optimizer: An optimizer without loss scaling around it.
     """
     if not optimizer.built:
         return

@@ -11,14 +11,14 @@ from keras_bdl.arguments import check_number
 from keras_bdl.conversion.model_copy import ModelCopy
 from keras_bdl.conversion.model_copy import config_of
 from keras_bdl.conversion.model_copy import copy_values
-from keras_bdl.conversion.replacements import RULES
-from keras_bdl.conversion.replacements import options_of
+from keras_bdl.conversion.replacement_table import RULES
+from keras_bdl.conversion.replacement_table import options_of
 from keras_bdl.conversion.selection import Selection
 from keras_bdl.conversion.selection import own_weights
 from keras_bdl.distributions import MeanField
 from keras_bdl.layers import Variational
 from keras_bdl.layers.mc_dropout import MCDropout
-from keras_bdl.random.counter_numbers import sequence
+from keras_bdl.random.keyed_noise import sequence
 
 
 def convert(

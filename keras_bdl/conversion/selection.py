@@ -5,8 +5,8 @@ import collections
 import keras
 
 from keras_bdl import _keras
-from keras_bdl.conversion.replacements import DETERMINISTIC
-from keras_bdl.conversion.replacements import RULES
+from keras_bdl.conversion.replacement_table import DETERMINISTIC
+from keras_bdl.conversion.replacement_table import RULES
 from keras_bdl.curvature.plan import SEALED
 
 

@@ -6,8 +6,8 @@ eigenvalues.
 """
 
 import keras_bdl.curvature.rules  # noqa: F401 (registers them)
-from keras_bdl.curvature.factors import KroneckerFactors
 from keras_bdl.curvature.kronecker_factors import kronecker_factors
+from keras_bdl.curvature.layer_factors import KroneckerFactors
 from keras_bdl.curvature.per_example_gradients import per_example_gradients
 from keras_bdl.curvature.rule import Rule
 from keras_bdl.curvature.rule import register_rule

@@ -1,17 +1,52 @@
-"""Recorder of the inputs and outputs of layers in one forward pass."""
+"""Watches the inputs and outputs of layers in one forward pass."""
 
 import contextlib
 import dataclasses
+import functools
+import inspect
+from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Any
 
+import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_bdl.curvature.hooks import hooked
 from keras_bdl.curvature.reductions import after
 from keras_bdl.curvature.reductions import in_full_precision
 from keras_bdl.curvature.rule import Rule
 from keras_bdl.curvature.weight_scope import WeightScope
+from keras_bdl.replaced_in_thread import replaced
+
+
+@contextlib.contextmanager
+def hooked(
+    layers: Iterable[keras.layers.Layer], capture: Any
+) -> Iterator[None]:
+    """Calls `run_layer` and `run_activation` of a capture, in this thread.
+
+    They replace `call` and `activation` of the layers. Other threads, such as
+    other replicas, are not affected.
+    """
+    with contextlib.ExitStack() as stack:
+        for layer in layers:
+            watched_call = functools.partial(_watched_call, capture, layer)
+            stack.enter_context(replaced(layer, "call", watched_call))
+            if getattr(layer, "activation", None) is not None:
+                watched = functools.partial(_watched_activation, capture, layer)
+                stack.enter_context(replaced(layer, "activation", watched))
+        yield
+
+
+def _watched_call(capture, layer, call, *args, **kwargs):
+    if not args:
+        name = next(iter(inspect.signature(call).parameters))
+        args = (kwargs.pop(name),)
+    return capture.run_layer(layer, call, *args, **kwargs)
+
+
+def _watched_activation(capture, layer, activation, z):
+    return activation(capture.run_activation(layer, z))
 
 
 @dataclasses.dataclass
@@ -246,9 +281,11 @@ def _example_by_example(call, dz, examples):
     check = tf.debugging.assert_equal(rows, examples, message)
     if check is not None:
         with tf.control_dependencies([check]):
-            # Compiled functions drop assertions; `reshape` fails instead.
-            shape = [examples, *ops.shape(call.outputs)[1:]]
-            dz = tf.reshape(dz, shape)
+            # TensorFlow joins the reshape below with the next reshape and then
+            # forgets what it waited for.
+            dz = tf.identity(dz)
+        # Compiled functions drop assertions; `reshape` fails instead.
+        dz = tf.reshape(dz, [examples, *ops.shape(call.outputs)[1:]])
     # A gradient in a branch of a condition may have lost its shape.
     dz.set_shape(call.outputs.shape)
     return dz

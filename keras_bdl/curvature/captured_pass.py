@@ -10,7 +10,7 @@ from keras_bdl import _keras
 from keras_bdl.aliases import Loss
 from keras_bdl.arguments import check_bool
 from keras_bdl.curvature.capture import Capture
-from keras_bdl.curvature.factors import kronecker_factors_of
+from keras_bdl.curvature.layer_factors import kronecker_factors_of
 from keras_bdl.curvature.losses import Losses
 from keras_bdl.curvature.plan import Plan
 from keras_bdl.curvature.reductions import in_full_precision

@@ -10,8 +10,8 @@ from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl.curvature.capture import Capture
-from keras_bdl.curvature.factors import KroneckerFactors
-from keras_bdl.curvature.factors import gram
+from keras_bdl.curvature.layer_factors import KroneckerFactors
+from keras_bdl.curvature.layer_factors import gram
 from keras_bdl.curvature.plan import Plan
 from keras_bdl.curvature.reductions import joined_positions
 from keras_bdl.curvature.weight_scope import current_values

@@ -6,7 +6,7 @@ import tensorflow as tf
 from keras_bdl.aliases import ArrayLike
 from keras_bdl.aliases import Loss
 from keras_bdl.curvature.captured_pass import pure_pass
-from keras_bdl.curvature.factors import KroneckerFactors
+from keras_bdl.curvature.layer_factors import KroneckerFactors
 
 
 # Autograph would rewrite this ordinary Python.

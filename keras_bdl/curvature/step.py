@@ -10,7 +10,7 @@ from keras_bdl.aliases import Loss
 from keras_bdl.arguments import check_bool
 from keras_bdl.arguments import check_choice
 from keras_bdl.curvature.captured_pass import CapturedPass
-from keras_bdl.curvature.factors import KroneckerFactors
+from keras_bdl.curvature.layer_factors import KroneckerFactors
 
 
 @dataclasses.dataclass

@@ -1,6 +1,6 @@
-"""Batches of whatever a user passes as data, checks of it, and N.
+"""Batches of any kind of user data, checks of the data, and its size N.
 
-Data sets to load by name are in `keras_bdl.datasets`.
+`keras_bdl.datasets` downloads data sets by name; this folder reads data.
 """
 
 from keras_bdl.data.dataset_size import DatasetSize

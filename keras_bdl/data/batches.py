@@ -1,67 +1,75 @@
-"""Reading a data set batch by batch and holding a bounded part of it."""
+"""Batches of a data set, read in parts of bounded size."""
 
 import dataclasses
 import itertools
 import math
-import numbers
 import warnings
+from collections.abc import Iterable
+from collections.abc import Iterator
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bdl.aliases import Data
+from keras_bdl.arguments import check_count
+
 
 @dataclasses.dataclass
 class Batch:
-    """Some examples, as NumPy arrays.
+    """One batch of examples, as NumPy arrays.
 
     Attributes:
-        inputs: Nested arrays, perhaps longer than `size`: see `Batches`.
-        size: How many examples there are.
-        start: Position of the first one in the data.
-        y: Their labels, or `None`.
+        inputs: Nested arrays. `Batches(pad=True)` may append copies of the
+            last example.
+        size: Number of examples without these copies.
+        start: Position of the first example in the data.
+        y: Labels of the examples, or `None`.
     """
 
-    inputs: object
+    inputs: Any
     size: int
     start: int
-    y: object = None
+    y: Any = None
 
 
 class Batches:
-    """The batches of a data set, whatever holds it.
+    """Reads any kind of data batch by batch.
 
-    A generator is used up by one pass; everything else can be read again.
+    A generator can be read once. All other data can be read again.
 
     Args:
         data: Arrays or nested arrays with the examples on the first axis, a
             batched `tf.data.Dataset`, a `keras.utils.PyDataset` or an
-            iterator over batches. The last three give `x`, `(x, y)` or
+            iterator over batches. A batch is `x`, `(x, y)` or
             `(x, y, sample_weight)`; weights are ignored.
-        batch_size: For arrays. Defaults to `None`, 32.
-        steps: How many batches to read. Defaults to `None`, all.
+        batch_size: Batch size for arrays. Defaults to `None`, 32.
+        steps: Number of batches to read. Defaults to `None`, all.
         pad: Whether to repeat the last example of a batch that is smaller
-            than the ones before, so that all have one shape. Defaults to
-            `False`.
-        name: What error messages call the data. Defaults to `"x"`.
+            than earlier batches, so that all batches have one shape. Defaults
+            to `False`.
+        name: Name of the data in error messages. Defaults to `"x"`.
 
     Attributes:
-        buffer_bytes: How much of data that do not lie in memory anyway may be
-            held there at once.
+        buffer_bytes: Number of bytes that may be read into memory at once.
     """
 
     buffer_bytes = 2**28
 
     def __init__(
         self,
-        data,
+        data: Data,
+        *,
         batch_size: int | None = None,
         steps: int | None = None,
         pad: bool = False,
         name: str = "x",
     ):
-        check_positive("batch_size", batch_size)
-        check_positive("steps", steps)
+        if batch_size is not None:
+            check_count("batch_size", batch_size)
+        if steps is not None:
+            check_count("steps", steps)
         self.name = name
         self.in_memory = is_arrays(data)
         if self.in_memory:
@@ -69,8 +77,8 @@ class Batches:
             self.batch_size = min(batch_size or 32, _length(data))
         elif batch_size is not None:
             raise ValueError(
-                f"`batch_size` must be `None` where `{name}` comes in batches "
-                "already. Batch the data itself, with `.batch()`. "
+                f"`batch_size` must be `None` if `{name}` already comes in "
+                "batches. Set the size in the data, with `.batch()`. "
                 f"Received: batch_size={batch_size}, {name}={data}"
             )
         self.data = data
@@ -79,23 +87,24 @@ class Batches:
         self._check_ends()
 
     @property
-    def num_batches(self):
-        """How many batches there are, or `None` if only reading tells."""
+    def num_batches(self) -> Any:
+        """Number of batches, or `None` if it is unknown before reading."""
         known = self._batches_of_data()
         if known is None or self.steps is None:
             return known
         return min(known, self.steps)
 
-    def chunks(self):
-        """Yields parts that can be gone through many times.
+    def chunks(self) -> Iterator[Iterable[Batch]]:
+        """Yields parts of the data that can be read many times.
 
-        Arrays are one part; a part read from elsewhere ends once its inputs
-        take `buffer_bytes`.
+        Arrays are one part. Other data are read into memory, and a part ends
+        when its inputs take `buffer_bytes`.
         """
         if self.in_memory:
             yield self
             return
-        chunk, held = [], 0
+        chunk: list[Batch] = []
+        held = 0
         for batch in self:
             chunk.append(batch)
             held += sum(x.nbytes for x in keras.tree.flatten(batch.inputs))
@@ -105,7 +114,7 @@ class Batches:
         if chunk:
             yield chunk
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Batch]:
         full = start = count = 0
         for inputs, y in itertools.islice(self._elements(), self.steps):
             size = _length(inputs)
@@ -121,13 +130,13 @@ class Batches:
         if count == 0:
             raise ValueError(
                 f"`{self.name}` must hold at least one example. "
-                f"Received: {self.name}={self.data}, from which no batch came"
-                " (a generator is used up by one pass)."
+                f"Received: {self.name}={self.data} without a batch. A "
+                "generator can be read only once."
             )
         if self.steps is not None and count < self.steps:
             warnings.warn(
-                f"`{self.name}` ended early: it has {count} of the `steps` "
-                f"{self.steps} batches asked for.",
+                f"`{self.name}` has {count} batches, fewer than "
+                f"`steps`. Received: steps={self.steps}",
                 stacklevel=2,
             )
 
@@ -188,8 +197,8 @@ class Batches:
             if array.ndim > 0:
                 return array
         raise ValueError(
-            f"`{self.name}` must be made of dense arrays with the examples on "
-            "the first axis, a batched `tf.data.Dataset`, a "
+            f"`{self.name}` must be dense arrays with the examples on the "
+            "first axis, a batched `tf.data.Dataset`, a "
             "`keras.utils.PyDataset` or a generator of batches. "
             f"Received: {x!r} of type {type(x).__name__}"
         )
@@ -198,11 +207,11 @@ class Batches:
         place = f"`{self.name}{''.join(f'[{key!r}]' for key in path)}`"
         if array.dtype == object and not _is_text(array):
             raise ValueError(
-                f"`{self.name}` must be made of arrays of numbers or strings, "
+                f"`{self.name}` must hold arrays of numbers or strings, "
                 "all rows of one length. "
                 f"Received: dtype=object in {place}"
             )
-        # The minimum is NaN if one entry is, and needs no memory.
+        # The minimum is NaN if any entry is NaN, and needs no memory.
         floating = np.issubdtype(array.dtype, np.inexact)
         if not floating or not array.size or not np.isnan(np.min(array)):
             return
@@ -230,41 +239,35 @@ class Batches:
                 return math.inf
             return None if cardinality < 0 else cardinality
         if isinstance(self.data, keras.utils.PyDataset):
-            # `None` is Keras's word for endless here.
+            # Here Keras says `None` for endless data.
             number = self.data.num_batches
             return math.inf if number is None else number
         return None
 
     def _check_ends(self):
         if self.num_batches == math.inf:
-            # No other data come with an argument `steps`.
+            # Only `x` has an argument `steps`.
             steps = "give `steps`, the number of batches to read, or "
             raise ValueError(
-                f"`{self.name}` must end; {steps if self.name == 'x' else ''}"
-                "cut the data, with `.take(batches)`. "
-                f"Received: {self.name}={self.data}, which repeats for ever"
+                f"`{self.name}` must be finite. To fix this, "
+                f"{steps if self.name == 'x' else ''}"
+                "cut the data with `.take(batches)`. "
+                f"Received: {self.name}={self.data}, which repeats forever"
             )
 
 
-def is_arrays(data):
-    """Whether the data are arrays and not batches of them."""
+def is_arrays(data: Data) -> bool:
+    """Returns whether data are arrays, and not batches of arrays.
+
+    Args:
+        data: Any data that `Batches` reads.
+    """
     batched = (tf.data.Dataset, keras.utils.PyDataset)
     return not isinstance(data, batched) and not hasattr(data, "__next__")
 
 
-def check_positive(name, value):
-    """Raises an error unless the value is a positive integer or `None`."""
-    if value is None:
-        return
-    if not isinstance(value, numbers.Integral) or value < 1:
-        raise ValueError(
-            f"`{name}` must be a positive integer or `None`. "
-            f"Received: {name}={value}"
-        )
-
-
 def _is_text(array):
-    """Whether an array of objects is what a tensor of strings becomes."""
+    """Returns whether an array of objects holds only strings."""
     return all(isinstance(entry, (str, bytes)) for entry in array.flat)
 
 
@@ -273,13 +276,13 @@ def _length(arrays):
 
 
 def _standardize(array):
-    # As Keras does: `float64` is what NumPy happens to make.
+    # Keras does the same: `float64` is NumPy's default.
     if array.dtype == np.float64:
         return array.astype(keras.config.floatx())
     return array
 
 
 def _repeat_last(array, length):
-    # A row that exists: zeros could leave the domain of the model.
+    # Zeros could lie outside the domain of the model; a copy does not.
     padding = np.repeat(array[-1:], length - len(array), axis=0)
     return np.concatenate([array, padding])

@@ -1,47 +1,45 @@
-"""What may enter a prediction or an evaluation, checked where it enters."""
+"""Checks of models, labels, probabilities and predictions."""
 
-import numbers as number_types
+from typing import Any
 
 import keras
 import numpy as np
 
 from keras_bdl import _keras
+from keras_bdl.aliases import ArrayLike
 
 # Wide enough for the rounding of half precision over a thousand classes.
 SUM_TOLERANCE = 2e-2
 
 
-def check_model(model):
-    """Raises an error unless the model is one of Keras."""
+def check_model(model: Any) -> None:
+    """Raises an error unless `model` is a Keras model without states.
+
+    Args:
+        model: The argument.
+    """
     if not isinstance(model, keras.Model):
         raise ValueError(
-            "`model` must be a `keras.Model`; wrap a layer as "
+            "`model` must be a `keras.Model`. Wrap a layer as "
             "`keras.Sequential([layer])`. "
             f"Received: model={model!r} of type {type(model).__name__}"
         )
     for layer in _keras.all_layers(model):
         if getattr(layer, "stateful", False):
             raise ValueError(
-                "`model` must have no stateful layer: its state would go from "
-                "one draw to the next. Make it with `stateful=False`. "
+                "`model` must have no stateful layer, because one sample would "
+                "start from the state of another. Use `stateful=False`. "
                 f"Received: layer={layer.name!r}"
             )
 
 
-def check_count(name: str, value):
-    """Raises an error unless the value is a positive integer."""
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, number_types.Integral)
-        or value < 1
-    ):
-        raise ValueError(
-            f"`{name}` must be a positive integer. Received: {name}={value!r}"
-        )
+def numbers(name: str, values: ArrayLike) -> np.ndarray:
+    """Returns values as a float64 array that is not empty and has no NaN.
 
-
-def numbers(name: str, values) -> np.ndarray:
-    """Returns the values as float64, at least one and none of them NaN."""
+    Args:
+        name: Name of the argument.
+        values: The argument.
+    """
     try:
         array = np.asarray(values, dtype="float64")
     except (TypeError, ValueError):
@@ -56,16 +54,21 @@ def numbers(name: str, values) -> np.ndarray:
         )
     if np.isnan(array).any():
         raise ValueError(
-            f"`{name}` must not hold NaN; leave these examples out or find "
-            "where they come from. "
+            f"`{name}` must not hold NaN. Remove these examples, or find the "
+            "cause. "
             f"Received: {name} with {np.isnan(array).sum()} NaN among "
             f"{array.size} values"
         )
     return array
 
 
-def probabilities(name: str, values) -> np.ndarray:
-    """Returns the values as an array of distributions on the last axis."""
+def probabilities(name: str, values: ArrayLike) -> np.ndarray:
+    """Returns values as an array with a distribution on the last axis.
+
+    Args:
+        name: Name of the argument.
+        values: The argument.
+    """
     checked = numbers(name, values)
     if not checked.ndim:
         raise ValueError(
@@ -74,15 +77,20 @@ def probabilities(name: str, values) -> np.ndarray:
         )
     if checked.min() < 0:
         raise ValueError(
-            f"`{name}` must not be negative; logits go through a softmax "
-            f"first. Received: {name} with an entry {checked.min():.4g}"
+            f"`{name}` must not be negative. Apply a softmax to logits first. "
+            f"Received: {name} with an entry {checked.min():.4g}"
         )
     _check_sums(name, checked)
     return np.asarray(values)
 
 
-def log_probabilities(name: str, prediction) -> np.ndarray:
-    """Returns the log probabilities of a prediction, one row per input."""
+def log_probabilities(name: str, prediction: Any) -> np.ndarray:
+    """Returns the log probabilities of a prediction, one row per input.
+
+    Args:
+        name: Name of the argument.
+        prediction: A `ClassificationPrediction`.
+    """
     check_classification(name, prediction)
     log_probs = numbers(f"{name}.log_mean", prediction.log_mean)
     log_probs = log_probs.reshape(-1, log_probs.shape[-1])
@@ -90,13 +98,18 @@ def log_probabilities(name: str, prediction) -> np.ndarray:
     return log_probs
 
 
-def check_classification(name: str, prediction):
-    """Raises an error unless it is a `ClassificationPrediction`."""
+def check_classification(name: str, prediction: Any) -> None:
+    """Raises an error unless a value is a `ClassificationPrediction`.
+
+    Args:
+        name: Name of the argument.
+        prediction: The argument.
+    """
     if getattr(prediction, "task", None) != "classification":
         raise ValueError(
-            f"`{name}` must be the prediction of one model output by a "
-            "classifier, from `keras_bdl.predict` or "
-            "`ClassificationPrediction.from_probabilities`; take several "
+            f"`{name}` must be a `ClassificationPrediction` for one model "
+            "output, from `keras_bdl.predict` or "
+            "`ClassificationPrediction.from_probabilities`. Pass several "
             f"outputs one by one. Received: {type(prediction).__name__}"
         )
 
@@ -107,31 +120,31 @@ def _check_sums(name, probs):
     if not abs(worst - 1.0) < SUM_TOLERANCE:
         raise ValueError(
             f"`{name}` must hold probabilities that sum to 1 over the "
-            "classes; logits go through a softmax first. "
+            "classes. Apply a softmax to logits first. "
             f"Received: {name} with a sum of {worst:.4g}"
         )
 
 
-def class_labels(y, shape: tuple) -> np.ndarray:
-    """Returns one integer label per input, from integers or one-hot rows.
+def class_labels(y: ArrayLike, shape: tuple) -> np.ndarray:
+    """Returns one integer label per input.
 
     Args:
-        y: Labels.
+        y: Integers or one-hot rows.
         shape: Shape of the prediction, classes on the last axis.
     """
-    *inputs, classes = shape
-    inputs, y = tuple(inputs), numbers("y", y)
+    inputs, classes = shape[:-1], shape[-1]
+    y = numbers("y", y)
     if y.shape == shape:
         if not (np.isin(y, (0, 1)).all() and (y.sum(-1) == 1).all()):
             raise ValueError(
-                "`y` of the shape of the prediction must be one-hot; give the "
-                "integer `y.argmax(-1)` where labels are soft. "
+                "`y` must be one-hot if it has the shape of the prediction. "
+                "Pass the integers `y.argmax(-1)` for soft labels. "
                 f"Received: y with rows such as {y.reshape(-1, classes)[0]}"
             )
         return y.reshape(-1, classes).argmax(-1)
     if y.shape not in (inputs, (*inputs, 1)):
         raise ValueError(
-            "`y` must hold one integer or one one-hot row for each input, of "
+            "`y` must hold one integer or one one-hot row for each input, in "
             f"shape {inputs} or {shape}. Received: y of shape {y.shape}"
         )
     wrong = (y != np.floor(y)) | (y < 0) | (y >= classes)
@@ -143,8 +156,13 @@ def class_labels(y, shape: tuple) -> np.ndarray:
     return y.reshape(-1).astype("int64")
 
 
-def targets(y, shape: tuple) -> np.ndarray:
-    """Returns regression targets in the shape of the predicted mean."""
+def targets(y: ArrayLike, shape: tuple) -> np.ndarray:
+    """Returns regression targets in the shape of the predicted mean.
+
+    Args:
+        y: Targets, possibly with a last axis of length 1 more or less.
+        shape: Shape of the predicted mean.
+    """
     y = numbers("y", y)
     if y.shape == shape:
         return y
@@ -156,13 +174,18 @@ def targets(y, shape: tuple) -> np.ndarray:
     )
 
 
-def labels_of(prediction, y):
-    """Returns `y`, or the labels that the prediction found in its data."""
+def labels_of(prediction: Any, y: ArrayLike | None) -> ArrayLike:
+    """Returns `y`, or the labels that the prediction found in its data.
+
+    Args:
+        prediction: A `Prediction`.
+        y: Labels, or `None`.
+    """
     if y is None:
         y = prediction.y
     if y is None:
         raise ValueError(
-            "`y` must be given, since the data of the prediction held no "
+            "`y` must be given, because the data of the prediction held no "
             "labels. Received: y=None"
         )
     return y

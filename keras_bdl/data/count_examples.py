@@ -1,4 +1,4 @@
-"""Counts the examples of an epoch in whatever `fit` is given."""
+"""The number of examples in an epoch of `fit`."""
 
 import dataclasses
 import math
@@ -6,16 +6,19 @@ import math
 import keras
 import tensorflow as tf
 
+from keras_bdl.aliases import Data
+
 
 @dataclasses.dataclass(frozen=True)
 class ExampleCount:
-    """How many examples an epoch has, and how sure that is.
+    """The number of examples in an epoch, and its precision.
 
     Attributes:
-        examples: The count.
-        tolerance: By how much the truth may differ: the last batch of a
+        examples: Number of examples.
+        tolerance: Largest possible error of `examples`. The last batch of a
             `tf.data` set may be short.
-        endless: Whether the data has no end and `steps_per_epoch` gave one.
+        endless: Whether the data have no end, so that `steps_per_epoch`
+            defines the epoch.
     """
 
     examples: int
@@ -24,19 +27,23 @@ class ExampleCount:
 
 
 def count_examples(
-    x, validation_split=0.0, steps_per_epoch=None, has_validation_data=False
-):
+    x: Data,
+    *,
+    validation_split: float | None = 0.0,
+    steps_per_epoch: int | None = None,
+    has_validation_data: bool = False,
+) -> ExampleCount | None:
     """Counts the training examples of one epoch.
 
     Args:
-        x: The argument of `fit`.
-        validation_split: That of `fit`.
-        steps_per_epoch: That of `fit`.
-        has_validation_data: Whether `fit` was given `validation_data`, which
-            makes Keras ignore `validation_split`.
+        x: Argument of `fit`.
+        validation_split: Argument of `fit`. Defaults to `0.0`.
+        steps_per_epoch: Argument of `fit`. Defaults to `None`.
+        has_validation_data: Whether `fit` was given `validation_data`. Keras
+            then ignores `validation_split`. Defaults to `False`.
 
     Returns:
-        An `ExampleCount`, or `None` where the data does not tell.
+        An `ExampleCount`, or `None` if the data do not reveal their size.
     """
     if isinstance(x, tf.data.Dataset):
         return _count_dataset(x, steps_per_epoch)
@@ -47,7 +54,7 @@ def count_examples(
         return None
     examples = sizes.pop()
     if validation_split and not has_validation_data:
-        # The number of rows that Keras keeps for training.
+        # Keras keeps this number of rows for training.
         examples = math.floor(examples * (1.0 - validation_split))
     return ExampleCount(examples)
 
@@ -69,7 +76,7 @@ def _count_dataset(dataset, steps_per_epoch):
     for batch in dataset.take(1):
         batch_size = int(tf.shape(keras.tree.flatten(batch)[0])[0])
         return ExampleCount(batches * batch_size, batch_size - 1, endless)
-    return ExampleCount(0)  # no batch came
+    return ExampleCount(0)  # the data set is empty
 
 
 def _static_batch_size(element_spec):

@@ -1,7 +1,9 @@
-"""The number N of training examples: where it is kept, counted and compared."""
+"""The number N of training examples: kept, counted and compared."""
 
 import math
 import warnings
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -11,51 +13,57 @@ from keras_bdl import _keras
 from keras_bdl.arguments import check_number
 from keras_bdl.data.count_examples import count_examples
 from keras_bdl.distribute.keras_fixes import in_several_workers
+from keras_bdl.inner_optimizer import inner_optimizer
 from keras_bdl.likelihoods.loss_check import check_likelihood
-from keras_bdl.loss_scaling import inner_optimizer
 
 
 class DatasetSize:
-    """N: given by the user, or counted by `keras_bdl.Model.fit`.
+    """The number N of training examples, given by the user or counted.
 
-    Whatever has a loss or a noise that depends on N owns one of these as its
-    attribute `dataset_size`: an optimizer, an objective, a layer, a
-    regularizer. `keras_bdl.Model.fit` finds them all and counts the data for
-    those that were not given a number.
+    An optimizer, objective, layer or regularizer whose loss or noise depends
+    on N has an attribute `dataset_size` of this class. `keras_bdl.Model.fit`
+    finds all these attributes and counts the data where the user gave no
+    number.
 
-    The count lives in a variable, so that no trace bakes it in, and apart
-    from the number given, which alone belongs into a config.
+    The count is kept in a variable, so that a trace does not fix its value. A
+    config holds only the number that the user gave.
 
     Args:
-        given: The user's `dataset_size`, or `None`: to be counted.
-        owner: Name of the class that asks, for messages.
-        maker: Name of a function that makes the owner, too, and takes
+        given: The user's `dataset_size`, or `None` to count.
+        owner: Name of the class that needs N, for error messages.
+        maker: Name of a function that also makes the owner and takes
             `dataset_size`. Defaults to `None`.
     """
 
-    def __init__(self, given: int | None, owner: str, maker: str | None = None):
+    def __init__(
+        self, given: int | None, owner: str, *, maker: str | None = None
+    ):
         if given is not None:
             check_number("dataset_size", given, at_least=1)
         self.given = given
         self.owner = owner
         self._maker = maker
-        self.counted = None
-        self._variable = None
+        self.counted: int | None = None
+        self._variable: Any = None
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return repr(self.given)
 
-    def count(self, examples: int):
-        """Tells the number of examples that the next training will see."""
+    def count(self, examples: int) -> None:
+        """Sets the number of examples of the next training.
+
+        Args:
+            examples: The number.
+        """
         self.counted = int(examples)
         if self._variable is None:
-            # Hidden in this plain object, the variable is no weight of the
-            # layer that owns it.
+            # Keras does not look into this plain object, so the variable is
+            # no weight of the layer that owns it.
             self._variable = keras.Variable(
                 float(examples),
                 dtype="float32",
                 trainable=False,
-                # Half precision ends at 65504.
+                # float16 ends at 65504.
                 autocast=False,
                 name="dataset_size",
             )
@@ -63,7 +71,7 @@ class DatasetSize:
 
     @property
     def advice(self) -> str:
-        """The call that gives N, for error messages."""
+        """The call that sets N, for error messages."""
         advice = f"Write `{self.owner}(..., dataset_size=<examples>)`"
         if self._maker is None:
             return advice
@@ -74,88 +82,93 @@ class DatasetSize:
         """Whether N was given or counted."""
         return self.given is not None or self.counted is not None
 
-    def value(self):
-        """Returns N as a float32 tensor; raises where nobody knows it."""
+    def value(self) -> Any:
+        """Returns N as a float32 tensor, or raises an error if unknown."""
         if self.given is not None:
             return ops.convert_to_tensor(float(self.given), "float32")
         if not self.known:
             raise ValueError(
-                f"`{self.owner}` needs the number of training examples, and "
-                f"they were not counted. {self.advice}, or train with "
-                "`keras_bdl.Model.fit`, which counts arrays and `tf.data`."
+                f"`{self.owner}` needs the number of training examples. "
+                f"{self.advice}, or train with `keras_bdl.Model.fit`, which "
+                "counts arrays and `tf.data`. Received: dataset_size=None"
             )
         return self._variable.value
 
 
-def tell_dataset_size(model, sizes, fit_arguments):
-    """Tells N to those that were not given it, and compares it with others.
+def tell_dataset_size(
+    model: Any, sizes: Sequence[DatasetSize], fit_arguments: dict[str, Any]
+) -> None:
+    """Counts N for the owners without a number, and checks given numbers.
 
     Args:
         model: The model that is about to be trained.
-        sizes: The `DatasetSize` of everything that asks for N.
+        sizes: The `DatasetSize` of every owner.
         fit_arguments: All arguments of `fit`, by name.
     """
     count = None
     if not _are_of_one_worker(fit_arguments["x"], model.distribute_strategy):
         count = count_examples(
             fit_arguments["x"],
-            fit_arguments["validation_split"],
-            fit_arguments["steps_per_epoch"],
-            fit_arguments["validation_data"] is not None,
+            validation_split=fit_arguments["validation_split"],
+            steps_per_epoch=fit_arguments["steps_per_epoch"],
+            has_validation_data=fit_arguments["validation_data"] is not None,
         )
     if count is not None and count.examples < 1:
         raise ValueError(
             "`x` must hold at least one training example. "
-            f"Received: x={type(fit_arguments['x']).__name__} without one"
+            f"Received: x={type(fit_arguments['x']).__name__} without examples"
         )
-    news = [size for size in sizes if not size.known]
+    unknown = [size for size in sizes if not size.known]
     for size in sizes:
         if size.given is not None:
             _compare(size, count)
         elif count is None:
             raise ValueError(
-                f"`{size.owner}` needs the number of training examples, and "
-                f"this data does not tell it. {size.advice}. "
+                f"`{size.owner}` needs the number of training examples, but "
+                f"this data has no known size. {size.advice}. "
                 f"Received: x={type(fit_arguments['x']).__name__}"
             )
         else:
             with model.distribute_strategy.scope():
                 size.count(count.examples)
-    if news and model.test_function is not None:
-        # An evaluation that was traced without N left the KL out.
+    if unknown and model.test_function is not None:
+        # An evaluation traced without N has no KL term.
         model.make_test_function(force=True)
     counted = any(size.given is None for size in sizes)
-    if counted and count.endless:
+    if count and counted and count.endless:
         model.warn_of_endless_data(count.examples)
 
 
-def dataset_sizes(model, methods):
-    """Returns every `DatasetSize` of a model, each once.
+def dataset_sizes(
+    model: keras.Model, methods: Sequence[Any]
+) -> list[DatasetSize]:
+    """Returns every `DatasetSize` of a model once.
 
     Args:
         model: The model.
-        methods: Its objective and its optimizer.
+        methods: Objective and optimizer of the model.
     """
     owners = [*methods, *_keras.all_layers(model)]
     owners += [v.regularizer for v in model.trainable_variables]
     found = [getattr(owner, "dataset_size", None) for owner in owners]
-    # Others may have an attribute of that name, too.
+    # Layers of a user may have an unrelated attribute of that name.
     sizes = {id(size): size for size in found if isinstance(size, DatasetSize)}
     return list(sizes.values())
 
 
-def compare_with_epoch(model, steps):
-    """Warns where N is not the number of examples of the epoch that ends.
+def compare_with_epoch(model: keras.Model, steps: int) -> None:
+    """Warns if N is not the number of examples of the epoch that ends.
 
-    For models whose `fit` counts nothing; Keras weights the mean of the loss
-    with the examples. Batches that are left out are no difference.
+    This check serves models whose `fit` does not count. The number of
+    examples seen is the weight of Keras's mean of the loss. A difference of
+    less than one batch causes no warning.
 
     Args:
         model: A `keras.Model` after the last step of an epoch.
-        steps: How many steps it had.
+        steps: Number of steps in the epoch.
     """
     if in_several_workers(model.distribute_strategy):
-        return  # each has seen its part
+        return  # each worker has seen a part
     sizes = dataset_sizes(model, [inner_optimizer(model)])
     owners = sorted({(s.owner, s.given) for s in sizes if s.given})
     if not owners:
@@ -163,23 +176,23 @@ def compare_with_epoch(model, steps):
     losses = [m for m in model.metrics if m.name == "loss"]
     counts = [m.count for m in losses if isinstance(m, keras.metrics.Mean)]
     seen = sum(int(count.numpy()) for count in counts)
-    if not seen:  # by a training step of the user's own
+    if not seen:  # the user's own training step does not track the loss
         return
     batch_size = math.ceil(seen / steps)
     for owner, given in owners:
         if abs(given - seen) < batch_size:
             continue
         warnings.warn(
-            f"`{owner}` was given dataset_size={given}, and an epoch of this "
-            f"`fit` has {seen} examples; the number given is used. Where an "
-            "epoch is one pass over the training data, give the number of "
-            f"its examples. Received: dataset_size={given}, seen {seen}",
+            f"`{owner}` uses dataset_size={given}, but an epoch of this `fit` "
+            f"has {seen} examples. If an epoch is one pass over the training "
+            f"data, write dataset_size={seen}. "
+            f"Received: dataset_size={given}, seen {seen}",
             stacklevel=4,
         )
 
 
 def _are_of_one_worker(x, strategy):
-    """Whether each worker has brought data of its own, which make up N."""
+    """Returns whether each worker has a different part of the data."""
     if not in_several_workers(strategy) or not isinstance(x, tf.data.Dataset):
         return False
     policy = x.options().experimental_distribute.auto_shard_policy
@@ -192,19 +205,19 @@ def _compare(size, count):
     if abs(size.given - count.examples) <= count.tolerance:
         return
     warnings.warn(
-        f"`{size.owner}` was given another number of training examples than "
-        "`fit` counts; the number given is used. "
+        f"`{size.owner}` uses another number of training examples than `fit` "
+        "counts. Leave out `dataset_size` to use the counted number. "
         f"Received: dataset_size={size.given}, counted {count.examples}",
         stacklevel=4,
     )
 
 
-def check_loss(model, methods):
-    """Checks the compiled loss if anything of a model asks for N.
+def check_loss(model: keras.Model, methods: Sequence[Any]) -> None:
+    """Checks the compiled loss if any part of a model needs N.
 
     Args:
         model: A compiled Keras model.
-        methods: Its objective and its optimizer, those that it has.
+        methods: Objective and optimizer of the model, if present.
     """
     sizes = dataset_sizes(model, methods)
     owners = dict.fromkeys(f"`{size.owner}`" for size in sizes)

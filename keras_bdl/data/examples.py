@@ -1,29 +1,38 @@
-"""Inputs, labels and weights of any kind of data, in batches."""
+"""Batches with inputs, labels and sample weights."""
+
+from collections.abc import Iterator
+from typing import Any
 
 import keras
 import numpy as np
 
+from keras_bdl.aliases import Data
+from keras_bdl.data.batches import Batch
 from keras_bdl.data.batches import Batches
 from keras_bdl.data.batches import is_arrays
 
 
-def example_batches(data, batch_size, pad: bool = True):
+def example_batches(
+    data: Data, batch_size: int | None, *, pad: bool = True
+) -> tuple[Batches, int | None]:
     """Returns the `Batches` of a data set and their number, if known.
 
-    The inputs of each batch are a dictionary with `"x"` and, where the data
-    have them, labels `"y"` and weights `"weight"`.
+    The inputs of each batch are a dictionary with `"x"` and, if present, the
+    labels `"y"` and the sample weights `"weight"`.
 
     Args:
-        data: `x`, `(x, y)` or `(x, y, sample_weight)` of arrays, or a batched
+        data: Arrays `x`, `(x, y)` or `(x, y, sample_weight)`, or a batched
             `tf.data.Dataset`, a `keras.utils.PyDataset` or a generator of
-            these.
-        batch_size: For arrays.
-        pad: Whether all batches are padded to one size. Defaults to `True`.
+            such batches.
+        batch_size: Batch size for arrays; `None` means 32.
+        pad: Whether to pad all batches to one size. Defaults to `True`.
     """
     if is_arrays(data):
-        batches = Batches(_named(data), batch_size, pad=pad, name="data")
+        batches = Batches(
+            _named(data), batch_size=batch_size, pad=pad, name="data"
+        )
         return batches, batches.num_batches
-    number = Batches(data, batch_size, name="data").num_batches
+    number = Batches(data, batch_size=batch_size, name="data").num_batches
     named = ((_named(element),) for element in _elements(data, number))
     return Batches(named, pad=pad, name="data"), number
 
@@ -44,36 +53,39 @@ def _named(element):
     named = {k: v for k, v in named.items() if v is not None}
     if weight is not None and np.ndim(weight) != 1:
         raise ValueError(
-            "`data` must have one weight for each example. "
+            "`data` must have one sample weight for each example. "
             f"Received: sample weights of shape {np.shape(weight)}"
         )
     return named
 
 
 class TrainingData:
-    """Batches of inputs, labels and perhaps weights.
+    """Labelled batches that can be read again and again.
 
     Args:
-        data: `(x, y)` or `(x, y, sample_weight)` of arrays, or a batched
-            `tf.data.Dataset` or a `keras.utils.PyDataset` of these.
-        batch_size: For arrays. `None` for 32.
+        data: Arrays `(x, y)` or `(x, y, sample_weight)`, or a batched
+            `tf.data.Dataset` or a `keras.utils.PyDataset` of such batches.
+        batch_size: Batch size for arrays; `None` means 32.
+
+    Attributes:
+        examples: Number of examples, known after the first pass.
     """
 
-    def __init__(self, data, batch_size):
+    def __init__(self, data: Data, batch_size: int | None):
         if hasattr(data, "__next__"):
             raise ValueError(
                 "`data` must be data that can be read again: arrays, a "
                 "`tf.data.Dataset` or a `keras.utils.PyDataset`. "
-                f"Received: data={data}, which one pass uses up"
+                f"Received: data={data}, which can be read once"
             )
         self._data = data
         self._batch_size = batch_size
         batches, self.num_batches = example_batches(data, batch_size, pad=False)
-        # Arrays are read where they are; others by a new iterator each time.
+        # Other data than arrays need a new iterator for each pass.
         self._batches = batches if batches.in_memory else None
-        self.examples = None
+        self.examples: Any = None  # an integer after the first pass
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Batch]:
         batches = self._batches
         if batches is None:
             batches, _ = example_batches(
@@ -83,7 +95,8 @@ class TrainingData:
         for batch in batches:
             if "y" not in batch.inputs:
                 raise ValueError(
-                    "`data` must have labels: `(x, y)`, or batches of these. "
+                    "`data` must have labels. Pass `(x, y)`, or batches of "
+                    "such pairs. "
                     f"Received: data of type {type(self._data).__name__} "
                     "without labels"
                 )

@@ -1,19 +1,28 @@
-"""Data sets of the papers, loaded and split.
+"""Data sets of the papers, loaded, split and augmented.
 
-`load` returns known and unknown classes, and pipelines that augment.
-The networks for them are in `keras_bdl.applications`.
+`load` returns the parts of a data set, with out-of-distribution inputs. The
+networks for them are in `keras_bdl.applications`. Batches of arbitrary inputs
+are the subject of `keras_bdl.data`.
 """
 
+from keras_bdl.datasets.augmentation import pad_crop
+from keras_bdl.datasets.augmentation import square_crop_flip
 from keras_bdl.datasets.data_splits import DataSplits
 from keras_bdl.datasets.epoch_counter import EpochCounter
+from keras_bdl.datasets.image_pipeline import ImagePipeline
 from keras_bdl.datasets.loading import load
+from keras_bdl.datasets.specs import SHARED_CLASSES
 from keras_bdl.datasets.specs import SPECS
 from keras_bdl.datasets.specs import DatasetSpec
 
 __all__ = [
+    "SHARED_CLASSES",
     "SPECS",
     "DataSplits",
     "DatasetSpec",
     "EpochCounter",
+    "ImagePipeline",
     "load",
+    "pad_crop",
+    "square_crop_flip",
 ]

@@ -1,25 +1,35 @@
-"""Crops and flips of images; the random ones are pure functions of a key.
+"""Crops, flips and rotations of images.
 
-A key is the seed of TensorFlow's stateless operations, an integer tensor of
-shape `(2,)`. Images are tensors `(height, width, channels)`.
+Random functions depend only on the image and a key. A key is the seed of
+TensorFlow's stateless operations, an integer tensor of shape `(2,)`. Images
+are tensors `(height, width, channels)`.
 """
 
 import math
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 
-def resize_with_crop_or_pad(image, image_size: int):
-    """Cuts the central square out of an image, or frames it in black."""
+def resize_with_crop_or_pad(image: Any, image_size: int) -> Any:
+    """Returns the central square of an image, or adds a black frame."""
     return tf.image.resize_with_crop_or_pad(image, image_size, image_size)
 
 
-def resized_central_crop(image, image_size: int, fraction: float = 224 / 256):
-    """Resizes the central square, `fraction` of the shorter side long.
+def resized_central_crop(
+    image: Any, image_size: int, fraction: float = 224 / 256
+) -> Any:
+    """Returns the central square of an image, resized.
 
     The default is the usual evaluation on ImageNet: the shorter side becomes
-    256 pixels, and the middle 224 x 224 of them are used.
+    256 pixels, and the central 224 x 224 pixels are used.
+
+    Args:
+        image: Tensor `(height, width, channels)`.
+        image_size: Height and width of the result.
+        fraction: Length of the square, as a share of the shorter side.
+            Defaults to `224 / 256`.
     """
     height, width = tf.unstack(tf.shape(image)[:2])
     shorter = tf.cast(tf.minimum(height, width), tf.float32)
@@ -30,23 +40,23 @@ def resized_central_crop(image, image_size: int, fraction: float = 224 / 256):
     return resize(square, image_size)
 
 
-def resize(image, image_size: int):
-    """Resizes a whole image to a square, without aliasing."""
+def resize(image: Any, image_size: int) -> Any:
+    """Returns the whole image resized to a square, without aliasing."""
     return tf.image.resize(image, (image_size, image_size), antialias=True)
 
 
-def pad_crop(image, key, image_size: int, padding: int):
-    """Frames an image in black and cuts a random square out of it."""
+def pad_crop(image: Any, key: Any, image_size: int, padding: int) -> Any:
+    """Returns a random square of an image with a black frame."""
     frame = ((padding, padding), (padding, padding), (0, 0))
     shape = (image_size, image_size, image.shape[-1])
     return tf.image.stateless_random_crop(tf.pad(image, frame), shape, key)
 
 
-def pad_crop_flip(image, key, image_size: int, padding: int):
-    """Applies `pad_crop`, and mirrors every other image.
+def pad_crop_flip(image: Any, key: Any, image_size: int, padding: int) -> Any:
+    """Applies `pad_crop` and mirrors the result with probability 1/2.
 
-    With `padding=4`, 32 x 32 images become 40 x 40, of which 32 x 32 or
-    28 x 28 are used.
+    With `padding=4`, images of 32 x 32 pixels become 40 x 40, of which 32 x 32
+    or 28 x 28 pixels are used.
 
     Reference:
         - [Osawa et al., 2019](https://arxiv.org/abs/1906.02506), section 3
@@ -57,12 +67,15 @@ def pad_crop_flip(image, key, image_size: int, padding: int):
 
 
 def resized_crop_flip(
-    image, key, image_size: int, area: tuple[float, float] = (0.08, 1.0)
-):
-    """Resizes a random part of an image, and mirrors every other one.
+    image: Any,
+    key: Any,
+    image_size: int,
+    area: tuple[float, float] = (0.08, 1.0),
+) -> Any:
+    """Resizes a random part of an image and mirrors it at random.
 
-    The part has between `area[0]` and `area[1]` of all pixels and sides in a
-    ratio between 3/4 and 4/3.
+    The part has between `area[0]` and `area[1]` of all pixels. The ratio of
+    its sides is between 3/4 and 4/3.
 
     Reference:
         - [Szegedy et al., 2015](https://arxiv.org/abs/1409.4842), section 6
@@ -83,11 +96,13 @@ def resized_crop_flip(
     return tf.image.stateless_random_flip_left_right(image, flip_key)
 
 
-def square_crop_flip(image, key, image_size: int, fraction: float = 224 / 256):
-    """Resizes a random square of an image, and mirrors every other one.
+def square_crop_flip(
+    image: Any, key: Any, image_size: int, fraction: float = 224 / 256
+) -> Any:
+    """Resizes a random square of an image and mirrors it at random.
 
-    The square is `fraction` of the shorter side long. With the default, a
-    shorter side of 256 pixels has crops of 224.
+    The length of the square is `fraction` of the shorter side: with the
+    default, 224 of 256 pixels.
 
     Reference:
         - [Osawa et al., 2019](https://arxiv.org/abs/1906.02506), appendix E
@@ -105,10 +120,10 @@ def square_crop_flip(image, key, image_size: int, fraction: float = 224 / 256):
     return tf.image.stateless_random_flip_left_right(image, flip_key)
 
 
-def random_view(image, key, image_size: int):
-    """Draws one of the views that the paper trains on.
+def random_view(image: Any, key: Any, image_size: int) -> Any:
+    """Returns a random view of an image: flipped, rotated, shifted, scaled.
 
-    With all lengths in units of the image, and every draw uniform,
+    With all lengths in units of the image, and uniform distributions,
 
         flip ~ {-1, 1}^2,  angle ~ [-pi, pi]
         shift = shift_1 + shift_2
@@ -116,8 +131,8 @@ def random_view(image, key, image_size: int):
         shift_2 ~ [-q, q]^2, q = |1 - scale| / 2    place of the crop     (2)
         scale ~ [0.9, 1.1]                          size of the crop      (3)
 
-    The paper resamples the image after each of these; here they are composed
-    and the image is resampled once, which keeps it sharper.
+    The paper resamples the image after each operation. Here the operations
+    are composed and the image is resampled once, which keeps it sharper.
 
     Reference:
         - [Farquhar et al., 2020](https://arxiv.org/abs/1907.00865),
@@ -143,22 +158,22 @@ def random_view(image, key, image_size: int):
     )
 
 
-def view(image, flip, angle, scale, shift):
+def view(image: Any, *, flip: Any, angle: Any, scale: Any, shift: Any) -> Any:
     """Flips, rotates, shifts and scales a square image about its centre.
 
     With `c` the centre and `R` the rotation by `angle`, the pixel at `u` of
-    the result is taken from
+    the result is the pixel of the image at
 
         c + diag(flip) R (scale * (u - c) + shift * size)                 (1)
 
-    and is black where that is outside the image.
+    or black if this position is outside the image.
 
     Args:
         image: Tensor `(size, size, channels)`.
-        flip: Two signs: -1 mirrors left to right, and top to bottom.
-        angle: In radians.
-        scale: How many input pixels one output pixel spans.
-        shift: Two numbers, in units of the image: right and down.
+        flip: Two signs. -1 mirrors left to right, and top to bottom.
+        angle: Angle in radians.
+        scale: Number of input pixels that one output pixel spans.
+        shift: Shift to the right and down, in units of the image.
     """
     size = image.shape[0]
     centre = (size - 1) / 2

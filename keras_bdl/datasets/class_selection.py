@@ -1,14 +1,21 @@
-"""Which stored labels are which classes."""
+"""The classes that stored labels stand for, and their selection."""
+
+from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import Any
 
 from keras_bdl.datasets.specs import SHARED_CLASSES
+from keras_bdl.datasets.specs import DatasetSpec
 
 
-def class_of_each_label(stored, target, num_labels: int):
-    """The class of each stored label, -1 where it stands for none.
+def class_of_each_label(
+    stored: DatasetSpec, target: DatasetSpec, num_labels: int
+) -> tuple[int, ...]:
+    """Returns the class of each stored label, -1 for a label without class.
 
     Args:
-        stored: `DatasetSpec` of what is stored.
-        target: `DatasetSpec` of the set whose classes are meant.
+        stored: Specification of the stored data set.
+        target: Specification of the data set that defines the classes.
         num_labels: Number of stored labels.
     """
     if target is not stored:
@@ -16,8 +23,8 @@ def class_of_each_label(stored, target, num_labels: int):
         if pair not in SHARED_CLASSES:
             pairs = ", ".join(f"{a} like {b}" for a, b in SHARED_CLASSES)
             raise ValueError(
-                "`like` must name a data set whose classes are known to be "
-                f"shared: {pairs}. Received: {pair[0]} like {pair[1]}"
+                "`like` must name a data set with known shared classes: "
+                f"{pairs}. Received: {pair[0]} like {pair[1]}"
             )
         return SHARED_CLASSES[pair]
     label_map = stored.label_map or tuple(range(num_labels))
@@ -29,13 +36,15 @@ def class_of_each_label(stored, target, num_labels: int):
     return label_map
 
 
-def selected_classes(classes, default, num_classes: int):
-    """Checks the argument `classes` of `load`.
+def selected_classes(
+    classes: Any, default: Sequence[int] | None, num_classes: int
+) -> tuple[int, ...]:
+    """Returns the classes that the argument `classes` of `load` selects.
 
     Args:
-        classes: What `load` received.
-        default: What `None` stands for, `None` for all.
-        num_classes: How many there are.
+        classes: Argument of `load`.
+        default: Classes that `None` selects, or `None` for all classes.
+        num_classes: Number of all classes.
 
     Returns:
         A tuple of distinct classes.
@@ -61,7 +70,7 @@ def selected_classes(classes, default, num_classes: int):
     return selected
 
 
-def renumber(labels, classes):
+def renumber(labels: Iterable[int], classes: Sequence[int]) -> tuple[int, ...]:
     """Numbers the selected classes from 0.
 
     Args:
@@ -69,7 +78,7 @@ def renumber(labels, classes):
         classes: The selected classes, in the order of their new numbers.
 
     Returns:
-        The new number of each stored label, -1 for what is left out.
+        The new number of each stored label, -1 for classes left out.
     """
     number = {c: n for n, c in enumerate(classes)}
     return tuple(number.get(label, -1) for label in labels)

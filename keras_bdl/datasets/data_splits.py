@@ -1,4 +1,4 @@
-"""One data set, divided and ready for a model."""
+"""The parts of one data set, ready for a model."""
 
 import dataclasses
 from typing import Any
@@ -8,28 +8,28 @@ from keras_bdl.datasets.epoch_counter import EpochCounter
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DataSplits:
-    """The parts of one data set, preprocessed alike.
+    """The parts of one data set, all preprocessed in the same way.
 
-    Made by `keras_bdl.datasets.load`. A part is either a pair of NumPy arrays
+    `keras_bdl.datasets.load` makes it. A part is either a pair of NumPy arrays
     `(x, y)` or a batched `tf.data.Dataset` of such pairs: `x` is float32
     `(n, size, size, channels)`, `y` is int32 `(n,)`.
 
     Attributes:
-        name: The name it was loaded by.
-        train: Training data. As a `tf.data.Dataset` it is shuffled and
-            augmented, anew in every pass; see `epochs`.
-        train_eval: The same examples as a model sees them in evaluation: not
-            augmented, always in one order. For statistics over the training
-            data, such as those of BatchNorm.
-        validation: Examples kept from `train`, or `None`.
+        name: Name of the data set.
+        train: Training data. A `tf.data.Dataset` is shuffled and augmented
+            differently in every pass, see `epochs`.
+        train_eval: The training examples as in evaluation: not augmented and
+            in a fixed order. Use it for statistics over the training data,
+            such as those of BatchNorm.
+        validation: Examples taken out of `train`, or `None`.
         test: Test data.
-        ood: Name -> inputs that are out of distribution, without labels.
-        class_names: What each value of `y` stands for.
+        ood: Dict from a name to out-of-distribution inputs without labels.
+        class_names: Name of the class for each value of `y`.
         input_shape: Shape of one input, for `keras.Input`.
-        train_size: Number of training examples, N; the exact `dataset_size`
-            where the last batch of `train` is a smaller one.
-        epochs: An `EpochCounter`, or `None` for arrays: the callback that
-            makes the data of an epoch a function of (seed, epoch).
+        train_size: N, number of training examples. It is the exact
+            `dataset_size`, also if the last batch of `train` is smaller.
+        epochs: An `EpochCounter`, or `None` for arrays. Pass it to `fit` as a
+            callback to make the data of an epoch a function of (seed, epoch).
     """
 
     name: str
@@ -44,6 +44,6 @@ class DataSplits:
     epochs: EpochCounter | None = dataclasses.field(default=None, repr=False)
 
     @property
-    def num_classes(self):
+    def num_classes(self) -> int:
         """Number of classes."""
         return len(self.class_names)

@@ -1,22 +1,32 @@
-"""Handwritten digits that need no download."""
+"""Handwritten digits of scikit-learn, which need no download."""
+
+from typing import Any
 
 import numpy as np
 
 from keras_bdl.datasets.class_selection import renumber
 from keras_bdl.datasets.class_selection import selected_classes
 from keras_bdl.datasets.data_splits import DataSplits
+from keras_bdl.datasets.specs import DatasetSpec
 
 TEST_FRACTION = 1 / 3
 
 
-def load_digits(spec, classes, noise: bool, validation_size: int, seed: int):
+def load_digits(
+    spec: DatasetSpec,
+    *,
+    classes: Any,
+    noise: bool,
+    validation_size: int,
+    seed: int,
+) -> DataSplits:
     """Splits the 1797 digits of scikit-learn.
 
     Args:
-        spec: What to do with an image.
-        classes: As in `keras_bdl.datasets.load`.
+        spec: Specification of the data set.
+        classes: Argument of `keras_bdl.datasets.load`.
         noise: Whether to make images of noise.
-        validation_size: Number of examples kept from training.
+        validation_size: Number of training examples for validation.
         seed: Seed of the split and of the noise.
 
     Returns:
@@ -25,7 +35,7 @@ def load_digits(spec, classes, noise: bool, validation_size: int, seed: int):
     from sklearn import datasets
     from sklearn.model_selection import train_test_split
 
-    names = spec.class_names
+    names = spec.class_names or ()
     selected = selected_classes(classes, spec.classes, len(names))
     numbers = renumber(range(len(names)), selected)
     stored = datasets.load_digits()

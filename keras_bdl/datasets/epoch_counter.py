@@ -1,4 +1,6 @@
-"""Tells a data pipeline which epoch it is in."""
+"""The callback `EpochCounter`, which numbers passes over the data."""
+
+from typing import Any
 
 import keras
 import numpy as np
@@ -8,28 +10,28 @@ import tensorflow as tf
 class EpochCounter(keras.callbacks.Callback):
     """Numbers the passes over a `tf.data.Dataset`.
 
-    A `tf.data.Dataset` does not know how often it was read, and Keras begins
-    a new pass for every epoch. This object holds the number of the next pass,
-    and what depends on it, order and augmentation, is a function of
-    (seed, epoch) alone.
+    Pass `DataSplits.epochs` to `fit` as a callback, so that a run that is
+    killed and resumed sees the same data. A `tf.data.Dataset` has no counter
+    of its passes, and Keras begins a new pass for every epoch. This object
+    holds the number of the next pass. Order and augmentation are functions of
+    (seed, epoch).
 
-    Given to `fit` as a callback, the number is Keras's own number of the
-    epoch, also in a run that was killed and resumed, and whatever else has
-    read the data in between. Without it, passes count from 0 in the order in
-    which they begin, and a look at the first batch is a pass, too: every epoch
-    still gets its own order and augmentation, but not the same ones in a
-    resumed run.
+    As a callback of `fit`, the object takes the number of the epoch from
+    Keras, also in a resumed run. Other readers of the data then have no
+    effect. Without the callback, passes count from 0 in the order in which
+    they begin, and reading the first batch is a pass, too. Every epoch still
+    has its own order and augmentation, but a resumed run has other ones.
 
     Attributes:
-        next_epoch: The epoch that the next pass yields. Set it to read any
-            epoch by hand.
+        next_epoch: Number of the epoch of the next pass. Set it to read a
+            certain epoch.
 
     Example:
 
     ```python
-    data = keras_bdl.datasets.load("cifar10")
-    checkpoint = keras_bdl.callbacks.Checkpoint("run_1")
-    model.fit(data.train, epochs=300, callbacks=[data.epochs, checkpoint])
+    counter = keras_bdl.datasets.EpochCounter()
+    numbers = counter.dataset()  # one element, the number of the pass
+    assert [int(next(iter(numbers))) for _ in range(3)] == [0, 1, 2]
     ```
     """
 
@@ -41,10 +43,10 @@ class EpochCounter(keras.callbacks.Callback):
         """Takes the number of the epoch from Keras."""
         self.next_epoch = epoch
 
-    def dataset(self):
-        """Returns a data set of one element, the number of this pass."""
-        # A Python call and not a variable: it needs no device, and is the
-        # same object on every replica and after the graph was rewritten.
+    def dataset(self) -> Any:
+        """Returns a dataset of one element, the number of the pass."""
+        # Unlike a variable, a Python call needs no device. It is the same
+        # object on every replica and in a rewritten graph.
         return tf.data.Dataset.from_tensors(0).map(
             lambda _: tf.ensure_shape(
                 tf.numpy_function(self._begin_pass, [], tf.int64), ()

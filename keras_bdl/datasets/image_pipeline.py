@@ -1,26 +1,30 @@
-"""From stored examples to batches for a model."""
+"""The way from stored examples to batches for a model."""
 
 import dataclasses
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from keras_bdl.datasets.epoch_counter import EpochCounter
 from keras_bdl.datasets.specs import DatasetSpec
 
 
 @dataclasses.dataclass(frozen=True)
 class ImagePipeline:
-    """Makes batched `tf.data.Dataset`s whose content follows from a seed.
+    """Makes batched `tf.data.Dataset`s that depend only on a seed.
 
-    The key of a random decision is folded from the seed, the epoch and the
-    position of the example in the files: neither the number of threads, nor
-    the batch size, nor the global seed, nor what was read before matters.
+    The key of a random decision follows from the seed, the epoch and the
+    position of the example in the files. The number of threads, the batch
+    size, the global seed and earlier reads have no effect.
 
     Args:
-        spec: What to do with an image.
-        image_size: Side of the square that the model sees.
-        batch_size: Examples in a batch.
-        drop_remainder: Whether a last, smaller batch is left out.
+        spec: Specification of the data set.
+        image_size: Height and width of the images for the model.
+        batch_size: Number of examples in a batch.
+        drop_remainder: Whether to leave out a last, smaller batch.
         seed: The seed.
     """
 
@@ -31,17 +35,25 @@ class ImagePipeline:
     seed: int
 
     @property
-    def input_shape(self):
+    def input_shape(self) -> tuple[int, int, int]:
         """Shape of one input."""
         return (self.image_size, self.image_size, self.spec.channels)
 
-    def training(self, examples, decode, epochs, augment: bool):
-        """Shuffled, and augmented where the set has an augmentation.
+    def training(
+        self,
+        examples: Any,
+        decode: Callable,
+        *,
+        epochs: EpochCounter,
+        augment: bool,
+    ) -> Any:
+        """Returns shuffled and, if the set has it, augmented batches.
 
         Args:
-            examples: `(position, encoded image, class)` of known cardinality.
-            decode: Makes an image of an encoded one.
-            epochs: An `EpochCounter`.
+            examples: Dataset of `(position, encoded image, class)` with known
+                cardinality.
+            decode: Function from an encoded image to an image.
+            epochs: Counter of the passes.
             augment: Whether to augment.
         """
         size = int(examples.cardinality())
@@ -49,8 +61,8 @@ class ImagePipeline:
         random = self.spec.augment if augment else None
 
         def one_epoch(epoch):
-            # A shuffle mixes the global seed into its own. This sets it for
-            # the graph being traced, and for nothing outside.
+            # A shuffle mixes the global seed into its own seed. This call sets
+            # it only for the graph that is being traced.
             tf.random.set_seed(1)
             order = tf.random.stateless_uniform(
                 (), self._key(epoch), None, None, tf.int64
@@ -73,8 +85,8 @@ class ImagePipeline:
         passes = passes.apply(tf.data.experimental.assert_cardinality(size))
         return self._batch(passes.map(finish, tf.data.AUTOTUNE))
 
-    def evaluation(self, examples, decode):
-        """In the order of the files, without augmentation."""
+    def evaluation(self, examples: Any, decode: Callable) -> Any:
+        """Returns batches in the order of the files, without augmentation."""
 
         def finish(_, image, label):
             image = self.spec.prepare(decode(image), self.image_size)
@@ -82,16 +94,16 @@ class ImagePipeline:
 
         return self._batch(examples.map(finish, tf.data.AUTOTUNE))
 
-    def inputs(self, examples, decode):
-        """Like `evaluation`, without the labels."""
+    def inputs(self, examples: Any, decode: Callable) -> Any:
+        """Returns the inputs of `evaluation` without the labels."""
         return self.evaluation(examples, decode).map(lambda x, _: x)
 
-    def noise(self, count: int):
-        """Images whose pixels are independent and uniform."""
+    def noise(self, count: int) -> Any:
+        """Returns images whose pixels are independent and uniform."""
         largest = int(self.spec.max_value)
 
         def draw(position):
-            # Epochs count from 0, so that this key is free.
+            # Epochs count from 0, so no epoch has this key.
             return self._normalize(
                 tf.random.stateless_uniform(
                     self.input_shape,
@@ -121,12 +133,12 @@ class ImagePipeline:
         if count < needed:
             raise ValueError(
                 f"Every part of the data must have at least {needed} examples "
-                "to make a batch: choose `classes`, `validation_size` and "
-                f"`batch_size` accordingly. Received: a part of {count}"
+                "for a batch. Change `classes`, `validation_size` or "
+                f"`batch_size`. Received: a part of {count} examples"
             )
         options = tf.data.Options()
         options.deterministic = True
-        # By files, workers would disagree about the order.
+        # With sharding by files, the order would differ between workers.
         options.experimental_distribute.auto_shard_policy = (
             tf.data.experimental.AutoShardPolicy.DATA
         )
@@ -136,16 +148,19 @@ class ImagePipeline:
         return batches.with_options(options).prefetch(tf.data.AUTOTUNE)
 
 
-def select(examples, classes, inside: bool = True):
-    """Keeps the examples that belong to a class, or those that do not.
+def select(
+    examples: Any, classes: Sequence[int], *, inside: bool = True
+) -> Any:
+    """Returns the examples with a class, or the examples without one.
 
     Args:
-        examples: `(position, encoded image, stored label)`.
-        classes: The class of each stored label, -1 where it has none.
-        inside: Which ones to keep. Defaults to `True`.
+        examples: Dataset of `(position, encoded image, stored label)`.
+        classes: The class of each stored label, -1 for none.
+        inside: Whether to return the examples with a class. Defaults to
+            `True`.
 
     Returns:
-        `(position, encoded image, class)` of known cardinality.
+        Dataset of `(position, encoded image, class)` with known cardinality.
     """
     table = tf.constant(classes, tf.int32)
     examples = examples.map(

@@ -1,4 +1,7 @@
-"""Data sets of images that are read through TensorFlow Datasets."""
+"""Image data sets that TensorFlow Datasets provides."""
+
+from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 
@@ -8,20 +11,24 @@ from keras_bdl.datasets.class_selection import renumber
 from keras_bdl.datasets.class_selection import selected_classes
 from keras_bdl.datasets.data_splits import DataSplits
 from keras_bdl.datasets.epoch_counter import EpochCounter
+from keras_bdl.datasets.image_pipeline import ImagePipeline
 from keras_bdl.datasets.image_pipeline import select
+from keras_bdl.datasets.specs import DatasetSpec
 from keras_bdl.datasets.tfds_reader import TFDSReader
 
 
-def decoder(reader, stored, target):
-    """Returns a function that makes an image of `target` of an encoded one.
+def decoder(
+    reader: TFDSReader, stored: DatasetSpec, target: DatasetSpec
+) -> Callable:
+    """Returns a function that decodes an image into the form of `target`.
 
-    It has the channels and, before any crop, the size of the images that the
-    model was trained on.
+    The image has the channels and, before any crop, the size of the images
+    that the model was trained on.
 
     Args:
-        reader: A `TFDSReader`.
-        stored: `DatasetSpec` of what is read.
-        target: `DatasetSpec` of what the model knows.
+        reader: Reader of the stored data set.
+        stored: Specification of the stored data set.
+        target: Specification of the data set the model was trained on.
     """
 
     def decode(encoded):
@@ -38,27 +45,27 @@ def decoder(reader, stored, target):
 
 
 def load_images(
-    spec,
-    pipeline,
+    spec: DatasetSpec,
+    pipeline: ImagePipeline,
     *,
-    classes,
-    foreign,
+    classes: Any,
+    foreign: list[DatasetSpec],
     noise: bool,
     validation_size: int | None,
     augment: bool,
     data_dir: str | None,
-):
+) -> DataSplits:
     """Builds the parts of one data set.
 
     Args:
-        spec: `DatasetSpec` of what is stored.
-        pipeline: `ImagePipeline` of what the model is to see.
-        classes: As in `keras_bdl.datasets.load`.
-        foreign: `DatasetSpec` of each set that is out of distribution.
-        noise: Whether noise is out of distribution.
-        validation_size: As in `keras_bdl.datasets.load`.
+        spec: Specification of the stored data set.
+        pipeline: Pipeline of the data set the model was trained on.
+        classes: Argument of `keras_bdl.datasets.load`.
+        foreign: Specifications of the out-of-distribution data sets.
+        noise: Whether to add noise as out-of-distribution inputs.
+        validation_size: Argument of `keras_bdl.datasets.load`.
         augment: Whether to augment the training data.
-        data_dir: Where the files are kept.
+        data_dir: Directory of the files.
 
     Returns:
         `DataSplits` of `tf.data.Dataset`s.
@@ -93,7 +100,7 @@ def load_images(
     epochs = EpochCounter()
     return DataSplits(
         name=spec.name,
-        train=pipeline.training(train, decode, epochs, augment),
+        train=pipeline.training(train, decode, epochs=epochs, augment=augment),
         train_eval=pipeline.evaluation(train, decode),
         validation=evaluation(validation_split) if validation_split else None,
         test=evaluation(spec.test_split),
@@ -106,7 +113,7 @@ def load_images(
 
 
 def _train_splits(spec, validation_size):
-    """Splits for training and validation, `None` where there is none."""
+    """Returns the splits for training and validation, or `None`."""
     if validation_size is None:
         return spec.train_split, spec.validation_split
     if validation_size == 0:

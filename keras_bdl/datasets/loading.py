@@ -1,7 +1,11 @@
-"""Loads a data set by its name."""
+"""The function `load`, which loads a data set by its name."""
 
-import numbers
+from collections.abc import Iterable
+from collections.abc import Sequence
 
+from keras_bdl.arguments import check_bool
+from keras_bdl.arguments import check_count
+from keras_bdl.arguments import check_number
 from keras_bdl.datasets.data_splits import DataSplits
 from keras_bdl.datasets.digits import load_digits
 from keras_bdl.datasets.image_pipeline import ImagePipeline
@@ -11,11 +15,11 @@ from keras_bdl.datasets.specs import DatasetSpec
 
 
 def load(
-    name,
+    name: str | DatasetSpec,
     *,
-    classes=None,
-    ood=("noise",),
-    like: str | None = None,
+    classes: str | Iterable[int] | None = None,
+    ood: Sequence[str | DatasetSpec] = ("noise",),
+    like: str | DatasetSpec | None = None,
     validation_size: int | None = None,
     image_size: int | None = None,
     augment: bool = True,
@@ -26,46 +30,47 @@ def load(
 ) -> DataSplits:
     """Loads the parts of a data set, preprocessed as in the papers.
 
-    `"digits"` comes with scikit-learn, needs no network and is small enough to
-    train on while one looks: 8 x 8 pixels, as NumPy arrays. The other sets are
-    read through TensorFlow Datasets, downloaded once, as `tf.data.Dataset`s.
+    Use `"digits"` for first experiments: it comes with scikit-learn, needs no
+    network and is small, with NumPy arrays of 8 x 8 pixels. TensorFlow
+    Datasets reads the other sets. It downloads them once and returns
+    `tf.data.Dataset`s.
 
-    Nothing depends on the global seed or on the number of threads. The same
-    `seed` gives the same split of the digits, and for the other sets the data
-    of every epoch is a function of `seed` and the number of the epoch: give
-    `fit` the callback `epochs` of the result, and a run that is killed and
-    resumed sees what it would have seen. `EpochCounter` says how epochs are
-    counted.
+    The result depends neither on the global seed nor on the number of threads.
+    The same `seed` gives the same split of the digits. For the other sets, the
+    data of every epoch are a function of `seed` and the number of the epoch.
+    Pass `epochs` of the result to `fit` as a callback, and a run that is
+    killed and resumed sees the same data. See `EpochCounter`.
 
     Args:
-        name: `"digits"`, or one of the image-classification sets in
-            `keras_bdl.datasets.SPECS`; for any other of TensorFlow Datasets,
-            a `DatasetSpec`.
-        classes: The classes to train and test on, which become the labels 0,
-            1, ... in this order; test images of the others are
-            `ood["held_out_classes"]`. `"all"` for all of them. Defaults to
-            `None`: 0 to 4 of the digits, all of any other set.
-        ood: What else is out of distribution: `"noise"`, and test sets by
-            name or `DatasetSpec`. They are resized and normalised like the
-            data itself. Digits have only `"noise"`. Defaults to `("noise",)`.
-        like: Name of the set that a model was trained on, to test how its
-            knowledge transfers: images are preprocessed and classes numbered
-            as there. Images of a class unknown there become
-            `ood["held_out_classes"]`. Defaults to `None`.
-        validation_size: How many of the last training examples, counted
-            before `classes` selects, are kept for validation; 0 for none.
-            Defaults to `None`: what the set provides, most often none.
-        image_size: Side of the images. Defaults to `None`, that of the set.
+        name: `"digits"`, a name in `keras_bdl.datasets.SPECS`, or a
+            `DatasetSpec` for any other image-classification set of TensorFlow
+            Datasets.
+        classes: Classes for training and test, which become the labels 0, 1,
+            ... in this order. Test images of the other classes become
+            `ood["held_out_classes"]`. `"all"` selects all classes. Defaults to
+            `None`: 0 to 4 of the digits, all classes of any other set.
+        ood: Out-of-distribution inputs: `"noise"`, and test sets by name or
+            `DatasetSpec`. They are resized and normalised like the data set
+            itself. Digits have only `"noise"`. Defaults to `("noise",)`.
+        like: Name of the set that a model was trained on, to test transfer.
+            Images are preprocessed and classes are numbered as in that set.
+            Images of other classes become `ood["held_out_classes"]`. Defaults
+            to `None`.
+        validation_size: Number of training examples for validation. The last
+            ones are taken, before `classes` selects. Defaults to `None`, the
+            validation part of the set if it has one.
+        image_size: Height and width of the images. Defaults to `None`, those
+            of the set.
         augment: Whether to augment the training data. Defaults to `True`.
-        batch_size: Defaults to `None`, that of the set. The arrays of the
-            digits have none: give it to `fit`.
+        batch_size: Number of examples in a batch. Arrays of digits have no
+            batches: pass `batch_size` to `fit`. Defaults to `None`, the one of
+            the set.
         drop_remainder: Whether to leave out the last, smaller batch of every
-            part, as the static shapes of a TPU require. Choose a batch size
-            that divides the test set, and no test example is lost. Defaults
-            to `False`.
+            part, for static shapes on a TPU. No test example is lost if the
+            batch size divides the test set. Defaults to `False`.
         seed: Seed of splits, order, augmentation and noise. Defaults to `0`.
-        data_dir: Where TensorFlow Datasets keeps its files. Defaults to
-            `None`, its own choice.
+        data_dir: Directory of TensorFlow Datasets. Defaults to `None`, its
+            default.
 
     Returns:
         A `DataSplits`.
@@ -75,41 +80,63 @@ def load(
     ```python
     # Digits 0 to 4 for training, 5 to 9 and noise out of distribution.
     data = keras_bdl.datasets.load("digits")
-    model.fit(*data.train, validation_data=data.test)
-    p = keras_bdl.predict(model, data.ood["held_out_classes"])
-
-    # VOGN, AlexNet: 28 x 28 crops of CIFAR-10; SVHN out of distribution.
-    data = keras_bdl.datasets.load(
-        "cifar10", image_size=28, ood=["svhn_cropped"]
-    )
-    model.fit(data.train, epochs=160, callbacks=[data.epochs])
-
-    # SWAG, from CIFAR-10 to STL-10. The paper counts monkeys as errors;
-    # here they are out of distribution.
-    stl10 = keras_bdl.datasets.load("stl10", like="cifar10")
-
-    # SWAG, CIFAR 5 + 5, as in its code: vehicles and birds first.
-    data = keras_bdl.datasets.load("cifar10", classes=(0, 1, 2, 8, 9))
+    digits = keras_bdl.applications.LeNet5((8, 8, 1), padding="same")
+    digits.compile("adam", loss)
+    digits.fit(*data.train, validation_data=data.test)
+    p = keras_bdl.predict(digits, data.ood["held_out_classes"])
     ```
+
+    The other sets are downloaded:
+
+        # VOGN, AlexNet: 28 x 28 crops of CIFAR-10. SVHN is out of
+        # distribution.
+        data = keras_bdl.datasets.load(
+            "cifar10", image_size=28, ood=["svhn_cropped"]
+        )
+        model.fit(data.train, epochs=160, callbacks=[data.epochs])
+
+        # SWAG, from CIFAR-10 to STL-10. The paper counts monkeys as errors.
+        # Here they are out of distribution.
+        stl10 = keras_bdl.datasets.load("stl10", like="cifar10")
+
+        # SWAG, CIFAR 5 + 5, as in its code: vehicles and birds first.
+        data = keras_bdl.datasets.load("cifar10", classes=(0, 1, 2, 8, 9))
     """
     spec = _spec("name", name)
     target = spec if like is None else _spec("like", like)
-    _check_integer("validation_size", validation_size, least=0)
-    _check_integer("image_size", image_size, 1, target.stored_size)
-    _check_integer("batch_size", batch_size, least=1)
-    _check_integer("seed", seed, 0, 2**31 - 1)
+    if validation_size is not None:
+        check_count("validation_size", validation_size, at_least=0)
+    if image_size is not None:
+        check_number(
+            "image_size",
+            image_size,
+            at_least=1,
+            at_most=target.stored_size,
+            integer=True,
+        )
+    if batch_size is not None:
+        check_count("batch_size", batch_size)
+    check_number("seed", seed, at_least=0, below=2**31, integer=True)
+    check_bool("augment", augment)
+    check_bool("drop_remainder", drop_remainder)
     foreign, noise = _ood_sets(ood)
     if spec.name == "digits":
         if foreign or like or image_size or batch_size or drop_remainder:
             raise ValueError(
-                '`name="digits"` gives 8 x 8 arrays, to which `like`, '
-                "`image_size`, `batch_size`, `drop_remainder` and any `ood` "
-                f'but "noise" do not apply: leave them out. Received: '
+                '`name="digits"` returns arrays of 8 x 8 pixels. Leave out '
+                "`like`, `image_size`, `batch_size`, `drop_remainder` and any "
+                '`ood` but "noise". Received: '
                 f"like={like!r}, image_size={image_size}, "
                 f"batch_size={batch_size}, drop_remainder={drop_remainder}, "
                 f"ood={ood}"
             )
-        return load_digits(spec, classes, noise, validation_size or 0, seed)
+        return load_digits(
+            spec,
+            classes=classes,
+            noise=noise,
+            validation_size=validation_size or 0,
+            seed=seed,
+        )
     pipeline = ImagePipeline(
         target,
         image_size=image_size or target.image_size,
@@ -130,7 +157,7 @@ def load(
 
 
 def _ood_sets(ood):
-    """Splits `ood` in data sets and whether there is noise."""
+    """Returns the data sets in `ood`, and whether it has noise."""
     if not isinstance(ood, (list, tuple)) or "digits" in ood:
         raise ValueError(
             '`ood` must be a list of "noise" and names of data sets other '
@@ -146,24 +173,8 @@ def _spec(argument, name):
     if name not in SPECS:
         raise ValueError(
             f"`{argument}` must be one of {', '.join(SPECS)}, or a "
-            "`keras_bdl.datasets.DatasetSpec` that says how to read any other "
-            "image-classification set of TensorFlow Datasets. Received: "
+            "`keras_bdl.datasets.DatasetSpec` of another image-classification "
+            "set of TensorFlow Datasets. Received: "
             f"{argument}={name!r}"
         )
     return SPECS[name]
-
-
-def _check_integer(argument, value, least, most=None):
-    if value is None and argument != "seed":
-        return
-    limit = "" if most is None else f" and at most {most}"
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, numbers.Integral)
-        or value < least
-        or (most is not None and value > most)
-    ):
-        raise ValueError(
-            f"`{argument}` must be an integer of at least {least}{limit}. "
-            f"Received: {argument}={value!r}"
-        )

@@ -1,14 +1,15 @@
-"""The data sets of the papers.
+"""Specifications of the data sets of the papers.
 
-Means and standard deviations are those of all pixels of the training split,
-in [0, 1], as widely published, unless said otherwise. Note that for CIFAR-10
-much code has the standard deviations (0.2023, 0.1994, 0.2010): they are means
-of the standard deviations of single images.
+Means and standard deviations are those of all pixels of the training split, in
+[0, 1], as widely published, unless a comment says otherwise. Much code has
+other standard deviations for CIFAR-10, (0.2023, 0.1994, 0.2010), which are
+means of the standard deviations of single images.
 """
 
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -23,40 +24,42 @@ from keras_bdl.datasets.augmentation import resized_crop_flip
 
 @dataclasses.dataclass(frozen=True)
 class DatasetSpec:
-    """What to do with the images of one data set.
+    """How to read, augment and normalise one image data set.
 
-    A model is given
+    Use it with `keras_bdl.datasets.load` for a set that is not in
+    `keras_bdl.datasets.SPECS`. To change one of these, use
+    `dataclasses.replace`. The input of a model is
 
         x = (image / max_value - mean) / stddev                           (1)
 
-    of the image after `augment` in training and after `prepare` otherwise.
-    Vary one of `keras_bdl.datasets.SPECS` with `dataclasses.replace`, or write
-    one for any other image-classification set of TensorFlow Datasets.
+    for the image after `augment` in training, and after `prepare` otherwise.
 
     Args:
-        name: Name in TensorFlow Datasets, with the configuration after a
-            slash where it has several.
-        image_size: Side of the square that the model sees.
-        mean: Of (1), one number a channel.
-        stddev: Of (1), one number a channel.
-        stored_size: Side of the stored images. Defaults to `None`: they
-            differ, and `augment` and `prepare` take any size.
-        augment: `(image, key, image_size) -> image`, a function of nothing
-            else. Defaults to `None`, `prepare` in training as well.
-        prepare: `(image, image_size) -> image`. Defaults to a central crop.
-        max_value: Of (1), the largest value of a pixel. Defaults to `255.0`.
-        train_split: Defaults to `"train"`.
-        validation_split: Defaults to `None`: the set has none.
-        test_split: Defaults to `"test"`.
-        label_map: The class that each stored label stands for, and -1 for one
-            that stands for none. Defaults to `None`, labels are classes.
-        class_names: Defaults to `None`, what TensorFlow Datasets says.
-        classes: The classes that `load` selects when it is told nothing.
-            Defaults to `None`, all.
-        batch_size: Defaults to `128`.
-        shuffle_buffer: How many undecoded examples are held in memory for
-            shuffling; a set that is not larger is read only once. Defaults to
-            `100_000`.
+        name: Name in TensorFlow Datasets, with the configuration after a slash
+            if there are several.
+        image_size: Height and width of the images for the model.
+        mean: Mean in (1), one number per channel.
+        stddev: Standard deviation in (1), one number per channel.
+        stored_size: Height and width of the stored images. Defaults to `None`:
+            sizes differ, and `augment` and `prepare` accept any size.
+        augment: Function `(image, key, image_size) -> image` that depends on
+            nothing else. Defaults to `None`, `prepare` in training, too.
+        prepare: Function `(image, image_size) -> image`. Defaults to
+            `resize_with_crop_or_pad`, a central crop.
+        max_value: Largest value of a pixel, in (1). Defaults to `255.0`.
+        train_split: Split for training. Defaults to `"train"`.
+        validation_split: Split for validation. Defaults to `None`, no such
+            split.
+        test_split: Split for the test. Defaults to `"test"`.
+        label_map: The class of each stored label, -1 for none. Defaults to
+            `None`, labels are classes.
+        class_names: Names of the classes. Defaults to `None`, those of
+            TensorFlow Datasets.
+        classes: The classes that `load` selects by default. Defaults to
+            `None`, all.
+        batch_size: Number of examples in a batch. Defaults to `128`.
+        shuffle_buffer: Number of undecoded examples in memory for shuffling. A
+            set that is not larger is read only once. Defaults to `100_000`.
 
     Example:
 
@@ -66,9 +69,8 @@ class DatasetSpec:
         image_size=128,
         mean=(0.485, 0.456, 0.406),
         stddev=(0.229, 0.224, 0.225),
-        prepare=keras_bdl.datasets.augmentation.resized_central_crop,
     )
-    data = keras_bdl.datasets.load(flowers)
+    flowers.channels  # then `keras_bdl.datasets.load(flowers)`
     ```
     """
 
@@ -92,8 +94,8 @@ class DatasetSpec:
     def __post_init__(self):
         if len(self.mean) != len(self.stddev) or len(self.mean) not in (1, 3):
             raise ValueError(
-                "`mean` and `stddev` must both have one number a channel, for "
-                f"one or three channels. Received: mean={self.mean}, "
+                "`mean` and `stddev` must both have one number per channel, "
+                f"for one or three channels. Received: mean={self.mean}, "
                 f"stddev={self.stddev}"
             )
         if not all(s > 0 for s in self.stddev):
@@ -103,20 +105,20 @@ class DatasetSpec:
             )
 
     @property
-    def channels(self):
+    def channels(self) -> int:
         """Number of channels of an image."""
         return len(self.mean)
 
-    def normalize(self, image):
-        """Applies (1) to float32 pixels, of NumPy or of TensorFlow."""
+    def normalize(self, image: Any) -> Any:
+        """Applies (1) to float32 pixels of NumPy or TensorFlow."""
         mean = np.array(self.mean, "float32")
         stddev = np.array(self.stddev, "float32")
         return (image / np.float32(self.max_value) - mean) / stddev  # (1)
 
 
 _ALL = (
-    # The test part of the UCI set, which scikit-learn brings along. Pixels
-    # are counts from 0 to 16; statistics of all 1797 images, computed here.
+    # The test part of the UCI set, which scikit-learn contains. Pixels are
+    # counts from 0 to 16. The statistics are those of all 1797 images.
     DatasetSpec(
         name="digits",
         image_size=8,
@@ -176,7 +178,7 @@ _ALL = (
         stddev=(0.2673, 0.2564, 0.2762),
         augment=functools.partial(pad_crop_flip, padding=4),
     ),
-    # Mirrored digits are no digits, so there is no flip.
+    # A mirrored digit is no digit, so there is no flip.
     DatasetSpec(
         name="svhn_cropped",
         image_size=32,
@@ -205,7 +207,7 @@ _ALL = (
             "truck",
         ),
     ),
-    # The numbers that every published ResNet is trained with.
+    # The numbers of all published ResNets.
     DatasetSpec(
         name="imagenet2012",
         image_size=224,
@@ -217,11 +219,11 @@ _ALL = (
         batch_size=256,
         shuffle_buffer=16_384,
     ),
-    # Grades 2, 3 and 4 are to be seen by a doctor (radial BNN, section 4.1).
-    # Statistics of the training images as in the benchmark of Filos et al.,
-    # 2019, https://arxiv.org/abs/1912.10481. Of the configurations of
-    # TensorFlow Datasets, "1M" is the smallest that has 512 x 512 pixels; its
-    # splits are those of the competition, the paper made its own.
+    # A doctor must see grades 2, 3 and 4 (radial BNN, section 4.1). The
+    # statistics are those of the benchmark of Filos et al., 2019,
+    # https://arxiv.org/abs/1912.10481. "1M" is the smallest configuration of
+    # TensorFlow Datasets with 512 x 512 pixels. Its splits are those of the
+    # competition. The paper made its own splits.
     DatasetSpec(
         name="diabetic_retinopathy_detection/1M",
         image_size=512,
@@ -239,8 +241,8 @@ _ALL = (
 
 SPECS = {spec.name.split("/")[0]: spec for spec in _ALL}
 
-# (stored set, set whose classes are meant) -> class of each stored label.
-# Frogs are only in CIFAR-10 and monkeys only in STL-10.
+# (stored set, set that defines the classes) -> class of each stored label.
+# Only CIFAR-10 has frogs, only STL-10 has monkeys.
 SHARED_CLASSES = {
     ("stl10", "cifar10"): (0, 2, 1, 3, 4, 5, 7, -1, 8, 9),
     ("cifar10", "stl10"): (0, 2, 1, 3, 4, 5, -1, 6, 8, 9),

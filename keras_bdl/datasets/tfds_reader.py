@@ -1,18 +1,19 @@
-"""Reads the stored examples of TensorFlow Datasets."""
+"""The reader of data sets of TensorFlow Datasets."""
 
 import socket
+from typing import Any
 from urllib.parse import urlsplit
 
 import tensorflow as tf
 
 
 class TFDSReader:
-    """The files of one data set, downloaded when they are first read.
+    """Reads the files of one data set, downloaded at the first use.
 
     Args:
-        name: Name in TensorFlow Datasets, with the configuration after a
-            slash where it has several.
-        data_dir: Where the files are kept. Defaults to `None`, the folder of
+        name: Name in TensorFlow Datasets, with the configuration after a slash
+            if there are several.
+        data_dir: Directory of the files. Defaults to `None`, the directory of
             TensorFlow Datasets.
     """
 
@@ -21,24 +22,24 @@ class TFDSReader:
             import tensorflow_datasets as tfds
         except ImportError as e:
             raise ImportError(
-                f"Data set `{name}` is read through TensorFlow Datasets, which "
-                'is not installed: run `pip install "keras-bdl[examples]"`, or '
-                'load the embedded set "digits".'
+                f"Data set `{name}` needs TensorFlow Datasets, which is not "
+                'installed. Run `pip install "keras-bdl[examples]"`, or load '
+                'the embedded set "digits".'
             ) from e
         self.name = name
         self._tfds = tfds
         self._builder = tfds.builder(name, data_dir=data_dir)
 
     @property
-    def label_names(self):
+    def label_names(self) -> tuple[str, ...]:
         """Name of each stored label."""
         return tuple(self._builder.info.features["label"].names)
 
-    def examples(self, split: str):
+    def examples(self, split: str) -> Any:
         """Returns `(position, encoded image, label)` in the order of files."""
         try:
             stored = self._read(split)
-        except AssertionError:  # what an absent folder raises
+        except AssertionError:  # an absent folder raises this error
             self._download()
             stored = self._read(split)
         return stored.enumerate().map(
@@ -49,13 +50,13 @@ class TFDSReader:
             )
         )
 
-    def decode(self, image):
+    def decode(self, image: Any) -> Any:
         """Decodes one image to a uint8 tensor."""
         return self._builder.info.features["image"].decode_example(image)
 
     def _read(self, split):
         tfds = self._tfds
-        # Images stay encoded: it is bytes that are shuffled and cached.
+        # Images stay encoded, so that shuffling and caching need less memory.
         decoders = tfds.decode.PartialDecoding(
             {"image": True, "label": True},
             decoders={"image": tfds.decode.SkipDecoding()},
@@ -70,14 +71,14 @@ class TFDSReader:
         by_hand = self._builder.MANUAL_DOWNLOAD_INSTRUCTIONS
         if by_hand and not _holds_something(self._manual_folder):
             raise FileNotFoundError(self._what_to_put_where())
-        # TensorFlow Datasets would try for minutes before it gives up.
+        # Without a network, TensorFlow Datasets would try for minutes.
         if not by_hand and not _is_online():
             raise ConnectionError(self._no_network())
         try:
             self._builder.download_and_prepare()
         except (requests.ConnectionError, requests.Timeout) as e:
             raise ConnectionError(self._no_network()) from e
-        # What its readers raise when files of other sets are all there is.
+        # Its readers raise these errors if the folder has files of other sets.
         except (
             AssertionError,
             FileNotFoundError,
@@ -91,7 +92,7 @@ class TFDSReader:
                 raise
             raise ImportError(
                 f"To download data set `{self.name}`, TensorFlow Datasets "
-                "needs `importlib_resources`, which is not installed: run "
+                "needs `importlib_resources`, which is not installed. Run "
                 '`pip install "keras-bdl[examples]"`, or load the embedded set '
                 '"digits".'
             ) from e
@@ -106,17 +107,17 @@ class TFDSReader:
         )
         return (
             f"Data set `{self.name}` is not on this machine and must be "
-            f"downloaded by hand: put its files in `{self._manual_folder}`, "
-            "the manual_dir of which TensorFlow Datasets says "
-            f'"{instructions}", or load the embedded set "digits".'
+            "downloaded by hand. Put its files in the manual_dir, "
+            f"`{self._manual_folder}`, as TensorFlow Datasets says: "
+            f'"{instructions}". Or load the embedded set "digits".'
         )
 
     def _no_network(self):
         return (
             f"Data set `{self.name}` is not on this machine, and there is no "
-            "network to download it from: load the embedded set "
-            '"digits", or pass as `data_dir` a folder in which TensorFlow '
-            "Datasets has prepared it."
+            'network for a download. Load the embedded set "digits", or pass '
+            "as `data_dir` a folder in which TensorFlow Datasets has prepared "
+            "the data set."
         )
 
 
@@ -125,10 +126,10 @@ def _holds_something(folder):
 
 
 def _is_online():
-    """Whether the proxy, or else a name server, can be reached."""
+    """Returns whether the proxy or a name server can be reached."""
     from requests import utils
 
-    # Most sets come from there; any name would do.
+    # Most data sets come from this host.
     url = "https://storage.googleapis.com"
     proxy = utils.select_proxy(url, utils.get_environ_proxies(url))
     try:

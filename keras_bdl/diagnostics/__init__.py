@@ -1,38 +1,38 @@
-"""Measurements of chains, gradients and the loss around a solution.
+"""Measurements of chains, of gradients and of the loss around a solution.
 
-They judge the inference. How good the predictions are is a matter of
-`keras_bdl.evaluation`; pictures are in `keras_bdl.plots`.
+Diagnostics judge the inference. `keras_bdl.evaluation` judges the predictions,
+and `keras_bdl.plots` draws pictures of both.
 """
 
-from keras_bdl.diagnostics.chains.convergence import ConvergenceReport
-from keras_bdl.diagnostics.chains.convergence import convergence
+from keras_bdl.diagnostics.chains.convergence_report import ConvergenceReport
+from keras_bdl.diagnostics.chains.convergence_report import convergence
 from keras_bdl.diagnostics.chains.prediction_chains import prediction_chains
-from keras_bdl.diagnostics.chains.statistics import autocorrelation
-from keras_bdl.diagnostics.chains.statistics import effective_sample_size
-from keras_bdl.diagnostics.chains.statistics import potential_scale_reduction
+from keras_bdl.diagnostics.chains.r_hat_and_ess import autocorrelation
+from keras_bdl.diagnostics.chains.r_hat_and_ess import effective_sample_size
+from keras_bdl.diagnostics.chains.r_hat_and_ess import potential_scale_reduction
 from keras_bdl.diagnostics.chains.weight_chains import WeightChains
-from keras_bdl.diagnostics.gradients.gradient_noise import GradientNoise
+from keras_bdl.diagnostics.gradients.gradient_noise import GradientNoiseReport
 from keras_bdl.diagnostics.gradients.gradient_noise import gradient_noise
 from keras_bdl.diagnostics.gradients.gradient_variance import (
     GradientVarianceReport,
 )
 from keras_bdl.diagnostics.gradients.gradient_variance import gradient_variance
 from keras_bdl.diagnostics.loss_surface.hessian_eigenvalues import (
-    HessianEigenvalues,
+    HessianEigenvaluesReport,
 )
 from keras_bdl.diagnostics.loss_surface.hessian_eigenvalues import (
     hessian_eigenvalues,
 )
 from keras_bdl.diagnostics.loss_surface.loss_cross_section import (
-    LossCrossSection,
+    LossCrossSectionReport,
 )
 from keras_bdl.diagnostics.loss_surface.loss_cross_section import (
     loss_cross_section,
 )
-from keras_bdl.diagnostics.loss_surface.loss_plane import LossPlane
+from keras_bdl.diagnostics.loss_surface.loss_plane import LossPlaneReport
 from keras_bdl.diagnostics.loss_surface.loss_plane import loss_plane
 from keras_bdl.diagnostics.loss_surface.posterior_eigenvectors import (
-    PosteriorEigenvectors,
+    PosteriorEigenvectorsReport,
 )
 from keras_bdl.diagnostics.loss_surface.posterior_eigenvectors import (
     posterior_eigenvectors,
@@ -46,12 +46,12 @@ from keras_bdl.diagnostics.loss_surface.projected_covariance import (
 
 __all__ = [
     "ConvergenceReport",
-    "GradientNoise",
+    "GradientNoiseReport",
     "GradientVarianceReport",
-    "HessianEigenvalues",
-    "LossCrossSection",
-    "LossPlane",
-    "PosteriorEigenvectors",
+    "HessianEigenvaluesReport",
+    "LossCrossSectionReport",
+    "LossPlaneReport",
+    "PosteriorEigenvectorsReport",
     "WeightChains",
     "autocorrelation",
     "convergence",

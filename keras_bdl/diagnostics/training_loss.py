@@ -1,68 +1,75 @@
-"""The loss of a model on the batches of its training data, compiled."""
+"""The training loss of a model, batch by batch, as a compiled step."""
 
 import contextlib
 import dataclasses
 import weakref
+from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from keras_bdl import _keras
+from keras_bdl.aliases import Loss
 from keras_bdl.data.checked_inputs import check_model
 from keras_bdl.distribute.variable_copies import restored
-from keras_bdl.layers.variational_layers import variational_layers
+from keras_bdl.layers.find_variational_layers import variational_layers
 from keras_bdl.likelihoods.loss_check import check_reductions
 from keras_bdl.likelihoods.loss_check import one_value_each
-from keras_bdl.posteriors.posterior import check_built
+from keras_bdl.posteriors.structure import check_built
 from keras_bdl.prediction.traced import ModelCache
 from keras_bdl.prediction.traced import traced
 
 _OWNER = "this diagnostic"
 
 
-def check_loss(model, loss):
-    """Raises an error unless there is a loss, given or compiled, with a mean.
+def check_loss(model: keras.Model, loss: Loss | None) -> None:
+    """Raises an error for a missing loss or a loss that is no mean.
 
     Args:
         model: A Keras model.
-        loss: As `compile` takes it, or `None`: the one it is compiled with.
+        loss: A loss as `compile` takes it, or `None` for the loss that the
+            model is compiled with.
     """
     loss = getattr(model, "loss", None) if loss is None else loss
     check_reductions(_OWNER, loss)
     if loss is None:
         raise ValueError(
-            "`loss` must be the negative log-likelihood where the model is "
-            "not compiled with one. Received: loss=None"
+            "`loss` must be the negative log-likelihood if the model is not "
+            "compiled with one. Received: loss=None"
         )
 
 
-def compiled_loss(loss):
+def compiled_loss(loss: Loss) -> Callable:
     """Returns the function that a model compiled with this loss calls."""
-    # By an empty model: Keras has no public way to it, and this one cares
-    # for names, functions, several outputs, and targets without a last axis.
+    # From an empty model: Keras has no public function for this. The result
+    # handles names, functions, several outputs and targets without last axis.
     model = keras.Sequential()
     model.compile("sgd", loss)
     return _keras.compile_loss(model)
 
 
-def mean_loss(compile_loss, y, y_pred, sample_weight=None):
+def mean_loss(
+    compile_loss: Callable, y: Any, y_pred: Any, sample_weight: Any = None
+) -> Any:
     """Returns the mean loss of a batch, from one value for each example.
 
     Args:
-        compile_loss: What `compiled_loss` returned, or that of a model.
+        compile_loss: Result of `compiled_loss`, or the loss of a model.
         y: The targets.
         y_pred: The outputs.
-        sample_weight: The weights of the examples. Defaults to `None`.
+        sample_weight: Weights of the examples. Defaults to `None`.
     """
     with one_value_each(_OWNER, compile_loss):
         return compile_loss(y, y_pred, sample_weight)
 
 
-def loss_reference(loss):
-    """Returns what equals that of the same loss, and does not hold it."""
+def loss_reference(loss: Any) -> Any:
+    """Returns a key of the loss that does not keep the loss alive."""
     try:
         return weakref.ref(loss)
-    except TypeError:  # a string, list or dict, which is equal to its like
+    except TypeError:  # strings, lists and dicts are compared by value
         return loss
 
 
@@ -71,46 +78,47 @@ _CACHE = ModelCache()
 
 @dataclasses.dataclass
 class BatchLoss:
-    """What a model makes of a batch.
+    """The loss, penalty and outputs of a model on one batch.
 
     Attributes:
-        loss: The mean loss of the examples.
+        loss: Mean loss of the examples.
         penalty: Regularizers and other losses of layers.
-        outputs: Those of the model.
-        y: The targets, tensors.
-        examples: How many examples there are, a tensor of float32.
+        outputs: Outputs of the model.
+        y: Targets, as tensors.
+        examples: Number of examples, a tensor of float32.
     """
 
-    loss: object
-    penalty: object
-    outputs: object
-    y: object
-    examples: object
+    loss: Any
+    penalty: Any
+    outputs: Any
+    y: Any
+    examples: Any
 
 
 class TrainingLoss:
-    """Base of what is done with the loss of batch after batch.
+    """Base of compiled steps that use the loss of batch after batch.
 
-    A subclass defines `_step`, a function of a batch and of tensors, which is
+    A subclass defines `_step`, a function of a batch and of tensors. It is
     traced once for all batches and calls.
 
     Args:
         model: A built Keras model.
-        loss: As `compile` takes it, or `None`: the one it is compiled with.
-        training: Whether the model is called as in training.
+        loss: A loss as `compile` takes it, or `None` for the loss that the
+            model is compiled with.
+        training: Whether to call the model with `training=True`.
     """
 
-    def __init__(self, model, loss, training: bool):
+    def __init__(self, model: keras.Model, loss: Loss | None, training: bool):
         self._model = weakref.ref(model)
         self._training = training
-        # Held, as the loss of a compiled model is.
+        # Keeps the loss alive, as a compiled model does.
         self._given = loss
         self._loss = None if loss is None else compiled_loss(loss)
         self._function = traced(model, self._step)
 
     @classmethod
-    def of(cls, model, loss, training: bool):
-        """Returns that of a model, the one it had if there is one."""
+    def of(cls, model: keras.Model, loss: Loss | None, training: bool) -> Any:
+        """Returns the step of a model and loss, from a cache."""
         check_model(model)
         check_built(model)
         check_loss(model, loss)
@@ -120,24 +128,24 @@ class TrainingLoss:
         return _CACHE.get(model, key, lambda: cls(model, loss, training))
 
     def __call__(self, batch, *args):
-        """Returns `_step` of the inputs of a `Batch` and other tensors."""
+        """Returns `_step` of the inputs of a `Batch` and of other tensors."""
         return self._function(batch.inputs, *args)
 
     def _step(self, batch, *args):
         raise NotImplementedError
 
     @property
-    def model(self):
-        """The model, which is not held."""
+    def model(self) -> Any:
+        """The model. This object does not keep the model alive."""
         return self._model()
 
-    def forward(self, batch) -> BatchLoss:
-        """Returns the loss of a batch, and what else came out.
+    def forward(self, batch: dict[str, Any]) -> BatchLoss:
+        """Returns the loss, the penalty and the outputs of a batch.
 
         Args:
-            batch: A dict of `"x"`, `"y"` and perhaps `"weight"`.
+            batch: A dict of `"x"`, `"y"` and optionally `"weight"`.
         """
-        model = self._model()
+        model = self.model
         batch = keras.tree.map_structure(tf.convert_to_tensor, batch)
         x, y = batch["x"], batch["y"]
         outputs = _keras.call_with_training(model, x, self._training)
@@ -160,17 +168,17 @@ class TrainingLoss:
 
 
 @contextlib.contextmanager
-def left_as_it_was(model):
-    """Puts back in the end all that a model holds, its losses included.
+def left_as_it_was(model: keras.Model) -> Iterator[Callable]:
+    """Restores all variables of a model in the end, and clears its losses.
 
     Yields:
-        A function that puts it back at once.
+        A function that restores the variables at once.
     """
     with restored(model.variables) as restore:
         try:
             yield restore
         finally:
-            # Tensors of a trace, which would outlive it.
+            # The losses are tensors of a trace and would outlive it.
             _keras.clear_losses(model)
 
 
@@ -178,11 +186,11 @@ def _check_weights(model):
     layers = [layer.name for layer in variational_layers(model)]
     if layers:
         raise ValueError(
-            "`model` must have ordinary weights, and not distributions of "
-            f"them. Received: layers {layers} of model={model.name!r}"
+            "`model` must have ordinary weights, but it has variational "
+            f"layers. Received: layers {layers} of model={model.name!r}"
         )
     if not model.trainable_variables:
         raise ValueError(
-            "`model` must have trainable weights. "
-            f"Received: model={model.name!r} without one"
+            "`model` must have trainable weights. Set `trainable=True` on a "
+            f"layer. Received: model={model.name!r} without any"
         )

@@ -5,8 +5,8 @@ import tensorflow as tf
 
 from keras_bdl import _keras
 from keras_bdl.distribute.replicas import weighted
-from keras_bdl.loss_scaling import loss_scale
-from keras_bdl.loss_scaling import without_loss_scaling
+from keras_bdl.inner_optimizer import loss_scale
+from keras_bdl.inner_optimizer import without_loss_scaling
 
 _CLIPPED = ("clipnorm", "clipvalue", "global_clipnorm")
 

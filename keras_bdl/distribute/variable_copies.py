@@ -1,6 +1,12 @@
 """The copies of a variable on the replicas, and how to restore them."""
 
 import contextlib
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from typing import Any
+
+import keras
 
 
 def variable_copies(variable):
@@ -16,7 +22,9 @@ def variable_copies(variable):
 
 
 @contextlib.contextmanager
-def restored(variables):
+def restored(
+    variables: Iterable[keras.Variable],
+) -> Iterator[Callable[[], None]]:
     """Returns a context that restores all values, also after an error.
 
     Args:
@@ -37,3 +45,13 @@ def restored(variables):
         yield restore
     finally:
         restore()
+
+
+def assign(assignments: Iterable[tuple[Any, Any]]) -> None:
+    """Assigns values to variables.
+
+    Args:
+        assignments: Pairs of a variable and a value.
+    """
+    for variable, value in assignments:
+        variable.assign(value)

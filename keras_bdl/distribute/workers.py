@@ -91,7 +91,7 @@ def weights_of_first_replica(model):
     return weights
 
 
-def wait_for_all(strategy):
+def wait_for_all(strategy: tf.distribute.Strategy) -> None:
     """Returns once all workers have called this function.
 
     Args:

@@ -1,7 +1,7 @@
-"""Reports on a finished prediction: calibration, ranking, unknown data.
+"""Scores of a finished prediction: calibration, ranking, unknown data.
 
-They take a `Prediction` or arrays, after `predict`. The same numbers while
-`fit` runs are in `keras_bdl.metrics`.
+These functions take a `Prediction` or arrays, after `predict`. The metrics in
+`keras_bdl.metrics` compute similar numbers while `fit` runs.
 """
 
 from keras_bdl.evaluation.brier import BrierDecomposition

@@ -1,16 +1,24 @@
-"""The Brier score and what it is made of."""
+"""The Brier score and its decomposition."""
 
 from typing import NamedTuple
 
 import numpy as np
 
-from keras_bdl.data.checked_inputs import check_count
+from keras_bdl.aliases import ArrayLike
+from keras_bdl.arguments import check_count
 from keras_bdl.data.checked_inputs import class_labels
 from keras_bdl.data.checked_inputs import numbers
 
 
 class BrierDecomposition(NamedTuple):
-    """Parts of the Brier score, see `brier_decomposition`."""
+    """Parts of the Brier score, from `brier_decomposition`.
+
+    Attributes:
+        reliability: (1) there; low is good.
+        resolution: (2) there; high is good.
+        uncertainty: (3) there, a property of the labels.
+        residual: (4) there, the error of the bins.
+    """
 
     reliability: float
     resolution: float
@@ -18,7 +26,7 @@ class BrierDecomposition(NamedTuple):
     residual: float
 
 
-def brier_score(probabilities, y) -> float:
+def brier_score(probabilities: ArrayLike, y: ArrayLike) -> float:
     """Returns the squared error of the probabilities, summed over classes.
 
     Args:
@@ -27,6 +35,12 @@ def brier_score(probabilities, y) -> float:
 
     Returns:
         The mean over the inputs, between 0 and 2.
+
+    Example:
+
+    ```python
+    keras_bdl.evaluation.brier_score(prediction.mean, y_test)
+    ```
     """
     probs = numbers("probabilities", probabilities)
     y = class_labels(y, probs.shape)
@@ -36,26 +50,27 @@ def brier_score(probabilities, y) -> float:
 
 
 def brier_decomposition(
-    probabilities, y, num_bins: int = 20
+    probabilities: ArrayLike, y: ArrayLike, *, num_bins: int = 20
 ) -> BrierDecomposition:
     """Splits the Brier score into reliability, resolution and uncertainty.
 
-    For each class, its probabilities are sorted into bins `k` of equal width,
-    of which the last holds 1.0. With `n_k` the number of inputs in a bin,
-    `p_k` and `o_k` the means over it of the probability `p` and of the label
-    indicator `o`, and `o` without index the frequency of the class,
+    The probabilities of each class are sorted into bins `k` of equal width;
+    the last bin includes 1.0. Let `n_k` be the number of inputs in a bin,
+    `p_k` and `o_k` the means over the bin of the probability `p` and of the
+    label indicator `o`, and `o` without index the frequency of the class. The
+    parts are
 
         reliability = sum_k n_k/n (p_k - o_k)^2       low is good         (1)
         resolution = sum_k n_k/n (o_k - o)^2          high is good        (2)
         uncertainty = o (1 - o)                       of the data         (3)
         residual = 1/n sum_i (p_i - p_k)^2 - 2 (p_i - p_k)(o_i - o_k)     (4)
 
-    summed over the classes. Then
+    summed over the classes. They satisfy exactly
 
         Brier score = reliability - resolution + uncertainty + residual   (5)
 
-    holds exactly; (4) comes from the spread of the probabilities inside their
-    bins, and is zero where each bin holds a single value.
+    The residual (4) comes from the spread of the probabilities inside their
+    bins, and is zero if each bin holds a single value.
 
     Args:
         probabilities: One row per input.
@@ -77,7 +92,7 @@ def brier_decomposition(
 
 
 def _decompose(p, o, num_bins):
-    """(1) to (4) of one class."""
+    """Returns (1) to (4) for one class."""
     _, bins, count = np.unique(
         np.clip(np.floor(p * num_bins), 0, num_bins - 1),
         return_inverse=True,

@@ -4,50 +4,70 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_bdl.data.checked_inputs import check_count
+from keras_bdl.aliases import ArrayLike
+from keras_bdl.arguments import check_choice
+from keras_bdl.arguments import check_count
 from keras_bdl.data.checked_inputs import numbers
 
 BINNINGS = ("width", "mass")
 
 
 class CalibrationBins(NamedTuple):
-    """The bins of the confidence that hold an example, in rising order.
+    """Bins of the confidence in rising order, without empty bins.
+
+    `calibration_bins` returns them.
 
     Attributes:
         count: Number of examples in each bin.
-        confidence: Their mean confidence.
-        accuracy: The share of them that is right.
+        confidence: Mean confidence of the examples in each bin.
+        accuracy: Fraction of correct examples in each bin.
     """
 
-    count: np.ndarray
+    count: np.ndarray  # type: ignore[assignment]  # hides `tuple.count`
     confidence: np.ndarray
     accuracy: np.ndarray
 
     @property
-    def gap(self):
-        """Confidence minus accuracy, positive where over-confident."""
+    def gap(self) -> np.ndarray:
+        """Confidence minus accuracy, positive for over-confidence."""
         return self.confidence - self.accuracy
 
 
 def calibration_bins(
-    confidence, correct, num_bins: int = 20, binning: str = "width"
+    confidence: ArrayLike,
+    correct: ArrayLike,
+    *,
+    num_bins: int = 20,
+    binning: str = "width",
 ) -> CalibrationBins:
     """Sorts examples into bins by their confidence.
 
+    Use the bins for a reliability diagram.
+
     Args:
         confidence: Highest class probability of each example.
-        correct: Whether each example was classified right.
+        correct: Whether each example was classified correctly.
         num_bins: Number of bins. Defaults to `20`.
-        binning: `"width"`: bins of equal width on [0, 1], of which the last
-            holds 1.0; `"mass"`: bins of equally many examples, where examples
-            of equal confidence stay together, in the bin that the middle of
-            them falls in. Defaults to `"width"`.
+        binning: `"width"` for bins of equal width on [0, 1]; the last bin
+            includes 1.0. `"mass"` for bins with equally many examples;
+            examples of equal confidence stay in one bin. Defaults to
+            `"width"`.
 
     Returns:
-        `CalibrationBins`, without the empty ones.
+        `CalibrationBins` without empty bins.
+
+    Example:
+
+    ```python
+    bins = keras_bdl.evaluation.calibration_bins(
+        prediction.confidence, prediction.predicted_classes == y_test
+    )
+    bins.accuracy, bins.gap
+    ```
     """
     confidence = numbers("confidence", confidence).ravel()
     correct = numbers("correct", correct).ravel()
+    check_choice("binning", binning, BINNINGS)
     if confidence.shape != correct.shape:
         raise ValueError(
             "`correct` must hold one value for each confidence. Received: "
@@ -56,16 +76,12 @@ def calibration_bins(
     check_count("num_bins", num_bins)
     if binning == "width":
         position = confidence
-    elif binning == "mass":
+    else:
         _, place, count = np.unique(
             confidence, return_inverse=True, return_counts=True
         )
         middle = np.cumsum(count) - count / 2
         position = middle[place] / confidence.size
-    else:
-        raise ValueError(
-            f"`binning` must be one of {BINNINGS}. Received: {binning=}"
-        )
     bins = np.clip(np.floor(position * num_bins), 0, num_bins - 1).astype(int)
     count = np.bincount(bins)
     held = count > 0
@@ -76,24 +92,59 @@ def calibration_bins(
 
 
 def expected_calibration_error(
-    confidence, correct, num_bins: int = 20, binning: str = "width"
+    confidence: ArrayLike,
+    correct: ArrayLike,
+    *,
+    num_bins: int = 20,
+    binning: str = "width",
 ) -> float:
-    """Returns the mean over the examples of the gap of their bin.
+    """Returns the mean distance between confidence and accuracy.
+
+    With `n_b` examples in bin b,
 
         ECE = sum_b n_b/n |mean confidence in b - accuracy in b|          (1)
 
-    Arguments as in `calibration_bins`.
+    Args:
+        confidence: Highest class probability of each example.
+        correct: Whether each example was classified correctly.
+        num_bins: Number of bins. Defaults to `20`.
+        binning: `"width"` for bins of equal width on [0, 1], or `"mass"` for
+            bins with equally many examples. Defaults to `"width"`.
+
+    Example:
+
+    ```python
+    keras_bdl.evaluation.expected_calibration_error(
+        prediction.confidence, prediction.predicted_classes == y_test
+    )
+    ```
     """
-    bins = calibration_bins(confidence, correct, num_bins, binning)
+    bins = calibration_bins(
+        confidence, correct, num_bins=num_bins, binning=binning
+    )
     return float(np.average(np.abs(bins.gap), weights=bins.count))  # (1)
 
 
 def maximum_calibration_error(
-    confidence, correct, num_bins: int = 20, binning: str = "width"
+    confidence: ArrayLike,
+    correct: ArrayLike,
+    *,
+    num_bins: int = 20,
+    binning: str = "width",
 ) -> float:
-    """Returns the largest gap of any bin that holds an example.
+    """Returns the largest distance between confidence and accuracy.
 
-    Arguments as in `calibration_bins`.
+    The maximum is over the bins that hold an example. A bin with a single
+    example counts as much as any other, so the result is noisy on small data.
+
+    Args:
+        confidence: Highest class probability of each example.
+        correct: Whether each example was classified correctly.
+        num_bins: Number of bins. Defaults to `20`.
+        binning: `"width"` for bins of equal width on [0, 1], or `"mass"` for
+            bins with equally many examples. Defaults to `"width"`.
     """
-    bins = calibration_bins(confidence, correct, num_bins, binning)
+    bins = calibration_bins(
+        confidence, correct, num_bins=num_bins, binning=binning
+    )
     return float(np.abs(bins.gap).max())

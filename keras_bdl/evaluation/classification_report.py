@@ -1,9 +1,11 @@
 """Report on the predictions of a classifier."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.data.checked_inputs import class_labels
 from keras_bdl.data.checked_inputs import labels_of
 from keras_bdl.data.checked_inputs import log_probabilities
@@ -18,38 +20,42 @@ from keras_bdl.evaluation.referral import checked_fractions
 from keras_bdl.evaluation.referral import referral_accuracy
 from keras_bdl.evaluation.referral import referral_auroc
 from keras_bdl.evaluation.referral import uncertainty_of
+from keras_bdl.prediction import ClassificationPrediction
 from keras_bdl.reports.report import Report
 
 
 @dataclasses.dataclass(frozen=True)
 class ClassificationReport(Report):
-    """Numbers of a classifier on labelled inputs. Made by `evaluate`.
+    """Scores of a classifier on labelled inputs, from `evaluate`.
 
     Attributes:
         num_inputs: Number of inputs.
         num_classes: Number of classes.
-        num_samples: Number of posterior draws that were averaged.
-        accuracy: Share of the inputs whose most probable class is right.
+        num_samples: Number of posterior samples in the average.
+        accuracy: Fraction of inputs whose most probable class is correct.
         nll: Mean negative log probability of the label.
         brier: Brier score, summed over the classes.
-        brier_reliability: See `brier_decomposition`, as the next three.
-        brier_resolution: High is good.
-        brier_uncertainty: That of the labels, whatever the model.
-        brier_residual: What the binning leaves over.
-        num_bins: Number of bins, of the decomposition too.
+        brier_reliability: Reliability in `brier_decomposition`; low is good.
+        brier_resolution: Resolution in `brier_decomposition`; high is good.
+        brier_uncertainty: Uncertainty of the labels, equal for all models.
+        brier_residual: Error of the bins in `brier_decomposition`.
+        num_bins: Number of bins of the calibration errors and of
+            `brier_decomposition`.
         ece: Expected calibration error, bins of equal width.
         ece_mass: Expected calibration error, bins of equal mass.
         mce: Maximum calibration error, bins of equal width.
-        auroc_correctness: Probability that an input classified right is more
-            confident than one classified wrong.
+        auroc_correctness: Probability that a correct prediction is more
+            confident than a wrong one.
         entropy: Mean predictive entropy in nats.
-        expected_entropy: Mean aleatoric part of it, NaN for a single draw.
-        mutual_information: Mean epistemic part, NaN for a single draw.
-        referral: The `uncertainty` used, the referred `fractions`, and
-            `accuracy` and `auroc` of what is left. The area is defined for
-            two classes; with more it is NaN and not printed.
-        ood: For each out-of-distribution set its `num_inputs`, the results
-            of `ood_scores`, and `entropy_divergence`.
+        expected_entropy: Mean aleatoric part of the entropy, NaN for a single
+            sample.
+        mutual_information: Mean epistemic part of the entropy, NaN for a
+            single sample.
+        referral: Dict with the `uncertainty` used, the referred `fractions`,
+            and the `accuracy` and `auroc` of the remaining inputs. `auroc` is
+            NaN for more than two classes.
+        ood: Dict with, for each out-of-distribution set, its `num_inputs`,
+            the results of `ood_scores` and `entropy_divergence`.
     """
 
     num_inputs: int
@@ -76,22 +82,36 @@ class ClassificationReport(Report):
     @classmethod
     def from_prediction(
         cls,
-        prediction,
-        y=None,
-        ood: dict | None = None,
+        prediction: ClassificationPrediction,
+        y: ArrayLike | None = None,
+        *,
+        ood: dict[str, ClassificationPrediction] | None = None,
         num_bins: int = 20,
-        fractions=FRACTIONS,
+        fractions: Sequence[float] = FRACTIONS,
         uncertainty: str = "mutual_information",
-    ):
-        """Computes the report; arguments as in `evaluate`, `ood` a dict."""
+    ) -> "ClassificationReport":
+        """Returns the report on a prediction.
+
+        Args:
+            prediction: A `ClassificationPrediction`.
+            y: Labels. Defaults to `None`, the labels in the prediction.
+            ood: Predictions for out-of-distribution inputs, by name. Defaults
+                to `None`.
+            num_bins: Number of bins. Defaults to `20`.
+            fractions: Fractions of the inputs that are referred. Defaults to
+                `(0.0, 0.1, 0.2, 0.3)`.
+            uncertainty: Measure that ranks the inputs for referral. Defaults
+                to `"mutual_information"`.
+        """
         log_probs = log_probabilities("prediction", prediction)
         y = class_labels(labels_of(prediction, y), prediction.log_mean.shape)
         probs = np.exp(log_probs)
         chosen = np.take_along_axis(log_probs, y[:, None], axis=-1)
         correct = log_probs.argmax(-1) == y
-        sureness = log_probs.max(-1)
-        confidence = np.exp(sureness)
-        parts = brier_decomposition(probs, y, num_bins)
+        # The logarithm separates confidences that round to 1.
+        log_confidence = log_probs.max(-1)
+        confidence = np.exp(log_confidence)
+        parts = brier_decomposition(probs, y, num_bins=num_bins)
         several = prediction.num_samples > 1
         return cls(
             num_inputs=len(y),
@@ -103,15 +123,17 @@ class ClassificationReport(Report):
             **{f"brier_{k}": v for k, v in parts._asdict().items()},
             num_bins=num_bins,
             ece=calibration.expected_calibration_error(
-                confidence, correct, num_bins
+                confidence, correct, num_bins=num_bins
             ),
             ece_mass=calibration.expected_calibration_error(
-                confidence, correct, num_bins, "mass"
+                confidence, correct, num_bins=num_bins, binning="mass"
             ),
             mce=calibration.maximum_calibration_error(
-                confidence, correct, num_bins
+                confidence, correct, num_bins=num_bins
             ),
-            auroc_correctness=auroc(sureness[correct], sureness[~correct]),
+            auroc_correctness=auroc(
+                log_confidence[correct], log_confidence[~correct]
+            ),
             entropy=float(prediction.entropy.mean()),
             expected_entropy=(
                 float(prediction.expected_entropy.mean()) if several else np.nan
@@ -135,11 +157,11 @@ class ClassificationReport(Report):
         return (
             f"Classification of {self.num_inputs} inputs into "
             f"{self.num_classes} classes, {self.num_samples} posterior "
-            f"{'draw' if self.num_samples == 1 else 'draws'}"
+            f"{'sample' if self.num_samples == 1 else 'samples'}"
         )
 
-    def sections(self) -> list:
-        """Returns pairs of the title of a table and its rows."""
+    def sections(self) -> list[tuple]:
+        """Returns the title and the rows of each table, in pairs."""
         return [
             ("Quality", self._quality()),
             (f"Calibration, {self.num_bins} bins", self._calibration()),
@@ -200,11 +222,15 @@ def _referral(prediction, probs, y, correct, fractions, uncertainty):
     fractions = checked_fractions(fractions)
     areas = [np.nan] * len(fractions)
     if prediction.num_classes == 2:
-        areas = referral_auroc(values, probs[:, 1], y, fractions).tolist()
+        areas = referral_auroc(
+            values, probs[:, 1], y, fractions=fractions
+        ).tolist()
     return {
         "uncertainty": used,
         "fractions": fractions,
-        "accuracy": referral_accuracy(values, correct, fractions).tolist(),
+        "accuracy": referral_accuracy(
+            values, correct, fractions=fractions
+        ).tolist(),
         "auroc": areas,
     }
 
@@ -221,6 +247,8 @@ def _ood(name, prediction, other):
         "num_inputs": other.entropy.size,
         **ood_scores(prediction, other),
         "entropy_divergence": entropy_divergence(
-            prediction.entropy, other.entropy, prediction.num_classes
+            prediction.entropy,
+            other.entropy,
+            num_classes=prediction.num_classes,
         ),
     }

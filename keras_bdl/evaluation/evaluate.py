@@ -1,25 +1,36 @@
-"""One call from a finished prediction to its report."""
+"""Reports on a finished prediction."""
 
+from collections.abc import Mapping
+from collections.abc import Sequence
+
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.data.checked_inputs import check_classification
 from keras_bdl.evaluation.classification_report import ClassificationReport
 from keras_bdl.evaluation.referral import FRACTIONS
 from keras_bdl.evaluation.regression_report import LEVELS
 from keras_bdl.evaluation.regression_report import RegressionReport
+from keras_bdl.prediction import ClassificationPrediction
+from keras_bdl.prediction import Prediction
 from keras_bdl.prediction import RegressionPrediction
 from keras_bdl.reports.report import Report
 
 
 def evaluate(
-    prediction,
-    y=None,
-    ood=None,
+    prediction: Prediction,
+    y: ArrayLike | None = None,
     *,
+    ood: ClassificationPrediction
+    | Mapping[str, ClassificationPrediction]
+    | None = None,
     num_bins: int = 20,
-    fractions=FRACTIONS,
+    fractions: Sequence[float] = FRACTIONS,
     uncertainty: str = "mutual_information",
-    levels=LEVELS,
+    levels: Sequence[float] = LEVELS,
 ) -> Report:
-    """Compares a prediction with the truth.
+    """Returns a report that compares a prediction with the labels.
+
+    Use this function after `keras_bdl.predict` to see accuracy, calibration
+    and the quality of the uncertainty in one table.
 
     Args:
         prediction: A `ClassificationPrediction` or `RegressionPrediction`,
@@ -27,45 +38,52 @@ def evaluate(
         y: Labels: integers or one-hot rows of classes, or real targets.
             Defaults to `None`, the labels that `keras_bdl.predict` found in
             the data.
-        ood: For classification, the prediction of the same model for inputs
-            from elsewhere, or a dict of several by name. Defaults to `None`.
-        num_bins: For classification, the number of bins of the calibration
+        ood: For a classifier, the prediction of the same model for
+            out-of-distribution inputs, or a dict of several such predictions
+            by name. Defaults to `None`.
+        num_bins: For a classifier, the number of bins of the calibration
             errors and of the parts of the Brier score. Defaults to `20`.
-        fractions: For classification, the shares of the inputs that are
-            referred. Defaults to `(0.0, 0.1, 0.2, 0.3)`.
-        uncertainty: For classification, what is referred first:
-            `"mutual_information"` (a prediction of a single draw has none;
-            its entropy is used, and the report says so), `"entropy"` or
-            `"max_probability"`. Defaults to `"mutual_information"`.
-        levels: For regression, the probabilities of the intervals whose
-            coverage is counted. Defaults to `(0.5, 0.9, 0.95)`.
+        fractions: For a classifier, the fractions of the inputs that are
+            referred to an expert. Defaults to `(0.0, 0.1, 0.2, 0.3)`.
+        uncertainty: For a classifier, the measure that selects the referred
+            inputs: `"mutual_information"`, `"entropy"` or
+            `"max_probability"`. A prediction from a single sample has no
+            mutual information; the report then uses the entropy and says so.
+            Defaults to `"mutual_information"`.
+        levels: For a regression, the probabilities of the intervals whose
+            coverage is reported. Defaults to `(0.5, 0.9, 0.95)`.
 
     Returns:
-        A `ClassificationReport` or `RegressionReport`: numbers as attributes,
-        `report["nll"]`, `report.to_dict()`, and a table when printed.
+        A `ClassificationReport` or `RegressionReport`. Read its numbers as
+        attributes, with `report["nll"]` or `report.to_dict()`, or print it.
 
     Example:
 
     ```python
-    p = keras_bdl.predict(model, x_test, posterior=swag.posterior)
-    report = keras_bdl.evaluate(p, y_test, ood={"svhn": p_svhn})
+    unknown = keras_bdl.predict(model, 9.0 * x_test, posterior)
+    report = keras_bdl.evaluate(prediction, y_test, ood={"far": unknown})
     print(report)
-    report.ood["svhn"]["entropy"]["auroc"]
+    report.ood["far"]["entropy"]["auroc"]
     ```
     """
     if isinstance(prediction, RegressionPrediction):
         if ood is not None:
             raise ValueError(
-                "`ood` must be `None` for a regression; the entropies that it "
-                f"compares are those of classes. Received: ood={ood}"
+                "`ood` must be `None` for a regression. Only predictions of "
+                f"classes have an entropy to compare. Received: ood={ood}"
             )
-        return RegressionReport.from_prediction(prediction, y, levels)
+        return RegressionReport.from_prediction(prediction, y, levels=levels)
     check_classification("prediction", prediction)
-    ood = {} if ood is None else ood
-    if not isinstance(ood, dict):
-        ood = {"ood": ood}
-    for name, other in ood.items():
+    if ood is None:
+        ood = {}
+    sets = dict(ood) if isinstance(ood, Mapping) else {"ood": ood}
+    for name, other in sets.items():
         check_classification(f"ood[{name!r}]", other)
     return ClassificationReport.from_prediction(
-        prediction, y, ood, num_bins, fractions, uncertainty
+        prediction,  # type: ignore[arg-type]  # its task was checked
+        y,
+        ood=sets,
+        num_bins=num_bins,
+        fractions=fractions,
+        uncertainty=uncertainty,
     )

@@ -1,21 +1,25 @@
 """Scores of real targets under equally weighted mixtures of Gaussians.
 
-The components, one for each posterior draw, are on the first axis of the
-means and variances; a single Gaussian is a mixture of one. Every target value
-is scored by its own, marginal, mixture.
+The first axis of the means and variances holds the components, one for each
+posterior sample. A single Gaussian is a mixture of one component. Every target
+value is scored under its own marginal mixture.
 """
 
 import numpy as np
 
+from keras_bdl.aliases import ArrayLike
+from keras_bdl.arguments import check_number
 from keras_bdl.data.checked_inputs import numbers
 
 
-def mixture_log_likelihood(y, means, variances) -> float:
+def mixture_log_likelihood(
+    y: ArrayLike, means: ArrayLike, variances: ArrayLike
+) -> float:
     """Returns the mean over the target values of their log density.
 
     Args:
         y: Targets.
-        means: Means of the components, `(draws, *y.shape)`.
+        means: Means of the components, `(samples, *y.shape)`.
         variances: Positive variances, broadcastable to `means`.
     """
     y, means, variances = _components(y, means, variances, zero_allowed=False)
@@ -27,43 +31,43 @@ def mixture_log_likelihood(y, means, variances) -> float:
     )
 
 
-def mixture_interval_coverage(y, means, variances, level: float) -> float:
-    """Returns the share of the target values in their central interval.
+def mixture_interval_coverage(
+    y: ArrayLike, means: ArrayLike, variances: ArrayLike, *, level: float
+) -> float:
+    """Returns the fraction of target values in their central interval.
 
-    A value lies inside the interval that holds the probability `level` if its
-    distribution function is between `(1 - level)/2` and `(1 + level)/2`, so
-    that no quantile of the mixture has to be found.
+    A value lies inside the interval of probability `level` if the
+    distribution function at this value is between `(1 - level)/2` and
+    `(1 + level)/2`.
 
     Args:
         y: Targets.
-        means: Means of the components, `(draws, *y.shape)`.
+        means: Means of the components, `(samples, *y.shape)`.
         variances: Positive variances, broadcastable to `means`.
-        level: Probability that the interval holds.
+        level: Probability of the interval.
     """
     from scipy.special import ndtr
 
-    if not 0 < level < 1:
-        raise ValueError(
-            f"`level` must be between 0 and 1. Received: level={level}"
-        )
+    check_number("level", level, above=0.0, below=1.0)
     y, means, variances = _components(y, means, variances, zero_allowed=False)
     cdf = ndtr((y - means) / np.sqrt(variances)).mean(0)
     return float(np.mean(np.abs(2 * cdf - 1) <= level))
 
 
-def mixture_crps(y, means, variances) -> float:
+def mixture_crps(y: ArrayLike, means: ArrayLike, variances: ArrayLike) -> float:
     """Returns the continuous ranked probability score, in the target's units.
 
-    With X and X' independent draws from the mixture,
+    With X and X' independent samples of the mixture,
 
         CRPS = E|X - y| - E|X - X'| / 2                                   (1)
 
-    and both expectations are known for Gaussian components. A component of
-    variance zero is a point; a single point scores the absolute error.
+    Both expectations have a closed form for Gaussian components. A component
+    of variance zero is a point. A single point has the absolute error as its
+    score.
 
     Args:
         y: Targets.
-        means: Means of the components, `(draws, *y.shape)`.
+        means: Means of the components, `(samples, *y.shape)`.
         variances: Variances, not negative, broadcastable to `means`.
 
     Reference:
@@ -72,7 +76,7 @@ def mixture_crps(y, means, variances) -> float:
     """
     y, means, variances = _components(y, means, variances, zero_allowed=True)
     distance = _mean_absolute(y - means, variances).mean()
-    # One component against all at a time keeps memory linear in the draws.
+    # The loop keeps memory linear in the number of components.
     spread = np.mean(
         [
             _mean_absolute(means - m, variances + v).mean()
@@ -83,10 +87,10 @@ def mixture_crps(y, means, variances) -> float:
 
 
 def _mean_absolute(mean, variance):
-    """E|X| of a Gaussian X."""
+    """Returns E|X| of a Gaussian X."""
     from scipy.special import erf
 
-    # A variance of zero leaves |mean|; 1 only keeps the division quiet.
+    # The 1 avoids a division by zero; the last line replaces the result.
     scale = np.sqrt(2 * np.where(variance > 0, variance, 1.0))
     z = mean / scale
     spread = mean * erf(z) + scale * np.exp(-(z**2)) / np.sqrt(np.pi)
@@ -98,8 +102,8 @@ def _components(y, means, variances, zero_allowed):
     variances = np.broadcast_to(numbers("variances", variances), means.shape)
     if means.shape[1:] != y.shape:
         raise ValueError(
-            "`means` must have the shape of `y` behind an axis of draws, "
-            f"{('draws', *y.shape)}. Received: means of shape {means.shape}"
+            "`means` must have the shape of `y` after an axis of samples, "
+            f"{('samples', *y.shape)}. Received: means of shape {means.shape}"
         )
     lowest = variances.min()
     if lowest < 0 or (lowest == 0 and not zero_allowed):

@@ -1,28 +1,37 @@
-"""How well uncertainty tells known inputs from out-of-distribution ones."""
+"""Detection of out-of-distribution inputs by their uncertainty."""
 
 import numpy as np
 
-from keras_bdl.data.checked_inputs import check_count
+from keras_bdl.aliases import ArrayLike
+from keras_bdl.arguments import check_count
 from keras_bdl.data.checked_inputs import numbers
 from keras_bdl.evaluation.ranking import auroc
 from keras_bdl.evaluation.ranking import average_precision
 from keras_bdl.evaluation.ranking import fpr_at_tpr
 from keras_bdl.evaluation.referral import MEASURES
 from keras_bdl.evaluation.referral import uncertainty_of
+from keras_bdl.prediction import ClassificationPrediction
 
 
-def ood_detection(inside, outside) -> dict:
-    """Scores an uncertainty as a detector, with inside the positive class.
+def ood_detection(inside: ArrayLike, outside: ArrayLike) -> dict[str, float]:
+    """Scores an uncertainty as a detector of out-of-distribution inputs.
 
     Args:
         inside: Uncertainty of each in-distribution input.
         outside: Uncertainty of each out-of-distribution input.
 
     Returns:
-        A dict: `auroc`; `aupr_in` and `aupr_out`, average precision with
-        inside and with outside as the positive class; `fpr95`, the share of
-        outside inputs that pass a threshold which 95 % of the inside inputs
-        pass.
+        A dict with `auroc`; `aupr_in` and `aupr_out`, the average precision
+        with the inside and with the outside inputs as the positive class; and
+        `fpr95`, the fraction of outside inputs below the threshold that
+        accepts 95 % of the inside inputs.
+
+    Example:
+
+    ```python
+    far = keras_bdl.predict(model, 9.0 * x_test, posterior)
+    keras_bdl.evaluation.ood_detection(prediction.entropy, far.entropy)
+    ```
     """
     inside = numbers("inside", inside).ravel()
     outside = numbers("outside", outside).ravel()
@@ -34,16 +43,18 @@ def ood_detection(inside, outside) -> dict:
     }
 
 
-def ood_scores(inside, outside) -> dict:
-    """Scores every measure of uncertainty of two predictions as a detector.
+def ood_scores(
+    inside: ClassificationPrediction, outside: ClassificationPrediction
+) -> dict[str, dict[str, float]]:
+    """Scores every measure of uncertainty as a detector.
 
     Args:
-        inside: `ClassificationPrediction` for in-distribution inputs.
-        outside: `ClassificationPrediction` for out-of-distribution inputs.
+        inside: Prediction for in-distribution inputs.
+        outside: Prediction for out-of-distribution inputs.
 
     Returns:
-        A dict of the results of `ood_detection` for `mutual_information`
-        (NaN if either prediction is a single draw), `entropy` and
+        A dict with the results of `ood_detection` for `mutual_information`
+        (NaN if either prediction has a single sample), `entropy` and
         `max_probability`.
     """
     scores = {}
@@ -57,8 +68,9 @@ def ood_scores(inside, outside) -> dict:
 
 
 def entropy_divergence(
-    inside,
-    outside,
+    inside: ArrayLike,
+    outside: ArrayLike,
+    *,
     num_classes: int,
     num_bins: int = 50,
     smoothing: float = 1e-7,
@@ -66,30 +78,30 @@ def entropy_divergence(
     """Returns the symmetrised KL divergence between two sets of entropies.
 
     Both sets are counted in the same bins of equal width on
-    `[0, log(num_classes)]`. With `p` and `q` the shares of the two sets in
-    the bins, `smoothing` added to each and normalised again,
+    `[0, log(num_classes)]`. Let `p` and `q` be the fractions of the two sets
+    in the bins, plus `smoothing` and normalised again. The divergence is
 
         KL(p || q) + KL(q || p) = sum_k (p_k - q_k) log(p_k / q_k)        (1)
 
-    in nats. Its size depends on `num_bins` and `smoothing`: two sets that do
-    not overlap give about `2 log(1 / smoothing)`.
+    in nats. It depends on `num_bins` and `smoothing`: two sets that do not
+    overlap give about `2 log(1 / smoothing)`.
 
     Args:
         inside: Predictive entropies of in-distribution inputs, in nats.
         outside: Predictive entropies of out-of-distribution inputs.
         num_classes: Number of classes.
         num_bins: Number of bins. Defaults to `50`.
-        smoothing: Added to the share of every bin. Defaults to `1e-7`.
+        smoothing: Added to the fraction in every bin. Defaults to `1e-7`.
 
     Reference:
         - [Maddox et al., 2019](https://arxiv.org/abs/1902.02476), table 1,
-          which does not say its bins
+          which does not state its bins
     """
     check_count("num_bins", num_bins)
     highest = np.log(num_classes)
 
     def shares(name, entropy):
-        # Rounding carries an entropy across either end.
+        # Rounding may move an entropy across either end.
         entropy = np.clip(numbers(name, entropy).ravel(), 0.0, highest)
         counts, _ = np.histogram(entropy, num_bins, range=(0.0, highest))
         smooth = counts / entropy.size + smoothing

@@ -1,21 +1,28 @@
-"""How well a score ranks one set of examples above another.
+"""Scores of a ranking of positive above negative examples.
 
-Examples of equal score count as tied: each pair of them as half right, and
-all of them on the same side of every threshold. Where one of the two sets is
-empty the numbers are not defined, and NaN.
+A pair of examples with equal score counts as half correct, and examples with
+equal score lie on the same side of every threshold. If one of the two sets is
+empty, the results are NaN.
 """
 
 import numpy as np
 
+from keras_bdl.aliases import ArrayLike
+from keras_bdl.arguments import check_number
 from keras_bdl.data.checked_inputs import numbers
 
 
 def auroc(
-    positive, negative, positive_weights=None, negative_weights=None
+    positive: ArrayLike,
+    negative: ArrayLike,
+    *,
+    positive_weights: ArrayLike | None = None,
+    negative_weights: ArrayLike | None = None,
 ) -> float:
     """Returns the area under the receiver operating characteristic.
 
-    It is the probability that a positive example scores above a negative one.
+    The area is the probability that a positive example has a higher score
+    than a negative one.
 
     Args:
         positive: Scores of the examples that should score high.
@@ -33,13 +40,13 @@ def auroc(
     return float(area / (hits[-1] * alarms[-1]))
 
 
-def average_precision(positive, negative) -> float:
-    """Returns the area under the precision-recall curve, by its steps.
+def average_precision(positive: ArrayLike, negative: ArrayLike) -> float:
+    """Returns the area under the precision-recall curve, as a sum of steps.
 
         sum_t (recall_t - recall_(t-1)) precision_t                       (1)
 
-    over the distinct scores t from high to low. Unlike `auroc` it depends on
-    how many positives there are for each negative.
+    over the distinct scores t from high to low. Unlike `auroc`, the result
+    depends on the ratio of positives to negatives.
 
     Args:
         positive: Scores of the examples that should score high.
@@ -52,29 +59,28 @@ def average_precision(positive, negative) -> float:
     return float(np.sum(np.diff(hits) * precision) / hits[-1])  # (1)
 
 
-def fpr_at_tpr(positive, negative, tpr: float = 0.95) -> float:
-    """Returns the false positives that come with a wanted share of positives.
+def fpr_at_tpr(
+    positive: ArrayLike, negative: ArrayLike, *, tpr: float = 0.95
+) -> float:
+    """Returns the false positive rate at a given true positive rate.
 
     Args:
         positive: Scores of the examples that should score high.
         negative: Scores of the examples that should score low.
-        tpr: Share of the positives that must lie at or above the threshold;
-            the highest such threshold is taken. Defaults to `0.95`.
+        tpr: Fraction of the positives at or above the threshold. The function
+            uses the highest such threshold. Defaults to `0.95`.
     """
-    if not 0 < tpr <= 1:
-        raise ValueError(
-            f"`tpr` must be above 0 and at most 1. Received: tpr={tpr}"
-        )
+    check_number("tpr", tpr, above=0.0, at_most=1.0)
     hits, alarms = _sweep(positive, negative)
     if not hits[-1] or not alarms[-1]:
         return np.nan
-    # The slack keeps 19 of 20 a share of 0.95 after rounding.
+    # The slack makes 19 of 20 at least 0.95 in spite of rounding.
     first = np.argmax(hits >= hits[-1] * (tpr - 1e-12))
     return float(alarms[first] / alarms[-1])
 
 
 def _sweep(positive, negative, positive_weights=None, negative_weights=None):
-    """Weights of positives and negatives at or above a falling threshold."""
+    """Returns the weights at or above a falling threshold, by class."""
     positive, negative = np.ravel(positive), np.ravel(negative)
     scores = np.concatenate([positive, negative])
     if not scores.size:

@@ -1,33 +1,50 @@
-"""What is left when the most uncertain inputs are handed to an expert.
+"""Scores after the most uncertain inputs are referred to an expert.
 
-The inputs that stay are a share `1 - fraction` of all, exactly: where the
-border runs through a group of equally uncertain inputs, each of the group
-stays with the same partial weight, which is the mean over all ways to break
-the tie.
+A fraction `1 - fraction` of the inputs remains, exactly. If the border falls
+into a group of equally uncertain inputs, each input of the group remains with
+the same partial weight, the mean over all ways to break the tie.
 """
 
-import numbers as number_types
+from collections.abc import Sequence
 
 import numpy as np
 
+from keras_bdl.aliases import ArrayLike
+from keras_bdl.arguments import check_choice
+from keras_bdl.arguments import check_number
 from keras_bdl.data.checked_inputs import numbers
 from keras_bdl.evaluation.ranking import auroc
+from keras_bdl.prediction import ClassificationPrediction
 
 FRACTIONS = (0.0, 0.1, 0.2, 0.3)
 MEASURES = ("mutual_information", "entropy", "max_probability")
 
 
-def referral_accuracy(uncertainty, correct, fractions=FRACTIONS) -> np.ndarray:
-    """Returns the accuracy on the inputs that stay.
+def referral_accuracy(
+    uncertainty: ArrayLike,
+    correct: ArrayLike,
+    *,
+    fractions: Sequence[float] = FRACTIONS,
+) -> np.ndarray:
+    """Returns the accuracy on the inputs that are not referred.
 
     Args:
-        uncertainty: Uncertainty of each input; the highest are referred.
-        correct: Whether each input was classified right.
-        fractions: Shares of the inputs that are referred, from 0 to below 1.
-            Defaults to `(0.0, 0.1, 0.2, 0.3)`.
+        uncertainty: Uncertainty of each input. The most uncertain inputs are
+            referred.
+        correct: Whether each input was classified correctly.
+        fractions: Fractions of the inputs that are referred, from 0 to below
+            1. Defaults to `(0.0, 0.1, 0.2, 0.3)`.
 
     Returns:
-        An array, one accuracy for each fraction.
+        An array with one accuracy for each fraction.
+
+    Example:
+
+    ```python
+    keras_bdl.evaluation.referral_accuracy(
+        prediction.entropy, prediction.predicted_classes == y_test
+    )
+    ```
     """
     correct = numbers("correct", correct).ravel()
     return np.array(
@@ -38,18 +55,26 @@ def referral_accuracy(uncertainty, correct, fractions=FRACTIONS) -> np.ndarray:
     )
 
 
-def referral_auroc(uncertainty, score, y, fractions=FRACTIONS) -> np.ndarray:
-    """Returns the AUROC of a binary problem on the inputs that stay.
+def referral_auroc(
+    uncertainty: ArrayLike,
+    score: ArrayLike,
+    y: ArrayLike,
+    *,
+    fractions: Sequence[float] = FRACTIONS,
+) -> np.ndarray:
+    """Returns the AUROC of two classes on the inputs that are not referred.
 
     Args:
-        uncertainty: Uncertainty of each input; the highest are referred.
+        uncertainty: Uncertainty of each input. The most uncertain inputs are
+            referred.
         score: Probability of class 1.
         y: Labels, 0 or 1.
-        fractions: Shares of the inputs that are referred, from 0 to below 1.
-            Defaults to `(0.0, 0.1, 0.2, 0.3)`.
+        fractions: Fractions of the inputs that are referred, from 0 to below
+            1. Defaults to `(0.0, 0.1, 0.2, 0.3)`.
 
     Returns:
-        An array, one area for each fraction; NaN where one class is left.
+        An array with one area for each fraction, NaN if only one class
+        remains.
     """
     score, positive = np.ravel(score), np.ravel(y) == 1
     areas = []
@@ -59,32 +84,31 @@ def referral_auroc(uncertainty, score, y, fractions=FRACTIONS) -> np.ndarray:
             auroc(
                 score[positive],
                 score[~positive],
-                weights[positive],
-                weights[~positive],
+                positive_weights=weights[positive],
+                negative_weights=weights[~positive],
             )
         )
     return np.array(areas)
 
 
-def checked_fractions(fractions) -> list:
-    """Returns the shares as a list, each from 0 to below 1."""
-    fractions = list(fractions) if np.iterable(fractions) else [fractions]
-    for fraction in fractions:
-        if not isinstance(fraction, number_types.Real) or not 0 <= fraction < 1:
-            raise ValueError(
-                "`fractions` must hold numbers from 0 to below 1, so that "
-                f"something is left to score. Received: {fraction!r} among "
-                "`fractions`"
-            )
-    return fractions
+def checked_fractions(fractions: Sequence[float] | float) -> list[float]:
+    """Returns the fractions as a list, each from 0 to below 1.
+
+    Args:
+        fractions: The argument.
+    """
+    checked = list(fractions) if np.iterable(fractions) else [fractions]
+    for i, fraction in enumerate(checked):
+        check_number(f"fractions[{i}]", fraction, at_least=0.0, below=1.0)
+    return checked
 
 
-def kept_weights(uncertainty, fraction: float) -> np.ndarray:
-    """Returns the weight, 0 to 1, with which each input stays.
+def kept_weights(uncertainty: ArrayLike, fraction: float) -> np.ndarray:
+    """Returns the weight, from 0 to 1, with which each input remains.
 
     Args:
         uncertainty: Uncertainty of each input.
-        fraction: Share of the inputs that is referred, from 0 to below 1.
+        fraction: Fraction of the inputs that is referred, from 0 to below 1.
     """
     uncertainty = numbers("uncertainty", uncertainty).ravel()
     _, place, count = np.unique(
@@ -95,23 +119,21 @@ def kept_weights(uncertainty, fraction: float) -> np.ndarray:
     return np.clip(room / count, 0.0, 1.0)[place]
 
 
-def uncertainty_of(prediction, measure: str = "mutual_information"):
-    """Returns the measure that was used, and its value for each input.
+def uncertainty_of(
+    prediction: ClassificationPrediction, measure: str = "mutual_information"
+) -> tuple[str, np.ndarray]:
+    """Returns the name of the measure used, and its value for each input.
 
     Args:
         prediction: A `ClassificationPrediction`.
-        measure: `"mutual_information"`, which a prediction of a single draw
-            does not have: its entropy is used then; `"entropy"` or
-            `"max_probability"`. Defaults to `"mutual_information"`.
+        measure: `"mutual_information"`, `"entropy"` or `"max_probability"`.
+            A prediction with a single sample has no mutual information, and
+            the function uses the entropy. Defaults to `"mutual_information"`.
     """
-    if measure not in MEASURES:
-        raise ValueError(
-            f"`uncertainty` must be one of {MEASURES}. "
-            f"Received: uncertainty={measure!r}"
-        )
+    check_choice("uncertainty", measure, MEASURES)
     if measure == "mutual_information" and prediction.num_samples == 1:
         measure = "entropy"
     if measure == "max_probability":
-        # The logarithm tells confidences apart that round to 1.
+        # The logarithm separates confidences that round to 1.
         return measure, -prediction.log_mean.max(-1).ravel()
     return measure, getattr(prediction, measure).ravel()

@@ -1,15 +1,18 @@
-"""Report on the predictions of real numbers."""
+"""Report on the predictions of a regression."""
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.data.checked_inputs import labels_of
 from keras_bdl.data.checked_inputs import numbers
 from keras_bdl.data.checked_inputs import targets
 from keras_bdl.evaluation.gaussian_mixture import mixture_crps
 from keras_bdl.evaluation.gaussian_mixture import mixture_interval_coverage
 from keras_bdl.evaluation.gaussian_mixture import mixture_log_likelihood
+from keras_bdl.prediction import RegressionPrediction
 from keras_bdl.reports.report import Report
 
 LEVELS = (0.5, 0.9, 0.95)
@@ -17,23 +20,26 @@ LEVELS = (0.5, 0.9, 0.95)
 
 @dataclasses.dataclass(frozen=True)
 class RegressionReport(Report):
-    """Numbers of a regression on inputs with targets. Made by `evaluate`.
+    """Scores of a regression on inputs with targets, from `evaluate`.
 
     Attributes:
         num_values: Number of target values, over all inputs.
-        num_samples: Number of posterior draws that were averaged.
+        num_samples: Number of posterior samples in the average.
         rmse: Root of the mean squared error of the predictive mean.
-        density: What the next three are computed from: `"mixture"`, of one
-            Gaussian for each draw, where the prediction kept the draws and
-            their noise is known; else `"gaussian"`, of the total variance.
-        log_likelihood: Mean log density of a target value, NaN where the
-            predictive variance of any is zero.
+        density: The predictive density of the next three scores. It is
+            `"mixture"`, one Gaussian for each sample, if the prediction kept
+            the samples and their noise is known. Otherwise it is
+            `"gaussian"`, with the total variance.
+        log_likelihood: Mean log density of a target value, NaN if any
+            predictive variance is zero.
         crps: Mean continuous ranked probability score, in the units of the
-            target. The absolute error where the predictive variance is zero.
-        coverage: For each level, the share of the target values in their
-            central interval of that probability, NaN as `log_likelihood`.
+            target. It is the absolute error if the predictive variance is
+            zero.
+        coverage: For each level, the fraction of target values in their
+            central interval of this probability, NaN if any predictive
+            variance is zero.
         variance_within: Mean variance of the noise, the aleatoric part.
-        variance_between: Mean variance over the draws, the epistemic part.
+        variance_between: Mean variance over the samples, the epistemic part.
     """
 
     num_values: int
@@ -47,8 +53,21 @@ class RegressionReport(Report):
     variance_between: float
 
     @classmethod
-    def from_prediction(cls, prediction, y=None, levels=LEVELS):
-        """Computes the report; arguments as in `evaluate`."""
+    def from_prediction(
+        cls,
+        prediction: RegressionPrediction,
+        y: ArrayLike | None = None,
+        *,
+        levels: Sequence[float] = LEVELS,
+    ) -> "RegressionReport":
+        """Returns the report on a prediction.
+
+        Args:
+            prediction: A `RegressionPrediction`.
+            y: Targets. Defaults to `None`, the targets in the prediction.
+            levels: Probabilities of the intervals. Defaults to
+                `(0.5, 0.9, 0.95)`.
+        """
         mean = numbers("prediction.mean", prediction.mean)
         y = targets(labels_of(prediction, y), mean.shape)
         density, means, variances = _density(prediction, mean)
@@ -56,7 +75,9 @@ class RegressionReport(Report):
         if variances.min() > 0:
             log_likelihood = mixture_log_likelihood(y, means, variances)
             coverage = {
-                level: mixture_interval_coverage(y, means, variances, level)
+                level: mixture_interval_coverage(
+                    y, means, variances, level=level
+                )
                 for level in levels
             }
         return cls(
@@ -75,17 +96,17 @@ class RegressionReport(Report):
         """Returns the first line."""
         return (
             f"Regression of {self.num_values} values, {self.num_samples} "
-            f"posterior {'draw' if self.num_samples == 1 else 'draws'}"
+            f"posterior {'sample' if self.num_samples == 1 else 'samples'}"
         )
 
-    def sections(self) -> list:
-        """Returns pairs of the title of a table and its rows."""
+    def sections(self) -> list[tuple]:
+        """Returns the title and the rows of each table, in pairs."""
         density = {
             "gaussian": "Gaussian of the total variance",
             "mixture": f"mixture of {self.num_samples} Gaussians",
         }[self.density]
         if not self.variance_within:
-            density += ", which leaves out the noise"
+            density += ", without noise"
         return [
             ("Mean", [["RMSE", self.rmse]]),
             (
@@ -102,15 +123,15 @@ class RegressionReport(Report):
             (
                 "Variance, mean over the values",
                 [
-                    ["within draws (aleatoric)", self.variance_within],
-                    ["between draws (epistemic)", self.variance_between],
+                    ["within samples (aleatoric)", self.variance_within],
+                    ["between samples (epistemic)", self.variance_between],
                 ],
             ),
         ]
 
 
 def _density(prediction, mean):
-    """Returns the name, means and variances of the predictive density."""
+    """Returns name, means and variances of the predictive density."""
     if prediction.has_samples and prediction.sample_variances is not None:
         means = np.asarray(prediction.samples, dtype="float64")
         variances = np.broadcast_to(prediction.sample_variances, means.shape)

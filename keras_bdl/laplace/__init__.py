@@ -1,7 +1,7 @@
-"""Fits the posterior `keras_bdl.posteriors.Laplace` to a trained model.
+"""Fits a Laplace approximation to a trained model.
 
-The posterior itself, a matrix normal with a prior precision, is in
-`keras_bdl.posteriors`.
+This folder computes the Fisher information and chooses the prior precision.
+The result is a `keras_bdl.posteriors.Laplace`, in the folder of posteriors.
 """
 
 from keras_bdl.laplace.fit_laplace import fit_laplace

@@ -2,83 +2,103 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bdl.aliases import Data
+from keras_bdl.aliases import Loss
 from keras_bdl.curvature.fisher import fisher_sums
 from keras_bdl.curvature.losses import Losses
 from keras_bdl.data.examples import example_batches
 from keras_bdl.laplace.scores import Scores
 from keras_bdl.prediction.traced import traced
-from keras_bdl.random.counter_numbers import sequence
+from keras_bdl.random.keyed_noise import sequence
 
 
 @dataclasses.dataclass(frozen=True)
 class FisherOptions:
-    """What `FisherInformation` computes.
+    """Options of `FisherInformation`.
 
     Attributes:
-        loss: The loss of the labels in the data, as `compile` takes it, or
-            `None`: that of the model.
-        scores: The `Scores` of the labels from the model.
-        label_draws: How many labels are drawn for each example; `None` for
-            the expectation.
-        variables: Whose information it is.
+        loss: Loss of the labels in the data, or `None` for the compiled loss.
+        scores: The `Scores` of the labels that the model draws.
+        label_samples: Number of labels drawn for each example, or `None` for
+            the expectation over labels.
+        variables: Variables whose information is computed.
         factored: Whether matrices have Kronecker factors.
         fallback: Whether layers without a rule are differentiated example by
             example.
     """
 
-    loss: object
+    loss: Loss | None
     scores: Scores
-    label_draws: int | None
+    label_samples: int | None
     variables: list
     factored: bool
     fallback: bool
 
 
 class FisherInformation:
-    """Sums over all examples of a data set. Made by `of`.
+    """The Fisher information of a model, summed over a data set.
+
+    `FisherInformation.of` computes the sums.
+
+    Args:
+        model: A built Keras model.
+        options: The `FisherOptions`.
 
     Attributes:
-        examples: How many there were.
-        weight: The sum of their weights.
-        log_likelihood: Of the labels in the data, or `None`.
-        squares: Arrays, the sums of the diagonals; `None` for a variable that
-            is in a matrix.
-        matrices: For each matrix the kernel, the bias or `None`, and the sums
-            (2) and (3) of `keras_bdl.curvature.fisher_sums`.
+        examples: Number of examples.
+        weight: Sum of the sample weights.
+        log_likelihood: Log-likelihood of the labels in the data, or `None`.
+        squares: Arrays with the sums of the diagonals; `None` for a variable
+            in a matrix.
+        matrices: For each matrix the kernel, the bias or `None`, and the
+            summed factors of the inputs and of the outputs.
     """
 
-    def __init__(self, model, options: FisherOptions):
+    def __init__(self, model: keras.Model, options: FisherOptions):
         self._model = model
         self._options = options
         self._losses = Losses(model, options.loss)
         self._function = traced(model, self._call)
-        self._layout = None
+        self._layout: list[tuple] = []
         self.examples = 0
         self.weight = 0.0
-        self.log_likelihood = None
-        self.squares = []
-        self.matrices = []
+        self.log_likelihood: float | None = None
+        self.squares: list[np.ndarray | None] = []
+        self.matrices: list[tuple] = []
 
     @classmethod
-    def of(cls, model, data, options, batch_size, seed, verbose):
-        """Goes through the data once.
+    def of(
+        cls,
+        model: keras.Model,
+        data: Data,
+        *,
+        options: Callable[[keras.Model], FisherOptions],
+        batch_size: int | None,
+        seed: int,
+        verbose: int,
+    ) -> "FisherInformation":
+        """Returns the sums over one pass of the data.
 
         Args:
-            model: A Keras model; built on the first batch if it is not.
-            data: As of `example_batches`.
-            options: A function of the built model to `FisherOptions`.
-            batch_size: For arrays.
-            seed: Of drawn labels.
-            verbose: As of `keras.utils.Progbar`.
+            model: A Keras model. An unbuilt model is built on the first
+                batch.
+            data: Any data that `example_batches` reads.
+            options: Function from the built model to `FisherOptions`.
+            batch_size: Batch size for arrays.
+            seed: Seed of drawn labels.
+            verbose: Argument of `keras.utils.Progbar`.
         """
         batches, number = example_batches(data, batch_size)
         bar = keras.utils.Progbar(number, verbose=verbose)
-        information, totals = None, None
+        information: Any = None
+        totals: Any = None
         for index, batch in enumerate(batches):
             if information is None:
                 _build(model, batch)
@@ -96,12 +116,12 @@ class FisherInformation:
         """Returns the sums over one batch."""
         named = batch.inputs
         rows = len(keras.tree.flatten(named["x"])[0])
-        # Zero for those that fill up the batch.
+        # Examples that fill up the batch have weight 0.
         weight = np.zeros(rows, "float32")
         weight[: batch.size] = named.get("weight", weight + 1.0)[: batch.size]
         if weight.min() < 0:
             raise ValueError(
-                "`data` must not have negative weights. "
+                "`data` must not have negative sample weights. "
                 f"Received: a sample weight {weight.min():g}"
             )
         self.examples += batch.size
@@ -122,11 +142,11 @@ class FisherInformation:
             factored=options.factored,
             fallback=options.fallback,
         )
-        # Kept out of the trace, for there are variables in it.
+        # The trace returns tensors only, and this holds variables.
         self._layout = [(f.kernel, f.bias) for f in found.factors]
         log_likelihood = None
         if y is not None:
-            # Keras wants an axis for each of the loss.
+            # Keras wants one axis for each axis of the loss.
             axes = [1] * (len(found.outputs.shape) - 2)
             weights = tf.reshape(weight, [-1, *axes])
             loss = self._losses.of_data(y, found.outputs, weights)
@@ -140,14 +160,14 @@ class FisherInformation:
     def _scores(self, key, outputs):
         if not tf.is_tensor(outputs):
             raise ValueError(
-                "`fit_laplace` takes models with one output. Received: "
+                "`fit_laplace` needs a model with one output. Received: "
                 f"model={self._model.name!r}, which returns "
                 f"{type(outputs).__name__}"
             )
         scores = self._options.scores.of_outputs(outputs)
-        if self._options.label_draws is None:
+        if self._options.label_samples is None:
             return scores.expected(outputs)
-        return scores.drawn(outputs, self._options.label_draws, key)
+        return scores.drawn(outputs, self._options.label_samples, key)
 
     def _finish(self, totals):
         log_likelihood, squares, matrices = keras.tree.map_structure(
@@ -167,8 +187,8 @@ class FisherInformation:
         ):
             raise ValueError(
                 "The Fisher information is NaN or infinite. Check that the "
-                "training did not diverge, and that the loss says rightly "
-                "whether the outputs are logits. "
+                "training did not diverge, and that `from_logits` of the loss "
+                "is right. "
                 f"Received: model={self._model.name!r}, "
                 f"loss={self._options.loss or self._model.loss}"
             )

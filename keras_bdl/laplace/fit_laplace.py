@@ -1,20 +1,27 @@
-"""Laplace's approximation of a trained model."""
+"""Laplace approximation of a trained model."""
 
 import functools
+from collections.abc import Iterable
+from typing import Any
 
+import keras
 import numpy as np
 from keras import ops
 
 from keras_bdl import _keras
-from keras_bdl.arguments import as_positive
-from keras_bdl.data.checked_inputs import check_count
+from keras_bdl.aliases import Data
+from keras_bdl.aliases import Loss
+from keras_bdl.arguments import check_choice
+from keras_bdl.arguments import check_count
+from keras_bdl.arguments import check_number
+from keras_bdl.arguments import check_verbose
 from keras_bdl.data.checked_inputs import check_model
 from keras_bdl.laplace.fisher_information import FisherInformation
 from keras_bdl.laplace.fisher_information import FisherOptions
 from keras_bdl.laplace.scores_of_loss import scores_of_loss
 from keras_bdl.laplace.validation import best_prior_precision
-from keras_bdl.posteriors.covered_weights import excluded_variables
-from keras_bdl.posteriors.laplace import Laplace
+from keras_bdl.posteriors.excluded_weights import excluded_variables
+from keras_bdl.posteriors.laplace_gaussian import Laplace
 from keras_bdl.posteriors.matrix_covariance import MatrixCurvature
 
 MARGINAL_LIKELIHOOD, EVIDENCE = "marginal_likelihood", "evidence"  # synonyms
@@ -22,77 +29,81 @@ VALIDATION = "validation"
 
 
 def fit_laplace(
-    model,
-    data,
+    model: keras.Model,
+    data: Data,
+    *,
     structure: str = "kronecker",
     subset: str = "all",
-    *,
     prior_precision: float | str,
-    validation_data=None,
+    validation_data: Data | None = None,
     labels: str = "expected",
-    label_draws: int = 1,
+    label_samples: int = 1,
     temperature: float = 1.0,
     dataset_size: int | None = None,
-    loss=None,
-    exclude_from_inference=("BatchNormalization", "LearnedStddev"),
+    loss: Loss | None = None,
+    exclude_from_inference: str | Iterable[str] = (
+        "BatchNormalization",
+        "LearnedStddev",
+    ),
     batch_size: int | None = None,
     fallback: bool = False,
     seed: int = 0,
-    verbose="auto",
-):
-    """Returns Laplace's approximation of the posterior of a trained model.
+    verbose: str | int = "auto",
+) -> Laplace:
+    """Returns the Laplace approximation of the posterior of a trained model.
 
-    The model is an ordinary Keras model, trained as ever, with one output
-    and a loss that is the mean negative log-likelihood: a cross-entropy
-    or `keras_bdl.likelihoods.Gaussian`. It runs as in inference, and is
-    not changed. BatchNorm statistics are constants, in F as in draws.
+    Use this function to get uncertainty from a network without training it
+    again. The network is an ordinary Keras model with one output. Its loss
+    must be a mean negative log-likelihood: a cross-entropy or
+    `keras_bdl.likelihoods.Gaussian`. The model runs as in inference and does
+    not change. BatchNorm statistics count as constants.
 
-    A regularizer of training is a prior: `L2(c)`, of all weights, is the
-    one of precision `2 c N`. It is no part of F; give that precision, if
-    w* is to be the maximum of the posterior, or another and accept that the
-    Gaussian stays around w*. Equations (1) to (3) are those of
-    `keras_bdl.posteriors.Laplace`.
+    A regularizer in training is a prior: `L2(c)` on all weights is a prior of
+    precision `2 c N`. The regularizer does not enter F. Pass
+    `prior_precision=2 * c * N` to use the prior of training. With another
+    precision, the Gaussian is still centred at the trained weights w*.
+    Equations (1) to (3) are those of `keras_bdl.posteriors.Laplace`.
 
     Args:
         model: A trained Keras model.
-        data: The training data: `x`, `(x, y)` or `(x, y, sample_weight)`
-            of arrays (several inputs as a list or a dictionary), or a
-            batched `tf.data.Dataset`, a `keras.utils.PyDataset` or a
-            generator of these. Labels count for
-            `log_marginal_likelihood` only. It is gone through once.
+        data: The training data: arrays `x`, `(x, y)` or
+            `(x, y, sample_weight)` (several inputs as a list or a
+            dictionary), or a batched `tf.data.Dataset`, a
+            `keras.utils.PyDataset` or a generator of such batches. Only
+            `log_marginal_likelihood` uses the labels. The data are read once.
         structure: `"kronecker"` or `"diagonal"`. Defaults to
             `"kronecker"`.
-        subset: Which weights are uncertain, `"all"` or those of the
-            `"last_layer"`, the last that has any; all others stay as they
-            are. Defaults to `"all"`.
-        prior_precision: delta; `"evidence"` or `"marginal_likelihood"`,
-            the one that maximises `log_marginal_likelihood`; or
-            `"validation"`, the power of the root of 10 with the best
-            log-likelihood of `keras_bdl.predict` on `validation_data`.
-            Where a network fits all its data, F is near zero, draws are
-            as wide as delta says, and `"evidence"` leaves them too wide
-            to predict well.
+        subset: The uncertain weights: `"all"`, or those of the
+            `"last_layer"`, the last layer with weights. All other weights
+            keep their trained values. Defaults to `"all"`.
+        prior_precision: delta, a number or a way to choose it. `"evidence"`
+            and `"marginal_likelihood"` both choose the maximum of
+            `log_marginal_likelihood`. `"validation"` chooses the power of
+            `sqrt(10)` with the best log-likelihood of `keras_bdl.predict` on
+            `validation_data`; use it if the network fits all its training
+            data. In this case F is near zero, and `"evidence"` gives samples
+            too wide to predict well.
         validation_data: Held-out `(x, y)`, or such batches that can be
             read again. Defaults to `None`.
-        labels: `"expected"`, (2) as it is, by as many backward passes as
-            the output has entries; or `"drawn"`, an estimate by
-            `label_draws` passes. Defaults to `"expected"`.
-        label_draws: How many labels are drawn for each example. Defaults
+        labels: `"expected"` computes (2) exactly, with as many backward
+            passes as the output has entries. `"drawn"` estimates (2) with
+            `label_samples` passes. Defaults to `"expected"`.
+        label_samples: Number of labels drawn for each example. Defaults
             to `1`.
-        temperature: T. Defaults to `1.0`.
+        temperature: T. It tempers the likelihood alone. Defaults to `1.0`.
         dataset_size: N, if `data` is a part of the training data. Defaults
             to `None`, counted.
-        loss: The negative log-likelihood, as `compile` takes it. Defaults
-            to `None`, the one that the model is compiled with.
+        loss: The negative log-likelihood, as in `compile`. Defaults to
+            `None`, the compiled loss.
         exclude_from_inference: Names of layers, of classes of layers or
-            of variables that stay as they are. Defaults to
+            of variables that keep their trained values. Defaults to
             `("BatchNormalization", "LearnedStddev")`.
-        batch_size: For arrays. Defaults to `None`, 32.
-        fallback: Whether layers that `keras_bdl.curvature` has no rule
-            for are differentiated example by example, which is slow.
-            Defaults to `False`, where they are an error.
-        seed: Selects the drawn labels and the draws of validation.
-            Defaults to `0`.
+        batch_size: Batch size for arrays. Defaults to `None`, 32.
+        fallback: Whether to differentiate layers without a rule in
+            `keras_bdl.curvature` example by example, which is slow.
+            Defaults to `False`: such layers are an error.
+        seed: Selects the drawn labels and the posterior samples of the
+            validation. Defaults to `0`.
         verbose: `0` for silence, `1` for a progress bar, `2` for one
             line. Defaults to `"auto"`, `1`.
 
@@ -103,42 +114,42 @@ def fit_laplace(
 
     ```python
     posterior = keras_bdl.fit_laplace(
-        model, (x, y), prior_precision="marginal_likelihood"
+        model, (x, y), prior_precision="evidence", verbose=0
     )
-    prediction = keras_bdl.predict(model, x_test, posterior=posterior)
+    prediction = keras_bdl.predict(model, x_test, posterior)
     ```
 
     Reference:
         - MacKay, [A Practical Bayesian Framework for Backpropagation
           Networks](https://doi.org/10.1162/neco.1992.4.3.448)
         - Ritter et al., [A Scalable Laplace Approximation for Neural
-          Networks](https://openreview.net/forum?id=Skdvd2xAZ), whose
-          damping goes to each factor, and here to their product
+          Networks](https://openreview.net/forum?id=Skdvd2xAZ); their
+          damping is added to each factor, and ours to the product
         - Maddox et al., [A Simple Baseline for Bayesian Uncertainty in
           Deep Learning](https://arxiv.org/abs/1902.02476), "KFAC-Laplace"
     """
     check_model(model)
-    _check_choice("structure", structure, ("kronecker", "diagonal"))
-    _check_choice("subset", subset, ("all", "last_layer"))
-    _check_choice("labels", labels, ("expected", "drawn"))
-    _check_choice("verbose", verbose, ("auto", 0, 1, 2))
-    check_count("label_draws", label_draws)
+    check_choice("structure", structure, ("kronecker", "diagonal"))
+    check_choice("subset", subset, ("all", "last_layer"))
+    check_choice("labels", labels, ("expected", "drawn"))
+    check_count("label_samples", label_samples)
     if isinstance(prior_precision, str):
         known = (MARGINAL_LIKELIHOOD, EVIDENCE, VALIDATION)
-        _check_choice("prior_precision", prior_precision, known)
+        check_choice("prior_precision", prior_precision, known)
+        precision = 1.0
     else:
-        as_positive("prior_precision", prior_precision)
-    as_positive("temperature", temperature)
+        precision = check_number("prior_precision", prior_precision, above=0.0)
+    check_number("temperature", temperature, above=0.0)
     if dataset_size is not None:
         check_count("dataset_size", dataset_size)
     if (validation_data is not None) != (prior_precision == VALIDATION):
         raise ValueError(
-            "`validation_data` must be given where `prior_precision` is "
-            '"validation", and only there. Received: '
+            "`validation_data` must be given if and only if "
+            '`prior_precision="validation"`. Received: '
             f"prior_precision={prior_precision!r}, validation_data of type "
             f"{type(validation_data).__name__}"
         )
-    verbose = 1 if verbose == "auto" else verbose
+    verbose = check_verbose(verbose)
     scores = scores_of_loss(
         getattr(model, "loss", None) if loss is None else loss
     )
@@ -150,25 +161,25 @@ def fit_laplace(
     information = FisherInformation.of(
         model,
         data,
-        lambda model: FisherOptions(
+        options=lambda model: FisherOptions(
             loss=loss,
             scores=scores,
-            label_draws=label_draws if labels == "drawn" else None,
+            label_samples=label_samples if labels == "drawn" else None,
             variables=variables_of(model),
             factored=structure == "kronecker",
             fallback=fallback,
         ),
-        batch_size,
-        seed,
-        verbose,
+        batch_size=batch_size,
+        seed=seed,
+        verbose=verbose,
     )
     posterior = _posterior(
         model,
         information,
-        variables_of(model),
-        1.0 if isinstance(prior_precision, str) else prior_precision,
-        temperature,
-        dataset_size,
+        variables=variables_of(model),
+        prior_precision=precision,
+        temperature=temperature,
+        dataset_size=dataset_size,
     )
     if prior_precision in (MARGINAL_LIKELIHOOD, EVIDENCE):
         delta = posterior.evidence.maximum()
@@ -178,23 +189,25 @@ def fit_laplace(
             posterior,
             model,
             validation_data,
-            scores.options(),
-            batch_size,
-            seed,
-            verbose,
+            options=scores.options(),
+            batch_size=batch_size,
+            seed=seed,
+            verbose=verbose,
         )
         return posterior.with_prior_precision(delta)
     return posterior
 
 
 def _posterior(
-    model, information, variables, prior_precision, temperature, size
+    model, information, *, variables, prior_precision, temperature, dataset_size
 ):
-    """Returns the posterior of sums over the data, scaled to all data."""
-    factor = 1.0 if size is None else size / information.examples
+    """Returns the posterior of sums over data, scaled to the whole set."""
+    factor = 1.0
+    if dataset_size is not None:
+        factor = dataset_size / information.examples
     trained = model.trainable_variables
     index_of = {id(v): i for i, v in enumerate(trained)}
-    curvature = [None] * len(trained)
+    curvature: list[np.ndarray | None] = [None] * len(trained)
     for variable, squares in zip(variables, information.squares, strict=True):
         if squares is not None:
             curvature[index_of[id(variable)]] = factor * squares
@@ -202,9 +215,9 @@ def _posterior(
         MatrixCurvature.of_factors(
             index_of[id(kernel)],
             None if bias is None else index_of[id(bias)],
-            inputs / information.weight,
+            inputs=inputs / information.weight,
             # The number of examples multiplies one of the factors.
-            factor * outputs,
+            outputs=factor * outputs,
             dtype=kernel.dtype if kernel.dtype == "float64" else "float32",
         )
         for kernel, bias, inputs, outputs in information.matrices
@@ -214,8 +227,8 @@ def _posterior(
         [np.array(ops.convert_to_numpy(v)) for v in trained],
         curvature,
         matrices,
-        prior_precision,
-        temperature,
+        prior_precision=prior_precision,
+        temperature=temperature,
         names=[v.name for v in trained],
         log_likelihood=None
         if log_likelihood is None
@@ -223,21 +236,19 @@ def _posterior(
     )
 
 
-def _check_choice(name, value, choices):
-    if value not in choices:
-        raise ValueError(
-            f"`{name}` must be one of {choices}. Received: {name}={value!r}"
-        )
-
-
-def uncertain_variables(model, subset: str, exclude_from_inference):
-    """Returns the trainable variables that have a posterior.
+def uncertain_variables(
+    model: keras.Model,
+    *,
+    subset: str,
+    exclude_from_inference: str | Iterable[str],
+) -> list[Any]:
+    """Returns the trainable variables that get a posterior.
 
     Args:
         model: A built Keras model.
-        subset: `"all"`, or `"last_layer"`.
+        subset: `"all"` or `"last_layer"`.
         exclude_from_inference: Names of layers, classes of layers or
-            variables that have none.
+            variables without a posterior.
     """
     if isinstance(exclude_from_inference, str):
         exclude_from_inference = (exclude_from_inference,)
@@ -245,8 +256,8 @@ def uncertain_variables(model, subset: str, exclude_from_inference):
     variables = [v for v in model.trainable_variables if id(v) not in excluded]
     if not variables:
         raise ValueError(
-            "`model` must have trainable weights that are not excluded from "
-            f"inference. Received: model={model.name!r}, "
+            "`model` must have a trainable weight outside of "
+            f"`exclude_from_inference`. Received: model={model.name!r}, "
             f"exclude_from_inference={exclude_from_inference}"
         )
     if subset == "all":
@@ -257,7 +268,7 @@ def uncertain_variables(model, subset: str, exclude_from_inference):
 
 
 def _innermost_layer_of(model, variable):
-    """Returns the layer that owns a variable, and not one around it."""
+    """Returns the innermost layer that owns a variable."""
     owners = [
         layer
         for layer in _keras.inner_layers(model)

@@ -1,57 +1,64 @@
-"""How the log-likelihood of a label changes with the output of a model."""
+"""Gradients of the log-likelihood of a label by the output of a model."""
 
 import abc
 import math
+from collections.abc import Callable
+from typing import Any
 
 from keras import ops
 
-from keras_bdl.random.replica_numbers import fold_in
+from keras_bdl.random.forward_pass_noise import fold_in
 
 
 class Scores(abc.ABC):
-    """Scores of labels that the model itself would draw.
+    """Scores of labels drawn from the model itself.
 
-    The loss of an example is `sum_e w_e (-log p(y_e | f))` over the entries e
-    of its output f that have a label each; Keras takes the mean over the
-    positions of a sequence or an image, and `w_e = 1 / positions`. With the
-    scores s_e, the gradients of `log p(y_e | f)` by f,
+    Let f be the output of an example, with a label for each entry e. The loss
+    of the example is `sum_e w_e (-log p(y_e | f))`. Keras takes the mean over
+    the positions of a sequence or an image, so `w_e = 1 / positions`. The
+    score s_e is the gradient of `log p(y_e | f)` by f. Then
 
         sum_e w_e E[s_e s_e^T],    y_e drawn from p(y_e | f)              (1)
 
-    is the Fisher information of f, and the Hessian of the loss by f if f are
-    logits or means. A model whose Jacobian by the weights is J has the Fisher
-    information `J^T (1) J`.
+    is the Fisher information of f. If f are logits or means, (1) is also the
+    Hessian of the loss by f. With J the Jacobian of f by the weights, the
+    weights have the Fisher information `J^T (1) J`.
     """
 
-    def of_outputs(self, outputs):
-        """Returns the scores to use, now that the outputs are known."""
+    def of_outputs(self, outputs: Any) -> "Scores":
+        """Returns the scores for outputs of a known shape.
+
+        Args:
+            outputs: f.
+        """
         return self
 
     @abc.abstractmethod
-    def options(self):
-        """Returns the arguments that tell `keras_bdl.predict` the same."""
+    def options(self) -> dict[str, Any]:
+        """Returns the arguments of `keras_bdl.predict` for this loss."""
 
     @abc.abstractmethod
-    def averaged(self, shape):
-        """Returns the sizes of the axes that the loss is a mean over.
+    def averaged(self, shape: tuple) -> tuple:
+        """Returns the sizes of the axes over which the loss is a mean.
 
         Args:
-            shape: That of the output, without the examples.
+            shape: Shape of the output without the axis of examples.
         """
 
     @abc.abstractmethod
-    def component(self, outputs, mask):
-        """Returns one of the vectors whose squares make (1), less w_e.
+    def component(self, outputs: Any, mask: Any) -> Any:
+        """Returns the vector of one entry e in (1), without `sqrt(w_e)`.
 
-        There are as many as entries, and the mask says which.
+        The outer products of the vectors of all entries sum to (1).
 
         Args:
             outputs: f, at least in float32.
-            mask: A tensor like the output of an example, with a single one.
+            mask: A tensor like the output of an example, 1 at e and 0
+                elsewhere.
         """
 
     @abc.abstractmethod
-    def draw(self, outputs, seed):
+    def draw(self, outputs: Any, seed: Any) -> Any:
         """Returns the scores of one drawn label for each e.
 
         Args:
@@ -59,7 +66,7 @@ class Scores(abc.ABC):
             seed: A tensor of two integers.
         """
 
-    def expected(self, outputs):
+    def expected(self, outputs: Any) -> tuple[int, Callable]:
         """Returns K and a function from k < K to a vector v_k.
 
         The sum of all `v_k v_k^T` is (1), exactly.
@@ -76,26 +83,28 @@ class Scores(abc.ABC):
 
         return size, score
 
-    def drawn(self, outputs, draws: int, seed):
+    def drawn(
+        self, outputs: Any, samples: int, seed: Any
+    ) -> tuple[int, Callable]:
         """Returns K and a function from k < K to a vector v_k.
 
         The sum of all `v_k v_k^T` has the expectation (1).
 
         Args:
             outputs: f.
-            draws: K.
+            samples: K, the number of labels for each e.
             seed: A tensor of two integers.
         """
         outputs, _, root = self._prepared(outputs)
-        root = root / math.sqrt(draws)
+        root = root / math.sqrt(samples)
 
         def score(k):
             return root * self.draw(outputs, fold_in(seed, k))
 
-        return draws, score
+        return samples, score
 
     def _prepared(self, outputs):
-        """Returns f, the shape of one example, and the root of w_e."""
+        """Returns f, the shape of one example, and `sqrt(w_e)`."""
         if outputs.dtype != "float64":
             outputs = ops.cast(outputs, "float32")
         shape = tuple(ops.shape(outputs)[1:])
@@ -103,10 +112,10 @@ class Scores(abc.ABC):
         return outputs, shape, ops.rsqrt(positions)
 
 
-def reciprocal(values):
-    """Returns 1 / x, and 0 where x is 0.
+def reciprocal(values: Any) -> Any:
+    """Returns 1 / x, and 0 for x = 0.
 
-    A probability that has underflowed does not change with the weights.
+    A probability that underflows to 0 does not change with the weights.
 
     Args:
         values: x, a tensor.
@@ -115,10 +124,10 @@ def reciprocal(values):
     return ops.where(zero, 0.0, 1.0 / ops.where(zero, 1.0, values))
 
 
-def nan_unless(valid, values):
-    """Returns the values, or NaN, which whoever adds them up will find.
+def nan_unless(valid: Any, values: Any) -> Any:
+    """Returns values where they are valid, and NaN elsewhere.
 
-    A graph raises no errors.
+    A graph cannot raise errors. The code outside of the graph looks for NaN.
 
     Args:
         valid: A boolean tensor that broadcasts.

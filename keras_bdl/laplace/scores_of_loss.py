@@ -1,6 +1,7 @@
-"""The scores of each loss, for labels of each kind."""
+"""The scores of each kind of loss."""
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
@@ -13,37 +14,38 @@ from keras_bdl.laplace.scores import reciprocal
 from keras_bdl.likelihoods.implied_noise import NO_LIKELIHOOD
 from keras_bdl.likelihoods.implied_noise import loss_function
 from keras_bdl.prediction.likelihood import Likelihood
-from keras_bdl.random.replica_numbers import normal
-from keras_bdl.random.replica_numbers import uniform
+from keras_bdl.random.forward_pass_noise import normal
+from keras_bdl.random.forward_pass_noise import uniform
 
 
 class GaussianScores(Scores):
-    """Scores of means, and of standard deviations if they are outputs.
+    """Scores of a Gaussian target, by its mean and standard deviation.
 
-    With z the target's deviation from the mean, in standard deviations,
+    With z = (target - mean) / stddev,
 
         s = z / stddev    by the mean,                                    (1)
         s = (z^2 - 1) / stddev    by stddev                               (2)
 
-    whose second moments are `1 / stddev^2` and `2 / stddev^2`.
+    whose second moments are `1 / stddev^2` and `2 / stddev^2`. (2) applies if
+    the model returns the standard deviation.
 
     Args:
         likelihood: A `keras_bdl.likelihoods.Gaussian`.
     """
 
-    def __init__(self, likelihood):
+    def __init__(self, likelihood: likelihoods.Gaussian):
         self._likelihood = likelihood
 
-    def options(self):
-        """Returns what makes mean and variance of the outputs."""
+    def options(self) -> dict[str, Any]:
+        """Returns the function that makes mean and variance."""
         return {"moments": self._likelihood.moments}
 
-    def averaged(self, shape):
-        """Returns all axes but that of the targets, which is summed over."""
+    def averaged(self, shape: tuple) -> tuple:
+        """Returns all axes but the last: the loss sums over targets."""
         return shape[:-1]
 
-    def component(self, outputs, mask):
-        """Returns the root of the Fisher information of an entry."""
+    def component(self, outputs: Any, mask: Any) -> Any:
+        """Returns the square root of the Fisher information of an entry."""
         stddev = self._stddev(outputs)
         if self._is_known:
             return mask / stddev
@@ -51,8 +53,8 @@ class GaussianScores(Scores):
             [1.0 / stddev, math.sqrt(2.0) / stddev], axis=-1
         )
 
-    def draw(self, outputs, seed):
-        """Returns the scores of targets."""
+    def draw(self, outputs: Any, seed: Any) -> Any:
+        """Returns the scores of drawn targets."""
         stddev = self._stddev(outputs)
         z = ops.cast(normal(ops.shape(stddev), seed), stddev.dtype)
         if self._is_known:
@@ -70,27 +72,27 @@ class GaussianScores(Scores):
 
 
 class BinaryScores(Scores):
-    """Scores of Bernoulli variables, one an entry, with probabilities p.
+    """Scores of Bernoulli labels, one for each entry, with probabilities p.
 
         s(y) = y - p    by logits,    s(y) = (y - p) / (p (1 - p))  by p  (1)
 
     Args:
-        from_logits: Whether the outputs are logits, and not p.
+        from_logits: Whether the outputs are logits instead of p.
     """
 
     def __init__(self, from_logits: bool):
         self.from_logits = from_logits
 
-    def options(self):
-        """Returns what the outputs mean."""
+    def options(self) -> dict[str, Any]:
+        """Returns `task` and `from_logits`."""
         return {"task": "binary", "from_logits": self.from_logits}
 
-    def averaged(self, shape):
+    def averaged(self, shape: tuple) -> tuple:
         """Returns all axes."""
         return shape
 
-    def component(self, outputs, mask):
-        """Returns the root of the Fisher information of an entry."""
+    def component(self, outputs: Any, mask: Any) -> Any:
+        """Returns the square root of the Fisher information of an entry."""
         if self.from_logits:
             # Not p (1 - p), which is 0 where p rounds to 1.
             variance = ops.sigmoid(outputs) * ops.sigmoid(-outputs)
@@ -98,8 +100,8 @@ class BinaryScores(Scores):
         p = self._probabilities(outputs)
         return mask * ops.sqrt(reciprocal(p * (1.0 - p)))
 
-    def draw(self, outputs, seed):
-        """Returns the scores of labels."""
+    def draw(self, outputs: Any, seed: Any) -> Any:
+        """Returns the scores of drawn labels."""
         p = self._probabilities(outputs)
         u = 0.5 + 0.5 * uniform(ops.shape(p), seed)
         score = ops.cast(ops.cast(u, p.dtype) < p, p.dtype) - p
@@ -114,45 +116,45 @@ class BinaryScores(Scores):
 
 
 class ClassScores(Scores):
-    """Scores of classes on the last axis, with probabilities p.
+    """Scores of a class on the last axis, with probabilities p.
 
         s(y) = e_y - p    by logits,    s(y) = e_y / p_y    by p          (1)
 
     Args:
-        from_logits: Whether the outputs are logits, and not p.
+        from_logits: Whether the outputs are logits instead of p.
     """
 
     def __init__(self, from_logits: bool):
         self.from_logits = from_logits
 
-    def of_outputs(self, outputs):
-        """Returns scores of zero or one where there is but one entry."""
+    def of_outputs(self, outputs: Any) -> Scores:
+        """Returns `BinaryScores` if the last axis has one entry."""
         if outputs.shape[-1] == 1:
             return BinaryScores(self.from_logits)
         return self
 
-    def options(self):
-        """Returns what the outputs mean."""
+    def options(self) -> dict[str, Any]:
+        """Returns `task` and `from_logits`."""
         return {"task": "classification", "from_logits": self.from_logits}
 
-    def averaged(self, shape):
-        """Returns all axes but that of the classes."""
+    def averaged(self, shape: tuple) -> tuple:
+        """Returns all axes but the last, the axis of classes."""
         return shape[:-1]
 
-    def component(self, outputs, mask):
-        """Returns the score of a class, times the root of its probability."""
+    def component(self, outputs: Any, mask: Any) -> Any:
+        """Returns the score of a class times `sqrt(p)` of this class."""
         if not self.from_logits:
             return mask * ops.sqrt(reciprocal(self._probabilities(outputs)))
         p = self._probabilities(outputs)
-        # Zero at the other positions.
+        # This is 0 at the other positions.
         of_class = ops.sum(mask * p, axis=-1, keepdims=True)
         return ops.sqrt(of_class) * (mask - p)
 
-    def draw(self, outputs, seed):
-        """Returns the score of a label."""
+    def draw(self, outputs: Any, seed: Any) -> Any:
+        """Returns the score of a drawn label."""
         p = self._probabilities(outputs)
         u = 0.5 + 0.5 * uniform(ops.shape(p)[:-1], seed)
-        # The first class at which the distribution function reaches u.
+        # y is the first class whose cumulative probability reaches u.
         below = ops.cumsum(p, axis=-1) < ops.cast(u, p.dtype)[..., None]
         y = ops.sum(ops.cast(below[..., :-1], "int32"), axis=-1)
         y = ops.one_hot(y, p.shape[-1], dtype=p.dtype)
@@ -165,16 +167,16 @@ class ClassScores(Scores):
         return nan_unless((off < SUM_TOLERANCE) & (outputs >= 0.0), outputs)
 
 
-def scores_of_loss(loss) -> Scores:
+def scores_of_loss(loss: Any) -> Scores:
     """Returns the `Scores` of a loss that is a negative log-likelihood.
 
     Args:
-        loss: As `compile` takes it, for one output.
+        loss: The loss of a model with one output, as in `compile`.
     """
     losses = keras.tree.flatten(loss)
     if len(losses) != 1:
         raise ValueError(
-            "`fit_laplace` takes models with one output, and one loss. "
+            "`fit_laplace` needs a model with one output and one loss. "
             f"Received: loss={loss!r}"
         )
     (loss,) = losses
@@ -186,16 +188,16 @@ def scores_of_loss(loss) -> Scores:
         likelihood = Likelihood.of_loss(loss)
     if likelihood is None or likelihood.task == "regression":
         raise ValueError(
-            "`loss` must be a negative log-likelihood, so that the posterior "
-            "is known: a cross-entropy or `keras_bdl.likelihoods.Gaussian`. "
+            "`loss` must be a negative log-likelihood: a cross-entropy or "
+            "`keras_bdl.likelihoods.Gaussian`. "
             "For a model trained with the mean squared error, pass "
             "`loss=keras_bdl.likelihoods.Gaussian(noise_stddev=...)` with the "
             f"standard deviation of the noise. Received: loss={loss!r}"
         )
     if arguments.get("ignore_class") is not None:
         raise ValueError(
-            "`loss` must not ignore a class, which labels drawn from the "
-            "model cannot have. Received: loss with "
+            "`loss` must not ignore a class, because the model draws all "
+            "classes. Received: loss with "
             f"ignore_class={arguments['ignore_class']}"
         )
     if likelihood.task == "binary":

@@ -1,39 +1,49 @@
 """The prior precision with the best predictions on held-out data."""
 
 import warnings
+from typing import Any
 
 import keras
 import numpy as np
 
+from keras_bdl.aliases import Data
 from keras_bdl.data.batches import is_arrays
-from keras_bdl.evaluation import evaluate
-from keras_bdl.prediction import predict
+from keras_bdl.evaluation.evaluate import evaluate
+from keras_bdl.posteriors.laplace_gaussian import Laplace
+from keras_bdl.prediction.predict import predict
 
-# Powers of the root of 10.
+# Powers of sqrt(10).
 CANDIDATES = 10.0 ** (np.arange(-4, 11) / 2)
 
 
 def best_prior_precision(
-    posterior, model, data, options, batch_size, seed, verbose
-):
-    """Returns the best of `CANDIDATES`.
+    posterior: Laplace,
+    model: keras.Model,
+    data: Data,
+    *,
+    options: dict[str, Any],
+    batch_size: int | None,
+    seed: int,
+    verbose: int,
+) -> float:
+    """Returns the best prior precision in `CANDIDATES`.
 
-    The draws of all candidates are made of the same random numbers.
+    All candidates use the same random numbers for their posterior samples.
 
     Args:
         posterior: A `keras_bdl.posteriors.Laplace`.
-        model: The model.
-        data: Held-out data with labels, as of `fit_laplace`.
-        options: What tells `predict` the meaning of the outputs.
-        batch_size: For arrays.
-        seed: Selects the draws.
-        verbose: As of `keras.utils.Progbar`.
+        model: The model of the posterior.
+        data: The `validation_data` of `fit_laplace`.
+        options: Arguments of `predict` for the loss of the model.
+        batch_size: Batch size for arrays.
+        seed: Selects the posterior samples.
+        verbose: Argument of `keras.utils.Progbar`.
     """
     x, y = data, None
     if is_arrays(data):
         if not isinstance(data, (tuple, list)) or len(data) != 2:
             raise ValueError(
-                "`validation_data` must be `(x, y)`, or batches of these. "
+                "`validation_data` must be `(x, y)`, or batches of such pairs. "
                 f"Received: validation_data of type {type(data).__name__}"
             )
         x, y = data
@@ -62,14 +72,16 @@ def best_prior_precision(
             **options,
         )
         report = evaluate(prediction, y)
-        losses.append(-report.log_likelihood if regression else report.nll)
+        losses.append(
+            -report["log_likelihood"] if regression else report["nll"]
+        )
         bar.update(i + 1, [("prior_precision", delta), ("nll", losses[-1])])
     best = int(np.nanargmin(losses))
     if best in (0, len(losses) - 1):
         warnings.warn(
-            "The best prior precision is at the end of those tried, "
-            f"{CANDIDATES[0]:g} to {CANDIDATES[-1]:g}. Choose one yourself, "
-            "with `with_prior_precision`. "
+            "The best prior precision is at the end of the search range, "
+            f"{CANDIDATES[0]:g} to {CANDIDATES[-1]:g}. Try other values with "
+            "`with_prior_precision`. "
             f"Received: prior_precision={CANDIDATES[best]:g}",
             stacklevel=4,
         )

@@ -9,7 +9,7 @@ needs.
 import keras
 from keras import ops
 
-from keras_bdl.random import replica_numbers
+from keras_bdl.random import forward_pass_noise
 
 
 def random_signs(x, axes, seed):
@@ -25,7 +25,7 @@ def random_signs(x, axes, seed):
     shape = [
         size if axis in varied else 1 for axis, size in enumerate(ops.shape(x))
     ]
-    return replica_numbers.signs(shape, x.dtype, seed)
+    return forward_pass_noise.signs(shape, x.dtype, seed)
 
 
 def sign_axes(layer):
@@ -95,7 +95,7 @@ def local(layer, inputs, forward_pass):
         _linear(layer) | forward_pass.drawn,
     )
     stddev = ops.sqrt(ops.maximum(variance, SMALLEST_VARIANCE))
-    noise = replica_numbers.normal(
+    noise = forward_pass_noise.normal(
         ops.shape(stddev), forward_pass.output_seed()
     )
     mean = _mean(layer, inputs, forward_pass)

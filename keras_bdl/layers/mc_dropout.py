@@ -6,8 +6,8 @@ from keras import ops
 from keras_bdl.arguments import check_number
 from keras_bdl.arguments import check_seed
 from keras_bdl.inherited_arguments import InheritedArguments
-from keras_bdl.random.replica_numbers import next_seed
-from keras_bdl.random.replica_numbers import uniform
+from keras_bdl.random.forward_pass_noise import next_seed
+from keras_bdl.random.forward_pass_noise import uniform
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")

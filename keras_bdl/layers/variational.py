@@ -17,20 +17,20 @@ from keras_bdl.distributions import WeightDistribution
 from keras_bdl.layers import estimators
 from keras_bdl.layers import weight_draw
 from keras_bdl.layers.annealing import Annealing
+from keras_bdl.layers.call_attributes import CallState
+from keras_bdl.layers.call_attributes import SeenAttribute
+from keras_bdl.layers.call_attributes import assigned
+from keras_bdl.layers.call_attributes import seeing
 from keras_bdl.layers.compilation import CompiledDraw
 from keras_bdl.layers.compilation import worth_compiling
 from keras_bdl.layers.computed_weights import ComputedWeights
-from keras_bdl.layers.seen_attribute import CallState
-from keras_bdl.layers.seen_attribute import SeenAttribute
-from keras_bdl.layers.seen_attribute import assigned
-from keras_bdl.layers.seen_attribute import seeing
 from keras_bdl.layers.thread_losses import ThreadLosses
 from keras_bdl.layers.thread_losses import check_outer_loss
 from keras_bdl.layers.weight_priors import WeightPosterior
 from keras_bdl.layers.weight_priors import WeightPriors
 from keras_bdl.layers.weight_priors import as_prior
 from keras_bdl.priors import Normal
-from keras_bdl.random import replica_numbers
+from keras_bdl.random import forward_pass_noise
 
 
 def _mean_or_assigned(layer, name):
@@ -268,7 +268,7 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
         """Returns the draw of this forward pass; the first call adds (2)."""
         if self.kl_per_example is None:
             check_outer_loss(self)
-            seed = replica_numbers.next_seed(self.seed_generator)
+            seed = forward_pass_noise.next_seed(self.seed_generator)
             posteriors = self.weight_posteriors
             tensors = [p.read() for p in posteriors]
             drawn, kl = self._draw(tensors, seed, 1.0 * self.annealing.noise)

@@ -8,7 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_bdl.layers import estimators
-from keras_bdl.random import replica_numbers
+from keras_bdl.random import forward_pass_noise
 
 # One seed has several streams of random numbers.
 WEIGHTS = 0
@@ -29,8 +29,8 @@ def normals(posteriors, seed, stream=WEIGHTS, bound=1.0):
             between 0 and 1. Defaults to `1.0`.
     """
     size = sum(p.num_normals for p in posteriors)
-    seed = replica_numbers.fold_in(seed, stream)
-    return replica_numbers.normal((size,), seed, bound)
+    seed = forward_pass_noise.fold_in(seed, stream)
+    return forward_pass_noise.normal((size,), seed, bound)
 
 
 def noise(posteriors, numbers):
@@ -53,8 +53,8 @@ def host_noise(posteriors, seed, bound):
     """
     size = sum(p.num_normals for p in posteriors)
     bits = np.random.default_rng(seed).integers(-(2**31), 2**31, size, "int32")
-    uniforms = replica_numbers.of_bits(bits) * bound
-    return noise(posteriors, replica_numbers.gaussian_noise(uniforms))
+    uniforms = forward_pass_noise.of_bits(bits) * bound
+    return noise(posteriors, forward_pass_noise.gaussian_noise(uniforms))
 
 
 def numbered_draw(layer, number):
@@ -213,11 +213,11 @@ class ForwardPass:
     def sign_seeds(self):
         """Returns seeds for inputs and outputs, the same for all calls."""
         return [
-            replica_numbers.fold_in(self.seed, stream)
+            forward_pass_noise.fold_in(self.seed, stream)
             for stream in (INPUT_SIGNS, OUTPUT_SIGNS)
         ]
 
     def output_seed(self):
         """Returns a new seed for the noise of the outputs of each call."""
         self.calls += 1
-        return replica_numbers.fold_in(self.seed, OUTPUTS + self.calls)
+        return forward_pass_noise.fold_in(self.seed, OUTPUTS + self.calls)

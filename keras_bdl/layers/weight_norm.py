@@ -46,7 +46,6 @@ class WeightNorm(ComputedWeights):
     """
 
     sources = "a direction and a scale"
-    _kernel: keras.Variable
     built: bool
     compute_dtype: str
     refused = (

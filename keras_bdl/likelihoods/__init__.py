@@ -5,7 +5,7 @@ For classification, the cross-entropies of Keras are likelihoods.
 """
 
 from keras_bdl.likelihoods.gaussian import Gaussian
-from keras_bdl.likelihoods.learned_stddev import LearnedStddev
-from keras_bdl.likelihoods.mean_and_stddev import mean_and_stddev
+from keras_bdl.likelihoods.noise_stddev import LearnedStddev
+from keras_bdl.likelihoods.noise_stddev import mean_and_stddev
 
 __all__ = ["Gaussian", "LearnedStddev", "mean_and_stddev"]

@@ -1,7 +1,7 @@
 """Metrics for `compile(metrics=...)`, updated batch by batch.
 
-They judge the mean network or the draws that `evaluate` makes. Reports on a
-finished `Prediction` are in `keras_bdl.evaluation`.
+They score the outputs that a model returns in `fit` and `evaluate`. Functions
+for a finished `Prediction` are in `keras_bdl.evaluation`.
 """
 
 from keras_bdl.metrics.calibration_errors import ExpectedCalibrationError

@@ -1,61 +1,45 @@
 """Streaming calibration errors of a classifier."""
 
 import math
-import numbers
+from typing import Any
 
 import keras
 from keras import ops
 
-from keras_bdl.metrics.class_distributions import ClassProbabilities
-from keras_bdl.metrics.class_distributions import check_from_logits
+from keras_bdl.arguments import check_choice
+from keras_bdl.arguments import check_count
+from keras_bdl.metrics.class_distributions import ClassificationMetric
 from keras_bdl.metrics.class_distributions import example_weights
 from keras_bdl.metrics.class_distributions import label_distribution
 from keras_bdl.metrics.class_distributions import probabilities
 
 BINNINGS = ("width", "mass")
-# The histogram behind binning="mass": 128 cells for each factor of two in the
-# distance of the confidence from 1, down to the spacing of float32.
+# The histogram of binning="mass" has 128 cells for each factor of two in
+# 1 - confidence, down to the spacing of float32.
 CELLS_PER_OCTAVE = 128
 OCTAVES = 24
 
 
-class CalibrationBins(ClassProbabilities, keras.metrics.Metric):
-    """Mass, confidence and accuracy in bins of the confidence.
+class StreamingCalibrationError(ClassificationMetric, keras.metrics.Metric):
+    """Base of the calibration errors: weight and gap of each bin.
 
     Args:
-        num_bins: Number of bins.
-        binning: `"width"` or `"mass"`.
-        from_logits: Whether the model's output is logits and not
-            probabilities; `None` where the compiled loss tells.
-        name: Name of the metric.
-        dtype: Type of the computation, `None` for `keras.config.floatx()`.
+        num_bins: Number of bins. Defaults to `20`.
+        binning: `"width"` for bins of equal width on [0, 1], or `"mass"` for
+            bins with equally many examples. Defaults to `"width"`.
     """
 
+    # Read by the callbacks of Keras that have `mode="auto"`.
+    _direction = "down"
+
     def __init__(
-        self,
-        num_bins: int,
-        binning: str,
-        from_logits: bool | None,
-        name: str,
-        dtype,
+        self, num_bins: int = 20, *, binning: str = "width", **kwargs: Any
     ):
-        super().__init__(name=name, dtype=dtype)
-        if not isinstance(num_bins, numbers.Integral) or num_bins < 1:
-            raise ValueError(
-                "`num_bins` must be a positive integer. "
-                f"Received: num_bins={num_bins!r}"
-            )
-        check_from_logits(from_logits)
-        if binning not in BINNINGS:
-            raise ValueError(
-                f"`binning` must be one of {BINNINGS}. "
-                f"Received: binning={binning!r}"
-            )
+        super().__init__(**kwargs)
+        check_count("num_bins", num_bins)
+        check_choice("binning", binning, BINNINGS)
         self.num_bins = num_bins
         self.binning = binning
-        self.from_logits = from_logits
-        # Read by the callbacks of Keras that have `mode="auto"`.
-        self._direction = "down"
         cells = num_bins if binning == "width" else CELLS_PER_OCTAVE * OCTAVES
         # Columns: weight, weighted confidence, weighted correctness.
         self.totals = self.add_variable(
@@ -79,7 +63,7 @@ class CalibrationBins(ClassProbabilities, keras.metrics.Metric):
         rows = ops.stack(
             [weight, weight * confidence, weight * correct], axis=-1
         )
-        # What has no weight, such as padding, may have no valid label.
+        # Examples of weight 0, such as padding, may have an invalid label.
         rows = ops.where(weight[..., None] == 0, ops.zeros_like(rows), rows)
         self.totals.assign_add(
             ops.segment_sum(
@@ -90,19 +74,22 @@ class CalibrationBins(ClassProbabilities, keras.metrics.Metric):
         )
 
     def _cell(self, confidence):
-        """Returns the cell of the histogram; the last one holds 1.0."""
+        """Returns the cell of the histogram. The last cell includes 1.0."""
         cells = self.totals.shape[0]
         if self.binning == "width":
             position = confidence * cells
         else:
-            # The last cell is closed, which also keeps the logarithm finite.
+            # The last cell includes 1.0, where the logarithm is infinite.
             doubt = ops.maximum(1.0 - confidence, 2.0**-OCTAVES)
             position = ops.log(doubt) * (-CELLS_PER_OCTAVE / math.log(2.0))
-        # Clipped after the cast: NaN becomes some valid cell and stays seen.
+        # The clip makes NaN a valid cell, where the total becomes NaN.
         return ops.clip(ops.cast(position, "int32"), 0, cells - 1)
 
-    def weights_and_gaps(self):
-        """Returns share of the examples and |confidence - accuracy| by bin."""
+    def weights_and_gaps(self) -> tuple[Any, Any]:
+        """Returns the fraction of examples and the gap of each bin.
+
+        The gap is `|mean confidence - accuracy|`.
+        """
         totals = ops.convert_to_tensor(self.totals)
         if self.binning == "mass":
             mass = totals[:, 0]
@@ -124,38 +111,26 @@ class CalibrationBins(ClassProbabilities, keras.metrics.Metric):
             **super().get_config(),
             "num_bins": self.num_bins,
             "binning": self.binning,
-            "from_logits": self.from_logits,
         }
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
-class ExpectedCalibrationError(CalibrationBins):
+class ExpectedCalibrationError(StreamingCalibrationError):
     """Mean distance between the confidence of a classifier and its accuracy.
 
-    The confidence is the highest class probability. With the examples sorted
-    into bins `b` by their confidence and `n_b` the (weighted) number in each,
+    Use it to see while training whether probabilities can be trusted. The
+    confidence is the highest class probability. With the examples sorted into
+    bins `b` by their confidence and `n_b` the (weighted) number in each bin,
 
         ECE = sum_b n_b/n |mean confidence in b - accuracy in b|          (1)
 
-    Empty bins add nothing. Bins of equal width are exact; a confidence of
-    exactly 1.0 falls in the last one. Bins of equal mass are an
-    **approximation**, since the quantiles of a stream are not known while it
-    flows: the examples are counted in 3072 fixed cells, 128 for each factor
-    of two in `1 - confidence`, and whole cells are then put together into
-    bins, each cell into the bin that the middle of its mass falls in.
-    `keras_bdl.evaluate` has the exact quantiles.
-
-    Args:
-        num_bins: Number of bins. Defaults to `20`.
-        binning: `"width"`, bins of equal width on [0, 1], or `"mass"`, bins
-            that hold equally many examples. Defaults to `"width"`.
-        from_logits: Whether the model's output is logits and not
-            probabilities. Defaults to `None`: the cross-entropy that a
-            `keras_bdl.Model` is compiled with tells; elsewhere it must be
-            given.
-        name: Name of the metric. Defaults to `"expected_calibration_error"`.
-        dtype: Type of the computation. Defaults to `None`,
-            `keras.config.floatx()`.
+    Empty bins add nothing. Bins of equal width are exact; the last bin
+    includes a confidence of 1.0. Bins of equal mass are an **approximation**,
+    because the quantiles of a stream are not known in advance. The metric
+    counts examples in 3072 fixed cells, 128 for each factor of two in
+    `1 - confidence`, and merges whole cells into bins. A cell goes to the bin
+    in which the middle of its mass falls. `keras_bdl.evaluate` uses the exact
+    quantiles.
 
     Call arguments:
         y_true: Integer labels, `(batch,)` or `(batch, 1)`, or one-hot labels
@@ -175,44 +150,26 @@ class ExpectedCalibrationError(CalibrationBins):
         - [Guo et al., 2017](https://arxiv.org/abs/1706.04599), eq. 3
     """
 
-    def __init__(
-        self,
-        num_bins: int = 20,
-        binning: str = "width",
-        from_logits: bool | None = None,
-        name: str = "expected_calibration_error",
-        dtype=None,
-    ):
-        super().__init__(num_bins, binning, from_logits, name, dtype)
+    default_name = "expected_calibration_error"
 
     def result(self):
-        """Returns (1), 0 before the first example."""
+        """Returns (1), or 0 before the first example."""
         share, gap = self.weights_and_gaps()
         return ops.sum(share * gap)  # (1)
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
-class MaximumCalibrationError(CalibrationBins):
+class MaximumCalibrationError(StreamingCalibrationError):
     """Largest distance between confidence and accuracy in any bin.
+
+    Use it if the worst bin matters more than the average. Over the bins `b`
+    that hold an example,
 
         MCE = max_b |mean confidence in b - accuracy in b|                (1)
 
-    over the bins that hold an example. The bins are those of
-    `keras_bdl.metrics.ExpectedCalibrationError`, where `"mass"` is
-    approximate. A bin of equal width that holds a single example counts as
-    much as any other, so that (1) is noisy on small data.
-
-    Args:
-        num_bins: Number of bins. Defaults to `20`.
-        binning: `"width"`, bins of equal width on [0, 1], or `"mass"`, bins
-            that hold equally many examples. Defaults to `"width"`.
-        from_logits: Whether the model's output is logits and not
-            probabilities. Defaults to `None`: the cross-entropy that a
-            `keras_bdl.Model` is compiled with tells; elsewhere it must be
-            given.
-        name: Name of the metric. Defaults to `"maximum_calibration_error"`.
-        dtype: Type of the computation. Defaults to `None`,
-            `keras.config.floatx()`.
+    The bins are those of `keras_bdl.metrics.ExpectedCalibrationError`, where
+    `"mass"` is approximate. A bin with a single example counts as much as any
+    other, so (1) is noisy on small data.
 
     Call arguments:
         y_true: Integer labels, `(batch,)` or `(batch, 1)`, or one-hot labels
@@ -225,17 +182,9 @@ class MaximumCalibrationError(CalibrationBins):
         - [Guo et al., 2017](https://arxiv.org/abs/1706.04599), eq. 5
     """
 
-    def __init__(
-        self,
-        num_bins: int = 20,
-        binning: str = "width",
-        from_logits: bool | None = None,
-        name: str = "maximum_calibration_error",
-        dtype=None,
-    ):
-        super().__init__(num_bins, binning, from_logits, name, dtype)
+    default_name = "maximum_calibration_error"
 
     def result(self):
-        """Returns (1), 0 before the first example."""
+        """Returns (1), or 0 before the first example."""
         _, gap = self.weights_and_gaps()
         return ops.max(gap)  # (1)

@@ -1,31 +1,31 @@
-"""Labels and outputs of a classifier, both as distributions over classes.
+"""Base of classification metrics: labels and outputs as distributions.
 
-A metric runs inside a compiled step and cannot raise there. What is not a
+A metric runs inside a compiled step and cannot raise errors there. An invalid
 distribution over the classes (a label out of range, a row of logits declared
-as probabilities, NaN) becomes a row of NaN, so that the metric shows NaN
-instead of a number that looks right.
+as probabilities, NaN) becomes a row of NaN. The metric then shows NaN instead
+of a number that looks right.
 """
 
+from typing import Any
+
 from keras import ops
+
+from keras_bdl.arguments import check_choice
+from keras_bdl.inherited_arguments import InheritedArguments
 
 # Wide enough for the rounding of half precision over a thousand classes.
 SUM_TOLERANCE = 2e-2
 
 
-def check_from_logits(from_logits):
-    """Raises an error unless the value is `True`, `False` or `None`."""
-    if from_logits not in (None, True, False):
-        raise ValueError(
-            "`from_logits` must be `None`, `True` or `False`. "
-            f"Received: from_logits={from_logits!r}"
-        )
-
-
-def probabilities(y_pred, from_logits: bool, dtype: str):
+def probabilities(y_pred: Any, from_logits: bool, dtype: str) -> Any:
     """Returns probabilities of at least two classes on the last axis.
 
-    A last axis of size 1 is a Bernoulli output: the probability, or the
-    logit, of class 1.
+    A last axis of size 1 holds the probability, or the logit, of class 1.
+
+    Args:
+        y_pred: Outputs of a classifier.
+        from_logits: Whether the outputs are logits.
+        dtype: Dtype of the result.
     """
     if from_logits:
         return ops.exp(log_probabilities(y_pred, from_logits, dtype))
@@ -35,8 +35,14 @@ def probabilities(y_pred, from_logits: bool, dtype: str):
     return _nan_unless_distribution(y_pred)
 
 
-def log_probabilities(y_pred, from_logits: bool, dtype: str):
-    """Returns the logarithm of `probabilities`, from logits without loss."""
+def log_probabilities(y_pred: Any, from_logits: bool, dtype: str) -> Any:
+    """Returns the logarithm of `probabilities`, exact for logits.
+
+    Args:
+        y_pred: Outputs of a classifier.
+        from_logits: Whether the outputs are logits.
+        dtype: Dtype of the result.
+    """
     if not from_logits:
         return ops.log(probabilities(y_pred, from_logits, dtype))
     y_pred = ops.cast(y_pred, dtype)
@@ -45,8 +51,8 @@ def log_probabilities(y_pred, from_logits: bool, dtype: str):
     return ops.log_softmax(y_pred, axis=-1)
 
 
-def label_distribution(y_true, probs):
-    """Returns labels, integers or one-hot or soft, in the shape of the output.
+def label_distribution(y_true: Any, probs: Any) -> Any:
+    """Returns labels as a distribution over classes for each example.
 
     Args:
         y_true: Integers of shape `(...)` or `(..., 1)`, or one row of
@@ -59,8 +65,8 @@ def label_distribution(y_true, probs):
         y_true = ops.expand_dims(y_true, -1)
     if len(y_true.shape) != rank or y_true.shape[-1] not in (1, classes):
         raise ValueError(
-            "`y_true` must hold one integer per example or one row of "
-            f"{classes} class probabilities per example, next to an output of "
+            "`y_true` must hold one integer or one row of "
+            f"{classes} class probabilities per example, for an output of "
             f"shape {tuple(probs.shape)}. Received: y_true of shape "
             f"{tuple(y_true.shape)}"
         )
@@ -71,15 +77,20 @@ def label_distribution(y_true, probs):
 
 
 def _nan_unless_distribution(rows):
-    """Keeps rows of non-negative numbers that sum to one."""
+    """Returns NaN in rows that are negative or do not sum to 1."""
     error = ops.abs(ops.sum(rows, axis=-1, keepdims=True) - 1.0)
     lowest = ops.min(rows, axis=-1, keepdims=True)
     valid = ops.logical_and(error < SUM_TOLERANCE, lowest >= 0.0)
     return ops.where(valid, rows, float("nan"))
 
 
-def example_weights(sample_weight, values):
-    """Returns the weights in the shape of the values, ones if not given."""
+def example_weights(sample_weight: Any, values: Any) -> Any:
+    """Returns sample weights in the shape of some values.
+
+    Args:
+        sample_weight: Weight of each example, or `None` for ones.
+        values: One value for each example.
+    """
     if sample_weight is None:
         return ops.ones_like(values)
     weight = ops.cast(sample_weight, values.dtype)
@@ -91,21 +102,42 @@ def example_weights(sample_weight, values):
     return ops.broadcast_to(weight, ops.shape(values))
 
 
-class ClassProbabilities:
-    """Says whether outputs are logits: the argument, or the compiled loss.
+class ClassificationMetric(InheritedArguments):
+    """Mixin for metrics of class probabilities.
 
-    To be mixed into a metric with an attribute `from_logits`, which is what
-    the user gave: `True`, `False` or `None`.
+    Args:
+        from_logits: Whether the outputs are logits instead of probabilities.
+            Defaults to `None`: a `keras_bdl.Model` takes the answer from its
+            compiled cross-entropy. Other models need `True` or `False`.
+        name: Name of the metric. Defaults to `None`, the name of the class in
+            snake case.
+        dtype: Dtype of the computation. Defaults to `None`,
+            `keras.config.floatx()`.
     """
 
-    _of_loss = None
+    default_name: str
+    _of_loss: bool | None = None
 
-    def learn(self, likelihood):
-        """Takes from the compiled loss whether outputs are logits.
+    def __init__(
+        self,
+        *,
+        from_logits: bool | None = None,
+        name: str | None = None,
+        dtype: str | None = None,
+    ):
+        # The other base is a metric of Keras.
+        super().__init__(  # type: ignore[call-arg]
+            name=name or self.default_name, dtype=dtype
+        )
+        check_choice("from_logits", from_logits, (None, True, False))
+        self.from_logits = from_logits
+
+    def learn(self, likelihood: Any) -> None:
+        """Stores whether the compiled loss takes logits.
 
         Args:
             likelihood: A `Likelihood` with `task` and `from_logits`, or
-                `None` where the loss does not tell.
+                `None` if the loss does not say.
         """
         if likelihood is None or likelihood.task == "regression":
             self._of_loss = None
@@ -114,21 +146,27 @@ class ClassProbabilities:
         if self.from_logits not in (None, self._of_loss):
             raise ValueError(
                 f"`from_logits` of `{type(self).__name__}` must agree with the "
-                "compiled loss; leave it out. Received: "
+                "compiled loss. Leave out `from_logits`. Received: "
                 f"from_logits={self.from_logits}, and a loss with "
                 f"from_logits={self._of_loss}"
             )
 
     def outputs_are_logits(self) -> bool:
-        """Returns whether outputs are logits; raises where nothing tells."""
+        """Returns whether outputs are logits, or raises an error if unknown."""
         known = self._of_loss if self.from_logits is None else self.from_logits
         if known is None:
             name = type(self).__name__
             raise ValueError(
                 "`from_logits` must be given, unless a `keras_bdl.Model` is "
-                "compiled with a cross-entropy of Keras, which tells it. Write "
+                "compiled with a cross-entropy of Keras. Write "
                 f"`{name}(from_logits=True)` for logits, or "
                 "`from_logits=False` for probabilities. "
                 f"Received: {name} with from_logits=None"
             )
         return known
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns every constructor argument."""
+        # The other base is a metric of Keras.
+        config = super().get_config()  # type: ignore[misc]
+        return {**config, "from_logits": self.from_logits}

@@ -1,24 +1,33 @@
 """Streaming errors of the mean of Gaussian outputs."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_bdl.likelihoods.targets import split_moments
-from keras_bdl.metrics.gaussian_scores import GaussianMean
+from keras_bdl.metrics.gaussian_scores import GaussianMetric
+
+
+class ErrorOfMean(GaussianMetric):
+    """Base of the errors of the mean, for outputs that also hold the noise."""
+
+    # Read by the callbacks of Keras that have `mode="auto"`.
+    _direction = "down"
+
+    def split(self, y_pred: Any) -> tuple[Any, Any]:
+        """Returns the means and the standard deviations in an output."""
+        return split_moments(y_pred, f"`keras.metrics.{type(self).__name__}()`")
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
-class RootMeanSquaredError(GaussianMean):
+class RootMeanSquaredError(ErrorOfMean):
     """Root mean squared error of a network that also predicts the noise.
 
-    The last axis of the output holds the means m and then as many standard
-    deviations. The metric of this name in Keras compares the targets with
-    both; where the network predicts the mean alone, use that one.
-
-    Args:
-        name: Name of the metric. Defaults to `"root_mean_squared_error"`.
-        dtype: Type of the computation. Defaults to `None`,
-            `keras.config.floatx()`.
+    Use it if the last axis of the output holds the means, then as many
+    standard deviations. The Keras metric of this name would compare the
+    targets with both. Use the Keras metric if the network predicts the mean
+    alone.
 
     Call arguments:
         y_true: Targets, `(batch, targets)`, or `(batch,)` for one target.
@@ -36,41 +45,25 @@ class RootMeanSquaredError(GaussianMean):
     ```
     """
 
-    def __init__(self, name: str = "root_mean_squared_error", dtype=None):
-        super().__init__(None, name, dtype)
-        # Read by the callbacks of Keras that have `mode="auto"`.
-        self._direction = "down"
+    default_name = "root_mean_squared_error"
 
-    def score(self, z, stddev):
-        """Returns `(y - m)^2`, value by value."""
+    def score(self, z: Any, stddev: Any) -> Any:
+        """Returns `(y - m)^2` for each target value."""
         return ops.square(z * stddev)
 
     def result(self):
-        """Returns the root of the mean."""
+        """Returns the square root of the mean."""
         return ops.sqrt(super().result())
-
-    def get_config(self):
-        """Returns every constructor argument."""
-        config = super().get_config()
-        del config["noise_stddev"]
-        return config
-
-    def _split(self, y_pred):
-        return split_moments(y_pred, "`keras.metrics.RootMeanSquaredError()`")
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
-class MeanAbsoluteError(GaussianMean):
+class MeanAbsoluteError(ErrorOfMean):
     """Mean absolute error of a network that also predicts the noise.
 
-    The last axis of the output holds the means m and then as many standard
-    deviations. The metric of this name in Keras compares the targets with
-    both; where the network predicts the mean alone, use that one.
-
-    Args:
-        name: Name of the metric. Defaults to `"mean_absolute_error"`.
-        dtype: Type of the computation. Defaults to `None`,
-            `keras.config.floatx()`.
+    Use it if the last axis of the output holds the means, then as many
+    standard deviations. The Keras metric of this name would compare the
+    targets with both. Use the Keras metric if the network predicts the mean
+    alone.
 
     Call arguments:
         y_true: Targets, `(batch, targets)`, or `(batch,)` for one target.
@@ -88,20 +81,8 @@ class MeanAbsoluteError(GaussianMean):
     ```
     """
 
-    def __init__(self, name: str = "mean_absolute_error", dtype=None):
-        super().__init__(None, name, dtype)
-        # Read by the callbacks of Keras that have `mode="auto"`.
-        self._direction = "down"
+    default_name = "mean_absolute_error"
 
-    def score(self, z, stddev):
-        """Returns `|y - m|`, value by value."""
+    def score(self, z: Any, stddev: Any) -> Any:
+        """Returns `|y - m|` for each target value."""
         return ops.abs(z * stddev)
-
-    def get_config(self):
-        """Returns every constructor argument."""
-        config = super().get_config()
-        del config["noise_stddev"]
-        return config
-
-    def _split(self, y_pred):
-        return split_moments(y_pred, "`keras.metrics.MeanAbsoluteError()`")

@@ -1,54 +1,83 @@
 """Streaming scores of Gaussian outputs, averaged over examples."""
 
 import math
+from typing import Any
 
 import keras
 from keras import ops
 
+from keras_bdl.arguments import check_number
+from keras_bdl.inherited_arguments import InheritedArguments
 from keras_bdl.likelihoods.targets import aligned_targets
 from keras_bdl.likelihoods.targets import split_moments
 
 
-class GaussianMean(keras.metrics.Mean):
-    """Weighted mean of a score of a Gaussian predictive density.
+class GaussianMetric(InheritedArguments, keras.metrics.Mean):
+    """Base of the metrics of Gaussian outputs: a weighted mean of a score.
+
+    The last axis of the output holds the means, then as many positive
+    standard deviations.
 
     Args:
-        noise_stddev: Standard deviation of the noise, or `None` if the model's
-            output holds it.
-        name: Name of the metric.
-        dtype: Type of the computation, `None` for `keras.config.floatx()`.
+        name: Name of the metric. Defaults to `None`, the name of the class in
+            snake case.
+        dtype: Dtype of the computation. Defaults to `None`,
+            `keras.config.floatx()`.
 
     Attributes:
-        reads_noise: Whether the metric takes outputs that hold standard
-            deviations after the means. `keras_bdl.Model` refuses metrics
-            without this attribute there.
+        reads_noise: Whether the metric reads the standard deviations.
+            `keras_bdl.Model` refuses other metrics for such outputs.
     """
 
     reads_noise = True
+    default_name: str
 
-    def __init__(self, noise_stddev: float | None, name: str, dtype):
-        super().__init__(name=name, dtype=dtype)
-        if noise_stddev is not None and not noise_stddev > 0:
-            raise ValueError(
-                "`noise_stddev` must be positive, or `None` where the last "
-                "axis of the output holds means, then standard deviations. "
-                f"Received: noise_stddev={noise_stddev}"
-            )
-        self.noise_stddev = noise_stddev
+    def __init__(self, *, name: str | None = None, dtype: str | None = None):
+        super().__init__(name=name or self.default_name, dtype=dtype)
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         """Adds the scores of a batch."""
-        mean, stddev = self._split(ops.cast(y_pred, self.dtype))
-        # A metric cannot raise in a compiled step: NaN is what it can show.
+        mean, stddev = self.split(ops.cast(y_pred, self.dtype))
+        # A metric cannot raise an error in a compiled step, but can show NaN.
         stddev = ops.where(stddev > 0, stddev, float("nan"))
         z = (aligned_targets(y_true, mean) - mean) / stddev
         super().update_state(self.score(z, stddev), sample_weight)
 
-    def score(self, z, stddev):
-        """Returns the score of standardised residuals, value by value."""
+    def score(self, z: Any, stddev: Any) -> Any:
+        """Returns a score for each target value.
+
+        Args:
+            z: Standardised residuals, `(target - mean) / stddev`.
+            stddev: Standard deviations.
+        """
         raise NotImplementedError
 
-    def _split(self, y_pred):
+    def split(self, y_pred: Any) -> tuple[Any, Any]:
+        """Returns the means and the standard deviations in an output.
+
+        Args:
+            y_pred: Output of the model.
+        """
+        raise NotImplementedError
+
+
+class GaussianScore(GaussianMetric):
+    """Base of the scores of a Gaussian predictive density.
+
+    Args:
+        noise_stddev: Standard deviation of the noise. The output then holds
+            the means alone. Defaults to `None`: the last axis of the output
+            holds the means, then as many positive standard deviations.
+    """
+
+    def __init__(self, noise_stddev: float | None = None, **kwargs: Any):
+        super().__init__(**kwargs)
+        if noise_stddev is not None:
+            check_number("noise_stddev", noise_stddev, above=0.0)
+        self.noise_stddev = noise_stddev
+
+    def split(self, y_pred: Any) -> tuple[Any, Any]:
+        """Returns the means and the standard deviations in an output."""
         if self.noise_stddev is None:
             name = type(self).__name__
             return split_moments(y_pred, f"`{name}(noise_stddev=...)`")
@@ -62,20 +91,15 @@ class GaussianMean(keras.metrics.Mean):
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
-class GaussianLogLikelihood(GaussianMean):
-    """Mean over the target values of their Gaussian log density.
+class GaussianLogLikelihood(GaussianScore):
+    """Mean log density of the target values.
+
+    Use it to score the predicted mean and the predicted noise together. With
+    m the mean and s the standard deviation,
 
         log N(y; m, s^2) = -log(2 pi)/2 - log s - ((y - m)/s)^2 / 2       (1)
 
-    Several targets of one example are averaged, as Keras does, not summed.
-
-    Args:
-        noise_stddev: `s`, the standard deviation of the noise. Defaults to
-            `None`: the last axis of the model's output holds the means and
-            then as many (positive) standard deviations.
-        name: Name of the metric. Defaults to `"gaussian_log_likelihood"`.
-        dtype: Type of the computation. Defaults to `None`,
-            `keras.config.floatx()`.
+    Several targets of one example are averaged, not summed.
 
     Call arguments:
         y_true: Targets, `(batch, targets)`, or `(batch,)` for one target.
@@ -84,40 +108,26 @@ class GaussianLogLikelihood(GaussianMean):
         sample_weight: Weight of each example.
     """
 
-    def __init__(
-        self,
-        noise_stddev: float | None = None,
-        name: str = "gaussian_log_likelihood",
-        dtype=None,
-    ):
-        super().__init__(noise_stddev, name, dtype)
-        # Read by the callbacks of Keras that have `mode="auto"`.
-        self._direction = "up"
+    # Read by the callbacks of Keras that have `mode="auto"`.
+    _direction = "up"
+    default_name = "gaussian_log_likelihood"
 
-    def score(self, z, stddev):
-        """Returns (1), value by value."""
+    def score(self, z: Any, stddev: Any) -> Any:
+        """Returns (1) for each target value."""
         constant = 0.5 * math.log(2.0 * math.pi)
         return -constant - ops.log(stddev) - 0.5 * ops.square(z)  # (1)
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
-class ContinuousRankedProbabilityScore(GaussianMean):
-    """Mean over the target values of the CRPS of a Gaussian density.
+class ContinuousRankedProbabilityScore(GaussianScore):
+    """Mean continuous ranked probability score (CRPS) of the targets.
 
-    The integral of `(F(t) - 1[t >= y])^2` over t, with F the predictive
-    distribution function, is in the units of the target and generalises the
-    absolute error. For a Gaussian, with `z = (y - m)/s`,
+    Use it as a score in the units of the target that generalises the absolute
+    error. The CRPS is the integral of `(F(t) - 1[t >= y])^2` over t, with F
+    the predictive distribution function. For a Gaussian, with
+    `z = (y - m)/s`,
 
         CRPS = s (z (2 Phi(z) - 1) + 2 phi(z) - 1/sqrt(pi))               (1)
-
-    Args:
-        noise_stddev: `s`, the standard deviation of the noise. Defaults to
-            `None`: the last axis of the model's output holds the means and
-            then as many (positive) standard deviations.
-        name: Name of the metric. Defaults to
-            `"continuous_ranked_probability_score"`.
-        dtype: Type of the computation. Defaults to `None`,
-            `keras.config.floatx()`.
 
     Call arguments:
         y_true: Targets, `(batch, targets)`, or `(batch,)` for one target.
@@ -131,39 +141,27 @@ class ContinuousRankedProbabilityScore(GaussianMean):
           opposite sign)
     """
 
-    def __init__(
-        self,
-        noise_stddev: float | None = None,
-        name: str = "continuous_ranked_probability_score",
-        dtype=None,
-    ):
-        super().__init__(noise_stddev, name, dtype)
-        # Read by the callbacks of Keras that have `mode="auto"`.
-        self._direction = "down"
+    # Read by the callbacks of Keras that have `mode="auto"`.
+    _direction = "down"
+    default_name = "continuous_ranked_probability_score"
 
-    def score(self, z, stddev):
-        """Returns (1), value by value."""
+    def score(self, z: Any, stddev: Any) -> Any:
+        """Returns (1) for each target value."""
         twice_density = math.sqrt(2.0 / math.pi) * ops.exp(-0.5 * z * z)
         inner = z * ops.erf(z / math.sqrt(2.0)) + twice_density
         return stddev * (inner - 1.0 / math.sqrt(math.pi))  # (1)
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
-class IntervalCoverage(GaussianMean):
-    """Share of the target values inside their central predictive interval.
+class IntervalCoverage(GaussianScore):
+    """Fraction of target values inside their central predictive interval.
 
-    A calibrated model has a coverage equal to `level`; more is too cautious,
-    less is over-confident.
+    Use it to check calibration: a calibrated model has a coverage of `level`.
+    A higher coverage means too wide intervals, a lower one over-confidence.
 
     Args:
-        level: Probability that the interval holds, between 0 and 1. Defaults
-            to `0.95`.
-        noise_stddev: Standard deviation of the noise. Defaults to
-            `None`: the last axis of the model's output holds the means and
-            then as many (positive) standard deviations.
-        name: Name of the metric. Defaults to `"interval_coverage"`.
-        dtype: Type of the computation. Defaults to `None`,
-            `keras.config.floatx()`.
+        level: Probability of the interval, between 0 and 1. Defaults to
+            `0.95`.
 
     Call arguments:
         y_true: Targets, `(batch, targets)`, or `(batch,)` for one target.
@@ -172,25 +170,18 @@ class IntervalCoverage(GaussianMean):
         sample_weight: Weight of each example.
     """
 
-    def __init__(
-        self,
-        level: float = 0.95,
-        noise_stddev: float | None = None,
-        name: str = "interval_coverage",
-        dtype=None,
-    ):
-        super().__init__(noise_stddev, name, dtype)
-        if not 0 < level < 1:
-            raise ValueError(
-                f"`level` must be between 0 and 1. Received: level={level}"
-            )
+    default_name = "interval_coverage"
+
+    def __init__(self, level: float = 0.95, **kwargs: Any):
+        super().__init__(**kwargs)
+        check_number("level", level, above=0.0, below=1.0)
         self.level = level
 
-    def score(self, z, stddev):
-        """Returns 1 inside the interval and 0 outside."""
+    def score(self, z: Any, stddev: Any) -> Any:
+        """Returns 1 inside of the interval and 0 outside."""
         inner = ops.erf(ops.abs(z) / math.sqrt(2.0))
         inside = ops.cast(inner <= self.level, self.dtype)
-        # A comparison would turn NaN into "outside".
+        # A comparison with NaN is false, which would count as outside.
         return ops.where(ops.isnan(inner), inner, inside)
 
     def get_config(self):

@@ -19,11 +19,11 @@ from keras_bdl.distribute.replica_gradients import looks_at_gradients
 from keras_bdl.distribute.replicas import batch_of_group
 from keras_bdl.distribute.replicas import replica_weight
 from keras_bdl.distribute.replicas import statistics_of_examples
-from keras_bdl.layers.variational_layers import end_annealing
-from keras_bdl.loss_scaling import inner_optimizer
+from keras_bdl.inner_optimizer import inner_optimizer
+from keras_bdl.layers.find_variational_layers import end_annealing
 from keras_bdl.models.build import build_optimizer
 from keras_bdl.models.build import build_posterior
-from keras_bdl.models.evidence_bound import add_batch_mean
+from keras_bdl.models.evidence_metrics import add_batch_mean
 from keras_bdl.models.evidence_trainer import EvidenceTrainer
 from keras_bdl.models.fit_arguments import check_compile_arguments
 from keras_bdl.models.fit_arguments import check_fit

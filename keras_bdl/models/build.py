@@ -4,7 +4,7 @@ import keras
 import tensorflow as tf
 
 from keras_bdl import _keras
-from keras_bdl.loss_scaling import inner_optimizer
+from keras_bdl.inner_optimizer import inner_optimizer
 from keras_bdl.protocols import OwnsPosterior
 from keras_bdl.protocols import OwnsVariables
 

@@ -3,12 +3,12 @@
 from typing import Any
 
 from keras_bdl.aliases import ArrayLike
-from keras_bdl.layers.variational_layers import variational_layers
+from keras_bdl.layers.find_variational_layers import variational_layers
 from keras_bdl.models.build import build_optimizer
 from keras_bdl.models.checked_trainer import CheckedTrainer
-from keras_bdl.models.evidence_bound import EvidenceBound
-from keras_bdl.models.evidence_bound import PriorVersions
-from keras_bdl.models.evidence_bound import divergences
+from keras_bdl.models.evidence_metrics import EvidenceBound
+from keras_bdl.models.evidence_metrics import PriorVersions
+from keras_bdl.models.evidence_metrics import divergences
 
 
 class EvidenceTrainer(CheckedTrainer):

@@ -3,10 +3,12 @@
 import keras
 
 from keras_bdl.arguments import check_number
+from keras_bdl.inner_optimizer import inner_optimizer
 from keras_bdl.models.strategy_check import check_seeds
-from keras_bdl.posteriors.posterior_owner import posterior_owner
+from keras_bdl.posteriors.posterior_of import posterior_owner
 from keras_bdl.protocols import DrawsFunctions
 from keras_bdl.protocols import OwnsTrainStep
+from keras_bdl.protocols import TargetsPosterior
 
 _DEFAULTS = {
     "objective": None,
@@ -85,3 +87,31 @@ def _check_early_stopping(owner, callbacks):
                 "restores both. "
                 f"Received: callbacks=[..., {type(callback).__name__}(...)]"
             )
+
+
+def check_optimizer(owner: str, model: keras.Model) -> None:
+    """Raises if the optimizer of a model would change the objective.
+
+    Args:
+        owner: Name of the objective.
+        model: A compiled model.
+    """
+    optimizer = inner_optimizer(model)
+    name = type(optimizer).__name__
+    if isinstance(optimizer, TargetsPosterior):
+        raise ValueError(
+            f"`{owner}` needs an optimizer that only minimises, such as "
+            f'"adam", and `{name}` finds a posterior itself. Leave out one of '
+            f"the two. Received: optimizer={name}"
+        )
+    changing = [
+        option
+        for option in ("weight_decay", "use_ema")
+        if getattr(optimizer, option, None)
+    ]
+    if changing:
+        raise ValueError(
+            f"`{owner}` has a `prior`, and its variances belong to the weights "
+            f"of the optimizer. Leave {changing} out of the optimizer. "
+            f"Received: optimizer={name} with {changing}"
+        )

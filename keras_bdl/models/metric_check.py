@@ -12,7 +12,7 @@ import keras
 from keras_bdl import _keras
 from keras_bdl import likelihoods
 from keras_bdl.likelihoods.implied_noise import loss_function
-from keras_bdl.metrics.class_distributions import ClassProbabilities
+from keras_bdl.metrics.class_distributions import ClassificationMetric
 from keras_bdl.prediction.likelihood import Likelihood
 from keras_bdl.prediction.outputs import per_output
 
@@ -71,7 +71,7 @@ def _losses(model, y_pred):
     losses = keras.tree.flatten(model.loss)
     if len(keras.tree.flatten(y_pred)) > 1:
         names = getattr(model, "output_names", None)
-        losses = per_output("loss", model.loss, y_pred, names)
+        losses = per_output("loss", model.loss, y_pred, names=names)
     elif len(losses) != 1:  # their sum
         losses = [None]
     return keras.tree.pack_sequence_as(y_pred, losses)
@@ -82,7 +82,7 @@ def _check(metric, loss, output):
         _check_reads_noise(metric)
         return
     likelihood = _likelihood(loss, output)
-    if isinstance(metric, ClassProbabilities):
+    if isinstance(metric, ClassificationMetric):
         metric.learn(likelihood)
     elif likelihood is not None and likelihood.task != "regression":
         _check_reads_classes(metric, likelihood)

@@ -7,8 +7,8 @@ import keras
 from keras import ops
 
 from keras_bdl import _keras
-from keras_bdl.layers.variational_layers import variational_layers
-from keras_bdl.loss_scaling import inner_optimizer
+from keras_bdl.inner_optimizer import inner_optimizer
+from keras_bdl.layers.find_variational_layers import variational_layers
 from keras_bdl.prediction.likelihood import Likelihood
 from keras_bdl.prediction.outputs import per_output
 from keras_bdl.protocols import DrawsFunctions
@@ -22,7 +22,7 @@ def likelihoods_of(model, outputs):
         outputs: Its nested outputs.
     """
     names = getattr(model, "output_names", None)
-    losses = per_output("loss", model.loss, outputs, names)
+    losses = per_output("loss", model.loss, outputs, names=names)
     return [
         None if loss is None else Likelihood.of_loss(loss) for loss in losses
     ]

@@ -11,8 +11,8 @@ import tensorflow as tf
 from keras_bdl import _keras
 from keras_bdl.distribute.keras_fixes import in_several_workers
 from keras_bdl.distribute.workers import numbers_of_workers
+from keras_bdl.inner_optimizer import inner_optimizer
 from keras_bdl.likelihoods.loss_check import check_reductions
-from keras_bdl.loss_scaling import inner_optimizer
 
 _KNOWN = (
     tf.distribute.MirroredStrategy,

@@ -8,9 +8,9 @@ import warnings
 import keras
 
 from keras_bdl import _keras
+from keras_bdl.inner_optimizer import inner_optimizer
 from keras_bdl.layers import MCDropout
 from keras_bdl.layers import Variational
-from keras_bdl.loss_scaling import inner_optimizer
 from keras_bdl.models.checked_trainer import DistributedTrainer
 from keras_bdl.posteriors.posterior import holds_draw
 from keras_bdl.protocols import DrawsFunctions

@@ -4,7 +4,7 @@ from contextlib import AbstractContextManager
 
 import tensorflow as tf
 
-from keras_bdl.thread_methods import replaced
+from keras_bdl.replaced_in_thread import replaced
 
 
 def exact_moments() -> AbstractContextManager[None]:

@@ -19,12 +19,12 @@ from keras_bdl.objectives.batch_outcome import Outcome
 from keras_bdl.objectives.covariance import Covariance
 from keras_bdl.objectives.objective import Objective
 from keras_bdl.posteriors import Gaussian
-from keras_bdl.posteriors.covered_weights import check_weights
-from keras_bdl.posteriors.covered_weights import excluded_variables
-from keras_bdl.random.weight_noise import EVALUATION
-from keras_bdl.random.weight_noise import Compilation
-from keras_bdl.random.weight_noise import normal_numbers
-from keras_bdl.random.weight_noise import random_bits
+from keras_bdl.posteriors.excluded_weights import check_weights
+from keras_bdl.posteriors.excluded_weights import excluded_variables
+from keras_bdl.random.gaussian_weights import EVALUATION
+from keras_bdl.random.gaussian_weights import Compilation
+from keras_bdl.random.gaussian_weights import normal_numbers
+from keras_bdl.random.gaussian_weights import random_bits
 
 
 class GaussianObjective(Objective):

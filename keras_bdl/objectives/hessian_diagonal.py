@@ -12,8 +12,8 @@ from keras_bdl.arguments import check_bool
 from keras_bdl.arguments import check_number
 from keras_bdl.arguments import check_seed
 from keras_bdl.curvature.captured_pass import CapturedPass
-from keras_bdl.random.weight_noise import TRAINING
-from keras_bdl.random.weight_noise import random_bits
+from keras_bdl.random.gaussian_weights import TRAINING
+from keras_bdl.random.gaussian_weights import random_bits
 
 
 class HessianDiagonal(ShowsArguments):

@@ -20,43 +20,14 @@ from keras_bdl.distribute.replica_gradients import for_all_replicas
 from keras_bdl.distribute.replicas import replica_weight
 from keras_bdl.distribute.replicas import weighted
 from keras_bdl.inherited_arguments import InheritedArguments
-from keras_bdl.layers.variational_layers import variational_layers
-from keras_bdl.loss_scaling import inner_optimizer
-from keras_bdl.loss_scaling import loss_scale
+from keras_bdl.inner_optimizer import loss_scale
+from keras_bdl.layers.find_variational_layers import variational_layers
 from keras_bdl.models.build import build_optimizer
+from keras_bdl.models.fit_arguments import check_optimizer
 from keras_bdl.objectives.batch_outcome import Forward
 from keras_bdl.objectives.batch_outcome import Outcome
-from keras_bdl.posteriors.covered_weights import check_any_weight
-from keras_bdl.posteriors.covered_weights import excluded_variables
-from keras_bdl.protocols import TargetsPosterior
-
-
-def check_optimizer(owner: str, model: keras.Model) -> None:
-    """Raises if the optimizer of a model would change the objective.
-
-    Args:
-        owner: Name of the objective.
-        model: A compiled model.
-    """
-    optimizer = inner_optimizer(model)
-    name = type(optimizer).__name__
-    if isinstance(optimizer, TargetsPosterior):
-        raise ValueError(
-            f"`{owner}` needs an optimizer that only minimises, such as "
-            f'"adam", and `{name}` finds a posterior itself. Leave out one of '
-            f"the two. Received: optimizer={name}"
-        )
-    changing = [
-        option
-        for option in ("weight_decay", "use_ema")
-        if getattr(optimizer, option, None)
-    ]
-    if changing:
-        raise ValueError(
-            f"`{owner}` has a `prior`, and its variances belong to the weights "
-            f"of the optimizer. Leave {changing} out of the optimizer. "
-            f"Received: optimizer={name} with {changing}"
-        )
+from keras_bdl.posteriors.excluded_weights import check_any_weight
+from keras_bdl.posteriors.excluded_weights import excluded_variables
 
 
 class Objective(InheritedArguments, ShowsArguments, keras.losses.Loss):

@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras_bdl.objectives.batch_outcome import Forward
 from keras_bdl.objectives.batch_outcome import Outcome
 from keras_bdl.objectives.gaussian_objective import GaussianObjective
-from keras_bdl.random.weight_noise import TRAINING
+from keras_bdl.random.gaussian_weights import TRAINING
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")

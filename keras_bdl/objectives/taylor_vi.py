@@ -127,7 +127,7 @@ class TaylorVI(GaussianObjective):
     objective = keras_bdl.objectives.TaylorVI("diagonal", temperature=0.1)
     model.compile("adam", loss, objective=objective)
     model.fit(x, y, verbose=0)
-    prediction = keras_bdl.predict(model, x_test)
+    prediction = keras_bdl.predict(model, x_test, verbose=0)
     ```
 
     Reference:

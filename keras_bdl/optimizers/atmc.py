@@ -22,7 +22,7 @@ class ATMC(MomentumSampler):
 
         alpha = max(D - xi, 0)                                            (1)
 
-    `keras_bdl.optimizers.integrators` has the equations by which p, the
+    `keras_bdl.optimizers.momentum_steps` has the equations by which p, the
     weight and xi move. The thermostat is the one of hyperbolic momentum. The
     printed algorithm has the thermostat of Gaussian momentum, which makes
     samples too narrow.
@@ -38,8 +38,9 @@ class ATMC(MomentumSampler):
 
     ```python
     model.compile(keras_bdl.ATMC(learning_rate=1e-3), loss=loss)
-    samples = keras_bdl.callbacks.SampleCollector()
-    model.fit(train, epochs=2, verbose=0, callbacks=[samples])
+    samples = keras_bdl.callbacks.SampleCollector(every=1)
+    model.fit(train, epochs=3, verbose=0, callbacks=[samples])
+    prediction = keras_bdl.predict(model, x_test, samples.posterior, verbose=0)
     ```
 
     Reference:

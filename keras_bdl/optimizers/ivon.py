@@ -68,7 +68,7 @@ class IVON(NaturalGradient):
     ```python
     model.compile(keras_bdl.IVON(initial_curvature=0.1), loss=loss)
     model.fit(x, y, epochs=2, verbose=0)
-    prediction = keras_bdl.predict(model, x_test)
+    prediction = keras_bdl.predict(model, x_test, verbose=0)
     ```
 
     Reference:

@@ -9,17 +9,17 @@ from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl.arguments import check_number
-from keras_bdl.optimizers.integrators import kick
-from keras_bdl.optimizers.integrators import thermostat_force
-from keras_bdl.optimizers.integrators import velocity
 from keras_bdl.optimizers.layer_masses import LayerMasses
+from keras_bdl.optimizers.momentum_steps import kick
+from keras_bdl.optimizers.momentum_steps import thermostat_force
+from keras_bdl.optimizers.momentum_steps import velocity
 from keras_bdl.optimizers.sampler import Sampler
 
 
 class MomentumSampler(Sampler):
     """Base of ATMC, SGNHT and SGHMC.
 
-    `integrators` has the equations of a step. With `h0` the initial learning
+    `momentum_steps` has the equations of a step. With `h0` the initial learning
     rate,
 
         m = (average_speed / h0)^-2,  c = max_speed / h0,

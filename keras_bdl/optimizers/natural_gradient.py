@@ -14,16 +14,16 @@ from keras_bdl.curvature.weight_scope import WeightScope
 from keras_bdl.curvature.weight_scope import current_values
 from keras_bdl.distribute.replica_gradients import for_all_replicas
 from keras_bdl.distribute.replicas import replica_weight
-from keras_bdl.loss_scaling import loss_scale
+from keras_bdl.inner_optimizer import loss_scale
 from keras_bdl.optimizers.variational_optimizer import VariationalOptimizer
 from keras_bdl.posteriors import Gaussian
 from keras_bdl.posteriors import Posterior
-from keras_bdl.random.weight_noise import EVALUATION
-from keras_bdl.random.weight_noise import TRAINING
-from keras_bdl.random.weight_noise import Compilation
-from keras_bdl.random.weight_noise import gaussian_draw
-from keras_bdl.random.weight_noise import gaussian_draw_and_score
-from keras_bdl.random.weight_noise import random_bits
+from keras_bdl.random.gaussian_weights import EVALUATION
+from keras_bdl.random.gaussian_weights import TRAINING
+from keras_bdl.random.gaussian_weights import Compilation
+from keras_bdl.random.gaussian_weights import gaussian_draw
+from keras_bdl.random.gaussian_weights import gaussian_draw_and_score
+from keras_bdl.random.gaussian_weights import random_bits
 
 
 class NaturalGradient(VariationalOptimizer):

@@ -15,8 +15,8 @@ from keras_bdl.optimizers.matrix_slots import MatrixSlots
 from keras_bdl.optimizers.matrix_slots import places_of
 from keras_bdl.optimizers.vogn import VOGN
 from keras_bdl.posteriors import MatrixNormal
-from keras_bdl.random.weight_noise import EVALUATION
-from keras_bdl.random.weight_noise import normal_numbers
+from keras_bdl.random.gaussian_weights import EVALUATION
+from keras_bdl.random.gaussian_weights import normal_numbers
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
@@ -84,7 +84,7 @@ class NoisyKFAC(VOGN):
     ```python
     model.compile(keras_bdl.NoisyKFAC(prior_precision=50.0), loss=loss)
     model.fit(x, y, epochs=2, verbose=0)
-    prediction = keras_bdl.predict(model, x_test)
+    prediction = keras_bdl.predict(model, x_test, verbose=0)
     ```
 
     Reference:
@@ -264,7 +264,7 @@ class NoisyKFAC(VOGN):
                 m.covariance(places, factor, self.scaled_prior(m.kernel))
                 for m, places in drawn
             ],
-            [
+            variance=[
                 None if i in covered else self.variance(v)
                 for i, v in enumerate(variables)
             ],

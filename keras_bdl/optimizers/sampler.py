@@ -17,7 +17,7 @@ from keras_bdl.data.dataset_size import DatasetSize
 from keras_bdl.inherited_arguments import InheritedArguments
 from keras_bdl.optimizers.keras_options import drop_options
 from keras_bdl.optimizers.keras_options import refuse_options
-from keras_bdl.random.counter_numbers import counter_normal
+from keras_bdl.random.keyed_noise import counter_normal
 
 
 class Sampler(InheritedArguments, keras.optimizers.Optimizer):

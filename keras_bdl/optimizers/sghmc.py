@@ -19,7 +19,7 @@ class SGHMC(MomentumSampler):
 
         alpha = D,  xi = 0                                                (1)
 
-    `keras_bdl.optimizers.integrators` has the equations by which p and the
+    `keras_bdl.optimizers.momentum_steps` has the equations by which p and the
     weight move.
 
     The loss must be the mean negative log-likelihood; the target is

@@ -19,7 +19,7 @@ class SGNHT(MomentumSampler):
 
         alpha = D                                                         (1)
 
-    `keras_bdl.optimizers.integrators` has the equations by which p, the
+    `keras_bdl.optimizers.momentum_steps` has the equations by which p, the
     weight and xi move.
 
     The loss must be the mean negative log-likelihood; the target is

@@ -18,8 +18,8 @@ from keras_bdl.data.dataset_size import DatasetSize
 from keras_bdl.inherited_arguments import InheritedArguments
 from keras_bdl.optimizers.keras_options import drop_options
 from keras_bdl.optimizers.keras_options import refuse_options
-from keras_bdl.posteriors.covered_weights import check_weights
-from keras_bdl.posteriors.covered_weights import excluded_variables
+from keras_bdl.posteriors.excluded_weights import check_weights
+from keras_bdl.posteriors.excluded_weights import excluded_variables
 
 # `apply` gets tuples of tensors, which this option would not divide.
 _NO_USE = ("loss_scale_factor",)
@@ -154,7 +154,10 @@ class VariationalOptimizer(InheritedArguments, keras.optimizers.Optimizer):
         """
         uncertain = [v for v in variables if not self.is_excluded(v)]
         check_weights(
-            type(self).__name__, uncertain, variables, "prior_precision"
+            type(self).__name__,
+            uncertain,
+            variables,
+            prior="prior_precision",
         )
 
     def check_learned(self, evaluating: bool = False) -> None:

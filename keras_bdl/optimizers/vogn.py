@@ -63,7 +63,7 @@ class VOGN(NaturalGradient):
     ```python
     model.compile(keras_bdl.VOGN(prior_precision=50.0), loss=loss)
     model.fit(x, y, epochs=2, verbose=0)
-    prediction = keras_bdl.predict(model, x_test)
+    prediction = keras_bdl.predict(model, x_test, verbose=0)
     ```
 
     Reference:

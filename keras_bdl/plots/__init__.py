@@ -1,8 +1,10 @@
 """Pictures of predictions, reports and chains, with Matplotlib.
 
-Each takes what `keras_bdl.evaluation` or `keras_bdl.diagnostics` returned.
+Each function takes results of `keras_bdl.predict`, `keras_bdl.evaluation` or
+`keras_bdl.diagnostics`.
 """
 
+from keras_bdl.plots import canvas
 from keras_bdl.plots.chains import autocorrelation
 from keras_bdl.plots.chains import trace
 from keras_bdl.plots.comparison import comparison
@@ -18,6 +20,7 @@ from keras_bdl.plots.task_accuracies import task_accuracies
 
 __all__ = [
     "autocorrelation",
+    "canvas",
     "comparison",
     "entropy_histograms",
     "gradient_variance",

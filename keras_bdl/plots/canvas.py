@@ -1,11 +1,13 @@
-"""Axes, and how methods look on them."""
+"""Axes, colours and legends that all plots share."""
 
 import itertools
+from collections.abc import Iterable
+from typing import Any
 
 from keras_bdl.prediction import ClassificationPrediction
 
-# Okabe and Ito's colours, told apart by colour-blind readers too; two darker
-# ones instead of yellow and black, which white paper and reference lines take.
+# The colours of Okabe and Ito, which colour-blind readers can distinguish. Two
+# darker ones replace yellow and black.
 COLORS = (
     "#0072B2",
     "#D55E00",
@@ -17,34 +19,34 @@ COLORS = (
     "#7A4B1E",
 )
 MARKERS = "osD^vPX"
-# From the axes down to below their label, in the font size of the legend.
+# Space of the axis label, in font sizes of the legend.
 LABEL_DEPTH = 4.2
 MOST_COLUMNS = 5
-# In widths of the axes: leaves a gap between legends of neighbouring axes.
+# Largest width of a legend, in widths of the axes. Leaves a gap between axes.
 LEGEND_WIDTH = 1.15
 GREY = "#777777"
 DARK = "#222222"
 
 
-def pyplot():
-    """Imports `matplotlib.pyplot`."""
+def pyplot() -> Any:
+    """Returns `matplotlib.pyplot`, or raises an error that says what to do."""
     try:
         import matplotlib.pyplot
     except ImportError as error:
         raise ImportError(
-            "The plots need matplotlib, which is not installed. Run "
+            "`keras_bdl.plots` needs matplotlib, which is not installed. Run "
             '`pip install "keras-bdl[examples]"`.'
         ) from error
     return matplotlib.pyplot
 
 
-def open_axes(ax=None):
-    """Returns the given axes, or those of a new figure, plainly styled."""
+def open_axes(ax: Any = None) -> Any:
+    """Returns the given axes or axes of a new figure, in a plain style."""
     if ax is None:
         _, ax = pyplot().subplots(figsize=(5.6, 4.0), layout="constrained")
     elif not isinstance(ax, pyplot().Axes):
         raise ValueError(
-            "`ax` must be Matplotlib axes, such as those of "
+            "`ax` must be Matplotlib axes, as from "
             "`figure, ax = plt.subplots()`, or `None` for a new figure. "
             f"Received: ax={ax!r}"
         )
@@ -54,30 +56,30 @@ def open_axes(ax=None):
     return ax
 
 
-def classifications(predictions) -> dict:
-    """Returns predictions of classes by name; a single one has no name."""
+def classifications(predictions: Any) -> dict:
+    """Returns classifications by name. A single one has the name `None`."""
     if not isinstance(predictions, dict):
         predictions = {None: predictions}
     if not predictions:
         raise ValueError(
             "`predictions` must be a prediction or a dict with at least one "
-            "of them. Received: {}"
+            "prediction. Received: {}"
         )
     for name, prediction in predictions.items():
         if not isinstance(prediction, ClassificationPrediction):
             raise ValueError(
                 f"The prediction{'' if name is None else f' {name!r}'} must "
-                "be a `ClassificationPrediction`, of one model output. "
+                "be a `ClassificationPrediction` of one model output. "
                 f"Received: {type(prediction).__name__}"
             )
     return predictions
 
 
-def method_styles(names) -> dict:
-    """Returns the colour and marker of each method, by its place.
+def method_styles(names: Iterable) -> dict:
+    """Returns the colour and marker of each method, by its position.
 
     The same names in the same order look the same in every picture. After
-    eight methods the colours come again with other markers.
+    eight methods, the colours repeat with other markers.
     """
     looks = zip(itertools.cycle(COLORS), itertools.cycle(MARKERS), strict=False)
     return {
@@ -86,17 +88,17 @@ def method_styles(names) -> dict:
     }
 
 
-def add_legend(ax):
-    """Adds a legend where something has a name."""
+def add_legend(ax: Any) -> None:
+    """Adds a legend if the axes have a labelled line."""
     handles, _ = ax.get_legend_handles_labels()
     if handles:
         ax.legend(frameon=False)
 
 
-def add_method_legend(ax):
-    """Adds a legend of methods below the axes, hardly wider than they are.
+def add_method_legend(ax: Any) -> None:
+    """Adds a legend of methods below the axes, about as wide as the axes.
 
-    A layout engine makes room for it; without one the axes give of theirs.
+    A layout engine makes room for the legend. Without one, the axes shrink.
     """
     _, names = ax.get_legend_handles_labels()
     if not names:
@@ -129,4 +131,4 @@ def _raise_bottom(ax, height):
     box = ax.get_position()
     height = min(height, 0.6 * box.height)
     ax.set_position((box.x0, box.y0 + height, box.width, box.height - height))
-    ax.set_in_layout(True)  # `set_position` ends it
+    ax.set_in_layout(True)  # `set_position` switches it off

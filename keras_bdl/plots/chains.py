@@ -1,10 +1,12 @@
-"""Traces and autocorrelations of several chains."""
+"""Plots of chains: traces and autocorrelations."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 
 from keras_bdl import diagnostics
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.diagnostics.chains.chain_arrays import check_chains
 from keras_bdl.diagnostics.chains.chain_arrays import quantity
 from keras_bdl.plots.canvas import COLORS
@@ -13,20 +15,26 @@ from keras_bdl.plots.canvas import add_method_legend
 from keras_bdl.plots.canvas import open_axes
 
 
-def trace(chains, entry=None, name: str | None = None, ax=None):
-    """Draws a quantity draw by draw, one line a chain.
+def trace(
+    chains: ArrayLike,
+    *,
+    entry: int | tuple[int, ...] | None = None,
+    name: str | None = None,
+    ax: Any = None,
+) -> Any:
+    """Draws a quantity sample by sample, one line per chain.
 
-    Chains that have converged cross each other all the time, and none of
-    them drifts.
+    Use it to see whether chains have converged: the lines then cross each
+    other all the time, and none of them drifts.
 
     Args:
-        chains: Array of shape `(chains, draws, ...)`, such as a variable of
-            `keras_bdl.diagnostics.WeightChains` or what
-            `keras_bdl.diagnostics.prediction_chains` returns.
-        entry: Which quantity: its index behind the first two axes, an
-            integer or a tuple. Defaults to `None`: there is but one.
-        name: Of the quantity, for the axis. Defaults to `None`, `entry`.
-        ax: Matplotlib axes. Defaults to `None`, those of a new figure.
+        chains: Array of shape `(chains, samples, ...)`, such as a variable of
+            `keras_bdl.diagnostics.WeightChains` or the result of
+            `keras_bdl.diagnostics.prediction_chains`.
+        entry: Index of the quantity behind the first two axes, an integer or a
+            tuple. Defaults to `None`: the chains have only one quantity.
+        name: Name of the quantity for the axis. Defaults to `None`, `entry`.
+        ax: Matplotlib axes. Defaults to `None`, the axes of a new figure.
 
     Returns:
         The axes.
@@ -34,8 +42,9 @@ def trace(chains, entry=None, name: str | None = None, ax=None):
     Example:
 
     ```python
+    chains = [posterior, posterior]
     p = keras_bdl.diagnostics.prediction_chains(chains, model, x_test)
-    keras_bdl.plots.trace(p, entry=(0, 3), name="p(class 3) of input 0")
+    keras_bdl.plots.trace(p, entry=(0, 1), name="p(class 1) of input 0")
     ```
     """
     chains = quantity(check_chains(chains, min_chains=1), entry)
@@ -43,53 +52,56 @@ def trace(chains, entry=None, name: str | None = None, ax=None):
     draw_chains(ax, np.arange(1, chains.shape[1] + 1), chains)
     ax.set_xlim(1, chains.shape[1])
     ax.locator_params(axis="x", integer=True)
-    ax.set_xlabel("draw")
+    ax.set_xlabel("sample")
     ax.set_ylabel(entry_name(entry, name))
     add_method_legend(ax)
     return ax
 
 
-def draw_chains(ax, x, chains):
-    """Draws one line a chain, named by its number."""
+def draw_chains(ax: Any, x: np.ndarray, chains: np.ndarray) -> None:
+    """Draws one line per chain, labelled with its number."""
     for number, (y, color) in enumerate(
         zip(chains, itertools.cycle(COLORS), strict=False), 1
     ):
         ax.plot(x, y, color=color, linewidth=1.1, label=f"chain {number}")
 
 
-def entry_name(entry, name):
-    """Returns what to call a quantity that may have been given a name."""
+def entry_name(entry: Any, name: str | None) -> str:
+    """Returns the label of a quantity."""
     if name is not None:
         return name
     return "quantity" if entry is None else f"quantity {entry}"
 
 
 def autocorrelation(
-    chains,
-    entry=None,
+    chains: ArrayLike,
+    *,
+    entry: int | tuple[int, ...] | None = None,
     max_lag: int | None = None,
     name: str | None = None,
-    ax=None,
-):
-    """Draws the autocorrelation of a quantity, one line a chain.
+    ax: Any = None,
+) -> Any:
+    """Draws the autocorrelation of a quantity, one line per chain.
 
-    The band holds 95 % of the autocorrelations of independent draws. The
-    legend tells the effective sample size of all chains together.
+    Use it to see how many steps a sampler needs between independent samples.
+    The band holds 95 % of the autocorrelations of independent samples. The
+    legend has the effective sample size of all chains together.
 
     Args:
-        chains: Array of shape `(chains, draws, ...)`, of at least two chains.
-        entry: Which quantity: its index behind the first two axes, an
-            integer or a tuple. Defaults to `None`: there is but one.
+        chains: Array of shape `(chains, samples, ...)`, at least two chains.
+        entry: Index of the quantity behind the first two axes, an integer or a
+            tuple. Defaults to `None`: the chains have only one quantity.
         max_lag: The largest lag, as in `keras_bdl.diagnostics.autocorrelation`.
-            Defaults to `None`.
-        name: Of the quantity, for the axis. Defaults to `None`, `entry`.
-        ax: Matplotlib axes. Defaults to `None`, those of a new figure.
+            Defaults to `None`: the smaller of 100 and half the number of
+            samples.
+        name: Name of the quantity for the axis. Defaults to `None`, `entry`.
+        ax: Matplotlib axes. Defaults to `None`, the axes of a new figure.
 
     Returns:
         The axes.
     """
     chains = quantity(check_chains(chains), entry)
-    rho = diagnostics.autocorrelation(chains, max_lag)
+    rho = diagnostics.autocorrelation(chains, max_lag=max_lag)
     ess = diagnostics.effective_sample_size(chains)
     ax = open_axes(ax)
     half_width = 1.96 / np.sqrt(chains.shape[1])
@@ -104,9 +116,9 @@ def autocorrelation(
     )
     ax.set_xlim(0, rho.shape[1] - 1)
     ax.locator_params(axis="x", integer=True)
-    ax.set_xlabel("lag (draws)")
+    ax.set_xlabel("lag (samples)")
     ax.set_ylabel(f"autocorrelation of {entry_name(entry, name)}")
-    # A line of the legend that nothing is drawn for.
-    ax.plot([], [], " ", label=f"ESS {ess:.0f} of {chains.size} draws")
+    # An empty line, which adds text to the legend.
+    ax.plot([], [], " ", label=f"ESS {ess:.0f} of {chains.size} samples")
     add_method_legend(ax)
     return ax

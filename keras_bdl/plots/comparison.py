@@ -1,7 +1,10 @@
-"""Several methods on one page."""
+"""Plots and scores of several methods on one page."""
+
+from typing import Any
 
 import numpy as np
 
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.evaluation import evaluate
 from keras_bdl.plots.canvas import DARK
 from keras_bdl.plots.canvas import GREY
@@ -17,13 +20,13 @@ PANELS_A_ROW = 4
 
 
 def _ood(measure, score):
-    """Reads a number off the out-of-distribution part of a report, if any."""
+    """Returns a function that reads an out-of-distribution score."""
     return lambda report: (
         report.ood["ood"][measure][score] if report.ood else np.nan
     )
 
 
-# Heading, how to read it off a report, and whether more is better.
+# Heading, function that reads the score of a report, whether more is better.
 COLUMNS = (
     ("accuracy", lambda report: report.accuracy, True),
     ("NLL", lambda report: report.nll, False),
@@ -38,16 +41,24 @@ OOD_COLUMNS = (
 )
 
 
-def comparison(predictions, y=None, ood=None, title: str | None = None):
-    """Draws calibration, referral, unknown inputs and a table of scores.
+def comparison(
+    predictions: dict,
+    y: ArrayLike | None = None,
+    *,
+    ood: dict | None = None,
+    title: str | None = None,
+) -> Any:
+    """Draws calibration, referral, OOD detection and scores of several methods.
+
+    Use it to compare methods on the same test inputs.
 
     Args:
-        predictions: Dict of `ClassificationPrediction`, by method, for the
-            same inputs.
-        y: Labels, integers or one-hot. Defaults to `None`, the labels that
-            each prediction found in its data.
-        ood: Dict of `ClassificationPrediction` for out-of-distribution
-            inputs, by method. Defaults to `None`.
+        predictions: Dict from the name of a method to its
+            `ClassificationPrediction`, for the same inputs.
+        y: Labels, integers or one-hot. Defaults to `None`, the labels in the
+            data of each prediction.
+        ood: Dict from the name of a method to its `ClassificationPrediction`
+            for out-of-distribution inputs. Defaults to `None`.
         title: Title of the page. Defaults to `None`.
 
     Returns:
@@ -56,11 +67,12 @@ def comparison(predictions, y=None, ood=None, title: str | None = None):
     Example:
 
     ```python
+    p = keras_bdl.predict(model, x_test, posterior)
+    q = keras_bdl.predict(model, 5 * x_test, posterior)
     figure = keras_bdl.plots.comparison(
-        {"deterministic": p_map, "SWAG": p_swag}, y_test,
-        ood={"deterministic": q_map, "SWAG": q_swag},
+        {"ensemble": p}, y_test, ood={"ensemble": q}
     )
-    figure.savefig("comparison.png", dpi=150)
+    figure.savefig("comparison.png")
     ```
     """
     if not isinstance(predictions, dict):
@@ -73,10 +85,10 @@ def comparison(predictions, y=None, ood=None, title: str | None = None):
     unknown = set(ood) - set(predictions)
     if unknown:
         raise ValueError(
-            "`ood` must have the names of `predictions`, "
+            "`ood` may only have names of `predictions`, "
             f"{sorted(predictions)}. Received: {sorted(unknown)} besides"
         )
-    # Before the first picture, which then is not left half drawn.
+    # Errors must come before the first picture.
     reports = {
         name: evaluate(p, y, ood={"ood": ood[name]} if name in ood else None)
         for name, p in predictions.items()
@@ -116,8 +128,8 @@ def _page(plt, num_methods, num_panels):
 
 
 def _one_legend(heads):
-    """Replaces the legends of the panels by one above them all."""
-    # The names of the second also say who is referred by what.
+    """Replaces the legends of the panels by one legend above all panels."""
+    # Only the labels of the second panel name the measures of referral.
     handles, names = heads[1].get_legend_handles_labels()
     for ax in heads:
         ax.get_legend().remove()
@@ -131,7 +143,7 @@ def _one_legend(heads):
 
 
 def _histograms(panels, predictions, ood):
-    """Draws the entropies of each method in its own colour."""
+    """Draws the entropies of each method in the colour of the method."""
     styles = method_styles(predictions)
     shown = [name for name in predictions if name in ood]
     for ax, name in zip(panels, shown, strict=False):
@@ -170,7 +182,7 @@ def _table(ax, reports, columns):
 
 
 def _best(scores, more):
-    """Returns the best score as it is written, None if there is none."""
+    """Returns the best score as text, or `None` if there is no score."""
     known = [score for score in scores if not np.isnan(score)]
     if not known:
         return None

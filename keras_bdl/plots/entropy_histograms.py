@@ -1,39 +1,47 @@
-"""Entropies of known and unknown inputs."""
+"""Histograms of predictive entropies, in and out of distribution."""
+
+from typing import Any
 
 import numpy as np
 
+from keras_bdl.arguments import check_count
 from keras_bdl.plots.canvas import COLORS
 from keras_bdl.plots.canvas import add_legend
 from keras_bdl.plots.canvas import classifications
 from keras_bdl.plots.canvas import open_axes
+from keras_bdl.prediction import ClassificationPrediction
 
 
 def entropy_histograms(
-    inside,
-    outside,
+    inside: ClassificationPrediction,
+    outside: ClassificationPrediction,
+    *,
     num_bins: int = 30,
-    ax=None,
+    ax: Any = None,
     color: str = COLORS[0],
     outside_color: str = COLORS[1],
-):
-    """Draws the predictive entropies of in- and out-of-distribution inputs.
+) -> Any:
+    """Draws the entropies of in- and out-of-distribution inputs.
 
-    A good detector of unknown inputs has little overlap of the two. Both
-    histograms show shares of their own set, in bins of equal width on
-    `[0, log(classes)]`.
+    Use it to see how well the entropy detects unknown inputs: the better, the
+    less the two histograms overlap. Both show shares of their own inputs, in
+    bins of equal width on `[0, log(classes)]`.
 
     Args:
         inside: `ClassificationPrediction` for in-distribution inputs.
-        outside: `ClassificationPrediction` of the same model for others.
+        outside: `ClassificationPrediction` of the same model for
+            out-of-distribution inputs.
         num_bins: Number of bins. Defaults to `30`.
-        ax: Matplotlib axes. Defaults to `None`, those of a new figure.
-        color: Of the in-distribution inputs. Defaults to blue.
-        outside_color: Of the others. Defaults to vermilion.
+        ax: Matplotlib axes. Defaults to `None`, the axes of a new figure.
+        color: Colour of the in-distribution inputs. Defaults to blue.
+        outside_color: Colour of the out-of-distribution inputs. Defaults to
+            vermilion.
 
     Returns:
         The axes.
     """
     classifications({"inside": inside, "outside": outside})
+    check_count("num_bins", num_bins)
     if inside.num_classes != outside.num_classes:
         raise ValueError(
             "`outside` must have the classes of `inside`. Received: "

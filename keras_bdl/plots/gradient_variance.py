@@ -1,7 +1,10 @@
-"""How the noise of the gradient grows."""
+"""Plot of the variance of the gradient over epochs or other positions."""
+
+from typing import Any
 
 import numpy as np
 
+from keras_bdl.arguments import check_choice
 from keras_bdl.diagnostics.gradients.gradient_variance import (
     GradientVarianceReport,
 )
@@ -11,27 +14,31 @@ from keras_bdl.plots.canvas import open_axes
 
 
 def gradient_variance(
-    reports,
+    reports: dict[str, dict],
+    *,
     of: str = "means",
     layer: str | None = None,
     label: str = "epoch",
-    ax=None,
-):
-    """Draws the variance of the gradient of the likelihood, a line a method.
+    ax: Any = None,
+) -> Any:
+    """Draws the variance of the likelihood gradient, one line per method.
 
-    The bands are one standard error wide on either side. Variances of zero,
-    and those that overflow, are not drawn: the axis is logarithmic.
+    Use it with the reports of `keras_bdl.callbacks.GradientVariance` or of
+    `keras_bdl.diagnostics.gradient_variance`. The bands reach one standard
+    error to either side. The axis is logarithmic, so values that are zero or
+    not finite are not drawn.
 
     Args:
         reports: Dict from the name of a method to a dict from positions, such
-            as standard deviations or epochs, to the `GradientVarianceReport`
-            there; `keras_bdl.callbacks.GradientVariance.reports` is one.
-        of: `"means"` or `"rhos"`, with respect to which parameters. Defaults
-            to `"means"`.
-        layer: Name of a layer of the reports. Defaults to `None`, all of
-            them.
-        label: What the positions are. Defaults to `"epoch"`.
-        ax: Matplotlib axes. Defaults to `None`, those of a new figure.
+            as epochs or standard deviations, to `GradientVarianceReport`
+            objects. `keras_bdl.callbacks.GradientVariance.reports` is such a
+            dict.
+        of: Parameters of the gradient, `"means"` or `"rhos"`. Defaults to
+            `"means"`.
+        layer: Name of a layer in the reports. Defaults to `None`, all layers
+            together.
+        label: Label of the positions. Defaults to `"epoch"`.
+        ax: Matplotlib axes. Defaults to `None`, the axes of a new figure.
 
     Returns:
         The axes. `ax.set_xscale("log")` suits standard deviations.
@@ -39,13 +46,11 @@ def gradient_variance(
     Example:
 
     ```python
-    ax = keras_bdl.plots.gradient_variance(
-        {"mean-field": a.reports, "Radial": b.reports}
-    )
+    report = keras_bdl.diagnostics.gradient_variance(net, x, y, samples=4)
+    keras_bdl.plots.gradient_variance({"mean-field": {0: report}})
     ```
     """
-    if of not in ("means", "rhos"):
-        raise ValueError(f'`of` must be "means" or "rhos". Received: of={of!r}')
+    check_choice("of", of, ("means", "rhos"))
     curves = {
         name: _curve(name, found, of, layer)
         for name, found in _checked(reports).items()
@@ -61,7 +66,7 @@ def gradient_variance(
             linewidth=1.6,
             **style,
         )
-        # Below zero there is no logarithm.
+        # The logarithm needs positive values.
         low = np.maximum(variance - error, variance / 10)
         ax.fill_between(
             x,
@@ -90,9 +95,9 @@ def _checked(reports):
         )
         if not (known and found):
             raise ValueError(
-                f"`reports[{name!r}]` must be a dict from positions to what "
-                "`keras_bdl.diagnostics.gradient_variance` returned, with at "
-                f"least one. Received: {found!r}"
+                f"`reports[{name!r}]` must be a dict from positions to reports "
+                "of `keras_bdl.diagnostics.gradient_variance`, with at least "
+                f"one. Received: {found!r}"
             )
     return reports
 

@@ -1,11 +1,18 @@
-"""The loss on rays and on a plane."""
+"""Plots of the loss along rays and on a plane."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from keras_bdl.aliases import ArrayLike
+from keras_bdl.arguments import check_bool
+from keras_bdl.arguments import check_count
+from keras_bdl.arguments import check_number
 from keras_bdl.diagnostics.loss_surface.loss_cross_section import (
-    LossCrossSection,
+    LossCrossSectionReport,
 )
-from keras_bdl.diagnostics.loss_surface.loss_plane import LossPlane
+from keras_bdl.diagnostics.loss_surface.loss_plane import LossPlaneReport
 from keras_bdl.plots.canvas import COLORS
 from keras_bdl.plots.canvas import DARK
 from keras_bdl.plots.canvas import GREY
@@ -15,39 +22,42 @@ from keras_bdl.plots.canvas import pyplot
 
 
 def loss_cross_section(
-    section,
-    names=None,
+    section: LossCrossSectionReport,
+    *,
+    names: Sequence[str] | None = None,
     stddevs: float = 3.0,
     gaussian: bool = False,
-    ax=None,
-):
-    """Draws loss and penalty along rays, a line a direction.
+    ax: Any = None,
+) -> Any:
+    """Draws loss and penalty along rays, one line per direction.
 
-    The thick part of a line lies within some standard deviations of the
-    posterior. Where it has captured the geometry, all thick parts end at
-    about the same loss. Values that are not finite are not drawn.
+    Use it to compare a posterior with the loss. The thick part of a line lies
+    within `stddevs` standard deviations of the posterior. If the posterior
+    fits the loss, all thick parts end at about the same loss. Values that are
+    not finite are not drawn.
 
     Args:
-        section: What `keras_bdl.diagnostics.loss_cross_section` returned.
-        names: Those of the directions. Defaults to `None`, numbers.
-        stddevs: How far the thick parts reach. Defaults to `3.0`.
-        gaussian: Whether to draw, dotted, the loss that would make the
-            posterior exact, as far as it fits on the axes. Defaults to
-            `False`.
-        ax: Matplotlib axes. Defaults to `None`, those of a new figure.
+        section: Result of `keras_bdl.diagnostics.loss_cross_section`.
+        names: Names of the directions. Defaults to `None`, numbers.
+        stddevs: Half the length of the thick parts, in standard deviations.
+            Defaults to `3.0`.
+        gaussian: Whether to draw, as dotted lines, the loss for which the
+            posterior would be exact. Defaults to `False`.
+        ax: Matplotlib axes. Defaults to `None`, the axes of a new figure.
 
     Returns:
-        The axes. `ax.set_yscale("log")` and `ax.set_ylim` show a minimum in
-        a surface that rises steeply.
+        The axes. `ax.set_yscale("log")` and `ax.set_ylim` show a minimum in a
+        steep surface.
     """
-    names = _checked_section(section, names, gaussian)
+    labels = _checked_section(section, names, gaussian)
+    check_number("stddevs", stddevs, at_least=0)
     distances = np.array(section.distances)
     order = np.argsort(distances)
     distances, total = distances[order], section.total[:, order]
     total = np.where(np.isfinite(total), total, np.nan)
     ax = open_axes(ax)
     ax.axvline(0.0, color=GREY, linewidth=0.8)
-    for i, name in enumerate(names):
+    for i, name in enumerate(labels):
         color = COLORS[i % len(COLORS)]
         ax.plot(distances, total[i], color=color, linewidth=1.1, label=name)
         if section.stddevs is None:
@@ -59,7 +69,7 @@ def loss_cross_section(
         y = np.interp(x, distances, total[i])
         ax.plot(x, y, color=color, linewidth=3.2, solid_capstyle="butt")
     if section.stddevs is not None:
-        # Lines of the legend that nothing is drawn for.
+        # An empty line, which adds text to the legend.
         label = f"within {stddevs:g} standard deviations"
         ax.plot([], [], color=GREY, linewidth=3.2, label=label)
     if gaussian:
@@ -85,57 +95,62 @@ def _draw_gaussians(ax, section, distances, total):
 
 
 def _checked_section(section, names, gaussian):
-    if not isinstance(section, LossCrossSection):
+    if not isinstance(section, LossCrossSectionReport):
         raise ValueError(
-            "`section` must be what `keras_bdl.diagnostics.loss_cross_section`"
-            f" returned. Received: section of type {type(section).__name__}"
+            "`section` must be a result of "
+            "`keras_bdl.diagnostics.loss_cross_section`. "
+            f"Received: section of type {type(section).__name__}"
         )
+    check_bool("gaussian", gaussian)
     if gaussian and section.stddevs is None:
         raise ValueError(
-            "`gaussian` must be `False` where `section` was not measured "
-            "around a posterior, with `center=posterior`. "
-            f"Received: gaussian={gaussian!r}"
+            "`gaussian=True` needs a `section` that was measured with "
+            f"`center=posterior`. Received: gaussian={gaussian!r}"
         )
     count = len(section.loss)
     if names is None:
         return [f"direction {i}" for i in range(1, count + 1)]
     if isinstance(names, str) or len(names) != count:
         raise ValueError(
-            f"`names` must have one for each of the {count} directions. "
+            f"`names` must have one name for each of the {count} directions. "
             f"Received: names={names!r}"
         )
     return list(names)
 
 
-# Of the range of the loss: where the lowest contour lies.
+# Height of the lowest contour, relative to the range of the loss.
 _LOWEST = 1e-3
 
 
 def loss_plane(
-    plane,
-    trajectory=None,
-    names=("direction 1", "direction 2"),
+    plane: LossPlaneReport,
+    *,
+    trajectory: ArrayLike | None = None,
+    names: Sequence[str] = ("direction 1", "direction 2"),
     stddevs: float = 3.0,
     levels: int = 12,
     highest: float | None = None,
-    ax=None,
-):
+    ax: Any = None,
+) -> Any:
     """Draws contours of loss and penalty on a plane.
 
-    The levels lie more densely close to the minimum: their heights above it
-    are a geometric sequence. An ellipse shows the posterior, a cross its
-    center.
+    Use it to see the loss around a posterior or along the path of SGD. The
+    levels are denser near the minimum: their heights above it form a geometric
+    sequence. An ellipse shows the posterior, a cross shows its center.
 
     Args:
-        plane: What `keras_bdl.diagnostics.loss_plane` returned.
-        trajectory: Array with the two coordinates of one network a row, such
-            as those that SGD passed through, from
+        plane: Result of `keras_bdl.diagnostics.loss_plane`.
+        trajectory: Array with the two coordinates of one network in each row,
+            such as the path of SGD, from
             `keras_bdl.diagnostics.project_weights`. Defaults to `None`.
-        names: Those of both directions.
-        stddevs: How many of them the ellipse reaches out. Defaults to `3.0`.
-        levels: Number of contours. Defaults to `12`.
-        highest: Where contours end. Defaults to `None`, the highest value.
-        ax: Matplotlib axes. Defaults to `None`, those of a new figure.
+        names: Names of the two directions. Defaults to
+            `("direction 1", "direction 2")`.
+        stddevs: Radius of the ellipse, in standard deviations. Defaults to
+            `3.0`.
+        levels: Number of contours, at least 2. Defaults to `12`.
+        highest: Loss of the highest contour. Defaults to `None`, the highest
+            value on the plane.
+        ax: Matplotlib axes. Defaults to `None`, the axes of a new figure.
 
     Returns:
         The axes.
@@ -148,8 +163,8 @@ def loss_plane(
     height = (total.max() if highest is None else highest) - lowest
     if not height > 0:
         raise ValueError(
-            "`plane` must rise above its lowest value, below `highest`. "
-            f"Received: lowest={lowest:.6g}, highest={highest}"
+            "`plane` must rise above its lowest value, and `highest` must lie "
+            f"above it. Received: lowest={lowest:.6g}, highest={highest}"
         )
     heights = [0.0, *np.geomspace(_LOWEST * height, height, levels)]
     ax = open_axes(ax)
@@ -206,9 +221,9 @@ def _norm(lowest, heights):
 
 
 def _checked_plane(plane, trajectory, names, levels):
-    if not isinstance(plane, LossPlane):
+    if not isinstance(plane, LossPlaneReport):
         raise ValueError(
-            "`plane` must be what `keras_bdl.diagnostics.loss_plane` returned. "
+            "`plane` must be a result of `keras_bdl.diagnostics.loss_plane`. "
             f"Received: plane of type {type(plane).__name__}"
         )
     if min(map(len, plane.distances)) < 2:
@@ -218,18 +233,15 @@ def _checked_plane(plane, trajectory, names, levels):
         )
     if np.shape(names) != (2,):
         raise ValueError(
-            "`names` must be those of the two directions. "
+            "`names` must be the names of the two directions. "
             f"Received: names={names!r}"
         )
-    if levels < 2:
-        raise ValueError(
-            f"`levels` must be at least 2. Received: levels={levels}"
-        )
+    check_count("levels", levels, at_least=2)
     if trajectory is not None:
         trajectory = np.asarray(trajectory, "float64")
         if trajectory.ndim != 2 or trajectory.shape[1] != 2:
             raise ValueError(
-                "`trajectory` must have two coordinates a row. Received: "
+                "`trajectory` must have two coordinates in a row. Received: "
                 f"trajectory of shape {trajectory.shape}"
             )
     total = np.ma.masked_invalid(plane.total)

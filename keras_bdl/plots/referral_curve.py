@@ -1,7 +1,12 @@
-"""Referral curve: what is left for the model when it may ask an expert."""
+"""Plot of a score against the share of inputs referred to an expert."""
+
+from typing import Any
 
 import numpy as np
 
+from keras_bdl.aliases import ArrayLike
+from keras_bdl.arguments import check_choice
+from keras_bdl.arguments import check_number
 from keras_bdl.data.checked_inputs import class_labels
 from keras_bdl.data.checked_inputs import labels_of
 from keras_bdl.evaluation import referral_accuracy
@@ -16,35 +21,38 @@ SCORES = {"accuracy": "accuracy", "auroc": "AUROC"}
 
 
 def referral_curve(
-    predictions,
-    y=None,
+    predictions: Any,
+    y: ArrayLike | None = None,
+    *,
     score: str = "accuracy",
     uncertainty: str = "mutual_information",
     highest: float = 0.5,
-    ax=None,
-):
-    """Draws a score of the inputs that stay against the share referred.
+    ax: Any = None,
+) -> Any:
+    """Draws a score of the remaining inputs against the share referred.
+
+    Use it to see whether uncertain inputs are the wrong ones. The most
+    uncertain inputs are referred first, for example to a doctor, and the model
+    answers the rest.
 
     Args:
         predictions: A `ClassificationPrediction`, or a dict of them by name.
-        y: Labels, integers or one-hot. Defaults to `None`, the labels that
-            each prediction found in its data.
+        y: Labels, integers or one-hot. Defaults to `None`, the labels in the
+            data of each prediction.
         score: `"accuracy"`, or `"auroc"` for two classes. Defaults to
             `"accuracy"`.
-        uncertainty: What is referred first, as in `keras_bdl.evaluate`. A
-            prediction of a single draw, which has no mutual information, is
-            referred by its entropy, and says so in the legend if others are
-            not. Defaults to `"mutual_information"`.
+        uncertainty: Measure by which inputs are referred, as in
+            `keras_bdl.evaluate`. A prediction of a single sample has no mutual
+            information and is referred by its entropy. The legend says so if
+            other predictions have it. Defaults to `"mutual_information"`.
         highest: Largest share referred, below 1. Defaults to `0.5`.
-        ax: Matplotlib axes. Defaults to `None`, those of a new figure.
+        ax: Matplotlib axes. Defaults to `None`, the axes of a new figure.
 
     Returns:
         The axes.
     """
-    if score not in SCORES:
-        raise ValueError(
-            f"`score` must be one of {tuple(SCORES)}. Received: score={score!r}"
-        )
+    check_choice("score", score, tuple(SCORES))
+    check_number("highest", highest, above=0, below=1)
     fractions = np.linspace(0.0, highest, 51)
     curves, used = {}, {}
     for name, prediction in classifications(predictions).items():
@@ -70,7 +78,7 @@ def referral_curve(
 
 
 def _named_measures(used, wanted):
-    """Says who is referred by what: once, or at the names of the others."""
+    """Returns labels of the lines and of the axis that name the measures."""
     text = {name: measure.replace("_", " ") for name, measure in used.items()}
     if len(set(used.values())) == 1:
         (shared,) = set(text.values())
@@ -86,12 +94,12 @@ def _named_measures(used, wanted):
 def _curve(prediction, y, score, uncertainty, fractions):
     y = class_labels(labels_of(prediction, y), prediction.log_mean.shape)
     if score == "accuracy":
-        correct = prediction.labels.ravel() == y
-        return referral_accuracy(uncertainty, correct, fractions)
+        correct = prediction.predicted_classes.ravel() == y
+        return referral_accuracy(uncertainty, correct, fractions=fractions)
     if prediction.num_classes != 2:
         raise ValueError(
-            '`score` must be `"accuracy"` for more than two classes. '
+            '`score` must be "accuracy" for more than two classes. '
             f"Received: {score=} and {prediction.num_classes} classes"
         )
     positive = prediction.mean.reshape(-1, 2)[:, 1]
-    return referral_auroc(uncertainty, positive, y, fractions)
+    return referral_auroc(uncertainty, positive, y, fractions=fractions)

@@ -1,7 +1,12 @@
-"""Predictive bands of regressions with one input."""
+"""Plots of predictive bands for regressions with one input."""
+
+from typing import Any
 
 import numpy as np
 
+from keras_bdl.aliases import ArrayLike
+from keras_bdl.arguments import check_count
+from keras_bdl.arguments import check_number
 from keras_bdl.data.checked_inputs import numbers
 from keras_bdl.plots.canvas import COLORS
 from keras_bdl.plots.canvas import DARK
@@ -12,45 +17,48 @@ from keras_bdl.prediction import RegressionPrediction
 
 
 def regression_bands(
-    x,
-    prediction,
-    x_train=None,
-    y_train=None,
-    truth=None,
+    x: ArrayLike,
+    prediction: RegressionPrediction,
+    *,
+    x_train: ArrayLike | None = None,
+    y_train: ArrayLike | None = None,
+    truth: ArrayLike | tuple[ArrayLike, ArrayLike] | None = None,
     width: float = 2.0,
-    ax=None,
-):
-    """Draws the predictive mean with its uncertainty, within and between.
+    ax: Any = None,
+) -> Any:
+    """Draws the predictive mean with epistemic and total uncertainty.
 
-    The inner band is `width` standard deviations of the mean over the draws
-    (epistemic), the outer one those of a new observation (total). Without
-    known noise the two are one.
+    Use it for regressions with one input. The inner band has the standard
+    deviation of the mean over the posterior samples (epistemic), the outer
+    band that of a new observation (total). Without known noise, the two bands
+    coincide.
 
     Args:
         x: Inputs of the prediction, one number each, in any order.
         prediction: A `RegressionPrediction` of one target.
         x_train: Inputs of the training data. Defaults to `None`.
         y_train: Targets of the training data. Defaults to `None`.
-        truth: The true mean at each input, or a pair of it and the true
-            standard deviation of an observation: drawn as dashed lines.
+        truth: The true mean at each input, or a tuple of the true mean and the
+            true standard deviation of an observation, drawn as dashed lines.
             Defaults to `None`, unknown.
-        width: Half the width of the bands in standard deviations. Defaults
-            to `2.0`, about 95 %.
-        ax: Matplotlib axes. Defaults to `None`, those of a new figure.
+        width: Half the width of the bands in standard deviations. Defaults to
+            `2.0`, about 95 %.
+        ax: Matplotlib axes. Defaults to `None`, the axes of a new figure.
 
     Returns:
         The axes.
     """
     if not isinstance(prediction, RegressionPrediction):
         raise ValueError(
-            "`prediction` must be a `RegressionPrediction`, of one model "
+            "`prediction` must be a `RegressionPrediction` of one model "
             f"output. Received: {type(prediction).__name__}"
         )
+    check_number("width", width, above=0)
     x = numbers("x", x).ravel()
     mean = numbers("prediction.mean", prediction.mean).ravel()
     if x.size != mean.size:
         raise ValueError(
-            "`x` must hold one number for each predicted value; draw several "
+            "`x` must hold one number for each predicted value. Plot several "
             f"inputs or targets one by one. Received: {x.size} numbers and "
             f"{mean.size} predicted values"
         )
@@ -79,7 +87,7 @@ def regression_bands(
             label=name,
         )
     ax.plot(x, mean, color=COLORS[0], linewidth=2.0, label="mean")
-    if x_train is not None:
+    if x_train is not None and y_train is not None:
         ax.plot(
             np.ravel(x_train),
             np.ravel(y_train),
@@ -91,7 +99,7 @@ def regression_bands(
             label="training data",
         )
     if truth is not None:
-        _draw_truth(ax, x, *(t[order] for t in truth), width)
+        _draw_truth(ax, x, *(t[order] for t in truth), width=width)
     ax.set_xlabel("input")
     ax.set_ylabel("target")
     add_legend(ax)
@@ -99,19 +107,19 @@ def regression_bands(
 
 
 def _truth(truth, size):
-    """Returns the mean, and the standard deviation if it is known."""
+    """Returns the true mean and, if known, the true standard deviation."""
     parts = truth if isinstance(truth, tuple) else (truth,)
     parts = [numbers("truth", part).ravel() for part in parts]
     if len(parts) not in (1, 2) or any(part.size != size for part in parts):
         raise ValueError(
             "`truth` must hold the true mean at each input, or be a tuple of "
-            f"it and the standard deviation, {size} numbers each. "
+            f"mean and standard deviation, {size} numbers each. "
             f"Received: {[part.size for part in parts]} numbers"
         )
     return parts
 
 
-def _draw_truth(ax, x, mean, stddev=None, width=2.0):
+def _draw_truth(ax, x, mean, stddev=None, *, width):
     style = {"color": DARK, "linewidth": 1.2}
     ax.plot(x, mean, linestyle=(0, (4, 2)), label="truth", **style)
     if stddev is None:
@@ -127,35 +135,37 @@ def _stddev(variance, shape):
     return np.sqrt(np.broadcast_to(variance, shape))
 
 
-# Of the height that data and truth take: room for the bands around them.
+# Room above and below data and truth, relative to their height.
 MARGIN = 0.35
 
 
 def regression_comparison(
-    x,
-    predictions,
-    x_train=None,
-    y_train=None,
-    truth=None,
+    x: ArrayLike,
+    predictions: dict[str, RegressionPrediction],
+    *,
+    x_train: ArrayLike | None = None,
+    y_train: ArrayLike | None = None,
+    truth: ArrayLike | tuple[ArrayLike, ArrayLike] | None = None,
     width: float = 2.0,
     columns: int = 4,
     title: str | None = None,
-):
-    """Draws `regression_bands` of each method, side by side.
+) -> Any:
+    """Draws `regression_bands` of several methods side by side.
 
-    All panels have the same axes. Where data or truth are given, these set
-    the height, so that the wide bands of one method do not flatten the
-    others; what is above or below is cut.
+    All panels have the same axes. If data or truth are given, they set the
+    height, so that the wide bands of one method do not flatten the others.
+    Bands beyond this height are cut.
 
     Args:
         x: Inputs of the predictions, one number each, in any order.
-        predictions: Dict of `RegressionPrediction` of one target, by method.
+        predictions: Dict from the name of a method to its
+            `RegressionPrediction` of one target.
         x_train: Inputs of the training data. Defaults to `None`.
         y_train: Targets of the training data. Defaults to `None`.
-        truth: The true mean at each input, or a tuple of it and the true
-            standard deviation of an observation. Defaults to `None`.
-        width: Half the width of the bands in standard deviations. Defaults
-            to `2.0`.
+        truth: The true mean at each input, or a tuple of the true mean and the
+            true standard deviation of an observation. Defaults to `None`.
+        width: Half the width of the bands in standard deviations. Defaults to
+            `2.0`.
         columns: Most panels in a row. Defaults to `4`.
         title: Title of the page. Defaults to `None`.
 
@@ -165,10 +175,12 @@ def regression_comparison(
     Example:
 
     ```python
-    figure = keras_bdl.plots.regression_comparison(
-        x, {"mean-field": p, "Radial": q}, x_train, y_train
-    )
-    figure.savefig("bands.png", dpi=150)
+    grid = np.linspace(-1, 1, 20).astype("float32")
+    line = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    line.compile(loss="mse")
+    p = keras_bdl.predict(line, grid[:, None])
+    figure = keras_bdl.plots.regression_comparison(grid, {"line": p})
+    figure.savefig("bands.png")
     ```
     """
     if not isinstance(predictions, dict) or not predictions:
@@ -177,11 +189,7 @@ def regression_comparison(
             f"prediction. Received: {type(predictions).__name__}"
             f"{' without any' if predictions == {} else ''}"
         )
-    if not (isinstance(columns, int) and columns >= 1):
-        raise ValueError(
-            "`columns` must be the most panels in a row, an integer from 1 "
-            f"on. Received: columns={columns!r}"
-        )
+    check_count("columns", columns)
     plt = pyplot()
     columns = min(columns, len(predictions))
     rows = -(-len(predictions) // columns)
@@ -196,7 +204,15 @@ def regression_comparison(
             layout="constrained",
         )
         try:
-            _draw(grid, x, predictions, x_train, y_train, truth, width)
+            _draw(
+                grid,
+                x,
+                predictions,
+                x_train=x_train,
+                y_train=y_train,
+                truth=truth,
+                width=width,
+            )
         except ValueError:
             plt.close(figure)
             raise
@@ -205,16 +221,24 @@ def regression_comparison(
     return figure
 
 
-def _draw(grid, x, predictions, x_train, y_train, truth, width):
+def _draw(grid, x, predictions, *, y_train, truth, width, **options):
     panels = grid.ravel()
     for ax, (name, prediction) in zip(
         panels, predictions.items(), strict=False
     ):
-        regression_bands(x, prediction, x_train, y_train, truth, width, ax)
+        regression_bands(
+            x,
+            prediction,
+            y_train=y_train,
+            truth=truth,
+            width=width,
+            ax=ax,
+            **options,
+        )
         ax.set_title(name, loc="left", weight="bold")
         ax.label_outer()
     for ax in panels[len(predictions) :]:
-        # The one above becomes the last of its column.
+        # The panel above is now the last of its column.
         above = panels[list(panels).index(ax) - grid.shape[1]]
         above.tick_params(labelbottom=True)
         above.set_xlabel("input")
@@ -239,7 +263,7 @@ def _limits(y_train, truth, width):
 
 
 def _one_legend(figure, panels):
-    """Replaces the legends of the panels by one below them all."""
+    """Replaces the legends of the panels by one legend below all panels."""
     handles = {}
     for ax in panels:
         for handle, name in zip(*ax.get_legend_handles_labels(), strict=True):

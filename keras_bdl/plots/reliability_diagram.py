@@ -1,7 +1,10 @@
-"""Reliability diagram as the SWAG paper draws it."""
+"""Reliability diagram in the style of the SWAG paper."""
+
+from typing import Any
 
 import numpy as np
 
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.data.checked_inputs import class_labels
 from keras_bdl.data.checked_inputs import labels_of
 from keras_bdl.evaluation import calibration_bins
@@ -13,35 +16,47 @@ from keras_bdl.plots.canvas import classifications
 from keras_bdl.plots.canvas import method_styles
 from keras_bdl.plots.canvas import open_axes
 
-# Closer to certainty than this is drawn as this, in one point.
+# The axis ends here. Bins of higher confidence are drawn as one point.
 SMALLEST_DOUBT = 1e-4
 HIGHEST = 1 - SMALLEST_DOUBT
-# The important ones first: a later one that has no room is left out.
+# The important ticks come first. Later ones without room are left out.
 TICKS = (0.9, 0.99, 0.999, HIGHEST, 0.5, 0, 0.97, 0.997, 0.7, 0.3, 0.8, 0.6)
-# Shares of the axis that a label needs, and each of its characters.
+# Room that a label and each of its characters need, as shares of the axis.
 LABEL_GAP, CHARACTER_WIDTH = 0.03, 0.018
 
 
-def reliability_diagram(predictions, y=None, num_bins: int = 20, ax=None):
+def reliability_diagram(
+    predictions: Any,
+    y: ArrayLike | None = None,
+    *,
+    num_bins: int = 20,
+    ax: Any = None,
+) -> Any:
     """Draws confidence minus accuracy against confidence.
 
-    The inputs are sorted into bins of equal mass by their confidence, so that
-    every point stands for equally many of them. The axis of the confidence is
-    linear in `-log(1 - confidence)`, which spreads out the confidences near 1
-    where most inputs of a trained network lie. It ends at 0.9999: the bins of
-    higher mean confidence are one point there, weighted by their counts.
-    Points above the dashed line are over-confident, points below it
-    under-confident.
+    Use it to see whether a classifier is over- or under-confident. The inputs
+    are sorted by confidence into bins of equal size. The axis of the
+    confidence is linear in `-log(1 - confidence)`, which spreads out
+    confidences near 1, where most inputs of a trained network lie. The axis
+    ends at 0.9999. The bins of higher mean confidence are drawn as one point
+    there, the weighted mean of the bins. Points above the dashed line are
+    over-confident, points below it are under-confident.
 
     Args:
         predictions: A `ClassificationPrediction`, or a dict of them by name.
-        y: Labels, integers or one-hot. Defaults to `None`, the labels that
-            each prediction found in its data.
+        y: Labels, integers or one-hot. Defaults to `None`, the labels in the
+            data of each prediction.
         num_bins: Number of bins. Defaults to `20`.
-        ax: Matplotlib axes. Defaults to `None`, those of a new figure.
+        ax: Matplotlib axes. Defaults to `None`, the axes of a new figure.
 
     Returns:
         The axes.
+
+    Example:
+
+    ```python
+    keras_bdl.plots.reliability_diagram(prediction, y_test, num_bins=5)
+    ```
 
     Reference:
         - [Maddox et al., 2019](https://arxiv.org/abs/1902.02476), figure 3
@@ -71,14 +86,16 @@ def reliability_diagram(predictions, y=None, num_bins: int = 20, ax=None):
 
 def _bins(prediction, y, num_bins):
     y = class_labels(labels_of(prediction, y), prediction.log_mean.shape)
-    correct = prediction.labels.ravel() == y
+    correct = prediction.predicted_classes.ravel() == y
     return _pool_highest(
-        calibration_bins(prediction.confidence, correct, num_bins, "mass")
+        calibration_bins(
+            prediction.confidence, correct, num_bins=num_bins, binning="mass"
+        )
     )
 
 
 def _pool_highest(bins):
-    """Makes one bin of all those beyond the end of the axis."""
+    """Joins all bins beyond the end of the axis."""
     beyond = bins.confidence >= HIGHEST
     if not beyond.any():
         return bins
@@ -104,7 +121,7 @@ def _spread_near_one(ax):
 
     ax.set_xscale("function", functions=(forward, inverse))
     low, high = forward(ax.dataLim.intervalx)
-    low = min(low, max(0.0, high - 1.0))  # a decade of doubt, if it is there
+    low = min(low, max(0.0, high - 1.0))  # at least one decade if possible
     margin = 0.05 * (high - low) + 0.02
     low, high = low - margin, high + margin
     kept = []
@@ -125,7 +142,7 @@ def _tick_label(tick):
 
 
 def _name_the_sides(ax):
-    """Names both sides of the dashed line, and gives each some room."""
+    """Labels both sides of the dashed line and makes room for the labels."""
     low, high = ax.dataLim.intervaly
     room = max(0.02, 0.45 * max(high, -low))
     ax.set_ylim(min(1.1 * low, -room), max(1.1 * high, room))

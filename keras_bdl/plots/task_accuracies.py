@@ -1,7 +1,11 @@
-"""What is left of each task after the next ones."""
+"""Plot of the accuracy on each task while later tasks are learned."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.plots.canvas import GREY
 from keras_bdl.plots.canvas import method_styles
 from keras_bdl.plots.canvas import open_axes
@@ -13,19 +17,24 @@ DODGE = 0.07  # keeps error bars apart
 
 
 def task_accuracies(
-    accuracies, tasks=None, chance: float | None = None, title=None
-):
-    """Draws how accuracies change while further tasks are learned.
+    accuracies: dict[str, ArrayLike],
+    *,
+    tasks: Sequence[str] | None = None,
+    chance: float | None = None,
+    title: str | None = None,
+) -> Any:
+    """Draws the accuracy on each task while further tasks are learned.
 
-    One panel a task, from when it was learned on, and a last one with the
-    mean over all tasks learned so far. Error bars are standard errors over
+    Use it to see how much a continual learner forgets. There is one panel per
+    task, from the training on this task on, and a last panel with the mean
+    over all tasks learned so far. Error bars are standard errors over
     repetitions.
 
     Args:
         accuracies: Dict from the name of a method to an array of shape
-            `(tasks, tasks)` or `(repetitions, tasks, tasks)`, with entry
-            `[t, k]` the accuracy on task k after training on task t. What is
-            above the diagonal is ignored.
+            `(tasks, tasks)` or `(repetitions, tasks, tasks)`. Entry `[t, k]`
+            is the accuracy on task k after training on task t. Entries above
+            the diagonal are ignored.
         tasks: Names of the tasks. Defaults to `None`, their numbers.
         chance: Accuracy of guessing, drawn as a line. Defaults to `None`.
         title: Title of the picture. Defaults to `None`.
@@ -39,12 +48,13 @@ def task_accuracies(
     figure = keras_bdl.plots.task_accuracies(
         {"mean-field": [[0.99, 0.0], [0.81, 0.98]]}, tasks=["0/1", "2/3"]
     )
-    figure.savefig("tasks.png", dpi=150)
+    figure.savefig("tasks.png")
     ```
 
     Reference:
         - Farquhar et al., [Radial Bayesian Neural Networks](
-          https://arxiv.org/abs/1907.00865), figure 5: the last points here
+          https://arxiv.org/abs/1907.00865), figure 5, which has only the last
+          points
     """
     arrays = _checked(accuracies)
     count = next(iter(arrays.values())).shape[-1]
@@ -84,7 +94,7 @@ def task_accuracies(
 
 
 def _add_legend(figure, handles, labels):
-    """Adds a legend below the panels, no wider than they are."""
+    """Adds a legend below the panels that is at most as wide as the panels."""
     for columns in range(len(labels), 0, -1):
         legend = figure.legend(
             handles,
@@ -128,7 +138,7 @@ def _checked(accuracies):
 
 
 def _means_so_far(arrays):
-    """Returns the mean over the tasks that each row knows."""
+    """Returns the mean over the tasks learned so far."""
     return {
         name: np.stack(
             [a[:, t, : t + 1].mean(-1) for t in range(a.shape[-1])], -1

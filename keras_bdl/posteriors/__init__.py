@@ -1,16 +1,17 @@
-"""Distributions over all weights of a model, which every method ends in.
+"""Posteriors: distributions over all weights of a model.
 
-`keras_bdl.predict` draws from them. The distributions of single tensors, which
-variational layers train, are in `keras_bdl.distributions`.
+Every method of this library ends in a posterior, and `keras_bdl.predict`
+averages over its samples. The distributions of single tensors, which
+variational layers learn, are in `keras_bdl.distributions`.
 """
 
 from keras_bdl.distribute.variable_copies import restored
-from keras_bdl.posteriors.dropout import dropout_is_on
+from keras_bdl.posteriors.diagonal_gaussian import Gaussian
+from keras_bdl.posteriors.dropout_switch import dropout_is_on
 from keras_bdl.posteriors.ensemble import Ensemble
-from keras_bdl.posteriors.gaussian import Gaussian
-from keras_bdl.posteriors.laplace import Laplace
+from keras_bdl.posteriors.laplace_gaussian import Laplace
 from keras_bdl.posteriors.layerwise import Layerwise
-from keras_bdl.posteriors.loading import load
+from keras_bdl.posteriors.load import load
 from keras_bdl.posteriors.low_rank_gaussian import LowRankGaussian
 from keras_bdl.posteriors.matrix_covariance import MatrixCovariance
 from keras_bdl.posteriors.matrix_covariance import MatrixCurvature
@@ -18,6 +19,7 @@ from keras_bdl.posteriors.matrix_normal import MatrixNormal
 from keras_bdl.posteriors.mc_dropout import MCDropout
 from keras_bdl.posteriors.mixture import Mixture
 from keras_bdl.posteriors.posterior import Posterior
+from keras_bdl.posteriors.posterior_of import posterior_of
 from keras_bdl.posteriors.structure import Structure
 from keras_bdl.protocols import SamplesWeights
 
@@ -37,5 +39,6 @@ __all__ = [
     "Structure",
     "dropout_is_on",
     "load",
+    "posterior_of",
     "restored",
 ]

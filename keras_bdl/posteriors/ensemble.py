@@ -1,42 +1,50 @@
-"""A finite set of networks."""
+"""Ensembles of networks, and samples of Markov chains."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
 
 from keras_bdl.arguments import as_list
 from keras_bdl.distribute.workers import weights_of_first_replica
-from keras_bdl.posteriors.gaussian import all_finite
-from keras_bdl.posteriors.gaussian import read_only
+from keras_bdl.posteriors.diagonal_gaussian import all_finite
+from keras_bdl.posteriors.diagonal_gaussian import read_only
 from keras_bdl.posteriors.posterior import Posterior
-from keras_bdl.posteriors.posterior import check_built
 from keras_bdl.posteriors.structure import Structure
-from keras_bdl.random.counter_numbers import sequence
+from keras_bdl.posteriors.structure import check_built
+from keras_bdl.random.keyed_noise import sequence
 from keras_bdl.saving.lazy_array import LazyArray
 
 
 class Ensemble(Posterior):
-    """Several trained networks, or samples of a Markov chain, equally likely.
+    """Several trained networks or chain samples, all equally likely.
 
-    A member is everything that `model.get_weights()` returns, BatchNorm
-    statistics included. Draw `seed` is the member `seed` modulo their number.
+    Use this class to combine networks that were trained from different
+    starts. `keras_bdl.callbacks.SampleCollector` returns it for samplers.
 
-    Members that were loaded with `keras_bdl.posteriors.load(path,
-    stream=True)` stay on disk, and each draw reads one.
+    A member has all arrays that `model.get_weights()` returns, with BatchNorm
+    statistics. The sample with seed `s` is member `s` modulo the number of
+    members. After `keras_bdl.posteriors.load(path, stream=True)`, members
+    stay on disk, and each sample reads one.
 
     Args:
-        members: One list of arrays a member.
-        names: Leaf names of the variables, to recognise the model by.
-            Defaults to `None`: only shapes are compared.
+        members: A list of arrays for each member.
+        names: Leaf names of the variables, to recognise the model. Defaults
+            to `None`: only shapes are compared.
 
     Example:
 
     ```python
-    posterior = keras_bdl.posteriors.Ensemble.from_models([net_1, net_2])
-    prediction = keras_bdl.predict(net_1, x, posterior=posterior, samples=2)
+    other = keras.models.clone_model(model)  # with weights of its own
+    pair = keras_bdl.posteriors.Ensemble.from_models([model, other])
+    prediction = keras_bdl.predict(model, x, pair)
     ```
     """
 
-    def __init__(self, members: list, names: list | None = None):
+    def __init__(
+        self, members: Sequence, *, names: Sequence[str] | None = None
+    ):
         members = as_list("members", members, "lists of arrays")
         if not members:
             raise ValueError(
@@ -58,8 +66,12 @@ class Ensemble(Posterior):
         super().__init__(Structure(shapes, names))
 
     @classmethod
-    def from_models(cls, models: list):
-        """Returns the ensemble of trained models of one architecture."""
+    def from_models(cls, models: Sequence[keras.Model]) -> "Ensemble":
+        """Returns the ensemble of trained models of one architecture.
+
+        Args:
+            models: A list of built models.
+        """
         models = as_list("models", models, "Keras models")
         if not models:
             return cls([])
@@ -69,41 +81,41 @@ class Ensemble(Posterior):
         for model in models[1:]:
             structure.check(model.weights)
         members = [weights_of_first_replica(model) for model in models]
-        return cls(members, structure.names)
+        return cls(members, names=structure.names)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._members)
 
     @property
-    def is_point(self):
-        """Whether there is one member."""
+    def is_point(self) -> bool:
+        """Whether there is only one member."""
         return len(self) == 1
 
-    def variables(self, model):
-        """Returns all weights, BatchNorm statistics included."""
+    def variables(self, model: keras.Model) -> list:
+        """Returns all weights, with BatchNorm statistics."""
         return model.weights
 
-    def needs_batch_norm(self, seed):
-        """Each member has its own statistics."""
+    def needs_batch_norm(self, seed: int) -> bool:
+        """Returns `False`: each member has its own statistics."""
         return False
 
-    def seeds(self, seed, samples):
-        """Takes the members in turn, from one that depends on `seed`."""
+    def seeds(self, seed: int, samples: int) -> list[int]:
+        """Returns seeds that take the members in turn."""
         start = int(sequence(seed).generate_state(1)[0])
         return [start + i for i in range(1 if self.is_point else samples)]
 
-    def sample(self, seed):
+    def sample(self, seed: int) -> list[np.ndarray]:
         """Returns one member, read-only."""
-        sequence(seed)  # refuses what is no seed
+        sequence(seed)  # raises an error if `seed` is no seed
         return [np.asarray(a) for a in self._members[seed % len(self)]]
 
-    def mean(self):
+    def mean(self) -> list[np.ndarray]:
         """Returns the average of the weights.
 
-        It makes sense for samples of one chain; the average of networks that
-        were trained from different starts is no good network.
+        Use the average for samples of one chain only. The average of networks
+        from different starts predicts badly.
         """
-        total = [np.zeros(shape) for shape in self.structure.shapes]
+        total = [np.zeros(a.shape) for a in self._members[0]]
         for member in self._members:
             for t, a in zip(total, member, strict=True):
                 t += np.asarray(a, "float64")
@@ -112,14 +124,14 @@ class Ensemble(Posterior):
             for t, a in zip(total, self._members[0], strict=True)
         ]
 
-    def get_state(self):
+    def get_state(self) -> dict[str, Any]:
         """Returns all arguments."""
         return {**super().get_state(), "members": self._members}
 
     @classmethod
-    def from_state(cls, state):
+    def from_state(cls, state: dict[str, Any]) -> "Ensemble":
         """Returns the posterior that `get_state` described."""
-        return cls(state["members"], state["structure"]["names"])
+        return cls(state["members"], names=state["structure"]["names"])
 
     def _facts(self):
         return {**super()._facts(), "num_members": len(self)}
@@ -128,7 +140,7 @@ class Ensemble(Posterior):
 def _as_member(position, member):
     if isinstance(member, keras.Model):
         raise ValueError(
-            "`members` must be lists of arrays. Use "
+            "`members` must hold lists of arrays. Use "
             "`Ensemble.from_models(models)` for trained models. Received: "
             f"members[{position}], the model {member.name!r}"
         )
@@ -142,7 +154,7 @@ def _as_weight(array, position):
     if not all_finite(array):
         raise ValueError(
             "`members` must be finite. Received: NaN or infinity in "
-            "members[{}][{}]. Leave out a network that "
+            "members[{}][{}]. Leave out networks that "
             "diverged.".format(*position)
         )
     return read_only(array)

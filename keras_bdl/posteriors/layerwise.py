@@ -1,25 +1,31 @@
-"""The posterior of a model whose layers draw their own weights."""
+"""Posterior of a model with variational layers."""
 
 import contextlib
+from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
 
 import keras
 import numpy as np
 
 from keras_bdl.distribute.variable_copies import restored
-from keras_bdl.layers.variational_layers import sampling_layers
+from keras_bdl.layers.find_variational_layers import sampling_layers
 from keras_bdl.posteriors.posterior import Posterior
 from keras_bdl.posteriors.structure import Structure
-from keras_bdl.random.counter_numbers import sequence
+from keras_bdl.random.keyed_noise import sequence
 
 
 class Layerwise(Posterior):
-    """Asks each layer for a draw of its weights (see `SamplesWeights`).
+    """The posterior that the variational layers of a model have learned.
 
-    The distribution is in the variables of the model, and follows them when
-    they are trained on. Put into another model of the same architecture, it
-    brings all weights of its own model along, those without a distribution
-    and BatchNorm statistics included. So several networks can be mixed, and a
-    file, which holds these weights, needs no other.
+    `keras_bdl.predict` uses it for models with variational layers. Make it
+    yourself to save it or to mix several networks.
+
+    Each layer with a method `sample_weights` (`SamplesWeights`) draws its own
+    weights. The distribution is in the variables of the model and follows
+    further training. Another model of the same architecture gets all weights
+    of this model, including weights without a distribution and BatchNorm
+    statistics. A file holds all these weights.
 
     Args:
         model: A model with at least one layer that draws its weights.
@@ -27,10 +33,11 @@ class Layerwise(Posterior):
     Example:
 
     ```python
-    ensemble = keras_bdl.posteriors.Mixture(
-        [keras_bdl.posteriors.Layerwise(net) for net in (net_1, net_2)]
+    other = keras.models.clone_model(net)  # with weights of its own
+    both = keras_bdl.posteriors.Mixture(
+        [keras_bdl.posteriors.Layerwise(one) for one in (net, other)]
     )
-    prediction = keras_bdl.predict(net_1, x, posterior=ensemble)
+    prediction = keras_bdl.predict(net, x, both, samples=4)
     ```
     """
 
@@ -38,37 +45,37 @@ class Layerwise(Posterior):
         variables = [v for v, _ in _draw(model, 0)]
         if not variables:
             raise ValueError(
-                "`model` must have a layer that draws its weights: a method "
-                "`sample_weights(seed)` that returns pairs of a variable and "
-                "a value. Use another posterior, or convert the model. "
-                f"Received: model={model.name!r} without one"
+                "`model` must have variational layers, with a method "
+                "`sample_weights(seed)`. Use another posterior, or "
+                "`keras_bdl.convert` the model. "
+                f"Received: model={model.name!r} without such a layer"
             )
         super().__init__(Structure.of(variables))
-        self._model = model
-        self._weights = None  # those of a file
+        self._model: keras.Model | None = model
+        self._weights: Any = None  # from a file
 
-    def variables(self, model):
-        """Returns the means that draws take the place of."""
+    def variables(self, model: keras.Model) -> list:
+        """Returns the means, which samples replace."""
         return [v for v, _ in _draw(model, 0)]
 
-    def needs_batch_norm(self, seed):
-        """The moving statistics are averages over draws, from training."""
+    def needs_batch_norm(self, seed: int) -> bool:
+        """Returns `False`: the statistics are averages over samples."""
         return False
 
-    def sample(self, seed):
-        """Returns draw `seed` of the model given to the constructor."""
+    def sample(self, seed: int) -> list[np.ndarray]:
+        """Returns a sample of the model given to the constructor."""
         return [
             np.asarray(keras.ops.convert_to_numpy(value))
             for _, value in _draw(self._bound_model(), seed)
         ]
 
-    def mean(self):
+    def mean(self) -> list[np.ndarray]:
         """Returns the means in the model given to the constructor."""
         variables = self.variables(self._bound_model())
         return [keras.ops.convert_to_numpy(v) for v in variables]
 
-    def check(self, model):
-        """Raises a `ValueError` that says why the model does not fit."""
+    def check(self, model: keras.Model) -> None:
+        """Raises an error if the posterior does not belong to the model."""
         super().check(model)
         if self._model is None:
             Structure(**self._weights["structure"]).check(model.weights)
@@ -76,8 +83,8 @@ class Layerwise(Posterior):
             Structure.of(self._model.weights).check(model.weights)
 
     @contextlib.contextmanager
-    def drawing(self, model):
-        """Puts the means back before each draw: it starts from them."""
+    def drawing(self, model: keras.Model) -> Iterator[Callable[[int], None]]:
+        """Restores the means before each sample, which starts from them."""
         self.check(model)
         with restored(model.variables) as restore_means:
 
@@ -87,8 +94,10 @@ class Layerwise(Posterior):
 
             yield draw
 
-    def assignments(self, model, seed):
-        """Returns the draw, and for another model all weights before it."""
+    def assignments(
+        self, model: keras.Model, seed: int
+    ) -> list[tuple[Any, Any]]:
+        """Returns the sample, after all weights if the model is another."""
         if model is self._model:
             return _draw(model, seed)
         values = self._all_weights()["values"]
@@ -96,13 +105,13 @@ class Layerwise(Posterior):
         with keras.StatelessScope(weights):
             return [*weights, *_draw(model, seed)]
 
-    def get_state(self):
-        """Returns all weights of the model as well."""
+    def get_state(self) -> dict[str, Any]:
+        """Returns the structure and all weights of the model."""
         return {**super().get_state(), "weights": self._all_weights()}
 
     @classmethod
-    def from_state(cls, state):
-        """Returns the posterior without a model; `sampled` is given one."""
+    def from_state(cls, state: dict[str, Any]) -> "Layerwise":
+        """Returns the posterior without a model. `sampled` gets a model."""
         self = cls.__new__(cls)
         Posterior.__init__(self, Structure(**state["structure"]))
         self._model = None
@@ -110,7 +119,7 @@ class Layerwise(Posterior):
         return self
 
     def _all_weights(self):
-        """Returns the weights to bring along, and how to recognise them."""
+        """Returns all weights of the model, and their structure."""
         if self._model is None:
             return self._weights
         weights = self._model.weights
@@ -122,15 +131,15 @@ class Layerwise(Posterior):
     def _bound_model(self):
         if self._model is None:
             raise RuntimeError(
-                "A `Layerwise` posterior that comes from a file has no model "
-                "to draw from. Use `posterior.sampled(model, seed)`, or make "
-                "`Layerwise(model)`."
+                "A `Layerwise` posterior from a file has no model. Use "
+                "`posterior.sampled(model, seed)`, or make "
+                "`Layerwise(model)`. Received: a posterior without a model"
             )
         return self._model
 
 
 def _draw(model, seed):
-    """Returns the pairs of all layers, each with a seed of its own."""
+    """Returns the pairs of all layers. Each layer has its own seed."""
     return [
         pair
         for i, layer in enumerate(sampling_layers(model))

@@ -1,42 +1,43 @@
-"""Gaussian whose covariance is diagonal plus low rank."""
+"""Gaussian posterior whose covariance is diagonal plus low rank."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.arguments import as_list
 from keras_bdl.arguments import check_bool
-from keras_bdl.posteriors.gaussian import Gaussian
-from keras_bdl.posteriors.gaussian import all_finite
-from keras_bdl.posteriors.gaussian import read_only
+from keras_bdl.posteriors.diagonal_gaussian import Gaussian
+from keras_bdl.posteriors.diagonal_gaussian import all_finite
+from keras_bdl.posteriors.diagonal_gaussian import read_only
 
-# Stays in the cache, and below what BLAS spreads over threads.
+# Number of entries that fits into the cache and that BLAS computes in one
+# thread.
 BLOCK = 2**14
 
 
 class LowRankGaussian(Gaussian):
     """The Gaussian of SWAG over the trainable variables of a model.
 
-    With `D` the matrix of `c` columns of deviations, the variables of the
-    whole network one below the other,
+    `keras_bdl.SWAG` returns this posterior. With `D` the matrix of `c` columns
+    of deviations, whose rows are the weights of the whole network, a sample is
 
         w = mean + sqrt(scale) * (sqrt(variance) * z1 + D z2 / sqrt(c - 1)),
         z1 ~ N(0, I),    z2 ~ N(0, I_c)                                   (1)
 
-    so that the covariance is `scale * (diag(variance) + D D' / (c - 1))`.
+    and its covariance is `scale * (diag(variance) + D D' / (c - 1))`.
 
     Args:
-        mean: One array for each trainable variable.
-        variance: Arrays like `mean`, not negative.
-        deviations: For each variable the columns of `D` that belong to it,
-            an array of shape `(c, *shape)`, kept in float32 or float16. No
-            columns (`c = 0`, or `None`) leave the diagonal; a single one is
-            refused. Defaults to `None`.
-        scale: Factor of the whole covariance. Defaults to `0.5`, the paper's
-            formula. With `c = 0` the paper uses 1.
-        block: Whether each variable has a `z2` of its own. The covariance of
-            two variables is then zero: block-diagonal. Defaults to `False`,
-            one `z2` for the whole network.
-        names: Leaf names of the variables, to recognise the model by.
-            Defaults to `None`: only shapes are compared.
+        deviations: The rows of `D` for each variable, an array of shape
+            `(c, *shape)`, kept in float32 or float16. Without columns
+            (`c = 0` or `None`) the covariance is diagonal; a single column is
+            an error. Defaults to `None`.
+        scale: Factor of the whole covariance. Defaults to `0.5`, the value in
+            the paper. With `c = 0` the paper uses 1.
+        block: Whether each variable has a `z2` of its own, which makes the
+            covariance block-diagonal. Defaults to `False`, one `z2` for the
+            whole network.
 
     Reference:
         - [Maddox et al., 2019](https://arxiv.org/abs/1902.02476), eq. 1,
@@ -45,14 +46,15 @@ class LowRankGaussian(Gaussian):
 
     def __init__(
         self,
-        mean: list,
-        variance: list,
-        deviations: list | None = None,
+        mean: Sequence[ArrayLike],
+        variance: Sequence[ArrayLike | None] | None,
+        deviations: Sequence[ArrayLike] | None = None,
+        *,
         scale: float = 0.5,
         block: bool = False,
-        names: list | None = None,
+        **kwargs: Any,
     ):
-        super().__init__(mean, variance, scale, names)
+        super().__init__(mean, variance, scale=scale, **kwargs)
         self.block = check_bool("block", block)
         if deviations is None:
             deviations = []
@@ -65,16 +67,16 @@ class LowRankGaussian(Gaussian):
         if self.rank == 1:
             raise ValueError(
                 "`deviations` must have at least 2 columns, or none for a "
-                "diagonal covariance: one column has no spread. Collect the "
-                "weights more often. Received: 1 column"
+                "diagonal covariance. Collect the weights more often. "
+                "Received: 1 column"
             )
 
     @property
-    def rank(self):
-        """The number of columns."""
+    def rank(self) -> int:
+        """The number of columns of `D`."""
         return len(self._deviations[0]) if self._deviations else 0
 
-    def get_state(self):
+    def get_state(self) -> dict[str, Any]:
         """Returns all arguments."""
         return {
             **super().get_state(),
@@ -83,7 +85,7 @@ class LowRankGaussian(Gaussian):
         }
 
     @classmethod
-    def from_state(cls, state):
+    def from_state(cls, state: dict[str, Any]) -> "LowRankGaussian":
         """Returns the posterior that `get_state` described."""
         return cls(
             state["mean"],
@@ -92,6 +94,7 @@ class LowRankGaussian(Gaussian):
             scale=state["scale"],
             block=state["block"],
             names=state["structure"]["names"],
+            trained_under_draws=state.get("trained_under_draws", False),
         )
 
     def _facts(self):
@@ -112,7 +115,7 @@ class LowRankGaussian(Gaussian):
 
 
 def _add_columns(noise, columns, factors):
-    """Adds the columns times the factors; no copy of all the columns."""
+    """Adds the columns times the factors, block by block."""
     flat = noise.reshape(-1)
     columns = columns.reshape(len(columns), -1)
     factors = factors.astype("float32")
@@ -128,8 +131,8 @@ def _as_columns(index, array):
     if not all_finite(array):
         raise ValueError(
             "`deviations` must be finite. Received: NaN or infinity in "
-            f"deviations[{index}]. Did the training diverge, or exceed the "
-            "range of float16?"
+            f"deviations[{index}]. Check whether the training diverged or the "
+            "deviations exceed the range of float16."
         )
-    # Otherwise each draw would copy the columns to reshape them.
+    # A contiguous array can be reshaped without a copy in each sample.
     return read_only(np.ascontiguousarray(array))

@@ -1,43 +1,45 @@
-"""The covariance and the curvature of a matrix of weights, by factors."""
+"""Covariance and curvature of a weight matrix, by Kronecker factors."""
 
 import dataclasses
 import operator
+from typing import Any
 
 import numpy as np
 
 from keras_bdl.arguments import as_list
-from keras_bdl.posteriors.gaussian import as_moment
+from keras_bdl.posteriors.diagonal_gaussian import as_moment
 
-# Eigenvectors in float32 stay below, by far; anything else is above.
+# Largest error of a product that should be the identity. Eigenvectors in
+# float32 stay far below.
 ORTHOGONALITY = 1e-3
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MatrixCovariance:
-    """The covariance of a matrix of weights, in the eigenbases of its factors.
+    """The covariance of a weight matrix, in the eigenbases of its factors.
 
-    A kernel `(in, out)`, and perhaps a bias as its last row, is drawn as
+    The matrix is a kernel `(in, out)`, optionally with a bias as its last
+    row. A sample of the matrix is
 
         W = M + Q_A [E * sqrt(variance)] Q_S^T,    E ~ N(0, I)            (1)
 
-    so that for W flattened row by row, the covariance is
+    For W flattened row by row, the covariance is
 
         (Q_A (x) Q_S) diag(variance) (Q_A (x) Q_S)^T                      (2)
 
-    Kronecker factors A = Q_A diag(a) Q_A^T and S = Q_S diag(s) Q_S^T of the
-    curvature per example, N examples and a prior of precision delta have
-    `variance = 1 / (N a_j s_k + delta)`, of which (2) is the exact inverse of
-    `N A (x) S + delta I`.
+    Let A = Q_A diag(a) Q_A^T and S = Q_S diag(s) Q_S^T be Kronecker factors
+    of the curvature per example. N examples and a prior of precision delta
+    give `variance = 1 / (N a_j s_k + delta)`. Then (2) is the exact inverse
+    of `N A (x) S + delta I`.
 
     Args:
-        kernel: Index of the kernel among the variables. Its axes are those
-            of `in`, then those of `out`.
-        bias: Index of the variable that is the last row of the matrix, or
-            `None`.
-        inputs: Q_A, orthogonal, of shape `(in, in)`, where `in` counts the
-            row of the bias; the eigenvectors are its columns.
+        kernel: Index of the kernel among the variables. The kernel has the
+            axes of `in`, then those of `out`.
+        bias: Index of the variable in the last row of the matrix, or `None`.
+        inputs: Q_A, orthogonal, of shape `(in, in)` with eigenvectors as
+            columns. `in` counts the row of the bias.
         outputs: Q_S, orthogonal, of shape `(out, out)`.
-        variance: The variance of each pair of eigenvectors, `(in, out)`, not
+        variance: Variance of each pair of eigenvectors, `(in, out)`, not
             negative.
     """
 
@@ -48,7 +50,7 @@ class MatrixCovariance:
     variance: np.ndarray
 
     def __post_init__(self):
-        # The one way to assign to a frozen dataclass.
+        # A frozen dataclass allows no other assignment.
         assign = object.__setattr__
         assign(self, "kernel", operator.index(self.kernel))
         if self.bias is not None:
@@ -61,7 +63,8 @@ class MatrixCovariance:
         if self.variance.shape != expected:
             raise ValueError(
                 "`variance` must have a number for each pair of eigenvectors, "
-                f"{expected}. Received: variance of shape {self.variance.shape}"
+                f"shape {expected}. Received: variance of shape "
+                f"{self.variance.shape}"
             )
         if np.any(self.variance < 0):
             raise ValueError(
@@ -70,16 +73,16 @@ class MatrixCovariance:
             )
 
     @property
-    def variables(self):
-        """Indices of the kernel and, if it is a row of the matrix, the bias."""
+    def variables(self) -> list[int]:
+        """Indices of the kernel and, if present, the bias."""
         return [i for i in (self.kernel, self.bias) if i is not None]
 
-    def draw(self, rng, dtype):
-        """Returns a draw of (1) with M = 0, of shape `(in, out)`.
+    def draw(self, rng: np.random.Generator, dtype: Any) -> np.ndarray:
+        """Returns a sample of (1) with M = 0, of shape `(in, out)`.
 
         Args:
             rng: A NumPy generator.
-            dtype: Of the result.
+            dtype: Dtype of the result.
         """
         noise = rng.standard_normal(self.variance.shape, dtype=dtype)
         noise *= np.sqrt(self.variance, dtype=dtype)
@@ -94,8 +97,8 @@ def _check_orthogonal(name, matrix):
             f"`{name}` must be a square matrix, with eigenvectors as columns. "
             f"Received: {name} of shape {matrix.shape}"
         )
-    # One product with a vector, where with a matrix it would take longer than
-    # many draws. Random signs leave no error room to cancel.
+    # A product of two matrices would take longer than many samples. In a
+    # product with random signs, errors do not cancel.
     signs = np.random.default_rng(0).choice([-1.0, 1.0], len(matrix))
     signs = signs.astype(matrix.dtype)
     error = np.abs(matrix.T @ (matrix @ signs) - signs).max(initial=0.0)
@@ -103,21 +106,21 @@ def _check_orthogonal(name, matrix):
         raise ValueError(
             f"`{name}` must be orthogonal, with eigenvectors of length 1 as "
             f"columns. Received: {name} whose product with its transpose "
-            f"differs from the identity by about {error:.2g}"
+            f"deviates from the identity by about {error:.2g}"
         )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class MatrixCurvature:
-    """The curvature of a matrix of weights, by its two factors.
+    """The curvature of a weight matrix, by its two Kronecker factors.
 
-    That of all examples together, for the matrix flattened row by row,
+    For the matrix flattened row by row, the curvature of all examples is
 
         A (x) S,   A = Q_A diag(a) Q_A^T,   S = Q_S diag(s) Q_S^T         (1)
 
     Args:
-        kernel: As of `MatrixCovariance`.
-        bias: As of `MatrixCovariance`.
+        kernel: Index of the kernel among the variables.
+        bias: Index of the variable in the last row of the matrix, or `None`.
         inputs: Q_A, orthogonal, of shape `(in, in)`.
         outputs: Q_S, orthogonal, of shape `(out, out)`.
         input_values: a, of shape `(in,)`, not negative.
@@ -132,7 +135,7 @@ class MatrixCurvature:
     output_values: np.ndarray
 
     def __post_init__(self):
-        # The one way to assign to a frozen dataclass.
+        # A frozen dataclass allows no other assignment.
         assign = object.__setattr__
         assign(self, "kernel", operator.index(self.kernel))
         if self.bias is not None:
@@ -147,34 +150,45 @@ class MatrixCurvature:
                 )
 
     @classmethod
-    def of_factors(cls, kernel, bias, inputs, outputs, dtype):
-        """Returns the curvature that has the factors A and S.
+    def of_factors(
+        cls,
+        kernel: int,
+        bias: int | None,
+        *,
+        inputs: np.ndarray,
+        outputs: np.ndarray,
+        dtype: str,
+    ) -> "MatrixCurvature":
+        """Returns the curvature with the factors A and S.
 
         Args:
-            kernel: As above.
-            bias: As above.
+            kernel: Index of the kernel among the variables.
+            bias: Index of the variable in the last row of the matrix, or
+                `None`.
             inputs: A, positive semidefinite.
             outputs: S, positive semidefinite.
-            dtype: Of the arrays to keep; the decomposition is in float64.
+            dtype: Dtype of the result. The decomposition uses float64.
         """
         (a, q_a), (s, q_s) = (
             np.linalg.eigh(np.asarray(factor, "float64"))
             for factor in (inputs, outputs)
         )
-        # Rounding makes some that are zero negative.
+        # Rounding may make eigenvalues of 0 negative.
         arrays = q_a, q_s, np.maximum(a, 0.0), np.maximum(s, 0.0)
         return cls(kernel, bias, *(array.astype(dtype) for array in arrays))
 
     @property
-    def eigenvalues(self):
-        """Those of (1), in float64, of shape `(in, out)`."""
+    def eigenvalues(self) -> np.ndarray:
+        """Eigenvalues of (1), in float64, of shape `(in, out)`."""
         return np.outer(
             self.input_values.astype("float64"),
             self.output_values.astype("float64"),
         )
 
-    def covariance(self, prior_precision: float, temperature: float):
-        """Returns the `MatrixCovariance` of `(A (x) S / T + delta I)^-1`.
+    def covariance(
+        self, prior_precision: float, temperature: float
+    ) -> MatrixCovariance:
+        """Returns the covariance `(A (x) S / T + delta I)^-1`.
 
         Args:
             prior_precision: delta.
@@ -187,12 +201,12 @@ class MatrixCurvature:
         )
 
 
-def as_curvatures(name, values):
-    """Returns a list of `MatrixCurvature`.
+def as_curvatures(name: str, values: Any) -> list[MatrixCurvature]:
+    """Returns a list of `MatrixCurvature`, or raises an error.
 
     Args:
-        name: The argument.
-        values: What came for it.
+        name: Name of the argument.
+        values: The argument.
     """
     for i, value in enumerate(as_list(name, values, "`MatrixCurvature`")):
         if not isinstance(value, MatrixCurvature):

@@ -1,59 +1,58 @@
-"""Gaussian whose covariance has Kronecker factors."""
+"""Gaussian posterior whose covariance has Kronecker factors."""
 
 import dataclasses
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.arguments import as_list
-from keras_bdl.posteriors.gaussian import Gaussian
+from keras_bdl.posteriors.diagonal_gaussian import Gaussian
 from keras_bdl.posteriors.matrix_covariance import MatrixCovariance
 
 
 class MatrixNormal(Gaussian):
-    """Gaussians over matrices of weights, in the eigenbases of two factors.
+    """Gaussians over the weight matrices of layers, by Kronecker factors.
 
-    A layer's matrix, the kernel `(in, out)` with the bias as its last row, is
-    drawn as
+    `NoisyKFAC` returns this posterior. The matrix of a layer is the kernel
+    `(in, out)` with the bias as its last row. A sample of the matrix is
 
         W = M + sqrt(scale) * Q_A [E * sqrt(variance)] Q_S^T,
         E ~ N(0, I)                                                       (1)
 
-    see `MatrixCovariance`; other variables are independent, as in `Gaussian`.
-    So are two layers.
+    with the arrays of a `MatrixCovariance`. Layers are independent, and so
+    are the entries of all other variables.
 
     Args:
         mean: One array for each trainable variable.
-        matrices: A list of `MatrixCovariance`, each of variables of its own.
-        variance: For each variable the variances of its entries if it is in
-            no matrix, `None` if it is in one or does not vary. Defaults to
-            `None`, where the matrices are all that varies.
-        scale: Factor of the whole covariance. Defaults to `1.0`.
-        names: Leaf names of the variables, to recognise the model by.
-            Defaults to `None`: only shapes are compared.
-        trained_under_draws: See `Posterior`. Defaults to `False`.
+        matrices: A list of `MatrixCovariance`. Each variable belongs to at
+            most one of these.
+        variance: For each variable outside of the matrices the variances of
+            its entries, or `None` if it does not vary. `None` for a variable
+            in a matrix. Defaults to `None`: only the matrices vary.
 
     Reference:
         - Louizos and Welling, [Structured and Efficient Variational Deep
           Learning with Matrix Gaussian Posteriors](
           https://arxiv.org/abs/1603.04733)
         - Zhang et al., [Noisy Natural Gradient as Variational Inference](
-          https://arxiv.org/abs/1712.02390), section 3.3; their damping adds
-          to each factor, and not to the product
+          https://arxiv.org/abs/1712.02390), section 3.3; their damping is
+          added to each factor, and ours to the product
     """
 
     def __init__(
         self,
-        mean: list,
-        matrices: list,
-        variance: list | None = None,
-        scale: float = 1.0,
-        names: list | None = None,
-        trained_under_draws: bool = False,
+        mean: Sequence[ArrayLike],
+        matrices: Sequence[MatrixCovariance],
+        *,
+        variance: Sequence[ArrayLike | None] | None = None,
+        **kwargs: Any,
     ):
-        super().__init__(mean, variance, scale, names, trained_under_draws)
+        super().__init__(mean, variance, **kwargs)
         self._matrices = as_list("matrices", matrices, "`MatrixCovariance`")
-        self._of_variable = {}
+        self._of_variable: dict[int, MatrixCovariance] = {}
         for i, matrix in enumerate(self._matrices):
             self._check_fit(i, matrix)
             for index in matrix.variables:
@@ -61,11 +60,11 @@ class MatrixNormal(Gaussian):
                 self._of_variable[index] = matrix
 
     @property
-    def matrices(self):
-        """The `MatrixCovariance` of each layer, a list."""
+    def matrices(self) -> list[MatrixCovariance]:
+        """The `MatrixCovariance` of each layer."""
         return list(self._matrices)
 
-    def get_state(self):
+    def get_state(self) -> dict[str, Any]:
         """Returns all arguments."""
         fields = [f.name for f in dataclasses.fields(MatrixCovariance)]
         return {
@@ -77,12 +76,12 @@ class MatrixNormal(Gaussian):
         }
 
     @classmethod
-    def from_state(cls, state):
+    def from_state(cls, state: dict[str, Any]) -> "MatrixNormal":
         """Returns the posterior that `get_state` described."""
         return cls(
             state["mean"],
             [MatrixCovariance(**fields) for fields in state["matrices"]],
-            state["variance"],
+            variance=state["variance"],
             scale=state["scale"],
             names=state["structure"]["names"],
             trained_under_draws=state["trained_under_draws"],
@@ -97,7 +96,7 @@ class MatrixNormal(Gaussian):
         )
 
     def _noises(self, rng):
-        drawn = {}
+        drawn: dict[int, Any] = {}
         for i, noise in enumerate(super()._noises(rng)):
             matrix = self._of_variable.get(i)
             if matrix is None:
@@ -113,7 +112,7 @@ class MatrixNormal(Gaussian):
             yield noise
 
     def _check_fit(self, position, matrix):
-        """Refuses a matrix that is not one of these variables."""
+        """Raises an error if a matrix does not fit its variables."""
         if not isinstance(matrix, MatrixCovariance):
             raise ValueError(
                 "`matrices` must hold `keras_bdl.posteriors.MatrixCovariance`. "
@@ -125,7 +124,7 @@ class MatrixNormal(Gaussian):
                 raise ValueError(
                     "`matrices` must have indices of `mean`, which has "
                     f"{len(self._mean)} entries. Received: matrices[{position}]"
-                    f" of the variables {matrix.variables}"
+                    f" with the variables {matrix.variables}"
                 )
         rows, outputs = matrix.variance.shape
         shape = self._mean[matrix.kernel].shape
@@ -136,9 +135,8 @@ class MatrixNormal(Gaussian):
             bias is not None and math.prod(bias) != outputs
         ):
             raise ValueError(
-                "`matrices` must fit to `mean`: the kernel has the axes of "
-                "`in`, then those of `out`, and the bias, if it is the last "
-                "row, those of `out`. "
+                "`matrices` must fit `mean`. The kernel has the axes of `in`, "
+                "then those of `out`, and a bias has those of `out`. "
                 f"Received: matrices[{position}] with {rows} rows and "
                 f"{outputs} columns{', and the row of the bias,' * bool(bias)} "
                 f"for a kernel of shape {shape}"
@@ -148,21 +146,20 @@ class MatrixNormal(Gaussian):
     def _check_alone(self, position, index):
         if index in self._of_variable:
             raise ValueError(
-                "`matrices` must have variables of their own. Received: "
-                f"matrices[{position}] of variable {index}, which is in a "
-                "matrix already"
+                "`matrices` must each have other variables. Received: "
+                f"matrices[{position}] with variable {index}, which belongs "
+                "to an earlier matrix"
             )
         if self._variance is not None and self._variance[index] is not None:
             raise ValueError(
-                "`variance` must be `None` for a variable that is in a "
-                "matrix, whose variance counts. "
+                "`variance` must be `None` for a variable in a matrix. "
                 f"Received: variance[{index}] and matrices[{position}], both "
-                f"of variable {index}"
+                f"for variable {index}"
             )
 
 
 def _splits(shape, rows, outputs):
-    """Whether axes can be split into those of rows and those of outputs."""
+    """Returns whether the axes split into rows and then outputs."""
     return any(
         (math.prod(shape[:axis]), math.prod(shape[axis:])) == (rows, outputs)
         for axis in range(len(shape) + 1)

@@ -2,80 +2,94 @@
 
 import contextlib
 import functools
+from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
+from typing import NoReturn
 
+import keras
 import numpy as np
 
 from keras_bdl.distribute.variable_copies import restored
-from keras_bdl.posteriors.dropout import dropout_in_model
-from keras_bdl.posteriors.dropout import dropout_layers
-from keras_bdl.posteriors.dropout import seed_generators
+from keras_bdl.posteriors.dropout_switch import dropout_in_model
+from keras_bdl.posteriors.dropout_switch import dropout_layers
+from keras_bdl.posteriors.dropout_switch import seed_generators
 from keras_bdl.posteriors.posterior import Posterior
-from keras_bdl.posteriors.posterior import check_built
-from keras_bdl.random.counter_numbers import sequence
+from keras_bdl.posteriors.structure import check_built
+from keras_bdl.random.keyed_noise import sequence
 
 
 class MCDropout(Posterior):
     """Dropout that stays on when the model predicts.
 
-    Only dropout is turned on: `Dropout`, `SpatialDropout`, `GaussianDropout`,
-    `AlphaDropout`, and that inside attention and recurrent layers. Data
-    augmentation stays off, BatchNorm uses its moving statistics.
+    Use it with a network that was trained with dropout. It turns on `Dropout`,
+    `SpatialDropout`, `GaussianDropout`, `AlphaDropout` and the dropout inside
+    attention and recurrent layers. Data augmentation stays off, and BatchNorm
+    uses its moving statistics.
 
-    A draw is a set of masks, one for each example of a batch, and not a set
-    of weights: there is nothing to `sample`. It is the same for the same
-    (seed, batch size), and with `position` for the same (seed, batch number,
-    batch size), on the same kind of device and with XLA either on or off.
-    This is the one posterior whose draw is not one function.
+    A sample is a set of masks, one for each example of a batch. It has no
+    weights, so `sample` raises an error. The masks are a function of the seed
+    and the batch size, and with `position` also of the batch number. They may
+    differ between kinds of device, and with and without XLA. In all other
+    posteriors, a sample is one function of the inputs.
 
     Example:
 
     ```python
-    with keras_bdl.posteriors.MCDropout().sampled(model, seed=0):
-        probabilities = model.predict(x)
+    dropout = keras_bdl.Sequential([keras.layers.Dropout(0.5), model])
+    dropout.compile("sgd", loss)
+    dropout.build(x.shape)
+    prediction = keras_bdl.predict(
+        dropout, x_test, keras_bdl.posteriors.MCDropout(), samples=3
+    )
     ```
 
     Reference:
         - [Gal and Ghahramani, 2016](https://arxiv.org/abs/1506.02142)
     """
 
-    def sample(self, seed):
-        """Raises an error: there are no weights."""
+    def sample(self, seed: int) -> NoReturn:
+        """Raises an error, because a sample has no weights."""
         raise TypeError(
-            "`MCDropout` draws masks and no weights. Use "
+            "`MCDropout` draws masks, not weights. Use "
             "`with posterior.sampled(model, seed):`. Received: a call of "
             f"`sample(seed={seed})`"
         )
 
-    def mean(self):
-        """Raises an error: the mean is the model as it is."""
+    def mean(self) -> NoReturn:
+        """Raises an error, because a sample has no weights."""
         raise TypeError(
-            "`MCDropout` has no mean over weights: use the model without a "
-            "posterior. Received: a call of `mean()`"
+            "`MCDropout` has no mean of weights. Predict with the model "
+            "itself instead. Received: a call of `mean()`"
         )
 
-    def variables(self, model):
+    def variables(self, model: keras.Model) -> list:
         """Returns no variables."""
         return []
 
-    def needs_batch_norm(self, seed):
-        """The weights are the trained ones."""
+    def needs_batch_norm(self, seed: int) -> bool:
+        """Returns `False`: the weights are the trained ones."""
         return False
 
-    def check(self, model):
-        """Raises an error if the model has no dropout, or none to switch."""
+    def check(self, model: keras.Model) -> None:
+        """Raises an error if the model has no dropout to turn on."""
         check_built(model)
         if not dropout_layers(model):
             raise ValueError(
-                "`model` must have a dropout layer with a positive rate to "
-                "be used with `MCDropout`. Add one and train again. Received: "
+                "`model` must have a dropout layer with a positive rate for "
+                "`MCDropout`. Add one and train again. Received: "
                 f"model={model.name!r} without one"
             )
 
-    def assignments(self, model, seed):
+    def assignments(
+        self, model: keras.Model, seed: int
+    ) -> list[tuple[Any, Any]]:
         """Returns the seeds of the first batch."""
         return self.batch_assignments(model, seed, 0)
 
-    def batch_assignments(self, model, seed, batch_index):
+    def batch_assignments(
+        self, model: keras.Model, seed: int, batch_index: int
+    ) -> list[tuple[Any, Any]]:
         """Returns the states of the seed generators for one batch."""
         generators = seed_generators(dropout_layers(model))
         return [
@@ -86,18 +100,18 @@ class MCDropout(Posterior):
             for i, generator in enumerate(generators)
         ]
 
-    def drops(self, seed):
-        """Dropout is on in every draw."""
+    def drops(self, seed: int) -> bool:
+        """Returns `True`: dropout is on in every sample."""
         return True
 
     @contextlib.contextmanager
-    def drawing(self, model):
-        """Turns dropout on; a draw sets the seed generators."""
+    def drawing(self, model: keras.Model) -> Iterator[Callable[[int], None]]:
+        """Turns dropout on. A sample sets the seed generators."""
         self.check(model)
         with restored(model.non_trainable_variables), dropout_in_model(model):
             yield functools.partial(self._put, model)
 
     @classmethod
-    def from_state(cls, state):
-        """Returns an `MCDropout`: it has no arguments."""
+    def from_state(cls, state: dict[str, Any]) -> "MCDropout":
+        """Returns an `MCDropout`, which has no arguments."""
         return cls()

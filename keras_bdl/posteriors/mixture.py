@@ -1,32 +1,53 @@
-"""A mixture of posteriors."""
+"""Mixtures of posteriors."""
 
 import contextlib
 import itertools
 import math
-import numbers
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Any
 
+import keras
 import numpy as np
 
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.arguments import as_list
-from keras_bdl.posteriors.loading import from_state
+from keras_bdl.arguments import check_number
+from keras_bdl.posteriors.load import from_state
 from keras_bdl.posteriors.posterior import Posterior
-from keras_bdl.random.counter_numbers import generator
+from keras_bdl.random.keyed_noise import generator
 
 
 class Mixture(Posterior):
-    """Draws a component with its weight, and then from the component.
+    """A mixture of posteriors, such as multi-SWAG.
 
-    A mixture of SWAG posteriors of several runs is multi-SWAG. Components may
-    be of any kind; where they cover different variables, only `sampled` and
-    `drawing` have a meaning.
+    Use it to combine the posteriors of several trainings. A sample draws a
+    component with its weight, and then a sample of the component. Components
+    may be of any kind. If they cover different variables, use `sampled`,
+    `drawing` or `keras_bdl.predict`; `sample` and `mean` raise an error.
 
     Args:
         components: Posteriors over the weights of one architecture.
-        weights: Positive numbers, of which only the ratios count. Defaults to
+        weights: Positive numbers. Only their ratios count. Defaults to
             `None`, equal weights.
+
+    Example:
+
+    ```python
+    other = posterior.sample(0)  # stands for the weights of a second training
+    mixture = keras_bdl.posteriors.Mixture(
+        [posterior, keras_bdl.posteriors.Ensemble([other])], weights=[4, 1]
+    )
+    prediction = keras_bdl.predict(model, x_test, mixture, samples=5)
+    ```
     """
 
-    def __init__(self, components: list, weights: list | None = None):
+    def __init__(
+        self,
+        components: Sequence[Posterior],
+        weights: Sequence[float] | ArrayLike | None = None,
+    ):
         self.components = as_list("components", components, "posteriors")
         if not self.components:
             raise ValueError(
@@ -41,21 +62,25 @@ class Mixture(Posterior):
         super().__init__(self.components[0].structure if alike else None)
 
     @property
-    def is_point(self):
-        """Whether there is one component, which is a point."""
+    def is_point(self) -> bool:
+        """Whether there is one component, and all its samples are equal."""
         return len(self.components) == 1 and self.components[0].is_point
 
-    def component(self, seed: int):
-        """Returns the component that draw `seed` comes from."""
+    def component(self, seed: int) -> Posterior:
+        """Returns the component of a sample.
+
+        Args:
+            seed: Selects the sample.
+        """
         return self.components[self._index(seed)]
 
-    def sample(self, seed):
-        """Returns draw `seed`, of one of the components."""
+    def sample(self, seed: int) -> list[np.ndarray]:
+        """Returns a sample of one of the components."""
         self._check_alike()
         return self.component(seed).sample(seed)
 
-    def mean(self):
-        """Returns the average of the means of the components."""
+    def mean(self) -> list[np.ndarray]:
+        """Returns the weighted average of the means of the components."""
         self._check_alike()
         means = [c.mean() for c in self.components]
         return [
@@ -63,7 +88,7 @@ class Mixture(Posterior):
             for m in zip(*means, strict=True)
         ]
 
-    def variables(self, model):
+    def variables(self, model: keras.Model) -> list:
         """Returns the variables that all components cover."""
         self._check_alike()
         lists = [c.variables(model) for c in self.components]
@@ -71,14 +96,15 @@ class Mixture(Posterior):
             raise self._unlike()
         return lists[0]
 
-    def needs_batch_norm(self, seed):
-        """As the component says."""
+    def needs_batch_norm(self, seed: int) -> bool:
+        """Returns the answer of the component."""
         return self.component(seed).needs_batch_norm(seed)
 
-    def seeds(self, seed, samples):
-        """Each component gets its share of the draws, to within one.
+    def seeds(self, seed: int, samples: int) -> list[int]:
+        """Returns seeds that give each component its share of the samples.
 
-        Inside a component they fall at random, also on members of an ensemble.
+        The shares are exact to within one sample. Inside a component the
+        samples are random, also among the members of an ensemble.
         """
         samples = 1 if self.is_point else samples
         rng = generator(seed, 1)
@@ -86,42 +112,47 @@ class Mixture(Posterior):
         edges[-1] = 1.0
         counts = np.diff(np.floor(edges * samples + rng.random()).astype(int))
         start = int(rng.integers(2**62))
-        seeds = []
-        for candidate in itertools.count(start):
-            if len(seeds) == samples:
-                return seeds
+        candidates = itertools.count(start)
+        seeds: list[int] = []
+        while len(seeds) < samples:
+            candidate = next(candidates)
             index = self._index(candidate)
             if counts[index]:
                 counts[index] -= 1
                 seeds.append(candidate)
+        return seeds
 
-    def check(self, model):
-        """Checks every component."""
+    def check(self, model: keras.Model) -> None:
+        """Raises an error if any component does not belong to the model."""
         for i, component in enumerate(self.components):
             try:
                 component.check(model)
             except ValueError as error:
                 raise ValueError(f"components[{i}]: {error}") from error
 
-    def assignments(self, model, seed):
-        """As the component does."""
+    def assignments(
+        self, model: keras.Model, seed: int
+    ) -> list[tuple[Any, Any]]:
+        """Returns the values that the component sets."""
         return self.component(seed).assignments(model, seed)
 
-    def batch_assignments(self, model, seed, batch_index):
-        """As the component does."""
+    def batch_assignments(
+        self, model: keras.Model, seed: int, batch_index: int
+    ) -> list[tuple[Any, Any]]:
+        """Returns the values that the component sets before a batch."""
         component = self.component(seed)
         return component.batch_assignments(model, seed, batch_index)
 
-    def drops(self, seed):
-        """As the component says."""
+    def drops(self, seed: int) -> bool:
+        """Returns the answer of the component."""
         return self.component(seed).drops(seed)
 
     @contextlib.contextmanager
-    def drawing(self, model):
-        """Opens the components one at a time, as their turn comes."""
+    def drawing(self, model: keras.Model) -> Iterator[Callable[[int], None]]:
+        """Opens the block of one component at a time."""
         self.check(model)
         with contextlib.ExitStack() as current:
-            # A component may change more than weights, and undoes it on exit.
+            # Leaving the block of a component restores all that it changed.
             def draw(seed):
                 current.close()
                 component = self.component(seed)
@@ -129,7 +160,7 @@ class Mixture(Posterior):
 
             yield draw
 
-    def get_state(self):
+    def get_state(self) -> dict[str, Any]:
         """Returns all arguments."""
         state = super().get_state()
         state["weights"] = self.weights.tolist()
@@ -137,7 +168,7 @@ class Mixture(Posterior):
         return state
 
     @classmethod
-    def from_state(cls, state):
+    def from_state(cls, state: dict[str, Any]) -> "Mixture":
         """Returns the posterior that `get_state` described."""
         components = [from_state(s) for s in state["components"]]
         return cls(components, state["weights"])
@@ -146,7 +177,7 @@ class Mixture(Posterior):
         return {**super()._facts(), "components": self.components}
 
     def _index(self, seed):
-        # A stream of its own: components use the others.
+        # The components use the other streams of the seed.
         edges = np.cumsum(self.weights)[:-1]
         return int(np.searchsorted(edges, generator(seed, 2).random(), "right"))
 
@@ -157,9 +188,9 @@ class Mixture(Posterior):
     def _unlike(self):
         kinds = [type(c).__name__ for c in self.components]
         return ValueError(
-            "The components of a mixture must cover the same variables for "
-            "its draws to be lists of arrays. Use `sampled(model, seed)`, "
-            f"which works for all. Received: components={kinds}"
+            "The components of a `Mixture` must cover the same variables. "
+            "Otherwise a sample is no list of arrays; use "
+            f"`sampled(model, seed)`. Received: components={kinds}"
         )
 
 
@@ -167,7 +198,7 @@ def _check_component(position, component):
     if isinstance(component, Posterior):
         return
     advice = ""
-    # Asked of the class: of a callback, it may raise.
+    # The property of a callback may raise an error, so ask the class.
     if hasattr(type(component), "posterior"):
         advice = " Pass its `.posterior`."
     raise ValueError(
@@ -177,20 +208,17 @@ def _check_component(position, component):
 
 
 def _as_weights(weights, count):
-    """Returns the weights of the components, with sum 1."""
+    """Returns the weights of the components, normalised to sum 1."""
     if weights is None:
         weights = [1.0] * count
     if isinstance(weights, np.ndarray):
         weights = weights.tolist()
-    if not (
-        isinstance(weights, (list, tuple))
-        and len(weights) == count
-        and all(isinstance(w, numbers.Real) and w > 0 for w in weights)
-        and math.isfinite(sum(weights))
-    ):
+    weights = as_list("weights", weights, "numbers")
+    for i, weight in enumerate(weights):
+        check_number(f"weights[{i}]", weight, above=0.0)
+    if len(weights) != count or not math.isfinite(sum(weights)):
         raise ValueError(
-            "`weights` must be one positive, finite number for each of the "
-            f"{count} components; leave out what has no weight. Received: "
-            f"weights={weights}"
+            f"`weights` must have one number for each of the {count} "
+            f"components, with a finite sum. Received: weights={weights}"
         )
     return np.asarray(weights, "float64") / sum(weights)

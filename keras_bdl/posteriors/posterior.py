@@ -1,4 +1,4 @@
-"""A distribution over the weights of a model."""
+"""Base class of posteriors, distributions over the weights of a model."""
 
 import abc
 import contextlib
@@ -6,48 +6,60 @@ import functools
 import math
 import os
 import weakref
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Any
+from typing import ClassVar
 
+import keras
 import numpy as np
 
+from keras_bdl.distribute.variable_copies import assign
 from keras_bdl.distribute.variable_copies import restored
+from keras_bdl.inherited_arguments import InheritedArguments
 from keras_bdl.posteriors.structure import Structure
-from keras_bdl.random.counter_numbers import sequence
+from keras_bdl.posteriors.structure import check_built
+from keras_bdl.random.keyed_noise import sequence
 from keras_bdl.saving.state_file import write_state
 
-# The models in a block of `sampled`.
-_holding_draws = weakref.WeakSet()
+# The models inside a block of `sampled`.
+_holding_draws: weakref.WeakSet = weakref.WeakSet()
 
 
-class Posterior(abc.ABC):
-    """Base of all posteriors: draws the weights of a model.
+class Posterior(InheritedArguments, abc.ABC):
+    """Base of all posteriors: draws samples of a model's weights.
 
-    A subclass says which variables it covers and draws values for them. To
-    load its files, the module that defines it has to be imported.
+    Subclass it to add a kind of posterior: say which variables it covers and
+    draw values for them. Before `keras_bdl.posteriors.load` reads its files,
+    the module that defines the subclass must be imported.
 
-    `keras_bdl.predict` computes with the values of a draw and leaves the model
-    alone, so threads may share a model. `sampled` and `drawing` put the draw
-    into the model itself: no other thread may use the model inside the block.
+    `keras_bdl.predict` does not change the model, so threads may share one.
+    `sampled` and `drawing` put a sample into the model itself: no other
+    thread may use the model inside the block.
+
+    Args:
+        structure: The `Structure` of the covered variables. Defaults to
+            `None`, no covered variables.
+
+    Attributes:
+        structure: The argument.
+        kind: Name of the class in files.
+        trained_under_draws: Whether training drew the weights from this
+            posterior. The BatchNorm statistics of the model are then averages
+            over posterior samples and need no new estimate.
 
     Example:
 
     ```python
     with posterior.sampled(model, seed=0):
-        probabilities = model.predict(x)  # of one draw
+        probabilities = model.predict(x, verbose=0)  # of one sample
     ```
-
-    Attributes:
-        structure: A `Structure`, or `None` where no variable is covered.
-        kind: Name of the class in files.
-        trained_under_draws: Whether the model was trained under draws from
-            this posterior, so that its BatchNorm statistics are averages
-            over them, and will do as they are.
-
-    Args:
-        structure: See above. Defaults to `None`.
     """
 
-    kinds = {}
-    trained_under_draws = False
+    kinds: ClassVar[dict[str, type["Posterior"]]] = {}
+    kind: ClassVar[str]
+    trained_under_draws: bool = False
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -58,94 +70,120 @@ class Posterior(abc.ABC):
     def __init__(self, structure: Structure | None = None):
         self.structure = structure
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         facts = [f"{name}={value}" for name, value in self._facts().items()]
         return f"{type(self).__name__}({', '.join(facts)})"
 
     @property
-    def is_point(self):
-        """Whether all draws are the same: one of them says everything."""
+    def is_point(self) -> bool:
+        """Whether all samples are equal, so that one sample is enough."""
         return False
 
     @abc.abstractmethod
-    def sample(self, seed: int):
-        """Returns draw `seed`, arrays in the order of `variables(model)`."""
+    def sample(self, seed: int) -> list[np.ndarray]:
+        """Returns one sample: arrays in the order of `variables(model)`.
+
+        Args:
+            seed: Selects the sample.
+        """
 
     @abc.abstractmethod
-    def mean(self):
-        """Returns the mean, arrays in the order of `variables(model)`."""
+    def mean(self) -> list[np.ndarray]:
+        """Returns the mean: arrays in the order of `variables(model)`."""
 
-    def variables(self, model):
-        """Returns the variables of the model that are drawn."""
-        return model.trainable_variables
-
-    def needs_batch_norm(self, seed: int):
-        """Whether draw `seed` leaves BatchNorm statistics of other weights.
-
-        They have to be estimated again before the model is used.
-        """
-        return True
-
-    def assignments(self, model, seed: int):
-        """Returns all that draw `seed` sets, and changes nothing.
+    def variables(self, model: keras.Model) -> list:
+        """Returns the variables of the model that a sample replaces.
 
         Args:
             model: A model that `check` accepts.
-            seed: Selects the draw.
+        """
+        return model.trainable_variables
+
+    def needs_batch_norm(self, seed: int) -> bool:
+        """Returns whether a sample needs new BatchNorm statistics.
+
+        The statistics in the model may belong to other weights.
+
+        Args:
+            seed: Selects the sample.
+        """
+        return True
+
+    def assignments(
+        self, model: keras.Model, seed: int
+    ) -> list[tuple[Any, Any]]:
+        """Returns the values that a sample sets, without setting them.
+
+        Args:
+            model: A model that `check` accepts.
+            seed: Selects the sample.
 
         Returns:
-            Pairs of a variable of the model and a value. Of two pairs with
-            the same variable, the later one counts.
+            Pairs of a variable of the model and a value. The last pair of a
+            variable counts.
         """
         values = self.sample(seed)
         return list(zip(self.variables(model), values, strict=True))
 
-    def batch_assignments(self, model, seed: int, batch_index: int):
-        """Returns what draw `seed` sets for one batch, as `assignments` does.
+    def batch_assignments(
+        self, model: keras.Model, seed: int, batch_index: int
+    ) -> list[tuple[Any, Any]]:
+        """Returns the values that a sample sets before one batch.
 
-        Only dropout has something to set: its masks are a function of
-        (seed, batch_index).
+        Only dropout returns any, since its masks depend on the batch.
 
         Args:
             model: A model that `check` accepts.
-            seed: Selects the draw.
+            seed: Selects the sample.
             batch_index: Number of the batch, counted from 0.
+
+        Returns:
+            Pairs of a variable of the model and a value.
         """
         del model, seed, batch_index
         return []
 
-    def drops(self, seed: int):
-        """Whether dropout must be on where draw `seed` is computed."""
+    def drops(self, seed: int) -> bool:
+        """Returns whether dropout must be on for a sample.
+
+        Args:
+            seed: Selects the sample.
+        """
         return False
 
-    def seeds(self, seed: int, samples: int):
-        """Returns the seeds of `samples` draws that are averaged together.
+    def seeds(self, seed: int, samples: int) -> Sequence[int]:
+        """Returns the seeds of several samples that are averaged together.
 
-        Where draws fall into groups, the members of an ensemble, each group
-        has its share of them. If `is_point`, there is one seed.
+        Groups of samples, such as the members of an ensemble, get equal
+        shares of the seeds. There is one seed if `is_point`.
 
         Args:
             seed: Selects the whole set.
-            samples: Number of draws.
+            samples: Number of samples.
         """
         count = 1 if self.is_point else samples
         return sequence(seed).generate_state(count, np.uint64).tolist()
 
-    def check(self, model):
-        """Raises a `ValueError` that says why the model does not fit."""
+    def check(self, model: keras.Model) -> None:
+        """Raises an error if the posterior does not belong to the model.
+
+        Args:
+            model: Any Keras model.
+        """
         check_built(model)
-        self.structure.check(self.variables(model))
+        if self.structure is not None:
+            self.structure.check(self.variables(model))
 
     @contextlib.contextmanager
-    def sampled(self, model, seed: int):
-        """Puts one draw into the model for the length of a block.
+    def sampled(self, model: keras.Model, seed: int) -> Iterator[keras.Model]:
+        """Puts one sample into the model for the length of a block.
 
-        Everything that the model holds is put back when the block ends, also
-        when it raises: weights, BatchNorm statistics, seed generators.
+        When the block ends or raises, the model gets back all its weights,
+        BatchNorm statistics and seed generators.
 
         Args:
             model: A model that `check` accepts.
-            seed: Selects the draw.
+            seed: Selects the sample.
 
         Yields:
             The model.
@@ -155,64 +193,71 @@ class Posterior(abc.ABC):
             yield model
 
     @contextlib.contextmanager
-    def drawing(self, model):
-        """As `sampled`, for several draws in one block.
+    def drawing(self, model: keras.Model) -> Iterator[Callable[[int], None]]:
+        """Puts several samples into the model, one after the other.
 
-        The trained weights are saved once. BatchNorm statistics change only
-        if the posterior covers them or the block changes them.
+        Like `sampled`, the block restores the model at its end. BatchNorm
+        statistics change only if the posterior covers them or the block
+        changes them.
 
         Args:
             model: A model that `check` accepts.
 
         Yields:
-            A function that takes a seed and puts that draw into the model.
+            A function that takes a seed and puts this sample into the model.
         """
         self.check(model)
         with restored(model.variables):
             yield functools.partial(self._put, model)
 
-    def position(self, model, seed: int, batch_index: int):
-        """Gets the model, which holds draw `seed`, ready for one batch.
+    def position(self, model: keras.Model, seed: int, batch_index: int) -> None:
+        """Prepares a model that holds a sample for one batch.
 
-        To be called before each batch, see `batch_assignments`.
+        Call this method before each batch, inside `sampled` or `drawing`.
+        Only dropout needs it: its masks depend on the batch.
 
         Args:
-            model: The model, inside `sampled` or `drawing`.
-            seed: The draw.
+            model: The model that holds the sample.
+            seed: The seed of the sample.
             batch_index: Number of the batch, counted from 0.
         """
         assign(self.batch_assignments(model, seed, batch_index))
 
-    def save(self, path: str):
-        """Writes everything but the model to one file.
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the posterior to one file, without the model.
 
-        Workers that hold the same posterior may all save it to one path.
+        `keras_bdl.posteriors.load` reads the file. Several workers with the
+        same posterior may write to one path.
 
         Args:
-            path: The file, replaced if it exists.
+            path: The file. An existing file is replaced.
         """
         folder = os.path.dirname(os.fspath(path))
         if folder and not os.path.isdir(folder):
             raise FileNotFoundError(
-                "`path` must lie in a directory that exists. Make it first, "
-                f"with `os.makedirs`. Received: path={os.fspath(path)!r}"
+                "The directory of `path` must exist. Create it with "
+                f"`os.makedirs`. Received: path={os.fspath(path)!r}"
             )
-        write_state(path, self.get_state())
+        write_state(os.fspath(path), self.get_state())
 
-    def get_state(self):
-        """Returns all there is, in the form of `keras_bdl.saving`."""
-        state = {"kind": self.kind}
+    def get_state(self) -> dict[str, Any]:
+        """Returns the content of the file as nested dicts and arrays."""
+        state: dict[str, Any] = {"kind": self.kind}
         if self.structure is not None:
             state["structure"] = self.structure.get_state()
         return state
 
     @classmethod
     @abc.abstractmethod
-    def from_state(cls, state):
-        """Returns the posterior that `get_state` described."""
+    def from_state(cls, state: dict[str, Any]) -> "Posterior":
+        """Returns the posterior that `get_state` described.
+
+        Args:
+            state: The result of `get_state`.
+        """
 
     def _facts(self):
-        """Returns what `repr` shows."""
+        """Returns the names and values that `repr` shows."""
         if self.structure is None:
             return {}
         shapes = self.structure.shapes
@@ -225,14 +270,18 @@ class Posterior(abc.ABC):
         assign(self.assignments(model, seed))
 
 
-def holds_draw(model):
-    """Returns whether a model is in a block of `Posterior.sampled`."""
+def holds_draw(model: keras.Model) -> bool:
+    """Returns whether a model is inside a block of `Posterior.sampled`.
+
+    Args:
+        model: Any Keras model.
+    """
     return model in _holding_draws
 
 
 @contextlib.contextmanager
 def _marked(model):
-    """Lets `holds_draw` return `True` in a block; blocks may be nested."""
+    """Makes `holds_draw` return `True` in a block. Blocks may be nested."""
     outermost = model not in _holding_draws
     _holding_draws.add(model)
     try:
@@ -240,18 +289,3 @@ def _marked(model):
     finally:
         if outermost:
             _holding_draws.discard(model)
-
-
-def assign(assignments):
-    """Assigns the value of each pair to its variable, in order."""
-    for variable, value in assignments:
-        variable.assign(value)
-
-
-def check_built(model):
-    """Raises an error if the model has no variables yet."""
-    if not model.built:
-        raise ValueError(
-            "`model` must be built, so that its variables exist. Call it on "
-            f"data first. Received: model={model.name!r}"
-        )

@@ -1,21 +1,35 @@
 """Names and shapes of the variables that a posterior covers."""
 
 import re
+from collections.abc import Sequence
+from typing import Any
+
+import keras
 
 
 class Structure:
-    """Tells whether a list of variables is the one a posterior was made for.
+    """Checks that a posterior and a model belong to one architecture.
 
-    The number of variables, their order, their shapes and their leaf names
-    (`kernel`, `gamma`) are compared. Names of layers are not: Keras numbers
-    them, and two builds of one architecture get different numbers.
+    `check` compares the number of variables, their order, their shapes and
+    their leaf names (`kernel`, `gamma`). It ignores names of layers: Keras
+    numbers them, and two builds of one architecture get different numbers.
 
     Args:
         shapes: Shape of each variable.
-        names: Leaf name of each variable. Defaults to `None`, not compared.
+        names: Leaf name of each variable. Defaults to `None`: names are not
+            compared.
+
+    Example:
+
+    ```python
+    structure = keras_bdl.posteriors.Structure.of(model.trainable_variables)
+    structure.check(model.trainable_variables)
+    ```
     """
 
-    def __init__(self, shapes: list, names: list | None = None):
+    def __init__(
+        self, shapes: Sequence[Sequence], names: Sequence[str] | None = None
+    ):
         self.shapes = [tuple(shape) for shape in shapes]
         self.names = None if names is None else [_leaf(n) for n in names]
         if names is not None and len(names) != len(shapes):
@@ -25,12 +39,20 @@ class Structure:
             )
 
     @classmethod
-    def of(cls, variables):
-        """Returns the structure of a list of Keras variables."""
+    def of(cls, variables: Sequence) -> "Structure":
+        """Returns the structure of a list of Keras variables.
+
+        Args:
+            variables: The variables.
+        """
         return cls([v.shape for v in variables], [v.name for v in variables])
 
-    def check(self, variables):
-        """Raises an error that names the first variable that differs."""
+    def check(self, variables: Sequence) -> None:
+        """Raises an error that names the first variable that differs.
+
+        Args:
+            variables: Keras variables of a model.
+        """
         for i, variable in enumerate(variables[: len(self.shapes)]):
             name = _leaf(variable.name)
             expected = name if self.names is None else self.names[i]
@@ -40,8 +62,8 @@ class Structure:
                 "The posterior must belong to this architecture. Variable "
                 f"{i}, `{variable.path}`, must be {expected!r} of shape "
                 f"{self.shapes[i]}. Received: {name!r} of shape "
-                f"{tuple(variable.shape)}. Use it with a model built like the "
-                "one that was trained."
+                f"{tuple(variable.shape)}. Build the model like the trained "
+                "one."
             )
         if len(variables) != len(self.shapes):
             raise ValueError(
@@ -50,8 +72,8 @@ class Structure:
                 f"{len(variables)} of them; {self._first_extra(variables)}."
             )
 
-    def get_state(self):
-        """Returns the arguments, as `keras_bdl.saving` takes them."""
+    def get_state(self) -> dict[str, Any]:
+        """Returns the arguments as a dict of lists."""
         return {"shapes": [list(s) for s in self.shapes], "names": self.names}
 
     def _first_extra(self, variables):
@@ -66,5 +88,18 @@ class Structure:
 
 
 def _leaf(name):
-    """Cuts the number that Keras gives to variables without a name."""
+    """Returns a name without the number that Keras may have appended."""
     return re.sub(r"_\d+$", "", name)
+
+
+def check_built(model: keras.Model) -> None:
+    """Raises an error if the model has no variables yet.
+
+    Args:
+        model: Any Keras model.
+    """
+    if not model.built:
+        raise ValueError(
+            "`model` must be built, so that its variables exist. Call the "
+            f"model on data first. Received: model={model.name!r}"
+        )

@@ -1,14 +1,14 @@
-"""Predictions averaged over draws from a posterior.
+"""Predictions that average over posterior samples.
 
-What they are worth is a matter of `keras_bdl.evaluation`.
+This folder makes predictions; `keras_bdl.evaluation` scores them.
 """
 
-from keras_bdl.prediction.batch_norm import reestimate_batch_norm
 from keras_bdl.prediction.classification_prediction import (
     ClassificationPrediction,
 )
 from keras_bdl.prediction.predict import predict
 from keras_bdl.prediction.prediction import Prediction
+from keras_bdl.prediction.reestimate_batch_norm import reestimate_batch_norm
 from keras_bdl.prediction.regression_prediction import RegressionPrediction
 from keras_bdl.prediction.temperature_scaling import TemperatureScaling
 

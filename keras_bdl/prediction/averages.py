@@ -1,4 +1,6 @@
-"""Averages over posterior draws of the outputs of one batch."""
+"""Averages of the outputs of one batch over posterior samples."""
+
+from typing import Any
 
 import numpy as np
 from keras import ops
@@ -6,24 +8,27 @@ from keras import ops
 from keras_bdl.prediction.classification_prediction import (
     ClassificationPrediction,
 )
+from keras_bdl.prediction.likelihood import Likelihood
 from keras_bdl.prediction.regression_prediction import RegressionPrediction
 
 
 class RunningMoments:
-    """Welford's recursion: no cancellation, nothing kept of the past.
+    """Mean and variance of arrays that come one after the other.
 
-    mean_s = mean_(s-1) + (x_s - mean_(s-1)) / s                      (1)
-    m2_s = m2_(s-1) + (x_s - mean_(s-1)) (x_s - mean_s)               (2)
-    variance = m2 / s                                                 (3)
+    Welford's recursion avoids cancellation and keeps no old array:
+
+        mean_s = mean_(s-1) + (x_s - mean_(s-1)) / s                      (1)
+        m2_s = m2_(s-1) + (x_s - mean_(s-1)) (x_s - mean_s)               (2)
+        variance = m2 / s                                                 (3)
     """
 
     def __init__(self):
         self.count = 0
-        self.mean = None
-        self._m2 = None
+        self.mean: Any = None
+        self._m2: Any = None
 
-    def update(self, x):
-        """Takes in the next array."""
+    def update(self, x: np.ndarray) -> None:
+        """Adds the next array."""
         self.count += 1
         if self.count == 1:
             self.mean = np.array(x)
@@ -35,40 +40,40 @@ class RunningMoments:
         self._m2 += delta  # (2)
 
     @property
-    def variance(self):
-        """(3)."""
+    def variance(self) -> np.ndarray:
+        """The variance (3)."""
         return self._m2 / self.count
 
 
-# Stands for log 0 until the end: infinities have no differences.
+# Stands for log 0 in sums and differences, where infinity gives NaN.
 _LOG_ZERO = -1e38
 
 
 class ClassificationAverage:
-    """Sums of `ClassificationPrediction` over the draws, for one batch.
+    """Averages the probabilities of one batch over posterior samples.
 
     Probabilities are averaged as logarithms, so that a class of probability
-    e^-800 keeps its rank and its finite NLL.
+    e^-800 keeps its rank and a finite negative log-likelihood.
 
     Args:
-        keep_samples: Whether to keep the probabilities of every draw.
+        keep_samples: Whether to keep the probabilities of every sample.
             Defaults to `False`.
     """
 
     def __init__(self, keep_samples: bool = False):
         self._moments = RunningMoments()
-        self._samples = [] if keep_samples else None
-        self._log_sum = None
-        self._entropy = 0.0
-        self._votes = None
+        self._samples: list | None = [] if keep_samples else None
+        self._log_sum: Any = None
+        self._entropy: Any = 0.0
+        self._votes: Any = None
 
     @staticmethod
-    def statistics(output, likelihood):
-        """Returns what the draws add up, as tensors in the graph.
+    def statistics(output: Any, likelihood: Likelihood) -> dict[str, Any]:
+        """Returns the quantities to average, as tensors in the graph.
 
         Args:
             output: An output of the model, `float32` or `float64`.
-            likelihood: Its `Likelihood`.
+            likelihood: The `Likelihood` of the output.
         """
         log_p = _log_probabilities(output, likelihood)
         # A class of probability 0 adds 0 to the entropy, not 0 * log 0.
@@ -78,8 +83,12 @@ class ClassificationAverage:
             "entropy": -ops.sum(ops.exp(log_p) * log_p, axis=-1),
         }
 
-    def update(self, statistics):
-        """Takes in one draw, the `statistics` of which are NumPy arrays."""
+    def update(self, statistics: dict[str, np.ndarray]) -> None:
+        """Adds one posterior sample.
+
+        Args:
+            statistics: The result of `statistics`, as NumPy arrays.
+        """
         log_p = statistics["log_probabilities"]
         probabilities = np.exp(log_p)
         if self._log_sum is None:
@@ -89,38 +98,45 @@ class ClassificationAverage:
             _add_exp(self._log_sum, log_p)
         self._moments.update(probabilities)
         self._entropy = self._entropy + statistics["entropy"]
-        # One vote for each distribution, hence no index comes twice. In the
-        # graph `argmax` takes forty times as long.
-        labels = log_p.argmax(-1).reshape(-1)
-        first = np.arange(labels.size) * log_p.shape[-1]
-        self._votes.reshape(-1)[first + labels] += 1
+        # Each row votes once, so no index occurs twice. `argmax` in the
+        # graph would take forty times as long.
+        classes = log_p.argmax(-1).reshape(-1)
+        first = np.arange(classes.size) * log_p.shape[-1]
+        self._votes.reshape(-1)[first + classes] += 1
         if self._samples is not None:
             self._samples.append(probabilities)
 
     @classmethod
-    def join(cls, averages, y=None):
-        """Makes the prediction from the averages of all batches.
+    def join(
+        cls,
+        averages: "list[ClassificationAverage]",
+        y: np.ndarray | None = None,
+    ) -> ClassificationPrediction:
+        """Returns the prediction made of the averages of all batches.
 
         Args:
-            averages: A list of these, batches in order.
+            averages: One average for each batch, in order.
             y: The labels of all batches. Defaults to `None`.
         """
         num_samples = averages[0]._moments.count
         log_sum = np.concatenate([a._log_sum for a in averages])
-        # Rounding must not lift a probability above 1.
+        # Rounding could lift a probability above 1.
         log_mean = np.minimum(log_sum - np.log(num_samples), 0.0)
         log_mean = log_mean.astype("float32")
         log_mean[log_sum <= _LOG_ZERO] = -np.inf
         samples = None
         if averages[0]._samples is not None:
             samples = np.concatenate(
-                [np.stack(a._samples) for a in averages], axis=1
+                [np.stack(a._samples or []) for a in averages], axis=1
             )
         return ClassificationPrediction(
             log_mean,
-            np.concatenate([a._entropy for a in averages]) / num_samples,
-            np.sqrt(np.concatenate([a._moments.variance for a in averages])),
-            np.concatenate([a._votes for a in averages]),
+            expected_entropy=np.concatenate([a._entropy for a in averages])
+            / num_samples,
+            stddev=np.sqrt(
+                np.concatenate([a._moments.variance for a in averages])
+            ),
+            votes=np.concatenate([a._votes for a in averages]),
             num_samples=num_samples,
             y=None if y is None else _class_labels(y, log_mean.shape),
             samples=samples,
@@ -128,9 +144,9 @@ class ClassificationAverage:
 
 
 def _add_exp(log_sum, log_p):
-    """`log_sum = log(exp(log_sum) + exp(log_p))`, in place.
+    """Sets `log_sum = log(exp(log_sum) + exp(log_p))` in place.
 
-    `np.logaddexp` does one number at a time; this is seven times as fast.
+    This is seven times as fast as `np.logaddexp`.
     """
     small = log_p - log_sum
     np.maximum(log_sum, log_p, out=log_sum)
@@ -144,7 +160,7 @@ def _log_probabilities(output, likelihood):
     if likelihood.from_logits:
         return ops.log_softmax(output, axis=-1)
     log_p = ops.log(output)
-    # Half precision makes rows that sum to 1 within its rounding only.
+    # In half precision, rows sum to 1 only up to rounding.
     return log_p - ops.log(ops.sum(output, axis=-1, keepdims=True))
 
 
@@ -160,7 +176,7 @@ def _log_bernoulli(output, from_logits):
 
 
 def _class_labels(y, shape):
-    """Drops the axis of length 1 that data sets like to add to labels."""
+    """Returns labels without a last axis of length 1, as integers."""
     if y.ndim == len(shape) and y.shape[-1] == 1:
         y = y[..., 0]
     whole = np.issubdtype(y.dtype, np.floating) and np.all(y == np.rint(y))
@@ -170,23 +186,28 @@ def _class_labels(y, shape):
 
 
 class RegressionAverage:
-    """Sums of `RegressionPrediction` over the draws, for one batch.
+    """Averages the means and variances of one batch over posterior samples.
 
     Args:
         keep_samples: Whether to keep the mean and the variance of every
-            draw. Defaults to `False`.
+            sample. Defaults to `False`.
     """
 
     def __init__(self, keep_samples: bool = False):
         self._moments = RunningMoments()
-        self._within = 0.0
-        self._samples = [] if keep_samples else None
-        self._variances = []
+        self._within: Any = 0.0
+        self._samples: list | None = [] if keep_samples else None
+        self._variances: list = []
 
-    def update(self, statistics):
-        """Takes in one draw: its `mean` and perhaps its `variance`."""
+    def update(self, statistics: dict[str, np.ndarray]) -> None:
+        """Adds one posterior sample.
+
+        Args:
+            statistics: Its `"mean"`, and its `"variance"` if the output has
+                one.
+        """
         mean, variance = statistics["mean"], statistics.get("variance")
-        # float64: targets may be far from 0 and their spread small.
+        # float64, because targets far from 0 may have a small spread.
         self._moments.update(mean.astype("float64"))
         if variance is not None:
             self._within = self._within + variance
@@ -195,21 +216,26 @@ class RegressionAverage:
             self._variances.append(variance)
 
     @classmethod
-    def join(cls, averages, y=None, noise_stddev=None):
-        """Makes the prediction from the averages of all batches.
+    def join(
+        cls,
+        averages: "list[RegressionAverage]",
+        y: np.ndarray | None = None,
+        noise_stddev: Any = None,
+    ) -> RegressionPrediction:
+        """Returns the prediction made of the averages of all batches.
 
         Args:
-            averages: A list of these, batches in order.
+            averages: One average for each batch, in order.
             y: The targets of all batches. Defaults to `None`.
-            noise_stddev: Standard deviation of the noise, where the draws do
-                not tell it. Defaults to `None`, unknown.
+            noise_stddev: Standard deviation of the noise, if the outputs do
+                not hold a variance. Defaults to `None`, unknown.
         """
         num_samples = averages[0]._moments.count
         mean = np.concatenate([a._moments.mean for a in averages])
         between = np.concatenate([a._moments.variance for a in averages])
         samples = variances = within = None
-        told = np.ndim(averages[0]._within) > 0
-        if told:
+        has_variance = np.ndim(averages[0]._within) > 0
+        if has_variance:
             within = np.concatenate([a._within for a in averages])
             within = (within / num_samples).astype("float32")
         elif noise_stddev is not None:
@@ -217,15 +243,15 @@ class RegressionAverage:
                 _broadcast_noise(noise_stddev, mean.shape)
             )
         if averages[0]._samples is not None:
-            samples = _stack_draws([a._samples for a in averages])
-            if told:
-                variances = _stack_draws([a._variances for a in averages])
+            samples = _stacked([a._samples for a in averages])
+            if has_variance:
+                variances = _stacked([a._variances for a in averages])
         if y is not None and y.size == mean.size:
             y = y.reshape(mean.shape)
         return RegressionPrediction(
             mean.astype("float32"),
-            between.astype("float32"),
-            within,
+            variance_between=between.astype("float32"),
+            variance_within=within,
             num_samples=num_samples,
             y=y,
             samples=samples,
@@ -233,8 +259,8 @@ class RegressionAverage:
         )
 
 
-def _stack_draws(batches):
-    return np.concatenate([np.stack(draws) for draws in batches], axis=1)
+def _stacked(batches):
+    return np.concatenate([np.stack(samples) for samples in batches], axis=1)
 
 
 def _broadcast_noise(noise_stddev, shape):
@@ -244,6 +270,6 @@ def _broadcast_noise(noise_stddev, shape):
     except ValueError:
         raise ValueError(
             "`noise_stddev` must be a number or an array that broadcasts to "
-            f"the shape {shape} of the predicted mean. "
+            f"the predicted mean, of shape {shape}. "
             f"Received: noise_stddev of shape {noise.shape}"
         ) from None

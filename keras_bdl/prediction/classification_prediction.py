@@ -1,15 +1,19 @@
-"""Prediction over a finite set of classes."""
+"""Class probabilities and their uncertainty."""
+
+from typing import Any
 
 import numpy as np
 
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.data.checked_inputs import probabilities as checked
 from keras_bdl.prediction.prediction import Prediction
 
 
 class ClassificationPrediction(Prediction):
-    """Class probabilities averaged over posterior draws, and their spread.
+    """Class probabilities, averaged over posterior samples, with uncertainty.
 
-    With `p_s` the probabilities of draw `s` and H the entropy in nats,
+    `keras_bdl.predict` returns this object for a classifier. With `p_s` the
+    probabilities of posterior sample `s` and H the entropy in nats,
 
         mean = 1/S sum_s p_s                                              (1)
         entropy = H(mean)               total uncertainty                 (2)
@@ -21,30 +25,37 @@ class ClassificationPrediction(Prediction):
     Args:
         log_mean: Logarithm of (1), classes on the last axis.
         expected_entropy: (3), without the class axis. Defaults to `None`,
-            the entropy of a single draw.
-        stddev: Standard deviation of `p_s` over the draws, with the shape of
-            `log_mean`. Defaults to `None`, zero: a single draw.
-        votes: How many draws give each class the highest probability, with
-            the shape of `log_mean`. Defaults to `None`: a single draw.
-        num_samples: S. Defaults to `1`.
+            the entropy of a single sample.
+        stddev: Standard deviation of `p_s` over the samples, in the shape of
+            `log_mean`. Defaults to `None`, zero for a single sample.
+        votes: Number of samples that give each class the highest
+            probability, in the shape of `log_mean`. Defaults to `None`, the
+            vote of a single sample.
         y: Labels found in the data, integers without the class axis or
             one-hot. Defaults to `None`.
-        samples: Every `p_s`, draws on the first axis. Defaults to `None`.
+        samples: Every `p_s`, samples on the first axis. Defaults to `None`.
+
+    Example:
+
+    ```python
+    prediction = keras_bdl.predict(model, x_test, posterior)
+    unsure = prediction.mutual_information > 0.1
+    prediction.predicted_classes[~unsure]
+    ```
     """
 
     task = "classification"
 
     def __init__(
         self,
-        log_mean,
-        expected_entropy=None,
-        stddev=None,
-        votes=None,
-        num_samples: int = 1,
-        y=None,
-        samples=None,
+        log_mean: ArrayLike,
+        *,
+        expected_entropy: ArrayLike | None = None,
+        stddev: ArrayLike | None = None,
+        votes: ArrayLike | None = None,
+        **kwargs: Any,
     ):
-        super().__init__(num_samples, y, samples)
+        super().__init__(**kwargs)
         self.log_mean = np.asarray(log_mean)
         if expected_entropy is None:
             expected_entropy = self.entropy
@@ -53,54 +64,55 @@ class ClassificationPrediction(Prediction):
             stddev = np.zeros_like(self.log_mean)
         self.stddev = np.asarray(stddev)
         if votes is None:
-            votes = np.arange(self.num_classes) == self.labels[..., None]
+            classes = np.arange(self.num_classes)
+            votes = classes == self.predicted_classes[..., None]
         self.votes = np.asarray(votes)
 
     @classmethod
-    def from_probabilities(cls, probabilities, **kwargs):
-        """Wraps the probabilities of any model or library.
+    def from_probabilities(
+        cls, probabilities: ArrayLike, **kwargs: Any
+    ) -> "ClassificationPrediction":
+        """Returns a prediction made of the probabilities of any library.
 
         Args:
             probabilities: (1), classes on the last axis.
-            **kwargs: The other arguments of the class.
+            **kwargs: Further arguments of `ClassificationPrediction`.
         """
         probabilities = checked("probabilities", probabilities)
         with np.errstate(divide="ignore"):
             return cls(np.log(probabilities), **kwargs)
 
     @property
-    def num_classes(self):
+    def num_classes(self) -> int:
         """Size of the class axis."""
         return self.log_mean.shape[-1]
 
     @property
-    def mean(self):
-        """(1), the predictive probabilities."""
+    def mean(self) -> np.ndarray:  # type: ignore[override]  # read-only
+        """Predictive probabilities, (1)."""
         return np.exp(self.log_mean)
 
     @property
-    def labels(self):
-        """The most probable class."""
+    def predicted_classes(self) -> np.ndarray:
+        """The most probable class of each example."""
         return self.log_mean.argmax(-1)
 
     @property
-    def confidence(self):
+    def confidence(self) -> np.ndarray:
         """The probability of the most probable class."""
         return np.exp(self.log_mean.max(-1))
 
     @property
-    def entropy(self):
-        """(2)."""
+    def entropy(self) -> np.ndarray:
+        """Entropy of the predictive probabilities in nats, (2)."""
         # A class of probability 0 adds 0 and not 0 * log 0.
         finite = np.maximum(self.log_mean, np.finfo("float32").min)
         return -np.sum(self.mean * finite, axis=-1)
 
     @property
-    def mutual_information(self):
-        """(4), cut at 0 where rounding makes it negative."""
-        return np.maximum(self.entropy - self.expected_entropy, 0.0)
+    def mutual_information(self) -> np.ndarray:
+        """Mutual information of label and weights in nats, (4).
 
-    @property
-    def variation_ratio(self):
-        """Share of the draws that do not vote for the most voted class."""
-        return 1.0 - self.votes.max(-1) / self.num_samples
+        Rounding may make (4) negative; such values become 0.
+        """
+        return np.maximum(self.entropy - self.expected_entropy, 0.0)

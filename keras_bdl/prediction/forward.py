@@ -1,13 +1,15 @@
-"""The one traced forward pass of a prediction."""
+"""The traced forward pass of a prediction."""
 
 import contextlib
 import dataclasses
 import weakref
+from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
 
-from keras_bdl.posteriors.dropout import dropout_on
+from keras_bdl.posteriors.dropout_switch import dropout_on
 from keras_bdl.prediction.averages import ClassificationAverage
 from keras_bdl.prediction.likelihood import Likelihood
 from keras_bdl.prediction.outputs import OutputCheck
@@ -22,18 +24,18 @@ _NOTHING = contextlib.nullcontext()
 
 @dataclasses.dataclass(frozen=True)
 class ForwardOptions:
-    """The arguments of `keras_bdl.predict` that a trace depends on.
+    """The arguments of `keras_bdl.predict` that change the trace.
 
     Args:
-        task: What the outputs mean, or `None`.
-        from_logits: Whether classifiers give logits, or `None`.
-        moments: What makes mean and variance of the outputs, or `None`.
+        task: Argument of `keras_bdl.predict`.
+        from_logits: Argument of `keras_bdl.predict`.
+        moments: Argument of `keras_bdl.predict`.
         dropout: Whether dropout is on. Defaults to `False`.
     """
 
-    task: object
-    from_logits: object
-    moments: object
+    task: Any
+    from_logits: Any
+    moments: Callable | None
     dropout: bool = False
 
 
@@ -42,9 +44,9 @@ class Output:
     """One output of the model.
 
     Args:
-        name: As in error messages.
-        likelihood: Its `Likelihood`.
-        dtype: Its dtype as the model makes it.
+        name: Name of the output in error messages.
+        likelihood: The `Likelihood` of the output.
+        dtype: Dtype in which the model returns the output.
     """
 
     name: str
@@ -53,33 +55,33 @@ class Output:
 
 
 class Forward:
-    """`model(x, training=False)` and, per output, what the draws add up.
+    """Computes the statistics of each output that a prediction averages.
 
-    Made by `forward_of`, which keeps one per model and options: the weights
-    are arguments, so that one trace serves every draw, and the model stays as
-    it is.
+    The forward pass is `model(x, training=False)`. The weights are arguments,
+    so one trace serves every posterior sample and the model does not change.
+    `forward_of` keeps one object for each model and options.
 
     Args:
         model: A Keras model.
         options: The `ForwardOptions`.
 
     Attributes:
-        outputs: A flat list of `Output`. Known after the first call.
+        outputs: A flat list of `Output`, known after the first call.
         structure: The outputs in the structure of the model.
     """
 
-    def __init__(self, model, options: ForwardOptions):
+    def __init__(self, model: keras.Model, options: ForwardOptions):
         self.options = options
-        self.outputs = None
-        self.structure = None
+        self.outputs: list[Output] = []
+        self.structure: Any = None
         self._model = weakref.ref(model)
         self._function = traced(model, self._call, sharded=True)
 
-    def __call__(self, inputs, values):
-        """Returns a flat list of dictionaries of tensors.
+    def __call__(self, inputs: Any, values: list) -> list[dict[str, Any]]:
+        """Returns a dictionary of tensors for each output, a flat list.
 
         Args:
-            inputs: A batch, nested arrays.
+            inputs: A batch of nested arrays.
             values: A tensor for each of `model.variables`.
         """
         return self._function(inputs, values)
@@ -118,8 +120,8 @@ class Forward:
 
     def _describe(self, model, outputs):
         names = getattr(model, "output_names", None)
-        told = [
-            per_output(argument, value, outputs, names)
+        arguments = [
+            per_output(argument, value, outputs, names=names)
             for argument, value in (
                 ("task", self.options.task),
                 ("from_logits", self.options.from_logits),
@@ -129,12 +131,17 @@ class Forward:
         paths = keras.tree.flatten_with_path(outputs)
         return [
             _describe(path, tensor, Likelihood.resolve(*values))
-            for (path, tensor), *values in zip(paths, *told, strict=True)
+            for (path, tensor), *values in zip(paths, *arguments, strict=True)
         ]
 
 
-def forward_of(model, options: ForwardOptions):
-    """Returns the `Forward` of a model, the one it had if there is one."""
+def forward_of(model: keras.Model, options: ForwardOptions) -> Forward:
+    """Returns the `Forward` of a model, new or from an earlier call.
+
+    Args:
+        model: A Keras model.
+        options: The `ForwardOptions`.
+    """
     return _CACHE.get(model, options, lambda: Forward(model, options))
 
 

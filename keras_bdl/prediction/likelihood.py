@@ -1,9 +1,11 @@
-"""What the output of a model says about a label."""
+"""The meaning of a model's output: task, and logits or probabilities."""
 
 import dataclasses
+from typing import Any
 
 import keras
 
+from keras_bdl.arguments import check_choice
 from keras_bdl.likelihoods.implied_noise import loss_function
 
 _CATEGORICAL = (
@@ -31,13 +33,13 @@ _TASKS = ("classification", "binary", "regression")
 
 @dataclasses.dataclass(frozen=True)
 class Likelihood:
-    """What the output of a model says about a label.
+    """The meaning of a model's output.
 
     Args:
-        task: `"classification"` (one distribution over the last axis),
-            `"binary"` (every entry a Bernoulli distribution of its own) or
+        task: `"classification"` (the last axis is one distribution over
+            classes), `"binary"` (each entry is a Bernoulli distribution) or
             `"regression"`.
-        from_logits: Whether a classifier gives logits and not
+        from_logits: Whether a classifier returns logits instead of
             probabilities. Defaults to `False`.
     """
 
@@ -45,8 +47,12 @@ class Likelihood:
     from_logits: bool = False
 
     @classmethod
-    def of_loss(cls, loss):
-        """Returns what a compiled loss says, or `None` if it is unknown."""
+    def of_loss(cls, loss: Any) -> "Likelihood | None":
+        """Returns the likelihood of a compiled loss, or `None` if unknown.
+
+        Args:
+            loss: A loss of Keras: an object, a function or a name.
+        """
         loss, config = loss_function(loss)
         logits = config.get("from_logits", False)
         if loss in _CATEGORICAL:
@@ -63,31 +69,29 @@ class Likelihood:
         return None
 
     @classmethod
-    def resolve(cls, task, from_logits, loss):
-        """Returns what the user says, completed by what the loss says."""
-        if task not in (None, *_TASKS):
-            raise ValueError(
-                f"`task` must be `None` or one of {_TASKS}. "
-                f"Received: task={task!r}"
-            )
-        if from_logits not in (None, True, False):
-            raise ValueError(
-                "`from_logits` must be `None`, `True` or `False`. "
-                f"Received: from_logits={from_logits!r}"
-            )
+    def resolve(cls, task: Any, from_logits: Any, loss: Any) -> "Likelihood":
+        """Returns the user's likelihood, completed from the compiled loss.
+
+        Args:
+            task: Argument of `keras_bdl.predict` for one output.
+            from_logits: Argument of `keras_bdl.predict` for one output.
+            loss: The compiled loss of the output, or `None`.
+        """
+        check_choice("task", task, (None, *_TASKS))
+        check_choice("from_logits", from_logits, (None, True, False))
         if task == "regression":
             return cls(task)
-        told = cls.of_loss(loss)
-        if told is not None and told.task == "regression" and task:
-            told = None
-        if from_logits is None and told is not None:
-            from_logits = told.from_logits
-        if task is None and told is not None:
-            task = told.task
+        compiled = cls.of_loss(loss)
+        if compiled is not None and compiled.task == "regression" and task:
+            compiled = None
+        if from_logits is None and compiled is not None:
+            from_logits = compiled.from_logits
+        if task is None and compiled is not None:
+            task = compiled.task
         if task is None or from_logits is None:
             raise ValueError(
-                "`task` and `from_logits` must be given, because the model is "
-                "not compiled with a loss that tells what its output means. "
+                "`task` and `from_logits` must be given, because the compiled "
+                "loss does not say what the output means. "
                 'Write `task="classification", from_logits=True` for logits, '
                 "`from_logits=False` for probabilities, or "
                 '`task="regression"`. '

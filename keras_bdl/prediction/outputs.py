@@ -1,20 +1,30 @@
-"""Checks of the outputs of a model, and arguments for each of them."""
+"""Checks of a model's outputs, and arguments split over the outputs."""
 
 import warnings
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
+from keras_bdl.prediction.likelihood import Likelihood
 
-def per_output(argument, value, outputs, names=None):
-    """Returns what `value` says about each output, outputs flattened.
+
+def per_output(
+    argument: str,
+    value: Any,
+    outputs: Any,
+    *,
+    names: Sequence[str] | None = None,
+) -> list:
+    """Returns the value of an argument for each of the flattened outputs.
 
     Args:
         argument: Name of the argument, for the error message.
         value: One value for all outputs, or values in the structure of the
-            outputs: a dictionary (of the outputs' keys or names; what is
-            missing is `None`), or a list or tuple in their order.
+            outputs: a dictionary by key or name of the outputs (a missing
+            entry means `None`), or a list or tuple in their order.
         outputs: The nested outputs.
         names: The names of the flattened outputs. Defaults to `None`.
     """
@@ -28,8 +38,8 @@ def per_output(argument, value, outputs, names=None):
     known = {path[0] for path in paths if path}
     if not isinstance(value, dict) or not set(value) <= known:
         raise ValueError(
-            f"`{argument}` must be one value for all outputs, or have one for "
-            "each in the structure of the model's outputs "
+            f"`{argument}` must be one value for all outputs, or one for "
+            "each output in the structure "
             f"{keras.tree.map_structure(lambda _: '.', outputs)}"
             f"{f', named {list(names)}' if names else ''}. "
             f"Received: {argument}={value!r}"
@@ -50,23 +60,23 @@ _FEW = 8
 
 
 class OutputCheck:
-    """Looks at an output of every batch and draw for what cannot be.
+    """Refuses outputs that contradict the declared `task` and `from_logits`.
 
-    Probabilities that leave [0, 1], or whose rows do not sum to 1, are
-    refused at once. Logits whose rows all lie in [0, 1] and sum to 1 are the
-    output of a softmax: over a whole data set no logits do that, and a
-    second softmax would make them nearly uniform without a word. Entries of
-    a Bernoulli output may all lie in [0, 1] and be logits, so there is but a
-    warning. A handful of examples proves nothing either way.
+    Probabilities outside [0, 1], and rows that do not sum to 1, are an error
+    at once. Logits whose rows all lie in [0, 1] and sum to 1 come from a
+    softmax: logits of a whole data set never look like that, and a second
+    softmax would make them nearly uniform. Entries of a Bernoulli output may
+    be logits that all lie in [0, 1], so they only cause a warning. Fewer than
+    eight examples prove nothing.
 
     Args:
         likelihood: The declared `Likelihood`.
-        dtype: Of the output as the model makes it; half precision is allowed
-            its rounding.
-        name: What error messages call the output.
+        dtype: Dtype in which the model returns the output. Half precision
+            gets a tolerance for its rounding.
+        name: Name of the output in error messages.
     """
 
-    def __init__(self, likelihood, dtype: str, name: str):
+    def __init__(self, likelihood: Likelihood, dtype: str, name: str):
         self.likelihood = likelihood
         self.name = name
         self._tolerance = _ROUNDING.get(dtype, 1e-3)
@@ -75,11 +85,15 @@ class OutputCheck:
         self._count = 0
 
     @staticmethod
-    def measure(output, likelihood):
-        """Returns two tensors about the rows of a classifier's output.
+    def measure(output: Any, likelihood: Likelihood) -> dict[str, Any]:
+        """Returns two tensors with a number for each row of the output.
 
-        `inside`, the lowest entry or 1 minus the highest, if that is lower,
-        and `off`, the difference of the sum from 1.
+        `inside` is the smaller of the lowest entry and 1 minus the highest
+        entry. `off` is the distance of the sum from 1.
+
+        Args:
+            output: Output of a classifier.
+            likelihood: The declared `Likelihood`.
         """
         lowest, highest = ops.min(output, axis=-1), ops.max(output, axis=-1)
         off = ops.zeros_like(lowest)
@@ -87,14 +101,14 @@ class OutputCheck:
             off = ops.abs(ops.sum(output, axis=-1) - 1.0)
         return {"inside": ops.minimum(lowest, 1.0 - highest), "off": off}
 
-    def update(self, statistics, where: str):
-        """Takes in what one draw says about one batch.
+    def update(self, statistics: dict[str, np.ndarray], where: str) -> None:
+        """Checks the output of one sample for one batch.
 
         Args:
-            statistics: Dictionary of NumPy arrays; of a classifier `entropy`
-                and what `measure` says, otherwise `mean` and perhaps
+            statistics: NumPy arrays: for a classifier `entropy` and the
+                results of `measure`, for a regression `mean` and optionally
                 `variance`.
-            where: Which examples and draw, for the message.
+            where: The examples and the sample, for the error message.
         """
         if self.likelihood.task == "regression":
             self._check_finite(statistics["mean"], where)
@@ -111,39 +125,38 @@ class OutputCheck:
         self._count += statistics["inside"].size
         if not self.likelihood.from_logits and not self._may_be_probabilities:
             raise ValueError(
-                f"{self.name} must be probabilities, in [0, 1] and of sum 1. "
-                f"Received: for {where}, entries outside by "
+                f"{self.name} must hold probabilities, in [0, 1] and of sum "
+                f"1. Received: for {where}, entries outside by "
                 f"{max(0.0, -self._inside):.3g} and a sum that is off by "
-                f"{self._off:.3g}. If these are logits, write "
-                "`from_logits=True`."
+                f"{self._off:.3g}. Write `from_logits=True` for logits."
             )
         self._check_finite(statistics["entropy"], where)
 
     def _check_finite(self, values, where):
         if not np.all(np.isfinite(values)):
             raise ValueError(
-                f"{self.name} is NaN or infinite for {where}. Check the "
-                "inputs, and whether the draws of the posterior lie where the "
-                "model is finite (a smaller `scale` or variance; "
-                "`batch_norm_data` for a model with BatchNormalization)."
+                f"{self.name} must be finite. Received: NaN or infinity for "
+                f"{where}. Check the inputs. If only some samples fail, use "
+                "a posterior with a smaller `scale` or variance, and pass "
+                "`batch_norm_data` for a model with BatchNormalization."
             )
 
-    def finish_draw(self):
-        """Judges logits after one draw has seen a part of the data."""
+    def finish_draw(self) -> None:
+        """Raises an error if a sample's logits look like probabilities."""
         if self.likelihood.task == "classification" and self._looks_wrong:
             raise ValueError(
-                f"{self.name} must be logits where `from_logits` is `True`. "
+                f"{self.name} must hold logits if `from_logits=True`. "
                 "Received: rows that all lie in [0, 1] and sum to 1, as after "
                 "a softmax. Write `from_logits=False`."
             )
 
-    def finish(self):
-        """Judges logits after all draws have seen all data."""
+    def finish(self) -> None:
+        """Warns if all Bernoulli logits look like probabilities."""
         if self.likelihood.task == "binary" and self._looks_wrong:
             warnings.warn(
-                f"{self.name} is declared to be logits, and every entry lies "
-                "in [0, 1]. If the model ends in a sigmoid, write "
-                "`from_logits=False`.",
+                f"{self.name} was declared as logits, but every entry lies in "
+                "[0, 1]. Write `from_logits=False` if the model ends in a "
+                "sigmoid.",
                 stacklevel=4,
             )
 

@@ -1,136 +1,158 @@
-"""Prediction with posterior draws."""
+"""Prediction that averages over posterior samples."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
 
+from keras_bdl.aliases import Data
+from keras_bdl.arguments import check_verbose
 from keras_bdl.data.batches import Batches
 from keras_bdl.data.checked_inputs import check_model
 from keras_bdl.distribute.workers import lost_worker_explained
-from keras_bdl.prediction.batch_norm import batch_norm_batches
-from keras_bdl.prediction.draws import Draws
-from keras_bdl.prediction.draws import find_posterior
+from keras_bdl.posteriors import Posterior
 from keras_bdl.prediction.forward import ForwardOptions
+from keras_bdl.prediction.posterior_draws import PosteriorDraws
+from keras_bdl.prediction.posterior_draws import find_posterior
 from keras_bdl.prediction.prediction_run import PredictionRun
+from keras_bdl.prediction.reestimate_batch_norm import batch_norm_batches
 from keras_bdl.prediction.stateless_call import TRACING
 
 
 def predict(
-    model,
-    x,
-    posterior=None,
+    model: keras.Model,
+    x: Data,
+    posterior: Posterior | None = None,
+    *,
     samples: int | None = None,
     seed: int = 0,
     batch_size: int | None = None,
     steps: int | None = None,
-    batch_norm_data=None,
+    batch_norm_data: Data | None = None,
     batch_norm_fraction: float = 1.0,
-    task=None,
-    from_logits=None,
-    noise_stddev=None,
-    moments=None,
+    task: Any = None,
+    from_logits: Any = None,
+    noise_stddev: Any = None,
+    moments: Callable | None = None,
     keep_samples: bool = False,
-    verbose="auto",
-):
-    """Predicts with the average over posterior draws.
+    verbose: str | int = "auto",
+) -> Any:
+    """Predicts with the average over posterior samples.
+
+    Use this function in place of `model.predict` for probabilities or means
+    together with their uncertainty. It computes
 
         p(y | x) = 1/S sum_s p(y | x, w_s),   w_s drawn from the posterior (1)
 
-    A draw is one function for the whole data set, and the forward pass is
-    traced once for all. Data that do not lie in memory are read once, part by
-    part, and every part is shown to all draws; memory does not grow with
-    `samples`. The model is not changed: threads may predict with one model,
-    also while it is trained. Each of them gets what it would get alone.
+    A posterior sample is one function for the whole data set. The forward
+    pass is traced once for all samples. Data outside of memory are read once,
+    part by part, and each part is shown to all samples: memory does not grow
+    with `samples`. The model does not change, so several threads may predict
+    with one model, also while another thread trains it.
 
     Args:
-        model: A Keras model. The compiled loss tells what its outputs mean;
-            without one, `task` and `from_logits` do.
+        model: A Keras model. The compiled loss says whether the outputs are
+            logits, probabilities or means. Without such a loss, give `task`
+            and `from_logits`.
         x: Arrays (several inputs as a list or dictionary), a batched
             `tf.data.Dataset`, a `keras.utils.PyDataset` or a generator of
             batches. Labels found in the last three become `Prediction.y`.
         posterior: A `keras_bdl.posteriors.Posterior`. Defaults to `None`: the
-            one of the compiled optimizer or objective, or of the layers;
-            otherwise the network as it is, in one pass. `OGN` and `KFAC`
-            train the network as it is, so give their posterior to use it:
-            `posterior=model.optimizer.posterior(model)`.
-        samples: S, the number of draws. Defaults to `None`: every member of
-            an `Ensemble` once, 30 draws of any other posterior, one of the
-            network as it is.
-        seed: Selects the draws. Defaults to `0`.
-        batch_size: For arrays. Defaults to `None`, 32.
-        steps: How many batches to read. Defaults to `None`, all.
-        batch_norm_data: Training inputs, or `(inputs, labels)`, on which
-            BatchNorm statistics are estimated again for every draw that has
-            none of its own, see `reestimate_batch_norm`. Arrays are read in
-            batches of 32; give a `tf.data.Dataset` with the batches of the
-            training for the statistics that it had. Defaults to `None`.
-        batch_norm_fraction: The part of it to use. Defaults to `1.0`.
-        task: `"classification"`, `"binary"` (every entry of the output a
-            Bernoulli distribution) or `"regression"`; for several outputs,
-            perhaps in the structure of the outputs. Defaults to `None`, as
-            the compiled loss says.
-        from_logits: Whether a classifier gives logits, as `task`. Defaults to
-            `None`, as the compiled loss says.
-        noise_stddev: Standard deviation of the observations in regression: a
-            number, an array that broadcasts to the mean, or these in the
+            posterior of the compiled optimizer, the objective or the layers,
+            or else the trained weights alone. `OGN` and `KFAC` train the
+            weights without noise, so `None` predicts with these weights; pass
+            `posterior=keras_bdl.posterior_of(model)` to use their posterior.
+        samples: S, the number of posterior samples. Defaults to `None`: the
+            number in `compile(samples=...)` if it is positive, or else every
+            member of an `Ensemble` once, or else 30. Without a posterior, the
+            trained weights are the only sample.
+        seed: Selects the samples. Defaults to `0`.
+        batch_size: Batch size for arrays. Defaults to `None`, 32.
+        steps: Number of batches to read. Defaults to `None`, all.
+        batch_norm_data: Training inputs, or `(inputs, labels)`. BatchNorm
+            statistics are estimated on these inputs for every sample without
+            statistics of its own, as by
+            `keras_bdl.prediction.reestimate_batch_norm`. Arrays are read in
+            batches of 32; pass a `tf.data.Dataset` for another batch size.
+            Defaults to `None`.
+        batch_norm_fraction: Fraction of `batch_norm_data` to use. Defaults to
+            `1.0`.
+        task: `"classification"`, `"binary"` (each entry of the output is a
+            Bernoulli distribution) or `"regression"`. A model with several
+            outputs takes one value for all, or values in the structure of
+            the outputs. Defaults to `None`, as the compiled loss says.
+        from_logits: Whether a classifier returns logits; several outputs as
+            in `task`. Defaults to `None`, as the compiled loss says.
+        noise_stddev: Standard deviation of the observations in a regression:
+            a number, an array that broadcasts to the mean, or these in the
             structure of the outputs. Defaults to `None`, unknown.
-        moments: For a network that predicts its own noise: a function, made
-            of `keras.ops`, from all that the model returns to one pair (mean,
-            variance). Defaults to `None`, as the compiled loss says, if it is
-            one of `keras_bdl.likelihoods`.
-        keep_samples: Whether to keep every draw in `Prediction.samples`.
-            Defaults to `False`.
+        moments: Function for a network that predicts its own noise. It maps
+            the outputs of the model to a pair `(mean, variance)`, with
+            `keras.ops`. Defaults to `None`: that of the compiled loss, if the
+            loss is one of `keras_bdl.likelihoods`.
+        keep_samples: Whether to keep the output of every sample in
+            `Prediction.samples`. Defaults to `False`.
         verbose: `0` for silence, `1` for a progress bar, `2` for one line.
             Defaults to `"auto"`, `1`.
 
     Returns:
-        A `ClassificationPrediction` or `RegressionPrediction`; for a model
-        with several outputs, these in the structure of the outputs.
+        A `ClassificationPrediction` or `RegressionPrediction`. A model with
+        several outputs gives these in the structure of the outputs.
 
     Example:
 
     ```python
-    prediction = keras_bdl.predict(model, x_test, posterior=swag.posterior)
-    prediction.mean, prediction.mutual_information
+    prediction = keras_bdl.predict(model, x_test, posterior)
+    prediction.mean, prediction.entropy, prediction.mutual_information
     ```
     """
     check_model(model)
     if moments is None and task is None and noise_stddev is None:
-        # A loss such as `keras_bdl.likelihoods.Gaussian` knows the noise.
+        # A loss such as `keras_bdl.likelihoods.Gaussian` has the moments.
         moments = getattr(getattr(model, "loss", None), "moments", None)
     _check_moments(moments)
     _check_noise(noise_stddev, moments)
-    batches = Batches(x, batch_size, steps, pad=True)
+    batches = Batches(x, batch_size=batch_size, steps=steps, pad=True)
+    statistics = None
     if batch_norm_data is not None:
-        batch_norm_data = batch_norm_batches(
+        statistics = batch_norm_batches(
             batch_norm_data,
             batch_norm_fraction,
-            # Not `batch_size`: the statistics depend on theirs.
+            # Not `batch_size`: the statistics depend on their batch size.
             batch_size=None,
             prefix="batch_norm_",
         )
     elif batch_norm_fraction != 1.0:
         raise ValueError(
-            "`batch_norm_fraction` must be left out where there is no "
-            "`batch_norm_data` to take a part of. "
+            "`batch_norm_fraction` needs `batch_norm_data`. Give both or "
+            "neither. "
             f"Received: batch_norm_fraction={batch_norm_fraction!r}, "
             "batch_norm_data=None"
         )
     chunks = batches.chunks()
-    chunk = next(chunks)
-    _build(model, chunk)
-    posterior = find_posterior(model, posterior)
-    draws = Draws(model, posterior, samples, seed, batch_norm_data)
+    first = next(chunks)
+    _build(model, first)
+    parts = itertools.chain([first], chunks)
+    del first  # one part may be as large as the memory allows
+    draws = PosteriorDraws(
+        model,
+        find_posterior(model, posterior),
+        samples=samples,
+        seed=seed,
+        batch_norm_batches=statistics,
+    )
     run = PredictionRun(
         draws,
         ForwardOptions(task, from_logits, moments),
-        noise_stddev,
-        keep_samples,
-        _progress(batches, draws, verbose),
+        noise_stddev=noise_stddev,
+        keep_samples=keep_samples,
+        progress=_progress(batches, draws, verbose),
     )
     with lost_worker_explained(model.distribute_strategy):
-        while chunk is not None:
+        for chunk in parts:
             run.add(chunk)
-            chunk = next(chunks, None)
     return run.finish()
 
 
@@ -147,7 +169,7 @@ def _check_noise(noise_stddev, moments):
         return
     if moments is not None:
         raise ValueError(
-            "`noise_stddev` must be `None` where `moments` tells the noise. "
+            "`noise_stddev` must be `None` if `moments` returns the noise. "
             f"Received: noise_stddev={noise_stddev}, moments={moments}"
         )
     for noise in keras.tree.flatten(noise_stddev):
@@ -157,7 +179,7 @@ def _check_noise(noise_stddev, moments):
         real = noise.dtype.kind in "fiu"
         if not (real and np.all(np.isfinite(noise)) and np.all(noise >= 0)):
             raise ValueError(
-                "`noise_stddev` must be a number, or numbers, finite and not "
+                "`noise_stddev` must be one or more finite numbers, not "
                 f"negative. Received: noise_stddev={noise_stddev!r}"
             )
 
@@ -172,13 +194,8 @@ def _build(model, chunk):
 
 
 def _progress(batches, draws, verbose):
-    if verbose not in ("auto", 0, 1, 2):
-        raise ValueError(
-            '`verbose` must be `"auto"`, `0`, `1` or `2`. '
-            f"Received: verbose={verbose!r}"
-        )
     total = batches.num_batches
     return keras.utils.Progbar(
         None if total is None else total * len(draws),
-        verbose=1 if verbose == "auto" else verbose,
+        verbose=check_verbose(verbose),
     )

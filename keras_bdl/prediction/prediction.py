@@ -1,47 +1,66 @@
-"""What a Bayesian model says about a set of inputs."""
+"""Base class of the results of `keras_bdl.predict`."""
+
+from typing import ClassVar
 
 import numpy as np
 
+from keras_bdl.aliases import ArrayLike
+from keras_bdl.inherited_arguments import InheritedArguments
 
-class Prediction:
-    """Base of the predictions of one model output over a set of inputs.
 
-    Made by `keras_bdl.predict`. Everything is a NumPy array whose leading
-    axes are those of the model's output, examples first.
+class Prediction(InheritedArguments):
+    """Base of predictions: one model output for a set of inputs.
+
+    `keras_bdl.predict` returns a subclass. All attributes are NumPy arrays
+    whose leading axes are those of the model's output, examples first.
+
+    Args:
+        num_samples: S, the number of posterior samples in the average.
+            Defaults to `1`.
+        y: Labels or targets found in the data. Defaults to `None`.
+        samples: Output of every sample, samples on the first axis. Defaults
+            to `None`.
 
     Attributes:
         task: `"classification"` or `"regression"`.
-        num_samples: How many posterior draws were averaged.
-        y: The labels found in the data, or `None`.
+        mean: The predictive mean.
     """
 
-    task = None
+    task: ClassVar[str]
+    mean: np.ndarray
 
-    def __init__(self, num_samples: int, y=None, samples=None):
+    def __init__(
+        self,
+        *,
+        num_samples: int = 1,
+        y: ArrayLike | None = None,
+        samples: ArrayLike | None = None,
+    ):
         self.num_samples = num_samples
         self.y = None if y is None else np.asarray(y)
         self._samples = samples
 
     @property
-    def samples(self):
-        """The prediction of every draw, draws on the first axis."""
+    def samples(self) -> np.ndarray:
+        """Output of every posterior sample, samples on the first axis."""
         if self._samples is None:
             raise ValueError(
-                "The draws were averaged as they came and not kept. "
-                "Call `keras_bdl.predict(..., keep_samples=True)`, which "
-                "needs memory in proportion to `samples`."
+                "This prediction holds the average over the samples, not "
+                "the samples. Call `keras_bdl.predict(..., "
+                "keep_samples=True)`, whose memory grows with `samples`. "
+                "Received: a prediction with keep_samples=False"
             )
         return self._samples
 
     @property
-    def has_samples(self):
-        """Whether the prediction of every draw was kept."""
+    def has_samples(self) -> bool:
+        """Whether the output of every posterior sample was kept."""
         return self._samples is not None
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self.mean)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return (
             f"{type(self).__name__}(shape={self.mean.shape}, "
             f"num_samples={self.num_samples})"

@@ -1,37 +1,49 @@
-"""Averaging the draws over the parts of a data set."""
+"""The loop of a prediction: every part of the data, every sample."""
 
 import collections
 import dataclasses
+from collections.abc import Iterable
+from typing import Any
 
 import keras
 import numpy as np
 
+from keras_bdl.data.batches import Batch
 from keras_bdl.prediction.averages import ClassificationAverage
 from keras_bdl.prediction.averages import RegressionAverage
+from keras_bdl.prediction.forward import Forward
+from keras_bdl.prediction.forward import ForwardOptions
 from keras_bdl.prediction.forward import forward_of
 from keras_bdl.prediction.outputs import OutputCheck
 from keras_bdl.prediction.outputs import per_output
+from keras_bdl.prediction.posterior_draws import PosteriorDraws
 
-# Results that may be on their way while the next batch is sent off.
+# Number of results that may be pending when the next batch starts.
 _IN_FLIGHT = 2
 
 
 class PredictionRun:
-    """Shows every part of the data to every draw and averages what they say.
+    """Shows every part of the data to every sample and averages the outputs.
 
-    There is one average for each batch and output, so nothing has to know
-    the size of the data or of the outputs beforehand.
+    Each batch and output has an average of its own, so the size of the data
+    and of the outputs need not be known beforehand.
 
     Args:
-        draws: The `Draws`.
+        draws: The `PosteriorDraws`.
         options: The `ForwardOptions`.
-        noise_stddev: Of `keras_bdl.predict`.
-        keep_samples: Whether the averages keep every draw.
+        noise_stddev: Argument of `keras_bdl.predict`.
+        keep_samples: Whether to keep the output of every sample.
         progress: A `keras.utils.Progbar`.
     """
 
     def __init__(
-        self, draws, options, noise_stddev, keep_samples: bool, progress
+        self,
+        draws: PosteriorDraws,
+        options: ForwardOptions,
+        *,
+        noise_stddev: Any,
+        keep_samples: bool,
+        progress: keras.utils.Progbar,
     ):
         self._draws = draws
         self._options = options
@@ -39,17 +51,17 @@ class PredictionRun:
         self._keep_samples = keep_samples
         self._progress = progress
         self._steps_done = 0
-        self._forward = None
-        self._checks = None
-        self._noises = None
-        self._averages = []
-        self._labels = []
+        self._forward: Forward
+        self._checks: list[OutputCheck] = []
+        self._noises: list = []
+        self._averages: list[list] = []
+        self._labels: list[list] = []
 
-    def add(self, chunk):
-        """Averages the draws over a part of the data.
+    def add(self, chunk: Iterable[Batch]) -> None:
+        """Adds the outputs of all samples for one part of the data.
 
         Args:
-            chunk: Any number of `Batch`; gone through once for each draw.
+            chunk: Any number of batches. Every sample reads them once.
         """
         first = len(self._averages)
         for draw in range(len(self._draws)):
@@ -60,7 +72,7 @@ class PredictionRun:
                     self._options, dropout=self._draws.drops(draw)
                 ),
             )
-            in_flight = collections.deque()
+            in_flight: collections.deque = collections.deque()
             for index, batch in enumerate(chunk, first):
                 statistics = self._forward(
                     batch.inputs, self._draws.for_batch(values, draw, index)
@@ -73,7 +85,7 @@ class PredictionRun:
             for check in self._checks:
                 check.finish_draw()
 
-    def finish(self):
+    def finish(self) -> Any:
         """Returns a prediction in the structure of the model's outputs."""
         self._progress.update(self._steps_done, finalize=True)
         for check in self._checks:
@@ -90,14 +102,14 @@ class PredictionRun:
         return keras.tree.pack_sequence_as(self._forward.structure, predictions)
 
     def _collect(self, index, draw, batch, statistics):
-        """Adds what one draw says about one batch to its averages."""
-        if self._checks is None:
+        """Adds the output of one sample for one batch to its averages."""
+        if not self._checks:
             self._begin()
         if index == len(self._averages):
             self._labels.append(self._per_output("y", batch.y))
             self._averages.append([self._new(o) for o in self._forward.outputs])
         end = batch.start + batch.size
-        where = f"examples {batch.start} to {end - 1}, draw {draw}"
+        where = f"examples {batch.start} to {end - 1}, sample {draw}"
         for check, average, output in zip(
             self._checks, self._averages[index], statistics, strict=True
         ):
@@ -111,15 +123,15 @@ class PredictionRun:
         self._progress.update(self._steps_done, finalize=False)
 
     def _begin(self):
-        """Prepares for the outputs, which the first trace has shown."""
+        """Prepares for the outputs, known after the first trace."""
         outputs = self._forward.outputs
         self._noises = self._per_output("noise_stddev", self._noise_stddev)
         for output, noise in zip(outputs, self._noises, strict=True):
             if noise is not None and output.likelihood.task != "regression":
                 raise ValueError(
-                    f"{output.name} is that of a classifier, and "
-                    "`noise_stddev` must be `None` for it: the noise is in "
-                    f"the probabilities. Received: noise_stddev={noise}"
+                    f"`noise_stddev` must be `None` for a classifier. "
+                    f"{output.name} is one, and its probabilities already "
+                    f"hold the noise. Received: noise_stddev={noise}"
                 )
         self._checks = [
             OutputCheck(o.likelihood, o.dtype, o.name) for o in outputs
@@ -128,7 +140,7 @@ class PredictionRun:
     def _per_output(self, argument, value):
         names = getattr(self._draws.model, "output_names", None)
         structure = self._forward.structure
-        return per_output(argument, value, structure, names)
+        return per_output(argument, value, structure, names=names)
 
     def _new(self, output):
         if output.likelihood.task == "regression":

@@ -1,14 +1,18 @@
-"""Prediction of real numbers."""
+"""Predictive mean and variance of real targets."""
+
+from typing import Any
 
 import numpy as np
 
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.prediction.prediction import Prediction
 
 
 class RegressionPrediction(Prediction):
-    """Moments of a mixture of the predictive densities of all draws.
+    """Predictive mean and variance, averaged over posterior samples.
 
-    With `m_s` and `v_s` the mean and the noise variance of draw `s`,
+    `keras_bdl.predict` returns this object for a regression. With `m_s` and
+    `v_s` the mean and the noise variance of posterior sample `s`,
 
         mean = 1/S sum_s m_s                                              (1)
         variance_within = 1/S sum_s v_s            aleatoric part         (2)
@@ -17,29 +21,36 @@ class RegressionPrediction(Prediction):
 
     Args:
         mean: (1).
-        variance_between: (3). Defaults to `None`, zero: a single draw.
+        variance_between: (3). Defaults to `None`, zero for a single sample.
         variance_within: (2). Defaults to `None`, zero: the noise of the
-            observations is not known, and (4) is that of the function alone.
-        num_samples: S. Defaults to `1`.
-        y: Targets found in the data. Defaults to `None`.
-        samples: Every `m_s`, draws on the first axis. Defaults to `None`.
+            observations is unknown, and (4) is the variance of the function
+            alone.
         sample_variances: Every `v_s`, broadcastable to `samples`. Defaults
             to `None`, zero.
+        samples: Every `m_s`, samples on the first axis. Defaults to `None`.
+
+    Example:
+
+    ```python
+    regressor = keras_bdl.Sequential([keras_bdl.layers.MeanFieldDense(1)])
+    regressor.compile("adam", keras_bdl.likelihoods.Gaussian(noise_stddev=0.1))
+    prediction = keras_bdl.predict(regressor, x_test, samples=3)
+    prediction.mean, prediction.stddev
+    ```
     """
 
     task = "regression"
 
     def __init__(
         self,
-        mean,
-        variance_between=None,
-        variance_within=None,
-        num_samples: int = 1,
-        y=None,
-        samples=None,
-        sample_variances=None,
+        mean: ArrayLike,
+        *,
+        variance_between: ArrayLike | None = None,
+        variance_within: ArrayLike | None = None,
+        sample_variances: ArrayLike | None = None,
+        **kwargs: Any,
     ):
-        super().__init__(num_samples, y, samples)
+        super().__init__(**kwargs)
         self.mean = np.asarray(mean)
         zero = np.zeros_like(self.mean)
         self.variance_between = (
@@ -50,17 +61,14 @@ class RegressionPrediction(Prediction):
         )
         self.sample_variances = sample_variances
 
-    def rescaled(self, scale, offset=0.0):
+    def rescaled(
+        self, scale: ArrayLike, offset: ArrayLike = 0.0
+    ) -> "RegressionPrediction":
         """Returns the prediction of `offset + scale * target`.
 
-        For a network that was trained on standardised targets, the prediction
-        in the units of the data:
-
-        ```python
-        model.fit(x, (y - y.mean()) / y.std())
-        prediction = keras_bdl.predict(model, x_test)
-        prediction = prediction.rescaled(y.std(), y.mean())
-        ```
+        Use this method after training on the standardised targets
+        `(y - y.mean()) / y.std()`: `prediction.rescaled(y.std(), y.mean())`
+        is in the units of the data.
 
         Args:
             scale: A positive number, or one for each target.
@@ -76,8 +84,8 @@ class RegressionPrediction(Prediction):
         known = self.sample_variances is not None
         return RegressionPrediction(
             offset + scale * self.mean,
-            scale**2 * self.variance_between,
-            scale**2 * self.variance_within,
+            variance_between=scale**2 * self.variance_between,
+            variance_within=scale**2 * self.variance_within,
             num_samples=self.num_samples,
             y=None if self.y is None else offset + scale * self.y,
             samples=offset + scale * self.samples if self.has_samples else None,
@@ -87,11 +95,11 @@ class RegressionPrediction(Prediction):
         )
 
     @property
-    def variance(self):
-        """(4)."""
+    def variance(self) -> np.ndarray:
+        """Predictive variance, (4)."""
         return self.variance_within + self.variance_between
 
     @property
-    def stddev(self):
+    def stddev(self) -> np.ndarray:
         """Square root of (4)."""
         return np.sqrt(self.variance)

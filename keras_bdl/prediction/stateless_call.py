@@ -1,25 +1,79 @@
 """Calls of a model that leave the model unchanged."""
 
+import contextlib
+import functools
 import threading
+from collections.abc import Iterator
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl.distribute.variable_copies import variable_copies
 from keras_bdl.distribute.workers import replica_arrays
-from keras_bdl.prediction.recurrent_masks import own_masks
+from keras_bdl.replaced_in_thread import replaced
 
-# More than any seed is used in one batch.
+# The methods that read and write the attributes.
+_METHODS = (
+    "get_dropout_mask",
+    "get_recurrent_dropout_mask",
+    "reset_dropout_mask",
+    "reset_recurrent_dropout_mask",
+)
+
+
+@contextlib.contextmanager
+def own_masks(model: keras.Model) -> Iterator[None]:
+    """Gives this thread masks of its own inside a block.
+
+    A recurrent layer makes masks, uses the masks in all steps of a call, and
+    deletes them. Without this block, another thread that calls the layer in
+    the meantime would use the same masks, or delete them too early.
+
+    Args:
+        model: A built Keras model.
+    """
+    with contextlib.ExitStack() as stack:
+        for cell in _keras.all_layers(model):
+            if not all(hasattr(cell, name) for name in _METHODS):
+                continue
+            masks = _OwnMasks(cell)
+            for name in _METHODS:
+                method = functools.partial(_of_masks, masks, name)
+                stack.enter_context(replaced(cell, name, method))
+        yield
+
+
+class _OwnMasks:
+    """Stands in for a cell in its methods, and has its own masks."""
+
+    def __init__(self, cell):
+        self._cell = cell
+        # The names of the attributes of Keras.
+        self._dropout_mask = None
+        self._recurrent_dropout_mask = None
+
+    def __getattr__(self, name):
+        return getattr(self._cell, name)
+
+
+def _of_masks(masks, name, original, *args, **kwargs):
+    del original  # would use the masks of the cell
+    return getattr(type(masks._cell), name)(masks, *args, **kwargs)
+
+
+# Exceeds the number of random calls of one layer in one batch.
 _USES = 4096
 
 
-def values_of(model):
-    """Returns the present values, tensors in the order of `model.variables`.
+def values_of(model: keras.Model) -> list:
+    """Returns the current values of `model.variables` as tensors.
 
-    Replicas gather BatchNorm statistics of their own in training. The result
-    holds those of the first replica, also on the other workers.
+    In training, each replica keeps BatchNorm statistics of its own. The
+    result has those of the first replica, on all workers.
 
     Args:
         model: A built Keras model.
@@ -40,16 +94,17 @@ def values_of(model):
     return values
 
 
-def replaced(model, values, assignments):
-    """Returns `values` with those of some variables replaced.
+def with_values(model: keras.Model, values: list, assignments: list) -> list:
+    """Returns `values` with new values for some variables.
 
     Args:
-        model: The model that the values are for.
-        values: What `values_of` returned.
-        assignments: Pairs of a variable and a value, of which the last counts.
+        model: The model that owns the variables.
+        values: The tensors that `values_of` returned.
+        assignments: Pairs of a variable and a value. The last pair of a
+            variable counts.
     """
     values = list(values)
-    if not assignments:  # as for most batches
+    if not assignments:
         return values
     position = {id(v): i for i, v in enumerate(model.variables)}
     for variable, value in assignments:
@@ -57,8 +112,12 @@ def replaced(model, values, assignments):
     return values
 
 
-def seed_states(model):
-    """Returns the positions of the seed generators in `model.variables`."""
+def seed_states(model: keras.Model) -> list[int]:
+    """Returns the positions of the seed generators in `model.variables`.
+
+    Args:
+        model: A built Keras model.
+    """
     return [
         i
         for i, v in enumerate(model.variables)
@@ -66,18 +125,20 @@ def seed_states(model):
     ]
 
 
-def moved_on(seed, draw, batch):
-    """Returns a seed of its own for each draw and batch.
+def moved_on(seed: Any, sample: int, batch: Any) -> Any:
+    """Returns a different seed for each posterior sample and batch.
 
     Args:
         seed: The value of a seed generator.
-        draw: Number of the draw.
-        batch: Number of the batch.
+        sample: Number of the sample.
+        batch: Number of the batch, an integer or a tensor.
     """
     if isinstance(batch, int):
-        step = np.array([draw, batch * _USES]).astype(seed.dtype.as_numpy_dtype)
+        step = np.array([sample, batch * _USES]).astype(
+            seed.dtype.as_numpy_dtype
+        )
     else:
-        step = tf.cast(tf.stack([draw, batch * _USES]), seed.dtype)
+        step = tf.cast(tf.stack([sample, batch * _USES]), seed.dtype)
     return seed + step
 
 
@@ -85,46 +146,52 @@ def _as_value(variable, value):
     return ops.convert_to_tensor(value, dtype=variable.dtype)
 
 
-# Held while a model is traced: layers may keep tensors as attributes in the
-# meantime.
+# Held while a model is traced, because layers may keep tensors as attributes
+# during a trace.
 TRACING = threading.RLock()
 
 
-def stateless_call(model, inputs, scope, training):
+def stateless_call(
+    model: keras.Model,
+    inputs: Any,
+    scope: keras.StatelessScope,
+    *,
+    training: bool,
+) -> Any:
     """Returns `model(inputs)`, computed with the values of a scope.
 
-    Other threads may train the model or predict with it in the meantime.
+    Other threads may train the model or predict with it at the same time.
 
     Args:
         model: A built Keras model.
-        inputs: A batch, nested tensors.
+        inputs: A batch of nested tensors.
         scope: A `keras.StatelessScope` with a value for each variable.
-        training: The argument of the model.
+        training: Argument of the model's call.
     """
     known = len(model.variables)
     with scope, own_masks(model):
         outputs = _Call(lambda x: model(x, training=training))(inputs)
     if len(model.variables) != known:
         raise ValueError(
-            "`model` must have all its variables before it predicts, and it "
-            "made new ones when it was called. Call "
-            f"`model(x, training={training})` once, and make the posterior "
-            "after that. Received: new variables in model="
+            "`model` must create all its variables before a prediction, but "
+            "it created new ones when called. Call "
+            f"`model(x, training={training})` once before you make the "
+            "posterior. Received: new variables in model="
             f"{model.name!r}, {len(model.variables)} instead of {known}"
         )
     return outputs
 
 
 class _Call(keras.layers.Layer):
-    """Calls a function where Keras sees the call of a layer.
+    """A layer without losses that calls a function.
 
-    Keras forgets the losses of the outermost layer that is called, and of all
-    layers inside of it. Another thread may be about to add them up, so this
-    layer, which has none, is the outermost one.
+    When the outermost layer is called, Keras clears the losses of this layer
+    and of all layers inside. Another thread may need the losses of the model,
+    so this layer takes the outermost place.
     """
 
     def __init__(self, function):
-        # A model in mixed precision has a scope of its own.
+        # A model in mixed precision opens its own autocast scope.
         super().__init__(name="stateless_call", dtype="float32", autocast=False)
         self._function = function
         self.built = True

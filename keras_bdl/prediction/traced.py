@@ -1,8 +1,12 @@
-"""Traces the functions of a model, and keeps the traces."""
+"""Traced functions of a model, kept for the next prediction."""
 
 import functools
 import threading
 import weakref
+from collections.abc import Callable
+from collections.abc import Hashable
+from collections.abc import Iterable
+from typing import Any
 
 import keras
 import numpy as np
@@ -14,30 +18,36 @@ from keras_bdl.prediction.stateless_call import TRACING
 
 
 class ModelCache:
-    """The last few functions made for each model.
+    """Keeps the last few functions made for each model.
 
-    They are kept with the function that the model itself predicts with, and
-    never touch it. So they live as long: a model that is compiled again, or
-    whose dropout is turned on, has another one and gets others here. So does
-    one that has gained, lost or changed a layer.
+    The functions live as long as the model's own `predict_function`. A model
+    that is compiled again, or whose dropout is turned on, has another
+    `predict_function` and gets new functions here. A model with a new, lost
+    or changed layer gets new functions, too.
 
-    What is kept must not hold the model, or it would never be freed: hold a
-    `weakref.ref` of it.
+    A kept function must hold only a `weakref.ref` of the model. Otherwise the
+    model would never be freed.
 
     Args:
-        size: How many to keep for one model. Defaults to `8`.
+        size: Number of functions to keep for one model. Defaults to `8`.
     """
 
     def __init__(self, size: int = 8):
         self.size = size
-        self._entries = weakref.WeakKeyDictionary()
+        self._entries: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
         self._changing = threading.Lock()
 
-    def get(self, model, key, make):
-        """Returns the entry of a model and key, made by `make()` if new."""
+    def get(self, model: keras.Model, key: Any, make: Callable) -> Any:
+        """Returns the function of a model and key, made by `make()` if new.
+
+        Args:
+            model: A Keras model.
+            key: Everything that the function depends on beside the model.
+            make: Returns a new function.
+        """
         key = (key, references(_keras.all_layers(model)))
         with self._changing:
-            model.make_predict_function()  # unless it has one
+            model.make_predict_function()  # does nothing if there is one
             entries = self._entries.setdefault(model.predict_function, [])
             for known, entry in entries:
                 if known == key:
@@ -47,21 +57,24 @@ class ModelCache:
             return entries[-1][1]
 
 
-def references(layers):
-    """Returns what equals that of the same layers and of no others, ever.
+def references(layers: Iterable) -> list[weakref.ref]:
+    """Returns a list that is equal for the same layers only.
 
-    The `id` of a layer that is gone may be given to a new one.
+    A list of `id` would not do: a new layer may get the `id` of a dead one.
+
+    Args:
+        layers: Layers of a model.
     """
     return [weakref.ref(layer) for layer in layers]
 
 
-def shards_of(strategy, inputs):
-    """Gives each replica its part of a batch, all parts of one size.
+def shards_of(strategy: tf.distribute.Strategy, inputs: Any) -> Any:
+    """Returns the part of a batch for each replica, all of the same size.
 
     Args:
         strategy: The strategy.
-        inputs: Nested arrays, the same in all workers. Examples are repeated
-            where the replicas do not divide their number.
+        inputs: Nested arrays, the same on all workers. The last example is
+            repeated if the number of replicas does not divide the batch size.
     """
     replicas = strategy.num_replicas_in_sync
     examples = len(keras.tree.flatten(inputs)[0])
@@ -77,15 +90,17 @@ def shards_of(strategy, inputs):
     return strategy.experimental_distribute_values_from_function(shard)
 
 
-def on_all_replicas(strategy, function):
-    """Returns a function of what `shards_of` returns.
+def on_all_replicas(
+    strategy: tf.distribute.Strategy, function: Callable
+) -> Callable:
+    """Returns a function that runs on the shards of all replicas.
 
-    In one process, replicas do not wait for one another, so several threads
-    may call the function, and another one may train.
+    Replicas of one process do not wait for one another, so several threads
+    may call the function while another thread trains.
 
     Args:
         strategy: The strategy.
-        function: Of nested tensors, which returns nested tensors.
+        function: Function from nested tensors to nested tensors.
     """
 
     @tf.function(autograph=False, reduce_retracing=True)
@@ -97,32 +112,33 @@ def on_all_replicas(strategy, function):
     def joined(parts):
         if in_several_workers(strategy):
             return strategy.gather(parts, axis=0)
-        # Replicas that gather must not meet those of another thread.
+        # A gather would mix the replicas of several threads.
         return tf.concat(strategy.experimental_local_results(parts), axis=0)
 
     return run
 
 
-def traced(model, function, sharded: bool = False):
-    """Returns `function` compiled the way the model's own functions are.
+def traced(
+    model: keras.Model, function: Callable, *, sharded: bool = False
+) -> Callable:
+    """Returns `function`, compiled like the model's own functions.
 
-    There is one trace for each shape and dtype of an example, and only the
-    batch axis may vary within it. With the other axes left open as well,
-    inputs of a wrong shape would pass the model's own checks, and fail in the
-    graph. Axes that the model itself leaves open stay open. Threads take turns
-    at tracing.
+    There is one trace for each shape and dtype of an example. Only the batch
+    axis may vary in a trace, and axes that the model itself leaves open. With
+    further open axes, inputs of a wrong shape would pass the model's checks
+    and fail in the graph. One thread traces at a time.
 
     Args:
         model: A Keras model.
-        function: Takes the inputs of the model and then anything else.
-        sharded: Whether each replica of the model's strategy is to run the
-            function on a part of the inputs. Its results are nested tensors
-            with the examples on the first axis, and there may be more of
-            these than inputs. Defaults to `False`.
+        function: Function whose first argument is the inputs of the model.
+        sharded: Whether each replica of the model's strategy runs the
+            function on a part of the inputs. The results are nested tensors
+            with the examples on the first axis, possibly more examples than
+            inputs. Defaults to `False`.
     """
     if model.run_eagerly:
         return _in_turn(function)
-    functions = {}
+    functions: dict[Hashable, Callable] = {}
     declared = _declared_shapes(model)
     jit_compile = model.jit_compile
     strategy = model.distribute_strategy
@@ -136,20 +152,20 @@ def traced(model, function, sharded: bool = False):
             reduce_retracing=True,
         )
         if sharded:
-            # Replicas are threads that wait for one another.
+            # Replicas are threads that wait for one another to trace.
             return on_all_replicas(strategy, compiled(function))
         return compiled(_in_turn(function))
 
     def call(inputs, *args):
         key = _signature(inputs, declared)
-        # One thread may forget the function while another one calls it.
+        # Another thread may remove the function at any time.
         compiled = functions.get(key) or functions.setdefault(key, make())
         if sharded:
             inputs = shards_of(strategy, inputs)
         try:
             return compiled(inputs, *args)
         except Exception:
-            # TensorFlow may return `None` from a function that failed once.
+            # After one failure, TensorFlow's function may return `None`.
             functions.pop(key, None)
             raise
 
@@ -165,7 +181,7 @@ def _in_turn(function):
 
 
 def _declared_shapes(model):
-    """Shapes of the flattened inputs, where the model was made with them."""
+    """Returns the shapes of the flattened inputs, `[]` if not declared."""
     tensors = keras.tree.flatten(getattr(model, "inputs", None) or [])
     return [tuple(tensor.shape) for tensor in tensors]
 

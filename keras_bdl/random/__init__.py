@@ -1,7 +1,7 @@
 """Random numbers as functions of a seed, a step, a replica and a sample.
 
-`counter_numbers` makes the noise of samplers, `replica_numbers` the noise of a
-forward pass, and `weight_noise` samples of all weights at once.
+`keyed_noise` makes the noise of samplers, `forward_pass_noise` the noise of a
+forward pass, and `gaussian_weights` samples of all weights at once.
 `keras_bdl.distributions` and `keras_bdl.priors` hold distributions with
 parameters.
 """

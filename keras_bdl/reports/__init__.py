@@ -1,7 +1,7 @@
-"""Reports that print as tables: the base class and the tables.
+"""Base class of reports, and the tables that they print.
 
-Reports on predictions are in `keras_bdl.evaluation`, reports on the inference
-in `keras_bdl.diagnostics`.
+`keras_bdl.evaluation` has the reports on predictions, `keras_bdl.diagnostics`
+the reports on inference.
 """
 
 __all__ = []

@@ -1,13 +1,20 @@
-"""The base class of reports, and the tables that they print."""
+"""Base class of reports, and the tables that they print."""
 
 import dataclasses
 import math
+from collections.abc import KeysView
+from collections.abc import Sequence
+from typing import Any
 
 CELL_WIDTH = 9
 
 
 def format_number(value: float) -> str:
-    """Returns a number in at least four digits, "n/a" for NaN."""
+    """Returns a number with at least four digits, or "n/a" for NaN.
+
+    Args:
+        value: The number.
+    """
     if math.isnan(value):
         return "n/a"
     if value == 0 or 1e-3 <= abs(value) < 1e4:
@@ -15,13 +22,13 @@ def format_number(value: float) -> str:
     return f"{value:.3e}"
 
 
-def format_tables(title: str, sections: list) -> str:
-    """Returns tables under their titles, their columns in line.
+def format_tables(title: str, sections: Sequence) -> str:
+    """Returns tables with aligned columns, each under its title.
 
     Args:
         title: First line.
-        sections: Pairs of a title and rows. A row is a label and its cells,
-            strings or numbers.
+        sections: Pairs of a title and rows. A row is a label followed by
+            cells, strings or numbers.
     """
     labels = [row[0] for _, rows in sections for row in rows]
     label_width = max(map(len, labels))
@@ -39,30 +46,31 @@ def format_tables(title: str, sections: list) -> str:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """Numbers by name, as attributes or items, that print as a table.
+    """Named numbers that print as a table.
 
-    A number that is not defined for the data, such as a ranking of right
-    above wrong where nothing is wrong, is NaN and prints as "n/a".
+    Read a number as an attribute (`report.nll`) or an item (`report["nll"]`).
+    A number that the data do not define is NaN and prints as "n/a"; an
+    example is the AUROC of correctness if all predictions are correct.
     """
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> Any:
         return self.to_dict()[name]
 
-    def keys(self):
+    def keys(self) -> KeysView[str]:
         """Returns the names of the numbers, so that `dict(report)` works."""
         return self.to_dict().keys()
 
-    def to_dict(self) -> dict:
+    def to_dict(self) -> dict[str, Any]:
         """Returns the numbers as a dict of plain Python types."""
         return dataclasses.asdict(self)
 
-    def __str__(self):
+    def __str__(self) -> str:
         return format_tables(self.title(), self.sections())
 
     def title(self) -> str:
         """Returns the first line."""
         raise NotImplementedError
 
-    def sections(self) -> list:
-        """Returns pairs of the title of a table and its rows."""
+    def sections(self) -> list[tuple]:
+        """Returns the title and the rows of each table, in pairs."""
         raise NotImplementedError

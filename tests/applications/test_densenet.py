@@ -44,7 +44,7 @@ def test_stem_for_imagenet_leaves_a_sixteenth_of_the_pixels():
     assert model.get_layer("last_norm").output.shape[1:3] == (8, 4)
 
 
-def test_features_keep_their_place():
+def test_features_of_earlier_layers_keep_their_channels():
     model = DenseNet((1, 1), (8, 8, 3), compression=1.0, include_top=False)
     assert model.output_shape == (None, 4, 4, 24 + 12 + 12)
 
@@ -52,9 +52,12 @@ def test_features_keep_their_place():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"blocks": 121}, r"layers of each block, .* Received: blocks=121"),
+        (
+            {"blocks": 121},
+            "layers of each block.* Received: blocks of type int",
+        ),
         ({"blocks": ()}, r"layers of each block, .* Received: blocks=\(\)"),
-        ({"blocks": (6, 0)}, r"layers of each block, .* blocks=\(6, 0\)"),
+        ({"blocks": (6, 0)}, r"`blocks\[1\]` must be a positive integer.*=0"),
         ({"compression": 0.0}, "`compression` must be .* compression=0.0"),
         ({"compression": 2}, "`compression` must be .* compression=2"),
     ],

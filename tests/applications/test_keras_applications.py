@@ -1,4 +1,4 @@
-"""The networks that `keras.applications` has need nothing of their own."""
+"""Tests of networks of `keras.applications` with `keras_bdl`."""
 
 import keras
 import numpy as np

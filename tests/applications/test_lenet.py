@@ -21,7 +21,7 @@ def test_network_is_the_composition_of_its_layers():
     np.testing.assert_allclose(model(x), y, rtol=1e-4, atol=1e-5)
 
 
-def test_padding_takes_digits():
+def test_same_padding_accepts_digits():
     model = LeNet5((8, 8, 1), padding="same", classifier_activation="softmax")
     assert model.get_layer("pool2").output.shape == (None, 2, 2, 16)
     probabilities = model(np.ones((3, 8, 8, 1)))

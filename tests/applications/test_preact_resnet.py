@@ -28,7 +28,7 @@ def test_network_of_depth_18_has_11_17_million_weights():
     assert count(PreActResNet18()) == expected == 11_172_170
 
 
-def test_shortcuts_pass_on_what_the_branches_do_not_change():
+def test_shortcuts_pass_on_their_input():
     model = PreActResNet(14, (8, 8, 1), filters=4, activation="softplus")
     for layer in model.layers:
         if layer.name.endswith("conv2"):

@@ -20,10 +20,22 @@ def test_depth_counts_the_convolutions_of_the_branches(
 @pytest.mark.parametrize(
     "depth, bottleneck, message",
     [
-        (44, None, r"9n \+ 2; the nearest are 38 and 47. Received: depth=44"),
-        (29, None, r"6n \+ 2; the nearest are 26 and 32. Received: depth=29"),
-        (2, True, r"9n \+ 2; the nearest are 11 and 20. Received: depth=2"),
-        ("164", None, r"integer of the form 6n \+ 2, .* depth='164'"),
+        (
+            44,
+            None,
+            r"9n \+ 2. The nearest .*38 and 47. Received: depth=44",
+        ),
+        (
+            29,
+            None,
+            r"6n \+ 2. The nearest .*26 and 32. Received: depth=29",
+        ),
+        (
+            2,
+            True,
+            r"9n \+ 2. The nearest .*11 and 20. Received: depth=2",
+        ),
+        ("164", None, r"`depth` must be a positive integer.*'164'"),
     ],
 )
 def test_wrong_depth_is_refused(depth, bottleneck, message):

@@ -49,9 +49,7 @@ def stage_outputs(model):
     ],
     ids=["20", "110", "50 for ImageNet"],
 )
-def test_every_stage_puts_out_unit_variance_at_initialisation(
-    make, size, stages
-):
+def test_every_stage_has_unit_variance_at_initialisation(make, size, stages):
     shape = (size, size, 3)
     model = make(shape)
     outputs = stage_outputs(model)
@@ -85,12 +83,12 @@ def test_network_is_the_composition_of_its_formulas():
 
 
 def convolution_size(size, inputs, filters, bias=True):
-    """Kernel, scales and, if there is one, bias."""
+    """Counts the weights of kernel, scales and, if used, bias."""
     return size * size * inputs * filters + filters + bias * filters
 
 
 def small_image_size(depth, filters):
-    """Weights of the network for three channels and ten classes."""
+    """Counts the weights for three channels and ten classes."""
     blocks = (depth - 2) // 6
     size = convolution_size(3, 3, filters)
     for inputs, width in (
@@ -106,7 +104,7 @@ def small_image_size(depth, filters):
 
 
 def imagenet_size():
-    """Weights of the network for three channels and 1000 classes."""
+    """Counts the weights for three channels and 1000 classes."""
     size = convolution_size(7, 3, 64)
     inputs = 64
     for width, blocks in ((64, 3), (128, 4), (256, 6), (512, 3)):
@@ -136,7 +134,7 @@ def test_number_of_weights_is_the_stated_one(make, arguments, expected):
 
 
 def log_normalizer(d):
-    """Of exp(-d/2 (r^2 - 1)^2) over the space of d dimensions."""
+    """Log of the integral of exp(-d/2 (r^2 - 1)^2) over d dimensions."""
     integral, _ = scipy.integrate.quad(
         lambda r: r ** (d - 1) * np.exp(-d / 2 * (r**2 - 1) ** 2),
         0.0,
@@ -232,7 +230,7 @@ def test_only_the_last_convolution_of_a_branch_starts_at_branch_scale():
 @pytest.mark.parametrize(
     "pooling, shape", [(None, (2, 2, 32)), ("max", (32,))], ids=str
 )
-def test_without_top_the_features_come_out(pooling, shape):
+def test_network_without_top_returns_features(pooling, shape):
     model = ResNetPlusPlus(8, **SMALL, include_top=False, pooling=pooling)
     assert model.output_shape == (None, *shape)
 
@@ -260,9 +258,9 @@ def test_input_tensor_takes_the_place_of_the_input():
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"depth": 21}, "the nearest are 20 and 26. Received: depth=21"),
-        ({"depth": 2}, "the nearest are 8 and 14. Received: depth=2"),
-        ({"depth": 20.0}, "`depth` must be an integer"),
+        ({"depth": 21}, "nearest depths are 20 and 26. Received: depth=21"),
+        ({"depth": 2}, "nearest depths are 8 and 14. Received: depth=2"),
+        ({"depth": 20.0}, "`depth` must be a positive integer"),
         ({"filters": 0}, "`filters` must be a positive integer"),
         ({"classes": 2.5}, "`classes` must be a positive integer"),
         ({"pooling": "mean"}, "`pooling` must be one of"),

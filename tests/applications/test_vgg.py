@@ -27,7 +27,7 @@ def test_radial_network_of_46_filters_has_15_million_numbers():
     assert round(numbers / 1e6) == 15
 
 
-def test_classifier_sees_means_and_maxima_of_every_channel():
+def test_classifier_reads_means_and_maxima_of_every_channel():
     x = np.random.default_rng(0).normal(size=(2, 64, 64, 1))
     model = VGG16((None, None, 1), 3, filters=2)
     features = VGG16((None, None, 1), filters=2, include_top=False)
@@ -40,7 +40,7 @@ def test_classifier_sees_means_and_maxima_of_every_channel():
     np.testing.assert_allclose(model(x), logits, rtol=1e-4, atol=1e-5)
 
 
-def test_small_images_go_through_norms_dense_layers_and_dropout():
+def test_network_for_small_images_has_norms_dense_layers_and_dropout():
     model = VGG16BN(filters=2, hidden_units=(5, 4), dropout_rate=0.2)
     kinds = [type(x).__name__ for x in model.layers]
     stages = [

@@ -29,8 +29,11 @@ def test_dropout_is_between_the_convolutions_of_each_block(depth, blocks):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"depth": 26}, r"6n \+ 4; the nearest are 22 and 28. .*depth=26"),
-        ({"depth": 4}, r"6n \+ 4; the nearest are 10 and 16. .*depth=4"),
+        (
+            {"depth": 26},
+            r"6n \+ 4. The nearest .*22 and 28. .*depth=26",
+        ),
+        ({"depth": 4}, r"6n \+ 4. The nearest .*10 and 16. .*depth=4"),
         ({"width": 0}, "`width` must be a positive integer. .*width=0"),
         ({"width": 2.0}, "`width` must be a positive integer. .*width=2.0"),
     ],

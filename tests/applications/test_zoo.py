@@ -1,4 +1,4 @@
-"""What holds for every network of `keras_bdl.applications`."""
+"""Tests of all networks of `keras_bdl.applications`."""
 
 import functools
 import re
@@ -205,7 +205,7 @@ def test_saved_network_predicts_the_same(name, tmp_path):
 
 
 def kept(size):
-    """Part of the pixels that padding leaves to a convolution of size 3."""
+    """Share of pixels, not padding, that a convolution of size 3 reads."""
     return ((3 * size - 2) / (3 * size)) ** 2
 
 

@@ -1,9 +1,9 @@
-"""The command that `test_killed_process.py` starts, kills and starts again.
+"""The command that `test_killed_process.py` starts and kills several times.
 
     python killed_run.py <directory of the checkpoint> <file for the result>
 
-With `KILL_IN_WRITE=k` in the environment the process sends itself SIGKILL in
-the middle of writing its k-th checkpoint, before it is in place.
+With `KILL_IN_WRITE=k` in the environment, the process sends itself SIGKILL
+while it writes its k-th checkpoint, before the file is replaced.
 """
 
 import os
@@ -21,7 +21,7 @@ EPOCHS, STEPS = 12, 8
 
 
 class Slow(keras.callbacks.Callback):
-    """Spreads training over some time, in which it can be killed."""
+    """Slows training down, so that it can be killed."""
 
     def on_train_batch_end(self, batch, logs=None):
         time.sleep(0.04)
@@ -58,7 +58,7 @@ def main(directory, result):
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(keras.optimizers.Adam(1e-2), loss, metrics=["accuracy"])
     swag = bdl.SWAG(start_epoch=2, rank=4)
-    checkpoint = bdl.callbacks.Checkpoint(directory, every=5)
+    checkpoint = bdl.callbacks.Checkpoint(directory, every=5, unit="step")
     print("training", flush=True)
     model.fit(
         x,

@@ -1,4 +1,4 @@
-"""Training runs whose weights are known."""
+"""Training runs with known weights."""
 
 import keras
 import numpy as np
@@ -19,7 +19,7 @@ def weights_of(model):
 
 
 class Follow(keras.callbacks.Callback):
-    """Sets the weights to a path given in advance, when an epoch ends."""
+    """Sets the weights to those of a given path at the end of epochs."""
 
     def __init__(self, path):
         super().__init__()
@@ -30,7 +30,7 @@ class Follow(keras.callbacks.Callback):
 
 
 class Record(keras.callbacks.Callback):
-    """Notes the weights of each epoch, and of each step that can be seen."""
+    """Records the weights of each epoch and of each visible step."""
 
     def __init__(self):
         super().__init__()

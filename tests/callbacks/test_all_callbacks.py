@@ -35,7 +35,7 @@ class Kill(keras.callbacks.Callback):
 
 
 class MeanStep(cb.StatefulCallback):
-    """Starts a sum anew in each epoch, as the user's own callbacks do."""
+    """A user's callback, with a sum that starts at zero in each epoch."""
 
     def on_epoch_begin(self, epoch, logs=None):
         self.steps = []
@@ -55,7 +55,7 @@ class MeanStep(cb.StatefulCallback):
 
 @pytest.fixture(scope="module")
 def run():
-    """Returns a function that starts the command, on a model traced once."""
+    """Returns a function that runs the command on a model traced once."""
     keras.utils.set_random_seed(1)
     model = bdl.Sequential(
         [
@@ -77,7 +77,7 @@ def run():
         keras.utils.set_random_seed(2)
         swag = bdl.SWAG(start_epoch=0, rank=2, every=3, unit="step")
         samples = cb.SampleCollector(3, unit="step", max_samples=4)
-        noise = cb.GradientVariance(X[:8], Y[:8], draws=2, every=2)
+        noise = cb.GradientVariance(X[:8], Y[:8], samples=2, every=2)
         stop = cb.EarlyStopping(
             "mean_step", mode="min", patience=EPOCHS - 2,
             restore_best_weights=True,
@@ -90,7 +90,7 @@ def run():
             noise,
             MeanStep(),
             stop,
-            cb.Checkpoint(directory, every=2),
+            cb.Checkpoint(directory, every=2, unit="step"),
             *kill,
         ]
         model.fit(X, Y, 32 // STEPS, 9, verbose=0, callbacks=callbacks)
@@ -105,7 +105,7 @@ def run():
     return run
 
 
-def test_killed_run_with_all_callbacks_ends_as_the_unkilled_one(run, tmp_path):
+def test_killed_run_with_all_callbacks_ends_like_an_unkilled_run(run, tmp_path):
     whole = run(tmp_path / "whole")
     # In the first epoch the KL has no weight; the run ends with a stop.
     assert whole["history"]["mean_step"] == [2.5, 6.5, 10.5, 14.5]

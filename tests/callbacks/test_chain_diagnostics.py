@@ -21,12 +21,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*an epoch of this `fit` has")
 
 
 def negative_log_likelihood(y_true, y_pred):
-    """Of unit noise, summed over the columns: each is a chain of its own."""
+    """Negative log-likelihood of unit noise. Each column is a chain."""
     return 0.5 * keras.ops.sum(keras.ops.square(y_true - y_pred), axis=-1)
 
 
 def at_its_mode(optimizer=bdl.SGHMC, max_speed=3.0, **kwargs):
-    """Masses of 1; the posterior is a Gaussian around 0 for each column."""
+    """Chains of mass 1 with a Gaussian posterior around 0 per column."""
     model = keras.Sequential(
         [
             keras.Input((2,)),
@@ -55,7 +55,7 @@ def run(model, epochs, *callbacks):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.25])
-def test_chain_in_equilibrium_has_both_temperatures(temperature):
+def test_both_temperatures_of_a_chain_in_equilibrium_equal_t(temperature):
     model = at_its_mode(temperature=temperature)
     model.set_weights([w * temperature**0.5 for w in model.get_weights()])
     logs = run(model, 6, ChainDiagnostics(verbose=0))
@@ -79,10 +79,10 @@ def test_table_judges_a_chain_by_its_configurational_temperature():
     assert "dense/kernel" in table[1] and table[1].endswith("far from T")
     stuck = float(table[-1].split(", ")[1])
     assert_moment(stuck, 100.0, 100 * np.sqrt(2 / (2 * CHAINS)))
-    assert "the chain has not found its place" in table[-1]
+    assert "the chain has not reached equilibrium" in table[-1]
 
 
-def test_chain_heated_by_its_gradients_is_out_of_its_band(capsys):
+def test_gradient_noise_moves_a_chain_out_of_its_band(capsys):
     model = at_its_mode()
     noisy = tf.data.Dataset.from_tensors((X, Y)).repeat(20)
     noisy = noisy.map(lambda x, y: (x, y + 5 * tf.random.normal(tf.shape(y))))
@@ -101,7 +101,7 @@ def test_chain_heated_by_its_gradients_is_out_of_its_band(capsys):
 
 def test_temperatures_equal_a_loop_over_the_steps():
     class Watch(keras.callbacks.Callback):
-        """Runs one batch a time, so that it sees all weights."""
+        """Runs one batch at a time, to record all weights."""
 
         configurational = []
 
@@ -128,13 +128,13 @@ def test_temperatures_equal_a_loop_over_the_steps():
     )
 
 
-def test_band_is_that_of_chi_square_without_a_speed_limit():
+def test_band_without_a_speed_limit_is_the_chi_square_band():
     expected = chi2.ppf([0.005, 0.995], 7) / 7
     np.testing.assert_allclose(kinetic_band(7, 0.99), expected)
 
 
 @pytest.mark.parametrize("rest_energy", [0.5, 1.0, 11.1])
-def test_band_has_the_spread_of_hyperbolic_momentum(rest_energy):
+def test_band_with_a_speed_limit_has_the_spread_of_its_momentum(rest_energy):
     p = np.linspace(-80, 80, 400_001)  # m = T = 1
     q = p**2 / rest_energy + 1
     density = np.exp(-rest_energy * (np.sqrt(q) - 1))
@@ -148,7 +148,7 @@ def test_band_has_the_spread_of_hyperbolic_momentum(rest_energy):
     )
 
 
-def test_sampler_without_momenta_shows_the_configurational_one():
+def test_sampler_without_momenta_has_only_the_configurational_temperature():
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     model.compile(bdl.SGLD(0.01, dataset_size=N), "mse")
     logs = model.fit(
@@ -158,7 +158,7 @@ def test_sampler_without_momenta_shows_the_configurational_one():
     assert "kinetic_temperature" not in logs
 
 
-def test_replicas_add_up_what_one_device_does(mirrored):
+def test_replicas_measure_the_same_as_one_device(mirrored):
     def configurational(model):
         # Two batches of the same examples in one global batch of 80.
         x, y = np.concatenate([X, X]), np.concatenate([Y, Y])
@@ -187,5 +187,5 @@ def test_wrong_use_is_refused():
         model.fit(X, X[:, :1], verbose=0, callbacks=[ChainDiagnostics()])
     with pytest.raises(ValueError, match="confidence=1.0"):
         ChainDiagnostics(confidence=1.0)
-    with pytest.raises(RuntimeError, match="has seen no epoch"):
+    with pytest.raises(RuntimeError, match="has measured no epoch"):
         ChainDiagnostics().table()

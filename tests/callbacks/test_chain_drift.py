@@ -18,7 +18,7 @@ Y = X[:, :1]
 
 
 def drifts(paths):
-    """Of each column: a path of one weight."""
+    """Returns the drift of each column, the path of one weight."""
     return np.array([drift([[w] for w in path]) for path in paths.T])
 
 
@@ -33,7 +33,7 @@ def test_independent_samples_have_a_beta_distributed_drift(n):
 
 
 @pytest.mark.parametrize("n", [16, 32])
-def test_diffusion_of_many_weights_has_half_and_is_warned_of(n):
+def test_diffusion_of_many_weights_has_drift_one_half_and_warns(n):
     steps = RNG.normal(size=(n, 20_000)).cumsum(0)
     # Closed forms of random walks of n steps, by their covariance min(i, j).
     c = np.minimum.outer(np.arange(n), np.arange(n)) + 1.0
@@ -47,7 +47,7 @@ def test_diffusion_of_many_weights_has_half_and_is_warned_of(n):
 
 
 @pytest.mark.parametrize("n", [8, 12])
-def test_few_samples_tell_a_diffusion_of_many_weights(n):
+def test_few_samples_detect_a_diffusion_of_many_weights(n):
     steps = RNG.normal(size=(n, 2000)).cumsum(0)
     with pytest.warns(UserWarning, match="still drifts"):
         assert warn_of_drift(n, lambda i: [steps[i, :500], steps[i, 500:]])
@@ -55,7 +55,7 @@ def test_few_samples_tell_a_diffusion_of_many_weights(n):
 
 @pytest.mark.parametrize("n", [8, 16, 32])
 @pytest.mark.parametrize("weights, most", [(1, 0.01), (10, 0.005), (300, 0.0)])
-def test_independent_samples_are_not_warned_of(n, weights, most):
+def test_independent_samples_cause_no_warning(n, weights, most):
     chains = RNG.normal(size=(1000, n, weights))
     drifting = [
         drift([[w] for w in chain])
@@ -66,7 +66,7 @@ def test_independent_samples_are_not_warned_of(n, weights, most):
 
 
 @pytest.mark.parametrize("scales", [[1.0], [1.0] * 5, [4.0, 2.0, 1.0, 0.5]])
-def test_directions_are_those_of_the_covariance(scales):
+def test_number_of_directions_follows_from_the_covariance(scales):
     values = RNG.normal(size=(4000, len(scales))) * scales
     found = independent_directions([[w[:1], w[1:]] for w in values])
     squares = np.square(scales)
@@ -77,18 +77,18 @@ def test_directions_are_those_of_the_covariance(scales):
     assert independent_directions([line[0]] * 8) == 1.0
 
 
-def test_fewer_than_eight_samples_are_not_judged():
+def test_fewer_than_eight_samples_cause_no_warning():
     for n in range(8):
         assert not warn_of_drift(n, lambda i: [np.full(100, float(i))])
 
 
 def negative_log_likelihood(y_true, y_pred):
-    """Of unit noise."""
+    """Negative log-likelihood of unit noise."""
     return keras.ops.square(y_true - y_pred)[:, 0] / 2
 
 
 def chain(sampler, start, **kwargs):
-    """A chain whose posterior is a Gaussian, known in closed form."""
+    """A chain with a Gaussian posterior in closed form."""
     model = keras.Sequential(
         [keras.Input((2,)), keras.layers.Dense(1, use_bias=False)]
     )
@@ -101,7 +101,7 @@ def chain(sampler, start, **kwargs):
     return model, collector
 
 
-def test_chain_that_has_hardly_left_its_start_is_warned_of(tmp_path):
+def test_chain_near_its_start_causes_a_warning(tmp_path):
     start = np.full((2, 1), 3.0)
     sampler = bdl.SGLD(1e-5, dataset_size=40, temperature=0.0)
     with pytest.warns(UserWarning, match="of a chain that still drifts"):
@@ -109,7 +109,7 @@ def test_chain_that_has_hardly_left_its_start_is_warned_of(tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_mixed_chain_is_not_warned_of_from_any_start(seed):
+def test_mixed_chain_causes_no_warning_from_any_start(seed):
     precision = X.T @ X
     mode = np.array([[1.0], [0.0]])
     # Steps as long as half the posterior is wide.
@@ -121,5 +121,5 @@ def test_mixed_chain_is_not_warned_of_from_any_start(seed):
         assert np.mean(samples) == pytest.approx(0.5, abs=0.2)
 
 
-def test_snapshots_of_another_optimizer_are_no_chain():
+def test_snapshots_of_another_optimizer_cause_no_warning():
     chain(keras.optimizers.SGD(1e-3), np.full((2, 1), 3.0))

@@ -6,6 +6,7 @@ import tensorflow as tf
 import keras_bdl as bdl
 from keras_bdl.callbacks import Checkpoint
 from keras_bdl.callbacks import StatefulCallback
+from keras_bdl.saving import read_state
 from tests.helpers import dtype_policy
 
 X = np.random.default_rng(0).normal(size=(60, 4)).astype("float32")
@@ -60,7 +61,7 @@ class KillAtEpochEnd(keras.callbacks.Callback):
 
 
 class Stop(keras.callbacks.Callback):
-    """Stops in the third epoch, and counts epochs in a plain attribute."""
+    """Stops in the third epoch and counts epochs in an attribute."""
 
     def __init__(self):
         super().__init__()
@@ -86,8 +87,18 @@ def make(model_class=bdl.Sequential, compile=None):
     return model
 
 
-def run(directory, killed_at=None, model=None, x=X, fit=None, **checkpoint):
-    """One start of the command; returns the model and the callback."""
+def run(
+    directory,
+    killed_at=None,
+    model=None,
+    x=X,
+    fit=None,
+    steps=None,
+    **checkpoint,
+):
+    """Runs the command once. Returns the model and its `Path` callback."""
+    if steps is not None:
+        checkpoint |= {"every": steps, "unit": "step"}
     model = make() if model is None else model
     path = Path()
     callbacks = [path, *checkpoint.get("callbacks", ())]
@@ -122,13 +133,32 @@ def assert_same_end(one, other):
     assert a.history.epoch == b.history.epoch
 
 
-@pytest.mark.parametrize("every", ["epoch", 4])
-def test_killed_run_ends_as_if_it_had_not_been_killed(every, tmp_path):
-    whole = run(tmp_path / "whole", every=every)
+@pytest.mark.parametrize(
+    "when", [{}, {"every": 2}, {"every": 4, "unit": "step"}], ids=str
+)
+def test_killed_run_ends_like_an_unkilled_run(when, tmp_path):
+    whole = run(tmp_path / "whole", **when)
     directory = tmp_path / "killed"
     for killed_at in [(0, 5), (2, 4), (4, 0)]:
-        run(directory, killed_at, every=every)
-    assert_same_end(run(directory, every=every), whole)
+        run(directory, killed_at, **when)
+    assert_same_end(run(directory, **when), whole)
+
+
+def test_every_counts_epochs_and_the_last_epoch_is_always_saved(tmp_path):
+    class Saved(keras.callbacks.Callback):
+        def __init__(self):
+            super().__init__()
+            self.epochs = []
+
+        def on_epoch_end(self, epoch, logs=None):
+            path = tmp_path / "latest.bdl"
+            saved = read_state(path)["epoch"] if path.exists() else None
+            self.epochs.append(saved)
+
+    saved = Saved()
+    callbacks = [Checkpoint(tmp_path, every=2), saved]
+    make().fit(X, Y, epochs=5, verbose=0, callbacks=callbacks)
+    assert saved.epochs == [None, 2, 2, 4, 5]
 
 
 def options():
@@ -140,10 +170,10 @@ def options():
 @pytest.mark.parametrize("option", options())
 def test_killed_run_ends_the_same_with(option, tmp_path):
     kwargs = options()[option]
-    whole = run(tmp_path / "whole", model=make(**kwargs), every=2)
+    whole = run(tmp_path / "whole", model=make(**kwargs), steps=2)
     for killed_at in [(1, 3), (3, 0)]:
-        run(tmp_path / "killed", killed_at, model=make(**kwargs), every=2)
-    again = run(tmp_path / "killed", model=make(**kwargs), every=2)
+        run(tmp_path / "killed", killed_at, model=make(**kwargs), steps=2)
+    again = run(tmp_path / "killed", model=make(**kwargs), steps=2)
     assert_same_end(again, whole)
 
 
@@ -156,17 +186,17 @@ def test_loss_scale_is_part_of_the_checkpoint(tmp_path):
     assert_same_end(again, whole)
 
 
-def test_endless_data_goes_on_where_it_was(tmp_path):
+def test_endless_data_continue_after_the_last_step(tmp_path):
     data = tf.data.Dataset.from_tensor_slices((X, Y)).repeat().batch(7)
     args = {"x": data, "fit": {"steps_per_epoch": 4}, "skip_seen_data": True}
     args["fit"]["initial_epoch"] = 1
-    whole = run(tmp_path / "whole", every=2, **args)
+    whole = run(tmp_path / "whole", steps=2, **args)
     for killed_at in [(2, 0), (3, 3)]:
-        run(tmp_path / "killed", killed_at, every=2, **args)
-    assert_same_end(run(tmp_path / "killed", every=2, **args), whole)
+        run(tmp_path / "killed", killed_at, steps=2, **args)
+    assert_same_end(run(tmp_path / "killed", steps=2, **args), whole)
 
 
-def test_finished_run_is_not_redone_and_can_be_prolonged(tmp_path):
+def test_finished_run_is_not_repeated_and_can_be_extended(tmp_path):
     finished = run(tmp_path)
     with pytest.warns(UserWarning, match="is complete: no epoch was run"):
         again = run(tmp_path)
@@ -177,7 +207,7 @@ def test_finished_run_is_not_redone_and_can_be_prolonged(tmp_path):
     assert_same_end(longer, whole)
 
 
-def test_stopped_run_stays_stopped_and_foreign_memory_is_kept(tmp_path):
+def test_stopped_run_stays_stopped_and_callbacks_are_restored(tmp_path):
     stopped = run(tmp_path, callbacks=[Stop()])
     assert len(stopped[0].history.epoch) == 3
     with pytest.warns(UserWarning, match="is complete: no epoch was run"):
@@ -187,7 +217,7 @@ def test_stopped_run_stays_stopped_and_foreign_memory_is_kept(tmp_path):
     assert len(again[0].history.epoch) == 3
 
 
-def test_run_killed_when_it_was_about_to_stop_stays_stopped(tmp_path):
+def test_run_killed_just_before_stopping_stays_stopped(tmp_path):
     kill = KillAtEpochEnd(2)
     callbacks = [Path(), Stop(), Checkpoint(tmp_path, callbacks=[]), kill]
     with pytest.raises(Killed):
@@ -198,7 +228,7 @@ def test_run_killed_when_it_was_about_to_stop_stays_stopped(tmp_path):
     assert model.history.epoch == [0, 1, 2]
 
 
-def test_callbacks_of_keras_stop_and_slow_down_as_they_would_have(tmp_path):
+def test_callbacks_of_keras_act_as_in_an_unkilled_run(tmp_path):
     def memories():
         return [
             keras.callbacks.EarlyStopping(
@@ -222,7 +252,7 @@ def test_copies_of_two_replicas_are_restored_one_by_one(mirrored, tmp_path):
         with mirrored.scope():
             model = make()
         validation = {"validation_data": (X, Y)}
-        return run(directory, killed_at, model, fit=validation, every=3)
+        return run(directory, killed_at, model, fit=validation, steps=3)
 
     whole = mirrored_run(tmp_path / "whole")
     mirrored_run(tmp_path / "killed", (2, 4))
@@ -238,10 +268,10 @@ def test_copies_of_two_replicas_are_restored_one_by_one(mirrored, tmp_path):
 
 
 def test_error_while_steps_are_skipped_leaves_a_model_that_trains(tmp_path):
-    whole = run(tmp_path / "whole", every=4)
-    run(tmp_path / "killed", (2, 4), every=4)
-    model, _ = run(tmp_path / "killed", (2, 1), every=4)
-    assert_same_end(run(tmp_path / "killed", model=model, every=4), whole)
+    whole = run(tmp_path / "whole", steps=4)
+    run(tmp_path / "killed", (2, 4), steps=4)
+    model, _ = run(tmp_path / "killed", (2, 1), steps=4)
+    assert_same_end(run(tmp_path / "killed", model=model, steps=4), whole)
 
 
 def test_second_fit_of_a_resumed_model_begins_at_its_first_epoch(tmp_path):
@@ -250,7 +280,7 @@ def test_second_fit_of_a_resumed_model_begins_at_its_first_epoch(tmp_path):
     assert model.fit(X, Y, epochs=2, verbose=0).epoch == [0, 1]
 
 
-def test_another_model_is_refused_and_left_as_it_was(tmp_path):
+def test_another_model_raises_an_error_and_does_not_change(tmp_path):
     run(tmp_path)
     other = bdl.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
     other.compile("adam", "mse")
@@ -264,7 +294,11 @@ def test_another_model_is_refused_and_left_as_it_was(tmp_path):
 def test_wrong_use_is_refused(tmp_path):
     with pytest.raises(ValueError, match="`every` must be"):
         Checkpoint(tmp_path, every=0)
-    with pytest.raises(ValueError, match="put it last in the list"):
+    with pytest.raises(ValueError, match="`unit` must be"):
+        Checkpoint(tmp_path, unit="batch")
+    with pytest.raises(ValueError, match="`directory` must be a path.*=None"):
+        Checkpoint(None)
+    with pytest.raises(ValueError, match="Put it last in the list"):
         make().fit(
             X, Y, verbose=0, callbacks=[Checkpoint(tmp_path / "a"), Path()]
         )

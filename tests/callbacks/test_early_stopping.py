@@ -22,7 +22,7 @@ BEST = 1
 
 
 class Script(keras.callbacks.Callback):
-    """Logs a loss that is least in epoch `BEST`, and notes the state."""
+    """Logs a loss that is least in epoch `BEST`. Records the state."""
 
     def __init__(self):
         super().__init__()
@@ -59,7 +59,7 @@ def assert_same_state(ours, theirs):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_posterior_and_optimizer_are_those_of_the_best_epoch(method):
+def test_posterior_and_optimizer_are_restored_from_the_best_epoch(method):
     script = Script()
     model = fit(softmax_regression(**METHODS[method]()), script, stopping())
     assert len(script.states) == BEST + 3
@@ -67,16 +67,16 @@ def test_posterior_and_optimizer_are_those_of_the_best_epoch(method):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_callbacks_that_change_the_weights_alone_are_refused(method):
+def test_callbacks_that_change_only_the_weights_raise_an_error(method):
     model = softmax_regression(**METHODS[method]())
     of_keras = keras.callbacks.EarlyStopping("loss", restore_best_weights=True)
     with pytest.raises(ValueError, match="keras_bdl.callbacks.EarlyStopping"):
         fit(model, of_keras)
-    with pytest.raises(ValueError, match="changes the weights alone"):
+    with pytest.raises(ValueError, match="changes only the weights"):
         fit(model, bdl.SWA(start_epoch=0, replace_weights=True))
 
 
-def test_early_stopping_of_keras_is_taken_where_weights_are_all():
+def test_early_stopping_of_keras_is_allowed_for_a_plain_optimizer():
     model = softmax_regression("sgd")
     of_keras = keras.callbacks.EarlyStopping(
         "score", patience=2, mode="min", restore_best_weights=True

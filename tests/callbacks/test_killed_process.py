@@ -17,7 +17,7 @@ SCRIPT = Path(__file__).with_name("killed_run.py")
 
 @pytest.fixture
 def start():
-    """Starts the command; whatever still runs in the end is killed."""
+    """Starts the command, and kills all its processes in the end."""
     processes = []
 
     def start(directory, result, **env):

@@ -10,30 +10,30 @@ from tests.callbacks.test_checkpoint import make
 from tests.callbacks.test_checkpoint import run
 
 
-def test_other_batches_within_an_epoch_are_refused(tmp_path):
-    run(tmp_path, (2, 4), every=3)
+def test_other_batches_within_an_epoch_raise_an_error(tmp_path):
+    run(tmp_path, (2, 4), steps=3)
     with pytest.raises(ValueError, match="steps of an epoch 1, where.* 6$"):
         run(tmp_path, fit={"batch_size": 60})
     model = make(compile={"steps_per_execution": 4})
     with pytest.raises(ValueError, match="steps_per_execution 4, where.* 1$"):
         run(tmp_path, model=model)
-    # Of data that do not tell their length, it shows when they are over.
+    # Data of unknown length reveal their end only in training.
     data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(30)
     data = data.filter(lambda *_: True)
     with (
         pytest.warns(UserWarning, match="ran out of data"),
-        pytest.raises(ValueError, match="epoch 2 has ended before step 3"),
+        pytest.raises(ValueError, match="Epoch 2 ended before step 3"),
     ):
         run(tmp_path, x=data)
 
 
-def test_other_batches_may_begin_with_an_epoch(tmp_path):
+def test_other_batches_are_allowed_from_the_next_epoch_on(tmp_path):
     run(tmp_path, (2, 4))
     model, _ = run(tmp_path, fit={"batch_size": 60})
     assert model.optimizer.iterations.numpy() == 2 * 6 + 3
 
 
-def test_another_optimizer_with_the_same_variables_is_refused(tmp_path):
+def test_another_optimizer_with_the_same_variables_raises_an_error(tmp_path):
     run(tmp_path)
     other = make()
     other.compile(keras.optimizers.AdamW(1e-3), "mse")
@@ -47,16 +47,17 @@ def compiled(optimizer, loss="mse", **kwargs):
     return model
 
 
-def test_learning_rate_of_the_checkpoint_wins_and_this_is_said(tmp_path):
+def test_learning_rate_of_the_checkpoint_is_used_with_a_warning(tmp_path):
     run(tmp_path, (2, 0), model=compiled(keras.optimizers.Adam(0.01)))
     with pytest.warns(
-        UserWarning, match="of the checkpoint is used.*'0.02'.*'0.01'"
+        UserWarning,
+        match="uses the learning rate of the checkpoint.*'0.02'.*'0.01'",
     ):
         model, _ = run(tmp_path, model=compiled(keras.optimizers.Adam(0.02)))
     assert float(model.optimizer.learning_rate) == pytest.approx(0.01)
 
 
-def test_learning_rate_that_a_callback_has_changed_is_no_other_command(
+def test_learning_rate_changed_by_a_callback_causes_no_warning(
     tmp_path,
 ):
     def halved():
@@ -99,7 +100,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_other_settings_are_refused(setting, tmp_path):
+def test_other_settings_raise_an_error(setting, tmp_path):
     fit = {"epochs": 1}
     run(tmp_path, model=compiled(**SETTINGS[setting](False)), fit=fit)
     with pytest.raises(ValueError, match=f"Received: {setting} "):

@@ -41,21 +41,21 @@ def assert_samples(collector, expected):
             np.testing.assert_array_equal(a, b)
 
 
-def test_last_state_of_each_cycle_after_burn_in_is_taken():
+def test_last_state_of_each_cycle_from_start_epoch_on_is_a_sample():
     record = Record()
-    collector = SampleCollector(every=CYCLE, burn_in_epochs=1)
+    collector = SampleCollector(every=CYCLE, start_epoch=1)
     fit(make(), record, collector)
     assert_samples(collector, [record.steps[s] for s in (12, 18, 24, 30)])
 
 
-def test_epochs_and_the_latest_few_are_taken_when_asked():
+def test_every_counts_epochs_and_max_samples_keeps_the_latest():
     record = Record()
-    collector = SampleCollector(every=2, burn_in_epochs=1, max_samples=2)
+    collector = SampleCollector(every=2, start_epoch=1, max_samples=2)
     fit(make(), record, collector, epochs=7)
     assert_samples(collector, [record.epochs[e] for e in (4, 6)])
 
 
-def test_samples_on_disk_are_those_in_memory(tmp_path):
+def test_samples_on_disk_equal_samples_in_memory(tmp_path):
     memory = SampleCollector(every=CYCLE)
     disk = SampleCollector(every=CYCLE, max_samples=3, directory=tmp_path)
     model = fit(make(), memory, disk)
@@ -67,10 +67,14 @@ def test_samples_on_disk_are_those_in_memory(tmp_path):
 
 
 @pytest.mark.parametrize("max_samples", [None, 2])
-def test_logs_are_the_numbers_of_the_ensemble_so_far(max_samples):
+def test_logs_are_the_scores_of_the_ensemble_so_far(max_samples):
     record = Record()
     collector = SampleCollector(
-        CYCLE, 1, max_samples, validation_data=(X, Y), validation_batch_size=7
+        CYCLE,
+        start_epoch=1,
+        max_samples=max_samples,
+        validation_data=(X, Y),
+        validation_batch_size=7,
     )
     model = fit(make(), record, collector)
     logs = model.history.history
@@ -106,7 +110,7 @@ def test_regression_is_evaluated_too():
     assert "posterior_nll" not in logs  # nobody knows the noise
 
 
-def test_validation_data_that_cannot_be_averaged_are_refused():
+def test_validation_data_in_another_order_raise_an_error():
     data = tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(32).batch(8)
     with pytest.raises(ValueError, match="same examples in the same order"):
         fit(make(), SampleCollector(every=1, validation_data=data))
@@ -127,9 +131,7 @@ def test_steps_skipped_by_loss_scaling_do_not_count():
 
 
 @pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "disk"])
-def test_chain_killed_anywhere_ends_with_the_same_samples_and_logs(
-    on_disk, tmp_path
-):
+def test_killed_chain_ends_with_the_same_samples_and_logs(on_disk, tmp_path):
     class Killed(Exception):
         pass
 
@@ -160,7 +162,7 @@ def test_chain_killed_anywhere_ends_with_the_same_samples_and_logs(
             validation_data=(X, Y),
         )
         diagnostics = ChainDiagnostics(verbose=0)
-        checkpoint = Checkpoint(tmp_path / name, every=1)
+        checkpoint = Checkpoint(tmp_path / name, unit="step")
         callbacks = (samples, diagnostics, checkpoint, *kill)
         fit(model, *callbacks, epochs=3, shuffle=False)
         return samples.posterior, model.history.history
@@ -190,13 +192,13 @@ def test_wrong_use_is_refused():
         with pytest.raises(ValueError, match=match):
             SampleCollector(**arguments)
     with pytest.raises(ValueError, match="would take nothing"):
-        fit(make(), SampleCollector(1, burn_in_epochs=4))
+        fit(make(), SampleCollector(1, start_epoch=4))
     for uneven in (4, 3):  # of the cycle of 6, of the epoch of 8
         with pytest.raises(ValueError, match="must divide the steps"):
             fit(make(steps_per_execution=uneven), SampleCollector(CYCLE))
     for collector in (
-        SampleCollector(3, 2),
-        SampleCollector(40, 1, unit="step"),
+        SampleCollector(3, start_epoch=2),
+        SampleCollector(40, start_epoch=1, unit="step"),
     ):
         with pytest.raises(ValueError, match="would take nothing"):
             fit(make(), collector)
@@ -208,7 +210,7 @@ def test_wrong_use_is_refused():
         fit(make(), collector)
 
 
-def test_odd_steps_and_pairs_give_the_first_state_after_a_cycle():
+def test_odd_cycle_with_pairs_of_steps_takes_the_first_state_after_it():
     # One step skipped by loss scaling, and Keras shows every second one only.
     scaled = keras.optimizers.LossScaleOptimizer(
         bdl.ATMC(CYCLE, dataset_size=32), initial_scale=2.0**122
@@ -220,7 +222,7 @@ def test_odd_steps_and_pairs_give_the_first_state_after_a_cycle():
     assert_samples(collector, [record.steps[s] for s in (7, 13, 19, 25, 31)])
 
 
-def test_second_chain_of_the_model_adds_its_samples():
+def test_second_fit_of_the_model_adds_its_samples():
     collector, model = SampleCollector(every=CYCLE), make()
     fit(model, collector, epochs=2)
     model.compile(bdl.ATMC(CYCLE, dataset_size=32, seed=1), model.loss)
@@ -228,7 +230,7 @@ def test_second_chain_of_the_model_adds_its_samples():
     assert collector.num_collected == 4
 
 
-def test_samples_of_an_earlier_run_are_put_aside_and_said(tmp_path):
+def test_samples_of_an_earlier_run_are_moved_with_a_warning(tmp_path):
     first = SampleCollector(1, directory=tmp_path)
     model = fit(make(), first, epochs=3)
     old = [first.posterior.sample(seed) for seed in range(3)]

@@ -18,7 +18,7 @@ def average(weights):
 
 
 @pytest.mark.parametrize("replace", [False, True])
-def test_every_draw_is_the_average_and_the_model_holds_it_if_asked(replace):
+def test_every_sample_is_the_average_and_replace_weights_assigns_it(replace):
     swa = SWA(start_epoch=1, replace_weights=replace)
     model = network()
     visited = path(4)
@@ -33,7 +33,7 @@ def test_every_draw_is_the_average_and_the_model_holds_it_if_asked(replace):
         np.testing.assert_allclose(x, m, rtol=1e-6)
 
 
-def test_state_goes_on_where_it_was():
+def test_state_continues_the_collection():
     visited = path(5)
     swa, again = SWA(start_epoch=1), SWA(start_epoch=1)
     network().fit(X, Y, epochs=3, callbacks=[Follow(visited), swa], verbose=0)
@@ -51,18 +51,18 @@ def test_state_goes_on_where_it_was():
     )
 
 
-def test_nothing_collected_is_an_error_that_says_why():
+def test_posterior_without_a_collection_raises_an_error():
     with pytest.raises(RuntimeError, match="at least 1 collection.*epoch=7"):
         SWA(start_epoch=7).posterior  # noqa: B018
 
 
-def test_a_step_that_never_falls_due_is_an_error():
+def test_step_that_never_falls_due_raises_an_error():
     swa = SWA(start_epoch=1, every=5, unit="step")  # 4 steps an epoch
     with pytest.raises(ValueError, match="no step falls due.*steps=4"):
         network().fit(X, Y, 8, epochs=2, callbacks=[swa], verbose=0)
 
 
-def test_nothing_to_replace_the_weights_with_is_a_warning():
+def test_replace_weights_without_a_collection_warns():
     model = network()
     swa = SWA(start_epoch=1, replace_weights=True)
     stop = keras.callbacks.LambdaCallback(
@@ -73,7 +73,7 @@ def test_nothing_to_replace_the_weights_with_is_a_warning():
 
 
 @pytest.mark.parametrize("trainable", [True, False])
-def test_replaced_weights_leave_statistics_of_others(trainable, recwarn):
+def test_replaced_weights_warn_of_old_batch_norm_statistics(trainable, recwarn):
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
     model.add(keras.layers.BatchNormalization(trainable=trainable))
     model.compile("sgd", "mse")
@@ -86,7 +86,7 @@ def test_replaced_weights_leave_statistics_of_others(trainable, recwarn):
         assert "keras_bdl.prediction.reestimate_batch_norm(model, x)" in said[0]
 
 
-def test_state_with_another_setting_is_refused():
+def test_state_with_another_setting_raises_an_error():
     state = SWA(start_epoch=0, replace_weights=True).get_state()
     with pytest.raises(ValueError, match="replace_weights=False, in the state"):
         SWA(start_epoch=0).set_state(state)

@@ -14,7 +14,7 @@ Y = X[:, :2]
 
 
 class Counting(bdl.Sequential):
-    """Counts how often its training step is traced."""
+    """Counts the traces of its training step."""
 
     traces = 0
 
@@ -71,7 +71,7 @@ def test_first_step_is_finite_where_posterior_and_prior_coincide(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_training_goes_on_with_a_new_prior_and_one_trace_for_all(kind):
+def test_training_continues_with_a_new_prior_and_one_trace(kind):
     model, layer = make(kind)
     model.fit(X, Y, verbose=0)
     traces = []
@@ -141,7 +141,7 @@ def test_radial_prior_has_an_edge_at_its_mean():
         assert float(layer.kl_divergence()) == pytest.approx(expected, rel=0.03)
 
 
-def test_heads_of_other_tasks_stay_as_they_are():
+def test_heads_of_other_tasks_do_not_change():
     inputs = keras.Input((3,))
     body = layers.RadialDense(4, activation="relu")
     heads = [layers.MeanFieldDense(2) for _ in range(3)]
@@ -205,12 +205,12 @@ def test_replicas_have_the_same_prior(mirrored):
             np.testing.assert_array_equal(a, b)
 
 
-def test_chosen_layers_get_a_prior_made_of_their_posterior():
+def test_transform_makes_the_prior_of_selected_layers():
     model, layer = make("RadialDense")
     other = layers.MeanFieldDense(2, name="other")
     model.add(other)
     posterior_becomes_prior(
-        model, ["other"], lambda q: type(q)(q.mean, 3.0 * q.stddev)
+        model, ["other"], transform=lambda q: type(q)(q.mean, 3.0 * q.stddev)
     )
     assert_prior_is(other, [(m, 3 * s) for m, s in posteriors(other)])
     assert not any(p.stored for p in layer.weight_posteriors)
@@ -218,13 +218,13 @@ def test_chosen_layers_get_a_prior_made_of_their_posterior():
     assert_prior_is(layer, posteriors(layer))
     before = layer.prior_version
     posterior_becomes_prior(
-        model, [layer], lambda q: MeanField(q.mean, q.stddev)
+        model, [layer], transform=lambda q: MeanField(q.mean, q.stddev)
     )
     assert layer.prior.family == "mean_field"
     assert layer.prior_version == before + 1
 
 
-def test_optimizer_goes_on_if_it_is_told_to():
+def test_reset_optimizer_false_keeps_the_optimizer():
     model, _ = make("MeanFieldDense")
     model.fit(X, Y, verbose=0)
     before = [np.asarray(v) for v in model.optimizer.variables]
@@ -233,7 +233,7 @@ def test_optimizer_goes_on_if_it_is_told_to():
         np.testing.assert_array_equal(a, b)
 
 
-def test_wrong_arguments_are_refused_before_anything_changes():
+def test_wrong_arguments_raise_before_any_change():
     model, layer = make("MeanFieldDense")
     with pytest.raises(ValueError, match="`transform` must be a function"):
         posterior_becomes_prior(model, transform=2.0)
@@ -243,6 +243,6 @@ def test_wrong_arguments_are_refused_before_anything_changes():
     with pytest.raises(ValueError, match="must have variational layers"):
         posterior_becomes_prior(plain)
     unbuilt = bdl.Sequential([layer, layers.RadialDense(2)])
-    with pytest.raises(ValueError, match="must be built"):
+    with pytest.raises(ValueError, match="when it is built"):
         posterior_becomes_prior(unbuilt)
     assert not any(p.stored for p in layer.weight_posteriors)

@@ -35,7 +35,7 @@ def test_restarted_optimizer_steps_like_a_new_one(make):
         np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
-def test_a_learning_rate_that_was_changed_stays():
+def test_changed_learning_rate_stays():
     optimizer = keras.optimizers.Adam(0.1)
     restart_optimizer(optimizer)  # not built: nothing to forget
     optimizer.build([keras.Variable([1.0])])

@@ -39,23 +39,23 @@ def test_batches_are_what_the_source_gives(kind):
 
 def test_arrays_are_one_chunk_and_other_sources_bounded_ones(monkeypatch):
     monkeypatch.setattr(Batches, "buffer_bytes", 2 * X[:3].nbytes)
-    assert [len(list(c)) for c in Batches(X, 3).chunks()] == [3]
+    assert [len(list(c)) for c in Batches(X, batch_size=3).chunks()] == [3]
     chunks = Batches(SOURCES["generator"]()).chunks()
     assert [len(chunk) for chunk in chunks] == [2, 1]
 
 
 def test_padding_repeats_the_last_example():
-    *_, last = Batches({"a": X, "b": [Y, Y]}, 4, pad=True)
+    *_, last = Batches({"a": X, "b": [Y, Y]}, batch_size=4, pad=True)
     np.testing.assert_array_equal(last.inputs["a"], X[[4, 5, 6, 6]])
     np.testing.assert_array_equal(last.inputs["b"][1], Y[[4, 5, 6, 6]])
     assert last.size == 3
 
 
-def test_steps_end_data_that_repeat_for_ever():
+def test_steps_end_data_that_repeat_forever():
     endless = tf.data.Dataset.from_tensors(X).repeat()
     assert len(list(Batches(endless, steps=2))) == 2
     assert Batches(endless, steps=2).num_batches == 2
-    with pytest.warns(UserWarning, match="has 3 of the `steps` 5"):
+    with pytest.warns(UserWarning, match="has 3 batches.*steps=5"):
         list(Batches(SOURCES["dataset"](), steps=5))
 
 
@@ -76,13 +76,13 @@ BAD[4, 1] = np.nan
         (iter([X, BAD]), {}, "first in example 11"),
         (iter([(X, Y[:3])]), {}, "one label for each example"),
         (np.array([["a", 1]], object), {}, "numbers or strings.*dtype=object"),
-        (None, {}, "must be made of dense arrays"),
+        (None, {}, "must be dense arrays"),
         (tf.data.Dataset.from_tensor_slices(Y), {}, "a batched `tf.data"),
-        (tf.sparse.from_dense(X), {}, "must be made of dense arrays"),
+        (tf.sparse.from_dense(X), {}, "must be dense arrays"),
         (
             tf.data.Dataset.from_tensors(X).repeat(),
             {},
-            "`x` must end; give `st",
+            "`x` must be finite. .* give `st",
         ),
         (
             tf.data.Dataset.from_tensors(X),

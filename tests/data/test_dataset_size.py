@@ -98,7 +98,7 @@ def test_recount_reaches_a_traced_step_without_a_retrace():
     assert model.optimizer.dataset_size.given is None
 
 
-def test_loss_scaling_is_unwrapped():
+def test_n_is_found_under_loss_scaling():
     inner = NeedsN()
     assert told(X, optimizer=keras.optimizers.LossScaleOptimizer(inner)) == 50
 
@@ -128,7 +128,7 @@ def test_disagreement_with_the_count_is_a_warning():
     assert told(batched(16), dataset_size=50) == 50  # within one batch
 
 
-def test_layers_and_regularizers_are_told_too():
+def test_n_reaches_layers_and_regularizers():
     class Regularizer(keras.regularizers.Regularizer):
         def __init__(self):
             self.dataset_size = DatasetSize(None, "Regularizer")
@@ -147,7 +147,7 @@ def test_layers_and_regularizers_are_told_too():
     assert layer.kernel_regularizer.dataset_size.counted == 50
 
 
-def test_attribute_of_that_name_may_mean_something_else():
+def test_unrelated_attribute_dataset_size_is_ignored():
     class Layer(keras.layers.Dense):
         dataset_size = 60_000
 
@@ -197,7 +197,9 @@ def test_plain_model_with_a_wrong_n_is_warned_once_by_callbacks(mirrored):
         lambda path: bdl.SWAG(0),
         lambda path: bdl.callbacks.Checkpoint(path),
         lambda path: bdl.callbacks.EarlyStopping("loss"),
-        lambda path: bdl.callbacks.GradientVariance(X[:8], X[:8, :1], draws=2),
+        lambda path: bdl.callbacks.GradientVariance(
+            X[:8], X[:8, :1], samples=2
+        ),
         lambda path: bdl.callbacks.KLAnnealing(2),
         lambda path: bdl.callbacks.PretrainMeans(1),
     ],

@@ -7,7 +7,7 @@ import tensorflow_datasets as tfds
 
 
 def write(folder, name, size, splits):
-    """Writes the files of TensorFlow Datasets as if they were downloaded.
+    """Writes files of TensorFlow Datasets like those of a download.
 
     Image i is a square of value i, its label i % 10.
     """

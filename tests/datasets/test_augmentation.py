@@ -11,7 +11,7 @@ def keys(n):
 
 
 def numbered(height, width):
-    """An image in which every pixel tells where it is, from 1."""
+    """Returns an image with a different value in every pixel."""
     rows, columns = np.mgrid[1 : height + 1, 1 : width + 1]
     return np.stack((rows, columns, rows + columns), -1).astype("float32")
 
@@ -43,7 +43,7 @@ def test_half_of_the_crops_are_mirrored():
     assert_moment(np.mean(mirrored), 0.5, np.sqrt(0.25 / 200))
 
 
-def test_evaluation_sees_the_middle_224_of_256_pixels():
+def test_evaluation_uses_the_central_224_of_256_pixels():
     image = numbered(256, 384)
     np.testing.assert_allclose(
         augmentation.resized_central_crop(image, 224),
@@ -95,7 +95,7 @@ def test_square_crops_are_224_of_256_pixels_from_anywhere():
         lambda image, key: augmentation.square_crop_flip(image, key, 16),
     ],
 )
-def test_a_key_stands_for_one_image(augment):
+def test_one_key_gives_one_image(augment):
     image = numbered(32, 32)
     first, second = keys(2)
     tf.random.set_seed(1)

@@ -21,7 +21,7 @@ def sort(images):
     return rows[np.lexsort(rows.T)]
 
 
-def test_train_and_test_are_all_digits_once():
+def test_train_and_test_hold_every_digit_once():
     data = datasets.load("digits", classes="all")
     parts = [pixels(data.train[0]), pixels(data.test[0])]
     np.testing.assert_array_equal(
@@ -31,7 +31,7 @@ def test_train_and_test_are_all_digits_once():
     assert data.class_names == tuple("0123456789")
 
 
-def test_5_to_9_are_held_out_unless_told_otherwise():
+def test_digits_5_to_9_are_held_out_by_default():
     data = datasets.load("digits")
     whole = datasets.load("digits", classes="all")
     for part, full in [(data.train, whole.train), (data.test, whole.test)]:
@@ -70,7 +70,7 @@ def test_the_split_follows_from_the_seed():
     )
 
 
-def test_validation_is_cut_off_the_training_data():
+def test_validation_is_taken_out_of_the_training_data():
     whole = datasets.load("digits", classes="all")
     data = datasets.load("digits", classes="all", validation_size=100)
     np.testing.assert_array_equal(data.validation[0], whole.train[0][-100:])
@@ -78,7 +78,7 @@ def test_validation_is_cut_off_the_training_data():
     np.testing.assert_array_equal(data.test[0], whole.test[0])
 
 
-def test_the_written_statistics_are_those_of_the_pixels():
+def test_stated_statistics_equal_those_of_the_pixels():
     spec = datasets.SPECS["digits"]
     images = stored()[0] / 16
     np.testing.assert_allclose(spec.mean, images.mean(), atol=5e-5)
@@ -101,11 +101,11 @@ def test_noise_is_uniform_over_the_17_values_of_a_pixel():
         {"ood": ["mnist"]},
     ],
 )
-def test_options_of_other_sets_are_refused(options):
-    with pytest.raises(ValueError, match="do not apply: leave them out"):
+def test_options_of_other_sets_raise_an_error(options):
+    with pytest.raises(ValueError, match="Leave out `like`"):
         datasets.load("digits", **options)
 
 
-def test_validation_must_leave_something_to_train_on():
+def test_validation_must_be_smaller_than_the_training_data():
     with pytest.raises(ValueError, match="smaller than the 1198 training"):
         datasets.load("digits", validation_size=1198)

@@ -6,7 +6,7 @@ from keras_bdl.datasets import EpochCounter
 
 
 def epochs_seen(counter, callbacks, initial_epoch=0):
-    """Fits a model whose loss is the number that the data tells."""
+    """Fits a model whose loss is the number of the epoch in the data."""
     data = counter.dataset().map(
         lambda epoch: (
             tf.zeros((1, 1)),
@@ -26,7 +26,7 @@ def epochs_seen(counter, callbacks, initial_epoch=0):
     return history.history["loss"]
 
 
-def test_the_data_counts_as_keras_does():
+def test_epochs_have_the_numbers_of_keras():
     counter = EpochCounter()
     assert epochs_seen(counter, [counter], initial_epoch=2) == [2, 3, 4]
 
@@ -35,7 +35,7 @@ def test_without_the_callback_passes_count_from_0():
     assert epochs_seen(EpochCounter(), []) == [0, 1, 2, 3, 4]
 
 
-def test_a_look_at_the_first_batch_is_a_pass():
+def test_reading_the_first_batch_is_a_pass():
     data = EpochCounter().dataset()
     next(iter(data))
     assert [int(e) for e in data] == [1]

@@ -33,12 +33,12 @@ def examples():
 
 def training(epochs, augment=True, **options):
     return make(**options).training(
-        examples(), lambda image: image, epochs, augment
+        examples(), lambda image: image, epochs=epochs, augment=augment
     )
 
 
 def epoch(number, **options):
-    """All inputs and labels of one epoch, in order."""
+    """Returns all inputs and labels of one epoch, in order."""
     epochs = EpochCounter()
     data = training(epochs, **options)
     epochs.next_epoch = number
@@ -46,7 +46,7 @@ def epoch(number, **options):
     return np.concatenate(x), np.concatenate(y)
 
 
-def test_an_epoch_follows_from_seed_and_number():
+def test_epoch_is_a_function_of_seed_and_number():
     tf.random.set_seed(1)
     x, y = epoch(3)
     tf.random.set_seed(2)
@@ -59,20 +59,20 @@ def test_an_epoch_follows_from_seed_and_number():
         assert np.any(x[order[0]] != other[0][order[1]])
 
 
-def test_every_example_is_cropped_on_its_own():
+def test_every_example_has_its_own_crop():
     x, _ = epoch(0)
     places = {(image > x.min()).tobytes() for image in x}
     assert len(places) > 5
 
 
-def test_passes_are_the_epochs_one_after_the_other():
+def test_passes_are_successive_epochs():
     data = training(EpochCounter())
     for number in range(2):
         y = np.concatenate([y for _, y in data])
         np.testing.assert_array_equal(y, epoch(number)[1])
 
 
-def test_skipped_batches_change_nothing_behind_them():
+def test_skipped_batches_do_not_change_later_batches():
     epochs = EpochCounter()
     data = training(epochs).skip(2)
     y = np.concatenate([y for _, y in data])
@@ -85,7 +85,7 @@ def test_an_epoch_holds_every_example_once():
     assert np.any(y != np.arange(N))
 
 
-def test_the_global_seed_is_left_alone():
+def test_global_seed_does_not_change():
     tf.random.set_seed(5)
     expected = tf.random.uniform(())
     tf.random.set_seed(5)
@@ -149,6 +149,6 @@ def test_selected_examples_are_renumbered_and_counted():
     assert [int(p) for p, _, _ in left_out] == list(range(1, N - 2, 2))
 
 
-def test_a_part_without_a_batch_is_refused():
+def test_part_without_a_batch_raises_an_error():
     with pytest.raises(ValueError, match="at least 23 examples.*part of 22"):
         training(EpochCounter(), batch_size=23, drop_remainder=True)

@@ -13,7 +13,7 @@ CIFAR = datasets.SPECS["cifar10"]
 
 
 def values(x):
-    """The constant value of each square image of the fixture."""
+    """Returns the constant value of each image of the fixture."""
     x = np.concatenate(list(x)) * CIFAR.stddev + CIFAR.mean
     return np.median(np.round(255 * x), axis=(1, 2, 3)).astype(int)
 
@@ -40,7 +40,7 @@ def test_every_set_is_read_without_a_network(name):
     assert data.train_size == 5
 
 
-def test_any_other_set_is_read_with_a_spec():
+def test_spec_reads_any_other_set():
     flowers = datasets.DatasetSpec(
         name="oxford_flowers102",
         image_size=24,
@@ -76,7 +76,7 @@ def test_validation_is_the_end_of_the_training_data(data_dir):
     assert data.train_size == 70
 
 
-def test_five_classes_against_the_other_five(data_dir):
+def test_other_five_classes_are_held_out(data_dir):
     classes = (0, 1, 2, 8, 9)
     data = datasets.load("cifar10", data_dir=data_dir, classes=classes)
     stored = values(inputs(data.test))
@@ -93,7 +93,7 @@ def test_five_classes_against_the_other_five(data_dir):
     assert data.class_names[3:] == ("ship", "truck")
 
 
-def test_stl10_like_cifar10_is_seen_with_the_eyes_of_cifar10(data_dir):
+def test_stl10_like_cifar10_is_preprocessed_like_cifar10(data_dir):
     data = datasets.load("stl10", like="cifar10", data_dir=data_dir)
     assert data.input_shape == (32, 32, 3)
     assert data.class_names == CIFAR.class_names
@@ -111,7 +111,7 @@ def test_stl10_like_cifar10_is_seen_with_the_eyes_of_cifar10(data_dir):
     )
 
 
-def test_foreign_sets_are_seen_with_the_same_eyes(data_dir):
+def test_ood_sets_are_preprocessed_like_the_set(data_dir):
     data = datasets.load("cifar10", ood=["stl10"], data_dir=data_dir)
     assert list(data.ood) == ["stl10"]
     assert next(iter(data.ood["stl10"])).shape == (30, 32, 32, 3)
@@ -125,7 +125,7 @@ def test_gray_images_become_colour_images():
     np.testing.assert_allclose(x[..., :1], x[..., 1:2], atol=1e-5)
 
 
-def test_a_resumed_run_sees_the_same_data(data_dir):
+def test_resumed_run_reads_the_same_data(data_dir):
     def run(model, first, last):
         data = datasets.load("cifar10", data_dir=data_dir, batch_size=50)
         model.fit(
@@ -158,7 +158,7 @@ def test_a_resumed_run_sees_the_same_data(data_dir):
     np.testing.assert_array_equal(whole[0], resumed[0])
 
 
-def test_static_shapes_on_request(data_dir):
+def test_drop_remainder_gives_static_shapes(data_dir):
     data = datasets.load(
         "cifar10",
         data_dir=data_dir,
@@ -200,15 +200,15 @@ def test_wrong_arguments_are_refused(arguments, message):
     [
         ({"stddev": (0.2, 0.0, 0.2)}, "`stddev` must be positive"),
         ({"stddev": (0.2, float("nan"), 0.2)}, "`stddev` must be positive"),
-        ({"mean": (0.5,)}, "one number a channel"),
+        ({"mean": (0.5,)}, "one number per channel"),
     ],
 )
-def test_a_wrong_spec_is_refused(change, message):
+def test_wrong_spec_raises_an_error(change, message):
     with pytest.raises(ValueError, match=message):
         dataclasses.replace(CIFAR, **change)
 
 
-def test_a_spec_must_map_every_label():
+def test_spec_must_map_every_label():
     spec = dataclasses.replace(CIFAR, label_map=(0, 1))
     with tfds.testing.mock_data(num_examples=2):
         with pytest.raises(ValueError, match="each of the 10 labels"):

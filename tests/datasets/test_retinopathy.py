@@ -33,22 +33,30 @@ def transcription(image, flip, angle, scale, shift):
         ((1, -1), 0.4, 0.92, (0.03, -0.06)),
     ],
 )
-def test_view_is_the_equation(parameters):
+def test_view_follows_its_equation(parameters):
     image = np.random.default_rng(0).random((16, 16, 1), "float32")
-    flip, *rest = parameters
-    actual = augmentation.view(image, tf.constant(flip, tf.float32), *rest)
+    flip, angle, scale, shift = parameters
+    actual = augmentation.view(
+        image,
+        flip=tf.constant(flip, tf.float32),
+        angle=angle,
+        scale=scale,
+        shift=shift,
+    )
     np.testing.assert_allclose(
-        actual, transcription(image, flip, *rest), atol=1e-4
+        actual, transcription(image, *parameters), atol=1e-4
     )
 
 
 def test_flip_mirrors_left_to_right():
     image = np.random.default_rng(0).random((8, 8, 3), "float32")
-    actual = augmentation.view(image, (-1.0, 1.0), 0.0, 1.0, (0.0, 0.0))
+    actual = augmentation.view(
+        image, flip=(-1.0, 1.0), angle=0.0, scale=1.0, shift=(0.0, 0.0)
+    )
     np.testing.assert_allclose(actual, image[:, ::-1], atol=1e-5)
 
 
-def test_draws_keep_to_the_ranges_of_the_paper(monkeypatch):
+def test_random_views_keep_to_the_ranges_of_the_paper(monkeypatch):
     drawn = []
     monkeypatch.setattr(
         augmentation, "view", lambda image, **draws: drawn.append(draws)

@@ -15,7 +15,7 @@ def test_shared_classes_have_the_same_name(pair):
             assert meant[label] in (name, same.get(name))
 
 
-def test_the_frame_of_cifar_is_40_pixels_wide():
+def test_cifar_with_its_frame_is_40_pixels_wide():
     # vogn.txt, section 3: 32 x 32 images are padded to 40 x 40.
     for name in ("cifar10", "cifar100", "svhn_cropped"):
         assert 32 + 2 * SPECS[name].augment.keywords["padding"] == 40

@@ -11,7 +11,7 @@ import tensorflow_datasets as tfds
 from keras_bdl import datasets
 
 
-def test_a_machine_without_network_is_told_so(tmp_path, monkeypatch):
+def test_missing_network_raises_a_clear_error(tmp_path, monkeypatch):
     def fail(*args, **kwargs):
         raise socket.gaierror("Name or service not known")
 
@@ -22,9 +22,7 @@ def test_a_machine_without_network_is_told_so(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("proxy", ["http://localhost:9", "localhost:9"])
-def test_a_proxy_that_does_not_answer_is_found_before_trying(
-    proxy, tmp_path, monkeypatch
-):
+def test_dead_proxy_raises_before_any_attempt(proxy, tmp_path, monkeypatch):
     def fail(self):
         raise RuntimeError("tried for minutes")
 
@@ -36,7 +34,7 @@ def test_a_proxy_that_does_not_answer_is_found_before_trying(
         datasets.load("cifar10", data_dir=str(tmp_path))
 
 
-def test_a_broken_download_is_told_alike(tmp_path, monkeypatch):
+def test_broken_download_raises_the_same_error(tmp_path, monkeypatch):
     def fail(self):
         raise requests.ConnectionError("HTTPSConnectionPool: max retries")
 
@@ -53,11 +51,11 @@ def test_a_broken_download_is_told_alike(tmp_path, monkeypatch):
         ("diabetic_retinopathy_detection", "trainLabels.csv"),
     ],
 )
-def test_what_is_downloaded_by_hand_is_said_before_trying(
+def test_manual_download_is_named_before_any_attempt(
     name, file, tmp_path, capfd
 ):
     manual = re.escape(str(tmp_path / "downloads" / "manual"))
-    message = f'^[^\n]*by hand: put .*`{manual}`.*{file}.*set "digits"\\.$'
+    message = f'^[^\n]*by hand. Put .*`{manual}`.*{file}.*set "digits"\\.$'
     with pytest.raises(FileNotFoundError, match=message):
         datasets.load(name, data_dir=str(tmp_path))
     assert "Downloading" not in "".join(capfd.readouterr())
@@ -70,7 +68,7 @@ def test_what_is_downloaded_by_hand_is_said_before_trying(
         tf.errors.NotFoundError(None, None, "ILSVRC2012_img_val.tar"),
     ],
 )
-def test_files_of_another_set_are_not_enough(error, tmp_path, monkeypatch):
+def test_files_of_another_set_raise_an_error(error, tmp_path, monkeypatch):
     def fail(self):
         raise error
 
@@ -88,7 +86,7 @@ def test_files_of_another_set_are_not_enough(error, tmp_path, monkeypatch):
         ("cv2", "import of cv2"),
     ],
 )
-def test_only_what_the_extra_installs_is_said_to_be_in_it(
+def test_error_names_the_extra_only_for_packages_in_it(
     module, message, tmp_path, monkeypatch
 ):
     monkeypatch.setitem(sys.modules, module, None)

@@ -1,4 +1,4 @@
-"""Small networks, and their loss in NumPy, for the tests of loss surfaces."""
+"""Small networks and their loss in NumPy, for tests of loss surfaces."""
 
 import keras
 import numpy as np
@@ -13,7 +13,7 @@ LOSS = cross_entropy()
 
 
 class Count(keras.layers.Layer):
-    """Counts how often it is traced."""
+    """Counts its traces."""
 
     traces = 0
 

@@ -1,4 +1,4 @@
-"""Chains whose autocorrelation is known."""
+"""Chains with known autocorrelation."""
 
 import numpy as np
 

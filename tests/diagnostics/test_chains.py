@@ -16,7 +16,7 @@ X = np.random.default_rng(0).normal(size=(9, 2)).astype("float32")
 
 
 def make_chains(model, count=2, draws=5):
-    """Ensembles of random weights, BatchNorm statistics included."""
+    """Returns ensembles of random weights and BatchNorm statistics."""
     names = [v.name for v in model.weights]
     chains = []
     for chain in range(count):
@@ -24,7 +24,7 @@ def make_chains(model, count=2, draws=5):
             [np.abs(a) for a in arrays_like(model.weights, 10 * chain + draw)]
             for draw in range(draws)
         ]
-        chains.append(Ensemble(members, names))
+        chains.append(Ensemble(members, names=names))
     return chains
 
 
@@ -36,7 +36,7 @@ def classifier():
     return model
 
 
-def test_weight_chains_are_the_samples_by_variable():
+def test_weight_chains_hold_the_samples_of_each_variable():
     model = network()
     chains = make_chains(model)
     weights = WeightChains(chains)
@@ -52,7 +52,7 @@ def test_weight_chains_are_the_samples_by_variable():
         )
 
 
-def test_a_model_gives_paths_and_leaves_out_what_is_not_trained():
+def test_model_defines_paths_and_leaves_out_untrained_variables():
     model = network()
     chains = make_chains(model)
     weights = WeightChains(chains, model)
@@ -64,7 +64,7 @@ def test_a_model_gives_paths_and_leaves_out_what_is_not_trained():
     )
 
 
-def test_predictions_are_those_of_every_sample_in_the_order_of_the_chain():
+def test_predictions_follow_the_order_of_the_samples():
     model = network()
     model.compile(loss="mse")
     chains = make_chains(model, draws=7)
@@ -79,7 +79,7 @@ def test_predictions_are_those_of_every_sample_in_the_order_of_the_chain():
         np.testing.assert_allclose(outputs[c, s], expected, rtol=1e-4)
 
 
-def test_collectors_give_probabilities_of_what_training_left(tmp_path):
+def test_collectors_can_replace_ensembles(tmp_path):
     in_memory, on_disk = [], []
     for chain in range(2):
         model = classifier()
@@ -117,26 +117,29 @@ def test_several_outputs_keep_their_structure():
     }
 
 
-def test_the_latest_draws_of_chains_of_unequal_length_are_taken_if_asked():
+def test_samples_takes_the_latest_samples_of_chains_of_unequal_length():
     model = network()
     model.compile(loss="mse")
     chains = make_chains(model)[:1] + make_chains(model, draws=7)[1:]
-    with pytest.raises(ValueError, match=r"Give `draws=5`.*\[5, 7\] draws"):
+    with pytest.raises(ValueError, match=r"Give `samples=5`.*\[5, 7\] samples"):
         WeightChains(chains)
     for weights in (
-        WeightChains(chains, draws=5),
-        WeightChains(chains, None, 4),
+        WeightChains(chains, samples=5),
+        WeightChains(chains, samples=4),
     ):
-        draws = weights.num_draws
+        samples = weights.num_samples
         np.testing.assert_array_equal(
             weights["0/kernel"][:, 0],
-            [chains[0].sample(5 - draws)[0], chains[1].sample(7 - draws)[0]],
+            [
+                chains[0].sample(5 - samples)[0],
+                chains[1].sample(7 - samples)[0],
+            ],
         )
-    outputs = prediction_chains(chains, model, X, draws=4, verbose=0)
+    outputs = prediction_chains(chains, model, X, samples=4, verbose=0)
     model.set_weights(chains[1].sample(3))
     np.testing.assert_allclose(outputs[1, 0], model(X), rtol=1e-4)
-    with pytest.raises(ValueError, match="`draws` must not be more.*5.*=6"):
-        WeightChains(chains, draws=6)
+    with pytest.raises(ValueError, match="`samples` must be at most.*5.*=6"):
+        WeightChains(chains, samples=6)
 
 
 def test_wrong_chains_are_refused():

@@ -12,7 +12,7 @@ from tests.diagnostics.series import ar1
 
 
 def make(draws=60):
-    """Three variables: well mixed, one that is stuck, one that never moves."""
+    """Returns a mixed, a stuck and a constant variable."""
     apart = ar1(0.5, 3, draws, 4)
     apart[2, :, 1] += 9
     return {
@@ -22,10 +22,12 @@ def make(draws=60):
     }
 
 
-def test_a_variable_is_summed_up_by_what_varies_in_it():
+def test_numbers_of_a_variable_ignore_constant_quantities():
     chains = make()
     report = convergence(chains, rank_normalized=True)
-    r_hat = potential_scale_reduction(chains["bad"][..., :4], True)
+    r_hat = potential_scale_reduction(
+        chains["bad"][..., :4], rank_normalized=True
+    )
     ess = effective_sample_size(chains["bad"][..., :4])
     assert report.variables["bad"] == pytest.approx(
         {
@@ -54,15 +56,15 @@ def test_the_table_names_the_worst_variable_and_all_others():
     highest = report.variables["bad"]["r_hat_max"]
     assert report.worst == "bad"
     assert text.splitlines()[-1] == f"Highest R-hat: {highest:.4f}, in bad"
-    assert text.startswith("Convergence of 3 chains of 60 draws, 23 of 23")
+    assert text.startswith("Convergence of 3 chains of 60 samples, 23 of 23")
     assert all(f"\n  {name} " in text for name in ("good", "bad", "still"))
     assert json.loads(json.dumps(report.to_dict()))["worst"] == "bad"
 
 
-def test_a_random_part_of_a_large_variable_is_looked_at_and_told():
+def test_max_entries_selects_random_quantities_and_the_report_says_so():
     x = ar1(0.0, 2, 20, 50)
     report = convergence(x, max_entries=7, seed=3)
-    assert "7 of 50 quantities, drawn at random" in str(report)
+    assert "7 of 50 quantities, chosen at random" in str(report)
     assert "at most 7 of each variable (seed 3)" in str(report)
     assert report == convergence(x, max_entries=7, seed=3)
     assert report.total != convergence(x, max_entries=7, seed=4).total
@@ -70,29 +72,31 @@ def test_a_random_part_of_a_large_variable_is_looked_at_and_told():
     assert report.variables["quantities"]["r_hat_max"] in known
 
 
-def test_weights_of_chains_are_judged_as_arrays_are():
+def test_weight_chains_and_arrays_have_the_same_report():
     chains = make(draws=9)
     members = [
         [[chains["good"][c, d], chains["bad"][c, d]] for d in range(9)]
         for c in range(3)
     ]
-    weights = WeightChains([Ensemble(m, ["good", "bad"]) for m in members])
+    weights = WeightChains(
+        [Ensemble(m, names=["good", "bad"]) for m in members]
+    )
     expected = convergence(
         {"0/good": chains["good"], "1/bad": chains["bad"]}, max_entries=5
     )
     assert convergence(weights, max_entries=5) == expected
-    assert expected.num_draws == 8  # of an odd number the first is left out
+    assert expected.num_samples == 8  # the first of an odd number is left out
 
 
-def test_what_moves_only_in_the_draw_left_out_is_constant():
+def test_quantity_that_varies_only_in_the_first_odd_sample_is_constant():
     x = np.zeros((2, 5, 1))
     x[0, 0] = 1.0
     report = convergence(x)
     assert report.worst is None and report.total["constant"] == 1
-    assert str(report).endswith("Nothing varies")
+    assert str(report).endswith("No quantity varies")
 
 
-def test_wrong_chains_are_refused_by_name():
+def test_error_for_wrong_chains_names_the_variable():
     x = ar1(0.0, 2, 8, 3)
     for chains, match in (
         ({"a": x, "b": x[:1]}, r"`chains\['b'\]` must be.*\(1, 8, 3\)"),

@@ -7,7 +7,7 @@ import tensorflow as tf
 from scipy import special
 
 import keras_bdl as bdl
-from keras_bdl.diagnostics import GradientNoise
+from keras_bdl.diagnostics import GradientNoiseReport
 from keras_bdl.diagnostics import gradient_noise
 from tests.diagnostics import networks
 from tests.diagnostics.networks import Count
@@ -22,7 +22,7 @@ def measure(model, x=X, y=Y, **kwargs):
 
 
 def per_example(model):
-    """Gradients of softmax regression by their formula."""
+    """Returns gradients of softmax regression by their formula."""
     p = special.softmax(networks.logits(model.get_weights()), 1)
     of_logits = p - np.eye(4)[Y]
     kernel = np.einsum("na,ni->nai", X, of_logits).reshape(21, 12)
@@ -30,7 +30,7 @@ def per_example(model):
 
 
 @pytest.mark.parametrize("kind", [keras.Sequential, bdl.Sequential])
-def test_of_batches_of_one_is_the_sample_covariance_of_the_examples(kind):
+def test_trace_of_batches_of_one_is_the_sample_covariance(kind):
     model = softmax_regression(kind, kernel_regularizer="l2")
     Count.traces = 0
     found = measure(model, batch_size=1)
@@ -46,7 +46,7 @@ def test_of_batches_of_one_is_the_sample_covariance_of_the_examples(kind):
     assert found.gradient_norm == pytest.approx(np.linalg.norm(mean), rel=1e-5)
 
 
-def test_of_batches_in_random_order_has_the_same_expectation():
+def test_trace_of_larger_batches_has_the_same_expectation():
     # Also where the last one is smaller: 21 = 3 * 6 + 3.
     model = softmax_regression()
     rng, traces = np.random.default_rng(0), []
@@ -59,7 +59,7 @@ def test_of_batches_in_random_order_has_the_same_expectation():
     assert error < 0.1 * expected
 
 
-def test_standard_error_is_that_over_repetitions():
+def test_standard_error_equals_the_spread_over_repetitions():
     model = softmax_regression()
     rng, found = np.random.default_rng(1), []
     for _ in range(100):
@@ -71,7 +71,7 @@ def test_standard_error_is_that_over_repetitions():
     assert said == pytest.approx(seen, rel=0.4)
 
 
-def test_learning_rate_is_that_of_its_theorem():
+def test_learning_rate_follows_the_theorem():
     model = softmax_regression()
     data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(8)
     found = gradient_noise(model, data, verbose=0)
@@ -107,7 +107,7 @@ def test_learning_rate_makes_sgd_as_wide_as_the_posterior(momentum):
     assert_moment(chains.var(), expected, error)
 
 
-def test_leaves_batch_norm_and_dropout_as_they_were():
+def test_batch_norm_and_dropout_do_not_change():
     model = networks.with_batch_norm()
     before = networks.state(model)
     found = measure(model, batch_size=7)
@@ -116,7 +116,7 @@ def test_leaves_batch_norm_and_dropout_as_they_were():
     assert measure(model, batch_size=7, training=False).trace != found.trace
 
 
-def test_under_a_strategy_is_that_of_one_device(mirrored):
+def test_result_under_a_strategy_equals_that_of_one_device(mirrored):
     with mirrored.scope():
         model = softmax_regression()
     expected = per_example(model).var(0, ddof=1).sum()
@@ -127,7 +127,7 @@ def test_under_a_strategy_is_that_of_one_device(mirrored):
 def test_report_prints_and_comes_back_from_json():
     found = measure(softmax_regression(), batch_size=5)
     text = json.dumps(found.to_dict())
-    assert GradientNoise(**json.loads(text)) == found
+    assert GradientNoiseReport(**json.loads(text)) == found
     assert "5 batches of 5, 21 examples, 16 weights" in str(found)
 
 

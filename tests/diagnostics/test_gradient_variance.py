@@ -8,7 +8,7 @@ import tensorflow as tf
 import keras_bdl as bdl
 from keras_bdl import layers
 from keras_bdl.diagnostics import gradient_variance
-from keras_bdl.random.counter_numbers import sequence
+from keras_bdl.random.keyed_noise import sequence
 from tests.helpers import assert_moment
 from tests.helpers import cross_entropy
 
@@ -35,7 +35,7 @@ def linear(kind, size=4, **compile):
 
 @pytest.mark.parametrize("jit_compile", [False, True])
 @pytest.mark.parametrize("kind", ["MeanFieldDense", "RadialDense"])
-def test_of_a_linear_layer_is_that_of_the_moments_of_its_noise(
+def test_variance_of_a_linear_layer_follows_from_the_moments_of_its_noise(
     kind, jit_compile
 ):
     # g = a + B eps for the means, and g_i eps_i softplus'(rho_i) for rho_i.
@@ -54,7 +54,7 @@ def test_of_a_linear_layer_is_that_of_the_moments_of_its_noise(
     of_rhos = second * a**2 + fourth * (squares + 2 * own**2)
     of_rhos -= (second * own) ** 2
 
-    report = measure(model, draws=2000)
+    report = measure(model, samples=2000)
     for found, variance, gradient in (
         (report.means, second * squares, a),
         (report.rhos, slope**2 * of_rhos, slope * second * own),
@@ -69,13 +69,13 @@ def test_of_a_linear_layer_is_that_of_the_moments_of_its_noise(
         assert found["snr"] == pytest.approx(snr)
 
 
-def test_standard_error_of_a_gaussian_gradient_is_the_known_one():
+def test_standard_error_of_a_gaussian_gradient_has_its_closed_form():
     model = linear("MeanFieldDense", 1)
-    report = measure(model, X[:, :1], draws=2000)
+    report = measure(model, X[:, :1], samples=2000)
     relative = report.means["variance_error"] / report.means["variance"]
     # The squares have the kurtosis 15 of a chi-square.
     assert_moment(relative / np.sqrt(2 / 1999), 1.0, np.sqrt(14 / 4 / 1999))
-    few = measure(model, X[:, :1], draws=2).means
+    few = measure(model, X[:, :1], samples=2).means
     assert np.isnan(few["variance_error"]) and few["variance"] > 0
 
 
@@ -96,9 +96,9 @@ def network(calls=(), **kwargs):
 CROSS_ENTROPY = cross_entropy()
 
 
-def test_is_that_of_a_loop_over_the_draws():
+def test_report_equals_a_loop_over_the_samples():
     model, (x, y), gradients = network(), images(), []
-    report = measure(model, x, y, draws=9, seed=3, loss=CROSS_ENTROPY)
+    report = measure(model, x, y, samples=9, seed=3, loss=CROSS_ENTROPY)
     for i, name in enumerate(("conv", "dense")):
         layer = model.get_layer(name)
         key = sequence(3, i).generate_state(2, "uint32")
@@ -110,7 +110,7 @@ def test_is_that_of_a_loop_over_the_draws():
         gradients.append(tape.gradient(loss, model.trainable_variables))
 
     def of(places):
-        """The variance, and the mean product of the gradients of two draws."""
+        """Returns the variance and the mean product of two gradients."""
         draws = [
             np.concatenate([np.ravel(g[i]) for i in places]) for g in gradients
         ]
@@ -134,7 +134,7 @@ def test_is_that_of_a_loop_over_the_draws():
         error = 1e-4 * (abs(signal) + variance)
         assert found["signal"] == pytest.approx(signal, abs=error)
     printed = str(report)
-    assert "5 examples over 9 draws" in printed
+    assert "5 examples over 9 samples" in printed
     assert "conv" in printed and "all of these" in printed
 
 
@@ -146,16 +146,16 @@ class Count(keras.layers.Layer):
         return inputs
 
 
-def test_traces_once_for_all_draws_and_calls_until_compiled_again():
+def test_traces_once_for_all_samples_and_calls_until_compiled_again():
     model, (x, y) = network([Count()]), images()
     model.compile("sgd", CROSS_ENTROPY)
     Count.traces = 0
-    first = measure(model, x, y, draws=3)
-    assert measure(model, x, y, draws=3) == first
-    assert measure(model, x, y, draws=5, seed=1) != first
+    first = measure(model, x, y, samples=3)
+    assert measure(model, x, y, samples=3) == first
+    assert measure(model, x, y, samples=5, seed=1) != first
     assert Count.traces == 1
     model.compile("sgd", CROSS_ENTROPY)
-    measure(model, x, y, draws=2)
+    measure(model, x, y, samples=2)
     assert Count.traces == 2
 
 
@@ -163,7 +163,7 @@ def fails(y_true, y_pred):
     raise ZeroDivisionError
 
 
-def test_leaves_the_model_as_it_was_also_after_an_error():
+def test_model_does_not_change_also_after_an_error():
     noise = [keras.layers.BatchNormalization(), keras.layers.Dropout(0.5)]
     model, (x, y) = network(noise), images()
     model.compile("adam", CROSS_ENTROPY, metrics=["accuracy"])
@@ -176,9 +176,9 @@ def test_leaves_the_model_as_it_was_also_after_an_error():
         return [v.numpy().copy() for v in of]
 
     before = state()
-    measure(model, x, y, draws=3)
+    measure(model, x, y, samples=3)
     with pytest.raises(ZeroDivisionError):
-        measure(model, x, y, draws=3, loss=fails)
+        measure(model, x, y, samples=3, loss=fails)
     for now, then in zip(state(), before, strict=True):
         np.testing.assert_array_equal(now, then)
     assert not model.losses
@@ -187,26 +187,26 @@ def test_leaves_the_model_as_it_was_also_after_an_error():
         model.fit(x, y, verbose=0)
 
 
-def test_counts_frozen_layers_and_gives_those_without_influence_zero():
+def test_frozen_layers_count_and_layers_without_influence_have_zero():
     model, (x, y) = network(), images()
     other = layers.MeanFieldDense(2, name="other")(model.inputs[0])
     model = keras.Model(model.inputs, [model.outputs[0], other])
     model.compile("sgd", [CROSS_ENTROPY, None])
-    before = measure(model, x, [y, y], draws=3)
+    before = measure(model, x, [y, y], samples=3)
     assert before.layers["other"]["means"]["variance"] == 0
     assert np.isnan(before.layers["other"]["means"]["snr"])
     model.get_layer("conv").trainable = False
     model.compile("sgd", [CROSS_ENTROPY, None])
-    assert measure(model, x, [y, y], draws=3) == before
+    assert measure(model, x, [y, y], samples=3) == before
 
 
-def test_under_a_strategy_is_that_of_one_device(mirrored):
+def test_result_under_a_strategy_equals_that_of_one_device(mirrored):
     found = []
     for scope in (contextlib.nullcontext(), mirrored.scope()):
         with scope:
             model = linear("MeanFieldDense")
             model.set_weights([np.ones((4, 1)), np.zeros((4, 1))])
-        found.append(measure(model, draws=4))
+        found.append(measure(model, samples=4))
     one, other = (report.means["variance"] for report in found)
     assert other == pytest.approx(one, rel=1e-5)
 
@@ -219,10 +219,16 @@ def test_wrong_input_is_refused():
     for message, call in (
         ("must have variational layers", lambda: measure(plain, loss="mse")),
         ("not compiled with one", lambda: measure(network())),
-        ("at least 2. Received: draws=1", lambda: measure(model, draws=1)),
-        ("positive integer. Rec.*draws=2.5", lambda: measure(model, draws=2.5)),
+        (
+            "of at least 2. Received: samples=1",
+            lambda: measure(model, samples=1),
+        ),
+        (
+            "an integer of at least 2. Rec.*samples=2.5",
+            lambda: measure(model, samples=2.5),
+        ),
         (r"\[3, 12\] examples", lambda: measure(model, y=Y[:3])),
-        ("must be built", lambda: measure(unbuilt, loss="mse")),
+        ("when it is built", lambda: measure(unbuilt, loss="mse")),
         ("must be a `keras.Model`", lambda: measure(model.layers[0])),
         ("`seed` must be an integer", lambda: measure(model, seed=-1)),
     ):
@@ -230,14 +236,14 @@ def test_wrong_input_is_refused():
             call()
 
 
-def test_callback_measures_logs_and_goes_on_where_it_was_killed(tmp_path):
+def test_callback_measures_logs_and_continues_after_a_kill(tmp_path):
     def run(epochs, directory):
         keras.utils.set_random_seed(2)
         model = bdl.Sequential(
             [keras.Input((4,)), layers.MeanFieldDense(1, name="linear")]
         )
         model.compile("sgd", "mse")
-        noise = bdl.callbacks.GradientVariance(X, Y, every=2, draws=3)
+        noise = bdl.callbacks.GradientVariance(X, Y, every=2, samples=3)
         callbacks = [noise, bdl.callbacks.Checkpoint(tmp_path / directory)]
         logs = model.fit(
             X, Y, epochs=epochs, batch_size=12, verbose=0, callbacks=callbacks
@@ -246,7 +252,7 @@ def test_callback_measures_logs_and_goes_on_where_it_was_killed(tmp_path):
 
     model, noise, logs = run(4, "whole")
     assert list(noise.reports) == [0, 2, 4]
-    now = measure(model, draws=3)
+    now = measure(model, samples=3)
     assert noise.reports[4] == now
     for of, numbers in (("means", now.means), ("rhos", now.rhos)):
         logged = logs[f"gradient_variance_{of}"]

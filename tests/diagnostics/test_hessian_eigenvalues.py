@@ -20,7 +20,7 @@ def measure(model, x=X, y=Y, **kwargs):
 
 
 def softmax_hessian(model):
-    """That of the kernel, rows first, and the bias, by its formula."""
+    """Returns the Hessian of kernel and bias by its formula."""
     ones = np.hstack([X, np.ones((21, 1))]).astype("d")
     p = special.softmax(networks.logits(model.get_weights()), 1)
     of_logits = np.einsum("ni,ij->nij", p, np.eye(4)) - np.einsum(
@@ -31,7 +31,7 @@ def softmax_hessian(model):
 
 
 @pytest.mark.parametrize("kind", [keras.Sequential, bdl.Sequential])
-def test_are_those_of_the_formula_of_softmax_regression(kind):
+def test_eigenvalues_of_softmax_regression_equal_its_formula(kind):
     model = softmax_regression(
         kind, kernel_regularizer=keras.regularizers.L2(0.05)
     )
@@ -48,7 +48,7 @@ def test_are_those_of_the_formula_of_softmax_regression(kind):
 
 
 def by_differences(model, x, training, step=1e-3):
-    """The Hessian from gradients at either side, and they from losses."""
+    """Returns the Hessian from finite differences of losses."""
     variables = model.trainable_variables
     start = networks.flat(variables)
 
@@ -74,7 +74,7 @@ def by_differences(model, x, training, step=1e-3):
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_with_batch_norm_are_those_of_differences_of_gradients(training):
+def test_eigenvalues_with_batch_norm_equal_differences_of_gradients(training):
     model = networks.with_batch_norm()
     before = networks.state(model)
     # Far from the origin, where the mean matters for second derivatives.
@@ -92,7 +92,7 @@ def test_with_batch_norm_are_those_of_differences_of_gradients(training):
     assert np.abs(found.vectors[1] @ vectors[:, -1]) > 0.99
 
 
-def test_of_a_convex_loss_has_a_least_one_of_zero():
+def test_least_eigenvalue_of_a_convex_loss_is_zero():
     # Three features that never vary: most of the spectrum is zero.
     x = np.hstack([X, np.zeros((21, 3), "f")])
     model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(4)])
@@ -117,7 +117,7 @@ def test_dropout_is_the_same_in_every_product():
     assert found.maximum == measure(model, training=True).maximum
 
 
-def test_of_a_quadratic_without_width_or_height():
+def test_eigenvalues_of_a_quadratic_are_equal_or_zero():
     model = keras.Sequential(
         [keras.Input((3,)), keras.layers.Dense(10, use_bias=False)]
     )
@@ -129,7 +129,7 @@ def test_of_a_quadratic_without_width_or_height():
     assert found.maximum == pytest.approx(0.2)
 
 
-def test_under_a_strategy_is_that_of_one_device(mirrored):
+def test_result_under_a_strategy_equals_that_of_one_device(mirrored):
     with mirrored.scope():
         model = softmax_regression()
     values = np.linalg.eigvalsh(softmax_hessian(model))

@@ -7,8 +7,8 @@ import tensorflow as tf
 from scipy import stats
 
 import keras_bdl as bdl
-from keras_bdl.diagnostics import LossCrossSection
-from keras_bdl.diagnostics import LossPlane
+from keras_bdl.diagnostics import LossCrossSectionReport
+from keras_bdl.diagnostics import LossPlaneReport
 from keras_bdl.diagnostics import loss_cross_section
 from keras_bdl.diagnostics import loss_plane
 from keras_bdl.diagnostics import posterior_eigenvectors
@@ -27,12 +27,14 @@ DISTANCES = [-2.0, 0.0, 0.5, 3.0]
 
 def section(model, directions, distances=DISTANCES, data=(X, Y), **kwargs):
     return loss_cross_section(
-        model, data, directions, distances, verbose=0, **kwargs
+        model, data, directions, distances=distances, verbose=0, **kwargs
     )
 
 
 def plane(model, directions, distances=DISTANCES, data=(X, Y), **kwargs):
-    return loss_plane(model, data, directions, distances, verbose=0, **kwargs)
+    return loss_plane(
+        model, data, directions, distances=distances, verbose=0, **kwargs
+    )
 
 
 def directions(count=2):
@@ -59,7 +61,7 @@ def posterior():
 
 
 @pytest.mark.parametrize("kind", [keras.Sequential, bdl.Sequential])
-def test_cross_section_is_that_of_numpy_and_traced_once(kind):
+def test_cross_section_equals_numpy_and_is_traced_once(kind):
     model = softmax_regression(kind)
     before = networks.state(model)
     start = model.get_weights()
@@ -96,7 +98,7 @@ def test_penalty_is_regularizers_weight_decay_and_prior():
 
 def test_plane_around_a_posterior_has_its_mean_and_covariance():
     model, swag = softmax_regression(), posterior()
-    axes = posterior_eigenvectors(swag, 3)
+    axes = posterior_eigenvectors(swag, count=3)
     distances = DISTANCES, [-1.0, 1.5]
     found = plane(model, axes.directions(0, 2), distances, center=swag)
     units = axes.vectors[[0, 2]]
@@ -127,7 +129,7 @@ def test_batch_norm_statistics_are_estimated_again_at_each_point():
     data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(8)
     found = section(model, [direction], data=data, batch_norm_data=data)
     networks.assert_same(networks.state(model), before)
-    with pytest.warns(UserWarning, match="BatchNorm statistics of the model"):
+    with pytest.warns(UserWarning, match="BatchNorm statistics belong"):
         stale = section(model, [direction], data=data)
     unit = [d / np.linalg.norm(networks.flat(direction)) for d in direction]
     weights = [w.numpy() for w in start]
@@ -165,7 +167,7 @@ def fails(y_true, y_pred):
     raise ZeroDivisionError
 
 
-def test_model_is_left_as_it_was_after_an_error():
+def test_model_does_not_change_after_an_error():
     model = networks.with_batch_norm()
     before = networks.state(model)
     direction = np.ones(len(networks.flat(model.trainable_weights)))
@@ -175,7 +177,7 @@ def test_model_is_left_as_it_was_after_an_error():
     assert not model.losses
 
 
-def test_under_a_strategy_is_that_of_one_device(mirrored):
+def test_result_under_a_strategy_equals_that_of_one_device(mirrored):
     with mirrored.scope():
         model = softmax_regression()
     start = model.get_weights()
@@ -186,10 +188,10 @@ def test_under_a_strategy_is_that_of_one_device(mirrored):
 
 def test_reports_print_and_come_back_from_json():
     model, swag = softmax_regression(), posterior()
-    axes = posterior_eigenvectors(swag, 2).directions()
+    axes = posterior_eigenvectors(swag, count=2).directions()
     for cls, found in (
-        (LossCrossSection, section(model, axes, center=swag)),
-        (LossPlane, plane(model, axes, center=swag)),
+        (LossCrossSectionReport, section(model, axes, center=swag)),
+        (LossPlaneReport, plane(model, axes, center=swag)),
     ):
         assert cls(**json.loads(json.dumps(found.to_dict()))) == found
         assert "Loss of 21 examples" in str(found)
@@ -211,7 +213,7 @@ def test_wrong_input_is_refused():
         ("must be orthogonal", lambda: plane(model, rays)),
         (
             "`verbose` must be",
-            lambda: loss_plane(model, (X, Y), rays, [0.0], verbose=3),
+            lambda: loss_plane(model, (X, Y), rays, distances=[0.0], verbose=3),
         ),
         ("must have labels", lambda: section(model, rays, data=X)),
         ("can be read again", lambda: section(model, rays, data=iter([]))),
@@ -234,9 +236,9 @@ def test_wrong_input_is_refused():
             call()
 
 
-def test_points_that_are_not_finite_are_left_out_of_the_report():
+def test_report_ignores_points_that_are_not_finite():
     zeros = [[0.0, 0.0, 0.0]]
-    section = LossCrossSection(
+    section = LossCrossSectionReport(
         examples=2,
         distances=[-1.0, 0.0, 1.0],
         loss=[[np.nan, 3.0, 1.0]],

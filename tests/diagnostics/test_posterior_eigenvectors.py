@@ -34,7 +34,7 @@ def matrix(columns):
 
 
 def parts(block):
-    """The two parts of the covariance with the scale of the paper."""
+    """Returns both parts of the covariance with the paper's scale."""
     _, variance, columns = moments(SMALL)
     low_rank = matrix(columns) @ matrix(columns).T / (RANK - 1)
     if block:
@@ -45,12 +45,12 @@ def parts(block):
 
 @pytest.mark.parametrize("block", [False, True])
 @pytest.mark.parametrize("part", ["low_rank", "all"])
-def test_are_those_of_the_dense_covariance(part, block):
+def test_eigenvectors_equal_those_of_the_dense_covariance(part, block):
     diagonal, low_rank = parts(block)
     expected = low_rank if part == "low_rank" else diagonal + low_rank
     values, vectors = np.linalg.eigh(expected)
     posterior = LowRankGaussian(*moments(SMALL), block=block)
-    found = posterior_eigenvectors(posterior, 3, part)
+    found = posterior_eigenvectors(posterior, count=3, part=part)
     np.testing.assert_allclose(found.values, values[:-4:-1], rtol=1e-6)
     cosines = np.sum(found.vectors * vectors.T[:-4:-1], 1)
     np.testing.assert_allclose(np.abs(cosines), 1, rtol=1e-6)
@@ -63,23 +63,23 @@ def test_are_those_of_the_dense_covariance(part, block):
     )
 
 
-def test_are_those_of_a_randomized_svd_of_the_deviations():
+def test_eigenvectors_equal_a_randomized_svd_of_the_deviations():
     columns = moments(LARGE)[2]
     _, singular, vectors = randomized_svd(
         matrix(columns).T.astype("d"), 3, random_state=0
     )
     posterior = LowRankGaussian(*moments(LARGE))
-    found = posterior_eigenvectors(posterior, 3)
+    found = posterior_eigenvectors(posterior, count=3)
     expected = 0.5 * singular**2 / (RANK - 1)
     np.testing.assert_allclose(found.values, expected, rtol=1e-6)
     cosines = np.abs(np.sum(found.vectors * vectors, 1))
     np.testing.assert_allclose(cosines, 1, rtol=1e-6)
 
 
-def test_of_a_large_covariance_satisfy_their_equation():
+def test_eigenvectors_of_a_large_covariance_satisfy_their_equation():
     mean, variance, columns = moments(LARGE)
     found = posterior_eigenvectors(
-        LowRankGaussian(mean, variance, columns), 2, "all"
+        LowRankGaussian(mean, variance, columns), count=2, part="all"
     )
     diagonal, columns = flat(variance).astype("f"), matrix(columns)
     for value, vector in zip(found.values, found.vectors, strict=True):
@@ -89,17 +89,17 @@ def test_of_a_large_covariance_satisfy_their_equation():
     assert np.dot(*found.vectors) == pytest.approx(0, abs=1e-8)
 
 
-def test_of_a_diagonal_posterior_are_the_axes():
+def test_eigenvectors_of_a_diagonal_posterior_are_the_axes():
     mean = [np.zeros((5, 6)), np.zeros(2)]
     variance = np.arange(30.0).reshape(5, 6)
     found = posterior_eigenvectors(
-        Gaussian(mean, [variance, None], scale=2.0), 2, "all"
+        Gaussian(mean, [variance, None], scale=2.0), count=2, part="all"
     )
     np.testing.assert_allclose(found.values, [58, 56], rtol=1e-9)
     np.testing.assert_allclose(np.abs(found.vectors[1, 28]), 1, rtol=1e-9)
 
 
-def test_projected_covariance_is_that_of_the_dense_one_and_of_draws():
+def test_projected_covariance_equals_the_dense_one_and_that_of_samples():
     posterior = LowRankGaussian(*moments(SMALL), scale=0.5)
     directions = np.random.default_rng(1).standard_normal((2, 24))
     found = projected_covariance(posterior, directions)
@@ -116,7 +116,7 @@ def test_projected_covariance_is_that_of_the_dense_one_and_of_draws():
 
 
 def test_report_prints_and_saves_its_numbers():
-    found = posterior_eigenvectors(LowRankGaussian(*moments(SMALL)), 2)
+    found = posterior_eigenvectors(LowRankGaussian(*moments(SMALL)), count=2)
     assert "low-rank part of the covariance of 24 weights, rank 4" in str(found)
     assert json.loads(json.dumps(found.to_dict()))["values"] == found.values
     assert found["rank"] == 4
@@ -127,13 +127,17 @@ def test_wrong_input_is_refused():
     posterior = LowRankGaussian(mean, variance, columns)
     twins = LowRankGaussian(mean, None, [c[[0, 0, 0]] for c in columns])
     gaussian, ensemble = Gaussian(mean, variance), Ensemble([mean])
+    for message, wrong, options in (
+        ("must be a `keras_bdl.post", ensemble, {}),
+        ("needs a posterior with columns", gaussian, {}),
+        ("at most 1, the rank", twins, {"count": 2}),
+        ("at most 24", posterior, {"count": 25, "part": "all"}),
+        ("positive integer", posterior, {"count": 0}),
+        ("one of .'low_rank', 'all'", posterior, {"part": "a"}),
+    ):
+        with pytest.raises(ValueError, match=message):
+            posterior_eigenvectors(wrong, **options)
     for message, function, arguments in (
-        ("must be a `keras_bdl.post", posterior_eigenvectors, [ensemble]),
-        ("must have columns", posterior_eigenvectors, [gaussian]),
-        ("at most 1, the rank", posterior_eigenvectors, [twins, 2]),
-        ("at most 24", posterior_eigenvectors, [posterior, 25, "all"]),
-        ("positive integer", posterior_eigenvectors, [posterior, 0]),
-        ('"low_rank" or "all"', posterior_eigenvectors, [posterior, 1, "a"]),
         ("must be a list of dir", projected_covariance, [posterior, []]),
         ("must have the shapes", projected_covariance, [posterior, [mean[:1]]]),
         ("must be a list of arrays", projected_covariance, [posterior, [1.0]]),
@@ -148,4 +152,4 @@ def test_wrong_input_is_refused():
         with pytest.raises(ValueError, match=message):
             function(*arguments)
     with pytest.raises(ValueError, match="from 0 to 0. Received: 1"):
-        posterior_eigenvectors(posterior, 1).directions(1)
+        posterior_eigenvectors(posterior, count=1).directions(1)

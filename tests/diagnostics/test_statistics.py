@@ -14,13 +14,13 @@ STATISTICS = [effective_sample_size, potential_scale_reduction]
 
 
 def drifting(draws):
-    """Chains at different places, from not at all to far apart."""
+    """Returns chains whose places differ more from quantity to quantity."""
     x = ar1(0.5, 3, draws, 20)
     return x + np.arange(3)[:, None, None] * np.linspace(0, 2, 20)
 
 
 def split_r_hat(x):
-    """Gelman and Rubin's formula for one quantity, `(chains, draws)`."""
+    """Gelman and Rubin's formula for one quantity, `(chains, samples)`."""
     half = x.shape[1] // 2
     halves = [h for c in x for h in (c[-2 * half : -half], c[-half:])]
     n, m = half, len(halves)
@@ -39,7 +39,7 @@ def normal_scores(x):
 
 
 @pytest.mark.parametrize("phi", [-0.5, 0.0, 0.5, 0.9])
-def test_ess_of_an_autoregression_is_the_one_of_its_correlation(phi):
+def test_ess_of_an_autoregression_follows_from_its_correlation(phi):
     # 1 + 2 sum_k phi^k = (1 + phi) / (1 - phi)
     expected = 4 * 4000 * (1 - phi) / (1 + phi)
     ratio = effective_sample_size(ar1(phi, 4, 4000, 15)) / expected
@@ -47,7 +47,7 @@ def test_ess_of_an_autoregression_is_the_one_of_its_correlation(phi):
 
 
 @pytest.mark.parametrize("draws", [4, 7, 60])
-def test_ess_is_that_of_tensorflow_probability(draws):
+def test_ess_equals_that_of_tensorflow_probability(draws):
     x = drifting(draws)
     reference = mcmc.effective_sample_size(
         np.swapaxes(x, 0, 1),
@@ -59,12 +59,12 @@ def test_ess_is_that_of_tensorflow_probability(draws):
     np.testing.assert_allclose(effective_sample_size(x), reference)
 
 
-def test_chains_that_never_meet_are_worth_one_draw_each():
+def test_chains_that_never_meet_are_worth_one_sample_each():
     x = ar1(0.0, 5, 400, 1) * 1e-4 + np.arange(5)[:, None, None]
     np.testing.assert_allclose(effective_sample_size(x), [5.0], rtol=1e-3)
 
 
-def test_alternating_draws_have_a_finite_ess():
+def test_alternating_samples_have_a_finite_ess():
     x = np.tile([1.0, -1.0], (2, 8))
     assert effective_sample_size(x) == pytest.approx(32 * np.log10(32))
 
@@ -86,10 +86,12 @@ def test_rank_normalized_r_hat_is_the_larger_of_scores_and_distances(draws):
         )
         for one in np.moveaxis(x, -1, 0)
     ]
-    np.testing.assert_allclose(potential_scale_reduction(x, True), expected)
+    np.testing.assert_allclose(
+        potential_scale_reduction(x, rank_normalized=True), expected
+    )
 
 
-def test_r_hat_flags_other_means_drifts_and_by_ranks_other_variances():
+def test_r_hat_detects_means_and_drifts_and_by_ranks_variances():
     x = ar1(0.0, 4, 500, 4)
     x[3, :, 1] += 1.0
     x[..., 2] += np.linspace(0, 2, 500)  # alike in every chain
@@ -100,16 +102,16 @@ def test_r_hat_flags_other_means_drifts_and_by_ranks_other_variances():
     np.testing.assert_array_equal(flagged, [False, True, True, True])
 
 
-def test_chains_that_stand_at_different_places_have_a_huge_r_hat():
+def test_constant_chains_at_different_places_have_a_huge_r_hat():
     x = np.tile([[0.1], [0.2], [0.7]], (1, 8))
     assert potential_scale_reduction(x) > 1e6
     assert effective_sample_size(x) == pytest.approx(3.0)
 
 
-def test_autocorrelation_is_that_of_numpy_and_nan_for_a_chain_at_rest():
+def test_autocorrelation_equals_numpy_and_is_nan_for_a_constant_chain():
     x = ar1(0.7, 3, 41, 2)
     x[2, :, 1] = 0.1
-    rho = autocorrelation(x, 40)
+    rho = autocorrelation(x, max_lag=40)
     for c, q in np.ndindex(3, 2):
         z = x[c, :, q] - x[c, :, q].mean()
         expected = np.correlate(z, z, "full")[40:] / np.sum(z * z)
@@ -118,11 +120,11 @@ def test_autocorrelation_is_that_of_numpy_and_nan_for_a_chain_at_rest():
         np.testing.assert_allclose(rho[c, :, q], expected, atol=1e-12)
     assert autocorrelation(x).shape == (3, 21, 2)
     with pytest.raises(ValueError, match="`max_lag` must be below.*41"):
-        autocorrelation(x, 41)
+        autocorrelation(x, max_lag=41)
 
 
 @pytest.mark.parametrize("statistic", STATISTICS)
-def test_quantities_keep_their_shape_whatever_the_block(statistic, monkeypatch):
+def test_quantities_keep_their_shape_for_any_block_size(statistic, monkeypatch):
     x = drifting(8)[..., :6]
     whole = statistic(x)
     monkeypatch.setattr(chain_arrays, "_BLOCK", 3 * 8 * 4)
@@ -137,7 +139,7 @@ def test_quantities_keep_their_shape_whatever_the_block(statistic, monkeypatch):
     ("chains", "match"),
     [
         (np.ones((1, 9, 2)), r"at least 2 chains.*shape \(1, 9, 2\)"),
-        (np.ones((2, 3)), r"at least 4 draws.*shape \(2, 3\)"),
+        (np.ones((2, 3)), r"at least 4 samples.*shape \(2, 3\)"),
         (np.ones(9), r"shape \(9,\)"),
         ([[1.0, 2.0, 3.0, 4.0], [1.0]], "rows of different lengths"),
         ([["a"] * 4] * 2, "no numbers"),
@@ -150,6 +152,6 @@ def test_quantities_keep_their_shape_whatever_the_block(statistic, monkeypatch):
         (np.zeros((2, 4)), r"quantity \(\), always 0"),
     ],
 )
-def test_chains_that_say_nothing_are_refused(statistic, chains, match):
+def test_chains_without_information_raise_an_error(statistic, chains, match):
     with pytest.raises(ValueError, match=f"`chains` must.*{match}"):
         statistic(chains)

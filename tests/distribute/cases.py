@@ -48,7 +48,7 @@ LAYERS = {
 WATCHING = {
     "SGLD": lambda: bdl.callbacks.SampleCollector(1),
     "SGHMC": lambda: bdl.callbacks.ChainDiagnostics(verbose=0),
-    "radial": lambda: bdl.callbacks.GradientVariance(*data(8), draws=2),
+    "radial": lambda: bdl.callbacks.GradientVariance(*data(8), samples=2),
 }
 ALL = (*METHODS, *OBJECTIVES, *LAYERS)
 # Methods that evaluate and predict with their own posterior.
@@ -246,7 +246,12 @@ def collected(strategy, folder):
             model, x, dropout, samples=3, batch_size=16, verbose=0
         ).mean,
         "estimated": bdl.predict(
-            model, x, swag.posterior, 2, batch_norm_data=train, verbose=0
+            model,
+            x,
+            swag.posterior,
+            samples=2,
+            batch_norm_data=train,
+            verbose=0,
         ).mean,
         "plain": bdl.predict(model, x, batch_size=16, verbose=0).mean,
         "writes": len(writes),

@@ -12,16 +12,8 @@ from keras_bdl.saving import read_state
 from tests.distribute.cases import CASES
 from tests.helpers import two_workers
 
-HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
+ROOT = Path(__file__).parents[2]
 PATIENCE = 900  # seconds
-
-
-def pytest_collection_modifyitems(items):
-    """Runs this folder in one process, as `devices` trains each case once."""
-    for item in items:
-        if HERE in item.path.parents:
-            item.add_marker(pytest.mark.xdist_group("distribute"))
 
 
 def start_pair(script, folder):

@@ -11,7 +11,7 @@ import tensorflow as tf
 import keras_bdl as bdl
 from keras_bdl.distribute.replicas import batch_of_group
 from keras_bdl.distribute.replicas import replica_weight
-from keras_bdl.random.weight_noise import TRAINING
+from keras_bdl.random.gaussian_weights import TRAINING
 from tests.distribute.cases import ALL
 from tests.distribute.cases import CASES
 from tests.distribute.cases import LOSS
@@ -237,7 +237,7 @@ def test_a_port_in_use_is_explained(monkeypatch):
 
     monkeypatch.setattr(tf.distribute, "MultiWorkerMirroredStrategy", make)
     monkeypatch.setenv("TF_CONFIG", CLUSTER)
-    with pytest.raises(RuntimeError, match="not free, in 127.0.0.1:1"):
+    with pytest.raises(RuntimeError, match="in use, in 127.0.0.1:1"):
         bdl.distribute.strategy()
 
 
@@ -258,7 +258,7 @@ def test_compile_refuses_what_a_strategy_cannot_do(arguments, match, mirrored):
 def test_an_objective_of_another_strategy_is_refused(mirrored):
     objective = bdl.objectives.SampledVI("scalar")
     compiled(ONE, METHODS["SGD"], objective=objective)
-    with pytest.raises(ValueError, match="every objective be new.*log_stddev"):
+    with pytest.raises(ValueError, match="and a new objective.*log_stddev"):
         compiled(mirrored, METHODS["SGD"], objective=objective)
 
 

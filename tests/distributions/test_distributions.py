@@ -7,8 +7,8 @@ from scipy import stats
 import keras_bdl as bdl
 from keras_bdl.distributions import MeanField
 from keras_bdl.distributions import Radial
-from keras_bdl.random import replica_numbers
-from keras_bdl.random.replica_numbers import gaussian_noise
+from keras_bdl.random import forward_pass_noise
+from keras_bdl.random.forward_pass_noise import gaussian_noise
 from tests.helpers import assert_moment
 
 FAMILIES = [MeanField, Radial]
@@ -17,7 +17,7 @@ DRAWS = 4000
 
 def noise_of(family, shape, draws=DRAWS, seed=0):
     size = family.num_normals(int(np.prod(shape)))
-    normals = replica_numbers.normal((draws, size), (seed, 1))
+    normals = forward_pass_noise.normal((draws, size), (seed, 1))
     return each(lambda n: family.noise(n, shape), normals)
 
 

@@ -28,7 +28,7 @@ def test_score_agrees_with_scikit_learn_and_the_streaming_metric():
 @pytest.mark.parametrize("num_bins", [1, 7, 20])
 def test_parts_add_up_to_the_score(num_bins):
     probs, y = make_data()
-    parts = brier_decomposition(probs, y, num_bins)
+    parts = brier_decomposition(probs, y, num_bins=num_bins)
     total = parts.reliability - parts.resolution + parts.uncertainty
     np.testing.assert_allclose(total + parts.residual, brier_score(probs, y))
     assert abs(parts.residual) > 1e-3 or num_bins > 1
@@ -38,7 +38,7 @@ def test_bins_of_a_single_value_leave_no_residual():
     rng = np.random.default_rng(0)
     p = rng.choice([0.05, 0.35, 0.8, 1.0], size=400)
     y = rng.integers(2, size=400)
-    parts = brier_decomposition(np.stack([1 - p, p], -1), y, 20)
+    parts = brier_decomposition(np.stack([1 - p, p], -1), y, num_bins=20)
     np.testing.assert_allclose(parts.residual, 0.0, atol=1e-15)
 
 

@@ -13,8 +13,8 @@ def test_bins_of_equal_width_by_hand():
     np.testing.assert_array_equal(bins.count, [2, 2])
     np.testing.assert_allclose(bins.confidence, [0.425, 0.85])
     np.testing.assert_allclose(bins.accuracy, [0.5, 0.5])
-    ece = expected_calibration_error(confidence, correct, 2)
-    mce = maximum_calibration_error(confidence, correct, 2)
+    ece = expected_calibration_error(confidence, correct, num_bins=2)
+    mce = maximum_calibration_error(confidence, correct, num_bins=2)
     np.testing.assert_allclose([ece, mce], [(0.075 + 0.35) / 2, 0.35])
 
 
@@ -26,7 +26,9 @@ def test_confidence_of_exactly_one_falls_in_the_last_bin():
 
 def test_bins_of_equal_mass_hold_equally_many():
     confidence = np.random.default_rng(0).permutation(np.linspace(0.2, 1, 100))
-    bins = calibration_bins(confidence, confidence > 0.5, 20, "mass")
+    bins = calibration_bins(
+        confidence, confidence > 0.5, num_bins=20, binning="mass"
+    )
     np.testing.assert_array_equal(bins.count, [5] * 20)
     np.testing.assert_allclose(
         bins.confidence, np.linspace(0.2, 1, 100).reshape(20, 5).mean(1)
@@ -41,13 +43,18 @@ def test_equal_confidences_stay_together_whatever_their_order():
     results = set()
     for seed in range(3):
         order = np.random.default_rng(seed).permutation(100)
-        bins = calibration_bins(confidence[order], correct[order], 20, "mass")
+        bins = calibration_bins(
+            confidence[order], correct[order], num_bins=20, binning="mass"
+        )
         assert bins.count[-1] == 50
         assert bins.accuracy[-1] == 0.7
         results.add(
             round(
                 expected_calibration_error(
-                    confidence[order], correct[order], 20, "mass"
+                    confidence[order],
+                    correct[order],
+                    num_bins=20,
+                    binning="mass",
                 ),
                 12,
             )
@@ -57,7 +64,7 @@ def test_equal_confidences_stay_together_whatever_their_order():
 
 def test_a_tied_group_goes_where_its_middle_falls():
     confidence, correct = [0.6, 0.7, 0.7, 0.7], [1, 0, 0, 0]
-    bins = calibration_bins(confidence, correct, 2, "mass")
+    bins = calibration_bins(confidence, correct, num_bins=2, binning="mass")
     np.testing.assert_array_equal(bins.count, [1, 3])
     metric = metrics.ExpectedCalibrationError(
         num_bins=2, binning="mass", from_logits=False
@@ -81,7 +88,7 @@ def test_streaming_metrics_agree(binning):
             metric.update_state(~correct[part], probs[part])
         np.testing.assert_allclose(
             metric.result(),
-            function(probs[:, 0], correct, 20, binning),
+            function(probs[:, 0], correct, num_bins=20, binning=binning),
             rtol=1e-4,
         )
 
@@ -92,7 +99,7 @@ def test_streaming_bins_of_equal_mass_are_close_on_crowded_confidences():
     correct = rng.uniform(size=c.size) < c - 0.1 * (1 - c)
     metric = metrics.ExpectedCalibrationError(binning="mass", from_logits=False)
     metric.update_state(~correct, np.stack([c, 1 - c], -1))
-    exact = expected_calibration_error(c, correct, 20, "mass")
+    exact = expected_calibration_error(c, correct, num_bins=20, binning="mass")
     np.testing.assert_allclose(metric.result(), exact, rtol=0.02)
 
 

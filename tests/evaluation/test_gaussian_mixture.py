@@ -85,7 +85,7 @@ def test_streaming_metrics_agree_on_one_gaussian():
         ),
         (
             metrics.IntervalCoverage(level=0.8),
-            mixture_interval_coverage(y, means, variances, 0.8),
+            mixture_interval_coverage(y, means, variances, level=0.8),
         ),
     ):
         metric.update_state(y, output)

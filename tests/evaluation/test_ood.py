@@ -57,7 +57,7 @@ def test_every_measure_is_scored_by_its_own_values():
         np.testing.assert_allclose(scores[name]["auroc"], expected)
 
 
-def test_a_single_draw_has_no_mutual_information():
+def test_single_sample_has_no_mutual_information():
     scores = ood_scores(make_prediction(0.3, 9), make_prediction(2, 9, 1))
     assert all(np.isnan(v) for v in scores["mutual_information"].values())
     assert not any(np.isnan(v) for v in scores["entropy"].values())
@@ -79,14 +79,14 @@ def test_divergence_is_the_sum_of_both_directions():
 
 def test_divergence_keeps_entropies_that_rounding_put_outside():
     highest = np.log(4)
-    a = entropy_divergence([-1e-7, 0.5], [highest + 1e-7, 0.5], 4)
-    b = entropy_divergence([0.0, 0.5], [highest, 0.5], 4)
+    a = entropy_divergence([-1e-7, 0.5], [highest + 1e-7, 0.5], num_classes=4)
+    b = entropy_divergence([0.0, 0.5], [highest, 0.5], num_classes=4)
     assert a == b > 0
-    assert entropy_divergence([0.1, 0.5], [0.5, 0.1], 4) == 0.0
+    assert entropy_divergence([0.1, 0.5], [0.5, 0.1], num_classes=4) == 0.0
 
 
 def test_nan_is_refused():
     with pytest.raises(ValueError, match="`outside` must not hold NaN"):
         ood_detection([1.0], [np.nan])
     with pytest.raises(ValueError, match="`inside` must hold at least one"):
-        entropy_divergence([], [1.0], 4)
+        entropy_divergence([], [1.0], num_classes=4)

@@ -29,7 +29,7 @@ def test_ties_count_as_in_scikit_learn(seed):
         label, score, drop_intermediate=False
     )
     np.testing.assert_allclose(
-        fpr_at_tpr(positive, negative, 0.95), fpr[tpr >= 0.95].min()
+        fpr_at_tpr(positive, negative, tpr=0.95), fpr[tpr >= 0.95].min()
     )
 
 
@@ -38,7 +38,12 @@ def test_weights_count_as_in_scikit_learn():
     weight = np.random.default_rng(1).integers(3, size=len(label)) / 2
     one, zero = label == 1, label == 0
     np.testing.assert_allclose(
-        auroc(score[one], score[zero], weight[one], weight[zero]),
+        auroc(
+            score[one],
+            score[zero],
+            positive_weights=weight[one],
+            negative_weights=weight[zero],
+        ),
         sklearn.metrics.roc_auc_score(label, score, sample_weight=weight),
     )
 
@@ -46,12 +51,12 @@ def test_weights_count_as_in_scikit_learn():
 def test_fpr_needs_exactly_the_wanted_share():
     # 19 of 20 positives score above every negative.
     positive, negative = [2.0] * 19 + [0.0], [1.0] * 4
-    assert fpr_at_tpr(positive, negative, 0.95) == 0.0
-    assert fpr_at_tpr(positive, negative, 0.951) == 1.0
+    assert fpr_at_tpr(positive, negative, tpr=0.95) == 0.0
+    assert fpr_at_tpr(positive, negative, tpr=0.951) == 1.0
 
 
 @pytest.mark.parametrize("score", [auroc, average_precision, fpr_at_tpr])
-def test_one_class_only_is_not_defined(score):
+def test_score_of_one_class_is_nan(score):
     assert np.isnan(score([1.0, 2.0], []))
     assert np.isnan(score([], [1.0]))
     assert np.isnan(score([], []))

@@ -19,7 +19,7 @@ def test_the_most_uncertain_are_referred_first():
     )
 
 
-def test_ties_are_broken_in_every_way_at_once():
+def test_tied_inputs_remain_with_equal_partial_weights():
     uncertainty, correct = np.array([0, 1, 1, 1, 1, 2.0]), [1, 1, 0, 0, 1, 0]
     # Half are referred: the last one and two of the four that are tied.
     every_way = [
@@ -27,11 +27,12 @@ def test_ties_are_broken_in_every_way_at_once():
         for kept in itertools.combinations(range(1, 5), 2)
     ]
     np.testing.assert_allclose(
-        referral_accuracy(uncertainty, correct, [0.5]), [np.mean(every_way)]
+        referral_accuracy(uncertainty, correct, fractions=[0.5]),
+        [np.mean(every_way)],
     )
 
 
-def test_auroc_is_that_of_the_inputs_that_stay():
+def test_auroc_is_computed_on_the_remaining_inputs():
     rng = np.random.default_rng(0)
     y, score = rng.integers(2, size=200), rng.uniform(size=200)
     uncertainty = rng.uniform(size=200)
@@ -49,7 +50,7 @@ def test_auroc_of_one_remaining_class_is_not_defined():
     assert np.isnan(areas[-1])
 
 
-def test_a_single_draw_falls_back_to_its_entropy():
+def test_single_sample_is_referred_by_entropy():
     probs = [[0.9, 0.1], [0.5, 0.5]]
     single = ClassificationPrediction.from_probabilities(probs)
     several = ClassificationPrediction.from_probabilities(
@@ -66,6 +67,6 @@ def test_a_single_draw_falls_back_to_its_entropy():
 
 
 @pytest.mark.parametrize("fraction", [-0.1, 1.0, 30])
-def test_something_must_be_left(fraction):
-    with pytest.raises(ValueError, match="`fractions` must hold numbers"):
-        referral_accuracy([1.0, 2.0], [0, 1], [fraction])
+def test_fraction_must_leave_some_inputs(fraction):
+    with pytest.raises(ValueError, match=r"`fractions\[0\]` must be a number"):
+        referral_accuracy([1.0, 2.0], [0, 1], fractions=[fraction])

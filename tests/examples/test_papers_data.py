@@ -146,7 +146,7 @@ def test_batches_and_arrays_give_the_same_measurements(data_dir, tmp_path):
             trained.posterior("SWAG"),
             trained.loss(),
             bdl.diagnostics.loss_cross_section,
-            bdl.diagnostics.LossCrossSection,
+            bdl.diagnostics.LossCrossSectionReport,
             [[np.ones((3, 10)), np.ones(10)]],
             [0.0, 1.0],
             (0,),

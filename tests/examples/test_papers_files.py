@@ -169,7 +169,7 @@ def test_kept_file_is_made_once(tmp_path):
     assert first == kept(path, make) == make() and len(made) == 2
 
 
-NOISE = dataclasses.fields(gradient_noise.bdl.diagnostics.GradientNoise)
+NOISE = dataclasses.fields(gradient_noise.bdl.diagnostics.GradientNoiseReport)
 NOISE = [field.name for field in NOISE]
 
 
@@ -180,7 +180,7 @@ def test_killed_measurement_of_noise_continues(monkeypatch, tmp_path):
         if len(measured) == 2:
             raise KeyboardInterrupt
         measured.append(model.weights)
-        return gradient_noise.bdl.diagnostics.GradientNoise(
+        return gradient_noise.bdl.diagnostics.GradientNoiseReport(
             **dict.fromkeys(NOISE, 1.0) | {"trace": model.weights}
         )
 

@@ -186,7 +186,7 @@ def test_atmc_has_the_numbers_of_section_5(
     optimizer = model.optimizer
     assert optimizer.average_speed == 3e-4 and optimizer.max_speed == 1e-3
     assert optimizer.friction == 0.9
-    assert callbacks["samples"].burn_in_epochs == 150
+    assert callbacks["samples"].start_epoch == 150
 
 
 def test_l2_is_the_multiple_of_the_weights_in_the_gradient():
@@ -264,7 +264,9 @@ def test_dropout_of_vogn_is_active_in_validation():
     kernel = np.array([[20.0, 0.0]])
     dense = keras.layers.Dense(2, use_bias=False)
     model = bdl.Model(inputs, bdl.layers.MCDropout(dense, rate=0.5)(inputs))
-    metric = bdl.metrics.NegativeLogLikelihood(True, name="log_loss")
+    metric = bdl.metrics.NegativeLogLikelihood(
+        from_logits=True, name="log_loss"
+    )
     loss = trainings.LOSS()
     model.compile(keras.optimizers.SGD(0.0), loss, metrics=["accuracy", metric])
     dense.set_weights([kernel])

@@ -186,7 +186,7 @@ def test_drawn_labels_have_the_expectation_for_their_mean(case):
             x,
             batch_size=copies,
             labels="drawn",
-            label_draws=draws,
+            label_samples=draws,
             seed=seed,
         )
         for seed in range(2)
@@ -359,7 +359,7 @@ def test_evidence_of_linear_regression_is_exact(delta):
 
 
 @pytest.mark.parametrize("name", ["marginal_likelihood", "evidence"])
-def test_at_the_best_prior_the_marginal_likelihood_finds_it(name):
+def test_marginal_likelihood_recovers_the_best_prior(name):
     best = np.exp(
         optimize.minimize_scalar(
             lambda log_delta: -exact_evidence(np.exp(log_delta)),
@@ -400,7 +400,7 @@ def test_temperature_and_size_of_the_data_are_factors_of_the_curvature():
     )
 
 
-def test_other_than_the_last_layer_stays_as_it_is():
+def test_last_layer_alone_is_uncertain():
     model = network("sparse_categorical_crossentropy", "softmax")
     posterior = fit(model, IMAGES, subset="last_layer")
     draw = posterior.sample(0)
@@ -414,7 +414,7 @@ def test_other_than_the_last_layer_stays_as_it_is():
     )
 
 
-def test_layers_that_stay_as_they_are_need_no_rule():
+def test_layers_without_uncertainty_need_no_rule():
     model = keras.Sequential(
         [
             keras.Input((5, IN)),
@@ -430,7 +430,7 @@ def test_layers_that_stay_as_they_are_need_no_rule():
         fit(model, SEQUENCES)
 
 
-def test_excluded_variables_stay_as_they_are():
+def test_excluded_variables_have_no_variance():
     model = network("sparse_categorical_crossentropy", "softmax")
     posterior = fit(model, IMAGES)
     assert [m.variables for m in posterior.matrices] == [[0, 1], [4, 5], [6, 7]]
@@ -448,7 +448,7 @@ def test_excluded_variables_stay_as_they_are():
     )
 
 
-def test_predictions_average_over_draws_also_of_a_mixture_from_a_file(tmp_path):
+def test_predictions_of_a_mixture_from_a_file_are_equal(tmp_path):
     model = network("sparse_categorical_crossentropy", "softmax")
     trained = model.get_weights()
     posterior = fit(model, (IMAGES, np.zeros(6))).with_scale(0.7)
@@ -495,11 +495,11 @@ def test_validation_takes_the_prior_with_the_best_predictions(monkeypatch):
     best = candidates[np.argmax([log_likelihood(d) for d in candidates])]
     assert posterior.prior_precision == best
     monkeypatch.setattr(module, candidates[candidates >= best])
-    with pytest.warns(UserWarning, match="at the end of those tried"):
+    with pytest.warns(UserWarning, match="at the end of the search range"):
         fit(model, X, **kwargs)
 
 
-def test_a_model_that_is_not_compiled_is_told_the_loss():
+def test_uncompiled_model_takes_the_argument_loss():
     compiled = model_of(3, sparse(from_logits=True))
     bare = keras.Sequential(compiled.layers)
     expected = fit(compiled, (X, CLASSES)).log_marginal_likelihood
@@ -545,17 +545,26 @@ def test_eager_and_compiled_fits_agree(eagerly):
         ({"structure": "full"}, "`structure` must be one of.*'full'"),
         ({"subset": "first"}, "`subset` must be one of.*'first'"),
         ({"labels": "true"}, "`labels` must be one of.*'true'"),
-        ({"labels": "drawn", "label_draws": 0}, "`label_draws` must"),
-        ({"prior_precision": 0.0}, "`prior_precision` must be a positive"),
+        ({"labels": "drawn", "label_samples": 0}, "`label_samples` must"),
+        (
+            {"prior_precision": 0.0},
+            "`prior_precision` must be a number above 0",
+        ),
         ({"prior_precision": "best"}, "`prior_precision` must be one of"),
         ({"prior_precision": "validation"}, "`validation_data` must be given"),
         ({"validation_data": (X, X)}, "`validation_data` must be given"),
-        ({"temperature": -1.0}, "`temperature` must be a positive"),
+        ({"temperature": -1.0}, "`temperature` must be a number above 0"),
         ({"dataset_size": 0}, "`dataset_size` must be a positive integer"),
         ({"exclude_from_inference": "dens"}, "Received: .'dens'."),
-        ({"exclude_from_inference": "Dense"}, "not excluded from inference"),
-        ({"data": (X, None, -np.ones(N))}, "negative weights"),
-        ({"data": (X, None, np.ones((N, 2)))}, "one weight for each example"),
+        (
+            {"exclude_from_inference": "Dense"},
+            "outside of `exclude_from_inference`",
+        ),
+        ({"data": (X, None, -np.ones(N))}, "negative sample weights"),
+        (
+            {"data": (X, None, np.ones((N, 2)))},
+            "one sample weight for each example",
+        ),
         ({"data": X * np.nan}, "must not contain NaN"),
     ],
 )
@@ -574,8 +583,8 @@ def test_several_outputs_are_refused():
 
 @pytest.mark.parametrize("labels", ["expected", "drawn"])
 @pytest.mark.parametrize("loss", [sparse(), binary()], ids=["class", "binary"])
-def test_logits_taken_for_probabilities_are_refused(loss, labels):
-    with pytest.raises(ValueError, match="whether the outputs are logits"):
+def test_logits_declared_as_probabilities_are_refused(loss, labels):
+    with pytest.raises(ValueError, match="`from_logits` of the loss is right"):
         fit(model_of(3, loss), labels=labels)
 
 

@@ -387,7 +387,10 @@ def test_truncated_noise_has_the_moments_of_a_truncated_normal():
 def test_annealing_callbacks_change_the_loss_without_a_new_trace():
     model = bdl.Model(*network())
     model.compile(keras.optimizers.SGD(0.0), "mse")
-    callbacks = [bdl.callbacks.KLAnnealing(4), bdl.callbacks.PretrainMeans(2)]
+    callbacks = [
+        bdl.callbacks.KLAnnealing(end_epoch=4),
+        bdl.callbacks.PretrainMeans(end_epoch=2),
+    ]
     logs = model.fit(X, Y, epochs=6, verbose=0, callbacks=callbacks).history
     kl = total_kl(model) / 12
     weights = (np.array(logs["loss"]) - logs["nll"]) / kl
@@ -408,7 +411,7 @@ def test_annealing_follows_a_schedule_of_steps():
     ramp = bdl.schedules.LinearRamp(0.0, 1.0, end_step=4)
     logs = model.fit(
         X, Y, batch_size=12, epochs=6, verbose=0,
-        callbacks=[bdl.callbacks.KLAnnealing(ramp)],
+        callbacks=[bdl.callbacks.KLAnnealing(schedule=ramp)],
     ).history  # fmt: skip
     weights = (np.array(logs["loss"]) - logs["nll"]) / logs["kl"]
     np.testing.assert_allclose(weights, [0, 0.25, 0.5, 0.75, 1, 1], atol=1e-4)

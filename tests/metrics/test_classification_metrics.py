@@ -181,7 +181,7 @@ def test_likelihood_of_an_impossible_label_is_infinite():
     ],
     ids=["logits", "nan", "too high", "negative", "fraction", "nan label"],
 )
-def test_what_is_no_distribution_shows_as_nan(y, p):
+def test_rows_that_are_no_distribution_show_as_nan(y, p):
     # Between two sound examples, which must not hide it.
     labels, probs = np.array([0, y, 1]), np.array([[0.5, 0.5], p, [0.1, 0.9]])
     for cls in SCORES:
@@ -267,7 +267,7 @@ def test_histogram_adds_up_over_replicas(mirrored):
     np.testing.assert_allclose(np.array(metric.totals), expected, rtol=1e-6)
 
 
-def test_early_stopping_knows_that_less_is_better():
+def test_early_stopping_minimises_the_metric():
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(4)])
     judged = [cls(from_logits=True) for cls in SCORES]
     judged = [m for m in judged if m.name != "predictive_entropy"]

@@ -36,12 +36,19 @@ class Stop(keras.callbacks.Callback):
 
 
 @pytest.mark.parametrize(
-    "ramp", [4, bdl.schedules.LinearRamp(0.0, 1.0, end_step=9)]
+    "until",
+    [
+        {"end_epoch": 4},
+        {"schedule": bdl.schedules.LinearRamp(0.0, 1.0, end_step=9)},
+    ],
 )
-def test_training_after_an_aborted_one_has_the_full_bound(ramp):
+def test_training_after_an_aborted_one_has_the_full_bound(until):
     model = bdl.Sequential([keras.Input((3,)), layers.MeanFieldDense(1)])
     model.compile(keras.optimizers.SGD(0.0), "mse")
-    warm_up = [bdl.callbacks.KLAnnealing(ramp), bdl.callbacks.PretrainMeans()]
+    warm_up = [
+        bdl.callbacks.KLAnnealing(**until),
+        bdl.callbacks.PretrainMeans(),
+    ]
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, Y, verbose=0, callbacks=[*warm_up, Stop()])
     logs = model.fit(X, Y, verbose=0).history

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bdl.objectives.exact_moments import exact_moments
-from keras_bdl.thread_methods import replaced
+from keras_bdl.replaced_in_thread import replaced
 
 LAYERS = {
     "BatchNormalization": lambda: keras.layers.BatchNormalization(),

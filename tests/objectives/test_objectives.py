@@ -11,7 +11,7 @@ from keras_bdl.objectives import Hutchinson
 from keras_bdl.objectives import PerExampleFisher
 from keras_bdl.objectives import SampledVI
 from keras_bdl.objectives import TaylorVI
-from keras_bdl.random.weight_noise import EVALUATION
+from keras_bdl.random.gaussian_weights import EVALUATION
 from tests.helpers import check_config
 from tests.helpers import dtype_policy
 from tests.objectives.transcription import N
@@ -524,7 +524,7 @@ def test_regularizer_warns_and_constraint_is_refused(cls):
         return model
 
     model = made(kernel_regularizer=keras.regularizers.L2(0.1))
-    with pytest.warns(UserWarning, match="is a second one"):
+    with pytest.warns(UserWarning, match="is a second prior"):
         logs = fit(model, batch_size=N)
     penalty = logs["loss"][0] - logs["nll"][0] - logs["kl"][0]
     # At the weights that the layers have: of `SampledVI`, at a draw.

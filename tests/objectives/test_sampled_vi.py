@@ -7,7 +7,7 @@ import keras_bdl as bdl
 from keras_bdl.objectives import PerExampleFisher
 from keras_bdl.objectives import SampledVI
 from keras_bdl.objectives import TaylorVI
-from keras_bdl.random.weight_noise import TRAINING
+from keras_bdl.random.gaussian_weights import TRAINING
 from tests.helpers import assert_moment
 from tests.objectives.transcription import N
 from tests.objectives.transcription import nll

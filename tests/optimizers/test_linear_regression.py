@@ -39,7 +39,7 @@ def test_minibatches_give_the_exact_posterior_of_every_weight(name, max_speed):
     model.set_weights(
         [np.tile(mean[:3, None], CHAINS), np.full(CHAINS, mean[3])]
     )
-    samples = bdl.callbacks.SampleCollector(every=5, burn_in_epochs=50)
+    samples = bdl.callbacks.SampleCollector(every=5, start_epoch=50)
     # Not arrays: after `set_random_seed` Keras shuffles them in the same way in
     # every epoch, and what repeats itself is no noise.
     data = tf.data.Dataset.from_tensor_slices((X, Y[:, None]))

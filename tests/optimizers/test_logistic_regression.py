@@ -6,9 +6,6 @@ from keras import ops
 
 import keras_bdl as bdl
 
-# One process, which runs NUTS once.
-pytestmark = pytest.mark.xdist_group("nuts")
-
 N, CHAINS, PRIOR_STDDEV = 500, 512, 1.0
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(N, 3)).astype("float32")
@@ -67,7 +64,7 @@ def test_minibatches_give_the_posterior_of_nuts(name, nuts):
     )
     model = bdl.Sequential([keras.Input((3,)), keras.layers.Dense(CHAINS)])
     model.compile(sampler, negative_log_likelihood, steps_per_execution=10)
-    samples = bdl.callbacks.SampleCollector(every=5, burn_in_epochs=150)
+    samples = bdl.callbacks.SampleCollector(every=5, start_epoch=150)
     data = tf.data.Dataset.from_tensor_slices((X, Y))
     data = data.shuffle(N, seed=1).batch(50)
     model.fit(data, epochs=350, verbose=0, callbacks=[samples])

@@ -6,8 +6,8 @@ from keras import layers
 from sklearn.datasets import load_digits
 
 import keras_bdl as bdl
-from keras_bdl.random.weight_noise import TRAINING
-from keras_bdl.random.weight_noise import normal_numbers
+from keras_bdl.random.gaussian_weights import TRAINING
+from keras_bdl.random.gaussian_weights import normal_numbers
 from tests.helpers import cross_entropy
 from tests.helpers import dtype_policy
 from tests.optimizers.variational import START

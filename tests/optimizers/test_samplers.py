@@ -9,8 +9,8 @@ from keras_bdl.optimizers import SGHMC
 from keras_bdl.optimizers import SGLD
 from keras_bdl.optimizers import SGNHT
 from keras_bdl.optimizers import momentum_sampler
-from keras_bdl.optimizers.integrators import kick
-from keras_bdl.random.counter_numbers import counter_normal
+from keras_bdl.optimizers.momentum_steps import kick
+from keras_bdl.random.keyed_noise import counter_normal
 from tests.helpers import assert_moment
 
 N, CHAINS = 10, 4096

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
-from keras_bdl.random import weight_noise
+from keras_bdl.random import gaussian_weights
 from tests.helpers import assert_moment
 
 N, CHAINS, DELTA = 20, 256, 3.0
@@ -129,8 +129,8 @@ def test_noisy_kfac_finds_the_exact_covariance_where_the_noise_is_known():
 def test_numbers_are_standard_normal_and_different_everywhere():
     def numbers(**key):
         key = {"seed": 3, "stream": 0, "draw": 0, "step": 0, **key}
-        bits = weight_noise.random_bits(100_000, **key)
-        return weight_noise.normal_numbers(bits, [(100, 1000)])[0].numpy()
+        bits = gaussian_weights.random_bits(100_000, **key)
+        return gaussian_weights.normal_numbers(bits, [(100, 1000)])[0].numpy()
 
     first = numbers()
     np.testing.assert_array_equal(first, numbers())
@@ -155,10 +155,10 @@ def test_compiled_samples_equal_uncompiled_samples(cls, monkeypatch):
 
     plain = train()
     compiled = []
-    worth = weight_noise._worth_compiling
-    monkeypatch.setattr(weight_noise, "_SMALLEST_SIZE", 1)
+    worth = gaussian_weights._worth_compiling
+    monkeypatch.setattr(gaussian_weights, "_SMALLEST_SIZE", 1)
     monkeypatch.setattr(
-        weight_noise,
+        gaussian_weights,
         "_worth_compiling",
         lambda bits: compiled.append(worth(bits)) or compiled[-1],
     )

@@ -4,8 +4,8 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
-from keras_bdl.random.weight_noise import EVALUATION
-from keras_bdl.random.weight_noise import TRAINING
+from keras_bdl.random.gaussian_weights import EVALUATION
+from keras_bdl.random.gaussian_weights import TRAINING
 from tests.helpers import cross_entropy
 from tests.optimizers.variational import START
 from tests.optimizers.variational import X
@@ -334,7 +334,7 @@ def one_step(layers, model_class=bdl.Sequential, loss=None, **kwargs):
 
 def test_regularizer_is_a_second_prior_and_warns():
     layer = keras.layers.Dense(3, kernel_regularizer="l2")
-    with pytest.warns(UserWarning, match=r"second one.*kernel"):
+    with pytest.warns(UserWarning, match=r"second prior.*kernel"):
         one_step([layer])
     one_step([layer], exclude_from_inference=["kernel"])
 

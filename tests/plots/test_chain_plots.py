@@ -24,7 +24,7 @@ def named_lines(ax):
     }
 
 
-def test_trace_shows_every_draw_of_the_chosen_quantity():
+def test_trace_shows_every_sample_of_the_chosen_quantity():
     ax = plots.trace(CHAINS, entry=(1, 2))
     drawn = named_lines(ax)
     assert list(drawn) == ["chain 1", "chain 2", "chain 3"]
@@ -38,7 +38,7 @@ def test_trace_shows_every_draw_of_the_chosen_quantity():
 def test_autocorrelation_shows_band_and_effective_sample_size():
     ax = plots.autocorrelation(CHAINS, entry=(0, 1), max_lag=10)
     one = CHAINS[:, :, 0, 1]
-    rho = diagnostics.autocorrelation(one, 10)
+    rho = diagnostics.autocorrelation(one, max_lag=10)
     for line, expected in zip(named_lines(ax).values(), rho, strict=True):
         np.testing.assert_array_equal(line[:, 0], np.arange(11))
         np.testing.assert_array_equal(line[:, 1], expected)
@@ -51,15 +51,18 @@ def test_autocorrelation_shows_band_and_effective_sample_size():
     )
     legend = [text.get_text() for text in ax.get_legend().get_texts()]
     ess = diagnostics.effective_sample_size(one)
-    assert legend[3:] == ["95 % of white noise", f"ESS {ess:.0f} of 120 draws"]
+    assert legend[3:] == [
+        "95 % of white noise",
+        f"ESS {ess:.0f} of 120 samples",
+    ]
 
 
 @pytest.mark.parametrize("draw", DRAW)
-def test_axes_are_made_or_taken_and_returned(draw, tmp_path):
+def test_axes_are_created_or_used_and_returned(draw, tmp_path):
     figure, ax = plt.subplots()
-    assert draw(CHAINS, (0, 0), ax=ax) is ax
+    assert draw(CHAINS, entry=(0, 0), ax=ax) is ax
     assert plt.get_fignums() == [figure.number]
-    draw(CHAINS, (0, 0)).figure.savefig(tmp_path / "a.png")
+    draw(CHAINS, entry=(0, 0)).figure.savefig(tmp_path / "a.png")
     assert (tmp_path / "a.png").stat().st_size > 5000
 
 
@@ -67,9 +70,9 @@ def test_axes_are_made_or_taken_and_returned(draw, tmp_path):
 def test_wrong_entries_are_refused_and_leave_no_figure(draw):
     for entry in (None, 0, (0, 3), (0, 0, 0), "a", 0.5, (slice(0, 1), 0)):
         with pytest.raises(ValueError, match="`entry` must be the index of"):
-            draw(CHAINS, entry)
+            draw(CHAINS, entry=entry)
     with pytest.raises(ValueError, match="`chains` must be finite"):
-        draw(CHAINS * np.nan, (0, 0))
+        draw(CHAINS * np.nan, entry=(0, 0))
     with pytest.raises(ValueError, match="at least 2 chains"):
-        plots.autocorrelation(CHAINS[:1], (0, 0))
+        plots.autocorrelation(CHAINS[:1], entry=(0, 0))
     assert not plt.get_fignums()

@@ -14,9 +14,16 @@ def no_figure_left():
     plt.close("all")
 
 
-def report(scale, draws=20):
-    squares = scale * np.random.default_rng(0).uniform(0.5, 1.5, (draws, 2))
-    return GradientVarianceReport.of(NAMES, [4, 4], squares, [1.0, 2.0], 8, 0)
+def report(scale, samples=20):
+    squares = scale * np.random.default_rng(0).uniform(0.5, 1.5, (samples, 2))
+    return GradientVarianceReport.of(
+        names=NAMES,
+        sizes=[4, 4],
+        squares=squares,
+        signals=[1.0, 2.0],
+        examples=8,
+        seed=0,
+    )
 
 
 METHODS = {
@@ -26,8 +33,8 @@ METHODS = {
 
 
 @pytest.mark.parametrize("of, layer", [("means", None), ("rhos", "conv")])
-def test_draws_the_numbers_of_the_reports_in_order(of, layer):
-    ax = plots.gradient_variance(METHODS, of, layer, label="sigma")
+def test_lines_show_the_numbers_of_the_reports_in_order(of, layer):
+    ax = plots.gradient_variance(METHODS, of=of, layer=layer, label="sigma")
     first, second = ax.lines
     expected = [getattr(METHODS["mean-field"][x], of) for x in (0.1, 0.5, 1.0)]
     np.testing.assert_allclose(first.get_xdata(), [0.1, 0.5, 1.0])
@@ -43,22 +50,22 @@ def test_draws_the_numbers_of_the_reports_in_order(of, layer):
     assert legend == list(METHODS)
 
 
-def test_axes_are_made_or_taken_and_returned(tmp_path):
+def test_axes_are_created_or_used_and_returned(tmp_path):
     figure, ax = plt.subplots()
     assert plots.gradient_variance(METHODS, ax=ax) is ax
     assert plt.get_fignums() == [figure.number]
-    made = plots.gradient_variance({"one": {0: report(1.0, draws=1)}})
+    made = plots.gradient_variance({"one": {0: report(1.0, samples=1)}})
     made.figure.savefig(tmp_path / "a.png")
     assert (tmp_path / "a.png").stat().st_size > 5000
 
 
 def test_wrong_input_is_refused_and_leaves_no_figure():
     for message, arguments in (
-        ('"means" or "rhos"', (METHODS, "sigma")),
-        ("at least one. Received: reports={}", ({},)),
-        (r"`reports\['a'\]` must be a dict", ({"a": report(1.0)},)),
-        (r"`layer` must be one of \['conv'\]", (METHODS, "means", "dense")),
+        ("`of` must be one of", {"of": "sigma"}),
+        ("at least one. Received: reports={}", {"reports": {}}),
+        (r"`reports\['a'\]` must be a dict", {"reports": {"a": report(1.0)}}),
+        (r"`layer` must be one of \['conv'\]", {"layer": "dense"}),
     ):
         with pytest.raises(ValueError, match=message):
-            plots.gradient_variance(*arguments)
+            plots.gradient_variance(**{"reports": METHODS, **arguments})
     assert not plt.get_fignums()

@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 
 from keras_bdl import plots
-from keras_bdl.diagnostics import LossCrossSection
-from keras_bdl.diagnostics import LossPlane
+from keras_bdl.diagnostics import LossCrossSectionReport
+from keras_bdl.diagnostics import LossPlaneReport
 
 
 @pytest.fixture(autouse=True)
@@ -19,7 +19,7 @@ RISES = np.array([[1.0], [0.1]]) * np.square(DISTANCES)
 
 def section(stddevs=(0.5, 2.0)):
     loss = 0.3 + RISES
-    return LossCrossSection(
+    return LossCrossSectionReport(
         examples=10,
         distances=DISTANCES,
         loss=loss.tolist(),
@@ -33,7 +33,7 @@ def plane(covariance=((2.0, 0.5), (0.5, 1.0))):
     first, second = np.linspace(-4, 4, 9), np.linspace(-3, 3, 7)
     loss = 1 + np.add.outer(first**2, 0.1 * second**2)
     loss[0, 0] = np.nan
-    return LossPlane(
+    return LossPlaneReport(
         examples=10,
         distances=[first.tolist(), second.tolist()],
         loss=loss.tolist(),
@@ -47,8 +47,8 @@ def legend(ax):
     return [text.get_text() for text in ax.get_legend().get_texts()]
 
 
-def test_cross_section_draws_the_sums_in_order_and_the_posterior_thick():
-    ax = plots.loss_cross_section(section(), ["a", "b"], gaussian=True)
+def test_cross_section_shows_loss_and_penalty_and_the_posterior_thick():
+    ax = plots.loss_cross_section(section(), names=["a", "b"], gaussian=True)
     _, thin, thick, *_ = ax.lines
     np.testing.assert_allclose(thin.get_xdata(), [-4, -2, 0, 2, 4])
     np.testing.assert_allclose(thin.get_ydata(), 0.5 + thin.get_xdata() ** 2)
@@ -73,7 +73,7 @@ def test_cross_section_without_a_posterior_has_thin_lines_only():
     assert len(ax.lines) == 3
 
 
-def test_energies_of_the_posterior_are_those_of_its_gaussian():
+def test_energy_of_the_posterior_is_that_of_its_gaussian():
     expected = np.square(DISTANCES)[None] / (20 * np.square([[0.5], [2.0]]))
     np.testing.assert_allclose(section().posterior_energy, expected)
     assert section(None).posterior_energy is None
@@ -85,7 +85,9 @@ def test_energies_of_the_posterior_are_those_of_its_gaussian():
 
 def test_plane_draws_contours_ellipse_and_trajectory(tmp_path):
     path = np.array([[1.0, 2.0], [0.5, -1.0], [0.0, 0.0]])
-    ax = plots.loss_plane(plane(), path, ("v1", "v2"), stddevs=2, levels=5)
+    ax = plots.loss_plane(
+        plane(), trajectory=path, names=("v1", "v2"), stddevs=2, levels=5
+    )
     lines = {line.get_label(): line.get_xydata() for line in ax.lines}
     np.testing.assert_allclose(lines["trajectory"], path)
     ellipse = lines["posterior, 2 standard deviations"]
@@ -104,7 +106,7 @@ def test_plane_draws_contours_ellipse_and_trajectory(tmp_path):
     assert (tmp_path / "a.png").stat().st_size > 5000
 
 
-def test_plane_takes_axes_and_an_upper_end():
+def test_plane_accepts_axes_and_a_highest_value():
     figure, ax = plt.subplots()
     assert plots.loss_plane(plane(None), highest=3.0, ax=ax) is ax
     assert ax.collections[0].levels[-1] == pytest.approx(3.0)
@@ -115,15 +117,21 @@ def test_plane_takes_axes_and_an_upper_end():
 def test_wrong_input_is_refused_and_leaves_no_figure():
     one, rays = plane(), section()
     for message, call in (
-        ("`section` must be what", lambda: plots.loss_cross_section(one)),
-        ("each of the 2 dir", lambda: plots.loss_cross_section(rays, ["a"])),
+        ("`section` must be a result", lambda: plots.loss_cross_section(one)),
         (
-            "`gaussian` must be",
+            "one name for each of the 2 dir",
+            lambda: plots.loss_cross_section(rays, names=["a"]),
+        ),
+        (
+            "`gaussian=True` needs",
             lambda: plots.loss_cross_section(section(None), gaussian=True),
         ),
-        ("`plane` must be what", lambda: plots.loss_plane(rays)),
-        ("two coordinates a row", lambda: plots.loss_plane(one, [[1.0]])),
-        ("of the two dir", lambda: plots.loss_plane(one, names=["a"])),
+        ("`plane` must be a result", lambda: plots.loss_plane(rays)),
+        (
+            "two coordinates in a row",
+            lambda: plots.loss_plane(one, trajectory=[[1.0]]),
+        ),
+        ("names of the two dir", lambda: plots.loss_plane(one, names=["a"])),
         ("`levels` must be", lambda: plots.loss_plane(one, levels=1)),
         ("must rise above", lambda: plots.loss_plane(one, highest=0.5)),
     ):

@@ -38,7 +38,12 @@ def make_regression(n=20):
     x = np.linspace(-1, 1, n)
     between = 0.09 * (2 + x[:, None])
     within = np.full((n, 1), 0.16)
-    return x, RegressionPrediction(np.sin(x)[:, None], between, within, 5)
+    return x, RegressionPrediction(
+        np.sin(x)[:, None],
+        variance_between=between,
+        variance_within=within,
+        num_samples=5,
+    )
 
 
 def draw_every_one(ax):
@@ -53,14 +58,14 @@ def draw_every_one(ax):
 
 
 @pytest.mark.parametrize("name", draw_every_one(None))
-def test_only_axes_are_axes(name):
+def test_ax_must_be_axes(name):
     for ax in ("a", plt.figure()):
         with pytest.raises(ValueError, match="`ax` must be Matplotlib axes"):
             draw_every_one(ax)[name]()
 
 
 @pytest.mark.parametrize("name", draw_every_one(None))
-def test_axes_are_made_or_taken_and_returned(name, tmp_path):
+def test_axes_are_created_or_used_and_returned(name, tmp_path):
     made = draw_every_one(None)[name]()
     made.figure.savefig(tmp_path / "made.png")
     assert (tmp_path / "made.png").stat().st_size > 5000
@@ -70,10 +75,12 @@ def test_axes_are_made_or_taken_and_returned(name, tmp_path):
     assert len(plt.get_fignums()) == len(figures) + 1
 
 
-def test_reliability_shows_the_gaps_of_bins_of_equal_mass():
+def test_reliability_shows_the_gaps_of_bins_of_equal_size():
     p = make_prediction()
     ax = plots.reliability_diagram(p, num_bins=6)
-    bins = calibration_bins(p.confidence, p.labels == p.y, 6, "mass")
+    bins = calibration_bins(
+        p.confidence, p.predicted_classes == p.y, num_bins=6, binning="mass"
+    )
     drawn = ax.lines[-1].get_xydata()
     np.testing.assert_allclose(drawn, np.stack([bins.confidence, bins.gap], 1))
 
@@ -106,7 +113,7 @@ def test_bins_beyond_the_axis_are_one_point_weighted_by_count():
 @pytest.mark.parametrize(
     "draw", [plots.reliability_diagram, plots.referral_curve]
 )
-def test_the_legend_of_many_methods_is_below_and_on_the_page(draw, layout):
+def test_legend_of_many_methods_is_below_the_axes_and_on_the_page(draw, layout):
     names = "deterministic temperature_scaling MC_dropout deep_ensemble SWA "
     names = (names + "SWAG-Diagonal SWAG multi-SWAG").split()
     predictions = {
@@ -156,24 +163,24 @@ def test_entropies_are_shares_between_zero_and_the_highest():
         )
 
 
-def test_referral_is_drawn_as_it_is_computed():
+def test_referral_curve_shows_the_computed_scores():
     p = make_prediction(classes=2, num_samples=4)
     fractions = np.linspace(0, 0.4, 51)
     ax = plots.referral_curve(p, highest=0.4)
     expected = referral_accuracy(
-        p.mutual_information, p.labels == p.y, fractions
+        p.mutual_information, p.predicted_classes == p.y, fractions=fractions
     )
     drawn = np.stack([100 * fractions, expected], 1)
     np.testing.assert_allclose(ax.lines[0].get_xydata(), drawn)
     assert ax.get_xlabel() == "referred by mutual information (%)"
     ax = plots.referral_curve(p, score="auroc", highest=0.4)
     expected = referral_auroc(
-        p.mutual_information, p.mean[:, 1], p.y, fractions
+        p.mutual_information, p.mean[:, 1], p.y, fractions=fractions
     )
     np.testing.assert_allclose(ax.lines[0].get_ydata(), expected)
 
 
-def test_referral_says_who_is_referred_by_what():
+def test_referral_labels_name_the_measures():
     one, many = make_prediction(), make_prediction(num_samples=4)
     ax = plots.referral_curve({"plain": one, "SWAG": many})
     drawn = [line.get_label() for line in ax.lines]
@@ -184,15 +191,17 @@ def test_referral_says_who_is_referred_by_what():
     assert ax.get_xlabel() == "referred by entropy (%)"
 
 
-def test_bands_are_epistemic_inside_total():
+def test_epistemic_band_lies_inside_the_total_band():
     x, regression = make_regression()
     order = np.random.default_rng(0).permutation(len(x))
     shuffled = RegressionPrediction(
         regression.mean[order],
-        regression.variance_between[order],
-        regression.variance_within[order],
+        variance_between=regression.variance_between[order],
+        variance_within=regression.variance_within[order],
     )
-    ax = plots.regression_bands(x[order], shuffled, [0.0], [0.1], width=2)
+    ax = plots.regression_bands(
+        x[order], shuffled, x_train=[0.0], y_train=[0.1], width=2
+    )
     for band, variance in zip(
         ax.collections,
         (regression.variance, regression.variance_between),
@@ -210,6 +219,7 @@ def test_truth_is_drawn_at_its_inputs_with_its_noise():
     mean, stddev = np.exp(x), 0.1 + x**2
     ax = plots.regression_bands(x[::-1], regression, truth=mean[::-1])
     drawn = {line.get_label(): line.get_xydata() for line in ax.lines}
+    assert set(drawn) == {"mean", "truth"}
     np.testing.assert_allclose(drawn["truth"], np.stack([x, mean], 1))
     ax = plots.regression_bands(x, regression, truth=(mean, stddev), width=3)
     _, truth, above, below = (line.get_ydata() for line in ax.lines)
@@ -220,13 +230,15 @@ def test_truth_is_drawn_at_its_inputs_with_its_noise():
 
 def test_regressions_side_by_side_share_axes_and_one_legend(tmp_path):
     x, regression = make_regression()
-    wide = RegressionPrediction(regression.mean, 1e4 + np.zeros((20, 1)))
+    wide = RegressionPrediction(
+        regression.mean, variance_between=1e4 + np.zeros((20, 1))
+    )
     predictions = {f"method {i}": regression for i in range(4)}
     figure = plots.regression_comparison(
         x,
         {**predictions, "wide": wide},
-        x,
-        np.sin(x),
+        x_train=x,
+        y_train=np.sin(x),
         truth=(np.sin(x), np.full(20, 0.5)),
         columns=3,
         title="Bands",

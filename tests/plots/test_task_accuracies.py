@@ -20,7 +20,7 @@ def no_figure_left():
     plt.close("all")
 
 
-def test_panels_show_what_is_left_of_each_task_and_of_all():
+def test_panels_show_the_accuracy_on_each_task_and_the_mean():
     figure = plots.task_accuracies(
         {"a": A, "b": A[0]}, tasks=["0/1", "2/3"], chance=0.5
     )
@@ -49,7 +49,7 @@ def test_panels_show_what_is_left_of_each_task_and_of_all():
     assert names == {"a", "b", "guessing"}
 
 
-def test_the_legend_is_as_wide_as_the_picture_at_most():
+def test_legend_is_at_most_as_wide_as_the_picture():
     methods = {f"a method with a long name, {k}": A for k in range(4)}
     figure = plots.task_accuracies(methods, chance=0.5)
     figure.canvas.draw()

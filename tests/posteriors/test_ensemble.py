@@ -28,7 +28,7 @@ def test_a_draw_is_a_whole_member_with_its_statistics():
     assert_equal(values(host.variables), before)
 
 
-def test_draws_that_belong_together_take_the_members_in_turn():
+def test_seeds_take_the_members_in_turn():
     posterior = Ensemble.from_models(members())
     for seed in range(5):
         chosen = [s % 3 for s in posterior.seeds(seed, 6)]
@@ -78,7 +78,7 @@ def test_models_of_two_architectures_are_refused():
         Ensemble.from_models([network(), network(units=4)])
 
 
-def test_models_that_are_not_given_as_built_models_of_a_list_are_refused():
+def test_ensemble_needs_a_list_of_built_models():
     model = network()
     with pytest.raises(ValueError, match="`models` must be a list.*Sequential"):
         Ensemble.from_models(model)

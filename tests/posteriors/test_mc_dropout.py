@@ -46,7 +46,7 @@ def test_masks_are_a_function_of_the_seed():
     assert np.abs(first - other).min() > 0
 
 
-def test_masks_of_a_batch_depend_on_its_number_and_not_on_the_way_there():
+def test_masks_of_a_batch_depend_on_its_number_alone():
     model = network(units=32)
     posterior = MCDropout()
     with posterior.drawing(model) as draw:
@@ -75,7 +75,7 @@ def test_blocks_of_one_posterior_nest():
         np.testing.assert_array_equal(model.predict_on_batch(X), outer)
 
 
-def test_many_draws_are_traced_once_and_apart_from_the_model_without():
+def test_samples_with_dropout_share_one_trace_of_their_own():
     traces = []
 
     class Counted(layers.Dropout):
@@ -201,13 +201,6 @@ def test_dropout_that_cannot_be_switched_is_refused():
     model.build((None, 2))
     with pytest.raises(ValueError, match="layer='odd' of type OwnDropout"):
         MCDropout().check(model)
-
-
-def test_there_are_no_weights_to_draw():
-    with pytest.raises(TypeError, match="draws masks and no weights"):
-        MCDropout().sample(0)
-    with pytest.raises(TypeError, match="has no mean"):
-        MCDropout().mean()
 
 
 def test_a_model_need_not_be_compiled():

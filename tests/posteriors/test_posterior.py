@@ -15,64 +15,6 @@ from tests.posteriors.networks import network
 from tests.posteriors.networks import values
 
 
-def test_everything_comes_back_after_an_error():
-    model = network()
-    posterior = gaussian(model)
-    before = values(model.variables)
-    with pytest.raises(KeyError):
-        with posterior.sampled(model, seed=3) as same:
-            assert same is model
-            assert_equal(values(model.trainable_variables), posterior.sample(3))
-            # Moves the BatchNorm statistics and the seed of the dropout.
-            model(np.ones((4, 2)), training=True)
-            inside = values(model.variables)
-            raise KeyError
-    assert not any(map(np.array_equal, inside, before))
-    assert_equal(values(model.variables), before)
-
-
-def test_one_block_can_hold_several_draws():
-    model = network()
-    posterior = gaussian(model)
-    before = values(model.variables)
-    with posterior.drawing(model) as draw:
-        for seed in (5, 6):
-            draw(seed)
-            assert_equal(
-                values(model.trainable_variables), posterior.sample(seed)
-            )
-    assert_equal(values(model.variables), before)
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_variables_of_half_precision_take_rounded_draws(dtype):
-    model = network(dtype=dtype)
-    posterior = gaussian(model)
-    before = values(model.variables)
-    with posterior.sampled(model, seed=0):
-        for v, x in zip(
-            model.trainable_variables, posterior.sample(0), strict=True
-        ):
-            expected = keras.ops.cast(x, dtype)
-            np.testing.assert_array_equal(v.numpy(), expected)
-    assert_equal(values(model.variables), before)
-
-
-def test_replicas_get_the_same_draw_and_their_own_statistics_back(mirrored):
-    with mirrored.scope():
-        model = network()
-    mean = model.layers[1].moving_mean.value
-    for replica, copy in enumerate(mean.values):
-        copy.assign(np.full(3, replica))
-    with gaussian(model).sampled(model, seed=0):
-        for v in model.trainable_variables:
-            first, second = (copy.numpy() for copy in v.value.values)
-            np.testing.assert_array_equal(first, second)
-        mean.assign(np.full(3, 7.0))
-    for replica, copy in enumerate(mean.values):
-        np.testing.assert_array_equal(copy.numpy(), replica)
-
-
 def test_layer_names_of_another_build_do_not_matter():
     posterior = gaussian(network())
     other = network()
@@ -89,11 +31,6 @@ def dense_with_scale():
     ("model", "match"),
     [
         (
-            lambda: network(units=4),
-            r"Variable 0, `.*dense.*/kernel`, must be 'kernel' of shape "
-            r"\(2, 3\)\. Received: 'kernel' of shape \(2, 4\)",
-        ),
-        (
             lambda: keras.Sequential([network(), keras.layers.Dense(1)]),
             r"covers 6 variables\. Received: a model with 8 of them; "
             r"`.*/kernel` is not in the posterior",
@@ -103,17 +40,12 @@ def dense_with_scale():
             r"with 4 of them; variable 4 of the posterior, 'kernel' of shape "
             r"\(3, 1\), is not in the model",
         ),
-        (
-            lambda: keras.Sequential([keras.layers.Dense(3)]),
-            "must be built",
-        ),
     ],
 )
 def test_posterior_of_another_model_is_refused(model, match):
     posterior = gaussian(network())
     model = model()
-    if "built" not in match:
-        model.build((None, 2))
+    model.build((None, 2))
     before = values(model.variables)
     with pytest.raises(ValueError, match=match):
         with posterior.sampled(model, seed=0):
@@ -130,12 +62,6 @@ def test_leaf_names_tell_two_variables_of_one_shape_apart():
         named.check(model)
 
 
-@pytest.mark.parametrize("seed", [-1, 1.0, None, True])
-def test_what_is_no_seed_is_refused(seed):
-    with pytest.raises(ValueError, match="`seed` must be an integer from 0"):
-        Gaussian([np.zeros(2)], [np.ones(2)]).sample(seed)
-
-
 POINTS = {
     "no variance": lambda m: Gaussian(m.get_weights()),
     "no columns": lambda m: LowRankGaussian(m.get_weights(), None),
@@ -149,7 +75,7 @@ POINTS = {
 
 
 @pytest.mark.parametrize("kind", POINTS)
-def test_a_point_is_predicted_with_one_draw(kind):
+def test_posterior_without_spread_is_predicted_with_one_sample(kind):
     model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
     prediction = keras_bdl.predict(
         model,
@@ -165,7 +91,7 @@ def test_a_point_is_predicted_with_one_draw(kind):
     assert np.isnan(report.mutual_information)
 
 
-def test_what_has_a_spread_is_no_point():
+def test_posterior_with_a_spread_is_no_point():
     model = network()
     columns_alone = LowRankGaussian([0.0], [0.0], [[1.0, -1.0]])
     two_points = Mixture([Gaussian([0.0]), Gaussian([1.0])])
@@ -197,6 +123,6 @@ def test_repr_says_the_kind_and_the_size():
 
 def test_a_path_without_a_directory_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(FileNotFoundError, match="`path`.*path='no/dir/x'"):
+    with pytest.raises(FileNotFoundError, match="of `path`.*path='no/dir/x'"):
         MCDropout().save("no/dir/x")
     MCDropout().save("x")

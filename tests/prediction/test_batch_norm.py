@@ -154,7 +154,7 @@ def test_xla_and_strategies_give_the_same(mirrored):
     assert_statistics(layer, statistics_of_batches(x, 4))
 
 
-def test_replicas_take_turns_at_the_batches_and_get_what_one_device_does(
+def test_replicas_estimate_the_statistics_of_one_device(
     mirrored,
 ):
     class Sizes(keras.layers.Layer):
@@ -197,10 +197,14 @@ def test_a_fraction_takes_spaced_examples_or_the_first_batches():
 @pytest.mark.parametrize(
     "data, kwargs, match",
     [
-        (np.ones((4, 2)), {"fraction": 0.0}, "`fraction` must be above 0"),
-        (iter([np.ones((4, 2))]), {}, "read again for every draw"),
+        (
+            np.ones((4, 2)),
+            {"fraction": 0.0},
+            "`fraction` must be a number above 0",
+        ),
+        (iter([np.ones((4, 2))]), {}, "every posterior sample can read again"),
         (np.full((4, 2), np.nan), {}, "`data` must not contain NaN"),
-        (np.diag([1e30, 1e30]), {}, "must be finite under the weights"),
+        (np.diag([1e30, 1e30]), {}, "must be finite for the weights"),
     ],
 )
 def test_wrong_data_is_refused_and_changes_nothing(data, kwargs, match):

@@ -263,14 +263,16 @@ def test_the_posterior_of_the_optimizer_is_the_default():
 
 
 @pytest.mark.parametrize("optimizer", [keras_bdl.OGN, keras_bdl.KFAC])
-def test_a_network_trained_without_noise_is_predicted_with_as_it_is(optimizer):
+def test_network_trained_without_noise_is_predicted_with_its_trained_weights(
+    optimizer,
+):
     model = keras_bdl.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
     model.compile(optimizer(0.1), CROSSENTROPY)
     model.fit(X, np.arange(len(X)) % 3, verbose=0)
     p = predict(model, X, verbose=0)
     assert p.num_samples == 1
     np.testing.assert_allclose(p.mean, softmax(model(X)), 1e-5)
-    posterior = model.optimizer.posterior(model)
+    posterior = keras_bdl.posterior_of(model)
     assert predict(model, X, posterior, samples=3, verbose=0).num_samples == 3
 
 
@@ -287,7 +289,7 @@ class Doubling(keras.layers.Layer):
         return [(self.scale, 2.0 if seed % 2 else -2.0)]
 
 
-def test_layers_that_draw_their_weights_are_drawn_by_default():
+def test_variational_layers_are_sampled_by_default():
     model = network(Doubling(), units=1, loss="mse")
     with unchanged(model):
         p = predict(model, X, samples=8, keep_samples=True, verbose=0)
@@ -474,7 +476,7 @@ def failing_batches():
     raise OSError("disk on fire")
 
 
-def test_the_model_is_restored_whatever_is_raised(monkeypatch):
+def test_model_does_not_change_when_a_prediction_raises(monkeypatch):
     monkeypatch.setattr(Batches, "buffer_bytes", 1)
     model = network()
     posterior = gaussian(model)
@@ -488,22 +490,28 @@ def test_the_model_is_restored_whatever_is_raised(monkeypatch):
     diverged = gaussian(model, variance=0.0)
     diverged._mean[-1] = np.array([np.nan, 0.0, 0.0])
     with unchanged(model):
-        with pytest.raises(ValueError, match="NaN or infinite for examples 0"):
+        with pytest.raises(ValueError, match="NaN or infinity for examples 0"):
             predict(model, X, diverged, samples=2, verbose=0)
 
 
-def test_logits_and_probabilities_are_told_apart():
+def test_wrong_from_logits_is_noticed_from_the_outputs():
     model = network()
-    with pytest.raises(ValueError, match="must be probabilities.*from_logits="):
+    with pytest.raises(
+        ValueError, match="must hold probabilities.*from_logits="
+    ):
         predict(model, X, from_logits=False, verbose=0)
     model.layers[-1].activation = keras.activations.softmax
-    with pytest.raises(ValueError, match="must be logits.*`from_logits=False`"):
+    with pytest.raises(
+        ValueError, match="must hold logits.*`from_logits=False`"
+    ):
         predict(model, X, from_logits=True, verbose=0)
     model = network(units=1, loss="binary_crossentropy")
-    with pytest.raises(ValueError, match="must be probabilities.*from_logits="):
+    with pytest.raises(
+        ValueError, match="must hold probabilities.*from_logits="
+    ):
         predict(model, X * 100, verbose=0)
     model.layers[-1].activation = keras.activations.sigmoid
-    with pytest.warns(UserWarning, match="declared to be logits"):
+    with pytest.warns(UserWarning, match="declared as logits"):
         predict(model, X, from_logits=True, verbose=0)
 
 
@@ -511,28 +519,36 @@ def test_logits_and_probabilities_are_told_apart():
     "kwargs, match",
     [
         ({"samples": 0}, "`samples` must be a positive integer"),
+        ({"samples": 2.0}, "`samples` must be a positive integer"),
+        ({"samples": True}, "`samples` must be a positive integer.*True"),
         ({"posterior": "swag"}, "`posterior` must be a `keras_bdl.posteriors"),
         ({"verbose": 3}, "`verbose` must be"),
-        ({"task": "ranking"}, "`task` must be `None` or one of"),
+        ({"task": "ranking"}, "`task` must be one of.*ranking"),
         ({"noise_stddev": 1.0}, "`noise_stddev` must be `None`.*stddev=1.0$"),
-        ({"noise_stddev": -1.0}, "`noise_stddev` must .*finite and not neg"),
-        ({"noise_stddev": "a"}, "`noise_stddev` must be a number"),
+        (
+            {"noise_stddev": -1.0},
+            "`noise_stddev` must .*finite numbers, not neg",
+        ),
+        (
+            {"noise_stddev": "a"},
+            "`noise_stddev` must be one or more finite numbers",
+        ),
         ({"moments": 3}, "`moments` must be a function"),
         (
             {"batch_norm_fraction": 0.5},
-            "`batch_norm_fraction` must be left out",
+            "`batch_norm_fraction` needs `batch_norm_data`",
         ),
         (
             {"batch_norm_fraction": 0, "batch_norm_data": X},
-            "`batch_norm_fraction` must be above 0",
+            "`batch_norm_fraction` must be a number above 0.0 and at most 1",
         ),
         (
             {"batch_norm_fraction": "a", "batch_norm_data": X},
-            "`batch_norm_fraction` must be above 0",
+            "`batch_norm_fraction` must be a number above 0",
         ),
         (
             {"batch_norm_data": tf.data.Dataset.from_tensors(X).repeat()},
-            "^`batch_norm_data` must end; cut the data",
+            "^`batch_norm_data` must be finite. .* cut the data",
         ),
         (
             {"noise_stddev": [1.0] * 5, "task": "regression"},
@@ -544,11 +560,11 @@ def test_logits_and_probabilities_are_told_apart():
         ),
         (
             {"noise_stddev": 1.0, "moments": lambda o: (o, o)},
-            "`noise_stddev` must be `None` where `moments`",
+            "`noise_stddev` must be `None` if `moments`",
         ),
         (
             {"moments": lambda o: (o, o - 100.0)},
-            "negative variance.*for examples 0 to 20, draw 0",
+            "negative variance.*for examples 0 to 20, sample 0",
         ),
         ({"moments": lambda o: o}, "`moments` must return a pair"),
         ({"batch_size": -1}, "`batch_size` must be a positive integer"),
@@ -561,13 +577,13 @@ def test_wrong_arguments_are_refused(kwargs, match):
 
 
 @pytest.mark.parametrize("model", ["model", keras.layers.Dense(3)])
-def test_what_is_no_model_is_refused(model):
+def test_model_must_be_a_keras_model(model):
     with pytest.raises(ValueError, match="`model` must be a `keras.Model`"):
         predict(model, X)
 
 
 @pytest.mark.parametrize("x", [X[:, :3], X[0], X[:, None, :, None]])
-def test_a_wrong_shape_is_said_as_clearly_late_as_early(x):
+def test_wrong_shape_gives_the_same_error_before_and_after_a_prediction(x):
     model = network()
     with pytest.raises(ValueError) as early:
         predict(model, x, verbose=0)
@@ -608,13 +624,13 @@ def test_a_posterior_of_another_model_is_refused():
         predict(model, X, gaussian(network(units=2)), verbose=0)
 
 
-def test_an_uncompiled_model_is_asked_what_it_means():
+def test_uncompiled_model_needs_task_and_from_logits():
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
-    with pytest.raises(ValueError, match="not compiled with a loss that tells"):
+    with pytest.raises(ValueError, match="compiled loss does not say"):
         predict(model, X, verbose=0)
 
 
-def test_batch_size_of_the_inputs_does_not_touch_batch_norm_statistics():
+def test_batch_size_of_the_inputs_does_not_change_batch_norm_statistics():
     model = network(keras.layers.BatchNormalization())
     means = [
         predict(

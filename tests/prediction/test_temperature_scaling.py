@@ -50,11 +50,11 @@ def test_result_is_the_renormalised_power():
     q = TemperatureScaling(temperature=3.0)(p)
     power = p.mean ** (1 / 3)
     np.testing.assert_allclose(q.mean, power / power.sum(-1, keepdims=True))
-    np.testing.assert_array_equal(q.labels, p.labels)
+    np.testing.assert_array_equal(q.predicted_classes, p.predicted_classes)
     np.testing.assert_array_equal(q.y, p.y)
 
 
-def test_result_is_one_distribution_without_draws():
+def test_result_is_one_distribution_without_samples():
     q = TemperatureScaling(temperature=3.0)(make_data()[0])
     assert q.num_samples == 1
     assert not q.has_samples
@@ -77,19 +77,23 @@ def test_probability_zero_stays_zero():
 def test_labels_that_fix_no_temperature_are_refused():
     p, _ = make_data()
     with pytest.raises(ValueError, match="not the most probable class"):
-        TemperatureScaling().fit(p, p.labels)
-    with pytest.raises(ValueError, match="must do better than chance"):
+        TemperatureScaling().fit(p, p.predicted_classes)
+    with pytest.raises(ValueError, match="must be better than chance"):
         TemperatureScaling().fit(p, p.log_mean.argmin(-1))
 
 
 def test_wrong_use_is_refused():
     p, _ = make_data()
-    with pytest.raises(RuntimeError, match=r"call `fit\(prediction, y\)`"):
+    with pytest.raises(RuntimeError, match=r"Call `fit\(prediction, y\)`"):
         TemperatureScaling()(p)
-    with pytest.raises(ValueError, match="`temperature` must be positive"):
+    with pytest.raises(
+        ValueError, match="`temperature` must be a number above 0"
+    ):
         TemperatureScaling(temperature=0.0)
     for wrong in (np.inf, np.nan, "a"):
-        with pytest.raises(ValueError, match="`temperature` must be positive"):
+        with pytest.raises(
+            ValueError, match="`temperature` must be a number above 0"
+        ):
             TemperatureScaling(wrong)
     regression = RegressionPrediction([0.0, 1.0])
     with pytest.raises(ValueError, match="`prediction` must.*RegressionPred"):

@@ -75,7 +75,7 @@ def predicted(case):
     return prediction.mean, prediction.mutual_information
 
 
-def test_eight_threads_predict_what_one_does_while_another_model_trains(cases):
+def test_eight_threads_predict_the_same_as_one_while_a_model_trains(cases):
     models = {id(model): model for model, _ in cases.values()}.values()
     # Seeds of dropout included, which `get_weights` leaves out.
     before = [[np.array(v) for v in model.variables] for model in models]
@@ -143,7 +143,7 @@ def trained(meanwhile):
     return model.get_weights(), history.history["loss"], result.result()
 
 
-def test_a_training_is_the_same_beside_a_thread_that_predicts():
+def test_training_is_the_same_while_another_thread_predicts():
     def nothing(model, done):
         del model, done
 

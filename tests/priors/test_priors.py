@@ -163,7 +163,9 @@ def test_sampler_with_a_prior_that_cannot_be_saved_says_so(tmp_path):
         log_prob=normal.log_prob, sample=normal.sample
     )
     model.compile(bdl.SGLD(dataset_size=4, prior=prior), "mse")
-    with pytest.raises(ValueError, match="`prior` must have `get_config`"):
+    with pytest.raises(
+        ValueError, match="only if its `prior` has `get_config`"
+    ):
         model.save(tmp_path / "m.keras")
 
 

@@ -52,9 +52,9 @@ def _curve(ax, predictions, arguments):
     for name, prediction in predictions.items():
         bins = calibration_bins(
             prediction.confidence,
-            prediction.labels == prediction.y,
-            arguments.num_bins,
-            arguments.curve,
+            prediction.predicted_classes == prediction.y,
+            num_bins=arguments.num_bins,
+            binning=arguments.curve,
         )
         ax.plot(bins.confidence, bins.accuracy, label=name, markersize=4)
     ax.set_xlabel("confidence (highest probability)")

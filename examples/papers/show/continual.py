@@ -57,7 +57,7 @@ def show(outcome, arguments):
     names = [f"{first}/{first + 1}" for first in classes]
     figure = bdl.plots.task_accuracies(
         accuracies,
-        names,
+        tasks=names,
         chance=0.5 if heads == "multi" else 0.1,
         title=outcome.recipe.heading(),
     )

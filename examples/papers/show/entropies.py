@@ -35,7 +35,7 @@ def show(outcome, arguments):
         for ax, name in zip(row, recipe.ood, strict=True):
             first = of_seeds[0]
             bdl.plots.entropy_histograms(
-                first.test, first.predictions[name], BINS, ax=ax
+                first.test, first.predictions[name], num_bins=BINS, ax=ax
             )
             ax.axvline(first.test.entropy.mean(), color=canvas.COLORS[0])
             ax.axvline(

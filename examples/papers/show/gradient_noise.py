@@ -88,7 +88,9 @@ def _along(trained):
     found = []
     if path.exists():
         with damage_is_said(path):
-            found = [bdl.diagnostics.GradientNoise(**one) for one in read(path)]
+            found = [
+                bdl.diagnostics.GradientNoiseReport(**one) for one in read(path)
+            ]
     if len(found) == len(iterates):
         return found
     loss = trained.loss()  # one object, so that one trace serves all iterates

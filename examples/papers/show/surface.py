@@ -39,7 +39,7 @@ def show(outcome, arguments):
         smoke = trained.session.scale == "smoke"
         count = posterior.rank if smoke else max(RAYS) + 1
         found = bdl.diagnostics.posterior_eigenvectors(
-            posterior, min(count, posterior.rank)
+            posterior, count=min(count, posterior.rank)
         )
         number = len(found.values)
         around = functools.partial(_around, trained, posterior, trained.loss())
@@ -48,7 +48,7 @@ def show(outcome, arguments):
         directions = found.directions(*rays)
         section = around(
             bdl.diagnostics.loss_cross_section,
-            bdl.diagnostics.LossCrossSection,
+            bdl.diagnostics.LossCrossSectionReport,
             directions,
             np.linspace(-reach, reach, 5 if smoke else POINTS),
             rays,
@@ -68,7 +68,7 @@ def show(outcome, arguments):
                 continue
             plane = around(
                 bdl.diagnostics.loss_plane,
-                bdl.diagnostics.LossPlane,
+                bdl.diagnostics.LossPlaneReport,
                 found.directions(*pair),
                 np.linspace(-reach, reach, 3 if smoke else GRID),
                 pair,
@@ -101,7 +101,7 @@ def _around(
             trained.model,
             data,
             directions,
-            distances,
+            distances=distances,
             center=posterior,
             loss=loss,
             weight_decay=trained.settings.l2_or_weight_decay,

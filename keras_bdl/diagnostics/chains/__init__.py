@@ -1,4 +1,4 @@
-"""Statistics of Markov chains: have they converged, how many samples count.
+"""Statistics of Markov chains: convergence and effective sample size.
 
 Gradients are in `gradients`, the loss around a solution in `loss_surface`.
 """

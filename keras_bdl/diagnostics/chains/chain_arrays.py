@@ -1,62 +1,69 @@
-"""Arrays of the draws of several chains, checked where they enter."""
+"""Checks of arrays that hold the samples of several chains."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
-MIN_DRAWS = 4  # two in each half
-# How many numbers are worked on at once, a few times 8 MiB.
+from keras_bdl.aliases import ArrayLike
+
+MIN_SAMPLES = 4  # two in each half
+# Most numbers processed at once. A block needs a few times 8 MiB.
 _BLOCK = 2**20
 
 
-def check_chains(chains, name: str = "chains", min_chains: int = 2):
-    """Returns chains as an array, `(chains, draws, ...)`.
+def check_chains(
+    chains: ArrayLike, name: str = "chains", *, min_chains: int = 2
+) -> np.ndarray:
+    """Returns chains as an array of shape `(chains, samples, ...)`.
 
     Args:
-        chains: What the user gave.
-        name: What error messages call it. Defaults to `"chains"`.
-        min_chains: How many there have to be. Defaults to `2`.
+        chains: Argument of the user.
+        name: Name of the argument in errors. Defaults to `"chains"`.
+        min_chains: Fewest chains allowed. Defaults to `2`.
     """
     try:
         array = np.asarray(chains)
     except ValueError:
         array = np.asarray(None)
-    if array.dtype.isbuiltin == 2:  # bfloat16 and the like
+    if array.dtype.isbuiltin == 2:  # such as bfloat16
         array = array.astype("float32")
     if (
         array.dtype.kind not in "fiub"
         or array.ndim < 2
         or not array.size
         or array.shape[0] < min_chains
-        or array.shape[1] < MIN_DRAWS
+        or array.shape[1] < MIN_SAMPLES
     ):
         raise ValueError(
-            f"`{name}` must be an array of numbers of shape (chains, draws, "
-            f"...), with at least {min_chains} chains, all of one length, of "
-            f"at least {MIN_DRAWS} draws. Sample more chains, each with a "
-            f"`seed` of its own, or longer ones. Received: {_received(array)}"
+            f"`{name}` must be an array of numbers of shape (chains, samples, "
+            f"...), with at least {min_chains} chains of equal length and at "
+            f"least {MIN_SAMPLES} samples. Run more chains, each with its own "
+            f"`seed`, or longer chains. Received: {_received(array)}"
         )
     if not np.isfinite(array).all():
         raise ValueError(
-            f"`{name}` must be finite. Leave out chains that diverged. "
+            f"`{name}` must be finite. Remove chains that diverged. "
             "Received: NaN or infinity in chain "
             f"{[c for c, x in enumerate(array) if not np.isfinite(x).all()]}"
         )
     return array
 
 
-def is_constant(chains):
-    """Tells which quantities are the same in every draw of every chain."""
+def is_constant(chains: np.ndarray) -> np.ndarray:
+    """Returns which quantities are equal in all samples of all chains."""
     return np.all(chains == chains[:1, :1], axis=(0, 1))
 
 
-def for_each_quantity(statistic, chains):
-    """Returns a statistic of every quantity, with the shape of one draw.
+def for_each_quantity(
+    statistic: Callable[[np.ndarray], np.ndarray], chains: np.ndarray
+) -> np.ndarray:
+    """Returns a statistic of every quantity, in the shape of one sample.
 
     Args:
-        statistic: Function from float64 chains, `(chains, draws, k)`, to `k`
-            numbers.
-        chains: Checked chains, `(chains, draws, ...)`.
+        statistic: Function from float64 chains of shape
+            `(chains, samples, k)` to `k` numbers.
+        chains: Checked chains of shape `(chains, samples, ...)`.
     """
     shape = chains.shape[2:]
     flat = chains.reshape(*chains.shape[:2], -1)
@@ -69,13 +76,15 @@ def for_each_quantity(statistic, chains):
     return np.concatenate(values).reshape(shape)[()]
 
 
-def quantity(chains, entry=None):
-    """Returns one quantity of every chain, `(chains, draws)`.
+def quantity(
+    chains: np.ndarray, entry: int | tuple[int, ...] | None = None
+) -> np.ndarray:
+    """Returns one quantity of every chain, of shape `(chains, samples)`.
 
     Args:
-        chains: Checked chains, `(chains, draws, ...)`.
-        entry: Its place behind the first two axes, an integer or a tuple.
-            Defaults to `None`: there is but one.
+        chains: Checked chains of shape `(chains, samples, ...)`.
+        entry: Index behind the first two axes, an integer or a tuple.
+            Defaults to `None`: the chains have only one quantity.
     """
     shape = chains.shape[2:]
     if entry is None and math.prod(shape) == 1:
@@ -87,8 +96,8 @@ def quantity(chains, entry=None):
         one = False
     if entry is None or not one:
         raise ValueError(
-            "`entry` must be the index of one of the quantities, which have "
-            f"the shape {shape} in a draw: an integer or a tuple of them. "
+            "`entry` must be the index of one quantity, an integer or a tuple "
+            f"of integers, in samples of shape {shape}. "
             f"Received: entry={entry!r}"
         )
     return chains[(slice(None), slice(None), *place)]
@@ -99,14 +108,14 @@ def _check_moves(block, start, shape):
     if constant.size:
         place = np.unravel_index(start + constant[0], shape) if shape else ()
         raise ValueError(
-            "`chains` must be of quantities that vary. One that is the same "
-            "in every draw of every chain says nothing about convergence: "
-            f"leave it out. Received: quantity {tuple(map(int, place))}, "
+            "`chains` must hold quantities that vary. A constant quantity "
+            "contains no information about convergence. Remove it. Received: "
+            f"quantity {tuple(map(int, place))}, "
             f"always {block[0, 0, constant[0]]:g}"
         )
 
 
 def _received(array):
     if array.dtype.kind not in "fiub":
-        return "rows of different lengths, or no numbers"
+        return "rows of different lengths, or values that are no numbers"
     return f"chains of shape {array.shape}"

@@ -1,28 +1,31 @@
-"""The samples of each chain, from what training left."""
+"""The posterior samples of each chain, from collectors or ensembles."""
+
+from typing import Any
 
 from keras_bdl.arguments import as_list
-from keras_bdl.data.checked_inputs import check_count
+from keras_bdl.arguments import check_count
 from keras_bdl.posteriors.ensemble import Ensemble
 
 
-def ensembles_of(chains, draws: int | None = None):
+def ensembles_of(chains: list, samples: int | None = None) -> list[Ensemble]:
     """Returns the `Ensemble` of every chain, all of one length.
 
     Args:
-        chains: A list with one `SampleCollector` or `Ensemble` a chain.
-        draws: How many draws to take of each, the latest ones. Defaults to
-            `None`, all: then all chains must have equally many.
+        chains: List with one `SampleCollector` or `Ensemble` for each chain.
+        samples: Number of samples to take of each chain, the latest ones.
+            Defaults to `None`, all samples: the chains must have equal
+            lengths.
     """
     chains = as_list("chains", chains, "`SampleCollector` or `Ensemble`")
     found = [getattr(chain, "posterior", chain) for chain in chains]
     for i, one in enumerate(found):
         if not isinstance(one, Ensemble):
             raise ValueError(
-                "`chains` must have one `SampleCollector`, or the `Ensemble` "
-                "that is its `posterior`, for each chain. "
+                "`chains` must have one `SampleCollector`, or its `posterior`, "
+                "for each chain. "
                 f"Received: chains[{i}] of type {type(one).__name__}"
             )
-        if one.structure.get_state() != found[0].structure.get_state():
+        if _state(one) != _state(found[0]):
             raise ValueError(
                 "`chains` must be samples of one architecture. Received: "
                 f"chains[{i}] with other variables than chains[0]"
@@ -31,30 +34,35 @@ def ensembles_of(chains, draws: int | None = None):
         raise ValueError(
             "`chains` must have at least one chain. Received: chains=[]"
         )
-    return _latest(found, draws)
+    return _latest(found, samples)
 
 
-def members_of(ensemble):
-    """Returns the weights of every draw, lazily where they lie on disk."""
+def members_of(ensemble: Ensemble) -> list[Any]:
+    """Returns the weights of every sample, read lazily if they are files."""
     return ensemble.get_state()["members"]
 
 
-def _latest(found, draws):
+def _state(ensemble):
+    return ensemble.structure.get_state()
+
+
+def _latest(found, samples):
     lengths = [len(one) for one in found]
-    if draws is None:
+    if samples is None:
         if len(set(lengths)) > 1:
             raise ValueError(
-                "`chains` must have equally many draws. Give `draws="
+                "`chains` must have equally many samples. Give `samples="
                 f"{min(lengths)}` to take the latest ones of each. "
-                f"Received: chains of {lengths} draws"
+                f"Received: chains of {lengths} samples"
             )
         return found
-    check_count("draws", draws)
-    if draws > min(lengths):
+    check_count("samples", samples)
+    if samples > min(lengths):
         raise ValueError(
-            "`draws` must not be more than the shortest chain has, "
-            f"{min(lengths)}. Received: draws={draws}"
+            "`samples` must be at most the length of the shortest chain, "
+            f"{min(lengths)}. Received: samples={samples}"
         )
     return [
-        Ensemble(members_of(one)[-draws:], one.structure.names) for one in found
+        Ensemble(members_of(one)[-samples:], names=one.structure.names)
+        for one in found
     ]

@@ -1,8 +1,11 @@
-"""Predictions of several chains."""
+"""Predictions of every sample of several chains."""
+
+from typing import Any
 
 import keras
 import numpy as np
 
+from keras_bdl.aliases import Data
 from keras_bdl.diagnostics.chains.chain_members import ensembles_of
 from keras_bdl.prediction.predict import predict
 
@@ -10,57 +13,64 @@ _SEED = 0
 
 
 def prediction_chains(
-    chains: list, model, x, draws: int | None = None, **options
-):
-    """Returns what every draw of several chains predicts.
+    chains: list,
+    model: keras.Model,
+    x: Data,
+    *,
+    samples: int | None = None,
+    **options: Any,
+) -> Any:
+    """Returns the predictions of every sample of several chains.
 
-    Chains that have converged agree on predictions, whatever symmetric copy
-    of the weights each of them visits: of probabilities and outputs R-hat and
-    ESS say what matters.
+    Use R-hat and ESS of predictions to judge convergence. Chains that have
+    converged agree on predictions, even if each chain visits another symmetric
+    copy of the weights.
 
     Args:
-        chains: A list with one `keras_bdl.callbacks.SampleCollector`, or the
-            `Ensemble` that is its `posterior`, for each chain.
+        chains: List with one `keras_bdl.callbacks.SampleCollector`, or its
+            `posterior`, for each chain.
         model: The model that was trained.
-        x: Inputs, as in `keras_bdl.predict`; they are read once a chain. A
-            few hundred tell enough: memory is `chains * draws` times that of
-            one prediction.
-        draws: How many draws to take of each chain, the latest ones.
-            Defaults to `None`, all: then the chains must be equally long.
-        **options: Of `keras_bdl.predict`: `batch_size`, `steps`, `task`,
-            `from_logits`, `moments`, `verbose`.
+        x: Inputs, as in `keras_bdl.predict`. They are read once per chain. A
+            few hundred inputs are enough: the result needs `chains * samples`
+            times the memory of one prediction.
+        samples: Number of samples to take of each chain, the latest ones.
+            Defaults to `None`, all samples: the chains must have equal
+            lengths.
+        **options: Passed to `keras_bdl.predict`: `batch_size`, `steps`,
+            `task`, `from_logits`, `moments`, `verbose`.
 
     Returns:
-        Array of shape `(chains, draws, n, k)` of probabilities or, in
-        regression, means; with several outputs, these in their structure.
+        Array of shape `(chains, samples, n, k)` of probabilities or, in
+        regression, means. With several outputs, such arrays in the structure
+        of the outputs.
 
     Example:
 
     ```python
-    chains = [samples_1, samples_2]
-    p = keras_bdl.diagnostics.prediction_chains(chains, model, x)
+    chains = [posterior, posterior]
+    p = keras_bdl.diagnostics.prediction_chains(chains, model, x_test)
     keras_bdl.diagnostics.potential_scale_reduction(p)  # of shape (n, k)
     ```
     """
     outputs = [
         _outputs(ensemble, model, x, options)
-        for ensemble in ensembles_of(chains, draws)
+        for ensemble in ensembles_of(chains, samples)
     ]
     return keras.tree.map_structure(lambda *one: np.stack(one), *outputs)
 
 
 def _outputs(ensemble, model, x, options):
-    draws = len(ensemble)
+    samples = len(ensemble)
     prediction = predict(
         model,
         x,
         posterior=ensemble,
-        samples=draws,
+        samples=samples,
         seed=_SEED,
         keep_samples=True,
         **options,
     )
-    # It begins with the draw that its seed selects.
-    taken = [seed % draws for seed in ensemble.seeds(_SEED, draws)]
+    # `predict` takes the members in an order that depends on the seed.
+    taken = [seed % samples for seed in ensemble.seeds(_SEED, samples)]
     order = np.argsort(taken)
     return keras.tree.map_structure(lambda p: p.samples[order], prediction)

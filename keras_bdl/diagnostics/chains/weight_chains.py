@@ -1,7 +1,9 @@
-"""Weights of several chains."""
+"""Weights of several chains, one array for each variable."""
 
 import collections.abc
+from typing import Any
 
+import keras
 import numpy as np
 
 from keras_bdl.diagnostics.chains.chain_members import ensembles_of
@@ -9,42 +11,52 @@ from keras_bdl.diagnostics.chains.chain_members import members_of
 
 
 class WeightChains(collections.abc.Mapping):
-    """The draws of several chains, one array a variable of the network.
+    """The samples of several chains, one array for each variable.
 
-    A mapping from the name of a variable to its draws, an array of shape
-    `(chains, draws, *shape)`. It is put together each time it is asked for,
-    from disk where the samples lie there, so that one variable at a time is
-    in memory.
+    Use it to examine single weights, for example with
+    `keras_bdl.diagnostics.convergence`. The object is a mapping from the name
+    of a variable to an array of shape `(chains, samples, *shape)`. Each access
+    builds the array anew, from disk if the samples are files, so only one
+    variable at a time is in memory.
 
-    Weights are no good measure of convergence on their own. A network is the
-    same function after its hidden units changed places, and chains that agree
-    on every prediction may disagree on every weight: see `prediction_chains`.
+    Weights alone do not measure convergence. A network stays the same function
+    if its hidden units change places. Chains that agree on every prediction
+    may therefore disagree on every weight. Use `prediction_chains` first.
 
     Attributes:
         shapes: Dict from the name of a variable to its shape.
-        num_chains: How many chains there are.
-        num_draws: How many draws each has.
+        num_chains: Number of chains.
+        num_samples: Number of samples of each chain.
 
     Args:
-        chains: A list with one `keras_bdl.callbacks.SampleCollector`, or the
-            `Ensemble` that is its `posterior`, for each chain.
-        model: The model that was trained. It tells the paths of the
-            variables, and which of them are trained: others are left out.
-            Defaults to `None`: all of them, named by number, `"0/kernel"`.
-        draws: How many draws to take of each chain, the latest ones.
-            Defaults to `None`, all: then the chains must be equally long.
+        chains: List with one `keras_bdl.callbacks.SampleCollector`, or its
+            `posterior`, for each chain.
+        model: The model that was trained. It defines the paths of the
+            variables, and the variables that are not trained are left out.
+            Defaults to `None`: the chains have all variables, with a number in
+            the name, such as `"0/kernel"`.
+        samples: Number of samples to take of each chain, the latest ones.
+            Defaults to `None`, all samples: the chains must have equal
+            lengths.
 
     Example:
 
     ```python
-    weights = keras_bdl.diagnostics.WeightChains([samples_1, samples_2], model)
-    keras_bdl.diagnostics.effective_sample_size(weights["dense/kernel"])
+    chains = keras_bdl.diagnostics.WeightChains([posterior, posterior], model)
+    for path, samples in chains.items():
+        print(path, keras_bdl.diagnostics.effective_sample_size(samples).min())
     ```
     """
 
-    def __init__(self, chains: list, model=None, draws: int | None = None):
-        ensembles = ensembles_of(chains, draws)
-        structure = ensembles[0].structure
+    def __init__(
+        self,
+        chains: list,
+        model: keras.Model | None = None,
+        *,
+        samples: int | None = None,
+    ):
+        ensembles = ensembles_of(chains, samples)
+        structure: Any = ensembles[0].structure
         self._members = [members_of(ensemble) for ensemble in ensembles]
         self._places = _places(structure)
         if model is not None:
@@ -52,7 +64,7 @@ class WeightChains(collections.abc.Mapping):
             self._places = _trained_places(model)
         self.shapes = {n: structure.shapes[i] for n, i in self._places.items()}
         self.num_chains = len(ensembles)
-        self.num_draws = len(ensembles[0])
+        self.num_samples = len(ensembles[0])
 
     def __getitem__(self, name):
         return self._stack(name, np.asarray)
@@ -63,12 +75,12 @@ class WeightChains(collections.abc.Mapping):
     def __len__(self):
         return len(self._places)
 
-    def entries(self, name: str, positions):
-        """Returns some entries of a variable, `(chains, draws, entries)`.
+    def entries(self, name: str, positions: np.ndarray | slice) -> np.ndarray:
+        """Returns entries of a variable, `(chains, samples, entries)`.
 
         Args:
-            name: The variable.
-            positions: Where they stand in the flattened variable.
+            name: Name of the variable.
+            positions: Indices of the entries in the flattened variable.
         """
         return self._stack(name, lambda a: np.asarray(a).reshape(-1)[positions])
 
@@ -90,7 +102,7 @@ def _places(structure):
 def _trained_places(model):
     trained = {id(v) for v in model.trainable_variables}
     paths = [v.path for v in model.weights]
-    # Keras lets two layers have one name.
+    # In Keras, two layers may have the same name.
     return {
         path if paths.count(path) == 1 else f"{i}/{path}": i
         for i, (path, v) in enumerate(zip(paths, model.weights, strict=True))

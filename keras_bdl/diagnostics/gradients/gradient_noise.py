@@ -1,15 +1,19 @@
-"""The noise of mini-batch gradients, and the learning rate it suggests."""
+"""Noise of minibatch gradients and the learning rate that follows from it."""
 
 import dataclasses
 import math
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bdl.aliases import Data
+from keras_bdl.aliases import Loss
+from keras_bdl.arguments import check_bool
+from keras_bdl.arguments import check_count
 from keras_bdl.arguments import check_number
 from keras_bdl.arguments import check_verbose
-from keras_bdl.data.checked_inputs import check_count
 from keras_bdl.data.examples import TrainingData
 from keras_bdl.diagnostics.training_loss import TrainingLoss
 from keras_bdl.diagnostics.training_loss import left_as_it_was
@@ -17,20 +21,20 @@ from keras_bdl.reports.report import Report
 
 
 @dataclasses.dataclass(frozen=True)
-class GradientNoise(Report):
-    """Covariance of mini-batch gradients. Made by `gradient_noise`.
+class GradientNoiseReport(Report):
+    """Covariance of minibatch gradients, made by `gradient_noise`.
 
     Attributes:
-        trace: tr(C), of the gradient of a single example.
-        trace_error: Its standard error, over the batches; NaN for two.
-        learning_rate: The constant one that Mandt et al. call optimal.
+        trace: tr(C), for the gradient of a single example.
+        trace_error: Standard error of `trace` over the batches, NaN for two.
+        learning_rate: The constant rate that Mandt et al. call optimal.
         gradient_norm: Length of the mean gradient.
         batches: Number of batches.
-        batch_size: B, that of the first.
-        examples: How many examples they have.
+        batch_size: B, the size of the first batch.
+        examples: Number of examples in all batches.
         dataset_size: N.
         weights: d, number of weights.
-        momentum: For the learning rate.
+        momentum: Momentum of SGD for the learning rate.
         variables: Dict from the path of a variable to its share of `trace`.
     """
 
@@ -49,27 +53,28 @@ class GradientNoise(Report):
     @classmethod
     def of(
         cls,
-        names,
-        squares,
-        gradient,
-        weights,
-        examples,
-        batch_size,
-        dataset_size,
-        momentum,
-    ):
-        """Returns the report on what was added up.
+        *,
+        names: list[str],
+        squares: np.ndarray,
+        gradient: float,
+        weights: int,
+        examples: int,
+        batch_size: int,
+        dataset_size: int,
+        momentum: float,
+    ) -> "GradientNoiseReport":
+        """Returns the report on the sums over all batches.
 
         Args:
             names: Paths of the variables.
             squares: Array `(batches - 1, variables)` of (2) of
                 `gradient_noise`.
-            gradient: The square of the mean gradient.
+            gradient: Squared length of the mean gradient.
             weights: Number of weights.
             examples: Number of examples.
-            batch_size: Of the first batch.
+            batch_size: Size of the first batch.
             dataset_size: N.
-            momentum: Of SGD.
+            momentum: Momentum of SGD.
         """
         terms = squares.sum(1)
         trace = float(terms.mean())  # (3)
@@ -99,7 +104,7 @@ class GradientNoise(Report):
         )
 
     def sections(self) -> list:
-        """Returns pairs of the title of a table and its rows."""
+        """Returns the tables, pairs of a title and rows."""
         return [
             (
                 "Covariance C of the gradient of an example",
@@ -127,67 +132,69 @@ def _standard_error(terms):
 
 
 def gradient_noise(
-    model,
-    data,
-    loss=None,
+    model: keras.Model,
+    data: Data,
+    *,
+    loss: Loss | None = None,
     momentum: float = 0.0,
     dataset_size: int | None = None,
     training: bool = True,
     batch_size: int | None = None,
-    verbose="auto",
-) -> GradientNoise:
-    """Measures the covariance of mini-batch gradients.
+    verbose: int | str = "auto",
+) -> GradientNoiseReport:
+    """Measures the covariance of minibatch gradients.
 
-    The gradient of the mean loss of n examples has the covariance C / n, with
-    C that of the gradient of a single one. From the gradients g_b of M
+    Use it to choose the learning rate of SGD before `keras_bdl.SWAG`. The
+    gradient of the mean loss of n examples has the covariance C / n, with C
+    the covariance of the gradient of one example. From the gradients g_b of M
     batches of n_b examples, in random order,
 
         m_b = m_(b-1) + n_b / N_b (g_b - m_(b-1)),   N_b = n_1 + ... + n_b (1)
         e_b = n_b N_(b-1) / N_b |g_b - m_(b-1)|^2,   b = 2 ... M           (2)
         trace = 1/(M-1) sum_b e_b                                          (3)
 
-    has the expectation tr(C), with batches of any sizes; for batches of one
-    it is the trace of the sample covariance. Without momentum, the constant
-    learning rate of SGD whose stationary distribution is closest to the
-    posterior is, under the assumptions of Mandt et al.,
+    The expectation of (3) is tr(C), for batches of any sizes. For batches of
+    one example, (3) is the trace of the sample covariance. Without momentum,
+    and under the assumptions of Mandt et al., the stationary distribution of
+    SGD is closest to the posterior for the constant learning rate
 
         learning_rate = 2 (B / N) d / tr(C)                                (4)
 
-    for d weights, batches of B and N examples. `momentum` m makes the steps
+    for d weights, batches of B and N examples. A `momentum` m makes the steps
     of SGD longer by 1 / (1 - m), and (4) is multiplied by 1 - m.
 
     The appendix of Maddox et al. has (4) with the variance V of the gradient
     of a batch and `tr(C) = tr(V) / B`, which holds for the sum over a batch.
-    For its mean, which is what (1) to (3) are of, `tr(C) = B tr(V)`; put into
-    their formula, V of the mean makes the learning rate B^2 times (4).
+    For the mean over a batch, as in (1) to (3), `tr(C) = B tr(V)`. With V of
+    the mean, their formula gives B^2 times the learning rate (4).
 
     Args:
-        model: A built Keras model with ordinary weights, left as it was.
+        model: A built Keras model with ordinary weights. It is not changed.
         data: The training data `(x, y)` or `(x, y, sample_weight)` as arrays,
-            or a batched `tf.data.Dataset` or `keras.utils.PyDataset`, read
-            once, at least two batches. Batches are taken as they come: sorted
-            examples have to be shuffled first.
+            or a batched `tf.data.Dataset` or `keras.utils.PyDataset` with at
+            least two batches. The data are read once, in their order. Shuffle
+            sorted examples first.
         loss: The negative log-likelihood, as `compile` takes it. Defaults to
-            `None`, the one that the model is compiled with.
-        momentum: m, that of `keras.optimizers.SGD`. Defaults to `0.0`.
+            `None`, the loss that the model is compiled with.
+        momentum: m, the momentum of `keras.optimizers.SGD`. Defaults to `0.0`.
         dataset_size: N in (4). Defaults to `None`, the number of examples.
-        training: Whether BatchNorm takes the statistics of each batch, and
-            dropout drops. (3) then also has their noise, and with BatchNorm
-            there is no gradient of a single example: tr(C) is that of the
+        training: Whether BatchNorm uses the statistics of each batch and
+            dropout is active. (3) then includes their noise. With BatchNorm,
+            no gradient of a single example exists, and tr(C) is valid for this
             batch size. Defaults to `True`.
-        batch_size: B for arrays. Defaults to `None`, 32. Otherwise B is the
-            size of the first batch.
+        batch_size: B for arrays. Defaults to `None`, 32. For other data, B is
+            the size of the first batch.
         verbose: `0` for silence, `1` for a progress bar, `2` for one line.
             Defaults to `"auto"`, `1`.
 
     Returns:
-        A `GradientNoise`, which prints as a table.
+        A `GradientNoiseReport`, which prints as a table.
 
     Example:
 
     ```python
     noise = keras_bdl.diagnostics.gradient_noise(
-        model, (x, y), momentum=0.9, batch_size=128
+        model, (x, y), momentum=0.9, batch_size=16
     )
     noise.trace, noise.learning_rate
     ```
@@ -196,13 +203,14 @@ def gradient_noise(
         - [Mandt et al., 2017](https://arxiv.org/abs/1704.04289), theorem 1
         - [Maddox et al., 2019](https://arxiv.org/abs/1902.02476), section 4.2
     """
-    step = _NoiseStep.of(model, loss, bool(training))
+    step = _NoiseStep.of(model, loss, check_bool("training", training))
     check_number("momentum", momentum, at_least=0.0, below=1.0)
     if dataset_size is not None:
         check_count("dataset_size", dataset_size)
     data = TrainingData(data, batch_size)
     bar = keras.utils.Progbar(data.num_batches, verbose=check_verbose(verbose))
-    squares, first = [], None
+    squares: list[Any] = []
+    first = 0
     variables = model.trainable_variables
     seen = tf.constant(0.0)
     means = [tf.zeros(v.shape) for v in variables]
@@ -218,7 +226,7 @@ def gradient_noise(
             "`data` must have at least two batches. Received: one batch of "
             f"{first} examples"
         )
-    return GradientNoise.of(
+    return GradientNoiseReport.of(
         names=[v.path for v in variables],
         squares=np.array([s.numpy() for s in squares[1:]], "float64"),
         gradient=sum(float(tf.reduce_sum(tf.square(m))) for m in means),
@@ -231,7 +239,7 @@ def gradient_noise(
 
 
 class _NoiseStep(TrainingLoss):
-    """Adds up the gradient of batch after batch."""
+    """Adds the gradient of one batch to (1) and (2)."""
 
     def _step(self, batch, seen, means):
         variables = [v.value for v in self.model.trainable_variables]

@@ -1,4 +1,4 @@
-"""How much the gradient of the likelihood varies from draw to draw."""
+"""Variance of the likelihood gradient over posterior samples."""
 
 import contextlib
 import dataclasses
@@ -9,43 +9,46 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bdl import _keras
-from keras_bdl.data.checked_inputs import check_count
+from keras_bdl.aliases import ArrayLike
+from keras_bdl.aliases import Loss
+from keras_bdl.arguments import check_count
+from keras_bdl.arguments import check_verbose
 from keras_bdl.data.checked_inputs import check_model
 from keras_bdl.diagnostics.gradients.likelihood_gradient import (
     likelihood_gradient_of,
 )
 from keras_bdl.distribute.variable_copies import restored
-from keras_bdl.layers.variational_layers import variational_layers
-from keras_bdl.posteriors.dropout import seed_generators
-from keras_bdl.random.counter_numbers import sequence
+from keras_bdl.layers.find_variational_layers import variational_layers
+from keras_bdl.posteriors.dropout_switch import seed_generators
+from keras_bdl.random.keyed_noise import sequence
 from keras_bdl.reports.report import Report
 
 
 @dataclasses.dataclass(frozen=True)
 class GradientVarianceReport(Report):
-    """Variance of a gradient over draws. Made by `gradient_variance`.
+    """Variance of a gradient over samples, made by `gradient_variance`.
 
-    For each group of entries there are
+    For each group of entries, the report has
 
-    - `size`: how many entries it has,
-    - `variance`: the mean of their variances,
-    - `variance_error`: the standard error of this number, NaN for two draws,
-    - `signal`: the mean of the squares of their true gradients, an unbiased
-      estimate, which may be negative,
-    - `snr`: signal-to-noise ratio, the root of signal by variance; 0 for a
-      negative signal, NaN where there is neither signal nor noise.
+    - `size`: number of entries,
+    - `variance`: mean of their variances,
+    - `variance_error`: standard error of `variance`, NaN for two samples,
+    - `signal`: mean of the squares of their true gradients. The estimate is
+      unbiased and may be negative,
+    - `snr`: signal-to-noise ratio, the square root of signal by variance. It
+      is 0 for a negative signal and NaN without both signal and noise.
 
     Attributes:
-        draws: Number of draws.
+        num_samples: Number of posterior samples.
         examples: Number of examples in the batch.
-        seed: Selected the draws.
+        seed: Seed of the samples.
         means: The numbers of all means of the model.
         rhos: The numbers of all rhos, with `stddev = softplus(rho)`.
         layers: Dict from the name of a layer to a dict of `means` and `rhos`.
         variables: Dict from the name of a variable to its numbers.
     """
 
-    draws: int
+    num_samples: int
     examples: int
     seed: int
     means: dict
@@ -54,16 +57,26 @@ class GradientVarianceReport(Report):
     variables: dict
 
     @classmethod
-    def of(cls, names, sizes, squares, signals, examples, seed):
-        """Returns the report on what was added up.
+    def of(
+        cls,
+        *,
+        names: list[tuple[str, str, str]],
+        sizes: list[int],
+        squares: np.ndarray,
+        signals: list[float],
+        examples: int,
+        seed: int,
+    ) -> "GradientVarianceReport":
+        """Returns the report on the sums over all samples.
 
         Args:
             names: A triple of layer, variable and kind for each variable.
-            sizes: The number of entries of each.
-            squares: Array `(draws - 1, variables)` of the squared deviations.
-            signals: The square of the mean gradient of each.
+            sizes: Number of entries of each variable.
+            squares: Array `(samples - 1, variables)` of the squared
+                deviations.
+            signals: Squared length of the mean gradient of each variable.
             examples: Number of examples in the batch.
-            seed: Selected the draws.
+            seed: Seed of the samples.
         """
 
         def numbers(chosen):
@@ -75,7 +88,7 @@ class GradientVarianceReport(Report):
             )
 
         return cls(
-            draws=len(squares) + 1,
+            num_samples=len(squares) + 1,
             examples=examples,
             seed=seed,
             means=numbers(lambda layer, name, kind: kind == "means"),
@@ -97,7 +110,7 @@ class GradientVarianceReport(Report):
         """Returns the first line."""
         return (
             "Gradient of the negative log-likelihood of "
-            f"{self.examples} examples over {self.draws} draws"
+            f"{self.examples} examples over {self.num_samples} samples"
         )
 
     def sections(self) -> list:
@@ -155,44 +168,47 @@ def _ratio(signal, variance):
 
 
 def gradient_variance(
-    model,
-    x,
-    y,
-    draws: int = 100,
-    loss=None,
+    model: keras.Model,
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    samples: int = 100,
+    loss: Loss | None = None,
     seed: int = 0,
-    verbose="auto",
+    verbose: int | str = "auto",
 ) -> GradientVarianceReport:
-    """Measures the noise that drawn weights bring into the gradient.
+    """Measures the noise of weight sampling in the gradient.
 
-    With g_s the gradient of the mean negative log-likelihood of one batch, of
-    which the model is given draw s of all its weights, the report has, for
-    the means and for the rhos of every tensor, every layer and all of them,
+    Use it to compare variational layers, initial deviations or estimators:
+    less noise means faster training. With g_s the gradient of the mean
+    negative log-likelihood of one batch at posterior sample s of all weights,
+    the report has, for the means and the rhos of every tensor, of every layer
+    and of all layers,
 
         m_s = m_(s-1) + (g_s - m_(s-1)) / s                               (1)
         e_s = |g_s - m_(s-1)|^2 (s - 1) / (s size),   s = 2 ... S         (2)
         variance = 1/(S-1) sum_s e_s                                      (3)
         signal = |m_S|^2 / size - variance / S                            (4)
 
-    (3) is the mean over the entries of their unbiased variances, (4) has the
-    expectation of the mean square of the true gradient. `snr` is the root of
-    signal by variance. Nothing is kept of a draw but (1) and (2).
+    (3) is the mean over the entries of their unbiased variances. The
+    expectation of (4) is the mean square of the true gradient. `snr` is the
+    square root of signal by variance. Memory does not grow with `samples`.
 
-    The KL and other penalties are left out, since they have no such noise. A
+    The KL and other penalties are left out, because they have no such noise. A
     training step with `train_samples=k` has the variance divided by k. The
-    model is called with `training=True`: other noise of training, such as
-    dropout, counts as well. It is traced once for all draws and later calls,
-    and left as it was, its seed generators and BatchNorm statistics included,
-    also after an error.
+    model is called with `training=True`, so other noise of training, such as
+    dropout, is included. It is traced once for all samples and later calls.
+    Afterwards the model is unchanged, with its seed generators and BatchNorm
+    statistics, also after an error.
 
     Args:
         model: A built Keras model with variational layers.
         x: Inputs, arrays of one batch.
-        y: Its targets.
-        draws: S, at least 2. Defaults to `100`.
+        y: Targets of the batch.
+        samples: S, number of posterior samples, at least 2. Defaults to `100`.
         loss: The negative log-likelihood, as `compile` takes it. Defaults to
-            `None`, the one that the model is compiled with.
-        seed: Selects the draws. Defaults to `0`.
+            `None`, the loss that the model is compiled with.
+        seed: Seed of the samples. Defaults to `0`.
         verbose: `0` for silence, `1` for a progress bar, `2` for one line.
             Defaults to `"auto"`, `1`.
 
@@ -202,9 +218,9 @@ def gradient_variance(
     Example:
 
     ```python
-    report = keras_bdl.diagnostics.gradient_variance(model, x[:64], y[:64])
+    report = keras_bdl.diagnostics.gradient_variance(net, x, y, samples=10)
     print(report)
-    report.means["variance"], report.layers["radial_dense"]["rhos"]["snr"]
+    report.means["variance"], report.rhos["snr"]
     ```
 
     Reference:
@@ -212,22 +228,20 @@ def gradient_variance(
           https://arxiv.org/abs/1907.00865), section 5
     """
     check_model(model)
-    check_count("draws", draws)
-    if draws < 2:
-        raise ValueError(f"`draws` must be at least 2. Received: draws={draws}")
+    check_count("samples", samples, at_least=2)
     gradient = likelihood_gradient_of(model, loss)
     x, y = keras.tree.map_structure(tf.convert_to_tensor, (x, y))
     _check_lengths(x, y)
     bar = keras.utils.Progbar(
-        draws, verbose=1 if verbose == "auto" else verbose, unit_name="draw"
+        samples, verbose=check_verbose(verbose), unit_name="sample"
     )
     means, squares = gradient.zeros(), []
     with _left_as_it_was(model, seed):
-        for draw in range(1, draws + 1):
-            count = tf.constant(draw, "float32")
+        for sample in range(1, samples + 1):
+            count = tf.constant(sample, "float32")
             means, square = gradient(x, y, count, means)
             squares.append(square)
-            bar.update(draw)
+            bar.update(sample)
     return GradientVarianceReport.of(
         names=gradient.names,
         sizes=[int(tf.size(m)) for m in means],
@@ -242,14 +256,14 @@ def _check_lengths(x, y):
     lengths = {int(tf.shape(a)[0]) for a in keras.tree.flatten((x, y))}
     if len(lengths) != 1 or 0 in lengths:
         raise ValueError(
-            "`x` and `y` must hold equally many examples, at least one. "
+            "`x` and `y` must have equally many examples, at least one. "
             f"Received: {sorted(lengths)} examples"
         )
 
 
 @contextlib.contextmanager
 def _left_as_it_was(model, seed):
-    """Seeds the draws, and puts back in the end all that they change."""
+    """Seeds the samples, and restores in the end everything they change."""
     variables = [*model.non_trainable_variables, *model.metrics_variables]
     sizes = [layer.dataset_size for layer in variational_layers(model)]
     given = [size.given for size in sizes]
@@ -260,12 +274,12 @@ def _left_as_it_was(model, seed):
             generator.state.assign(key)
         try:
             for size in sizes:
-                # The KL asks for N, and does not enter the gradient.
+                # The KL needs N, but does not enter the gradient.
                 if not size.known:
                     size.given = 1
             yield
         finally:
-            # Tensors of a trace, which would outlive it.
+            # The losses are tensors of a trace and would outlive it.
             _keras.clear_losses(model)
             for size, value in zip(sizes, given, strict=True):
                 size.given = value

@@ -1,15 +1,17 @@
-"""The gradient of the likelihood at one draw of the weights, compiled."""
+"""Gradient of the likelihood at one posterior sample, as a compiled step."""
 
 import weakref
 
+import keras
 import tensorflow as tf
 
 from keras_bdl import _keras
+from keras_bdl.aliases import Loss
 from keras_bdl.diagnostics.training_loss import check_loss
 from keras_bdl.diagnostics.training_loss import compiled_loss
 from keras_bdl.diagnostics.training_loss import loss_reference
 from keras_bdl.diagnostics.training_loss import mean_loss
-from keras_bdl.layers.variational_layers import variational_layers
+from keras_bdl.layers.find_variational_layers import variational_layers
 from keras_bdl.prediction.traced import ModelCache
 from keras_bdl.prediction.traced import traced
 
@@ -17,42 +19,43 @@ _CACHE = ModelCache()
 
 
 class LikelihoodGradient:
-    """Draws all weights of a model once, and adds up the gradient.
+    """Samples all weights of a model once and adds up the gradient.
 
-    Made by `likelihood_gradient_of`, which keeps one per model and loss.
+    `likelihood_gradient_of` makes one object for each model and loss.
 
     Args:
         model: A built Keras model with variational layers.
-        loss: As `compile` takes it, or `None`: the one it is compiled with.
+        loss: A loss as `compile` takes it, or `None` for the loss that the
+            model is compiled with.
 
     Attributes:
         names: A triple of layer, variable and kind, `"means"` or `"rhos"`,
             for each gradient.
     """
 
-    def __init__(self, model, loss):
+    def __init__(self, model: keras.Model, loss: Loss | None):
         self.names = _names(model)
         self._model = weakref.ref(model)
         self._loss = None if loss is None else compiled_loss(loss)
         self._function = traced(model, self._step)
 
     def __call__(self, x, y, count, means):
-        """Takes in one draw.
+        """Adds the gradient of one sample.
 
         Args:
             x: Inputs.
             y: Targets.
-            count: Number of this draw, from 1 on, a float32 tensor.
-            means: Means of the gradients of the draws before.
+            count: Number of this sample, from 1 on, a float32 tensor.
+            means: Means of the gradients of the samples before.
 
         Returns:
-            The means of all draws so far, and a vector of the squared
-            deviations of this one, see (2) of `gradient_variance`.
+            The means over all samples so far, and a vector of the squared
+            deviations of this sample, see (2) of `gradient_variance`.
         """
         return self._function(x, y, count, means)
 
-    def zeros(self):
-        """Returns the means before the first draw."""
+    def zeros(self) -> list:
+        """Returns the means before the first sample."""
         return [tf.zeros(v.shape) for v in _parameters(self._model())]
 
     def _step(self, x, y, count, means):
@@ -77,18 +80,21 @@ class LikelihoodGradient:
         return means, squares * (count - 1) / count  # (2)
 
 
-def likelihood_gradient_of(model, loss) -> LikelihoodGradient:
-    """Returns that of a model, the one it had if there is one.
+def likelihood_gradient_of(
+    model: keras.Model, loss: Loss | None
+) -> LikelihoodGradient:
+    """Returns the `LikelihoodGradient` of a model and loss, from a cache.
 
     Args:
         model: A Keras model.
-        loss: As `compile` takes it, or `None`: the one it is compiled with.
+        loss: A loss as `compile` takes it, or `None` for the loss that the
+            model is compiled with.
     """
     if not variational_layers(model):
         raise ValueError(
             "`model` must have variational layers, such as "
-            "`keras_bdl.layers.MeanFieldDense`; `keras_bdl.convert` makes "
-            f"them. Received: model={model.name!r} without one"
+            "`keras_bdl.layers.MeanFieldDense`. Convert a plain model with "
+            f"`keras_bdl.convert`. Received: model={model.name!r} without any"
         )
     check_loss(model, loss)
     return _CACHE.get(
@@ -111,7 +117,7 @@ def _names(model):
     known = [layer.name for layer in layers]
     for i, layer in enumerate(layers):
         name = layer.name
-        if known.count(name) > 1:  # in two models within the model
+        if known.count(name) > 1:  # nested models may share a name
             name = f"{i}/{name}"
         for posterior in layer.weight_posteriors:
             names += [

@@ -1,4 +1,4 @@
-"""The loss around a solution: cross-sections, planes, curvature.
+"""The loss around a solution: cross-sections, planes and curvature.
 
 Chains are in `chains`, the noise of gradients in `gradients`.
 """

@@ -1,13 +1,16 @@
-"""Some eigenvalues of a symmetric matrix that is known by its products."""
+"""Eigenvalues of a symmetric matrix from products with vectors."""
+
+from collections.abc import Callable
 
 import numpy as np
 
-# Of the Lanczos vectors that ARPACK keeps; smaller matrices are formed.
+# Number of Lanczos vectors that ARPACK keeps. Smaller matrices are formed.
 _VECTORS = 20
 
 
 def eigenpairs(
-    product,
+    product: Callable[[np.ndarray], np.ndarray],
+    *,
     size: int,
     count: int,
     which: str,
@@ -15,25 +18,26 @@ def eigenpairs(
     max_restarts: int = 300,
     seed: int = 0,
     negligible: float = 0.0,
-):
-    """Returns eigenvalues, the first one foremost, and unit eigenvectors.
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the foremost eigenvalues in order and their unit eigenvectors.
 
-    By the implicitly restarted Lanczos method of ARPACK, which keeps its
-    vectors orthogonal; a matrix so small that it would need as many products
-    is formed and decomposed.
+    The method is the implicitly restarted Lanczos method of ARPACK, which
+    keeps its vectors orthogonal. A small matrix, for which ARPACK would need
+    as many products, is formed and decomposed.
 
     Args:
-        product: Function of a float64 vector.
-        size: Rows of the matrix.
-        count: How many eigenvalues.
-        which: `"LM"` for those of largest magnitude, `"LA"` for the largest.
+        product: Function that multiplies a float64 vector by the matrix.
+        size: Number of rows of the matrix.
+        count: Number of eigenvalues.
+        which: `"LM"` for the eigenvalues of largest magnitude, `"LA"` for the
+            largest ones.
         tolerance: Largest residual, relative to the magnitude of the
             eigenvalue. Defaults to `0.0`, rounding.
-        max_restarts: Of the iteration, each of about as many products as
-            there are vectors kept. Defaults to `300`.
-        seed: Selects the first vector. Defaults to `0`.
-        negligible: A matrix that multiplies the length of the first vector by
-            no more than this counts as zero. Defaults to `0.0`.
+        max_restarts: Most restarts, each of about as many products as vectors
+            are kept. Defaults to `300`.
+        seed: Seed of the first vector. Defaults to `0`.
+        negligible: The matrix counts as zero if it maps the first unit vector
+            to a vector of at most this length. Defaults to `0.0`.
 
     Returns:
         A vector of eigenvalues and an array `(count, size)`.
@@ -46,7 +50,7 @@ def eigenpairs(
     else:
         start = np.random.default_rng(seed).standard_normal((size, count))
         start, _ = np.linalg.qr(start)
-        # ARPACK has no start for it.
+        # ARPACK cannot start with a zero matrix.
         if np.linalg.norm(product(start[:, 0])) <= negligible:
             return np.zeros(count), start.T
         values, vectors = _by_arpack(
@@ -74,7 +78,7 @@ def _by_arpack(product, start, count, which, kept, tolerance, max_restarts):
         )
     except linalg.ArpackNoConvergence as error:
         raise RuntimeError(
-            "The eigenvalues did not converge to the tolerance asked for. "
-            "Raise the tolerance or the number of restarts. "
+            "The eigenvalues did not converge to `tolerance`. Raise "
+            "`tolerance` or `max_restarts`. "
             f"Received: tolerance={tolerance}, max_restarts={max_restarts}"
         ) from error

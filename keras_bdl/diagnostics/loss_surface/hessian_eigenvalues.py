@@ -1,4 +1,4 @@
-"""The ends of the spectrum of the Hessian of the training loss."""
+"""The least and the largest eigenvalue of the Hessian of the loss."""
 
 import contextlib
 import dataclasses
@@ -8,9 +8,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bdl.aliases import Data
+from keras_bdl.aliases import Loss
+from keras_bdl.arguments import check_bool
+from keras_bdl.arguments import check_count
 from keras_bdl.arguments import check_number
+from keras_bdl.arguments import check_seed
 from keras_bdl.arguments import check_verbose
-from keras_bdl.data.checked_inputs import check_count
 from keras_bdl.data.examples import TrainingData
 from keras_bdl.diagnostics.loss_surface.eigenpairs import eigenpairs
 from keras_bdl.diagnostics.loss_surface.weight_vectors import as_arrays
@@ -21,22 +25,22 @@ from keras_bdl.reports.report import Report
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class HessianEigenvalues(Report):
-    """Extreme eigenvalues. Made by `hessian_eigenvalues`.
+class HessianEigenvaluesReport(Report):
+    """Extreme eigenvalues, made by `hessian_eigenvalues`.
 
-    `to_dict` leaves the vectors out, which are as long as the network is
-    large.
+    `to_dict` leaves the vectors out, because they are as long as the network
+    is large.
 
     Attributes:
-        examples: How many examples there were.
+        examples: Number of examples.
         size: Number of weights.
-        products: How many products with the Hessian it took.
+        products: Number of products with the Hessian that were computed.
         minimum: The least eigenvalue.
         maximum: The largest eigenvalue.
-        residuals: `|H e - lambda e|` of both, which bounds how far each is
-            from an eigenvalue.
+        residuals: `|H e - lambda e|` of both, a bound for the distance of each
+            to an eigenvalue.
         vectors: Array `(2, size)` of their unit eigenvectors.
-        shapes: Of the trainable variables.
+        shapes: Shapes of the trainable variables.
     """
 
     examples: int
@@ -80,19 +84,19 @@ class HessianEigenvalues(Report):
 
 
 class HessianProduct(TrainingLoss):
-    """Multiplies a vector by the Hessian, batch by batch.
+    """Products of the Hessian with a vector, batch by batch.
 
         H v = sum_b (n_b / N) d/dw (g_b' v)                               (1)
 
-    with g_b the gradient of batch b and n_b its examples.
+    with g_b the gradient of batch b and n_b its number of examples.
     """
 
-    def over(self, data, vector):
-        """Returns (1), a vector of float64.
+    def over(self, data: TrainingData, vector: np.ndarray) -> np.ndarray:
+        """Returns (1) as a vector of float64.
 
         Args:
-            data: `TrainingData`.
-            vector: Of NumPy, with an entry for each trainable weight.
+            data: The training data.
+            vector: Array with an entry for each trainable weight.
         """
         vector = tf.constant(vector, "float32")
         total = tf.zeros_like(vector)
@@ -104,7 +108,7 @@ class HessianProduct(TrainingLoss):
         variables = [v.value for v in self.model.trainable_variables]
         sizes = [math.prod(v.shape) for v in variables]
         parts = tf.split(vector, sizes)
-        # Without training, statistics are constants.
+        # With `training=False`, the statistics are constants.
         moments = exact_moments if self._training else contextlib.nullcontext
         with moments(), tf.GradientTape() as outer:
             with tf.GradientTape() as inner:
@@ -130,80 +134,85 @@ class HessianProduct(TrainingLoss):
         return total + found.examples * column  # (1)
 
 
-# Of products in float32.
+# Relative error of products in float32.
 _ROUNDING = 1e-5
 
 
 def hessian_eigenvalues(
-    model,
-    data,
-    loss=None,
+    model: keras.Model,
+    data: Data,
+    *,
+    loss: Loss | None = None,
     weight_decay: float = 0.0,
     training: bool = False,
     tolerance: float = 1e-3,
     max_restarts: int = 100,
     seed: int = 0,
     batch_size: int | None = None,
-    verbose="auto",
-) -> HessianEigenvalues:
-    """Finds the least and the largest eigenvalue of the Hessian.
+    verbose: int | str = "auto",
+) -> HessianEigenvaluesReport:
+    """Returns the least and the largest eigenvalue of the Hessian of the loss.
 
-    With L the mean loss over all of the data, regularizers and a/2 |w|^2
-    with a `weight_decay`,
+    Use it to test whether a Gaussian can approximate the posterior around the
+    weights of a model. A negative eigenvalue shows that no Gaussian can. With
+    L the mean loss over all data, including regularizers and a/2 |w|^2 of a
+    `weight_decay`, the Hessian
 
         H = d^2 L / dw^2,    H e = lambda e                               (1)
 
-    is never formed: products `H v` are added up batch by batch, by a function
-    that is traced once. The Lanczos method finds lambda_1, of the largest
-    magnitude, and then that of
+    is never formed. A function that is traced once adds up products `H v`
+    batch by batch. The Lanczos method finds the eigenvalue lambda_1 of largest
+    magnitude, and then the eigenvalue of largest magnitude of
 
         H - lambda_1 I                                                    (2)
 
-    which is the other end of the spectrum less lambda_1. So both have an
-    error relative to the width of the spectrum, where a least eigenvalue
-    next to zero would have none that products in float32 could reach. A
-    negative one shows that no Gaussian approximates the posterior there.
+    The sum of both is the other end of the spectrum. The error of both ends is
+    relative to the width of the spectrum. A least eigenvalue near zero could
+    not be found with a relative error in float32.
 
     Args:
-        model: A built Keras model with ordinary weights, left as it was.
-        data: The training data, as of `loss_cross_section`, read once for
-            each product: leave out augmentation and shuffling.
+        model: A built Keras model with ordinary weights. It is not changed.
+        data: The training data `(x, y)` or `(x, y, sample_weight)` as arrays,
+            or a batched `tf.data.Dataset` or `keras.utils.PyDataset`. All data
+            are read for each product, so use neither augmentation nor
+            shuffling.
         loss: The negative log-likelihood, as `compile` takes it. Defaults to
-            `None`, the one that the model is compiled with.
-        weight_decay: See above. Defaults to `0.0`.
-        training: Whether BatchNorm takes the statistics of each batch, and
-            dropout drops, the same in every product. Defaults to `False`,
-            moving statistics, which are constants: the Hessian of another
-            function, often with much larger eigenvalues.
-        tolerance: Largest error of an eigenvector, `|H e - lambda e|`
-            relative to the magnitude of the eigenvalue of (1) or (2) that is
-            looked for. Errors of eigenvalues are of its square. Defaults to
-            `1e-3`; below `1e-5` is hardly within reach of float32.
-        max_restarts: Of the Lanczos method, each of about 20 products, before
-            it gives up with a `RuntimeError`. Defaults to `100`.
-        seed: Selects the first vector. Defaults to `0`.
-        batch_size: For arrays. Defaults to `None`, 32.
+            `None`, the loss that the model is compiled with.
+        weight_decay: a, of all trainable variables. Defaults to `0.0`.
+        training: Whether BatchNorm uses the statistics of each batch and
+            dropout is active, with the same mask in every product. Defaults to
+            `False`: with moving statistics, which are constants, this is the
+            Hessian of another function, often with much larger eigenvalues.
+        tolerance: Largest error of an eigenvector, `|H e - lambda e|`,
+            relative to the magnitude of the eigenvalue of (1) or (2). The
+            errors of eigenvalues are of the order of its square. float32
+            hardly reaches values below `1e-5`. Defaults to `1e-3`.
+        max_restarts: Most restarts of the Lanczos method, each of about 20
+            products. Afterwards the function raises a `RuntimeError`. Defaults
+            to `100`.
+        seed: Seed of the first vector. Defaults to `0`.
+        batch_size: Batch size for arrays. Defaults to `None`, 32.
         verbose: `0` for silence, `1` for a progress bar that counts products,
             `2` for one line. Defaults to `"auto"`, `1`.
 
     Returns:
-        A `HessianEigenvalues`. Memory is that of 20 vectors of float64 as
-        long as the network has weights.
+        A `HessianEigenvaluesReport`, which prints as a table. The function
+        needs the memory of 20 float64 vectors with one entry per weight.
 
     Example:
 
     ```python
-    found = keras_bdl.diagnostics.hessian_eigenvalues(model, (x, y))
-    found.minimum, found.maximum
+    report = keras_bdl.diagnostics.hessian_eigenvalues(model, (x, y))
+    report.minimum, report.maximum
     ```
 
     Reference:
         - [Maddox et al., 2019](https://arxiv.org/abs/1902.02476), section 4.2
     """
-    product = HessianProduct.of(model, loss, bool(training))
+    product = HessianProduct.of(model, loss, check_bool("training", training))
     check_number("weight_decay", weight_decay, at_least=0.0)
     check_number("tolerance", tolerance, above=0.0, below=1.0)
-    check_number("seed", seed, at_least=0, integer=True)
+    check_seed(seed)
     check_count("max_restarts", max_restarts)
     bar = keras.utils.Progbar(
         None, verbose=check_verbose(verbose), unit_name="product"
@@ -216,28 +225,28 @@ def hessian_eigenvalues(
 
         def times(vector):
             nonlocal products
-            restore()  # the same dropout every time
+            restore()  # the same dropout in each product
             column = product.over(data, vector) + weight_decay * vector
             products += 1
             bar.update(products)
             if not np.all(np.isfinite(column)):
                 raise ValueError(
-                    "`model` must have a finite Hessian. Received: NaN or "
-                    "infinity in its product with a vector of length 1. Did "
-                    "the training diverge?"
+                    "`model` must have a finite Hessian. Check that training "
+                    "did not diverge. Received: NaN or infinity in the "
+                    "product with a vector of length 1"
                 )
             return column
 
         def foremost(of, negligible):
             values, vectors = eigenpairs(
                 of,
-                size,
-                1,
-                "LM",
-                tolerance,
-                max_restarts,
-                seed,
-                negligible,
+                size=size,
+                count=1,
+                which="LM",
+                tolerance=tolerance,
+                max_restarts=max_restarts,
+                seed=seed,
+                negligible=negligible,
             )
             return values[0], vectors[0]
 
@@ -254,7 +263,7 @@ def hessian_eigenvalues(
         ]
     bar.target = products
     bar.update(products, finalize=True)
-    return HessianEigenvalues(
+    return HessianEigenvaluesReport(
         examples=data.examples,
         size=size,
         products=products,

@@ -1,17 +1,22 @@
-"""The training loss along rays through the space of weights."""
+"""The training loss along rays through weight space."""
 
 import dataclasses
+from typing import Any
 
+import keras
 import numpy as np
 
+from keras_bdl.aliases import ArrayLike
+from keras_bdl.aliases import Data
 from keras_bdl.diagnostics.loss_surface.loss_near_network import LossSurface
 from keras_bdl.diagnostics.loss_surface.loss_near_network import distances_of
+from keras_bdl.inherited_arguments import inherits_arguments
 from keras_bdl.reports.report import Report
 
 
 @dataclasses.dataclass(frozen=True)
 class LossSurfaceReport(Report):
-    """Loss at many places, as `LossCrossSection` and `LossPlane` say it."""
+    """Base of the reports on the loss at many points of weight space."""
 
     examples: int
     distances: list
@@ -21,39 +26,41 @@ class LossSurfaceReport(Report):
 
     @property
     def total(self) -> np.ndarray:
-        """Loss and penalty, an array in the shape of `loss`."""
+        """Sum of loss and penalty, an array in the shape of `loss`."""
         return np.array(self.loss) + np.array(self.penalty)
 
     @property
     def log_density(self) -> np.ndarray:
-        """That of the posterior but for a constant, zero at its highest."""
+        """Log posterior density, up to a constant, with maximum zero."""
         return -self.examples * (self.total - np.nanmin(self.total))
 
 
 @dataclasses.dataclass(frozen=True)
-class LossCrossSection(LossSurfaceReport):
-    """Loss along rays. Made by `loss_cross_section`.
+class LossCrossSectionReport(LossSurfaceReport):
+    """Loss along rays, made by `loss_cross_section`.
 
-    `loss`, `penalty` and `error` have a list for each direction, with an
-    entry for each distance.
+    `loss`, `penalty` and `error` have a list for each direction, with an entry
+    for each distance.
 
     Attributes:
-        examples: How many examples there were, N.
-        distances: From the center.
+        examples: N, number of examples.
+        distances: Distances from the center.
         loss: Mean loss of the examples, without penalties.
-        penalty: Regularizers, weight decay and prior, for an example.
-        error: Share of wrong classifications; NaN if there are no classes.
-        stddevs: Of the posterior along each direction, or `None`.
+        penalty: Regularizers, weight decay and prior, per example.
+        error: Share of wrong classifications, NaN without classes.
+        stddevs: Standard deviation of the posterior along each direction, or
+            `None` without a posterior.
     """
 
     stddevs: list | None = None
 
     @property
     def posterior_energy(self) -> np.ndarray | None:
-        """What `total` would gain from the center on, were it Gaussian.
+        """Rise of `total` from the center if the posterior were exact.
 
-        `t^2 / (2 N s^2)` with the standard deviations s of the posterior, the
-        negative log of its projected density for an example; `None` without.
+        `t^2 / (2 N s^2)` with the standard deviations s of the posterior: the
+        negative log of its projected density, per example. `None` without a
+        posterior.
         """
         if self.stddevs is None:
             return None
@@ -71,7 +78,7 @@ class LossCrossSection(LossSurfaceReport):
 
     def sections(self) -> list:
         """Returns pairs of the title of a table and its rows."""
-        rows = [["", "lowest", "at", "highest", "stddev"]]
+        rows: list[list] = [["", "lowest", "at", "highest", "stddev"]]
         for i, total in enumerate(self.total):
             lowest = self.distances[int(np.nanargmin(total))]
             stddev = float("nan") if self.stddevs is None else self.stddevs[i]
@@ -87,75 +94,60 @@ class LossCrossSection(LossSurfaceReport):
         return [("Loss and penalty, and the posterior", rows)]
 
 
+@inherits_arguments(LossSurface)
 def loss_cross_section(
-    model,
-    data,
-    directions,
-    distances,
-    center=None,
-    loss=None,
-    weight_decay: float = 0.0,
-    prior=None,
-    batch_norm_data=None,
-    batch_norm_fraction: float = 1.0,
-    batch_size: int | None = None,
-    verbose="auto",
-) -> LossCrossSection:
+    model: keras.Model,
+    data: Data,
+    directions: Any,
+    *,
+    distances: ArrayLike,
+    **options: Any,
+) -> LossCrossSectionReport:
     """Evaluates the loss on lines through a network.
 
-    Along each direction v_i, made to unit length, it is
+    Use it to compare the shape of the loss with the posterior of
+    `keras_bdl.SWAG`. Along each direction v_i, scaled to unit length, the loss
+    is
 
         phi_i(t) = L(center + t v_i / |v_i|)                              (1)
         L(w) = nll(w) + penalty(w)                                        (2)
         penalty(w) = regularizers(w) + a/2 |w|^2 - log p(w) / N           (3)
 
-    with nll the mean loss over the N examples, a `weight_decay` and p the
-    `prior`. Then -N L is the log of the posterior density, up to a constant.
-    The model is called with `training=False`. It is traced once for all
-    points and later calls, and left as it was, also after an error.
+    with nll the mean loss over the N examples, a `weight_decay` a and the
+    `prior` p. -N L is the log of the posterior density, up to a constant. The
+    model is called with `training=False`. It is traced once for all points and
+    later calls. Afterwards the model is unchanged, also after an error.
 
     Args:
         model: A built Keras model with ordinary weights.
         data: The training data `(x, y)` or `(x, y, sample_weight)` as arrays,
-            or a batched `tf.data.Dataset` or `keras.utils.PyDataset`. All of
-            it is read for every point: leave out augmentation and shuffling.
-        directions: List of directions, each a list of arrays in the shapes of
-            the trainable variables, or a vector; such as those of
+            or a batched `tf.data.Dataset` or `keras.utils.PyDataset`. All data
+            are read for every point, so use neither augmentation nor
+            shuffling.
+        directions: List of directions. Each is a list of arrays in the shapes
+            of the trainable variables, or a vector, such as
             `posterior_eigenvectors(posterior).directions()`.
-        distances: The values of t, numbers.
-        center: A `Posterior`, of which the mean is taken; the report then
-            has the standard deviations that SWAG sees along the directions.
-            Or a list of arrays. Defaults to `None`: the weights of the model.
-        loss: The negative log-likelihood, as `compile` takes it. Defaults to
-            `None`, the one that the model is compiled with.
-        weight_decay: a in (3), of all trainable variables, with the gradient
-            of `keras.optimizers.SGD(weight_decay=a)`. Defaults to `0.0`.
-        prior: p in (3), of the variables that have no regularizer; anything
-            that `keras_bdl.priors.get` takes. Defaults to `None`: flat.
-        batch_norm_data: Training inputs on which BatchNorm statistics are
-            estimated again at every point, see `keras_bdl.predict`. Defaults
-            to `None`: they stay as they are.
-        batch_norm_fraction: The part of it to use. Defaults to `1.0`.
-        batch_size: For arrays. Defaults to `None`, 32.
-        verbose: `0` for silence, `1` for a progress bar, `2` for one line.
-            Defaults to `"auto"`, `1`.
+        distances: The values of t, a list of numbers.
+        **options: Passed to `LossSurface`.
 
     Returns:
-        A `LossCrossSection`, which `keras_bdl.plots.loss_cross_section`
-        draws.
+        A `LossCrossSectionReport` for `keras_bdl.plots.loss_cross_section`.
 
     Example:
 
     ```python
-    axes = keras_bdl.diagnostics.posterior_eigenvectors(swag.posterior, 5)
+    swag = keras_bdl.SWAG(start_epoch=0, rank=2)
+    model.fit(x, y, epochs=4, callbacks=[swag])
+    axes = keras_bdl.diagnostics.posterior_eigenvectors(
+        swag.posterior, count=2
+    )
     section = keras_bdl.diagnostics.loss_cross_section(
         model,
         (x, y),
         axes.directions(),
-        np.linspace(-20, 20, 21),
+        distances=np.linspace(-1, 1, 5),
         center=swag.posterior,
         weight_decay=5e-4,
-        batch_norm_data=x,
     )
     keras_bdl.plots.loss_cross_section(section)
     ```
@@ -164,26 +156,14 @@ def loss_cross_section(
         - [Maddox et al., 2019](https://arxiv.org/abs/1902.02476), section 4.3
     """
     distances = distances_of("distances", distances)
-    surface = LossSurface(
-        model,
-        data,
-        directions,
-        center,
-        loss,
-        weight_decay,
-        prior,
-        batch_norm_data,
-        batch_norm_fraction,
-        batch_size,
-        verbose,
-    )
+    surface = LossSurface(model, data, directions, **options)
     count = len(surface.units)
     points = np.kron(np.eye(count), distances[:, None])
     found = surface.at(points)
     stddevs = None
     if surface.covariance is not None:
         stddevs = np.sqrt(np.diag(surface.covariance)).tolist()
-    return LossCrossSection(
+    return LossCrossSectionReport(
         examples=surface.examples,
         distances=distances.tolist(),
         stddevs=stddevs,

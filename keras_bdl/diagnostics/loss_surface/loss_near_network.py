@@ -1,12 +1,16 @@
-"""The training loss at many places near one network."""
+"""The training loss at many points around one network."""
 
-import warnings
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from keras_bdl import priors
+from keras_bdl.aliases import ArrayLike
+from keras_bdl.aliases import Data
+from keras_bdl.aliases import Loss
+from keras_bdl.aliases import PriorLike
 from keras_bdl.arguments import check_number
 from keras_bdl.arguments import check_verbose
 from keras_bdl.data.examples import TrainingData
@@ -18,27 +22,28 @@ from keras_bdl.diagnostics.loss_surface.weight_vectors import as_arrays
 from keras_bdl.diagnostics.loss_surface.weight_vectors import as_vector
 from keras_bdl.diagnostics.training_loss import TrainingLoss
 from keras_bdl.diagnostics.training_loss import left_as_it_was
-from keras_bdl.posteriors.gaussian import Gaussian
+from keras_bdl.posteriors.diagonal_gaussian import Gaussian
 from keras_bdl.posteriors.low_rank_gaussian import LowRankGaussian
 from keras_bdl.posteriors.posterior import Posterior
-from keras_bdl.prediction.batch_norm import assign_statistics
-from keras_bdl.prediction.batch_norm import batch_norm_batches
-from keras_bdl.prediction.batch_norm import batch_norm_layers
-from keras_bdl.prediction.batch_norm import batch_norm_statistics
 from keras_bdl.prediction.likelihood import Likelihood
+from keras_bdl.prediction.reestimate_batch_norm import assign_statistics
+from keras_bdl.prediction.reestimate_batch_norm import batch_norm_batches
+from keras_bdl.prediction.reestimate_batch_norm import batch_norm_statistics
+from keras_bdl.prediction.reestimate_batch_norm import warn_of_stale_statistics
 from keras_bdl.prediction.stateless_call import values_of
 
 
 class LossValue(TrainingLoss):
-    """Adds up loss, penalties and wrong answers batch by batch."""
+    """Sums of loss, penalties and wrong predictions, batch by batch."""
 
-    def over(self, data):
-        """Returns the means over the data: loss, penalty, error rate.
+    def over(self, data: TrainingData) -> tuple[float, float, float]:
+        """Returns the mean loss, penalty and error rate over the data.
 
-        The error rate is NaN unless there is one output, of a classifier.
+        The error rate is NaN unless the model is a classifier with one
+        output.
 
         Args:
-            data: `TrainingData`.
+            data: The training data.
         """
         totals = tf.zeros(4, "float64")
         for batch in data:
@@ -59,7 +64,7 @@ class LossValue(TrainingLoss):
         return totals + tf.stack([tf.cast(t, "float64") for t in terms])
 
     def _errors(self, found):
-        """Returns the numbers of wrong and of all answers."""
+        """Returns the number of wrong predictions and of all predictions."""
         none = tf.constant(0), tf.constant(0)
         losses = keras.tree.flatten(self._given or self.model.loss)
         if len(losses) != 1 or len(keras.tree.flatten(found.outputs)) != 1:
@@ -81,30 +86,53 @@ class LossValue(TrainingLoss):
 
 
 class LossSurface:
-    """Evaluates a model at `center + sum_i t_i e_i`.
+    """The loss of a model at points `center + sum_i t_i e_i`.
 
-    The arguments are those of `loss_cross_section`.
+    Args:
+        model: A built Keras model with ordinary weights.
+        data: The training data, which are read for every point.
+        directions: List of directions, each a list of arrays or a vector.
+        center: A `Posterior`, whose mean is the center. For `Gaussian` and
+            `LowRankGaussian`, the report then has the standard deviations or
+            the covariance of the posterior along the directions. Or a list of
+            arrays. Defaults to `None`: the weights of the model.
+        loss: The negative log-likelihood, as `compile` takes it. Defaults to
+            `None`, the loss that the model is compiled with.
+        weight_decay: a, of all trainable variables, with the gradient of
+            `keras.optimizers.SGD(weight_decay=a)`. Defaults to `0.0`.
+        prior: p, the prior of the variables without a regularizer: one of
+            `keras_bdl.priors`, or a distribution of TensorFlow Probability.
+            Defaults to `None`, a flat prior.
+        batch_norm_data: Training inputs on which BatchNorm statistics are
+            estimated again at every point, as in `keras_bdl.predict`. Defaults
+            to `None`: the statistics do not change.
+        batch_norm_fraction: Share of `batch_norm_data` to use. Defaults to
+            `1.0`.
+        batch_size: Batch size for arrays. Defaults to `None`, 32.
+        verbose: `0` for silence, `1` for a progress bar, `2` for one line.
+            Defaults to `"auto"`, `1`.
 
     Attributes:
         units: The directions e_i, of length 1, as rows.
-        covariance: Of the projections of the posterior on the directions, if
-            `center` is a posterior that has one; otherwise `None`.
-        examples: How many examples the data have, once evaluated.
+        covariance: Covariance of the projections of the posterior on the
+            directions, if `center` is a posterior that has one, else `None`.
+        examples: Number of examples, after the first evaluation.
     """
 
     def __init__(
         self,
-        model,
-        data,
-        directions,
-        center,
-        loss,
-        weight_decay,
-        prior,
-        batch_norm_data,
-        batch_norm_fraction,
-        batch_size,
-        verbose,
+        model: keras.Model,
+        data: Data,
+        directions: Any,
+        *,
+        center: Any = None,
+        loss: Loss | None = None,
+        weight_decay: float = 0.0,
+        prior: PriorLike | None = None,
+        batch_norm_data: Data | None = None,
+        batch_norm_fraction: float = 1.0,
+        batch_size: int | None = None,
+        verbose: int | str = "auto",
     ):
         self._value = LossValue.of(model, loss, training=False)
         check_number("weight_decay", weight_decay, at_least=0.0)
@@ -122,16 +150,16 @@ class LossSurface:
             self.covariance = projected_covariance(center, self.units)
 
     @property
-    def examples(self):
-        """How many examples the data have."""
+    def examples(self) -> int:
+        """Number of examples, after the first evaluation."""
         return self._data.examples
 
-    def at(self, coordinates) -> dict:
-        """Returns arrays of `loss`, `penalty` and `error`, one entry a point.
+    def at(self, coordinates: np.ndarray) -> dict[str, np.ndarray]:
+        """Returns arrays of `loss`, `penalty` and `error`, one entry per point.
 
         Args:
-            coordinates: Array with a row for each point and a column for
-                each direction.
+            coordinates: Array with a row for each point and a column for each
+                direction.
         """
         bar = keras.utils.Progbar(
             len(coordinates), verbose=self._verbose, unit_name="point"
@@ -162,7 +190,7 @@ class LossSurface:
         return loss, penalty, error
 
     def _log_prior(self):
-        """Returns that of the variables without a regularizer of their own."""
+        """Returns the log prior of the variables without a regularizer."""
         return sum(
             float(tf.reduce_sum(self._prior.log_prob(tf.identity(v.value))))
             for v in self._model.trainable_variables
@@ -170,12 +198,12 @@ class LossSurface:
         )
 
 
-def distances_of(name: str, values) -> np.ndarray:
-    """Returns a vector of finite numbers, at least one.
+def distances_of(name: str, values: ArrayLike) -> np.ndarray:
+    """Returns a list of finite numbers as a vector, or raises an error.
 
     Args:
-        name: The argument.
-        values: What came for it.
+        name: Name of the argument.
+        values: Value of the argument.
     """
     try:
         array = np.asarray(values, "float64")
@@ -205,12 +233,5 @@ def _batch_norm(model, data, fraction):
         return batch_norm_batches(
             data, fraction, batch_size=None, prefix="batch_norm_"
         )
-    if batch_norm_layers(model):
-        warnings.warn(
-            "The BatchNorm statistics of the model belong to the weights it "
-            "was trained with, and not to those around them. Give training "
-            "inputs as `batch_norm_data`, or freeze the BatchNorm layers. "
-            "Received: batch_norm_data=None",
-            stacklevel=4,
-        )
+    warn_of_stale_statistics(model, "The loss surface", stacklevel=4)
     return None

@@ -1,40 +1,46 @@
-"""The training loss on a plane through the space of weights."""
+"""The training loss on a plane through weight space."""
 
 import dataclasses
+from typing import Any
 
+import keras
 import numpy as np
 
+from keras_bdl.aliases import ArrayLike
+from keras_bdl.aliases import Data
 from keras_bdl.diagnostics.loss_surface.loss_cross_section import (
     LossSurfaceReport,
 )
 from keras_bdl.diagnostics.loss_surface.loss_near_network import LossSurface
 from keras_bdl.diagnostics.loss_surface.loss_near_network import distances_of
+from keras_bdl.inherited_arguments import inherits_arguments
 
 
 @dataclasses.dataclass(frozen=True)
-class LossPlane(LossSurfaceReport):
-    """Loss on a grid. Made by `loss_plane`.
+class LossPlaneReport(LossSurfaceReport):
+    """Loss on a grid, made by `loss_plane`.
 
-    `loss`, `penalty` and `error` have a list for each distance along the
-    first direction, with an entry for each along the second.
+    `loss`, `penalty` and `error` have a list for each distance along the first
+    direction, with an entry for each distance along the second.
 
     Attributes:
-        examples: How many examples there were, N.
-        distances: A list for each direction, from the center.
+        examples: N, number of examples.
+        distances: A list of distances from the center for each direction.
         loss: Mean loss of the examples, without penalties.
-        penalty: Regularizers, weight decay and prior, for an example.
-        error: Share of wrong classifications; NaN if there are no classes.
-        covariance: Of the posterior in the plane, or `None`.
+        penalty: Regularizers, weight decay and prior, per example.
+        error: Share of wrong classifications, NaN without classes.
+        covariance: Covariance of the posterior in the plane, or `None` without
+            a posterior.
     """
 
     covariance: list | None = None
 
     @property
     def posterior_energy(self) -> np.ndarray | None:
-        """What `total` would gain from the center on, were it Gaussian.
+        """Rise of `total` from the center if the posterior were exact.
 
-        `t' S^-1 t / (2 N)` with the covariance S of the posterior, the
-        negative log of its projected density for an example; `None` without.
+        `t' S^-1 t / (2 N)` with the covariance S of the posterior: the negative
+        log of its projected density, per example. `None` without a posterior.
         """
         if self.covariance is None:
             return None
@@ -68,61 +74,58 @@ class LossPlane(LossSurfaceReport):
         return [("Loss and penalty", [header, *rows])]
 
 
-# Largest cosine of the angle between the directions: rounding.
+# Largest cosine of the angle between orthogonal directions after rounding.
 _COSINE = 1e-4
 
 
+@inherits_arguments(LossSurface)
 def loss_plane(
-    model,
-    data,
-    directions,
-    distances,
-    center=None,
-    loss=None,
-    weight_decay: float = 0.0,
-    prior=None,
-    batch_norm_data=None,
-    batch_norm_fraction: float = 1.0,
-    batch_size: int | None = None,
-    verbose="auto",
-) -> LossPlane:
+    model: keras.Model,
+    data: Data,
+    directions: Any,
+    *,
+    distances: ArrayLike | tuple[ArrayLike, ArrayLike],
+    **options: Any,
+) -> LossPlaneReport:
     """Evaluates the loss on a grid in the plane of two directions.
+
+    Use it to draw the loss around a network together with the posterior of
+    `keras_bdl.SWAG` or with the path of SGD.
 
         psi(t_1, t_2) = L(center + t_1 v_1 / |v_1| + t_2 v_2 / |v_2|)     (1)
 
     with L of `loss_cross_section`. The directions must be orthogonal, so that
-    distances in the plane are those of the weights.
+    distances in the plane are distances between weights.
 
     Args:
-        model: As of `loss_cross_section`, as all others but these two.
-        data: See there.
-        directions: Two of them, orthogonal.
-        distances: The values of t_1 and t_2, numbers, or a pair of lists of
-            numbers where they differ.
-        center: See there; with a posterior, the report has its covariance in
-            the plane.
-        loss: See there.
-        weight_decay: See there.
-        prior: See there.
-        batch_norm_data: See there.
-        batch_norm_fraction: See there.
-        batch_size: See there.
-        verbose: See there.
+        model: A built Keras model with ordinary weights.
+        data: The training data `(x, y)` or `(x, y, sample_weight)` as arrays,
+            or a batched `tf.data.Dataset` or `keras.utils.PyDataset`. All data
+            are read for every point, so use neither augmentation nor
+            shuffling.
+        directions: Two orthogonal directions. Each is a list of arrays in the
+            shapes of the trainable variables, or a vector.
+        distances: The values of t_1 and t_2, a list of numbers, or a pair of
+            lists if they differ.
+        **options: Passed to `LossSurface`.
 
     Returns:
-        A `LossPlane`, which `keras_bdl.plots.loss_plane` draws.
+        A `LossPlaneReport` for `keras_bdl.plots.loss_plane`.
 
     Example:
 
     ```python
-    axes = keras_bdl.diagnostics.posterior_eigenvectors(swag.posterior, 2)
+    swag = keras_bdl.SWAG(start_epoch=0, rank=2)
+    model.fit(x, y, epochs=4, callbacks=[swag])
+    axes = keras_bdl.diagnostics.posterior_eigenvectors(
+        swag.posterior, count=2
+    )
     plane = keras_bdl.diagnostics.loss_plane(
         model,
         train,
         axes.directions(),
-        distances=np.linspace(-1, 1, 13),
+        distances=np.linspace(-1, 1, 5),
         center=swag.posterior,
-        batch_norm_data=train,
     )
     keras_bdl.plots.loss_plane(plane)
     ```
@@ -131,25 +134,13 @@ def loss_plane(
         - [Maddox et al., 2019](https://arxiv.org/abs/1902.02476), section 4.3
     """
     first, second = _pair(distances)
-    surface = LossSurface(
-        model,
-        data,
-        directions,
-        center,
-        loss,
-        weight_decay,
-        prior,
-        batch_norm_data,
-        batch_norm_fraction,
-        batch_size,
-        verbose,
-    )
+    surface = LossSurface(model, data, directions, **options)
     _check_plane(surface.units)
-    # All of the second for each of the first.
+    # All distances t_2 for each distance t_1.
     points = np.stack(np.meshgrid(first, second, indexing="ij"), -1)
     found = surface.at(points.reshape(-1, 2))
     covariance = surface.covariance
-    return LossPlane(
+    return LossPlaneReport(
         examples=surface.examples,
         distances=[first.tolist(), second.tolist()],
         covariance=None if covariance is None else covariance.tolist(),
@@ -167,8 +158,8 @@ def _check_plane(units):
     cosine = units[0] @ units[1]
     if abs(cosine) > _COSINE:
         raise ValueError(
-            "`directions` must be orthogonal; take from the second what it "
-            "has of the first, as `np.linalg.qr` does. "
+            "`directions` must be orthogonal. Subtract from the second its "
+            "projection on the first, as `np.linalg.qr` does. "
             f"Received: directions with a cosine of {cosine:.3g}"
         )
 

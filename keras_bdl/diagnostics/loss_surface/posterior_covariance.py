@@ -1,10 +1,11 @@
 """Products with the covariance of a posterior, which is never formed."""
 
 import math
+from typing import Any
 
 import numpy as np
 
-from keras_bdl.posteriors.gaussian import Gaussian
+from keras_bdl.posteriors.diagonal_gaussian import Gaussian
 from keras_bdl.posteriors.low_rank_gaussian import BLOCK
 from keras_bdl.posteriors.low_rank_gaussian import LowRankGaussian
 
@@ -15,23 +16,24 @@ class PosteriorCovariance:
         S = s (diag(v) + D D' / (c - 1))                                  (1)
 
     with the scale s, the variances v and the c columns of D. If the posterior
-    is `block`, D D' is zero between different variables.
+    has `block=True`, D D' is zero between different variables.
 
     Args:
-        posterior: Its columns are read where they are, a block at a time.
+        posterior: The posterior. Its columns are not copied. They are read a
+            block at a time.
 
     Attributes:
-        shapes: Those of the variables.
-        size: How many weights there are.
-        rank: c, 0 without columns.
+        shapes: Shapes of the variables.
+        size: Number of weights.
+        rank: c, or 0 without columns.
     """
 
-    def __init__(self, posterior):
-        # Not their subclasses, whose covariances are others.
+    def __init__(self, posterior: Gaussian | LowRankGaussian):
+        # Subclasses have other covariances.
         if type(posterior) not in (Gaussian, LowRankGaussian):
             raise ValueError(
                 "`posterior` must be a `keras_bdl.posteriors.LowRankGaussian`, "
-                "such as that of `keras_bdl.SWAG`, or a `Gaussian`. "
+                "such as the one of `keras_bdl.SWAG`, or a `Gaussian`. "
                 f"Received: posterior of type {type(posterior).__name__}"
             )
         state = posterior.get_state()
@@ -46,13 +48,13 @@ class PosteriorCovariance:
         self._block = state.get("block", False)
 
     @property
-    def trace(self):
-        """The variances of all weights, added up."""
+    def trace(self) -> Any:
+        """Sum of the variances of all weights."""
         return self._scale * sum(
             np.sum(v, dtype="float64") for v in self._variances if v is not None
         ) + sum(np.trace(gram) for gram in self.grams())
 
-    def times(self, vector):
+    def times(self, vector: np.ndarray) -> np.ndarray:
         """Returns (1) times a vector of float64."""
         product = np.zeros(self.size)
         start = 0
@@ -70,10 +72,10 @@ class PosteriorCovariance:
                 product[part] += factor * (z @ columns)  # (1)
         return product
 
-    def grams(self):
+    def grams(self) -> list[np.ndarray]:
         """Returns `s D' D / (c - 1)`, for each variable if `block`.
 
-        It has the eigenvalues of the low-rank part of (1) that are not zero.
+        Its eigenvalues are the nonzero ones of the low-rank part of (1).
         """
         grams = []
         for group in self._groups():
@@ -83,12 +85,12 @@ class PosteriorCovariance:
             grams.append(gram * self._scale / (self.rank - 1))
         return grams
 
-    def combination(self, place, factors):
-        """Returns D times some factors.
+    def combination(self, place: int, factors: np.ndarray) -> np.ndarray:
+        """Returns a linear combination of the columns of D.
 
         Args:
-            place: Which of `grams` they are for.
-            factors: One for each column.
+            place: Index in `grams` of the variables concerned.
+            factors: One factor for each column.
         """
         vector = np.zeros(self.size)
         for part, columns in self._pieces(self._groups()[place]):

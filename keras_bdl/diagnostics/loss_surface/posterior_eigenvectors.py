@@ -4,30 +4,33 @@ import dataclasses
 
 import numpy as np
 
-from keras_bdl.data.checked_inputs import check_count
+from keras_bdl.arguments import check_choice
+from keras_bdl.arguments import check_count
 from keras_bdl.diagnostics.loss_surface.eigenpairs import eigenpairs
 from keras_bdl.diagnostics.loss_surface.posterior_covariance import (
     PosteriorCovariance,
 )
 from keras_bdl.diagnostics.loss_surface.weight_vectors import as_arrays
+from keras_bdl.posteriors.diagonal_gaussian import Gaussian
+from keras_bdl.posteriors.low_rank_gaussian import LowRankGaussian
 from keras_bdl.reports.report import Report
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class PosteriorEigenvectors(Report):
-    """Eigenvalues and eigenvectors. Made by `posterior_eigenvectors`.
+class PosteriorEigenvectorsReport(Report):
+    """Eigenvalues and eigenvectors, made by `posterior_eigenvectors`.
 
-    `to_dict` leaves the vectors out, which are as long as the network is
-    large.
+    `to_dict` leaves the vectors out, because they are as long as the network
+    is large.
 
     Attributes:
-        part: `"low_rank"` or `"all"`, of which part of the covariance.
+        part: Part of the covariance, `"low_rank"` or `"all"`.
         rank: Number of columns of the posterior.
         size: Number of weights.
-        values: The eigenvalues, variances, the largest first.
-        trace: The variances of all weights, added up.
+        values: The eigenvalues, which are variances, the largest first.
+        trace: Sum of the variances of all weights.
         vectors: Array `(count, size)` of unit vectors.
-        shapes: Of the trainable variables.
+        shapes: Shapes of the trainable variables.
     """
 
     part: str
@@ -39,10 +42,11 @@ class PosteriorEigenvectors(Report):
     shapes: list = dataclasses.field(repr=False)
 
     def directions(self, *places: int) -> list:
-        """Returns eigenvectors as lists of arrays, one for each variable.
+        """Returns eigenvectors as lists of arrays, one array per variable.
 
         Args:
-            *places: Which, counted from 0. None of them for all.
+            *places: Indices of the eigenvectors, counted from 0. Without any,
+                all eigenvectors are returned.
         """
         for place in places:
             if not 0 <= place < len(self.values):
@@ -70,74 +74,74 @@ class PosteriorEigenvectors(Report):
 
     def sections(self) -> list:
         """Returns pairs of the title of a table and its rows."""
-        rows = [["", "variance", "stddev", "of trace"]]
+        rows: list[list] = [["", "variance", "stddev", "of trace"]]
         for i, value in enumerate(self.values):
             share = value / self.trace if self.trace else float("nan")
             rows.append([str(i), value, max(value, 0.0) ** 0.5, share])
         return [("The largest first", rows)]
 
 
-# Relative to the largest eigenvalue. Below, columns count as dependent.
+# Smaller eigenvalues, relative to the largest, mean dependent columns.
 _NEGLIGIBLE = 1e-12
 
 
 def posterior_eigenvectors(
-    posterior, count: int = 4, part: str = "low_rank"
-) -> PosteriorEigenvectors:
-    """Finds the leading eigenvectors of the covariance of SWAG.
+    posterior: Gaussian | LowRankGaussian,
+    *,
+    count: int = 4,
+    part: str = "low_rank",
+) -> PosteriorEigenvectorsReport:
+    """Returns the leading eigenvectors of the covariance of a posterior.
 
-    With the scale s, the variances v and the c columns of deviations D,
+    Use them as directions of `loss_cross_section` and `loss_plane`. With the
+    scale s, the variances v and the c columns of deviations D, the covariance
+    of `keras_bdl.SWAG` is
 
         S = s (diag(v) + D D' / (c - 1))                                  (1)
 
-    The low-rank part alone has eigenvalues and eigenvectors that follow from
-    a matrix of c rows and columns,
+    The eigenvalues and eigenvectors of the low-rank part follow from a matrix
+    of c rows and columns,
 
         s / (c - 1) D'D u = lambda u,   e = D u / |D u|                   (2)
 
-    They are those that a randomised SVD of D approximates, here without an
-    error, at the cost of two passes over D. Those of the whole of (1) are
-    found by the Lanczos method, which needs a pass for each product. Neither
-    forms the covariance or a second copy of D.
+    A randomised SVD of D would approximate them. Here they are exact, at the
+    cost of two passes over D. The Lanczos method finds the eigenvectors of the
+    whole covariance (1), with one pass for each product. Neither method forms
+    the covariance or copies D.
 
     Args:
-        posterior: That of `keras_bdl.SWAG`, a `LowRankGaussian`, or a
-            `Gaussian`, of which `part` must be `"all"`.
-        count: How many. Defaults to `4`.
-        part: `"low_rank"` for (2), as the figures of the paper have, or
-            `"all"` for (1). Defaults to `"low_rank"`.
+        posterior: A `LowRankGaussian`, such as the one of `keras_bdl.SWAG`, or
+            a `Gaussian`, which needs `part="all"`.
+        count: Number of eigenvectors. Defaults to `4`.
+        part: `"low_rank"` for (2), as in the figures of the paper, or `"all"`
+            for (1). Defaults to `"low_rank"`.
 
     Returns:
-        A `PosteriorEigenvectors`, the largest eigenvalue first. The entry of
-        each vector that is largest in magnitude is positive.
+        A `PosteriorEigenvectorsReport`, the largest eigenvalue first. The
+        entry of each vector that is largest in magnitude is positive.
 
     Example:
 
     ```python
-    axes = keras_bdl.diagnostics.posterior_eigenvectors(swag.posterior)
-    print(axes)
-    plane = keras_bdl.diagnostics.loss_plane(
-        model,
-        train,
-        axes.directions(0, 1),
-        distances=[-2, -1, 0, 1, 2],
-        center=swag.posterior,
+    swag = keras_bdl.SWAG(start_epoch=0, rank=3)
+    model.fit(x, y, epochs=5, callbacks=[swag])
+    axes = keras_bdl.diagnostics.posterior_eigenvectors(
+        swag.posterior, count=2
     )
+    print(axes)
+    first, second = axes.directions(0, 1)
     ```
 
     Reference:
         - [Maddox et al., 2019](https://arxiv.org/abs/1902.02476), section 4.3
     """
     check_count("count", count)
-    if part not in ("low_rank", "all"):
-        raise ValueError(
-            f'`part` must be "low_rank" or "all". Received: part={part!r}'
-        )
+    check_choice("part", part, ("low_rank", "all"))
     covariance = PosteriorCovariance(posterior)
     _check_rank(covariance, count, part)
     if part == "all":
         values, vectors = eigenpairs(
-            covariance.times, covariance.size, count, "LA"
+            covariance.times, size=covariance.size, count=count, which="LA"
         )
     else:
         values, vectors = _of_columns(covariance, count)
@@ -145,7 +149,7 @@ def posterior_eigenvectors(
         vectors, np.abs(vectors).argmax(1, keepdims=True), 1
     )
     vectors = vectors * np.sign(largest)
-    return PosteriorEigenvectors(
+    return PosteriorEigenvectorsReport(
         part=part,
         rank=covariance.rank,
         size=covariance.size,
@@ -159,8 +163,9 @@ def posterior_eigenvectors(
 def _check_rank(covariance, count, part):
     if part == "low_rank" and not covariance.rank:
         raise ValueError(
-            "`posterior` must have columns of deviations, or `part` be "
-            '"all". Received: a diagonal posterior and part="low_rank"'
+            '`part="low_rank"` needs a posterior with columns of deviations. '
+            'Use `part="all"` for a diagonal posterior. '
+            'Received: a diagonal posterior and part="low_rank"'
         )
     if count > covariance.size:
         raise ValueError(

@@ -1,4 +1,6 @@
-"""What a posterior looks like from a few directions."""
+"""Projections of weights and of a posterior on a few directions."""
+
+from typing import Any
 
 import numpy as np
 
@@ -6,24 +8,29 @@ from keras_bdl.diagnostics.loss_surface.posterior_covariance import (
     PosteriorCovariance,
 )
 from keras_bdl.diagnostics.loss_surface.weight_vectors import as_vector
+from keras_bdl.posteriors.diagonal_gaussian import Gaussian
+from keras_bdl.posteriors.low_rank_gaussian import LowRankGaussian
 
 
-def projected_covariance(posterior, directions) -> np.ndarray:
+def projected_covariance(
+    posterior: Gaussian | LowRankGaussian, directions: Any
+) -> np.ndarray:
     """Returns the covariance of the projections of weights on directions.
 
-    For w drawn from the posterior, of covariance S, and unit vectors e_i,
+    Use it to draw the posterior on a plane. For w sampled from the posterior
+    with covariance S, and unit vectors e_i,
 
         cov(e_i'w, e_j'w) = e_i' S e_j                                    (1)
 
-    which is the Gaussian that one sees of a cloud of draws. Along an
-    eigenvector of S it is the eigenvalue; along one of the low-rank part,
-    the diagonal of S is added.
+    Along an eigenvector of S, the variance is the eigenvalue. Along an
+    eigenvector of the low-rank part, the diagonal of S is added.
 
     Args:
-        posterior: That of `keras_bdl.SWAG`, a `LowRankGaussian`, or a
-            `Gaussian`.
+        posterior: A `LowRankGaussian`, such as the one of `keras_bdl.SWAG`, or
+            a `Gaussian`.
         directions: List of directions, each a list of arrays in the shapes of
-            the trainable variables, or a vector; made to unit length.
+            the trainable variables, or a vector. They are scaled to unit
+            length.
 
     Returns:
         Array of float64 with a row and a column for each direction.
@@ -35,16 +42,20 @@ def projected_covariance(posterior, directions) -> np.ndarray:
     return (matrix + matrix.T) / 2
 
 
-def project_weights(weights, directions, center) -> np.ndarray:
-    """Returns the coordinates of some weights in given directions.
+def project_weights(weights: list, directions: Any, center: Any) -> np.ndarray:
+    """Returns the coordinates of networks along given directions.
+
+    Use it to draw the path of SGD on a plane.
 
         t_i = e_i'(w - center)                                            (2)
 
     Args:
-        weights: List of networks, such as those that SGD passed through, each
-            a list of arrays in the shapes of the trainable variables.
-        directions: As of `projected_covariance`.
-        center: List of arrays, or a vector: the origin.
+        weights: List of networks, each a list of arrays in the shapes of the
+            trainable variables.
+        directions: List of directions, each a list of arrays in the shapes of
+            the trainable variables, or a vector. They are scaled to unit
+            length.
+        center: The origin, a list of arrays or a vector.
 
     Returns:
         Array of float64 with a row for each network and a column for each
@@ -61,12 +72,12 @@ def project_weights(weights, directions, center) -> np.ndarray:
     )
 
 
-def unit_vectors(directions, shapes) -> np.ndarray:
+def unit_vectors(directions: Any, shapes: list) -> np.ndarray:
     """Returns directions as rows of length 1.
 
     Args:
-        directions: As of `projected_covariance`.
-        shapes: Of the trainable variables.
+        directions: List of directions, each a list of arrays or a vector.
+        shapes: Shapes of the trainable variables.
     """
     if not isinstance(directions, (list, tuple, np.ndarray)) or not len(
         directions

@@ -1,17 +1,18 @@
 """Weights of a whole network as one vector."""
 
 import math
+from typing import Any
 
 import numpy as np
 
 
-def as_vector(name: str, arrays, shapes) -> np.ndarray:
-    """Returns one float64 vector of arrays, or of what is one already.
+def as_vector(name: str, arrays: Any, shapes: list) -> np.ndarray:
+    """Returns arrays, or a vector of all their entries, as a float64 vector.
 
     Args:
-        name: The argument, for error messages.
+        name: Name of the argument in errors.
         arrays: An array for each shape, or a vector of all their entries.
-        shapes: Those of the trainable variables.
+        shapes: Shapes of the trainable variables.
     """
     size = sum(math.prod(shape) for shape in shapes)
     listed = isinstance(arrays, (list, tuple))
@@ -41,7 +42,7 @@ def as_vector(name: str, arrays, shapes) -> np.ndarray:
     return vector
 
 
-def as_arrays(vector, shapes) -> list:
+def as_arrays(vector: np.ndarray, shapes: list) -> list[np.ndarray]:
     """Returns a view of a part of the vector for each shape."""
     sizes = [math.prod(shape) for shape in shapes]
     parts = np.split(vector, np.cumsum(sizes)[:-1])

@@ -21,13 +21,6 @@ def test_draws_have_the_moments_and_consecutive_seeds_are_independent():
         assert_moment(products.mean(0), 0.0, v.max() / np.sqrt(N))
 
 
-def test_a_draw_is_a_function_of_its_seed():
-    posterior = Gaussian(MEAN, VARIANCE)
-    first, again = posterior.sample(2**70), posterior.sample(2**70)
-    for a, b in zip(first, again, strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
 @pytest.mark.parametrize(
     "posterior",
     [Gaussian(MEAN), Gaussian(MEAN, VARIANCE).with_scale(0.0)],
@@ -39,14 +32,6 @@ def test_without_variance_every_draw_is_the_mean(posterior):
             np.testing.assert_array_equal(x, m)
 
 
-def test_changing_a_draw_does_not_change_the_posterior():
-    posterior = Gaussian(MEAN)
-    posterior.sample(0)[0][:] = 9.0
-    np.testing.assert_array_equal(posterior.mean()[0], MEAN[0])
-    with pytest.raises(ValueError, match="read-only"):
-        posterior.mean()[0][:] = 9.0
-
-
 @pytest.mark.parametrize(
     ("mean", "variance", "scale", "match"),
     [
@@ -56,12 +41,17 @@ def test_changing_a_draw_does_not_change_the_posterior():
         ([1.0], [1.0], -0.5, r"`scale` must.*Received: scale=-0.5"),
         ([1.0], [1.0], np.nan, "`scale` must"),
         ([1.0], [[1.0, 2.0]], 1.0, r"of shape \(2,\), expected \(\)"),
-        ([1.0], [1.0], "a", "`scale` must be a finite number.*scale='a'"),
-        ([], None, 1.0, "`mean` must have.*at least one"),
+        (
+            [1.0],
+            [1.0],
+            "a",
+            "`scale` must be a number of at least 0.0.*scale='a'",
+        ),
+        ([], None, 1.0, "`mean` must have at least one"),
         (np.zeros((2, 3)), None, 1.0, "`mean` must be a list.*ndarray"),
         ([1.0], [1.0, 1.0], 1.0, "one array for each of `mean`.*2 for 1"),
     ],
 )
 def test_wrong_moments_are_refused(mean, variance, scale, match):
     with pytest.raises(ValueError, match=match):
-        Gaussian(mean, variance, scale)
+        Gaussian(mean, variance, scale=scale)

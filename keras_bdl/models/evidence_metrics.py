@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_bdl.data.dataset_size import DatasetSize
 from keras_bdl.distribute.replicas import first_tensor
-from keras_bdl.layers.variational_layers import variational_layers
+from keras_bdl.layers.find_variational_layers import variational_layers
 
 
 def add_batch_mean(metric, value, x):

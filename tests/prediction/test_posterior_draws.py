@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import keras_bdl
 from keras_bdl.data.batches import Batches
 from keras_bdl.posteriors import Ensemble
 from keras_bdl.posteriors import Gaussian
@@ -80,7 +81,7 @@ def test_batch_norm_is_estimated_once_for_each_draw(monkeypatch):
         np.testing.assert_array_equal(weight, value)
 
 
-def test_stale_statistics_are_said_where_there_are_any():
+def test_stale_batch_norm_statistics_cause_a_warning():
     model = network()
     with pytest.warns(UserWarning, match="Give training inputs as `batch_norm"):
         predict(model, X, gaussian(model), samples=2, verbose=0)
@@ -94,7 +95,7 @@ def test_stale_statistics_are_said_where_there_are_any():
     predict(model, X, gaussian(model), samples=2, verbose=0)
 
 
-def test_the_network_as_it_is_can_have_new_statistics_for_one_prediction():
+def test_trained_weights_can_have_new_statistics_for_one_prediction():
     model = network()
     model.layers[1].rate = 0.0
     before = model.get_weights()
@@ -114,8 +115,10 @@ def test_a_posterior_that_does_not_fit_is_refused_before_any_warning():
         predict(network(), X, gaussian(other), samples=2, verbose=0)
 
 
-def test_samples_of_the_network_as_it_is_are_warned_of():
-    with pytest.warns(UserWarning, match="has one draw.*samples=30") as record:
+def test_samples_without_a_posterior_cause_a_warning():
+    with pytest.warns(
+        UserWarning, match="has no posterior.*samples=30"
+    ) as record:
         p = predict(network(), X, samples=30, verbose=0)
     assert record[0].filename == __file__
     assert p.num_samples == 1
@@ -139,3 +142,15 @@ def test_statistics_come_back_after_an_error_in_the_training_data():
         )
     for weight, value in zip(model.get_weights(), before, strict=True):
         np.testing.assert_array_equal(weight, value)
+
+
+def test_samples_default_to_those_of_compile_then_members_then_thirty():
+    model = keras_bdl.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    model.compile("sgd", "mse", samples=5)
+    ensemble = Ensemble([model.get_weights()] * 3)
+    posterior = gaussian(model)
+    assert predict(model, X, posterior, verbose=0).num_samples == 5
+    assert predict(model, X, posterior, samples=2, verbose=0).num_samples == 2
+    model.compile("sgd", "mse")
+    assert predict(model, X, ensemble, verbose=0).num_samples == 3
+    assert predict(model, X, posterior, verbose=0).num_samples == 30

@@ -1,45 +1,69 @@
-"""Gaussian with a diagonal covariance."""
+"""Gaussian posterior with a diagonal covariance."""
 
 import copy
+from collections.abc import Sequence
+from typing import Any
+from typing import TypeVar
 
 import numpy as np
 
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.arguments import as_list
-from keras_bdl.arguments import as_scale
+from keras_bdl.arguments import check_bool
+from keras_bdl.arguments import check_number
 from keras_bdl.posteriors.posterior import Posterior
 from keras_bdl.posteriors.structure import Structure
-from keras_bdl.random.counter_numbers import generator
+from keras_bdl.random.keyed_noise import generator
+
+AnyGaussian = TypeVar("AnyGaussian", bound="Gaussian")
 
 
 class Gaussian(Posterior):
     """Independent Gaussians over the trainable variables of a model.
+
+    `VOGN`, `IVON`, `SWA` and the objectives return this posterior. A sample is
 
         w = mean + sqrt(scale) * sqrt(variance) * z,    z ~ N(0, I)       (1)
 
     Args:
         mean: One array for each trainable variable.
         variance: Arrays like `mean`, not negative, or `None` for a variable
-            that does not vary. Defaults to `None`, zero: every draw is the
+            that does not vary. Defaults to `None`, zero: every sample is the
             mean, as after stochastic weight averaging.
-        scale: Factor of the whole covariance. Defaults to `1.0`.
-        names: Leaf names of the variables, to recognise the model by.
-            Defaults to `None`: only shapes are compared.
-        trained_under_draws: See `Posterior`. Defaults to `False`.
+        scale: Factor of the whole covariance. `0` makes every sample the
+            mean. Defaults to `1.0`.
+        names: Leaf names of the variables, to recognise the model. Defaults
+            to `None`: only shapes are compared.
+        trained_under_draws: Whether training drew the weights from this
+            posterior. The BatchNorm statistics of the model are then averages
+            over posterior samples and need no new estimate. Defaults to
+            `False`.
+
+    Example:
+
+    ```python
+    weights = [np.asarray(v) for v in model.trainable_variables]
+    narrow = keras_bdl.posteriors.Gaussian(
+        weights, [np.full(w.shape, 1e-4) for w in weights]
+    )
+    prediction = keras_bdl.predict(model, x_test, narrow, samples=5)
+    ```
     """
 
     def __init__(
         self,
-        mean: list,
-        variance: list | None = None,
+        mean: Sequence[ArrayLike],
+        variance: Sequence[ArrayLike | None] | None = None,
+        *,
         scale: float = 1.0,
-        names: list | None = None,
+        names: Sequence[str] | None = None,
         trained_under_draws: bool = False,
     ):
         self._mean = _as_moments("mean", mean)
         if not self._mean:
             raise ValueError(
-                "`mean` must have an array for each trainable variable, at "
-                "least one. Received: mean=[]"
+                "`mean` must have at least one array, one for each trainable "
+                "variable. Received: mean=[]"
             )
         super().__init__(Structure([m.shape for m in self._mean], names))
         self._variance = None
@@ -52,31 +76,39 @@ class Gaussian(Posterior):
                         "`variance` must not be negative. Received: "
                         f"{v.min()} in variance[{i}]"
                     )
-        self._scale = as_scale(scale)
-        self.trained_under_draws = trained_under_draws
+        self._scale = float(check_number("scale", scale, at_least=0.0))
+        self.trained_under_draws = check_bool(
+            "trained_under_draws", trained_under_draws
+        )
 
     @property
-    def scale(self):
+    def scale(self) -> float:
         """Factor of the whole covariance."""
         return self._scale
 
     @property
-    def is_point(self):
+    def is_point(self) -> bool:
         """Whether the covariance is zero."""
         return self._scale == 0 or not self._spreads()
 
-    def with_scale(self, scale: float):
-        """Returns this posterior with another `scale`; arrays are shared."""
+    def with_scale(self: AnyGaussian, scale: float) -> AnyGaussian:
+        """Returns this posterior with another `scale`.
+
+        The two posteriors share their arrays.
+
+        Args:
+            scale: Factor of the whole covariance.
+        """
         other = copy.copy(self)
-        other._scale = as_scale(scale)
+        other._scale = float(check_number("scale", scale, at_least=0.0))
         return other
 
-    def mean(self):
+    def mean(self) -> list[np.ndarray]:
         """Returns the means, read-only."""
         return list(self._mean)
 
-    def sample(self, seed):
-        """Returns draw `seed` of (1)."""
+    def sample(self, seed: int) -> list[np.ndarray]:
+        """Returns the sample (1) with the noise of a seed."""
         rng = generator(seed)
         draw = []
         for mean, noise in zip(self._mean, self._noises(rng), strict=True):
@@ -85,7 +117,7 @@ class Gaussian(Posterior):
             draw.append(noise)  # (1)
         return draw
 
-    def get_state(self):
+    def get_state(self) -> dict[str, Any]:
         """Returns all arguments."""
         return {
             **super().get_state(),
@@ -96,7 +128,7 @@ class Gaussian(Posterior):
         }
 
     @classmethod
-    def from_state(cls, state):
+    def from_state(cls, state: dict[str, Any]) -> "Gaussian":
         """Returns the posterior that `get_state` described."""
         return cls(
             state["mean"],
@@ -110,11 +142,11 @@ class Gaussian(Posterior):
         return {**super()._facts(), "scale": self._scale}
 
     def _spreads(self):
-        """Whether the covariance with `scale=1` is not zero."""
+        """Returns whether the covariance is not zero for `scale=1`."""
         return self._variance is not None and any(map(np.any, self._variance))
 
     def _noises(self, rng):
-        """Yields a new array for each variable: a draw with `scale=1`."""
+        """Yields the noise of each variable for `scale=1`, a new array."""
         for i, mean in enumerate(self._mean):
             noise = np.zeros(mean.shape, mean.dtype)
             if self._variance is not None and self._variance[i] is not None:
@@ -128,7 +160,7 @@ class Gaussian(Posterior):
             if array is not None and array.shape != shape:
                 raise ValueError(
                     f"`{name}` must have the shapes of `mean`"
-                    f"{' behind an axis of columns' * bool(leading)}. "
+                    f"{' after an axis of columns' * bool(leading)}. "
                     f"Received: {name}[{i}] of shape {array.shape}, expected "
                     f"{shape}"
                 )
@@ -139,8 +171,12 @@ class Gaussian(Posterior):
             )
 
 
-def all_finite(array):
-    """Whether there is no NaN and no infinity, without a second array."""
+def all_finite(array: np.ndarray) -> bool:
+    """Returns whether an array has no NaN and no infinity.
+
+    Args:
+        array: Numbers. No second array of this size is made.
+    """
     return bool(np.isfinite(np.sum(array, dtype="float64")))
 
 
@@ -152,11 +188,11 @@ def _as_moments(name, arrays, optional=False):
     ]
 
 
-def as_moment(name, array):
+def as_moment(name: str, array: ArrayLike) -> np.ndarray:
     """Returns a finite, read-only array in float32 or float64.
 
     Args:
-        name: What error messages call it, such as `"mean[0]"`.
+        name: Name in error messages, such as `"mean[0]"`.
         array: Numbers.
     """
     array = np.asarray(array)
@@ -165,13 +201,17 @@ def as_moment(name, array):
     if not all_finite(array):
         raise ValueError(
             f"`{name.partition('[')[0]}` must be finite. Received: NaN or "
-            f"infinity in {name}. Did the training diverge?"
+            f"infinity in {name}. Check whether the training diverged."
         )
     return read_only(array)
 
 
-def read_only(array):
-    """Returns a view that cannot be written to."""
+def read_only(array: np.ndarray) -> np.ndarray:
+    """Returns a read-only view of an array.
+
+    Args:
+        array: Any array.
+    """
     view = array.view()
     view.flags.writeable = False
     return view

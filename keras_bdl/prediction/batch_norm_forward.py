@@ -1,7 +1,11 @@
-"""The statistics that BatchNorm layers take of batches."""
+"""The means and variances that BatchNorm layers compute for batches."""
 
 import dataclasses
 import weakref
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
+from typing import Any
 
 import keras
 import numpy as np
@@ -9,14 +13,19 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bdl import _keras
+from keras_bdl.data.batches import Batches
 from keras_bdl.prediction.stateless_call import moved_on
 from keras_bdl.prediction.stateless_call import seed_states
 from keras_bdl.prediction.stateless_call import stateless_call
 from keras_bdl.prediction.traced import traced
 
 
-def batch_norm_layers(model):
-    """Returns the BatchNorm layers that training would update."""
+def batch_norm_layers(model: keras.Model) -> list:
+    """Returns the BatchNorm layers whose statistics training would update.
+
+    Args:
+        model: A Keras model.
+    """
     return [
         layer
         for layer in _keras.all_layers(model)
@@ -26,8 +35,12 @@ def batch_norm_layers(model):
     ]
 
 
-def moving_statistics(layers):
-    """Returns the moving means and variances of BatchNorm layers."""
+def moving_statistics(layers: Iterable) -> list:
+    """Returns the moving mean and variance of each BatchNorm layer, flat.
+
+    Args:
+        layers: BatchNorm layers.
+    """
     return [
         v
         for layer in layers
@@ -36,32 +49,35 @@ def moving_statistics(layers):
 
 
 class TrainingForward:
-    """`model(x, training=True)`, which says what it would assign.
+    """Returns the statistics of `model(x, training=True)` for each batch.
 
-    Each replica takes whole batches: a part of one has other statistics.
+    The model does not change. Each replica gets whole batches, because a part
+    of a batch has other statistics.
 
     Args:
         model: A built Keras model.
     """
 
-    def __init__(self, model):
+    def __init__(self, model: keras.Model):
         self._model = weakref.ref(model)
         self._alone = traced(model, self._call)
         self._shared = traced(model, self._call, sharded=True)
 
-    def over(self, batches, values):
+    def over(
+        self, batches: Batches, values: list
+    ) -> Iterator[tuple[int, dict[int, np.ndarray]]]:
         """Yields the number of examples and the statistics of each batch.
 
-        The latter are a dictionary from the position in `moving_statistics`
-        to an array.
+        The statistics are a dictionary from the position in
+        `moving_statistics` to an array.
 
         Args:
-            batches: The `Batches`.
+            batches: The batches.
             values: A tensor for each of `model.variables`.
         """
-        model = self._model()
+        model: Any = self._model()
         replicas = model.distribute_strategy.num_replicas_in_sync
-        # Layers that share their statistics would take those of all batches.
+        # Synchronized layers would average the batches of all replicas.
         if model.run_eagerly or _any_synchronized(model):
             replicas = 1
         count = 0
@@ -80,12 +96,12 @@ class TrainingForward:
                 count += len(part)
 
     def _call(self, inputs, values, count):
-        """Returns the statistics of the batch of this replica, on an axis.
+        """Returns the statistics of this replica's batch, with a first axis.
 
         Args:
             inputs: The batch.
             values: A tensor for each of `model.variables`.
-            count: Number of the batch of the first replica.
+            count: Number of the first replica's batch.
         """
         model = self._model()
         inputs = keras.tree.map_structure(ops.convert_to_tensor, inputs)
@@ -112,7 +128,7 @@ class TrainingForward:
 
 
 class _Record(keras.StatelessScope):
-    """Keeps what is assigned to moving statistics, which always read as 0.
+    """Records assignments to moving statistics, whose value reads as 0.
 
     Args:
         values: Pairs of a variable and a tensor.
@@ -134,29 +150,29 @@ class _Record(keras.StatelessScope):
 
 @dataclasses.dataclass(frozen=True)
 class _Source:
-    """A moving statistic that tells the statistic of a batch.
+    """A moving statistic from which the statistic of a batch follows.
 
     Args:
-        variable: Is assigned `momentum * old + (1 - momentum) * new`, where
-            the old value is 0.
-        momentum: As above.
-        from_new: A function of `new` that returns the statistic.
+        variable: Variable that is assigned
+            `momentum * old + (1 - momentum) * new`; `old` reads as 0.
+        momentum: Momentum of the layer.
+        from_new: Function from `new` to the statistic.
     """
 
-    variable: object
+    variable: Any
     momentum: float
-    from_new: object
+    from_new: Callable
 
     def of_batch(self, assigned):
         return self.from_new(assigned / (1.0 - self.momentum))
 
 
 def _sources(layer):
-    """Returns the sources of the mean and the variance."""
+    """Returns the sources of the mean and of the variance."""
     mean = _Source(layer.moving_mean, layer.momentum, lambda new: new)
     if not getattr(layer, "renorm", False):
         return mean, dataclasses.replace(mean, variable=layer.moving_variance)
-    # Here the variance is computed from the moving standard deviation.
+    # With `renorm`, Keras keeps a moving standard deviation.
     variance = _Source(
         layer.moving_stddev,
         layer.momentum,
@@ -170,7 +186,7 @@ def _any_synchronized(model):
 
 
 def _groups(batches, size):
-    """Yields lists of so many batches, all of one shape, or of fewer."""
+    """Yields lists of at most `size` batches of the same shape."""
     group = []
     for batch in batches:
         if group and _shapes(batch) != _shapes(group[0]):

@@ -8,10 +8,10 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_bdl.random.counter_numbers import PHILOX
 from keras_bdl.random.cpu_compilation import keras_compiles_nothing
-from keras_bdl.random.replica_numbers import gaussian_noise
-from keras_bdl.random.replica_numbers import of_bits
+from keras_bdl.random.forward_pass_noise import gaussian_noise
+from keras_bdl.random.forward_pass_noise import of_bits
+from keras_bdl.random.keyed_noise import PHILOX
 
 # Streams of random numbers of one seed.
 TRAINING = 0

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 import keras
 
 from keras_bdl import _keras
-from keras_bdl.thread_methods import replaced
-from keras_bdl.thread_methods import replacements_of
+from keras_bdl.replaced_in_thread import replaced
+from keras_bdl.replaced_in_thread import replacements_of
 
 # For these layers `training=True` turns on dropout and nothing else. A layer
 # with a dropout layer inside, such as `MultiHeadAttention`, needs no entry.

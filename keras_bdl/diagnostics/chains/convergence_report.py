@@ -1,4 +1,4 @@
-"""Whether several chains have converged, as a report."""
+"""Convergence of several chains: R-hat and effective sample size."""
 
 import dataclasses
 import math
@@ -6,46 +6,50 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_bdl.data.checked_inputs import check_count
+from keras_bdl.aliases import ArrayLike
+from keras_bdl.arguments import check_bool
+from keras_bdl.arguments import check_count
 from keras_bdl.diagnostics.chains.chain_arrays import check_chains
 from keras_bdl.diagnostics.chains.chain_arrays import is_constant
-from keras_bdl.diagnostics.chains.statistics import effective_sample_size
-from keras_bdl.diagnostics.chains.statistics import even_length
-from keras_bdl.diagnostics.chains.statistics import potential_scale_reduction
+from keras_bdl.diagnostics.chains.r_hat_and_ess import effective_sample_size
+from keras_bdl.diagnostics.chains.r_hat_and_ess import even_length
+from keras_bdl.diagnostics.chains.r_hat_and_ess import potential_scale_reduction
 from keras_bdl.diagnostics.chains.weight_chains import WeightChains
-from keras_bdl.random.counter_numbers import generator
+from keras_bdl.random.keyed_noise import generator
 from keras_bdl.reports.report import Report
 
 
 @dataclasses.dataclass(frozen=True)
 class ConvergenceReport(Report):
-    """Effective sample size and R-hat by variable. Made by `convergence`.
+    """R-hat and effective sample size by variable, made by `convergence`.
 
-    For each variable, or set of predictions, there are
+    For each variable, or set of predictions, the report has
 
-    - `size`: how many quantities it has,
-    - `entries`: how many of them were looked at,
-    - `constant`: how many of these are the same in every draw of every
-      chain; they say nothing, and the numbers below are of the others, NaN
-      if there are none,
+    - `size`: number of its quantities,
+    - `entries`: number of quantities examined,
+    - `constant`: number of examined quantities that are equal in all samples
+      of all chains. The numbers below are computed without them, and are NaN
+      if no other quantity is left,
     - `r_hat_max`, `r_hat_median`: the highest and the median R-hat,
-    - `share_below_1_01`, `share_below_1_1`: of quantities with a lower R-hat,
-    - `ess_min`, `ess_median`: the lowest and the median ESS.
+    - `share_below_1_01`, `share_below_1_1`: share of quantities with a lower
+      R-hat,
+    - `ess_min`, `ess_median`: the lowest and the median effective sample size.
 
     Attributes:
         num_chains: Number of chains.
-        num_draws: Number of draws of each.
-        rank_normalized: Which R-hat it is, see `potential_scale_reduction`.
-        max_entries: Most entries looked at of each variable, or `None`.
-        seed: Selected them.
+        num_samples: Number of samples of each chain.
+        rank_normalized: Whether R-hat is rank-normalised, see
+            `potential_scale_reduction`.
+        max_entries: Most quantities examined of each variable, or `None`.
+        seed: Seed of their selection.
         variables: Dict from the name of a variable to its numbers.
-        total: The numbers of all entries looked at.
-        worst: The variable with the highest R-hat, or `None` if nothing
+        total: The numbers over all examined quantities.
+        worst: The variable with the highest R-hat, or `None` if no quantity
             varies.
     """
 
     num_chains: int
-    num_draws: int
+    num_samples: int
     rank_normalized: bool
     max_entries: int | None
     seed: int
@@ -56,8 +60,8 @@ class ConvergenceReport(Report):
     def title(self) -> str:
         """Returns the first line."""
         return (
-            f"Convergence of {self.num_chains} chains of {self.num_draws} "
-            f"draws, {self.total['entries']} of {self.total['size']} "
+            f"Convergence of {self.num_chains} chains of {self.num_samples} "
+            f"samples, {self.total['entries']} of {self.total['size']} "
             f"quantities{self._selection()}"
         )
 
@@ -66,7 +70,7 @@ class ConvergenceReport(Report):
         rows = dict(self.variables)
         if len(rows) > 1:
             rows["all of these"] = self.total
-        draws = self.num_chains * self.num_draws
+        samples = self.num_chains * self.num_samples
         return [
             (
                 f"R-hat, {self._kind()}",
@@ -76,7 +80,7 @@ class ConvergenceReport(Report):
                 ],
             ),
             (
-                f"Effective sample size, of {draws} draws",
+                f"Effective sample size, of {samples} samples",
                 [
                     ["", "min", "median"],
                     *(_row(n, of, _ESS, "{:.1f}") for n, of in rows.items()),
@@ -85,7 +89,7 @@ class ConvergenceReport(Report):
             (
                 "Quantities",
                 [
-                    ["", "in all", "looked at", "constant"],
+                    ["", "in all", "examined", "constant"],
                     *(_row(n, of, _COUNTS, "{}") for n, of in rows.items()),
                 ],
             ),
@@ -96,7 +100,7 @@ class ConvergenceReport(Report):
         if self.total["entries"] == self.total["size"]:
             return ""
         return (
-            f", drawn at random: at most {self.max_entries} of each variable "
+            f", chosen at random: at most {self.max_entries} of each variable "
             f"(seed {self.seed})"
         )
 
@@ -106,7 +110,7 @@ class ConvergenceReport(Report):
 
     def _verdict(self):
         if self.worst is None:
-            return "Nothing varies"
+            return "No quantity varies"
         highest = self.variables[self.worst]["r_hat_max"]
         return f"Highest R-hat: {highest:.4f}, in {self.worst}"
 
@@ -117,7 +121,7 @@ _COUNTS = ("size", "entries", "constant")
 
 
 def _row(label, numbers, names, form=None):
-    """Returns a label and its cells, numbers or what `form` makes of them."""
+    """Returns a label and its cells, as numbers or as strings of `form`."""
     cells = [numbers[name] for name in names]
     return [
         label,
@@ -129,25 +133,29 @@ def _row(label, numbers, names, form=None):
 
 
 def convergence(
-    chains,
+    chains: WeightChains | dict[str, ArrayLike] | ArrayLike,
+    *,
     max_entries: int | None = 10_000,
     seed: int = 0,
     rank_normalized: bool = False,
 ) -> ConvergenceReport:
-    """Tells whether several chains sample one distribution, and how well.
+    """Reports whether several chains sample the same distribution.
 
-    Variables are read and judged one by one. Of an odd number of draws the
-    first one is left out.
+    Use it after training with a sampler, first on predictions and then on
+    weights. R-hat near 1 means that the chains agree. Variables are read and
+    examined one at a time. If the number of samples is odd, the first one is
+    left out.
 
     Args:
-        chains: `WeightChains`; or an array of shape `(chains, draws, ...)`,
-            such as `prediction_chains` returns; or a dict of such arrays by
-            name.
-        max_entries: Most entries of a variable to look at; of one with more,
-            these are drawn at random. `None`: all. Defaults to `10_000`.
-        seed: Selects them. Defaults to `0`.
-        rank_normalized: Which R-hat to use, see `potential_scale_reduction`.
-            Defaults to `False`.
+        chains: `WeightChains`; or an array of shape `(chains, samples, ...)`,
+            such as the result of `prediction_chains`; or a dict of such arrays
+            by name.
+        max_entries: Most quantities to examine in a variable. In larger
+            variables they are chosen at random. `None` examines all. Defaults
+            to `10_000`.
+        seed: Seed of this choice. Defaults to `0`.
+        rank_normalized: Whether to use the rank-normalised R-hat, see
+            `potential_scale_reduction`. Defaults to `False`.
 
     Returns:
         A `ConvergenceReport`, which prints as a table.
@@ -155,7 +163,7 @@ def convergence(
     Example:
 
     ```python
-    chains = [samples_1, samples_2, samples_3]
+    chains = [posterior, posterior]
     p = keras_bdl.diagnostics.prediction_chains(chains, model, x_test)
     print(keras_bdl.diagnostics.convergence({"probabilities": p}))
     weights = keras_bdl.diagnostics.WeightChains(chains, model)
@@ -164,19 +172,20 @@ def convergence(
     """
     if max_entries is not None:
         check_count("max_entries", max_entries)
+    check_bool("rank_normalized", rank_normalized)
     if not isinstance(chains, (dict, WeightChains)):
         chains = {"quantities": chains}
     rng = generator(seed)
     lengths, found = {}, {}
     for name in chains:
-        draws, size = _entries(chains, name, max_entries, rng)
-        lengths[name] = draws.shape[:2]
-        found[name] = _Found.of(draws, size, rank_normalized)
+        samples, size = _entries(chains, name, max_entries, rng)
+        lengths[name] = samples.shape[:2]
+        found[name] = _Found.of(samples, size, rank_normalized)
     variables = {name: one.numbers() for name, one in found.items()}
-    num_chains, num_draws = _common(lengths)
+    num_chains, num_samples = _common(lengths)
     return ConvergenceReport(
         num_chains=num_chains,
-        num_draws=num_draws,
+        num_samples=num_samples,
         rank_normalized=rank_normalized,
         max_entries=max_entries,
         seed=seed,
@@ -187,7 +196,7 @@ def convergence(
 
 
 class _Found(NamedTuple):
-    """R-hat and ESS of what varies among some entries of a variable."""
+    """R-hat and ESS of the varying entries among some entries of a variable."""
 
     r_hat: np.ndarray
     ess: np.ndarray
@@ -195,13 +204,15 @@ class _Found(NamedTuple):
     size: int
 
     @classmethod
-    def of(cls, draws, size, rank_normalized):
-        varying = draws[..., ~is_constant(draws)]
+    def of(cls, samples, size, rank_normalized):
+        varying = samples[..., ~is_constant(samples)]
         r_hat = ess = np.zeros(0)
         if varying.size:
-            r_hat = potential_scale_reduction(varying, rank_normalized)
+            r_hat = potential_scale_reduction(
+                varying, rank_normalized=rank_normalized
+            )
             ess = effective_sample_size(varying)
-        return cls(r_hat, ess, draws.shape[2], size)
+        return cls(r_hat, ess, samples.shape[2], size)
 
     @classmethod
     def joined(cls, several):
@@ -231,18 +242,18 @@ class _Found(NamedTuple):
 
 
 def _entries(chains, name, max_entries, rng):
-    """Returns the entries of a variable to look at, and how many it has."""
+    """Returns the entries of a variable to examine, and its size."""
     label = f"chains[{name!r}]"
     if isinstance(chains, WeightChains):
         size = math.prod(chains.shapes[name])
-        draws = chains.entries(name, _positions(size, max_entries, rng))
-        draws = check_chains(draws, label)
+        samples = chains.entries(name, _positions(size, max_entries, rng))
+        samples = check_chains(samples, label)
     else:
-        draws = check_chains(chains[name], label)
-        draws = draws.reshape(*draws.shape[:2], -1)
-        size = draws.shape[2]
-        draws = draws[..., _positions(size, max_entries, rng)]
-    return even_length(draws), size
+        samples = check_chains(chains[name], label)
+        samples = samples.reshape(*samples.shape[:2], -1)
+        size = samples.shape[2]
+        samples = samples[..., _positions(size, max_entries, rng)]
+    return even_length(samples), size
 
 
 def _positions(size, max_entries, rng):
@@ -252,11 +263,12 @@ def _positions(size, max_entries, rng):
 
 
 def _common(lengths):
-    """Returns the number of chains and draws that all variables share."""
+    """Returns the number of chains and samples that all variables share."""
     if len(set(lengths.values())) != 1:
         raise ValueError(
-            "`chains` must have at least one array, all of equally many "
-            f"chains and draws. Received: (chains, draws) = {lengths}"
+            "`chains` must have at least one array, and all arrays equally "
+            "many chains and samples. "
+            f"Received: (chains, samples) = {lengths}"
         )
     return next(iter(lengths.values()))
 

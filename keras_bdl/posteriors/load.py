@@ -1,0 +1,41 @@
+"""Reads posteriors from files."""
+
+import os
+from typing import Any
+
+from keras_bdl.posteriors.posterior import Posterior
+from keras_bdl.saving.state_file import read_state
+
+
+def load(path: str | os.PathLike, *, stream: bool = False) -> Posterior:
+    """Returns the posterior that `Posterior.save` wrote to a file.
+
+    Args:
+        path: The file.
+        stream: Whether the members of an `Ensemble` stay on disk until a
+            sample needs them. Defaults to `False`.
+
+    Example:
+
+    ```python
+    posterior.save("posterior.bdl")
+    posterior = keras_bdl.posteriors.load("posterior.bdl")
+    ```
+    """
+    return from_state(read_state(os.fspath(path), lazy=stream))
+
+
+def from_state(state: dict[str, Any]) -> Posterior:
+    """Returns the posterior that `Posterior.get_state` described.
+
+    Args:
+        state: The result of `get_state`.
+    """
+    kind = state.get("kind") if isinstance(state, dict) else None
+    if kind not in Posterior.kinds:
+        raise ValueError(
+            "The file must hold a posterior of a known kind. Import the module "
+            "that defines its class before you load the file. "
+            f"Received: kind={kind!r}, known: {sorted(Posterior.kinds)}"
+        )
+    return Posterior.kinds[kind].from_state(state)

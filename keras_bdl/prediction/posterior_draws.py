@@ -1,0 +1,175 @@
+"""The networks that a prediction averages: one for each posterior sample."""
+
+import warnings
+from collections.abc import Sequence
+from collections.abc import Sized
+from typing import Any
+
+import keras
+
+from keras_bdl.arguments import check_count
+from keras_bdl.data.batches import Batches
+from keras_bdl.posteriors import Posterior
+from keras_bdl.posteriors.posterior_of import held_posterior
+from keras_bdl.prediction.reestimate_batch_norm import batch_norm_statistics
+from keras_bdl.prediction.reestimate_batch_norm import warn_of_stale_statistics
+from keras_bdl.prediction.stateless_call import moved_on
+from keras_bdl.prediction.stateless_call import seed_states
+from keras_bdl.prediction.stateless_call import values_of
+from keras_bdl.prediction.stateless_call import with_values
+
+DEFAULT_SAMPLES = 30
+
+
+class PosteriorDraws:
+    """The values of a model's variables in each posterior sample.
+
+    The model does not change. Its weights are read once, so a sample is one
+    function for the whole data set, also while another thread trains the
+    model. Each part of the data is shown to all samples. A sample is
+    therefore computed many times: the same seed gives the same weights, and
+    BatchNorm statistics are estimated once for each sample and kept.
+
+    Args:
+        model: A built Keras model.
+        posterior: A `Posterior`, or `None` for the trained weights.
+        samples: Number of samples. `None` chooses as `keras_bdl.predict`.
+        seed: Selects the samples.
+        batch_norm_batches: The `Batches` on which BatchNorm statistics are
+            estimated. Defaults to `None`: the statistics stay as the sample
+            leaves them.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        posterior: Posterior | None,
+        *,
+        samples: int | None,
+        seed: int,
+        batch_norm_batches: Batches | None = None,
+    ):
+        self.model = model
+        self.posterior = posterior
+        self.seeds = _seeds(model, posterior, samples, seed)
+        self._warn_of_one_sample(samples)
+        self._batches = batch_norm_batches
+        self._statistics: dict[int, list] = {}
+        if posterior is not None:
+            posterior.check(model)
+            if batch_norm_batches is None and self._moves_weights():
+                warn_of_stale_statistics(
+                    model, f"`{type(posterior).__name__}`", stacklevel=3
+                )
+        self._of_model = values_of(model)
+        self._seed_states = seed_states(model)
+
+    def __len__(self) -> int:
+        return len(self.seeds)
+
+    def drops(self, index: int) -> bool:
+        """Returns whether dropout must be on for a sample.
+
+        Args:
+            index: Number of the sample.
+        """
+        return self.posterior is not None and self.posterior.drops(
+            self.seeds[index]
+        )
+
+    def values(self, index: int) -> list:
+        """Returns a sample: a tensor for each of `model.variables`.
+
+        Args:
+            index: Number of the sample.
+        """
+        seed = self.seeds[index]
+        values = self._of_model
+        if self.posterior is not None:
+            # Variational layers compute a sample from their means.
+            state = zip(self.model.variables, values, strict=True)
+            with keras.StatelessScope(state):
+                assignments = self.posterior.assignments(self.model, seed)
+            values = with_values(self.model, values, assignments)
+        if self._batches is None or not self._needs_batch_norm(seed):
+            return values
+        if index not in self._statistics:
+            self._statistics[index] = batch_norm_statistics(
+                self.model, self._batches, values
+            )
+        return with_values(self.model, values, self._statistics[index])
+
+    def for_batch(self, values: list, index: int, batch_index: int) -> list:
+        """Returns a sample with the random seeds of one batch.
+
+        Args:
+            values: The tensors that `values` returned.
+            index: Number of the sample.
+            batch_index: Number of the batch.
+        """
+        values = list(values)
+        for i in self._seed_states:
+            values[i] = moved_on(values[i], index, batch_index)
+        if self.posterior is None:
+            return values
+        assignments = self.posterior.batch_assignments(
+            self.model, self.seeds[index], batch_index
+        )
+        return with_values(self.model, values, assignments)
+
+    def _needs_batch_norm(self, seed):
+        return self.posterior is None or self.posterior.needs_batch_norm(seed)
+
+    def _moves_weights(self):
+        return not self.posterior.trained_under_draws and any(
+            self.posterior.needs_batch_norm(seed) for seed in self.seeds
+        )
+
+    def _warn_of_one_sample(self, samples):
+        if self.posterior is None and samples not in (None, 1):
+            warnings.warn(
+                "This model has no posterior, so `samples` has no effect: "
+                "the trained weights are the only sample. Give a "
+                "`posterior`, or leave `samples` out. "
+                f"Received: samples={samples}, posterior=None",
+                stacklevel=4,
+            )
+
+
+def find_posterior(
+    model: keras.Model, posterior: Posterior | None
+) -> Posterior | None:
+    """Returns the posterior to use, or `None` for the trained weights.
+
+    Args:
+        model: A built Keras model.
+        posterior: The argument of `keras_bdl.predict`. `None` selects the
+            posterior that the model holds, unless an optimizer trained the
+            model without noise. The weights of such a network are good, and
+            training never tried others in their neighbourhood.
+    """
+    if posterior is None:
+        return held_posterior(model, trained_with_noise=True)
+    if not isinstance(posterior, Posterior):
+        raise ValueError(
+            "`posterior` must be a `keras_bdl.posteriors.Posterior`, such as "
+            "the `posterior` attribute of a callback, or `None`. "
+            f"Received: posterior={posterior!r} of type "
+            f"{type(posterior).__name__}"
+        )
+    return posterior
+
+
+def _seeds(model, posterior, samples, seed) -> Sequence[Any]:
+    if samples is not None:
+        check_count("samples", samples)
+    if posterior is None:
+        return [None]
+    compiled = getattr(model, "samples", 0)
+    if samples is None and isinstance(compiled, int) and compiled > 0:
+        samples = compiled
+    if samples is None:
+        # Only a finite posterior has a length.
+        finite = isinstance(posterior, Sized)
+        samples = len(posterior) if finite else DEFAULT_SAMPLES
+    return posterior.seeds(seed, samples)
