@@ -19,11 +19,6 @@ tf.config.set_logical_device_configuration(
     [tf.config.LogicalDeviceConfiguration()] * 2,
 )
 
-# Optimizing a graph takes longer than the few steps of a test gain: a sixth of
-# the time of the tests that train. The tests that start processes (killed
-# runs, the programs in `tpu`, the quickstart) do optimize their graphs.
-tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-
 import keras
 
 from tests.helpers import dtype_policy

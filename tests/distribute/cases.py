@@ -16,9 +16,6 @@ import keras_bdl as bdl
 from keras_bdl.distribute.variable_copies import variable_copies
 from tests.helpers import cross_entropy
 
-# In the workers too: their numbers are compared with those of one process.
-tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-
 LOSS = cross_entropy()
 # Three batches of 16, and one that leaves a replica without an example.
 NUM_EXAMPLES, BATCH_SIZE = 49, 16
