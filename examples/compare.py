@@ -135,16 +135,17 @@ class Run:
         )
         return self.fit(self.build(regularized=False), optimizer)
 
+    def network_of_chain(self):
+        """A ResNet++; two dense layers if only the code is tried."""
+        shape, classes = self.data.input_shape, self.data.num_classes
+        if self.smoke:
+            return bdl.applications.MultiHeadMLP(shape, 1, classes, units=(8,))
+        return bdl.applications.ResNetPlusPlus(8, shape, classes, filters=8)
+
     def chain(self, sampler):
         """A network for the samplers, and its samples."""
         keras.utils.set_random_seed(0)
-        shape, classes = self.data.input_shape, self.data.num_classes
-        if self.smoke:
-            model = bdl.applications.MultiHeadMLP(shape, 1, classes, units=(8,))
-        else:
-            model = bdl.applications.ResNetPlusPlus(
-                8, shape, classes, filters=8
-            )
+        model = self.network_of_chain()
         # Four times as long; the first quarter is burn-in.
         cycle = bdl.schedules.CyclicalCosine(0.03, self.steps // 4)
         model.compile(

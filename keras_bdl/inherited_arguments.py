@@ -123,7 +123,12 @@ def _signature(owners):
             if parameter.name in positional or parameter.name in keyword:
                 continue
             if parameter.kind in _POSITIONAL:
-                if passes_positional:
+                optional = any(
+                    p.default is not p.empty for p in positional.values()
+                )
+                required = parameter.default is parameter.empty
+                # A signature has no required argument after an optional one.
+                if passes_positional and not (optional and required):
                     positional[parameter.name] = parameter
                 else:
                     keyword[parameter.name] = parameter.replace(
@@ -131,9 +136,10 @@ def _signature(owners):
                     )
             elif parameter.kind is parameter.KEYWORD_ONLY:
                 keyword[parameter.name] = parameter
-        passes_positional = any(
-            p.kind is p.VAR_POSITIONAL for p in parameters
-        ) or (passes_positional and not positional)
+        passes_positional = passes_positional and (
+            not positional
+            or any(p.kind is p.VAR_POSITIONAL for p in parameters)
+        )
     return inspect.Signature([*positional.values(), *keyword.values(), *rest])
 
 

@@ -53,6 +53,12 @@ def check_config(cls, **kwargs):
     assert revived.get_config() == config
 
 
+def assert_equal(arrays, others):
+    """Compares two lists of arrays exactly."""
+    for array, other in zip(arrays, others, strict=True):
+        np.testing.assert_array_equal(array, other)
+
+
 def assert_moment(actual, expected, stderr, sigmas=5.0):
     """Compares a Monte-Carlo estimate with the tolerance it deserves."""
     np.testing.assert_allclose(actual, expected, rtol=0, atol=sigmas * stderr)

@@ -27,13 +27,16 @@ SAMPLERS = {
 }
 
 
+def network(smoke):
+    """A ResNet++; two dense layers if only the code is tried."""
+    if smoke:
+        return bdl.applications.MultiHeadMLP((32, 32, 3), 1, 10, units=(8,))
+    return bdl.applications.ResNetPlusPlus(20)
+
+
 def make(optimizer, smoke):
     keras.utils.set_random_seed(0)
-    applications = bdl.applications
-    if smoke:
-        model = applications.MultiHeadMLP((32, 32, 3), 1, 10, units=(8,))
-    else:
-        model = applications.ResNetPlusPlus(20)
+    model = network(smoke)
     model.compile(
         optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     )

@@ -2,6 +2,7 @@
 
 import math
 
+import keras
 import numpy as np
 
 
@@ -10,11 +11,16 @@ def times_prior_stddevs(network, prior):
 
     Args:
         network: A network compiled with an objective that learns the
-            variances of all its weights.
+            variances of all weights outside of BatchNormalization.
         prior: The `HeNormal` of the objective.
     """
     objective = network.objective
-    shapes = [v.shape for v in network.trainable_variables]
+    shapes = [
+        variable.shape
+        for layer in network.layers
+        if not isinstance(layer, keras.layers.BatchNormalization)
+        for variable in layer.trainable_variables
+    ]
     logs = [math.log(prior.of_shape(shape).stddev) for shape in shapes]
     many = objective.covariance == "diagonal"
     sizes = [math.prod(shape) if many else 1 for shape in shapes]

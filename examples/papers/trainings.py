@@ -196,10 +196,6 @@ def _natural(optimizer, network, settings, data):
     _sampling(network, optimizer, settings)
 
 
-def _posterior_of_optimizer(model):
-    return bdl.posterior_of(model)
-
-
 def _objective(objective, network, settings, data):
     """Compiles with an objective that learns a Gaussian over the weights."""
     options = {
@@ -219,10 +215,6 @@ def _objective(objective, network, settings, data):
     )
     if ratio:
         times_prior_stddevs(network, options["prior"])
-
-
-def _posterior_of_objective(model):
-    return bdl.posterior_of(model)
 
 
 def _sampler(sampler, network, settings, data):
@@ -262,13 +254,13 @@ def _layers(kind):
 def _of_optimizer(optimizer):
     compile = functools.partial(_natural, optimizer)
     needs = ("prior_precision or l2",)
-    return Training(compile, posterior=_posterior_of_optimizer, needs=needs)
+    return Training(compile, posterior=bdl.posterior_of, needs=needs)
 
 
 def _of_objective(objective):
     compile = functools.partial(_objective, objective)
     needs = "optimizer", "covariance"
-    return Training(compile, posterior=_posterior_of_objective, needs=needs)
+    return Training(compile, posterior=bdl.posterior_of, needs=needs)
 
 
 def _of_sampler(sampler):

@@ -7,8 +7,8 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bdl.arguments import check_bool
-from keras_bdl.arguments import check_choice
 from keras_bdl.arguments import check_number
+from keras_bdl.arguments import check_verbose
 from keras_bdl.callbacks.chain_temperature import Virials
 from keras_bdl.callbacks.chain_temperature import kinetic_band
 from keras_bdl.callbacks.stateful_callback import StatefulCallback
@@ -96,7 +96,7 @@ class ChainDiagnostics(StatefulCallback):
         self.confidence = check_number(
             "confidence", confidence, above=0, below=1
         )
-        self.verbose = check_choice("verbose", verbose, (0, 1))
+        self.verbose = check_verbose(verbose)
         self.rows: list[dict] = []
         self._virials: Any = None
         self._first_step = 0

@@ -108,6 +108,11 @@ class SampleCollector(StatefulCallback):
         self._samples: list = []  # the weights, or the path of their file
         # Arrays of a file. They notice if another file has replaced it.
         self._on_disk: dict = {}
+        # Files of dropped samples that the latest checkpoint may list, and
+        # files that only an earlier one may list.
+        self._listed: list[str] = []
+        self._unlisted: list[str] = []
+        self._is_checkpointed = False
         self._num_taken = 0
         self._cycle = None  # number of cycles that ended, by the step counter
         self._names = None
@@ -191,7 +196,8 @@ class SampleCollector(StatefulCallback):
             logs.update(self._evaluated())
 
     def on_train_end(self, logs=None):
-        """Warns once if the chain still drifts."""
+        """Deletes files of dropped samples. Warns of a chain that drifts."""
+        self._delete_unlisted()
         is_chain = isinstance(inner_optimizer(self.model), Sampler)
         if self._warned_of_drift or not is_chain:
             return
@@ -202,7 +208,14 @@ class SampleCollector(StatefulCallback):
         )
 
     def get_state(self) -> dict[str, Any]:
-        """Returns all samples, or the paths of their files."""
+        """Returns all samples, or the paths of their files.
+
+        A killed run continues from the latest checkpoint. So the file of a
+        dropped sample stays until a later checkpoint is written.
+        """
+        self._delete_unlisted()
+        self._unlisted, self._listed = self._listed, []
+        self._is_checkpointed = True
         return {
             "settings": [self.every, self.unit, self.start_epoch],
             "samples": list(self._samples),
@@ -226,6 +239,7 @@ class SampleCollector(StatefulCallback):
         """Continues from a state that `get_state` returned."""
         self.check_state(state)
         self._is_new = False
+        self._is_checkpointed = True
         self._on_disk = {}
         self._samples = list(state["samples"])
         if self._evaluation is not None:
@@ -283,7 +297,15 @@ class SampleCollector(StatefulCallback):
             if not isinstance(dropped, str):
                 continue
             self._on_disk.pop(dropped, None)
-            remove_sample(dropped, self.model.distribute_strategy)
+            if self._is_checkpointed:
+                self._listed.append(dropped)
+            else:
+                remove_sample(dropped, self.model.distribute_strategy)
+
+    def _delete_unlisted(self):
+        for path in self._unlisted:
+            remove_sample(path, self.model.distribute_strategy)
+        self._unlisted = []
 
     def _evaluated(self):
         """Adds new samples to the evaluation and returns the logs."""

@@ -164,9 +164,7 @@ class Capture:
 
     def run_layer(self, layer, call, inputs, *args, **kwargs):
         """Runs a layer and records the call."""
-        rule = self._rules.get(id(layer))
-        if rule is None:  # hooked by a capture of another model
-            return call(inputs, *args, **kwargs)
+        rule = self._rules[id(layer)]
         record = Call(layer, rule)
         self._open.append(record)
         try:

@@ -14,7 +14,7 @@ from keras_bdl import _keras
 from keras_bdl.aliases import Loss
 from keras_bdl.data.checked_inputs import check_model
 from keras_bdl.distribute.variable_copies import restored
-from keras_bdl.layers.find_variational_layers import variational_layers
+from keras_bdl.layers.find_variational_layers import sampling_layers
 from keras_bdl.likelihoods.loss_check import check_reductions
 from keras_bdl.likelihoods.loss_check import one_value_each
 from keras_bdl.posteriors.structure import check_built
@@ -183,7 +183,7 @@ def left_as_it_was(model: keras.Model) -> Iterator[Callable]:
 
 
 def _check_weights(model):
-    layers = [layer.name for layer in variational_layers(model)]
+    layers = [layer.name for layer in sampling_layers(model)]
     if layers:
         raise ValueError(
             "`model` must have ordinary weights, but it has variational "

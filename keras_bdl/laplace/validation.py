@@ -10,6 +10,7 @@ from keras_bdl.aliases import Data
 from keras_bdl.data.batches import is_arrays
 from keras_bdl.evaluation.evaluate import evaluate
 from keras_bdl.posteriors.laplace_gaussian import Laplace
+from keras_bdl.prediction.posterior_draws import DEFAULT_SAMPLES
 from keras_bdl.prediction.predict import predict
 
 # Powers of sqrt(10).
@@ -65,6 +66,7 @@ def best_prior_precision(
             model,
             x,
             posterior.with_prior_precision(delta),
+            samples=DEFAULT_SAMPLES,
             seed=seed,
             batch_size=batch_size,
             keep_samples=regression,

@@ -16,13 +16,7 @@ class MeanFieldLayer(Variational):
         w = mean + softplus(rho) noise,   noise ~ N(0, 1)                 (1)
 
     Derive a layer type from this class and from a layer of Keras, in this
-    order:
-
-    ```python
-    @keras.saving.register_keras_serializable(package="my_package")
-    class MeanFieldDense(MeanFieldLayer, keras.layers.Dense):
-        pass
-    ```
+    order.
 
     Args:
         *args: Arguments of the Keras layer.
@@ -31,6 +25,14 @@ class MeanFieldLayer(Variational):
             distribution than that of the KL. `estimator="local"` draws no
             weights and refuses this argument. Defaults to `None`, all of (1).
         **kwargs: Arguments of the Keras layer and of `Variational`.
+
+    Example:
+
+    ```python
+    @keras.saving.register_keras_serializable(package="my_package")
+    class MeanFieldDense(keras_bdl.layers.MeanFieldLayer, keras.layers.Dense):
+        pass
+    ```
 
     Reference:
         - Blundell et al., [Weight Uncertainty in Neural Networks](

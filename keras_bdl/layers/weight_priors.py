@@ -45,8 +45,6 @@ class WeightPriors:
         """The `WeightPosterior` of each tensor: its variables and its prior."""
         raise NotImplementedError
 
-    prior_version = 0
-
     def set_prior(self, **priors_of_weights: PriorLike) -> None:
         """Gives tensors of weights another prior, also after training.
 

@@ -98,8 +98,8 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
         check_strategy(self, objective, sample_replicas)
         self._track_evidence_bound()
         self.objective = objective
-        self.train_samples = train_samples
-        self.samples = samples
+        self.train_samples = int(train_samples)
+        self.samples = int(samples)
         self.sample_replicas = sample_replicas
         for method in self._methods():
             if isinstance(method, KnowsModel):

@@ -21,7 +21,7 @@ from keras_bdl.distribute.replicas import replica_weight
 from keras_bdl.distribute.replicas import weighted
 from keras_bdl.inherited_arguments import InheritedArguments
 from keras_bdl.inner_optimizer import loss_scale
-from keras_bdl.layers.find_variational_layers import variational_layers
+from keras_bdl.layers.find_variational_layers import sampling_layers
 from keras_bdl.models.build import build_optimizer
 from keras_bdl.models.fit_arguments import check_optimizer
 from keras_bdl.objectives.batch_outcome import BatchPass
@@ -225,7 +225,7 @@ class Objective(InheritedArguments, ShowsArguments, keras.losses.Loss):
         owner = type(self).__name__
         check_any_weight(owner, inferred)
         check_optimizer(owner, model)
-        layers = [layer.name for layer in variational_layers(model)]
+        layers = [layer.name for layer in sampling_layers(model)]
         if layers:
             raise ValueError(
                 f"`{owner}` needs ordinary layers, and some layers have "

@@ -98,6 +98,11 @@ class ClassificationPrediction(Prediction):
         return self.log_mean.argmax(-1)
 
     @property
+    def variation_ratio(self) -> np.ndarray:
+        """Share of the samples that do not vote for the most voted class."""
+        return 1.0 - self.votes.max(-1) / self.num_samples
+
+    @property
     def confidence(self) -> np.ndarray:
         """The probability of the most probable class."""
         return np.exp(self.log_mean.max(-1))

@@ -165,9 +165,9 @@ def _seeds(model, posterior, samples, seed) -> Sequence[Any]:
         check_count("samples", samples)
     if posterior is None:
         return [None]
-    compiled = getattr(model, "samples", 0)
-    if samples is None and isinstance(compiled, int) and compiled > 0:
-        samples = compiled
+    # A model of the user may have another attribute `samples`.
+    if samples is None and hasattr(model, "train_samples"):
+        samples = model.samples or None
     if samples is None:
         # Only a finite posterior has a length.
         finite = isinstance(posterior, Sized)

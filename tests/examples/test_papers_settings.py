@@ -64,6 +64,7 @@ def compiled(cell):
     )
     inputs = keras.Input((4, 4, 1))
     y = keras.layers.Conv2D(2, 2)(inputs)
+    y = keras.layers.BatchNormalization()(y)
     y = keras.layers.Flatten()(keras.layers.Activation("softplus")(y))
     model = bdl.Model(inputs, keras.layers.Dense(2)(y))
     training = trainings.TRAININGS[training]

@@ -12,6 +12,7 @@ from keras_bdl.objectives import PerExampleFisher
 from keras_bdl.objectives import SampledVI
 from keras_bdl.objectives import TaylorVI
 from keras_bdl.random.gaussian_weights import EVALUATION
+from tests.helpers import assert_equal
 from tests.helpers import check_config
 from tests.helpers import dtype_policy
 from tests.objectives.transcription import N
@@ -44,11 +45,6 @@ def all_variables(model):
         *model.objective.trainable_variables,
         *model.optimizer.variables,
     ]
-
-
-def assert_equal(ours, theirs):
-    for a, b in zip(ours, theirs, strict=True):
-        np.testing.assert_array_equal(a, b)
 
 
 def test_map_adds_the_prior_to_the_loss():

@@ -9,6 +9,7 @@ import pytest
 from keras import layers
 
 import keras_bdl as bdl
+from tests.helpers import assert_equal
 from tests.helpers import cross_entropy
 from tests.helpers import dtype_policy
 
@@ -105,11 +106,6 @@ def state(model):
     ]
 
 
-def assert_equal(ours, theirs):
-    for a, b in zip(ours, theirs, strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
 @pytest.mark.parametrize("cls", CLASSES)
 def test_config_keeps_every_argument(cls):
     parameters = inspect.signature(cls).parameters
@@ -152,7 +148,7 @@ def test_fit_refuses_a_factor_of_the_loss_and_a_temperature_of_zero(make_fit):
 
 
 @pytest.mark.parametrize("make_sampler", SAMPLERS.values(), ids=SAMPLERS)
-def test_sampler_refuses_a_prior_that_is_none(make_sampler):
+def test_sampler_refuses_a_string_as_prior(make_sampler):
     with pytest.raises(ValueError, match="`prior` must be"):
         make_sampler(prior="normal")
 

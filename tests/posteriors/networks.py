@@ -23,11 +23,6 @@ def values(variables):
     return [keras.ops.convert_to_numpy(v).copy() for v in variables]
 
 
-def assert_equal(arrays, others):
-    for a, b in zip(arrays, others, strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
 def arrays_like(variables, seed=0, leading=()):
     rng = np.random.default_rng(seed)
     return [

@@ -18,8 +18,8 @@ from keras_bdl.posteriors import MatrixNormal
 from keras_bdl.posteriors import MCDropout
 from keras_bdl.posteriors import Mixture
 from keras_bdl.posteriors import load
+from tests.helpers import assert_equal
 from tests.posteriors.networks import arrays_like
-from tests.posteriors.networks import assert_equal
 from tests.posteriors.networks import gaussian
 from tests.posteriors.networks import low_rank
 from tests.posteriors.networks import network
@@ -141,6 +141,9 @@ def test_a_file_without_pickle_holds_the_whole_posterior(
         loaded.check(model)
         assert type(loaded) is type(posterior)
         assert repr(loaded) == repr(posterior)
+        if posterior.structure is not None:
+            assert loaded.structure.names == posterior.structure.names
+            assert loaded.structure.shapes == posterior.structure.shapes
         assert loaded.trained_under_draws == posterior.trained_under_draws
         for seed in posterior.seeds(0, 3):
             assert_equal(

@@ -10,8 +10,8 @@ from keras_bdl.posteriors import Layerwise
 from keras_bdl.posteriors import MCDropout
 from keras_bdl.posteriors import Mixture
 from keras_bdl.posteriors import load
+from tests.helpers import assert_equal
 from tests.helpers import assert_moment
-from tests.posteriors.networks import assert_equal
 from tests.posteriors.networks import gaussian
 from tests.posteriors.networks import low_rank
 from tests.posteriors.networks import network

@@ -8,7 +8,7 @@ from keras_bdl.posteriors import Gaussian
 from keras_bdl.posteriors import LowRankGaussian
 from keras_bdl.posteriors import MCDropout
 from keras_bdl.posteriors import Mixture
-from tests.posteriors.networks import assert_equal
+from tests.helpers import assert_equal
 from tests.posteriors.networks import gaussian
 from tests.posteriors.networks import low_rank
 from tests.posteriors.networks import network

@@ -5,7 +5,7 @@ import pytest
 import keras_bdl as bdl
 from keras_bdl.posteriors import Gaussian
 from keras_bdl.posteriors import Layerwise
-from tests.posteriors.networks import assert_equal
+from tests.helpers import assert_equal
 
 X = np.random.default_rng(0).standard_normal((8, 2)).astype("float32")
 
