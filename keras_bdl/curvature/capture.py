@@ -57,7 +57,7 @@ class Call:
         layer: The layer.
         rule: The rule of the layer.
         inputs: The first result of `rule.run`.
-        outputs: z, a source of the gradient.
+        outputs: z, the tensor that the loss is differentiated with respect to.
     """
 
     layer: Any
@@ -71,14 +71,16 @@ class Capture:
 
     Create a `Capture` inside of a gradient tape. In `recording()`, run the
     model in `forward()` and compute the loss. Then differentiate the loss with
-    respect to `outputs` and pass the gradients to `calls_by_layer`. Which code
-    reads which value of a weight:
+    respect to `outputs` and pass the gradients to `calls_by_layer`. The value
+    of a weight depends on the code that reads the weight:
 
-    - The call of the layer that owns the weight reads the given value, and so
-      do the rules.
+    - The layer that owns the weight reads the given value in its call. The
+      rules read the given value, too.
     - The loss, for example a regularizer, reads a copy of the given value. The
-      tape differentiates the copies, in `read_in_loss`, separately.
-    - Other code in the forward pass gets an error: no call would record it.
+      attribute `read_in_loss` holds the copies, and the tape differentiates the
+      loss with respect to them separately.
+    - Other code in the forward pass raises an error, because no record of a
+      call would contain this use of the weight.
 
     Args:
         plan: A `Plan`.
@@ -101,7 +103,7 @@ class Capture:
 
     @contextlib.contextmanager
     def recording(self):
-        """Puts the values into the model."""
+        """Gives the weights the given values; the loss reads copies."""
         self._scope.on_read = self._read_in_loss
         with self._scope:
             yield
@@ -120,22 +122,22 @@ class Capture:
 
     @contextlib.contextmanager
     def computing_rules(self):
-        """Gives the weights their values while rules compute."""
+        """Gives the weights the given values again, for the rules."""
         self._scope.on_read = self.value_of
         with self._scope:
             yield
 
     @property
     def outputs(self):
-        """The outputs of all calls; the cotangents are gradients for them."""
+        """The outputs z of all calls; dL/dz are the cotangents."""
         return [call.outputs for call in self.calls]
 
     def value_of(self, variable):
-        """Returns the value of a variable."""
+        """Returns the given value of a variable."""
         return self._scope.value_of(variable)
 
     def calls_by_layer(self, cotangents, examples, factor=None):
-        """Returns the recorded calls and their cotangents by layer.
+        """Returns the recorded calls and their cotangents, grouped by layer.
 
         Args:
             cotangents: Gradients with respect to `outputs`; `None` for outputs
@@ -239,7 +241,7 @@ class Capture:
                 "Per-example curvature needs every layer with weights to be "
                 "called in the step. Freeze the layers that are not called. "
                 f"Received: {', '.join(v.path for v in idle)}, whose layers "
-                "were not called, or only in a `tf.function` traced before"
+                "were not called, or only in a `tf.function` traced earlier"
             )
         graph = tf.compat.v1.get_default_graph()
         for call in self.calls if tf.inside_function() else []:
@@ -273,14 +275,14 @@ def _example_by_example(call, dz, examples):
     )
     rows = ops.shape(call.outputs)[0]
     if isinstance(rows, int) and not isinstance(examples, int):
-        # A batch may have the same number of examples by chance.
+        # The batch size is unknown here. Equal numbers would be a coincidence.
         raise ValueError(message)
     # Raises at once if the sizes are known.
     check = tf.debugging.assert_equal(rows, examples, message)
     if check is not None:
         with tf.control_dependencies([check]):
-            # TensorFlow joins the reshape below with the next reshape and then
-            # forgets what it waited for.
+            # TensorFlow merges the reshape below with the next reshape and
+            # drops the control dependency. `identity` keeps the dependency.
             dz = tf.identity(dz)
         # Compiled functions drop assertions; `reshape` fails instead.
         dz = tf.reshape(dz, [examples, *ops.shape(call.outputs)[1:]])

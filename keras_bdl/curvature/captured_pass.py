@@ -23,7 +23,7 @@ class CapturedPass:
     """A forward pass whose methods return gradients and curvature.
 
     The cotangents are derivatives of the mean loss of the data. The share of
-    example i in its gradient is
+    example i in the gradient of this loss is
 
         c_i = omega_i g_i / (n R)                                         (1)
 
@@ -31,8 +31,8 @@ class CapturedPass:
 
     Args:
         model: A built Keras model.
-        data: Inputs, targets and weights of the examples.
-        values: Tensors for the weights. Defaults to `None`: the weights.
+        data: Inputs, targets and sample weights.
+        values: Tensors in place of the weights. Defaults to `None`: no change.
         training: Passed to the model. Defaults to `True`.
         loss: Loss in place of the loss of the model. Defaults to `None`.
         loss_scale: Factor of the loss in the backward pass. Defaults to
@@ -45,7 +45,8 @@ class CapturedPass:
     Attributes:
         loss: The whole loss.
         y_pred: The outputs.
-        penalties: The losses without data, for all replicas together.
+        penalties: Regularizers and other `model.losses`, not divided by the
+            number of replicas.
     """
 
     def __init__(
@@ -65,7 +66,8 @@ class CapturedPass:
         losses = Losses(model, loss)
         if values is None:
             values = current_values(self._plan.variables)
-        # The tape watches all accesses, to detect those outside of layers.
+        # The tape records each access to a weight, so that `Capture` can detect
+        # accesses outside of layers.
         self._tape = tf.GradientTape(persistent=True)
         with self._tape:
             self._capture = Capture(self._plan, values, self._tape, pure=pure)
@@ -91,8 +93,8 @@ class CapturedPass:
     def mean_omega(self) -> tf.Tensor | None:
         """Returns the mean weight of the examples of all replicas.
 
-        The result is `None` if all weights are 1. Replicas communicate here,
-        so call this method outside of a branch.
+        The result is `None` if all weights are 1. Replicas communicate here, so
+        call this method outside of `tf.cond`.
         """
         return None if self._omega is None else mean_of_examples(self._omega)
 
@@ -169,12 +171,12 @@ class CapturedPass:
             )
 
     def _moments(self, layer, rule, calls):
-        """Returns sum_i c_i and n R sum_i c_i^2 / omega_i, by `id`."""
+        """Returns sum_i c_i and n R sum_i c_i^2 / omega_i, by variable `id`."""
         weights = rule.weights(layer)
         if not calls:
             zeros = [tf.zeros(v.shape, v.dtype) for v in weights]
             return {id(v): (z, z) for v, z in zip(weights, zeros, strict=True)}
-        # The squares of (1) lack the factor n R / omega_i.
+        # The term of example i in the mean square is c_i^2 n R / omega_i.
         if self._omega is None:
             lacking = tf.fill([self._examples], self._all_examples)
         else:
@@ -203,7 +205,7 @@ class CapturedPass:
 
 
 def _one_weight_each(sample_weight):
-    """Returns omega, or `None` for weights of any other shape."""
+    """Returns one weight per example, or `None` for other shapes."""
     weights = keras.tree.flatten(sample_weight)
     if sample_weight is None or len(weights) != 1:
         return None
@@ -223,11 +225,11 @@ def pure_pass(
 ) -> CapturedPass:
     """Returns a `CapturedPass` that leaves the model unchanged.
 
-    The pass uses the present weights of the model.
+    The pass uses the current weights of the model.
 
     Args:
         model: A built Keras model.
-        data: Inputs, targets and weights of the examples, arrays or tensors.
+        data: Inputs, targets and sample weights, as arrays or tensors.
         training: Passed to the model.
         loss: Loss in place of the loss of the model, or `None`.
         fallback: Whether to differentiate layers without a rule example by

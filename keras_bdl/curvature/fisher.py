@@ -1,4 +1,4 @@
-"""The Fisher information of a batch with labels from the model."""
+"""The Fisher information of a batch, for labels drawn from the model."""
 
 import dataclasses
 from collections.abc import Callable
@@ -50,8 +50,6 @@ def fisher_sums(
 ) -> FisherSums:
     """Returns sums of Fisher information over the examples of a batch.
 
-    The model runs forward once and backward K times.
-
     With J_i the Jacobian of the outputs for example i with respect to the
     weights, and v_i1 ... v_iK vectors in the space of the outputs,
 
@@ -65,16 +63,18 @@ def fisher_sums(
         S = 1/P sum_i omega_i sum_k sum_p dz_ikp dz_ikp^T                 (3)
 
     with inputs a and cotangents dz at P positions, as in `KroneckerFactors`.
-    The model runs with `training=False`, and no variable is assigned.
+    The model runs forward once and backward K times, with `training=False`. No
+    variable is assigned.
 
     Args:
         model: A built Keras model.
         x: A batch of inputs.
         omega: The weights of the examples, a float tensor.
         scores: Function of the outputs that returns K and a second function.
-            The second function takes k, an integer tensor, and returns all
-            v_ik, a tensor like the outputs.
-        variables: The weights. All of their layers need rules.
+            The second function takes k, an integer tensor, and returns the v_ik
+            of all examples i, a tensor of the shape of the outputs.
+        variables: The weights. Each of their layers needs a rule, unless
+            `fallback` is `True`.
         factored: Whether matrices get (2) and (3) instead of a diagonal.
         fallback: Whether to differentiate layers without a rule example by
             example.
@@ -83,7 +83,7 @@ def fisher_sums(
         The sums, in float32 or higher precision.
     """
     plan = Plan(model, fallback=fallback, variables=variables)
-    # Read outside of the tape, which detects reads outside of layers.
+    # Read before the tape: the tape reports each read outside of a layer.
     values = current_values(plan.variables)
     tape = tf.GradientTape(persistent=True)
     with tape:
@@ -91,7 +91,7 @@ def fisher_sums(
         with capture.recording(), capture.forward():
             outputs = _keras.call_with_training(model, x, training=False)
     backward = _Backward(capture, tape, outputs, omega, factored)
-    # The tape is closed, so the scores are constants.
+    # The tape is closed, so no gradient flows through the scores.
     count, score = scores(outputs)
     _, sums = tf.while_loop(
         lambda k, sums: k < count,
@@ -134,7 +134,7 @@ class _Backward:
         self._outputs = outputs
         self._omega = omega
         self.matrices: dict[int, tuple] = {}
-        # (2) needs no cotangents, and z has their shape.
+        # (2) needs no cotangents. The outputs z only give the shape.
         for layer, rule, calls in self._reached_layers(capture.outputs):
             matrix = capture.plan.matrix(layer, rule) if factored else None
             if matrix is not None:
@@ -144,7 +144,7 @@ class _Backward:
                 self.matrices[id(layer)] = matrix, self._gram(a)  # (2)
 
     def zeros(self):
-        """Returns the sums before the first v, by `id` of a variable."""
+        """Returns zeros, the sums before the first v, by `id` of a variable."""
         matrices = [matrix for matrix, _ in self.matrices.values()]
         covered = {id(v) for matrix in matrices for v in matrix.variables}
         shapes = [(m.kernel, 2 * m.shape[1:]) for m in matrices]

@@ -26,18 +26,18 @@ def kronecker_factors(
     Use this function for a curvature with correlations within a layer. The
     matrices are the weights of `Dense`, of convolutions without groups, and of
     `EinsumDense` whose kernel is a matrix, as in `MultiHeadAttention`. The
-    factors approximate the curvature of `second_moments`, the empirical
-    Fisher information. If you draw the targets `y` from the predictions of the
-    model, the factors approximate the Fisher information.
+    factors approximate the empirical Fisher information, whose diagonal is the
+    mean squares of `second_moments`. If you draw the targets `y` from the
+    predictions of the model, the factors approximate the Fisher information.
 
     Args:
         model: A built Keras model, compiled unless `loss` is given. The loss
             must be the mean over the batch, the default of Keras.
         x: A batch of inputs.
         y: The targets.
-        sample_weight: Weights, as in Keras. One number per example is omega_i.
-            Any other shape, such as a weight for each position or output, is
-            a part of the loss of an example. Defaults to `None`.
+        sample_weight: Weights, as in Keras. One weight per example is omega_i.
+            Weights of any other shape, such as one per position or output, are
+            factors inside the loss of an example. Defaults to `None`.
         training: Whether the model runs with `training=True`. Defaults to
             `True`.
         loss: Loss as in `compile`, in place of the loss of the model. Defaults

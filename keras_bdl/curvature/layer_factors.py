@@ -15,23 +15,23 @@ class KroneckerFactors:
     """A factored approximation of the curvature of one layer.
 
     The layer multiplies its inputs a by a matrix, at P positions of each
-    example, such as the positions of a convolution. With z the product, l_i
-    the loss of example i of n, and omega_i its weight (1 without
+    example, such as the positions of a convolution. With z the product, l_i the
+    loss of example i of n, and omega_i the weight of the example (1 without
     `sample_weight`),
 
         A = sum_i omega_i sum_p a_ip a_ip^T / sum_i omega_i               (1)
         S = 1/(n P) sum_i omega_i sum_p (dl_i/dz_ip) (dl_i/dz_ip)^T       (2)
 
-    The product A (x) S approximates the mean over the examples of the outer
-    product of the gradient with itself. The gradient is here the gradient of
-    the matrix `(in, out)`, flattened row by row.
+    The Kronecker product A (x) S approximates the mean of g_i g_i^T over the
+    examples. Here g_i is the gradient of l_i with respect to the matrix
+    `(in, out)`, flattened row by row.
 
     Attributes:
         kernel: The kernel. Its axes are those of `in`, then those of `out`,
             such as (height, width, channels) and (filters).
         bias: The bias if the matrix has a last row for the bias, where a = 1;
             otherwise `None`.
-        inputs: A, of shape `(in, in)`, where `in` counts the row of the bias.
+        inputs: A, of shape `(in, in)`, where `in` includes the row of the bias.
         outputs: S, of shape `(out, out)`.
     """
 
@@ -54,12 +54,12 @@ def kronecker_factors_of(
     omega: tf.Tensor | None = None,
     mean_omega: tf.Tensor | None = None,
 ) -> KroneckerFactors:
-    """Returns this replica's share in the Kronecker factors of one layer.
+    """Returns this replica's share of the Kronecker factors of one layer.
 
     Args:
         matrix: The `Matrix` of the layer.
         rows: Pairs of inputs `(n, positions, in)` and cotangents
-            `(n, positions, out)` of the mean loss, one for each call.
+            `(n, positions, out)` of the mean loss, one pair for each call.
         all_examples: n times the number R of replicas, a float tensor.
         omega: The weights of the examples. Defaults to `None`: ones.
         mean_omega: The mean of `omega` over all replicas. Defaults to `None`.
@@ -82,7 +82,7 @@ def kronecker_factors_of(
     inputs = tf.math.divide_no_nan(
         gram(a * root), all_examples * ops.cast(mean_omega, dz.dtype)
     )  # (1)
-    # The square of a cotangent has omega_i^2, and (2) has omega_i.
+    # The square of a cotangent contains omega_i^2, but (2) needs omega_i.
     dz = tf.math.divide_no_nan(dz, root)
     outputs = gram(dz) * all_examples / positions  # (2)
     return KroneckerFactors(matrix.kernel, matrix.bias, inputs, outputs)

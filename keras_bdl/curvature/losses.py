@@ -26,7 +26,7 @@ class Losses:
         self._model = model
         self._judge = model
         if loss is not None:
-            # An empty model holds what `compile` makes of a loss.
+            # An empty model compiles the loss.
             self._judge = keras.Model()
             self._judge.compile(loss=loss)
         elif not model.compiled:
@@ -41,7 +41,7 @@ class Losses:
         """Returns the whole loss, equal to `compute_loss` of the model.
 
         Args:
-            data: Inputs, targets and weights of the examples.
+            data: Inputs, targets and sample weights.
             y_pred: The outputs.
             training: Whether the model ran with `training=True`.
         """
@@ -71,7 +71,7 @@ class Losses:
         Call this method after `total`, in the same scope. The result is `None`
         for a model without such penalties.
         """
-        # Keras puts the regularizers of weights last.
+        # `model.losses` ends with the regularizers of weights.
         regularized = [
             v for v in self._model.trainable_variables if v.regularizer
         ]

@@ -23,15 +23,15 @@ def per_example_gradients(
     """Returns the gradient of each example's loss.
 
     Use this function for small models and batches: the result needs memory for
-    the number of examples times the number of weights. If squares suffice, use
-    `second_moments`.
+    the number of examples times the number of weights. If mean squares are
+    enough, use `second_moments`.
 
     Args:
         model: A built Keras model, compiled unless `loss` is given. The loss
             must be the mean over the batch, the default of Keras.
         x: A batch of inputs.
         y: The targets.
-        sample_weight: Weights, as in Keras, factors of the loss of each
+        sample_weight: Weights, as in Keras: factors of the loss of each
             example. Defaults to `None`.
         training: Whether the model runs with `training=True`. Defaults to
             `True`.
@@ -42,8 +42,8 @@ def per_example_gradients(
             Defaults to `False`.
 
     Returns:
-        A list of tensors in the order of `model.trainable_variables`. The
-        first axis of a tensor is the examples; the mean over it is the
+        A list of tensors in the order of `model.trainable_variables`. The first
+        axis of a tensor is the examples. The mean over this axis is the
         gradient of the loss without penalties.
 
     Example:

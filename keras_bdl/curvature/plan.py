@@ -18,7 +18,7 @@ class Matrix:
     Attributes:
         kernel: The kernel.
         bias: The bias if it is the last row of the matrix, or `None`.
-        shape: `(in, out)`, where `in` counts the row of the bias.
+        shape: `(in, out)`, where `in` includes the row of the bias.
     """
 
     kernel: keras.Variable
@@ -31,8 +31,8 @@ class Matrix:
         return [v for v in (self.kernel, self.bias) if v is not None]
 
 
-# These layers do not simply call their inner layers: a recurrent layer calls a
-# cell many times in a loop.
+# The layers inside of these layers get no rules of their own: a recurrent
+# layer, for example, calls its cell many times in a loop.
 SEALED = (
     keras.layers.Bidirectional,
     keras.layers.RNN,
@@ -42,14 +42,14 @@ SEALED = (
 
 
 class Plan:
-    """The rule of each layer of a model that has weights to train.
+    """A rule for each layer of a model that has trainable weights.
 
     Args:
         model: A built Keras model.
         fallback: Whether to differentiate a layer without a rule, with its
             inner layers, example by example. Defaults to `False`.
-        variables: The variables to compute curvature for. Layers without such
-            a variable need no rule. Defaults to `None`: all trainable ones.
+        variables: The variables to compute curvature for. Layers without such a
+            variable need no rule. Defaults to `None`: all trainable variables.
 
     Attributes:
         variables: The variables, in the order of the model.
@@ -128,15 +128,15 @@ class Plan:
         raise ValueError(
             "Per-example curvature has no rule for "
             f"`{type(layer).__name__}` with the weights "
-            f"{', '.join(v.path for v in own)}. Register one with "
+            f"{', '.join(v.path for v in own)}. Register a rule with "
             "`keras_bdl.curvature.register_rule`, pass `fallback=True` to "
-            "differentiate this layer example by example, or freeze it. "
+            "differentiate this layer example by example, or freeze the layer. "
             f"Received: layer={layer.name!r}"
         )
 
 
 def matrices(model: keras.Model, *, fallback: bool = False) -> list[Matrix]:
-    """Returns a `Matrix` for each `KroneckerFactors` of a step.
+    """Returns a `Matrix` for each `KroneckerFactors` that `step` returns.
 
     Args:
         model: A built Keras model.

@@ -7,8 +7,9 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-# Largest count of per-example gradients in memory at a time, 64 MiB in float32,
-# and the assumed batch size where the shape does not tell it.
+# `BUDGET`: most entries of per-example gradients in memory at a time, 64 MiB in
+# float32. `LIKELY`: the assumed batch size if the shape does not contain the
+# batch size.
 BUDGET = 2**24
 LIKELY = 128
 
@@ -49,17 +50,18 @@ def outer_moments(
         g_i = sum_p x_ip dz_ip^T - u t_i                                  (1)
 
     the moments are sum_i g_i and sum_i v_i g_i^2. If an example has one
-    position, both moments are products of sums over the examples, and no g_i
-    is computed.
+    position, matrix products over the examples give both moments, and no g_i is
+    computed.
 
     Args:
         calls: Pairs of x, `(examples * groups, positions, in)`, and dz,
-            `(examples * groups, positions, out)`. Positions of several calls
-            are added.
-        groups: Number of matrices, side by side.
+            `(examples * groups, positions, out)`. The gradients of several
+            calls are added.
+        groups: Number of matrices, one for each group.
         example_weights: The v_i.
-        minus: The pair of u, `(groups, in, out)`, and t, `(examples, groups,
-            out)`; `None` for zeros. Defaults to `None`.
+        minus: The pair of u, `(groups, in, out)`, and t,
+            `(examples, groups, out)`; `None` leaves the term out. Defaults to
+            `None`.
 
     Returns:
         Two tensors of shape `(groups, in, out)`.
@@ -82,7 +84,8 @@ def outer_moments(
         return moments(x, pieces[0])
     results: list[tuple] = []
     for piece in pieces:
-        # One after the other: otherwise memory would hold all at once.
+        # Compute one piece after the other. Otherwise memory would hold the
+        # gradients of all pieces at once.
         part = x[:, :, piece]
         part = after(results[-1], part) if results else part
         results.append(moments(part, piece))
@@ -98,7 +101,7 @@ def joined_positions(calls: list) -> list:
         calls: Pairs of tensors `(examples, positions, features)`.
 
     Returns:
-        Two tensors, with the positions of all calls side by side.
+        Two tensors, with the positions of all calls joined on the second axis.
     """
     return [
         parts[0] if len(parts) == 1 else ops.concatenate(parts, axis=1)
@@ -112,7 +115,7 @@ def outer_products(x: tf.Tensor, dz: tf.Tensor, groups: int = 1) -> tf.Tensor:
     Args:
         x: The inputs, `(examples * groups, positions, in)`.
         dz: The cotangents, `(examples * groups, positions, out)`.
-        groups: Number of matrices, side by side. Defaults to `1`.
+        groups: Number of matrices, one for each group. Defaults to `1`.
 
     Returns:
         A tensor of shape `(examples, groups, in, out)`.
@@ -122,7 +125,7 @@ def outer_products(x: tf.Tensor, dz: tf.Tensor, groups: int = 1) -> tf.Tensor:
 
 
 def after(tensors: Any, structure: Any) -> Any:
-    """Returns nested tensors that TensorFlow computes after other tensors.
+    """Returns nested tensors that are available only after other tensors.
 
     TensorFlow runs an operation as soon as its inputs exist. Without this wait,
     operations on the inputs of a layer would run in the forward pass, and
@@ -171,7 +174,7 @@ def _moments_of_one_position(x, dz, groups, example_weights, minus):
     mixed = _summed_outer(x, weighted(dz * t))
     sizes = ops.sum(weighted(ops.square(t)), axis=0)[:, None]
     squares = squares - 2.0 * u * mixed + ops.square(u) * sizes
-    # Rounding may leave a zero negative.
+    # Rounding may make a zero negative.
     return gradient, ops.maximum(squares, 0.0)
 
 

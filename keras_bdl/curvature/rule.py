@@ -16,20 +16,22 @@ class Rule:
     To support a new type of layer, derive from this class, override `weights`
     and `per_example`, and register the rule with `register_rule`.
 
-    The layer runs unchanged. A record of each call holds the inputs and z. Here
-    z is the output before the activation. The loss is differentiated with
-    respect to z, and the rule turns inputs and cotangents dL/dz into gradients
-    of the weights w. The gradient of example i is
+    The layer runs unchanged. A record of each call holds the inputs and z, the
+    output before the activation (see `taps`). TensorFlow differentiates the
+    loss L with respect to z. The rule turns the inputs and the cotangents dL/dz
+    into gradients of the weights w. The gradient of example i is
 
         g_i = sum over calls, positions of dz_i/dw dL/dz_i                (1)
 
     which is linear in the cotangents.
 
     Attributes:
-        taps: `"pre-activation"`: z is the input of the layer's `activation`,
-            if the layer has one. `"output"`: z is the output.
-        calls_again: Whether `per_example` calls the layer again. The layer
-            must then return the same outputs each time.
+        taps: `"pre-activation"`: z is the input of the layer's `activation`, or
+            the output of a layer without `activation`. `"output"`: z is the
+            output.
+        calls_again: If `True`, a layer that assigns a variable in its call
+            raises an error, because `per_example` calls the layer again and
+            needs the same outputs.
 
     Example:
 
@@ -92,9 +94,10 @@ class Rule:
     def per_example(
         self, layer: keras.Layer, inputs: Any, cotangents: Any
     ) -> list:
-        """Returns (1) for one call.
+        """Returns the g_i of (1) of all examples, for one call.
 
-        Variables of the layer have the values of the call.
+        While this method runs, the variables of the layer have the values that
+        the call used.
 
         Args:
             layer: The layer.
@@ -112,7 +115,8 @@ class Rule:
     ) -> list:
         """Returns the sums over the examples of g_i and of v_i g_i^2.
 
-        Override this method if the sums do not need the g_i.
+        Override this method if the layer type allows both sums to be computed
+        without the g_i.
 
         Args:
             layer: The layer.
@@ -120,7 +124,7 @@ class Rule:
             example_weights: The v_i, a tensor `(examples,)`.
 
         Returns:
-            Two tensors of the shape of the weight for each of `weights`.
+            For each of `weights`, a pair of tensors of the shape of the weight.
         """
         gradients = self.summed_per_example(layer, calls)
         return [sum_and_squares(g, example_weights) for g in gradients]
@@ -187,9 +191,9 @@ def register_rule(*layer_classes: type) -> Callable[[type], type]:
     """Returns a class decorator that registers a `Rule` for layers.
 
     Use it for your own layers; see the example of `Rule`. The rule applies to
-    the given classes and to subclasses that inherit `call`. If several rules
-    apply, the rule of the nearest base class wins, and of two rules for one
-    class the later wins.
+    the given classes and to subclasses that inherit `call`. If several of the
+    registered classes are bases of a layer, the nearest base class decides. A
+    second rule for the same class replaces the first.
 
     Args:
         *layer_classes: Classes of layers.
@@ -204,7 +208,7 @@ def register_rule(*layer_classes: type) -> Callable[[type], type]:
 
 
 def rule_of(layer: Any) -> Rule | None:
-    """Returns the rule of a built layer, or `None`.
+    """Returns the rule that covers a built layer, or `None`.
 
     Args:
         layer: A Keras layer.

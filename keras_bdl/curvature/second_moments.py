@@ -20,7 +20,7 @@ def second_moments(
     loss: Loss | None = None,
     fallback: bool = False,
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-    """Returns the mean gradient and mean squared per-example gradient.
+    """Returns the mean gradient and the mean squared per-example gradient.
 
     Use this function to measure gradient noise or a diagonal curvature. Both
     results cost about one ordinary backward pass. With g_i the gradient of the
@@ -31,20 +31,20 @@ def second_moments(
 
     where g_i is summed over all positions, time steps and calls of a layer
     before it is squared. Penalties (regularizers and other `model.losses`) are
-    in (1) and not in (2). In training, BatchNorm makes examples depend on each
-    other: g_i is then the part of the gradient that goes through the weights
-    as example i uses them. The function changes neither the weights nor the
-    statistics nor the seeds of the model. Optimizers call
-    `keras_bdl.curvature.step` instead.
+    in (1) and not in (2). In training, BatchNorm makes the examples depend on
+    each other. g_i is then the part of the loss gradient that passes through
+    the layer outputs for example i. The weights, BatchNorm statistics and seeds
+    of the model do not change. Optimizers call `keras_bdl.curvature.step`
+    instead.
 
     Args:
         model: A built Keras model, compiled unless `loss` is given. The loss
             must be the mean over the batch, the default of Keras.
         x: A batch of inputs.
         y: The targets.
-        sample_weight: Weights, as in Keras. One number per example is omega_i.
-            Any other shape, such as a weight for each position or output, is
-            a part of the loss of an example. Defaults to `None`.
+        sample_weight: Weights, as in Keras. One weight per example is omega_i.
+            Weights of any other shape, such as one per position or output, are
+            factors inside the loss of an example. Defaults to `None`.
         training: Whether the model runs with `training=True`. Defaults to
             `True`.
         loss: Loss as in `compile`, in place of the loss of the model. Defaults

@@ -53,38 +53,38 @@ def step(
 ) -> Step:
     """Returns loss, outputs, gradients and curvature of one batch.
 
-    Use this function in a `train_step`, in the graph and in a replica, or
-    eagerly. `second_moments` computes the same without changing the model. For
-    n examples with weights omega_i (1 without `sample_weight`) and losses l_i
-    of the data,
+    Call this function in a `train_step`, inside the graph and the replica, or
+    eagerly. `second_moments` returns (1) and (2) and changes no variable of the
+    model. For n examples with weights omega_i (1 without `sample_weight`) and
+    losses l_i of the data,
 
         g_i = dl_i/dw
         gradient = (1/n) sum_i omega_i g_i + d(penalties)/dw              (1)
         squares = (1/n) sum_i omega_i g_i^2                               (2)
 
-    where the penalties, `model.losses`, are regularizers, activity
-    regularizers and the losses that layers add with `add_loss`. If examples
-    depend on each other, as in BatchNorm in training, g_i is the part of the
-    gradient that goes through the weights as example i uses them.
-    `KroneckerFactors` has the equations of the Kronecker factors.
+    where the penalties, `model.losses`, are regularizers, activity regularizers
+    and the losses that layers add with `add_loss`. In training, BatchNorm makes
+    the examples depend on each other. g_i is then the part of the loss gradient
+    that passes through the layer outputs for example i. `KroneckerFactors` has
+    the equations of the Kronecker factors.
 
     On R replicas with n examples each, (1) and (2) are the shares of this
     replica in the mean over all R n examples: all-reduce both lists by the
-    *sum*, as Keras does with gradients. For several samples of the weights,
-    call `step` once per sample and average the results.
+    *sum*, as Keras does with gradients. For several posterior samples, call
+    `step` once per sample and average the results.
 
-    The first call traces the model and hooks its layers; on return the layers
-    are unchanged. BatchNorm statistics, seeds and the metrics of losses are
-    assigned as in an ordinary step. All other variables keep their values,
-    also those that `values` replaces.
+    During the call, the function replaces `call` and `activation` of the
+    layers. On return, the layers are as before. BatchNorm statistics, seeds and
+    the metrics of losses are updated as in an ordinary step. All other
+    variables keep their values, including those that `values` replaces.
 
     Args:
         model: A built Keras model, compiled unless `loss` is given.
         x: A batch of inputs.
         y: The targets.
-        sample_weight: Weights, as in Keras. One number per example is omega_i.
-            Any other shape, such as a weight for each position or output, is
-            a part of l_i. Defaults to `None`.
+        sample_weight: Weights, as in Keras. One weight per example is omega_i.
+            Weights of any other shape, such as one per position or output, are
+            factors inside l_i. Defaults to `None`.
         values: Tensors in place of `model.trainable_variables`, such as a
             posterior sample. Defaults to `None`: the variables.
         training: Whether the model runs with `training=True`. Defaults to
@@ -94,13 +94,13 @@ def step(
             `LossScaleOptimizer.dynamic_scale`, for half precision. All results
             are divided by the factor: gradients once, squares twice. Defaults
             to `None`.
-        statistics: `"squares"`, or `"factors"`: Kronecker factors for weights
-            that are matrices and squares for all others. Defaults to
-            `"squares"`.
-        due: A boolean tensor. If false, the step costs as much as an ordinary
-            one, the gradients are those of an ordinary step, and the curvature
-            is zeros, which the caller must ignore. Defaults to `None`: always
-            due.
+        statistics: `"squares"` for mean squares of all gradients, or
+            `"factors"` for Kronecker factors of the weights that are matrices
+            and mean squares of all others. Defaults to `"squares"`.
+        due: A boolean tensor: whether to compute the curvature. If false, the
+            step has the cost and the gradients of an ordinary step, and the
+            curvature is zeros, which the caller must ignore. Defaults to
+            `None`: always compute the curvature.
         fallback: Whether to differentiate layers without a rule example by
             example, which is slow. With `False` such layers raise an error.
             Defaults to `False`.
@@ -145,7 +145,7 @@ def _when(due, with_curvature, gradients):
     """Returns `with_curvature()` if `due`, else `gradients()` and zeros."""
     found: dict[str, Any] = {}
 
-    # Outside of the branch, only this Python state survives.
+    # A branch of `tf.cond` returns only tensors. The dict keeps the rest.
     def tensors_of(gradients, squares, factors):
         found["factors"] = factors
         found["none"] = [h is None for h in squares]

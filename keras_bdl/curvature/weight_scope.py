@@ -7,10 +7,11 @@ import tensorflow as tf
 
 
 class WeightScope(keras.StatelessScope):
-    """Gives Keras other values of variables, and reports each read.
+    """Replaces the values of variables, and calls `on_read` for each read.
 
-    The variables do not change. Assignments to other variables, such as
-    BatchNorm statistics, seeds and metrics, take effect if `pure` is `False`.
+    Keras uses `values` in the scope, and the variables do not change.
+    Assignments to other variables, such as BatchNorm statistics, seeds and
+    metrics, take effect if `pure` is `False`.
 
     Args:
         variables: Trainable Keras variables.
@@ -33,7 +34,7 @@ class WeightScope(keras.StatelessScope):
         self.on_assign: Callable | None = None
 
     def value_of(self, variable):
-        """Returns the value in the place of a variable."""
+        """Returns the value that replaces the value of a variable."""
         return self._values[id(variable)]
 
     def get_current_value(self, variable):
@@ -55,7 +56,7 @@ class WeightScope(keras.StatelessScope):
             self.on_assign(variable)
         if self._pure:
             return super().add_update(update)
-        # Outside of the scope, so that the variable changes.
+        # Leave the scope for the assignment, so that the variable changes.
         self.__exit__(None, None, None)
         try:
             variable.assign(value)
@@ -64,7 +65,7 @@ class WeightScope(keras.StatelessScope):
 
 
 class PinnedWeights(keras.StatelessScope):
-    """Puts other values in the place of some variables, in another scope.
+    """Replaces the values of some variables, also inside another scope.
 
     Args:
         values: Pairs of variables and tensors.

@@ -43,8 +43,9 @@ def check_loss(model: keras.Model, loss: Loss | None) -> None:
 
 def compiled_loss(loss: Loss) -> Callable:
     """Returns the function that a model compiled with this loss calls."""
-    # From an empty model: Keras has no public function for this. The result
-    # handles names, functions, several outputs and targets without last axis.
+    # Keras has no public function for this, so an empty model compiles the
+    # loss. The result handles names, functions, several outputs and targets
+    # without a last axis.
     model = keras.Sequential()
     model.compile("sgd", loss)
     return _keras.compile_loss(model)
@@ -128,7 +129,7 @@ class TrainingLoss:
         return _CACHE.get(model, key, lambda: cls(model, loss, training))
 
     def __call__(self, batch, *args):
-        """Returns `_step` of the inputs of a `Batch` and of other tensors."""
+        """Calls `_step` with the inputs of a `Batch` and with other tensors."""
         return self._function(batch.inputs, *args)
 
     def _step(self, batch, *args):
@@ -136,7 +137,7 @@ class TrainingLoss:
 
     @property
     def model(self) -> Any:
-        """The model, of which this object has a weak reference."""
+        """The model; this object holds only a weak reference to the model."""
         return self._model()
 
     def forward(self, batch: dict[str, Any]) -> BatchLoss:
@@ -169,7 +170,7 @@ class TrainingLoss:
 
 @contextlib.contextmanager
 def left_as_it_was(model: keras.Model) -> Iterator[Callable]:
-    """Restores all variables of a model in the end, and clears its losses.
+    """Restores all variables of a model at the end, and clears its losses.
 
     Yields:
         A function that restores the variables at once.
@@ -178,7 +179,7 @@ def left_as_it_was(model: keras.Model) -> Iterator[Callable]:
         try:
             yield restore
         finally:
-            # The losses are tensors of a trace and would outlive it.
+            # The losses are tensors of a trace. Drop them with the trace.
             _keras.clear_losses(model)
 
 

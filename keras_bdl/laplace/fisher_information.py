@@ -105,7 +105,7 @@ class FisherInformation:
                 information = cls(model, options(model))
             key = sequence(seed, index).generate_state(2, np.uint32)
             sums = information._add(batch, key.view(np.int32))
-            # On the device: they may be large.
+            # The sums stay on the device, because they may be large.
             totals = sums if totals is None else _added(totals, sums)
             bar.update(index + 1, finalize=False)
         bar.update(index + 1, finalize=True)
@@ -116,7 +116,7 @@ class FisherInformation:
         """Returns the sums over one batch."""
         named = batch.inputs
         rows = len(keras.tree.flatten(named["x"])[0])
-        # Examples that fill up the batch have weight 0.
+        # The padding examples at the end of a batch have weight 0.
         weight = np.zeros(rows, "float32")
         weight[: batch.size] = named.get("weight", weight + 1.0)[: batch.size]
         if weight.min() < 0:
@@ -142,11 +142,11 @@ class FisherInformation:
             factored=options.factored,
             fallback=options.fallback,
         )
-        # The trace returns tensors only, and this holds variables.
+        # A trace returns only tensors. This list holds the variables.
         self._layout = [(f.kernel, f.bias) for f in found.factors]
         log_likelihood = None
         if y is not None:
-            # Keras wants one axis for each axis of the loss.
+            # Keras requires one axis for each axis of the loss.
             axes = [1] * (len(found.outputs.shape) - 2)
             weights = tf.reshape(weight, [-1, *axes])
             loss = self._losses.of_data(y, found.outputs, weights)

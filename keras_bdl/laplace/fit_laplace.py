@@ -73,30 +73,30 @@ def fit_laplace(
             `log_marginal_likelihood` uses the labels. The data are read once.
         structure: `"kronecker"` or `"diagonal"`. Defaults to
             `"kronecker"`.
-        subset: The uncertain weights: `"all"`, or those of the
-            `"last_layer"`, the last layer with weights. All other weights
-            keep their trained values. Defaults to `"all"`.
-        prior_precision: delta, a number or a way to choose it. `"evidence"`
-            and `"marginal_likelihood"` both choose the maximum of
+        subset: The weights that get a posterior: `"all"`, or `"last_layer"` for
+            those of the last layer with weights. All other weights keep their
+            trained values. Defaults to `"all"`.
+        prior_precision: delta, a number or the way to choose delta.
+            `"evidence"` and `"marginal_likelihood"` both choose the maximum of
             `log_marginal_likelihood`. `"validation"` chooses the power of
             `sqrt(10)` with the best log-likelihood of `keras_bdl.predict` on
             `validation_data`. Choose `"validation"` if the network fits all its
-            training data: F is then near zero, and `"evidence"` gives samples
-            too wide to predict well.
-        validation_data: Held-out `(x, y)`, or such batches that can be
-            read again. Defaults to `None`.
+            training data: F is then near zero, and `"evidence"` gives a
+            posterior that is too wide to predict well.
+        validation_data: Held-out `(x, y)`, or batches of such pairs, from an
+            object that can be read several times. Defaults to `None`.
         labels: `"expected"` computes (2) exactly, with as many backward
             passes as the output has entries. `"drawn"` estimates (2) with
             `label_samples` passes. Defaults to `"expected"`.
         label_samples: Number of labels drawn for each example. Defaults
             to `1`.
         temperature: T, which tempers the likelihood alone. Defaults to `1.0`.
-        dataset_size: N, if `data` is a part of the training data. Defaults to
-            `None`: the function counts the examples.
+        dataset_size: N, if `data` is only a part of the training data. Defaults
+            to `None`: the function counts the examples.
         loss: The negative log-likelihood, as in `compile`. Defaults to
             `None`, the compiled loss.
-        exclude_from_inference: Names of layers, of classes of layers or
-            of variables that keep their trained values. Defaults to
+        exclude_from_inference: Names of layers, of layer classes or of
+            variables. These weights keep their trained values. Defaults to
             `("BatchNormalization", "LearnedStddev")`.
         batch_size: Batch size for arrays. Defaults to `None`, 32.
         fallback: Whether to differentiate layers without a rule in
@@ -123,8 +123,8 @@ def fit_laplace(
         - MacKay, [A Practical Bayesian Framework for Backpropagation
           Networks](https://doi.org/10.1162/neco.1992.4.3.448)
         - Ritter et al., [A Scalable Laplace Approximation for Neural
-          Networks](https://openreview.net/forum?id=Skdvd2xAZ); their
-          damping is added to each factor, and ours to the product
+          Networks](https://openreview.net/forum?id=Skdvd2xAZ); they add damping
+          to each factor, and this function adds delta to the product
         - Maddox et al., [A Simple Baseline for Bayesian Uncertainty in
           Deep Learning](https://arxiv.org/abs/1902.02476), "KFAC-Laplace"
     """
@@ -216,7 +216,7 @@ def _posterior(
             index_of[id(kernel)],
             None if bias is None else index_of[id(bias)],
             inputs=inputs / information.weight,
-            # The number of examples multiplies one of the factors.
+            # Only one of the two factors is scaled to N examples.
             outputs=factor * outputs,
             dtype=kernel.dtype if kernel.dtype == "float64" else "float32",
         )
@@ -247,7 +247,7 @@ def uncertain_variables(
     Args:
         model: A built Keras model.
         subset: `"all"` or `"last_layer"`.
-        exclude_from_inference: Names of layers, classes of layers or
+        exclude_from_inference: Names of layers, of layer classes or of
             variables without a posterior.
     """
     if isinstance(exclude_from_inference, str):

@@ -15,8 +15,8 @@ class Scores(abc.ABC):
 
     Let f be the output of an example, with a label for each entry e. The loss
     of the example is `sum_e w_e (-log p(y_e | f))`. Keras takes the mean over
-    the positions of a sequence or an image, so `w_e = 1 / positions`. The
-    score s_e is the gradient of `log p(y_e | f)` with respect to f. Then
+    the positions of a sequence or an image, so `w_e = 1 / positions`. The score
+    s_e is the gradient of `log p(y_e | f)` with respect to f. Then
 
         sum_e w_e E[s_e s_e^T],    y_e drawn from p(y_e | f)              (1)
 
@@ -116,7 +116,8 @@ class Scores(abc.ABC):
 def reciprocal(values: Any) -> Any:
     """Returns 1 / x, and 0 for x = 0.
 
-    A probability that underflows to 0 does not change with the weights.
+    If a probability underflows to 0, its gradient with respect to the weights
+    is 0 too. The result 0 then avoids the product of infinity and 0.
 
     Args:
         values: x, a tensor.

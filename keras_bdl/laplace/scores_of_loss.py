@@ -19,7 +19,7 @@ from keras_bdl.random.forward_pass_noise import uniform
 
 
 class GaussianScores(Scores):
-    """Scores of Gaussian targets for the mean and the standard deviation.
+    """Scores of a Gaussian likelihood: for the mean and stddev of targets.
 
     The derivatives of the log-likelihood with respect to the mean (1) and to
     stddev (2) are, with z = (target - mean) / stddev,

@@ -27,7 +27,7 @@ def best_prior_precision(
     seed: int,
     verbose: int,
 ) -> float:
-    """Returns the best prior precision in `CANDIDATES`.
+    """Returns the candidate with the best log-likelihood on held-out data.
 
     All candidates use the same random numbers for their posterior samples.
 

@@ -22,8 +22,8 @@ from keras_bdl.priors.symmetric_gamma import SymmetricGamma
 class GroupLaplace(Prior):
     """Independent vectors of weights, with density `exp(-||v||/b) / Z` each.
 
-    The vector `v` holds the `d` weights of one output feature, all entries of
-    a variable that share an index of its last axis:
+    A vector `v` holds the `d` weights of one output feature: all entries of a
+    variable with the same index on the last axis. The density of a vector is
 
         p(v) = exp(-||v||/b) / Z,   Z = A_d Gamma(d) b^d                  (1)
 
@@ -55,7 +55,8 @@ class GroupLaplace(Prior):
         """Returns the prior of the magnitudes of vectors.
 
         A vector is `s u`, with a direction `u` and a magnitude `s` of either
-        sign. (1) then gives `s` the prior `SymmetricGamma`.
+        sign. If the vector has the prior (1), `s` has the prior
+        `SymmetricGamma`.
 
         Args:
             length: d, the number of weights in a vector.
@@ -69,7 +70,8 @@ class GroupLaplace(Prior):
         """Returns the log density of each vector."""
         d, b = group_length(x.shape), self.scale
         constant = log_sphere_area(d) + math.lgamma(d) + d * math.log(b)
-        # The root has no gradient at zero. The bound gives it the gradient 0.
+        # The root has an infinite gradient at zero. The bound makes the
+        # gradient 0.
         norms = ops.sqrt(ops.maximum(squared_norms(x), 1e-30))
         return -norms / b - constant  # (1)
 

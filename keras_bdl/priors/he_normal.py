@@ -21,11 +21,11 @@ class HeNormal(Prior):
 
         w ~ N(0, gain / fan_in)                                           (1)
 
-    `fan_in` is the number of weights of an output feature: the product of
-    all axes of the variable but the last, as in Keras for `Dense` and
-    convolutional kernels. Outputs of a layer then have about the variance of
-    its inputs, at any size. If an `EinsumDense` kernel has several output
-    axes, all but the last count as inputs.
+    `fan_in` is the number of weights of an output feature: the product of the
+    sizes of all axes of the variable but the last, as in Keras for `Dense` and
+    convolutional kernels. The outputs of a layer then have about the same
+    variance as the inputs, for layers of any size. If an `EinsumDense` kernel
+    has several output axes, all output axes but the last count as inputs.
 
     Variables of rank 0 and 1, such as biases and the scales of a
     normalization, have no inputs. Their prior is `N(0, bias_stddev^2)`.
@@ -53,7 +53,7 @@ class HeNormal(Prior):
         self.bias_stddev = float(bias_stddev)
 
     def of_shape(self, shape: Sequence[int]) -> Normal:
-        """Returns the prior of a variable.
+        """Returns the `Normal` prior of a variable of a given shape.
 
         Args:
             shape: Shape of the variable.
@@ -73,7 +73,7 @@ class HeNormal(Prior):
     def expected_log_prob(
         self, q: WeightDistribution, noise: Callable[[], ArrayLike]
     ) -> ArrayLike | None:
-        """Returns the expected `log_prob` under a distribution."""
+        """Returns the expected `log_prob` of weights with distribution q."""
         return self.of_shape(q.mean.shape).expected_log_prob(q, noise)
 
     def sample(self, shape: Sequence[int], seed: Any = None) -> ArrayLike:

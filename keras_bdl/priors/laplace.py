@@ -20,7 +20,8 @@ class Laplace(Prior):
 
         log p = -|w - m|/b - log 2b
 
-    The Laplace approximation is `keras_bdl.posteriors.Laplace`.
+    This prior is not the Laplace approximation, which is
+    `keras_bdl.posteriors.Laplace`.
 
     Args:
         scale: Scale b. Defaults to `1.0`.

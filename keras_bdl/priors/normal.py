@@ -44,7 +44,7 @@ class Normal(Prior):
     def expected_log_prob(
         self, q: WeightDistribution, noise: Callable[[], ArrayLike]
     ) -> ArrayLike | None:
-        """Returns the expected `log_prob` under a distribution."""
+        """Returns the expected `log_prob` of weights with distribution q."""
         del noise
         return self.log_prob(q.mean) - 0.5 * q.variance / self.stddev**2
 

@@ -22,12 +22,13 @@ class Prior(InheritedArguments, ShowsArguments, keras.regularizers.Regularizer):
 
         -log p(w) / N                                                     (1)
 
-    to a loss that is a mean over N examples. N times the sum is the negative
-    log of the joint density, with all its constants. As `prior` of a sampler,
+    to a loss that is a mean over N examples. If this loss is the mean negative
+    log-likelihood, N times the sum of both is the negative log of the joint
+    density of data and weights, with all constants. As `prior` of a sampler,
     the prior uses the N of the sampler.
 
     A subclass defines `log_prob` and `sample` for a whole variable. Both may
-    depend on the shape: the last axis counts the output features, like in the
+    depend on the shape: the last axis counts the output features, as in the
     kernels of Keras.
 
     Args:
@@ -54,7 +55,8 @@ class Prior(InheritedArguments, ShowsArguments, keras.regularizers.Regularizer):
     ) -> ArrayLike | None:
         """Returns the expected `log_prob`, or `None` without a closed form.
 
-        If this is `None`, variational layers compute `log_prob` of one draw.
+        If the result is `None`, variational layers compute `log_prob` of one
+        draw.
 
         Args:
             q: A `keras_bdl.distributions.WeightDistribution`.

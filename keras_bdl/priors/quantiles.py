@@ -26,7 +26,7 @@ def interpolate(quantiles, scores):
     """Maps standard normal numbers to draws of another distribution.
 
     Args:
-        quantiles: Quantiles of that distribution at `table_probabilities`.
+        quantiles: Quantiles of the other distribution at `table_probabilities`.
         scores: The standard normal numbers.
     """
     table = ops.convert_to_tensor(quantiles, "float32")

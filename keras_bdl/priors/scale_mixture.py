@@ -71,7 +71,7 @@ class ScaleMixture(Prior):
     def sample(self, shape: Sequence[int], seed: Any = None) -> ArrayLike:
         """Returns one draw of a variable."""
         # One call makes both numbers of a weight: two calls with the same
-        # integer seed would depend on each other.
+        # integer seed would return the same numbers.
         noise = keras.random.normal((2, *shape), dtype="float32", seed=seed)
         is_first = noise[0] < statistics.NormalDist().inv_cdf(
             self.probability_1

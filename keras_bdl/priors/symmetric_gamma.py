@@ -14,7 +14,7 @@ from keras_bdl.priors.prior import Prior
 from keras_bdl.priors.quantiles import interpolate
 from keras_bdl.priors.quantiles import table_probabilities
 
-# A smaller weight counts as zero, as (k - 1)/x may overflow.
+# A smaller weight counts as zero, because (k - 1)/x may overflow.
 SMALLEST = 1e-30
 
 
@@ -24,13 +24,13 @@ class SymmetricGamma(Prior):
 
         p(w) = |w|^(k - 1) exp(-|w|/b) / (2 Gamma(k) b^k)                 (1)
 
-    For `k = 1`, this is a Laplace distribution. For larger k, it has two
-    modes, at `(k - 1) b` and `-(k - 1) b`. The mean of `|w|` is `k b`.
-    `GroupLaplace` gives this prior to the magnitude of a normalized vector.
+    For `k = 1`, this is a Laplace distribution. For larger k, it has two modes,
+    at `(k - 1) b` and `-(k - 1) b`. The mean of `|w|` is `k b`.
+    `GroupLaplace.of_scales` returns this prior for the magnitudes of vectors.
 
-    At zero, the density vanishes for `k > 1` and is infinite for `k < 1`, and
-    so is `exp(log_prob)`. By symmetry the gradient at zero is 0, so the data
-    can move a weight that starts there.
+    At zero, `log_prob` is minus infinity for `k > 1` and infinite for `k < 1`.
+    The gradient of `log_prob` at zero is 0, by symmetry. The gradient of the
+    likelihood can therefore move a weight that starts at zero.
 
     Args:
         concentration: Shape k. Defaults to `1.0`.
@@ -59,8 +59,8 @@ class SymmetricGamma(Prior):
         if k == 1:  # 0 times the logarithm of zero is NaN
             return log_prob
         is_zero = size < SMALLEST
-        # The gradient of the logarithm at zero is infinite, and would spoil
-        # the sum even in the branch that `where` drops.
+        # The gradient of the logarithm at zero is infinite. The gradient of the
+        # sum would be NaN even if `where` drops that branch.
         log_size = ops.log(ops.where(is_zero, 1.0, size))
         at_zero = -math.inf if k > 1 else math.inf
         return log_prob + ops.where(is_zero, at_zero, (k - 1) * log_size)  # (1)

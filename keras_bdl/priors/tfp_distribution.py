@@ -82,7 +82,7 @@ def _encode(value, name):
     if isinstance(value, tf.Tensor):
         known = tf.get_static_value(value)  # `None` if it depends on inputs
         value = value if known is None else known
-    # Before `float`: a NumPy number is a `float`, and its dtype counts.
+    # Test this before `float`: `np.float64` is a `float`, and its dtype counts.
     if isinstance(value, (np.ndarray, np.generic)):
         return {"array": value.tolist(), "dtype": value.dtype.name}
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -114,15 +114,16 @@ def _error(part):
 class TFPDistribution(Prior):
     """Makes a distribution of TensorFlow Probability a prior of weights.
 
-    The event of the distribution fills the last axes of the variable, and its
-    batch is broadcast over the others: one `MultivariateNormalDiag` of 10
-    numbers is the prior of each row of a kernel of shape `(64, 10)`. The
-    density is computed in the precision of the distribution.
+    The event shape of the distribution equals the last axes of the variable,
+    and the batch shape is broadcast over the other axes. For example, one
+    `MultivariateNormalDiag` of 10 numbers is the prior of each row of a kernel
+    of shape `(64, 10)`. The density is computed in the precision of the
+    distribution.
 
-    The config holds the name of the class and its arguments: numbers, arrays
-    or other distributions. With another argument, such as the bijector of a
-    `TransformedDistribution`, the prior works, but its model can only save
-    its weights.
+    The config holds the name of the class and its arguments: numbers, arrays or
+    other distributions. With any other argument, such as the bijector of a
+    `TransformedDistribution`, the prior works, but the model can save only its
+    weights.
 
     Args:
         distribution: A continuous distribution with a single output.
@@ -166,7 +167,7 @@ class TFPDistribution(Prior):
     def expected_log_prob(
         self, q: WeightDistribution, noise: Callable[[], ArrayLike]
     ) -> ArrayLike | None:
-        """Returns the expected `log_prob` of a Gaussian, otherwise `None`."""
+        """Returns the expected `log_prob` for a Gaussian prior, else `None`."""
         from tensorflow_probability import distributions as tfd
 
         del noise

@@ -24,11 +24,11 @@ from keras_bdl.priors.quantiles import table_probabilities
 class UnitDirection(Prior):
     """Independent vectors of weights with a length near 1.
 
-    Use this prior for the directions of weight normalization. There, the
-    length of a vector does not change the outputs, but a length near zero or a
-    large length changes the effective step size. The vector `v` holds the `d`
-    weights of one output feature, all entries of a variable that share an
-    index of its last axis:
+    Use this prior for the directions of weight normalization. The length of a
+    direction vector does not change the outputs, but a very small or large
+    length changes the effective step size. A vector `v` holds the `d` weights
+    of one output feature: all entries of a variable with the same index on the
+    last axis. The density of a vector is
 
         p(v) = exp(-d/2 (||v||^2 - 1)^2) / Z                              (1)
 
@@ -72,11 +72,11 @@ def _norm_distribution(d):
 
     The length r has the density
 
-        r^(d - 1) exp(-d/2 (r^2 - 1)^2),                                  (2)
+        r^(d - 1) exp(-d/2 (r^2 - 1)^2)                                   (2)
 
-    which is integrated around its mode, the root of
+    The function integrates (2) around the mode, the root of
     `2 d r^2 (r^2 - 1) = d - 1`. The density is so narrow that the trapezoidal
-    rule is exact to 8 digits, and the rest of the axis adds nothing.
+    rule is exact to 8 digits, and the part outside of this range adds nothing.
 
     Args:
         d: The number of weights in a vector.

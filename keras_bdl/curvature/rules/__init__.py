@@ -1,6 +1,7 @@
 """Rules for per-example gradients, one file for each type of layer.
 
-`keras_bdl.curvature` finds the rule of a layer and adds up its results.
+`keras_bdl.curvature` finds the rule of a layer and adds up the results of all
+calls of the layer.
 """
 
 from keras_bdl.curvature.rules.conv import ConvRule

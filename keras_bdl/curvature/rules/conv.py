@@ -28,8 +28,9 @@ class ConvRule(MatrixRule):
     def blocks(self, layer, inputs, cotangents):
         """Yields the inputs at each position of the window.
 
-        Where that is faster, the method yields the inputs of each column of the
-        window, with the cotangents of all positions of a column side by side.
+        If `_is_large`, the method yields one block for each column of the
+        window, which is faster. The cotangents of all rows of the column are
+        then side by side.
         """
         x, dz = self._examples(layer, inputs, cotangents)
         size, rows = layer.kernel_size, 1
@@ -108,8 +109,8 @@ def _is_large(layer, x, dz):
     """Returns whether blocks of columns are faster than blocks of positions.
 
     Blocks of window columns need fewer copies of the inputs. Measurements
-    showed a gain for images larger than the caches, except for images with few
-    channels.
+    showed a gain for images larger than the processor caches, except for images
+    with few channels.
     """
     sizes = (*x.shape[1:], *dz.shape[1:])
     if layer.rank != 2 or None in sizes or any(s > 1 for s in layer.strides):
@@ -163,5 +164,5 @@ class ConvTransposeRule(ConvRule):
             yield positions_of(view), x
 
     def matrix_shape(self, layer):
-        """Returns `None`: window positions would be outputs of the matrix."""
+        """Returns `None`: these kernels have no Kronecker factors here."""
         return None

@@ -19,8 +19,8 @@ class MatrixRule(Rule):
 
     The kernel consists of blocks. A dense layer has one block; a convolution
     has one block for each position in its window. Each block is a matrix
-    `(in, out)`, or one matrix for each group. With x the inputs of a block, its
-    gradient is
+    `(in, out)`, or one matrix for each group. With x the inputs of a block, the
+    gradient of the block is
 
         g_i = sum_p x_ip dz_ip^T                                          (1)
     """
@@ -45,7 +45,7 @@ class MatrixRule(Rule):
         raise NotImplementedError
 
     def places(self, layer, inputs, cotangents):
-        """Yields blocks that all have the same dz, for `rows`."""
+        """Yields x and dz of blocks that share one dz, as `rows` needs."""
         return self.blocks(layer, inputs, cotangents)
 
     def groups(self, layer):
@@ -53,7 +53,7 @@ class MatrixRule(Rule):
         return 1
 
     def kernel_of_blocks(self, layer, blocks):
-        """Returns the blocks joined to a tensor like the kernel.
+        """Returns the blocks joined into a tensor with the axes of the kernel.
 
         Args:
             layer: The layer.
@@ -102,7 +102,7 @@ class MatrixRule(Rule):
         return found
 
     def matrix_shape(self, layer):
-        """Returns `(in, out)`; `in` counts the positions of a window."""
+        """Returns `(in, out)`; `in` includes all positions of a window."""
         if self.groups(layer) > 1:
             return None
         return math.prod(layer.kernel.shape[:-1]), layer.kernel.shape[-1]

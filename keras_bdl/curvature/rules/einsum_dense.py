@@ -14,10 +14,11 @@ from keras_bdl.curvature.rules.dense import positions_of
 
 @register_rule(keras.layers.EinsumDense)
 class EinsumDenseRule(MatrixRule):
-    """Rule for `EinsumDense`, and so for `MultiHeadAttention`.
+    """Rule for `EinsumDense`, which `MultiHeadAttention` consists of.
 
-    The kernel has three kinds of indices: `in` for indices of the inputs alone,
-    `out` for indices of the outputs alone, and groups for indices of both.
+    An index of the kernel is of one of three kinds: `in` if only the inputs
+    have the index, `out` if only the outputs have the index, and a group if
+    both have the index.
     """
 
     def groups(self, layer):
@@ -47,7 +48,7 @@ class EinsumDenseRule(MatrixRule):
     def bias_per_example(self, layer, cotangents):
         """Returns the sums over the axes that share the bias."""
         shape = layer.bias.shape
-        # The bias is broadcast from the right.
+        # The bias is broadcast to the last axes.
         first = len(cotangents.shape) - len(shape)
         total = ops.sum(cotangents, axis=list(range(1, first)))
         same = [
@@ -58,14 +59,14 @@ class EinsumDenseRule(MatrixRule):
         return ops.sum(total, axis=same, keepdims=True) if same else total
 
     def matrix_shape(self, layer):
-        """Returns the sizes of `in` and `out` if `in` comes first."""
+        """Returns `(in, out)` if the kernel has the axes `in`, then `out`."""
         indices = _Indices(layer)
         if indices.kernel != indices.ins + indices.outs:
             return None
         return tuple(math.prod(indices.sizes(k)) for k in ("ins", "outs"))
 
     def bias_of_rows(self, layer):
-        """Returns the bias, if it has the indices of `out`."""
+        """Returns the bias if it has the indices of `out`, otherwise `None`."""
         indices = _Indices(layer)
         if layer.bias is None or not indices.out.endswith(indices.outs):
             return None
@@ -78,7 +79,7 @@ class _Indices:
 
     Args:
         layer: An `EinsumDense`.
-        rank: Rank of the inputs, required if the equation has dots.
+        rank: Rank of the inputs, required if the equation has `...`.
 
     Attributes:
         x: Indices of the inputs.
@@ -123,6 +124,6 @@ class _Indices:
             if c in self.x and c in self.out and c not in self.kernel
         ]
         order = [letters[0], *self.groups, *positions, *features]
-        # The forward pass sums over indices of the inputs alone.
+        # Like the forward pass, sum over indices that only the inputs have.
         tensor = ops.einsum(f"{letters}->{''.join(order)}", tensor)
         return positions_of(tensor, 1 + len(self.groups), len(features))

@@ -12,9 +12,9 @@ from keras_bdl.curvature.rule import register_rule
 class EmbeddingRule(Rule):
     """Rule for `Embedding`.
 
-    The gradient of an example is zero except in the rows that the example
-    looks up. If an example looks up a row several times, the rule adds the
-    cotangents before it squares them.
+    The gradient of an example is zero except in the rows that the example looks
+    up. If an example looks up a row several times, the rule squares the sum of
+    the cotangents.
     """
 
     taps = "output"
@@ -37,7 +37,7 @@ class EmbeddingRule(Rule):
         return [ops.reshape(tables, (-1, size, layer.output_dim))]
 
     def moments(self, layer, calls, example_weights):
-        """Returns the moments, in the memory of the looked-up rows."""
+        """Returns the moments; needs memory for the looked-up rows only."""
         ids, dz = _looked_up(layer, calls)
         order = tf.argsort(ids, axis=1)
         ids = tf.gather(ids, order, batch_dims=1)

@@ -18,15 +18,15 @@ from keras_bdl.curvature.weight_scope import PinnedWeights
 class NormalizationRule(Rule):
     """Rule for `Group`-, `Layer`- and `RMSNormalization`.
 
-    The layer computes gamma xhat + beta. The rule calls the layer again with
-    gamma = 1 and beta = 0, which returns xhat. Dividing by gamma would fail
-    where gamma is zero.
+    The layer computes gamma xhat + beta, with xhat the normalised inputs. To
+    get xhat, the rule calls the layer again with gamma = 1 and beta = 0. A
+    division by gamma would fail if gamma is zero.
     """
 
     taps = "output"
 
     def weights(self, layer):
-        """Returns the scale and the offset where the layer has them."""
+        """Returns the scale and the offset, if the layer has them."""
         found = [
             getattr(layer, name, None) for name in ("gamma", "beta", "scale")
         ]
@@ -81,8 +81,8 @@ class BatchNormalizationRule(Rule):
     taps = "output"
 
     def weights(self, layer):
-        """Returns the scale and the offset where the layer has them."""
-        # Renormalisation has another equation.
+        """Returns the scale and the offset, if the layer has them."""
+        # Renormalisation has another equation, so no weights are covered.
         if getattr(layer, "renorm", False):
             return []
         return [v for v in (layer.gamma, layer.beta) if v is not None]
@@ -91,7 +91,7 @@ class BatchNormalizationRule(Rule):
         """Calls the layer and keeps the statistics of the call."""
         x = in_full_precision(inputs)
         if training and layer.trainable:
-            # The layer computes the same; a graph computes them once.
+            # The layer computes the same. A graph computes both only once.
             mean, variance = layer._moments(x, mask)
         else:
             mean = ops.cast(layer.moving_mean, x.dtype)

@@ -1,4 +1,4 @@
-"""Rule for learned slopes."""
+"""Rule for `PReLU`, a ReLU with learned slopes."""
 
 import keras
 from keras import ops

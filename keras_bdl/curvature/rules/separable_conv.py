@@ -90,7 +90,7 @@ class SeparableConvRule(Rule):
         return gradients
 
     def moments(self, layer, calls, example_weights):
-        """Returns the moments; the pointwise kernel needs no single g_i."""
+        """Returns the moments, by `outer_moments` for the pointwise kernel."""
         stages = [self._stages(layer, *call) for call in calls]
         depthwise = sum(d for d, _, _ in stages)
         pointwise = outer_moments(

@@ -1,4 +1,4 @@
-"""Rule for any layer, which takes much memory."""
+"""Rule for any layer, at a high cost in memory."""
 
 import keras
 import tensorflow as tf
@@ -10,17 +10,18 @@ class WholeLayerRule(Rule):
     """Rule that differentiates a layer again for each example, vectorised.
 
     `fallback=True` uses this rule for layers without a rule. The layer must
-    have one tensor for an output, a function of its arguments example by
-    example: a layer that draws random numbers or keeps statistics raises. The
-    rule splits arguments with as many rows as the inputs, such as a mask, by
-    example. Memory holds the gradients of all examples at once.
+    return one tensor, and the output of an example must depend on the arguments
+    of this example only. A layer that draws random numbers or keeps statistics
+    raises an error. If another argument, such as a mask, has as many rows as
+    the inputs, the rule splits this argument by example, too. Memory holds the
+    gradients of all examples at once.
     """
 
     taps = "output"
     calls_again = True
 
     def weights(self, layer):
-        """Returns all trainable variables, with those of inner layers."""
+        """Returns all trainable variables, including those of inner layers."""
         return layer.trainable_variables
 
     def run(self, layer, call, inputs, *args, **kwargs):

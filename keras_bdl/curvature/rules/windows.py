@@ -7,7 +7,7 @@ from keras import ops
 
 
 class Windows:
-    """Iterates over the inputs at each position of a window.
+    """Iterates over window positions and yields the inputs at each position.
 
     Args:
         x: Inputs, channels last.
@@ -93,7 +93,7 @@ def _paddings(size, out_size, kernel_size, stride, dilation, padding):
     elif padding == "same":
         before = _at_least_zero(needed - size) // 2
     behind = _at_least_zero(needed - size - before)
-    if stride > 1:  # so that all phases have one length
+    if stride > 1:  # so that all phases have the same length
         behind = behind + (-(size + before + behind)) % stride
     return before, behind
 

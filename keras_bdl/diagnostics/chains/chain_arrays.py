@@ -8,7 +8,7 @@ import numpy as np
 from keras_bdl.aliases import ArrayLike
 
 MIN_SAMPLES = 4  # two in each half
-# Most numbers processed at once. A block needs a few times 8 MiB.
+# Largest number of entries in a block. A block needs a few times 8 MiB.
 _BLOCK = 2**20
 
 
@@ -51,7 +51,7 @@ def check_chains(
 
 
 def is_constant(chains: np.ndarray) -> np.ndarray:
-    """Returns which quantities are equal in all samples of all chains."""
+    """Returns a mask of the quantities that never vary in any chain."""
     return np.all(chains == chains[:1, :1], axis=(0, 1))
 
 
@@ -83,7 +83,7 @@ def quantity(
 
     Args:
         chains: Checked chains of shape `(chains, samples, ...)`.
-        entry: Index behind the first two axes, an integer or a tuple.
+        entry: Index into the axes after the first two, an integer or a tuple.
             Defaults to `None`: the chains have only one quantity.
     """
     shape = chains.shape[2:]

@@ -12,9 +12,8 @@ def ensembles_of(chains: list, samples: int | None = None) -> list[Ensemble]:
 
     Args:
         chains: List with one `SampleCollector` or `Ensemble` for each chain.
-        samples: Number of the latest samples to take from each chain.
-            Defaults to `None`, all samples: the chains must have equal
-            lengths.
+        samples: Number of the latest samples to take from each chain. Defaults
+            to `None`, all samples; the chains must then have equal lengths.
     """
     chains = as_list("chains", chains, "`SampleCollector` or `Ensemble`")
     found = [getattr(chain, "posterior", chain) for chain in chains]

@@ -31,8 +31,8 @@ class ConvergenceReport(Report):
       of all chains. The numbers below are computed without the constant
       quantities. If all quantities are constant, the numbers are NaN,
     - `r_hat_max`, `r_hat_median`: the highest and the median R-hat,
-    - `share_below_1_01`, `share_below_1_1`: share of quantities with a lower
-      R-hat,
+    - `share_below_1_01`, `share_below_1_1`: share of the quantities whose R-hat
+      is below 1.01 and below 1.1,
     - `ess_min`, `ess_median`: the lowest and the median effective sample size.
 
     Attributes:
@@ -143,9 +143,9 @@ def convergence(
     """Reports whether several chains sample the same distribution.
 
     Use it after training with a sampler, first on predictions and then on
-    weights. R-hat near 1 means that the chains agree. The function reads and
-    examines one variable at a time. With an odd number of samples, the function
-    leaves out the first sample of each chain.
+    weights. R-hat near 1 means that the chains agree. The function reads one
+    variable at a time. If the number of samples is odd, the function leaves out
+    the first sample of each chain.
 
     Args:
         chains: `WeightChains`; or an array of shape `(chains, samples, ...)`,
@@ -197,7 +197,7 @@ def convergence(
 
 
 class _Found(NamedTuple):
-    """R-hat and ESS of the varying entries among some entries of a variable."""
+    """R-hat and ESS of those examined entries of a variable that vary."""
 
     r_hat: np.ndarray
     ess: np.ndarray

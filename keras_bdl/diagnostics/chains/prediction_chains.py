@@ -23,7 +23,7 @@ def prediction_chains(
     """Returns the predictions of every sample of several chains.
 
     Use R-hat and ESS of predictions to judge convergence. Chains that have
-    converged agree on predictions, even if each chain visits another symmetric
+    converged agree on predictions, even if each chain samples another symmetric
     copy of the weights.
 
     Args:
@@ -33,9 +33,8 @@ def prediction_chains(
         x: Inputs, as in `keras_bdl.predict`. They are read once per chain. A
             few hundred inputs are enough: the result needs `chains * samples`
             times the memory of one prediction.
-        samples: Number of the latest samples to take from each chain.
-            Defaults to `None`, all samples: the chains must have equal
-            lengths.
+        samples: Number of the latest samples to take from each chain. Defaults
+            to `None`, all samples; the chains must then have equal lengths.
         **options: Passed to `keras_bdl.predict`: `batch_size`, `steps`,
             `task`, `from_logits`, `moments`, `verbose`.
 

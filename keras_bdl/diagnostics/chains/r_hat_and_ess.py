@@ -71,10 +71,11 @@ def effective_sample_size(chains: ArrayLike) -> np.ndarray:
         ESS = S / (1 + 2 sum_k (1 - k / samples) rho_k)                   (1)
 
     with the autocorrelation rho_k at lag k estimated from all chains. If the
-    chains have not mixed, their means differ more than (1) explains. This
-    lowers ESS, down to the number of chains. The sum ends before the first
-    pair of lags whose autocorrelations add up to less than 0. ESS may exceed
-    S, up to S log10 S, if the samples alternate around the mean.
+    chains have not mixed, the means of the chains differ. The estimated rho_k
+    are then larger at all lags, and ESS falls, at worst to about the number of
+    chains. The sum ends before the first pair of lags whose autocorrelations
+    add up to less than 0. ESS may exceed S, up to S log10 S, if the samples
+    alternate around the mean.
 
     Args:
         chains: Array of shape `(chains, samples, ...)`, at least two chains of
@@ -91,8 +92,8 @@ def effective_sample_size(chains: ArrayLike) -> np.ndarray:
 
 
 def _effective_size(block):
-    # The estimate of `tfp.mcmc.effective_sample_size`, which logs a warning
-    # in every call with float64.
+    # This is the estimate of `tfp.mcmc.effective_sample_size`. TFP's function
+    # logs a warning in every call with float64.
     num_chains, samples = block.shape[:2]
     weights = 1 - np.arange(samples)[:, None] / samples
     # The mean over the `samples - k` products at lag k.
@@ -114,25 +115,25 @@ def potential_scale_reduction(
     """Returns R-hat, which is near 1 if chains agree and larger if they differ.
 
     Use it to test whether several chains have converged. Every chain is split
-    into two halves, so a drifting chain differs from itself. With W the mean
-    of the variances of the m halves of n samples each, and B / n the variance
-    of their m means,
+    into two halves. If a chain drifts, its halves differ, and R-hat detects the
+    drift. With W the mean of the variances of the m halves of n samples each,
+    and B / n the variance of their m means,
 
         R-hat = sqrt(((n - 1) / n W + B / n) / W)                         (1)
 
     R-hat estimates the factor by which longer chains could still reduce the
-    standard deviation. Usual limits are 1.1 and, with many samples, 1.01.
-    R-hat is infinite or very large if no chain moves and the chains are at
-    different places.
+    standard deviation. Usual limits are 1.1 and, with many samples, 1.01. R-hat
+    is infinite or very large if each chain is constant and the chains differ.
 
     Args:
         chains: Array of shape `(chains, samples, ...)`, at least two chains of
-            at least four samples. If the number of samples is odd, the first
-            one is left out.
+            at least four samples. If the number of samples is odd, the function
+            leaves out the first sample of each chain.
         rank_normalized: Whether to replace samples by the normal scores of
-            their ranks, and to return the larger R-hat of the samples and of
-            their distances from the median. This version also detects chains
-            of different variance and heavy tails. Defaults to `False`.
+            their ranks. The result is then the larger of two R-hats: of the
+            samples, and of the distances of the samples from the median. This
+            version also detects chains of different variance and heavy tails.
+            Defaults to `False`.
 
     Returns:
         R-hat of every quantity, in the shape of one sample.

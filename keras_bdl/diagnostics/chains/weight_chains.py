@@ -19,9 +19,10 @@ class WeightChains(collections.abc.Mapping):
     builds the array anew, from disk if the samples are files, so only one
     variable at a time is in memory.
 
-    Weights alone do not measure convergence. A network stays the same function
-    if its hidden units change places. Chains that agree on every prediction
-    may therefore disagree on every weight. Use `prediction_chains` first.
+    Weights alone do not measure convergence. Exchanging two hidden units
+    changes the weights of a network, but not its outputs. Chains that agree on
+    every prediction may therefore disagree on every weight. Use
+    `prediction_chains` first.
 
     Attributes:
         shapes: Dict from the name of a variable to its shape.
@@ -31,13 +32,12 @@ class WeightChains(collections.abc.Mapping):
     Args:
         chains: List with one `keras_bdl.callbacks.SampleCollector`, or its
             `posterior`, for each chain.
-        model: The model that was trained. The model defines the paths of the
-            variables, and the result leaves out variables that are not trained.
-            Defaults to `None`: the chains have all variables, with a number in
+        model: The model that was trained. The names are then the paths of the
+            model's variables, and the mapping has only trainable variables.
+            Defaults to `None`: the mapping has all variables, with a number in
             the name, such as `"0/kernel"`.
-        samples: Number of the latest samples to take from each chain.
-            Defaults to `None`, all samples: the chains must have equal
-            lengths.
+        samples: Number of the latest samples to take from each chain. Defaults
+            to `None`, all samples; the chains must then have equal lengths.
 
     Example:
 

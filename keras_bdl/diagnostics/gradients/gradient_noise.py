@@ -25,7 +25,7 @@ class GradientNoiseReport(Report):
     """Covariance of minibatch gradients, made by `gradient_noise`.
 
     Attributes:
-        trace: tr(C), for the gradient of a single example.
+        trace: tr(C), with C the covariance of the gradient of one example.
         trace_error: Standard error of `trace` over the batches, NaN for two.
         learning_rate: The constant rate that Mandt et al. call optimal.
         gradient_norm: Length of the mean gradient.
@@ -34,7 +34,7 @@ class GradientNoiseReport(Report):
         examples: Number of examples in all batches.
         dataset_size: N.
         weights: d, number of weights.
-        momentum: Momentum of SGD for the learning rate.
+        momentum: Momentum of SGD that `learning_rate` assumes.
         variables: Dict from the path of a variable to its share of `trace`.
     """
 
@@ -67,7 +67,7 @@ class GradientNoiseReport(Report):
 
         Args:
             names: Paths of the variables.
-            squares: Array `(batches - 1, variables)` of (2) of
+            squares: Array `(batches - 1, variables)` of the terms (2) of
                 `gradient_noise`.
             gradient: Squared length of the mean gradient.
             weights: Number of weights.
@@ -156,17 +156,18 @@ def gradient_noise(
     The expectation of (3) is tr(C), for batches of any sizes. For batches of
     one example, (3) is the trace of the sample covariance. Without momentum,
     and under the assumptions of Mandt et al., the stationary distribution of
-    SGD is closest to the posterior for the constant learning rate
+    SGD is closest to the posterior if the learning rate is constant at
 
         learning_rate = 2 (B / N) d / tr(C)                                (4)
 
     for d weights, N examples and batches of B examples. A `momentum` m
     multiplies the steps of SGD by 1 / (1 - m), so (4) is multiplied by 1 - m.
 
-    Let V be the variance of the gradient of a batch. The appendix of Maddox et
-    al. has (4) with `tr(C) = tr(V) / B`. This holds for the sum over a batch.
-    For the mean over a batch, as in (1) to (3), `tr(C) = B tr(V)`. With V of
-    the mean, their formula gives B^2 times the learning rate (4).
+    Let V be the covariance of the gradient of a batch. The appendix of Maddox
+    et al. has (4) with `tr(C) = tr(V) / B`. This equation holds if the gradient
+    is the sum over a batch. For the mean over a batch, as in (1) to (3),
+    `tr(C) = B tr(V)`. If V belongs to the mean, the formula of the appendix
+    gives B^2 times the learning rate (4).
 
     Args:
         model: A built Keras model with ordinary weights, which do not change.
@@ -177,11 +178,12 @@ def gradient_noise(
         loss: The negative log-likelihood, as `compile` takes it. Defaults to
             `None`, the loss that the model is compiled with.
         momentum: m, the momentum of `keras.optimizers.SGD`. Defaults to `0.0`.
-        dataset_size: N in (4). Defaults to `None`, the number of examples.
+        dataset_size: N in (4). Defaults to `None`, the number of examples in
+            `data`.
         training: Whether BatchNorm uses the statistics of each batch and
-            dropout is active. (3) then includes their noise. With BatchNorm,
-            no gradient of a single example exists, and tr(C) is valid for this
-            batch size only. Defaults to `True`.
+            dropout is active. (3) then includes the noise of both. With
+            BatchNorm, the gradient of a single example is not defined, and
+            tr(C) is valid for this batch size only. Defaults to `True`.
         batch_size: B for arrays. Defaults to `None`, 32. For other data, B is
             the size of the first batch.
         verbose: `0` for silence, `1` for a progress bar, `2` for one line.

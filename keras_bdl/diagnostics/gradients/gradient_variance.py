@@ -26,24 +26,28 @@ from keras_bdl.reports.report import Report
 
 @dataclasses.dataclass(frozen=True)
 class GradientVarianceReport(Report):
-    """Variance of a gradient over samples, made by `gradient_variance`.
+    """Variance of a gradient over posterior samples, by `gradient_variance`.
 
-    For each group of entries, the report has
+    The means and the rhos (`stddev = softplus(rho)`) are the parameters of the
+    weight posteriors. For each group of entries of their gradients, the report
+    has
 
     - `size`: number of entries,
-    - `variance`: mean of their variances,
+    - `variance`: mean of the variances of the entries,
     - `variance_error`: standard error of `variance`, NaN for two samples,
-    - `signal`: mean of the squares of their true gradients. The estimate is
-      unbiased and may be negative,
-    - `snr`: signal-to-noise ratio, the square root of signal by variance. It
-      is 0 for a negative signal and NaN without both signal and noise.
+    - `signal`: estimate of the mean square of the expected gradient, the mean
+      over infinitely many samples. The estimate is unbiased and may be
+      negative,
+    - `snr`: signal-to-noise ratio, `sqrt(signal / variance)`. The ratio is 0
+      for a negative signal, infinite if only the variance is zero, and NaN if
+      both are zero.
 
     Attributes:
         num_samples: Number of posterior samples.
         examples: Number of examples in the batch.
         seed: Seed of the samples.
-        means: The numbers of all means of the model.
-        rhos: The numbers of all rhos, with `stddev = softplus(rho)`.
+        means: These numbers for all means of the model.
+        rhos: These numbers for all rhos of the model.
         layers: Dict from the name of a layer to a dict of `means` and `rhos`.
         variables: Dict from the name of a variable to its numbers.
     """
@@ -67,7 +71,7 @@ class GradientVarianceReport(Report):
         examples: int,
         seed: int,
     ) -> "GradientVarianceReport":
-        """Returns the report on the sums over all samples.
+        """Returns the report from the results of all samples.
 
         Args:
             names: A triple of layer, variable and kind for each variable.
@@ -190,16 +194,16 @@ def gradient_variance(
         variance = 1/(S-1) sum_s e_s                                      (3)
         signal = |m_S|^2 / size - variance / S                            (4)
 
-    (3) is the mean over the entries of their unbiased variances. The
-    expectation of (4) is the mean square of the true gradient. `snr` is the
-    square root of signal by variance. Memory does not grow with `samples`.
+    (3) averages the unbiased variances of the entries. The expectation of (4)
+    is the mean square of the expected gradient. `snr` is
+    `sqrt(signal / variance)`. Memory does not grow with `samples`.
 
-    The KL and other penalties are left out, because they have no such noise. A
-    training step with `train_samples=k` has the variance divided by k. The
-    model is called with `training=True`, so other noise of training, such as
-    dropout, is included. TensorFlow traces the model once for all samples and
-    later calls. Afterwards the model is unchanged, with its seed generators and
-    BatchNorm statistics, also after an error.
+    The gradient is that of the likelihood alone, without the KL and other
+    penalties. A training step with `train_samples=k` has the variance divided
+    by k. The model is called with `training=True`, so other noise of training,
+    such as dropout, is included. TensorFlow traces the model once for all
+    samples and later calls. Afterwards the model, its seed generators and its
+    BatchNorm statistics are unchanged, also after an error.
 
     Args:
         model: A built Keras model with variational layers.
@@ -263,7 +267,7 @@ def _check_lengths(x, y):
 
 @contextlib.contextmanager
 def _left_as_it_was(model, seed):
-    """Seeds the samples, and restores in the end everything they change."""
+    """Seeds the samples, and restores all changed variables at the end."""
     variables = [*model.non_trainable_variables, *model.metrics_variables]
     sizes = [layer.dataset_size for layer in variational_layers(model)]
     given = [size.given for size in sizes]
@@ -279,7 +283,7 @@ def _left_as_it_was(model, seed):
                     size.given = 1
             yield
         finally:
-            # The losses are tensors of a trace and would outlive it.
+            # The losses are tensors of a trace. Drop them with the trace.
             _keras.clear_losses(model)
             for size, value in zip(sizes, given, strict=True):
                 size.given = value

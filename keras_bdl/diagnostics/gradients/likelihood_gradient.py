@@ -19,7 +19,7 @@ _CACHE = ModelCache()
 
 
 class LikelihoodGradient:
-    """Samples all weights of a model once and adds up the gradient.
+    """Adds the gradient at one posterior sample to the running means.
 
     `likelihood_gradient_of` makes one object for each model and loss.
 
@@ -46,11 +46,12 @@ class LikelihoodGradient:
             x: Inputs.
             y: Targets.
             count: Number of this sample, from 1 on, a float32 tensor.
-            means: Means of the gradients of the samples before.
+            means: Means of the gradients of the earlier samples.
 
         Returns:
             The means over all samples so far, and a vector of the squared
-            deviations of this sample, see (2) of `gradient_variance`.
+            deviations of this sample, (2) of `gradient_variance` times the
+            size.
         """
         return self._function(x, y, count, means)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-# Number of Lanczos vectors that ARPACK keeps. Smaller matrices are formed.
+# Fewest Lanczos vectors that ARPACK keeps. Smaller matrices are computed.
 _VECTORS = 20
 
 
@@ -21,10 +21,10 @@ def eigenpairs(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the largest eigenvalues in order and their unit eigenvectors.
 
-    The method is the implicitly restarted Lanczos method of ARPACK, which
-    keeps its vectors orthogonal. If the matrix has few rows, ARPACK would need
-    no fewer products than rows. The function then computes the whole matrix and
-    decomposes it.
+    The method is the implicitly restarted Lanczos method of ARPACK, which keeps
+    its vectors orthogonal. If the matrix has few rows, ARPACK would need at
+    least one product for each row. The function then computes the whole matrix
+    and its eigenvectors.
 
     Args:
         product: Function that multiplies a float64 vector by the matrix.
@@ -38,8 +38,9 @@ def eigenpairs(
             restart is about the number of vectors that ARPACK keeps. Defaults
             to `300`.
         seed: Seed of the first vector. Defaults to `0`.
-        negligible: The matrix counts as zero if it maps the first unit vector
-            to a vector of at most this length. Defaults to `0.0`.
+        negligible: A matrix for ARPACK counts as zero if the matrix times the
+            first vector, of length 1, has at most this length. Defaults to
+            `0.0`.
 
     Returns:
         A vector of eigenvalues and an array `(count, size)`.

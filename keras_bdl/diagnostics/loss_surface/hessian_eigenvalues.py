@@ -1,4 +1,4 @@
-"""The least and the largest eigenvalue of the Hessian of the loss."""
+"""The smallest and the largest eigenvalue of the Hessian of the loss."""
 
 import contextlib
 import dataclasses
@@ -28,8 +28,8 @@ from keras_bdl.reports.report import Report
 class HessianEigenvaluesReport(Report):
     """Extreme eigenvalues, made by `hessian_eigenvalues`.
 
-    `to_dict` leaves the vectors out, because they are as long as the network
-    is large.
+    `to_dict` leaves the vectors out, because each vector has an entry for each
+    weight of the network.
 
     Attributes:
         examples: Number of examples.
@@ -37,9 +37,9 @@ class HessianEigenvaluesReport(Report):
         products: Number of products with the Hessian that were computed.
         minimum: The least eigenvalue.
         maximum: The largest eigenvalue.
-        residuals: `|H e - lambda e|` of both, a bound for the distance of each
-            to an eigenvalue.
-        vectors: Array `(2, size)` of their unit eigenvectors.
+        residuals: `|H e - lambda e|` of both: an exact eigenvalue lies within
+            this distance of each.
+        vectors: Array `(2, size)` of the unit eigenvectors.
         shapes: Shapes of the trainable variables.
     """
 
@@ -154,21 +154,22 @@ def hessian_eigenvalues(
     """Returns the least and the largest eigenvalue of the Hessian of the loss.
 
     Use it to test whether a Gaussian can approximate the posterior around the
-    weights of a model. A negative eigenvalue shows that no Gaussian can. With
-    L the mean loss over all data, including regularizers and a/2 |w|^2 of a
-    `weight_decay`, the Hessian
+    weights of a model. A negative eigenvalue shows that no Gaussian can. With L
+    the mean loss over all data, including regularizers and the term a/2 |w|^2
+    of the `weight_decay`, the Hessian
 
         H = d^2 L / dw^2,    H e = lambda e                               (1)
 
-    is never formed. A function that is traced once adds up products `H v`
-    batch by batch. The Lanczos method finds the eigenvalue lambda_1 of largest
-    magnitude, and then the eigenvalue of largest magnitude of
+    is never computed as a matrix. Products `H v` are sums over the batches. The
+    Lanczos method finds the eigenvalue lambda_1 of largest magnitude, and then
+    the eigenvalue of largest magnitude of
 
         H - lambda_1 I                                                    (2)
 
-    The sum of both is the other end of the spectrum. The error of both ends is
-    relative to the width of the spectrum. A least eigenvalue near zero could
-    not be found with a relative error in float32.
+    The sum of both eigenvalues is the other end of the spectrum. The error of
+    both ends is relative to the width of the spectrum: for a smallest
+    eigenvalue near zero, float32 cannot reach a small error relative to the
+    eigenvalue itself.
 
     Args:
         model: A built Keras model with ordinary weights, which do not change.
@@ -178,18 +179,19 @@ def hessian_eigenvalues(
             shuffling.
         loss: The negative log-likelihood, as `compile` takes it. Defaults to
             `None`, the loss that the model is compiled with.
-        weight_decay: a, of all trainable variables. Defaults to `0.0`.
+        weight_decay: a, for all trainable variables. Defaults to `0.0`.
         training: Whether BatchNorm uses the statistics of each batch and
             dropout is active, with the same mask in every product. Defaults to
-            `False`: with moving statistics, which are constants, this is the
-            Hessian of another function, often with much larger eigenvalues.
-        tolerance: Largest error of an eigenvector, `|H e - lambda e|`,
-            relative to the magnitude of the eigenvalue of (1) or (2). The
-            errors of eigenvalues are of the order of its square. float32
-            hardly reaches values below `1e-5`. Defaults to `1e-3`.
+            `False`: BatchNorm uses its moving statistics as constants. H is
+            then the Hessian of another function than the training loss, often
+            with much larger eigenvalues.
+        tolerance: Largest error of an eigenvector, `|H e - lambda e|`, relative
+            to the magnitude of the eigenvalue of (1) or (2). The error of an
+            eigenvalue is of the order of the square of this relative error. In
+            float32, values below `1e-5` are hardly reached. Defaults to `1e-3`.
         max_restarts: Largest number of restarts of the Lanczos method, each of
-            about 20 products. Afterwards the function raises a `RuntimeError`.
-            Defaults to `100`.
+            about 20 products. If these are not enough, the function raises a
+            `RuntimeError`. Defaults to `100`.
         seed: Seed of the first vector. Defaults to `0`.
         batch_size: Batch size for arrays. Defaults to `None`, 32.
         verbose: `0` for silence, `1` for a progress bar that counts products,

@@ -47,20 +47,22 @@ class LossCrossSectionReport(LossSurfaceReport):
         distances: Distances from the center.
         loss: Mean loss of the examples, without penalties.
         penalty: Regularizers, weight decay and prior, per example.
-        error: Share of wrong classifications, NaN without classes.
-        stddevs: Standard deviation of the posterior along each direction, or
-            `None` without a posterior.
+        error: Share of wrong classifications, NaN unless the model is a
+            classifier with one output.
+        stddevs: Standard deviation of the posterior along each direction.
+            `None` unless `center` is a `Gaussian` or `LowRankGaussian`.
     """
 
     stddevs: list | None = None
 
     @property
     def posterior_energy(self) -> np.ndarray | None:
-        """Expected rise of `total` from the center if the posterior is exact.
+        """Rise of `total` from the center that the posterior implies.
 
         The rise is `t^2 / (2 N s^2)`, with the distances t and the standard
-        deviations s of the posterior: the negative log density of the
-        projected posterior, per example. `None` without a posterior.
+        deviations s of the posterior. This is the negative log density of the
+        projected posterior, per example, up to a constant. `None` if `stddevs`
+        is `None`.
         """
         if self.stddevs is None:
             return None
@@ -113,8 +115,8 @@ def loss_cross_section(
         L(w) = nll(w) + penalty(w)                                        (2)
         penalty(w) = regularizers(w) + a/2 |w|^2 - log p(w) / N           (3)
 
-    with nll the mean loss over the N examples, a `weight_decay` a and the
-    `prior` p. -N L is the log of the posterior density, up to a constant. The
+    with nll the mean loss over the N examples, a the `weight_decay` and p the
+    `prior`. -N L is the log of the posterior density, up to a constant. The
     model is called with `training=False`. TensorFlow traces the model once for
     all points and later calls. Afterwards the model is unchanged, also after an
     error.

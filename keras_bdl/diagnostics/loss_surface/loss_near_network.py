@@ -92,14 +92,15 @@ class LossSurface:
         model: A built Keras model with ordinary weights.
         data: The training data, which are read for every point.
         directions: List of directions, each a list of arrays or a vector.
-        center: A `Posterior`, whose mean is the center. For `Gaussian` and
-            `LowRankGaussian`, the report then has the standard deviations or
-            the covariance of the posterior along the directions. Or a list of
-            arrays. Defaults to `None`: the weights of the model.
+        center: A list of arrays, or a `Posterior`, whose mean is the center. If
+            the posterior is a `Gaussian` or `LowRankGaussian`, the report has
+            its standard deviations or covariance along the directions. Defaults
+            to `None`: the weights of the model.
         loss: The negative log-likelihood, as `compile` takes it. Defaults to
             `None`, the loss that the model is compiled with.
-        weight_decay: a, of all trainable variables, with the gradient of
-            `keras.optimizers.SGD(weight_decay=a)`. Defaults to `0.0`.
+        weight_decay: a, for all trainable variables. The term a/2 |w|^2 has the
+            gradient that `keras.optimizers.SGD(weight_decay=a)` adds. Defaults
+            to `0.0`.
         prior: p, the prior of the variables without a regularizer: one of
             `keras_bdl.priors`, or a distribution of TensorFlow Probability.
             Defaults to `None`, a flat prior.
@@ -115,7 +116,8 @@ class LossSurface:
     Attributes:
         units: The directions e_i, of length 1, as rows.
         covariance: Covariance of the projections of the posterior on the
-            directions, if `center` is a posterior that has one, else `None`.
+            directions, if `center` is a `Gaussian` or `LowRankGaussian`, else
+            `None`.
         examples: Number of examples, after the first evaluation.
     """
 

@@ -21,26 +21,29 @@ class LossPlaneReport(LossSurfaceReport):
     """Loss on a grid, made by `loss_plane`.
 
     `loss`, `penalty` and `error` have a list for each distance along the first
-    direction, with an entry for each distance along the second.
+    direction, with an entry for each distance along the second direction.
 
     Attributes:
         examples: N, number of examples.
         distances: A list of distances from the center for each direction.
         loss: Mean loss of the examples, without penalties.
         penalty: Regularizers, weight decay and prior, per example.
-        error: Share of wrong classifications, NaN without classes.
-        covariance: Covariance of the posterior in the plane, or `None` without
-            a posterior.
+        error: Share of wrong classifications, NaN unless the model is a
+            classifier with one output.
+        covariance: Covariance of the posterior in the plane. `None` unless
+            `center` is a `Gaussian` or `LowRankGaussian`.
     """
 
     covariance: list | None = None
 
     @property
     def posterior_energy(self) -> np.ndarray | None:
-        """Rise of `total` from the center if the posterior were exact.
+        """Rise of `total` from the center that the posterior implies.
 
-        `t' S^-1 t / (2 N)` with the covariance S of the posterior: the negative
-        log of its projected density, per example. `None` without a posterior.
+        The rise is `t' S^-1 t / (2 N)`, with the covariance S of the posterior
+        in the plane. This is the negative log density of the projected
+        posterior, per example, up to a constant. `None` if `covariance` is
+        `None`.
         """
         if self.covariance is None:
             return None
@@ -74,7 +77,7 @@ class LossPlaneReport(LossSurfaceReport):
         return [("Loss and penalty", [header, *rows])]
 
 
-# Largest cosine of the angle between orthogonal directions after rounding.
+# Directions with a smaller cosine count as orthogonal, because of rounding.
 _COSINE = 1e-4
 
 
@@ -105,8 +108,8 @@ def loss_plane(
             shuffling.
         directions: Two orthogonal directions. Each is a list of arrays in the
             shapes of the trainable variables, or a vector.
-        distances: The values of t_1 and t_2, a list of numbers, or a pair of
-            lists if they differ.
+        distances: The values of t_1 and t_2: one list of numbers for both, or a
+            pair of lists.
         **options: Passed to `LossSurface`.
 
     Returns:
@@ -158,8 +161,8 @@ def _check_plane(units):
     cosine = units[0] @ units[1]
     if abs(cosine) > _COSINE:
         raise ValueError(
-            "`directions` must be orthogonal. Subtract from the second its "
-            "projection on the first, as `np.linalg.qr` does. "
+            "`directions` must be orthogonal. Subtract the projection on the "
+            "first direction from the second, as `np.linalg.qr` does. "
             f"Received: directions with a cosine of {cosine:.3g}"
         )
 

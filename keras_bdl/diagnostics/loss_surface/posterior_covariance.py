@@ -19,8 +19,8 @@ class PosteriorCovariance:
     has `block=True`, D D' is zero between different variables.
 
     Args:
-        posterior: The posterior. The class reads the columns a block at a time,
-            without a copy.
+        posterior: The posterior. The class reads the columns of D in blocks and
+            does not copy all of them.
 
     Attributes:
         shapes: Shapes of the variables.
@@ -73,9 +73,10 @@ class PosteriorCovariance:
         return product
 
     def grams(self) -> list[np.ndarray]:
-        """Returns `s D' D / (c - 1)`, for each variable if `block`.
+        """Returns `[s D' D / (c - 1)]`, or one matrix per variable if `block`.
 
-        Its eigenvalues are the nonzero ones of the low-rank part of (1).
+        The nonzero eigenvalues of these matrices are those of the low-rank part
+        of (1).
         """
         grams = []
         for group in self._groups():
@@ -105,7 +106,7 @@ class PosteriorCovariance:
         return [[i] for i in places] if self._block else [places]
 
     def _pieces(self, group):
-        """Yields parts of the vector and the rows of D there, in float64."""
+        """Yields slices of the weights and the columns there, in float64."""
         starts = np.cumsum([0, *(math.prod(shape) for shape in self.shapes)])
         for i in group:
             columns = self._columns[i]

@@ -1,4 +1,4 @@
-"""The directions along which a posterior is widest."""
+"""The directions in which a posterior has the largest variance."""
 
 import dataclasses
 
@@ -45,8 +45,8 @@ class PosteriorEigenvectorsReport(Report):
         """Returns eigenvectors as lists of arrays, one array per variable.
 
         Args:
-            *places: Indices of the eigenvectors, counted from 0. Without any,
-                all eigenvectors are returned.
+            *places: Indices of the eigenvectors, counted from 0. Without
+                indices, the method returns all eigenvectors.
         """
         for place in places:
             if not 0 <= place < len(self.values):
@@ -81,7 +81,8 @@ class PosteriorEigenvectorsReport(Report):
         return [("The largest first", rows)]
 
 
-# Smaller eigenvalues, relative to the largest, mean dependent columns.
+# Eigenvalues below this share of the largest one count as zero: the columns are
+# then linearly dependent.
 _NEGLIGIBLE = 1e-12
 
 
@@ -104,10 +105,11 @@ def posterior_eigenvectors(
 
         s / (c - 1) D'D u = lambda u,   e = D u / |D u|                   (2)
 
-    A randomised SVD of D would approximate them. Here they are exact, at the
-    cost of two passes over D. The Lanczos method finds the eigenvectors of the
-    whole covariance (1), with one pass for each product. Neither method forms
-    the covariance or copies D.
+    A randomised SVD of D would approximate the eigenvectors. (2) is exact, and
+    the function reads D once for the matrix and once for each eigenvector. The
+    Lanczos method finds the eigenvectors of the whole covariance (1), and reads
+    D for each product with a vector. Neither method computes the covariance as
+    a matrix or copies D.
 
     Args:
         posterior: A `LowRankGaussian`, such as the one of `keras_bdl.SWAG`, or

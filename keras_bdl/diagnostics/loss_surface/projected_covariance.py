@@ -23,7 +23,8 @@ def projected_covariance(
         cov(e_i'w, e_j'w) = e_i' S e_j                                    (1)
 
     Along an eigenvector of S, the variance is the eigenvalue. Along an
-    eigenvector of the low-rank part, the diagonal of S is added.
+    eigenvector of the low-rank part, the variance is the eigenvalue plus the
+    variance of the diagonal part.
 
     Args:
         posterior: A `LowRankGaussian`, such as the one of `keras_bdl.SWAG`, or

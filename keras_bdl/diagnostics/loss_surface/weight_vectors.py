@@ -43,7 +43,7 @@ def as_vector(name: str, arrays: Any, shapes: list) -> np.ndarray:
 
 
 def as_arrays(vector: np.ndarray, shapes: list) -> list[np.ndarray]:
-    """Returns a view of a part of the vector for each shape."""
+    """Returns the parts of a vector as arrays of the shapes, without a copy."""
     sizes = [math.prod(shape) for shape in shapes]
     parts = np.split(vector, np.cumsum(sizes)[:-1])
     return [p.reshape(s) for p, s in zip(parts, shapes, strict=True)]
