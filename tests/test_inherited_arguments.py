@@ -5,6 +5,7 @@ import pytest
 
 from keras_bdl.inherited_arguments import InheritedArguments
 from keras_bdl.inherited_arguments import inherits_arguments
+from keras_bdl.layers import MeanFieldDense
 
 
 class Base(InheritedArguments):
@@ -125,6 +126,22 @@ class Narrow(Wide):
 def test_positional_arguments_that_are_passed_on_stay_positional():
     assert str(inspect.signature(Narrow)) == "(rate=2.0, size=3, *, seed=0)"
     assert Narrow(1.0, 5).size == 5
+
+
+def test_subclass_may_begin_with_an_optional_argument_and_set_a_required_one():
+    class Mine(MeanFieldDense):
+        def __init__(self, rate=0.1, **kwargs):
+            super().__init__(10, **kwargs)
+
+    class PassesAll(MeanFieldDense):
+        def __init__(self, rate=0.1, *args, **kwargs):
+            super().__init__(10, *args, **kwargs)
+
+    assert Mine(activation="relu").units == 10
+    assert PassesAll(0.2, "relu").units == 10
+    for cls in (Mine, PassesAll):
+        first = next(iter(inspect.signature(cls).parameters.values()))
+        assert str(first) == "rate=0.1"
 
 
 @inherits_arguments(Leaf, without=("seed",))

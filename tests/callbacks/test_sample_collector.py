@@ -18,6 +18,23 @@ Y = (X[:, 0] > 0).astype("int32")
 CYCLE = CyclicalCosine(1e-3, cycle_steps=6)  # 8 steps make an epoch
 
 
+class Killed(Exception):
+    pass
+
+
+class Kill(keras.callbacks.Callback):
+    def __init__(self, epoch, batch):
+        super().__init__()
+        self.at = (epoch, batch)
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        if (self.epoch, batch) == self.at:
+            raise Killed
+
+
 def make(**compile_args):
     keras.utils.set_random_seed(1)
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
@@ -132,21 +149,6 @@ def test_steps_skipped_by_loss_scaling_do_not_count():
 
 @pytest.mark.parametrize("on_disk", [False, True], ids=["memory", "disk"])
 def test_killed_chain_ends_with_the_same_samples_and_logs(on_disk, tmp_path):
-    class Killed(Exception):
-        pass
-
-    class Kill(keras.callbacks.Callback):
-        def __init__(self, epoch, batch):
-            super().__init__()
-            self.at = (epoch, batch)
-
-        def on_epoch_begin(self, epoch, logs=None):
-            self.epoch = epoch
-
-        def on_train_batch_end(self, batch, logs=None):
-            if (self.epoch, batch) == self.at:
-                raise Killed
-
     model = make()  # one, so that it is traced once
     start = [v.numpy() for v in model.variables]
 
@@ -181,6 +183,31 @@ def test_killed_chain_ends_with_the_same_samples_and_logs(on_disk, tmp_path):
                 resumed.sample(seed), whole.sample(seed), strict=True
             ):
                 np.testing.assert_array_equal(a, b)
+
+
+def test_run_killed_after_a_drop_resumes_and_leaves_no_dropped_file(tmp_path):
+    def run(directory, *kill):
+        samples = SampleCollector(
+            every=2,
+            max_samples=2,
+            directory=directory / "samples",
+            validation_data=(X, Y),
+        )
+        checkpoint = Checkpoint(directory, every=4)
+        model = fit(make(), samples, checkpoint, *kill, epochs=8)
+        return samples, model.history.history
+
+    whole, logs = run(tmp_path / "whole")
+    with pytest.raises(Killed):
+        # Epoch 5 has dropped a sample that the checkpoint lists.
+        run(tmp_path / "killed", Kill(6, 0))
+    resumed, resumed_logs = run(tmp_path / "killed")
+    assert_samples(resumed, [whole.posterior.sample(seed) for seed in (0, 1)])
+    np.testing.assert_array_equal(
+        resumed_logs["posterior_nll"], logs["posterior_nll"]
+    )
+    files = sorted(p.name for p in (tmp_path / "killed/samples").iterdir())
+    assert files == ["sample_000002.bdl", "sample_000003.bdl"]
 
 
 def test_wrong_use_is_refused():

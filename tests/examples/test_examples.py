@@ -6,6 +6,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import keras
 import matplotlib.pyplot as plt
 import pytest
 import tensorflow as tf
@@ -43,6 +44,28 @@ def start(script):
     )
     assert result.returncode == 0, result.stderr
     return result.stdout
+
+
+# Tests of whole scripts have a smaller network.
+FULL_SIZE = {
+    "sampling.py": lambda names: names["Run"](False).network(),
+    "taylor_vi.py": lambda names: names["Run"](False).network(),
+    "compare.py": lambda names: names["Run"](False).network_of_chain(),
+    "benchmarks/sampler_step.py": lambda names: names["network"](False),
+}
+
+
+@pytest.mark.parametrize("script", FULL_SIZE)
+def test_network_of_a_full_run_can_be_built(script, monkeypatch):
+    path = EXAMPLES / script
+    monkeypatch.syspath_prepend(path.parent)
+    model = FULL_SIZE[script](runpy.run_path(str(path)))
+    convolutions = [
+        layer
+        for layer in model.layers
+        if isinstance(layer, keras.layers.Conv2D)
+    ]
+    assert model.built and len(convolutions) >= 7
 
 
 def test_quickstart_prints_a_report():

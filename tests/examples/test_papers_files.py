@@ -116,7 +116,7 @@ def test_error_names_a_file_that_cannot_be_written(
         run.main()
 
 
-def test_every_recipe_has_mixed_precision(monkeypatch, tmp_path):
+def test_bfloat16_holds_for_all_recipes_of_a_command(monkeypatch, tmp_path):
     policies = []
 
     def results(*_):

@@ -8,6 +8,7 @@ from sklearn.datasets import load_digits
 import keras_bdl as bdl
 from keras_bdl.random.gaussian_weights import TRAINING
 from keras_bdl.random.gaussian_weights import normal_numbers
+from tests.helpers import assert_equal
 from tests.helpers import cross_entropy
 from tests.helpers import dtype_policy
 from tests.optimizers.variational import START
@@ -348,6 +349,27 @@ def test_matrices_have_factors_and_other_weights_move_as_in_vogn():
     assert not np.any(variance[others[0]])
     assert np.min(variance[others[2]]) > 0
     bdl.predict(model, IMAGES, samples=2, verbose=0)
+
+
+def test_run_resumed_between_decompositions_ends_as_one_without_a_break(
+    tmp_path,
+):
+    def fit(model):
+        model.fit(IMAGES[:10], Y[:10], 2, shuffle=False, verbose=0)
+
+    optimizer = noisy_kfac(
+        initial_curvature="first_batch", dataset_size=None, update_every=3
+    )
+    whole = network(optimizer, train_samples=2)
+    fit(whole)  # 5 steps: the next decomposition is due after one more
+    whole.save(tmp_path / "half.keras")
+    resumed = keras.models.load_model(tmp_path / "half.keras")
+    for model in (whole, resumed):
+        fit(model)
+    assert_equal(
+        [v.numpy() for v in [*resumed.weights, *resumed.optimizer.variables]],
+        [v.numpy() for v in [*whole.weights, *whole.optimizer.variables]],
+    )
 
 
 def test_two_replicas_average_the_factors_and_stay_equal(mirrored):

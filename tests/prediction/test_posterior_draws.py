@@ -154,3 +154,13 @@ def test_samples_default_to_those_of_compile_then_members_then_thirty():
     model.compile("sgd", "mse")
     assert predict(model, X, ensemble, verbose=0).num_samples == 3
     assert predict(model, X, posterior, verbose=0).num_samples == 30
+
+
+def test_another_attribute_samples_of_a_model_has_no_effect():
+    class Mine(keras.Sequential):
+        samples = 7
+
+    model = Mine([keras.Input((4,)), keras.layers.Dense(2)])
+    model.compile("sgd", "mse")
+    p = predict(model, X, gaussian(model), verbose=0)
+    assert p.num_samples == 30

@@ -93,6 +93,7 @@ def test_classification_equals_a_loop_with_weights_set_by_hand():
     )
     votes = (p_s.argmax(-1)[..., None] == np.arange(3)).sum(0)
     np.testing.assert_array_equal(p.votes, votes)
+    np.testing.assert_allclose(p.variation_ratio, 1 - votes.max(-1) / 5)
     assert p.num_samples == 5
     assert p.y is None
 
