@@ -5,11 +5,11 @@
 A small convolutional network learns the digits 0 to 4 from 200 of
 scikit-learn's images. With so few images its predictions are uncertain. Each
 method then predicts new images of these digits, images of the digits 5 to 9,
-and noise. A good method is right about the first, is unsure where it is wrong,
-and is unsure about the others. The samplers train a small ResNet++, which has
-no BatchNorm. Variational layers and the optimizers that learn a distribution
-train the network without BatchNorm and dropout. Prints a table, and writes the
-table and the pictures to a folder.
+and noise. A good method is accurate on the new images of these digits, is
+uncertain where it is wrong, and is uncertain on the digits 5 to 9 and on noise.
+The samplers train a small ResNet++, which has no BatchNorm. Variational layers
+and the optimizers that learn a distribution train the network without BatchNorm
+and dropout. Prints a table, and writes the table and the pictures to a folder.
 """
 
 import argparse
@@ -91,14 +91,14 @@ class Run:
     def steps(self):
         return self.epochs * -(-TRAIN // 32)
 
-    @functools.cache  # noqa: B019 (one run a process)
+    @functools.cache  # noqa: B019 (one run per process)
     def network(self, seed):
         """A network trained in the ordinary way."""
         print(f"  training network {seed + 1} of {self.members}")
         cosine = keras.optimizers.schedules.CosineDecay(0.1, self.steps)
         return self.fit_regularized(seed, cosine)
 
-    @functools.cache  # noqa: B019 (one run a process)
+    @functools.cache  # noqa: B019 (one run per process)
     def averaged(self, seed):
         """A network trained for averaging, and the callbacks that averaged."""
         print(f"  training network {seed + 1} of {self.members} for averaging")
@@ -114,7 +114,7 @@ class Run:
         model = self.fit_regularized(seed, schedule, callbacks.values())
         return model, callbacks
 
-    @functools.cache  # noqa: B019 (one run a process)
+    @functools.cache  # noqa: B019 (one run per process)
     def variational(self, kind, seed):
         """A network whose weights have distributions."""
         print(f"  training {kind} network {seed + 1}")
@@ -146,7 +146,7 @@ class Run:
         """A network for the samplers, and its samples."""
         keras.utils.set_random_seed(0)
         model = self.network_of_chain()
-        # Four times as long; the first quarter is burn-in.
+        # Trains for four times the epochs; the first quarter is burn-in.
         cycle = bdl.schedules.CyclicalCosine(0.03, self.steps // 4)
         model.compile(
             sampler(
@@ -159,12 +159,12 @@ class Run:
             keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         )
         samples = bdl.callbacks.SampleCollector(cycle, start_epoch=self.epochs)
-        # A new shuffle in every epoch: a repeated one biases the samples.
+        # Shuffles anew in every epoch: a repeated shuffle biases the samples.
         data = tf.data.Dataset.from_tensor_slices((self.x, self.y))
         model.fit(
             data.shuffle(TRAIN, seed=0).batch(32),
             epochs=4 * self.epochs,
-            shuffle=False,  # by Keras
+            shuffle=False,  # the data are shuffled already
             verbose=0,
             callbacks=[samples, EpochBar()],
         )
@@ -252,7 +252,7 @@ def of_objective(cls, run):
     keras.utils.set_random_seed(0)
     model = run.build(regularized=False, activation="softplus")
     cosine = keras.optimizers.schedules.CosineDecay(3e-3, run.steps)
-    # The variance that SGD with this learning rate has.
+    # Fixes the variance to that of SGD with this learning rate.
     objective = cls(
         "fixed", learning_rate_equivalent=0.03, gradient_batch_size=32
     )
@@ -296,7 +296,7 @@ METHODS = {
     "IVON": functools.partial(
         natural, bdl.IVON, 1.0, {"initial_curvature": 0.1}
     ),
-    # At 0.01, one seed of four failed on validation images.
+    # At a rate of 0.01, one seed of four failed on validation images.
     "Noisy K-FAC": functools.partial(
         natural, bdl.NoisyKFAC, 0.003, {"beta_2": 0.99}
     ),

@@ -5,10 +5,10 @@
 A network learns to separate 0 from 1, then 2 from 3, and so on to 9: with one
 head for each task, and with one head for all ten classes. Before each new task
 the posterior of mean-field and Radial layers becomes their prior. The prior is
-all that the layers keep of earlier tasks. A plain network just trains on.
-Prints the accuracies, and draws the accuracy on each task after the later
-tasks, as figure 5 of the Radial paper does. `--data fashion_mnist` is that
-paper's experiment; TensorFlow Datasets loads its data.
+all that the layers keep of earlier tasks. A plain network only continues its
+training. Prints the accuracies, and draws the accuracy on each task after the
+later tasks, as figure 5 of the Radial paper does. `--data fashion_mnist` runs
+the experiment of that paper, with data from TensorFlow Datasets.
 """
 
 import argparse
@@ -27,7 +27,7 @@ import tensorflow as tf
 
 import keras_bdl as bdl
 
-# Each model traces its own steps; TensorFlow warns of many traces.
+# Each model traces its own steps. Hides the warning about many traces.
 tf.get_logger().setLevel("ERROR")
 
 
@@ -57,13 +57,13 @@ def small_rho(kind):
 
 @dataclasses.dataclass
 class Settings:
-    """How one data set is learned."""
+    """Settings of the training on one data set."""
 
     units: tuple
     epochs: int
     batch_size: int
     learning_rate: float
-    rho: object  # initializer, given the kind of layers
+    rho: object  # function from the kind of layers to an initializer
     prior_stddev: float
     validation_size: int
     num_tasks: int = 5
@@ -83,16 +83,16 @@ SETTINGS = {
         (200,) * 4, 20, 1024, 1e-3, small_rho, 1.0, 6000, decays=False
     ),
 }
-SAMPLES = 10  # of a prediction
+SAMPLES = 10  # in each prediction
 METHODS = ("fine-tuned", "mean-field", "Radial", "Radial as printed")
-# What the dense layers become.
+# Kind of layers that replaces the dense layers, by method.
 KINDS = {
     "mean-field": "mean_field",
     "Radial": "radial",
     "Radial as printed": "radial",
 }
-# In the paper, the density of the Radial prior misses its Jacobian. What is
-# left is a Gaussian, sqrt(D) times as wide as the posterior.
+# In the paper, the density of the Radial prior lacks its Jacobian. Without the
+# Jacobian, the prior is a Gaussian, sqrt(D) times as wide as the posterior.
 TRANSFORMS = {
     "Radial as printed": lambda q: bdl.distributions.MeanField(q.mean, q.stddev)
 }
@@ -137,7 +137,7 @@ def arrays(part):
 
 
 def networks(name, tasks, settings):
-    """Returns the model of each task: heads on one body, or always one."""
+    """Returns one model per task: heads on one body, or the same model."""
     model = bdl.applications.MultiHeadMLP(
         tasks.input_shape,
         heads=len(tasks) if tasks.multi else 1,
@@ -173,7 +173,7 @@ def learn(name, tasks, settings, seed, bar):
         model.fit(
             data.batch(batch_size, drop_remainder=True),
             epochs=settings.epochs,
-            shuffle=False,  # by Keras
+            shuffle=False,  # the data are shuffled already
             verbose=0,
         )
         if name in KINDS:
@@ -219,7 +219,7 @@ def compare(heads, args, settings):
     """Returns the names of the tasks, and the accuracies of each method."""
     accuracies = {name: [] for name in METHODS}
     for seed in range(args.seeds):
-        # Of the digits, every seed has its own split.
+        # Every seed has its own split of the digits.
         tasks = Tasks(args.data, heads, settings, args.data_dir, seed)
         for name in METHODS:
             print(f"[{heads} head, seed {seed}] {name}", flush=True)

@@ -6,7 +6,7 @@
 LeNet-5 learns the digits 0 to 7 from 800 of scikit-learn's images, with and
 without augmentation by shifts. VOGN and IVON train the same network as Adam,
 and learn a posterior. All methods then predict new images of these digits,
-eights and nines, and noise. Prints a table, and draws convergence and
+images of eights and nines, and noise. Prints a table, and draws convergence and
 uncertainty.
 """
 
@@ -25,14 +25,14 @@ import keras_bdl as bdl
 
 BATCH = 64
 DATA = {False: "no augmentation", True: "augmentation"}
-# Augmentation factor: the shifts count as this many times the data.
+# Augmentation factor: the shifts multiply the number of images by this.
 AUGMENTATION_FACTOR = 5.0
 # With so few images, the posterior at a temperature of 1 is too wide.
 TEMPERATURE = 0.1
 
 
 class Run:
-    """The data, and how long everything takes."""
+    """The data, and the length of each training."""
 
     def __init__(self, smoke):
         self.epochs, self.every, self.draws = 50, 2, 10
@@ -72,7 +72,7 @@ class Run:
         history = model.fit(
             self.batches(augmented, seed),
             epochs=self.epochs,
-            shuffle=False,  # by Keras
+            shuffle=False,  # the data are shuffled already
             verbose=0,
             validation_data=self.data.validation,
             validation_freq=self.every,
@@ -123,11 +123,11 @@ def variational(make, rate, run, augmented, seed, **kwargs):
     )
     # Validation uses posterior samples, too.
     history = run.fit(model, optimizer, augmented, seed, samples=run.draws)
-    return model, None, history  # `predict` asks the optimizer
+    return model, None, history  # the optimizer holds the posterior
 
 
 def vogn(run, augmented, seed):
-    # A cold start: the temperature rises once the network has learned.
+    # A cold start: the temperature rises in the first half of the training.
     ramp = bdl.schedules.LinearRamp(
         TEMPERATURE / 10, TEMPERATURE, end_step=run.steps // 2
     )
@@ -138,7 +138,7 @@ def vogn(run, augmented, seed):
 
 
 def ivon(run, augmented, seed):
-    # The default remembers 100,000 steps; this run has 650.
+    # The default beta_2 averages over 100,000 steps; this run has 650.
     return variational(
         bdl.IVON, 0.2, run, augmented, seed,
         temperature=TEMPERATURE, beta_2=0.999, initial_curvature=0.1,
@@ -202,7 +202,7 @@ def table(reports):
 
 
 def draw_convergence(run, histories):
-    """Validation along training, means over the seeds."""
+    """Draws accuracy and NLL of validation data along training."""
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(
@@ -230,7 +230,7 @@ def draw_convergence(run, histories):
 
 
 def draw_entropies(predictions):
-    """One histogram a method, each with and without augmentation."""
+    """Draws the entropies of each method, with and without augmentation."""
     from matplotlib import pyplot as plt
 
     figure, axes = plt.subplots(

@@ -1,4 +1,4 @@
-"""Trains a network on five digits and asks it about digits it never saw.
+"""Trains a network on five digits, then predicts these and other digits.
 
 python examples/quickstart.py [--smoke]
 """

@@ -7,8 +7,9 @@ Runs three experiments of the Radial paper on one CPU and embedded data:
 gradient noise against the scale of the weights, in a convolution with a
 3x3x512x512 kernel (figure 6); gradient noise along the training of a small
 convolutional network on scikit-learn's digits (figure 7); and the share of
-settings, initial rho by learning rate, in which such a network learns (figure
-4). Prints tables, and writes tables, pictures and all numbers to a folder.
+settings of initial rho and learning rate with which such a network learns
+(figure 4). Prints tables, and writes tables, pictures and all numbers to a
+folder.
 """
 
 import argparse
@@ -27,14 +28,14 @@ import keras_bdl as bdl
 KINDS = {"mean-field": "MeanField", "Radial": "Radial"}
 CROSS_ENTROPY = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 BATCH = 128
-SAMPLES = 16  # of a prediction, as in the paper
-# Accuracies of ten classes, chosen before the first run.
+SAMPLES = 16  # in each prediction, as in the paper
+# Bounds on the accuracy with ten classes, chosen before the first run.
 GUESSING, GOOD = 0.2, 0.9
 NUMBERS = ("variance", "variance_error", "snr")
 
 
 class Run:
-    """The data, and how long everything takes."""
+    """The data, and the length of each training."""
 
     def __init__(self, smoke, seeds):
         self.tasks = ("regression", "classification")
@@ -73,7 +74,7 @@ def rho_of(stddev):
 
 
 def wide(run, kind, task):
-    """A convolution, and the layers between its outputs and the loss."""
+    """Returns a convolution, with the layers between it and the loss."""
     keras.utils.set_random_seed(0)
     inputs = keras.Input((4, 4, run.channels))
     x = layer(
@@ -108,7 +109,8 @@ def against_scale(run):
     }
     targets = {task: targets[task] for task in run.tasks}
     size = 9 * run.channels**2
-    # The standard deviation of a weight then covers the same range.
+    # With these scales, the standard deviations of weights of both methods
+    # cover the same range.
     scales = {
         "mean-field": run.stddevs,
         "Radial": run.stddevs + tuple(s * size**0.5 for s in run.stddevs[2:]),
@@ -131,7 +133,7 @@ def against_scale(run):
 
 
 def table(heads, rows):
-    """Columns of equal width; numbers in four digits."""
+    """Returns a table with equal columns, and numbers of four digits."""
     lines = ["".join(head.rjust(16) for head in heads)]
     for row in rows:
         cells = [c if isinstance(c, str) else f"{c:.4g}" for c in row]
@@ -152,7 +154,7 @@ def scale_table(reports, size):
 
 
 def spread(kind, size):
-    """Ratio of the scale of a Radial weight to its standard deviation."""
+    """Returns the ratio of a weight's scale sigma to its standard deviation."""
     return size**0.5 if kind == "Radial" else 1.0
 
 
@@ -321,7 +323,7 @@ def robustness(run):
 
 
 def shares(found):
-    """Returns for each method the shares of runs that guess and that learn."""
+    """Returns the share of guessing runs and of good runs, by method."""
     return {
         kind: {
             "guessing": float(np.mean(of < GUESSING)),
@@ -372,7 +374,7 @@ def draw_grid(run, found):
 
 
 def plain(reports):
-    """Turns every report in nested dictionaries into numbers."""
+    """Turns every report in nested dictionaries into a dictionary."""
     if isinstance(reports, dict):
         return {str(name): plain(value) for name, value in reports.items()}
     return reports.to_dict()

@@ -1,4 +1,4 @@
-"""Compares noise and ignorance in regression, method by method.
+"""Compares noise and uncertain means in regression, method by method.
 
     python examples/regression.py [--smoke] [--splits 5] [--data diabetes]
         [--out results/regression]
@@ -15,7 +15,7 @@ the data, and writes tables, pictures and all numbers to a folder.
 No setting was chosen on a test set. The settings of diabetes were chosen on
 validation data of friedman1, with other seeds than the reported ones: for each
 method the best of three scales of the prior. Diabetes ran with these settings
-unchanged. The settings of the wave were chosen on more points inside the
+unchanged. The settings of the wave were chosen on further points inside the
 training ranges, never on points in the gap or outside.
 """
 
@@ -44,7 +44,7 @@ HIDDEN = 50
 MEMBERS, SAMPLES = 4, 40
 ESTIMATORS = {"mean_field": "local", "radial": "flipout"}
 DROPOUT = 0.05
-# Of the prior: the variance of a weight times the inputs of its layer.
+# Gains of priors: variance of a weight times the number of inputs of its layer.
 GAINS = {"mode": 1, "SWAG": 1, "dropout": 4, "variational": 4, "sampling": 4}
 
 
@@ -64,7 +64,7 @@ WAVE = Settings(3.0, (0.02, 0.01), speed=0.0015, cycle=4)
 
 @dataclasses.dataclass
 class Split:
-    """Standardised data, and the way back to its units."""
+    """One split of the data, and the numbers that standardise it."""
 
     seed: int
     train: tuple
@@ -90,8 +90,8 @@ class Split:
 class Networks:
     """Trains networks of one architecture, for one split after the other.
 
-    A network is built and traced once, and starts anew for each split; the
-    random numbers of its layers go on where those of the last one ended.
+    A network is built and traced once. For each split, its weights and its
+    optimizer start anew; only the random numbers of its layers continue.
     """
 
     def __init__(self, split, noise, settings, smoke=False):
@@ -110,7 +110,7 @@ class Networks:
         )
 
     def architecture(self, kind=None, dropout=None):
-        """The network; with a prior, its loss includes the prior."""
+        """Returns the network; with a `kind`, its loss includes the prior."""
         prior = kind and self.prior(kind)
         dense = functools.partial(
             keras.layers.Dense, kernel_regularizer=prior, bias_regularizer=prior
@@ -144,11 +144,11 @@ class Networks:
 
         Args:
             split: A `Split`.
-            name: Of the kind of network, and its number, which is its seed.
-            build: Makes the network.
-            optimizer: Makes its optimizer.
-            epochs: How long it is trained.
-            callbacks: As of `fit`.
+            name: Pair of the kind of network and its number, also its seed.
+            build: Function that returns the network.
+            optimizer: Function that returns the optimizer.
+            epochs: Number of epochs.
+            callbacks: Callbacks of `fit`.
         """
         keras.utils.set_random_seed(1000 * split.seed + name[1])
         start = build().get_weights()
@@ -172,7 +172,7 @@ class Networks:
             data,
             epochs=epochs,
             steps_per_epoch=self.steps,
-            shuffle=False,  # by Keras
+            shuffle=False,  # the data are shuffled already
             verbose=0,
             callbacks=list(callbacks),
         )
@@ -294,7 +294,7 @@ def sampling(sampler, nets, split):
 
 
 def gaussian_process(nets, split):
-    """Of scikit-learn, with the most probable kernel."""
+    """Gaussian process of scikit-learn, with the most probable kernel."""
     kernel = gp.kernels.ConstantKernel() * gp.kernels.RBF()
     kernel += gp.kernels.WhiteKernel()
     model = gp.GaussianProcessRegressor(kernel).fit(*split.standard)
@@ -345,7 +345,7 @@ METHODS = {
     "ATMC": functools.partial(sampling, bdl.ATMC),
     "SGHMC": functools.partial(sampling, bdl.SGHMC),
 }
-# Of the splits; with one input all are tried.
+# Methods of `--smoke` on splits. With one input, all methods run.
 SMOKE = ("linear (scikit-learn)", "deterministic", "mean-field")
 
 
@@ -387,7 +387,7 @@ def one_input(smoke, advance):
         "in the gap": noisy_wave(rng, (-0.8, 0.8, 1000)),
         "outside": noisy_wave(rng, (-4.5, -3.0, 500), (3.0, 4.5, 500)),
     }
-    # Scales the wave to about the length of a tanh.
+    # Stretches the wave until it varies about as fast as a tanh.
     split = Split(0, train, stretch=3.0)
     nets = Networks(split, "input", WAVE, smoke)
     grid = np.linspace(-4.5, 4.5, 40 if smoke else 300)
@@ -422,7 +422,7 @@ def one_input(smoke, advance):
 
 
 def splits_of(data, noise, splits, smoke, advance):
-    """Returns the reports of every method, one a split."""
+    """Returns the reports of every method, one per split."""
     reports, nets, methods = {}, None, {**REFERENCES, **METHODS}
     if smoke:
         methods = {name: methods[name] for name in SMOKE}
@@ -466,7 +466,7 @@ def table(title, reports):
     base = [COLUMNS["log-likelihood"](r) for r in reports["deterministic"]]
     for name, of_splits in reports.items():
         columns = {h: [f(r) for r in of_splits] for h, f in COLUMNS.items()}
-        # On the same splits, differences say more than means.
+        # All methods have the same splits: differences vary less than means.
         columns[gain] = np.subtract(columns["log-likelihood"], base)
         cells = []
         for head in heads:

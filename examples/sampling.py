@@ -2,11 +2,11 @@
 
     python examples/sampling.py [--smoke] [--seeds 3] [--out results/sampling]
 
-A ResNet++ of depth 8 learns ten digits from 200 of scikit-learn's images: by
-SGD, and by two samplers that keep the last network of every cycle. Prints the
-temperatures of the chains and whether chains agree, then how good one sample
-and the average over all samples are. Draws the calibration of both, as figure
-2 of the ATMC paper does.
+SGD and the samplers ATMC and SGNHT each train a ResNet++ of depth 8 on 200 of
+scikit-learn's images of ten digits. The samplers keep the last network of every
+cycle. Prints the temperatures of the chains, whether the chains agree, and
+scores of one sample and of the average over all samples. Draws the calibration
+of both, as figure 2 of the ATMC paper does.
 """
 
 import argparse
@@ -23,12 +23,12 @@ import tensorflow as tf
 import keras_bdl as bdl
 
 TRAIN, BATCH = 200, 50
-STEPS = TRAIN // BATCH  # of an epoch
+STEPS = TRAIN // BATCH  # in each epoch
 NUMBERS = ("accuracy", "nll", "brier", "ece")
 
 
 class Run:
-    """The data, and how long everything takes."""
+    """The data, and the length of each training."""
 
     def __init__(self, smoke):
         self.smoke = smoke
@@ -39,7 +39,7 @@ class Run:
         self.train = tuple(array[:TRAIN] for array in self.data.train)
 
     def network(self):
-        """A ResNet++; two dense layers if only the code is tried."""
+        """Returns a ResNet++, or two dense layers with `--smoke`."""
         shape, classes = self.data.input_shape, self.data.num_classes
         if self.smoke:
             return bdl.applications.MultiHeadMLP(shape, 1, classes, units=(8,))
@@ -52,13 +52,13 @@ class Run:
             optimizer,
             keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         )
-        # A new shuffle in every epoch: a repeated one biases the samples.
+        # Shuffles anew in every epoch: a repeated shuffle biases the samples.
         batches = tf.data.Dataset.from_tensor_slices(self.train)
         batches = batches.shuffle(TRAIN, seed=seed).batch(BATCH)
         model.fit(
             batches,
             epochs=self.epochs,
-            shuffle=False,  # by Keras
+            shuffle=False,  # the data are shuffled already
             verbose=0,
             callbacks=[*callbacks, EpochBar()],
         )
@@ -93,8 +93,8 @@ def sgd(run, seed):
 
 def sampler(run, seed, name, make, chains):
     cycle = bdl.schedules.CyclicalCosine(0.03, cycle_steps=run.cycle * STEPS)
-    # Speeds for a short training: the paper has a thirtieth of these, for a
-    # hundred times as many steps. Masses stay fixed after the burn-in.
+    # Speeds for a short training: those of the paper are 30 times smaller, for
+    # 100 times as many steps. Masses stay fixed after the burn-in.
     optimizer = make(
         cycle,
         average_speed=0.01,
@@ -123,7 +123,7 @@ METHODS = {
 
 
 def sample(run, seeds):
-    """Returns the reports of every method, one a seed, and all chains."""
+    """Returns reports by method, chains by sampler, and last predictions."""
     reports, chains, predictions = {}, {name: [] for name in METHODS}, {}
     for seed in range(seeds):
         print(f"[{seed + 1}/{seeds}] SGD", flush=True)

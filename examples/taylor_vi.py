@@ -3,12 +3,13 @@
     python examples/taylor_vi.py [--smoke] [--seeds 3] [--out results/taylor_vi]
 
 A small residual network with BatchNorm and softplus learns the digits 0 to 7
-from 400 of scikit-learn's images. `TaylorVI`, which draws nothing in training,
-or `SampledVI` fits a Gaussian posterior. `MAP` has the prior alone. First, all
-weights share one fixed variance, which runs over five orders of magnitude. Then
-each tensor or each weight has a learned variance, at two temperatures. Prints
-the tables, and draws the log-likelihood of new images against the fixed
-variance, and against the learning rate of SGD that has this variance.
+from 400 of scikit-learn's images. `TaylorVI` and `SampledVI` fit a Gaussian
+posterior: `TaylorVI` without samples in training, `SampledVI` with samples.
+`MAP` fits the most probable weights alone. First, all weights share one fixed
+variance; the tried variances cover five orders of magnitude. Then each tensor
+or each weight has a learned variance, at two temperatures. Prints the tables,
+and draws the log-likelihood of new images against the fixed variance, and
+against the learning rate at which SGD has this variance.
 """
 
 import argparse
@@ -33,7 +34,7 @@ PRIOR = bdl.priors.HeNormal()
 
 
 class Run:
-    """The data, and how long everything takes."""
+    """The data, and the length of each training."""
 
     def __init__(self, smoke):
         self.smoke = smoke
@@ -44,7 +45,7 @@ class Run:
         self.x, self.y = (array[:TRAIN] for array in self.data.train)
 
     def network(self):
-        """A residual network; one convolution if only the code is tried."""
+        """Returns a residual network, or one convolution with `--smoke`."""
         shape, classes = self.data.input_shape, self.data.num_classes
         if not self.smoke:
             return bdl.applications.PreActResNet(
@@ -104,7 +105,7 @@ class Run:
 
 
 def settings(run):
-    """Trainings: a key, and a function that makes the objective."""
+    """Yields the key of each training, and a function for its objective."""
     yield ("fixed", "MAP", 1.0, None), lambda: MAP(PRIOR)
     for variance in run.variances:
         for name, cls in METHODS.items():
@@ -129,7 +130,7 @@ def settings(run):
 
 
 def train(run, seeds):
-    """Returns pairs of reports, of the posterior and the means, by key."""
+    """Returns lists of pairs by key: reports of posterior and of means."""
     everything = list(settings(run))
     found = {key: [] for key, _ in everything}
     for seed in range(seeds):
@@ -185,7 +186,7 @@ def table(found, fixed):
 
 
 def draw(run, found):
-    """The log-likelihood of unseen images against the fixed variance."""
+    """Draws the log-likelihood of unseen images against the fixed variance."""
     from matplotlib import pyplot as plt
 
     figure, ax = plt.subplots(figsize=(7, 4.5), layout="constrained")

@@ -1,7 +1,8 @@
 """Bayesian deep learning for Keras 3: networks that know when they don't know.
 
-Every method ends in a posterior, a distribution over the weights of a model.
-`predict` averages over it, and `evaluate` reports how good the predictions are.
+Every method yields a posterior, a distribution over the weights of a model.
+`predict` averages predictions over the posterior, and `evaluate` reports how
+good the predictions are.
 `posterior_of` returns the posterior that a trained model holds.
 
 Methods:

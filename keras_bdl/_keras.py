@@ -4,9 +4,9 @@ No other file of the package reads a private name of Keras, or a module below
 `keras.src`. `tests/test_keras_private_names.py` checks that every name exists,
 so a new release of Keras fails there first, with one message.
 
-"Waits for" names the public way that would replace a function. The functions
-reach modules of Keras through public objects that the modules define, so this
-file imports nothing of `keras.src`.
+"Waits for", in a docstring, names the public API that would replace the
+function. The functions reach modules of Keras through public objects that the
+modules define, so this file imports nothing from `keras.src`.
 """
 
 import contextlib
@@ -18,8 +18,8 @@ from typing import Any
 
 import keras
 
-# Names that classes of ours define for Keras to call or to read. They stay
-# with their classes; the values say why.
+# Private names that our own classes define because Keras calls or reads them.
+# The definitions are in the files of the classes; the values here say why.
 OVERRIDDEN = {
     "_direction": "`EarlyStopping` of Keras reads which way a metric improves",
     "_dropout_mask": "a stand-in for a recurrent cell holds masks of a thread",
@@ -35,12 +35,12 @@ OVERRIDDEN = {
 
 
 def all_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
-    """Returns a layer and every layer inside; `Model.layers` has one level."""
+    """Returns a layer and all layers inside; `Model.layers` has one level."""
     return layer._flatten_layers()
 
 
 def inner_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
-    """Returns every layer inside a layer, at all levels, see `all_layers`."""
+    """Returns the layers inside a layer, at all levels."""
     return layer._flatten_layers(include_self=False)
 
 
@@ -49,7 +49,7 @@ def tracked_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
     return layer._layers
 
 
-# `vars` of a layer hold the bookkeeping of Keras under these names.
+# Attributes in which Keras keeps its bookkeeping of a layer.
 BOOKKEEPING = ("_layers", "_tracker")
 
 
@@ -109,16 +109,16 @@ def clear_losses(layer: keras.layers.Layer) -> None:
 
 
 def entry_layer(layer: keras.layers.Layer) -> keras.layers.Layer:
-    """Returns the outermost layer or model of the call that is going on."""
+    """Returns the outermost layer or model of the current call."""
     outer = layer._get_call_context().entry_layer
     if outer is layer:
-        # Without a call, the line above has begun one.
+        # If no call was running, the line above has started one.
         layer._maybe_reset_call_context()
     return outer
 
 
 def unpickler(cls: Any) -> Callable:
-    """Returns the function that loads a pickled layer; pickle stores it."""
+    """Returns the function that a pickle stores to load a layer."""
     return cls._unpickle_model
 
 
@@ -131,9 +131,9 @@ def compute_loss(model: keras.Model, *args, **kwargs):
 
 
 def compile_loss(model: keras.Model):
-    """Returns the object that `compile` makes of its losses, or `None`.
+    """Returns the object that `compile` makes from its losses, or `None`.
 
-    `model.loss` is the argument of the user, for example a name.
+    `model.loss` is the argument that the user passed, for example a name.
     """
     return getattr(model, "_compile_loss", None)
 
@@ -149,7 +149,7 @@ def set_losses_of_outputs(compiled, losses: list) -> None:
 
 
 def compile_metrics(model: keras.Model):
-    """Returns the object that `compile` makes of its metrics, or `None`.
+    """Returns the object that `compile` makes from its metrics, or `None`.
 
     `model.metrics` does not show the output to which a metric belongs.
     """
@@ -194,27 +194,27 @@ def source_dataset(epoch_iterator):
 def set_initial_epoch(model: keras.Model, epoch: int | None) -> None:
     """Sets the first epoch from a callback, as `BackupAndRestore` does.
 
-    The public way is an argument of `fit`, which is too late in a callback.
+    The public way is an argument of `fit`, which a callback cannot set.
     """
     model._initial_epoch = epoch
 
 
 def strategy_of_model(model: keras.Model):
-    """Returns the strategy that a model was made under, or `None`.
+    """Returns the strategy whose scope a model was made in, or `None`.
 
-    Without such a strategy, `model.distribute_strategy` is the current one.
+    For `None`, `model.distribute_strategy` is the current strategy.
     """
     return model._distribute_strategy
 
 
 def wrap_reduction_of_logs(wrap: Callable) -> None:
-    """Replaces the average of the logs of replicas, which no method does."""
+    """Replaces the function, not a method, that averages logs of replicas."""
     module = sys.modules[_trainer_class().__module__]
     _wrap(module, "reduce_per_replica", wrap)
 
 
 def wrap_build_before_fit(wrap: Callable) -> None:
-    """Replaces how `fit` builds any model, also a plain `keras.Model`."""
+    """Replaces the method by which `fit` builds models, for all models."""
     _wrap(_trainer_class(), "_maybe_symbolic_build", wrap)
 
 
@@ -245,7 +245,7 @@ def _wrap(owner: Any, name: str, wrap: Callable) -> None:
 
 
 def variable_index(optimizer: keras.Optimizer, variable) -> int:
-    """Returns the place of a variable in all lists of its optimizer."""
+    """Returns the index of a variable in all lists of its optimizer."""
     return optimizer._get_variable_index(variable)
 
 
@@ -266,7 +266,7 @@ def clip_gradients(optimizer: keras.Optimizer, gradients: list) -> list:
 
 
 def strategy_of_optimizer(optimizer: keras.Optimizer, default=None):
-    """Returns the strategy that an optimizer was made under."""
+    """Returns the strategy whose scope an optimizer was made in."""
     return getattr(optimizer, "_distribution_strategy", default)
 
 
@@ -274,7 +274,7 @@ def strategy_of_optimizer(optimizer: keras.Optimizer, default=None):
 
 
 def global_seed_generator() -> keras.random.SeedGenerator:
-    """Returns the generator behind random ops without a seed, to save it."""
+    """Returns the seed generator of random ops without a seed, to save it."""
     module = sys.modules[keras.random.SeedGenerator.__module__]
     return module.global_seed_generator()
 
@@ -294,5 +294,5 @@ def in_several_processes(strategy) -> bool:
 
 
 def first_replica_id(strategy) -> int:
-    """Returns the index of the first replica here, outside of a step."""
+    """Returns the index of this process's first replica, outside of a step."""
     return strategy.extended._get_replica_id_in_sync_group(0)

@@ -10,10 +10,10 @@ import keras
 Schedule: TypeAlias = keras.optimizers.schedules.LearningRateSchedule
 FloatOrSchedule: TypeAlias = float | Schedule
 
-# A tensor, a variable, a NumPy array, or whatever NumPy makes an array of.
+# A tensor, a variable, or anything that NumPy converts to an array.
 ArrayLike: TypeAlias = Any
 
-# What `fit` takes: arrays, `(x, y)`, a `tf.data.Dataset`, a `PyDataset`.
+# Data that `fit` accepts: arrays, `(x, y)`, a `tf.data.Dataset`, a `PyDataset`.
 Data: TypeAlias = Any
 
 # One of `keras_bdl.priors` or a distribution of TensorFlow Probability.
@@ -22,7 +22,7 @@ PriorLike: TypeAlias = Any
 # A loss of Keras: an object, a function or a name.
 Loss: TypeAlias = keras.losses.Loss | Callable | str
 
-# Height, width and channels of an image; height and width may be open.
+# Height, width and channels of an image; height and width may be `None`.
 ImageShape: TypeAlias = tuple[int | None, ...]
 
 # An activation of Keras: its name, a function, or `None` for the identity.

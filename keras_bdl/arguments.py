@@ -1,7 +1,8 @@
 """Checks of arguments, one function for each kind of argument.
 
 Each function raises a `ValueError` that names the argument, says which values
-are allowed and shows the value received. `True` and `False` are not numbers.
+are allowed and shows the value received. `True` and `False` do not count as
+numbers.
 """
 
 import inspect
@@ -76,7 +77,7 @@ def check_choice(name: str, value: Any, choices: Sequence) -> Any:
         value: Value of the argument.
         choices: All allowed values.
     """
-    # `True == 1`, and an array would be compared entry by entry.
+    # Compares types first: `True == 1`, and an array compares entry by entry.
     if not any(
         isinstance(value, type(choice))
         and isinstance(value, bool) == isinstance(choice, bool)
@@ -108,7 +109,7 @@ def check_learning_rate(learning_rate: Any) -> None:
     """Raises an error unless an optimizer can use the learning rate.
 
     Zero is allowed, because a saved file may hold the last value of a
-    schedule. A schedule or another function is not called.
+    schedule. Schedules and other functions are not called, so they pass.
 
     Args:
         learning_rate: Argument of an optimizer.
@@ -118,7 +119,7 @@ def check_learning_rate(learning_rate: Any) -> None:
 
 
 def check_seed(seed: Any) -> int:
-    """Returns a seed, or raises an error if it is no integer in range.
+    """Returns a seed, an integer from 0 to 2^63 - 1, or raises an error.
 
     Args:
         seed: The argument.
@@ -127,7 +128,7 @@ def check_seed(seed: Any) -> int:
 
 
 def as_list(name: str, value: Any, of: str) -> list:
-    """Returns a list or tuple as a list. An array is refused.
+    """Returns a list or tuple as a list, or raises an error for an array.
 
     Args:
         name: Name of the argument.

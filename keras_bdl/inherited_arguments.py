@@ -52,7 +52,7 @@ def inherits_arguments(
 
     Args:
         owner: The class or function that takes the options.
-        without: Names of arguments that the function passes by itself.
+        without: Names of arguments whose values the function sets itself.
             Defaults to `()`.
     """
 
@@ -84,7 +84,7 @@ def inherits_arguments(
 
 
 def _owners(cls):
-    """Returns the classes whose `__init__` gets arguments of `cls`."""
+    """Returns the classes whose `__init__` takes arguments given to `cls`."""
     owners = []
     for owner in cls.__mro__:
         if "__init__" not in vars(owner):
@@ -97,7 +97,7 @@ def _owners(cls):
             and inspect.Parameter.VAR_POSITIONAL
             not in {p.kind for p in _parameters(owners[-1])}
         ):
-            # A base of ours that names the arguments it passes on to Keras.
+            # The last class of ours names all arguments it passes to Keras.
             break
         owners.append(owner)
         if inspect.Parameter.VAR_KEYWORD not in kinds:
@@ -115,7 +115,7 @@ def _signature(owners):
     If several classes have a parameter, the first class defines the parameter.
     """
     positional, keyword, rest = {}, {}, []
-    passes_positional = True  # of the first owner, or on to the next by `*args`
+    passes_positional = True  # whether positional arguments reach the owner
     for owner in owners:
         parameters = _parameters(owner)
         rest = [p for p in parameters if p.kind is p.VAR_KEYWORD]

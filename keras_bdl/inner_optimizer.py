@@ -16,10 +16,11 @@ def inner_optimizer(model: keras.Model) -> keras.optimizers.Optimizer | None:
 def without_loss_scaling(
     optimizer: keras.optimizers.Optimizer | None,
 ) -> keras.optimizers.Optimizer | None:
-    """Returns the optimizer inside any `LossScaleOptimizer`; `None` for `None`.
+    """Returns an optimizer without the `LossScaleOptimizer` around it.
 
     Args:
-        optimizer: An optimizer, perhaps inside of a `LossScaleOptimizer`.
+        optimizer: An optimizer, a `LossScaleOptimizer` with an optimizer
+            inside, or `None`, for which the function returns `None`.
     """
     while isinstance(optimizer, keras.optimizers.LossScaleOptimizer):
         optimizer = optimizer.inner_optimizer

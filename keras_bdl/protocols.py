@@ -1,8 +1,8 @@
 """Protocols between `keras_bdl.Model` and optimizers, objectives, layers.
 
-`keras_bdl.Model` checks for these protocols instead of names of methods. An
-optimizer, objective or layer that implements one of them takes over that part
-of the work.
+`keras_bdl.Model` checks which of these protocols an optimizer, objective or
+layer implements. An object that implements a protocol takes over that part of
+the model's work.
 """
 
 from typing import Any
@@ -31,8 +31,8 @@ class OwnsTrainStep(Protocol):
     def bayesian_train_step(self, model: keras.Model, data: Any) -> dict:
         """Trains on one batch.
 
-        The model calls this method in the place of `keras.Model.train_step`:
-        in the graph, on each replica.
+        The model calls this method instead of `keras.Model.train_step`, inside
+        the compiled step and on each replica.
 
         Args:
             model: The `keras_bdl.Model`. Its `train_samples` is the number
@@ -55,7 +55,7 @@ class KnowsModel(Protocol):
         `keras_bdl.Model.compile` calls this method.
 
         Args:
-            model: The `keras_bdl.Model`. Its layers may still have no weights.
+            model: The `keras_bdl.Model`, whose layers may not be built yet.
         """
 
 

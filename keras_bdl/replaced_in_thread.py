@@ -1,4 +1,4 @@
-"""Replacement of functions of objects for one thread.
+"""Replaces a function of an object in one thread alone.
 
 Replicas are threads, and users predict in several threads. If one thread
 replaces a function, the other threads must still call the original.
@@ -112,8 +112,8 @@ def _with_original(replacement, original):
 
 
 def _looks_like(original, function):
-    # Keras and replacements read signatures. The attributes of an original
-    # that is a layer, such as an activation, stay with the layer.
+    # Copies the signature, which Keras and replacements read, but not other
+    # attributes: the original may be a layer, such as an activation.
     return functools.update_wrapper(function, original, updated=())
 
 

@@ -1,12 +1,13 @@
-"""Cost of per-example second moments, in training steps of Adam.
+"""Cost of per-example second moments, relative to steps of Adam.
 
     python examples/benchmarks/curvature.py [--smoke]
 
-Measures whole steps of `VOGN` and its relatives, with the draws of the weights,
-in batches of 128. Both steps of a pair run in turns, so that other work on the
-machine slows both; the ratio of the best times is printed. Peak memory is that
-of a separate process. With the extra `bench` installed, the same networks run
-in PyTorch with the squares of BackPACK, again in steps of Adam.
+Measures whole steps of `VOGN` and its relatives, including the draws of the
+weights, in batches of 128. Both steps of a pair run in turns, so that other
+work on the machine slows both; the ratio of the best times is printed. Peak
+memory is that of a separate process. With the extra `bench` installed, the same
+networks run in PyTorch with the squared gradients of BackPACK, relative to Adam
+in PyTorch.
 """
 
 import argparse
@@ -89,7 +90,7 @@ def adam(name):
 
 
 def natural(optimizer, name, draws=1, **options):
-    """A network, one of our optimizers and other arguments of `compile`."""
+    """Returns a network, an optimizer and other arguments of `compile`."""
     net = NETS[name]()
     optimizer = optimizer(1e-4, 50_000, prior_precision=50.0, **options)
     net = bdl.Model(net.inputs, net.outputs)
@@ -101,9 +102,9 @@ METHODS = {"Adam": adam, "VOGN": vogn}
 
 
 def steps_of(method, name, batch, steps=1, **options):
-    """A function that trains for some steps, on one batch.
+    """Returns a function that trains for some steps, on one batch.
 
-    Not by `fit`, which ends with a wait of its own.
+    The function does not call `fit`, whose waiting time would count too.
     """
     keras.utils.set_random_seed(0)
     net, optimizer, arguments = method(name, **options)
@@ -126,7 +127,7 @@ def steps_of(method, name, batch, steps=1, **options):
 
 
 def memory(method, name, batch):
-    """Peak memory of a process that trains a network, in MiB."""
+    """Returns the peak memory of a process that trains a network, in MiB."""
     arguments = f"{method!r}, {name!r}, {batch}"
     code = f"import curvature; curvature.train_alone({arguments})"
     output = subprocess.run(
@@ -149,7 +150,7 @@ def train_alone(method, name, batch):
 
 
 def backpack_steps(name, batch):
-    """Steps of Adam in PyTorch, with the squares of BackPACK and without."""
+    """Returns two functions: Adam in PyTorch, with BackPACK and without."""
     import backpack
     import torch
     from backpack.extensions import SumGradSquared
@@ -223,7 +224,7 @@ def main():
         return ratio(ours, theirs, 1 if smoke else rounds)
 
     largest = "LeNet-5" if smoke else "ResNet-20"
-    # First: a process inherits the peak of the one that starts it.
+    # Runs first: a process inherits the peak memory of its parent.
     peaks = [memory(method, largest, batch) for method in ("VOGN", "Adam")]
     value = peaks[0] / peaks[1]
     show(

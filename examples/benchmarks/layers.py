@@ -1,10 +1,10 @@
-"""Cost of a training step of variational layers, in deterministic steps.
+"""Cost of a training step of variational layers, relative to plain layers.
 
     python examples/benchmarks/layers.py [--smoke] [--torch PYTHON]
 
-A step is one of `fit`, with Adam on batches of 128, as Keras compiles it by
-default. The unit is the step of the same network without distributions. Other
-libraries are measured against the deterministic step of their own framework:
+Measures steps of `fit`, with Adam on batches of 128, as Keras compiles them by
+default. A ratio of 1 is the time of the same network without distributions.
+Other libraries are measured against the same plain network in their framework:
 TensorFlow Probability under tf_keras, and bayesian-torch, with a training loop
 in this file. Both steps of a pair run in turns, so that other work on the
 machine slows both; the ratio of the best times is printed. Each framework has
@@ -24,7 +24,7 @@ import numpy as np
 from timing import ratio
 
 INPUTS = {"MLP": (784,), "CNN": (32, 32, 3)}
-# Target ratios of the weight estimator, of local, of flipout.
+# Largest accepted ratios, by estimator.
 TARGETS = {
     "MLP": {"weight": 2.5, "local": 2.5, "flipout": 3.0},
     "CNN": {"weight": 1.1, "flipout": 2.0},
@@ -47,7 +47,7 @@ class Size:
 
 
 def network(layers, name, dense, conv, size):
-    """The layers of the networks, for any kind of Keras."""
+    """Returns the layers of a network, for Keras or tf_keras."""
     if name == "MLP":
         hidden = [
             dense(400, activation="relu"),
@@ -77,7 +77,7 @@ def show(library, layer, estimator, name, value):
 
 
 def fit_of(keras, model, size, name):
-    """A function that trains for an epoch."""
+    """Returns a function that trains for an epoch."""
     model.compile(
         keras.optimizers.Adam(1e-3),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -210,7 +210,7 @@ def bayesian_torch(size):
         loss = torch.nn.CrossEntropyLoss()
         for layer in model.modules():
             if hasattr(layer, "dnn_to_bnn_flag"):
-                # The output alone: the loss computes the KL once.
+                # Layers return the output alone: the loss computes the KL once.
                 layer.dnn_to_bnn_flag = True
 
         def epoch():
@@ -261,7 +261,7 @@ def main():
         subprocess.run(
             command + ["--smoke"] * args.smoke,
             check=True,
-            # Layers of TensorFlow Probability run on this Keras alone.
+            # Layers of TensorFlow Probability run on tf_keras alone.
             env=os.environ
             | ({"TF_USE_LEGACY_KERAS": "1"} if name == "tfp" else {}),
         )

@@ -1,4 +1,4 @@
-"""Cost of variational objectives, in training steps of Adam.
+"""Cost of variational objectives, relative to training steps of Adam.
 
     python examples/benchmarks/objectives.py [--smoke]
 
@@ -33,7 +33,7 @@ BATCH = 64
 NETWORK = functools.partial(
     bdl.applications.PreActResNet18, filters=16, activation="softplus"
 )
-# Only to try the code.
+# The network of `--smoke`.
 SMALL = functools.partial(
     bdl.applications.PreActResNet, 8, filters=2, activation="softplus"
 )
@@ -57,9 +57,9 @@ OBJECTIVES = {
 
 
 def steps_of(objective, batch=BATCH, network=NETWORK, jit_compile=False):
-    """A function that trains for one step, always on the same batch.
+    """Returns a function that trains for one step, on the same batch.
 
-    Not by `fit`, which ends with a wait of its own.
+    The function does not call `fit`, whose waiting time would count too.
     """
     keras.utils.set_random_seed(0)
     net = network()
@@ -82,7 +82,7 @@ def steps_of(objective, batch=BATCH, network=NETWORK, jit_compile=False):
 
 
 def memory(name):
-    """Peak memory of a process that trains, in MiB."""
+    """Returns the peak memory of a process that trains, in MiB."""
     code = f"import objectives; objectives.train_alone({name!r})"
     output = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],
@@ -115,7 +115,7 @@ def main():
         print(f"{what:52}{value:9.3f}{bound}", flush=True)
 
     if not smoke:
-        # First: a process inherits the peak of the one that starts it.
+        # Runs first: a process inherits the peak memory of its parent.
         usual = memory("")
         show("plain step, peak memory, MiB", usual)
         for name in ("TaylorVI, diagonal", "TaylorVI, groups of 16"):

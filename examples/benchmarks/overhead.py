@@ -2,8 +2,8 @@
 
     python examples/benchmarks/overhead.py [--smoke]
 
-Both sides of a pair run in turns, so that other work on the machine slows both;
-the ratio of the best times is printed. Memory is the peak of a separate
+Both functions of a pair run in turns, so that other work on the machine slows
+both; the ratio of the best times is printed. Memory is the peak of a separate
 process. The two replicas are logical CPUs of one machine, so communication
 costs almost nothing here.
 """
@@ -63,7 +63,7 @@ def step(model_class, rounds, examples, width, scope=contextlib.nullcontext):
 
 
 def first_step(rounds, width):
-    """Ratio for the first step of a new network, which Keras traces twice."""
+    """Returns the ratio for the first step, which Keras traces twice."""
     x, y = data(64)
 
     def wait(model_class):
@@ -73,7 +73,7 @@ def first_step(rounds, width):
 
 
 def collection(rounds, examples, width):
-    """Share of an epoch that SWAG's collection takes."""
+    """Returns the share of an epoch's time that SWAG's collection takes."""
     x, y = data(examples)
     model = make(keras.Model, width)
     swag = bdl.SWAG(start_epoch=0, rank=20)
@@ -124,7 +124,7 @@ def prediction(rounds, examples, width, samples):
 
 
 def alone(call):
-    """Runs a function of this file in a process; returns what it prints."""
+    """Calls a function of this file in a new process; returns its number."""
     code = f"import overhead; overhead.{call}"
     output = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],
@@ -146,7 +146,7 @@ def step_on_replicas(rounds, examples, width):
 
 
 def predict(samples, examples):
-    """Memory that `predict` adds at its peak, MiB."""
+    """Prints the peak memory that `predict` adds, in MiB."""
     import resource
 
     def peak():

@@ -1,4 +1,4 @@
-"""Cost of a step of a sampler, in steps of SGD with momentum.
+"""Cost of a step of a sampler, relative to SGD with momentum.
 
     python examples/benchmarks/sampler_step.py [--smoke]
 
@@ -51,7 +51,7 @@ def steps_of(model, batch_size, steps):
 
 
 def numbers_kept(model):
-    """Numbers in the slots of the optimizer, for each weight."""
+    """Returns how many numbers the optimizer stores for each weight."""
     slots = sum(np.prod(v.shape) for v in model.optimizer.variables)
     return slots / model.count_params()
 

@@ -1,12 +1,12 @@
-"""Bias of the variance of a sampler against its step size.
+"""Measures the bias of a sampler's variance against the step size.
 
     python examples/benchmarks/step_size_bias.py [--smoke] [--out PICTURE]
 
 The target is a standard normal. Mass and speed limit are 1, so a step of 1 is
 about the time in which a weight crosses the target. The friction is twice the
 critical one, which makes the bias large against the noise of the measurement.
-Prints a table with standard errors, and draws it with lines of first and second
-order through the largest step.
+Prints a table with standard errors, and draws the biases, with lines of first
+and second order through the bias at the largest step.
 """
 
 import argparse
@@ -57,16 +57,16 @@ def variance_bias(
             total += tf.square(w.value)
         return total / tf.cast(steps, "float32")
 
-    # Tensors: a new Python number would be traced and compiled again.
+    # Passes tensors: a new Python number would be traced and compiled again.
     settling, measured = int(20 / step_size), int(weight_steps / CHAINS)
-    mean_square(tf.constant(0), tf.constant(settling))  # of the thermostats
+    mean_square(tf.constant(0), tf.constant(settling))  # thermostats settle
     squares = mean_square(tf.constant(1), tf.constant(measured)).numpy()
     squares = squares.astype("float64")
     return squares.mean() - 1, squares.std() / math.sqrt(CHAINS)
 
 
 def observed_order(coarse, fine):
-    """Order of convergence from the biases at a step and at half of it."""
+    """Returns the order of convergence from biases at a step and at half."""
     (a, a_error), (b, b_error) = coarse, fine
     error = math.hypot(a_error / a, b_error / b) / math.log(2)
     return math.log2(a / b), error

@@ -10,7 +10,7 @@ def timed(function):
 
 
 def ratio(ours, theirs, rounds):
-    """Ratio of the best times, measured in turns after one call of each."""
+    """Returns the ratio of the best times, measured in turns."""
     ours(), theirs()  # trace
     times = {ours: [], theirs: []}
     for i in range(rounds):

@@ -33,7 +33,7 @@ class Continual:
     Attributes:
         data: Name of the data.
         heads: Whether each task has a head of its own (`"multi"`).
-        network: The network as the paper calls it, for its epochs.
+        network: The paper's name of the network, which selects the epochs.
     """
 
     data: str
@@ -73,7 +73,7 @@ class Regression:
         data: Names of data sets in `regression.py`, or of files `<name>.csv`
             in `--data-dir`, with one column for each input and the target in
             the last column.
-        network: The network as the paper calls it, for its settings.
+        network: The paper's name of the network, which selects the settings.
     """
 
     data: tuple[str, ...]
@@ -85,9 +85,8 @@ class Robustness:
     """Arguments of `show.robustness`.
 
     Attributes:
-        guessing: A run with an area under the curve up to this one has
-            learned nothing.
-        good: A run with an area from this one on is good.
+        guessing: Largest area under the curve of a run that only guesses.
+        good: Smallest area under the curve of a good run.
     """
 
     guessing: float
@@ -147,7 +146,7 @@ def by_module(modules, table, where):
     Args:
         modules: Names of modules of `show`.
         table: The arguments of all these modules.
-        where: Names the place of the table in an error.
+        where: Place of the table, for error messages.
     """
     found, known = {}, {}
     for module in modules:

@@ -1,4 +1,4 @@
-"""The data of the papers, and digits in their place."""
+"""The data of the papers, and digits that replace them."""
 
 import contextlib
 import dataclasses
@@ -24,17 +24,17 @@ FIVE = (0, 1, 2, 8, 9)
 AUGMENTATIONS = {
     "random crop of 224 x 224 out of 256 x 256, flip": square_crop_flip
 }
-# Out-of-distribution sets of which the paper of VOGN takes all training images.
+# Out-of-distribution sets of which the VOGN paper uses all training images.
 TRAINING_IMAGES = ("svhn_cropped",)
 
 
 class Digits(NamedTuple):
-    """Digits in the place of a data set of a paper.
+    """Digits that replace a data set of a paper.
 
     Attributes:
         classes: The digits that are learned.
         size: Number of training images.
-        parity: Whether the classes are even and odd.
+        parity: Whether the two classes are even and odd digits.
         noise: Standard deviation of the noise in all images.
     """
 
@@ -233,7 +233,7 @@ def _digits(digits, batch_size, augment, scale, seed):
     if scale == "smoke":
         test = tuple(part[:50] for part in test)
         ood = {name: part[:50] for name, part in ood.items()}
-    # The place of a test set of another origin.
+    # `stl10` stands for a test set from another source.
     sets = {"test": test, "stl10": _other_camera(*test), **ood}
     spec = bdl.datasets.SPECS["digits"]
     spec = dataclasses.replace(
@@ -261,7 +261,7 @@ def _digits(digits, batch_size, augment, scale, seed):
 
 
 def _other_camera(x, y):
-    """Returns the same digits of another camera: blurred, darker and noisy."""
+    """Returns digits as from another camera: blurred, darker and noisy."""
     noise = np.random.default_rng(0).normal(size=x.shape)
     kernel = np.outer((1, 2, 1), (1, 2, 1))[..., None, None] / 16
     blurred = keras.ops.conv(x, kernel.astype("float32"), padding="same")

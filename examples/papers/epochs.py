@@ -34,7 +34,7 @@ class EpochBar(keras.callbacks.Callback):
 
 
 class DrawnValidation(keras.callbacks.Callback):
-    """Validates a network with active dropout, as it predicts.
+    """Validates a network with active dropout, as in its predictions.
 
     `fit` computes `val_accuracy` and `val_log_loss` without dropout. This
     callback replaces them by averages over posterior samples.

@@ -34,7 +34,7 @@ def digested(*words):
 
 
 def write(path, text):
-    """Writes a file in one piece.
+    """Writes a file, which is never left half written.
 
     Args:
         path: Path of the file.

@@ -15,12 +15,13 @@ def of(settings, steps):
 
     - `schedule="linear"`: constant for the first half of `schedule_epochs`,
       then a linear fall to a hundredth.
-    - `swa_learning_rate`: the same way down to this rate at `start_epoch`.
+    - `swa_learning_rate`: the same shape, which reaches this rate at
+      `start_epoch`.
     - `schedule="cosine"`: a fall to zero along a cosine.
     - `learning_rate_decay`: a factor after every epoch.
     - `milestones`: the factor `learning_rate_factor` after each of these
-      epochs. With `warmup_learning_rate`, a linear rise from there comes
-      first, for `warmup_epochs`.
+      epochs. With `warmup_learning_rate`, the schedule starts with a linear
+      rise from that rate, over `warmup_epochs`.
 
     Args:
         settings: The `Settings`.

@@ -64,7 +64,7 @@ class Result:
         )
 
     def numbers(self):
-        """Returns all metrics that are one number, by name."""
+        """Returns all metrics but the number of parameters, by name."""
         found = {n: of(n, self) for n in _PLAIN if n != "parameters"}
         for name in self.ood:
             for metric in _OOD:
@@ -86,7 +86,7 @@ _PLAIN = {
     "mean_val_accuracy": lambda r: np.mean(
         r.history.get("val_accuracy", np.nan)
     ),
-    # Of the last five validations, as the paper of VOGN on ImageNet.
+    # Median of the last five validations, as the VOGN paper does on ImageNet.
     "median_val_accuracy": lambda r: np.median(
         r.history.get("val_accuracy", [np.nan])[-5:]
     ),
@@ -118,7 +118,7 @@ def of(metric, result):
     Args:
         metric: Name of the metric. `"<metric> <set>"` is a metric of an
             out-of-distribution set. `"auroc_<percent>"` is the area under the
-            curve of the images that stay when this share is referred.
+            curve of the images that remain after this share is referred.
         result: The `Result`.
     """
     name, _, ood = metric.partition(" ")

@@ -19,7 +19,8 @@ class Method:
         draws: Whether a prediction is an average over posterior samples.
             Defaults to `True`.
         members: Number of trainings, each with a seed of its own.
-        scaled: Whether validation data choose a temperature of the outputs.
+        scaled: Whether the outputs are scaled by a temperature, fitted to
+            validation data.
     """
 
     training: str
@@ -43,9 +44,9 @@ def saved(name):
 
 
 def _means(trained):
-    """Returns the weights as a posterior, with BatchNorm statistics of its own.
+    """Returns the weights as a posterior, which gets new BatchNorm statistics.
 
-    The statistics of a training belong to weights of earlier steps.
+    The statistics of the training belong to weights of earlier steps.
     """
     variables = trained.model.trainable_variables
     return bdl.posteriors.Gaussian([v.numpy() for v in variables])

@@ -52,7 +52,7 @@ def _one_layer(input_shape, classes, units=200):
 
 
 def _tiny(input_shape, classes):
-    """Returns one layer of every kind, for `--scale smoke`."""
+    """Returns a network with one layer of each kind, for `--scale smoke`."""
     inputs = keras.Input(input_shape)
     x = keras.layers.Conv2D(4, 3, 2, use_bias=False)(inputs)
     x = keras.layers.BatchNormalization()(x)
@@ -94,8 +94,8 @@ class Network:
     Attributes:
         make: A function that returns the network, or the name of a function
             of `keras_bdl.applications`.
-        substitute: Name of the network in `SUBSTITUTES` that learns digits in
-            its place.
+        substitute: Name of the network in `SUBSTITUTES` that replaces this
+            network on digits.
         arguments: Arguments of the function.
     """
 
@@ -110,7 +110,7 @@ _PRE_RESNETS = {
     )
     for depth in (56, 110, 164)
 }
-# By their names in the papers.
+# Networks by their names in the papers.
 NETWORKS = {
     "LeNet-5": Network("LeNet5", "convolutions"),
     "AlexNet": Network("AlexNet", "wide convolutions"),
@@ -144,7 +144,7 @@ NETWORKS = {
         {"classifier_activation": None},
     ),
 }
-# A ResNet-18 for images smaller than this has another first layer.
+# For images smaller than this, a ResNet-18 has another first layer.
 SMALL = 64
 
 
@@ -161,7 +161,7 @@ def used(cell, scale):
 
 
 def _named(cell):
-    """Returns the network of a cell; a paper may give a name its own sense."""
+    """Returns the network of a cell. One name may differ between papers."""
     for name in (f"{cell.paper}/{cell.network}", cell.network):
         if name in NETWORKS:
             return NETWORKS[name]
@@ -240,8 +240,8 @@ def _of_keras(make, name, pretrained, arguments):
 def take_normalized(layer):
     """Adapts a pretrained first convolution to the images of `data.py`.
 
-    The networks of Keras were trained on images with blue first, and pixels
-    from 0 to 255 minus their means. See
+    The pretrained networks of Keras expect images with the channels blue,
+    green, red, and with pixels from 0 to 255 minus their means. See
     `keras.applications.resnet.preprocess_input`.
 
     Args:
@@ -267,7 +267,7 @@ class NoNormalization(keras.layers.Layer):
 
 
 def _take_conventions(model, settings):
-    """Sets the conventions of the papers' libraries that Keras lacks."""
+    """Sets BatchNorm and initial kernels as in the papers' libraries."""
     for layer in model.layers:
         if isinstance(layer, keras.layers.BatchNormalization):
             for name in ("momentum", "epsilon"):

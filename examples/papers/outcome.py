@@ -1,4 +1,4 @@
-"""The outcome of a recipe, of which its table or figure is made."""
+"""The outcome of a recipe, from which its table or figure is made."""
 
 import dataclasses
 from pathlib import Path
@@ -15,7 +15,7 @@ class Outcome:
     Attributes:
         recipe: The `Recipe`.
         session: The `Session`. A module of `show` that needs no cells trains
-            its own networks in it.
+            its own networks in this session.
         results: A list with a `Result` for each seed, by cell.
         folder: Folder of the table or figure.
     """

@@ -28,8 +28,9 @@ def settings(
 ) -> dict:
     """Returns the hyper-parameters of a method in a paper, by name.
 
-    Where a row leaves a key out, a row for any data or any network gives the
-    value, and then the row of the method that the row is based on.
+    If a row lacks a key, the value comes from a row for any data or any
+    network. If those lack the key too, the value comes from the row of the
+    method that the row is `based_on`.
 
     Args:
         paper: Key of `published()["papers"]`.
@@ -38,7 +39,8 @@ def settings(
         method: Name of the method in the file.
         augmented: Selects one of two rows that differ in augmentation alone.
             Defaults to `None`, for a method with one row.
-        code: Whether the authors' code fills the gaps. Defaults to `False`.
+        code: Whether values of the authors' code fill gaps. Defaults to
+            `False`.
     """
     fallback, values = _merged(paper, data, network, method, augmented)
     return fallback | values if code else values

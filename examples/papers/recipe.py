@@ -12,7 +12,7 @@ from typed import record
 
 FOLDER = Path(__file__).parent / "recipes"
 SCALES = ("paper", "small", "smoke")
-# What the title of a figure adds at the scales that replace data and networks.
+# Text that a figure's title adds at scales with other data and networks.
 STANDS_FOR = {
     "small": "in small: digits and small networks under these names",
     "smoke": "a few digits, to see that it runs",
@@ -55,7 +55,7 @@ class Cell:
         """Returns the label without some of the options.
 
         Args:
-            shared: Pairs that are left out.
+            shared: Pairs of name and value to leave out.
         """
         words = [
             f"{key} = {in_words(value)}"
@@ -74,7 +74,7 @@ class Recipe:
         title: The title of the table or figure.
         show: Arguments of the modules of `show` that make the table or figure,
             by name of the module.
-        cells: The cells that are trained for it.
+        cells: The cells that the table or figure shows.
         ood: Names of the out-of-distribution sets.
         scale: One of `SCALES`.
     """
@@ -127,9 +127,10 @@ class _Cells:
         data: Names of training data.
         network: Names of networks.
         method: Names of methods.
-        test: Names of test data. Defaults to `("",)`, the data's own.
-        draw: Number of combinations of the varied settings, drawn at random,
-            the same for all networks and methods. Defaults to `None`, all.
+        test: Names of test data. Defaults to `("",)`, the test set of `data`.
+        draw: Number of combinations of the varied settings. They are drawn at
+            random, the same for all networks and methods. Defaults to `None`,
+            all combinations.
     """
 
     data: tuple[str, ...]
@@ -247,8 +248,8 @@ def _options(names, values):
 
 def _drawn(combinations, count):
     """Returns random combinations, in their order."""
-    # Of all functions of `random`, only `random()` keeps its numbers for a
-    # seed in every version of Python.
+    # Uses `random()`, the only function of `random` that returns the same
+    # numbers for a seed in every version of Python.
     rng = random.Random(0)
     order = sorted((rng.random(), i) for i in range(len(combinations)))
     return [combinations[i] for i in sorted(i for _, i in order[:count])]
@@ -258,8 +259,8 @@ def at_scale(value, scale):
     """Returns the value of a setting at a scale.
 
     Args:
-        value: The value, or a table with a value for each scale. A table
-            without `smoke` takes the value of `small` there.
+        value: The value, or a table with a value for each scale. If a table
+            lacks `smoke`, the value of `small` also applies to `smoke`.
         scale: One of `SCALES`.
     """
     if not (isinstance(value, dict) and value.keys() <= set(SCALES)):

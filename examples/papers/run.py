@@ -6,12 +6,12 @@
 
 A recipe is a table or a figure of a paper. `--scale paper` repeats the paper's
 own experiment, with data from TensorFlow Datasets. `--scale small`, the
-default, takes minutes: it has digits of scikit-learn and small networks.
+default, takes minutes: it uses digits of scikit-learn and small networks.
 `--scale smoke` takes seconds, and its numbers mean nothing.
 
 All results are below `--out`. `<out>/<scale>/<recipe>` has the table or figure
 and all its numbers. The same command continues a killed run, and skips finished
-runs. Recipes share their trainings.
+runs. A training that several recipes need runs once.
 """
 
 import argparse
@@ -119,7 +119,7 @@ def run(chosen, scale, seeds, args):
         seeds: Number of seeds.
         args: The arguments of the command line.
     """
-    import keras  # not at the top: `--list` and mistakes answer at once
+    import keras  # not at the top, so that `--list` answers at once
     from outcome import Outcome
     from session import Session
 
@@ -127,8 +127,8 @@ def run(chosen, scale, seeds, args):
 
     import keras_bdl as bdl
 
-    # Traces are millions of objects that stay. With the thresholds of Python,
-    # a tenth of the time goes into searching them for garbage.
+    # Traces keep millions of objects alive. With the default thresholds, the
+    # garbage collection of these objects would take a tenth of the time.
     gc.set_threshold(100_000, 50, 100)
 
     # Several machines need the strategy before any computation.
@@ -164,7 +164,7 @@ def run(chosen, scale, seeds, args):
         _write(outcome, text)
         print(f"\n{text}\n\n{out.resolve()}", end=", ")
         print(f"{time.perf_counter() - start:.0f} s\n", flush=True)
-        # At `smoke`, the search for garbage would cost more than a recipe.
+        # At `smoke`, garbage collection would take longer than a recipe.
         keras.utils.clear_session(free_memory=scale != "smoke")
         if "matplotlib.pyplot" in sys.modules:  # it keeps all figures
             sys.modules["matplotlib.pyplot"].close("all")

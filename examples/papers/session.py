@@ -39,12 +39,12 @@ class Session:
 
     @property
     def static_shapes(self):
-        """Whether all batches must have one size."""
+        """Whether all batches must have the same size."""
         return isinstance(self.strategy, tf.distribute.TPUStrategy)
 
     @property
     def precision(self):
-        """The words on precision in a file name; none for float32."""
+        """The words for the precision in a file name; none for float32."""
         policy = keras.config.dtype_policy().name
         return () if policy == "float32" else (policy,)
 
@@ -81,7 +81,7 @@ class Session:
         for one in trained:
             one.finish()
         predictions = Predicted(cell, method, trained).load()
-        # Copies without the models: a long recipe would pile models up.
+        # Copies have no models, which would fill the memory in a long recipe.
         return predictions, [dataclasses.replace(one) for one in trained]
 
 

@@ -99,7 +99,7 @@ class Settings:
         prior_precision: Precision of the prior of the weights.
         damping: Damping of a natural-gradient optimizer.
         augmentation_factor: Factor rho of VOGN.
-        update_every: Steps between two updates of the curvature.
+        update_every: Steps between two decompositions of the curvature.
         covariance: Covariance of an objective; `"none"` for MAP.
         variance: The variance of `covariance="fixed"`.
         initial_variance_ratio: Initial variance over the prior's variance.
@@ -206,11 +206,12 @@ class Settings:
     def as_json(self, of_predictions=False):
         """Returns the settings of a training that differ from the defaults.
 
-        A file name made of these survives a new setting with a default.
+        File names made from these settings stay the same if a later version
+        adds a setting with a default.
 
         Args:
             of_predictions: Whether to return the settings of `OF_PREDICTIONS`
-                in their place. Defaults to `False`.
+                instead. Defaults to `False`.
         """
         return {
             field.name: getattr(self, field.name)
@@ -233,7 +234,7 @@ def check_options(options, where):
     Args:
         options: Values by name. `prior_variance` is accepted too: it is the
             inverse of `prior_precision`.
-        where: Names the place in an error.
+        where: Place of the settings, for error messages.
     """
     others = {f.name for f in dataclasses.fields(_OtherWords)}
     known = {k: v for k, v in options.items() if k not in others}
@@ -255,7 +256,7 @@ def chosen():
 
 
 def _check(tables, where):
-    """Checks tables of settings, however deep the tables lie."""
+    """Checks tables of settings, and all tables inside them."""
     for name, table in tables.items():
         if isinstance(table, dict):
             _check(table, f"{where[:-1]}.{name}]")
@@ -278,10 +279,10 @@ def check_published():
 def of(cell, training, scale):
     """Returns the `Settings` of a training.
 
-    The paper's scale takes the settings that the paper prints, then those of
-    its authors' code, then those of `[open]` in `chosen.toml`. The other
-    scales take all settings from `chosen.toml`. The options of the cell
-    replace any of these.
+    At the paper's scale, a setting comes from the paper; if the paper does not
+    print it, from the authors' code; otherwise from `[open]` in `chosen.toml`.
+    At the other scales, all settings come from `chosen.toml`. The options of
+    the cell replace the settings from files.
 
     Args:
         cell: The `Cell`.
@@ -305,7 +306,7 @@ def of(cell, training, scale):
 
 
 def _printed(cell, training, augmented):
-    """Returns what is printed of a training, or of a method made of it."""
+    """Returns the printed settings of a training, or of a cell's method."""
     check_published()
     names = [training, cell.method]
     if dict(cell.options).get("covariance") in ("scalar", "diagonal"):
@@ -328,7 +329,7 @@ def _printed(cell, training, augmented):
 
 
 def _open(cell, training):
-    """Returns what the paper leaves open; the most specific table wins."""
+    """Returns settings that the paper lacks, from the most specific table."""
     tables = chosen()["open"]
     found, of_paper = dict(tables["all"]), tables.get(cell.paper, {})
     for name in ("all", training, cell.data, cell.network):

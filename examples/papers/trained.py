@@ -79,7 +79,7 @@ class Trained:
 
     @property
     def statistics_batch_size(self):
-        """Batch size of `data.statistics`; `None` if they are batched."""
+        """Batch size for `data.statistics`; `None` if it is batched already."""
         if isinstance(self.data.statistics, tuple):
             return self.settings.batch_size
         return None
@@ -129,7 +129,7 @@ class Trained:
             return bdl.posteriors.load(path)
 
     def finish(self):
-        """Trains the network, unless a run before has done so."""
+        """Trains the network, unless an earlier run has trained it."""
         if (self.folder / "history.json").exists():
             return
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -180,7 +180,7 @@ class Trained:
         history = model.fit(
             self.data.train,
             epochs=epochs,
-            shuffle=False,  # by Keras
+            shuffle=False,  # the data are shuffled already
             verbose=0,
             validation_data=self.data.sets["test"],
             validation_freq=max(epochs // self.settings.validations, 1),

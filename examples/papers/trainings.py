@@ -30,7 +30,7 @@ class Training:
             and `Data`. Some callbacks have a `posterior`.
         posterior: Returns the posterior of a trained model. Defaults to
             `None`: callbacks or layers hold the posterior, or nothing does.
-        needs: Names of the settings that this training cannot do without.
+        needs: Names of the settings that this training requires.
     """
 
     compile: Callable
@@ -69,7 +69,7 @@ def _optimizer(settings, data):
 
 
 def _ordinary(network, settings, data):
-    """Compiles with an optimizer of Keras, and an L2 term if there is one."""
+    """Compiles with a Keras optimizer, and with the L2 term if one is set."""
     kwargs = {}
     l2, of_all = settings.l2_or_weight_decay, settings.l2_of_batch_norm
     if l2:
@@ -96,7 +96,7 @@ def _drawn_validation(model, settings, data):
 def _averages(model, settings, data):
     """Returns callbacks that collect weights along the path of SGD."""
     start, every = settings.start_epoch, {"every": int(settings.every)}
-    if settings.every < 1:  # of an epoch
+    if settings.every < 1:  # a part of an epoch
         steps = max(int(settings.every * data.steps), 1)
         every = {"every": steps, "unit": "step"}
     return {
@@ -109,7 +109,7 @@ def _averages(model, settings, data):
 
 
 def _iterates(model, settings, data):
-    """Returns a callback that keeps weights of some epochs, if asked to."""
+    """Returns a callback that keeps weights, if `keep_iterates` is set."""
     if not settings.keep_iterates:
         return {}
     return {
@@ -134,7 +134,7 @@ def _variational_layers(kind, network, settings, data):
 
 
 def _sampling(network, optimizer, settings):
-    """Compiles with the number of posterior samples of a step."""
+    """Compiles with the numbers of samples in training and validation."""
     _compiled(
         network,
         optimizer,
@@ -182,7 +182,7 @@ def _natural(optimizer, network, settings, data):
             temperature,
             end_step=settings.temperature_steps,
         )
-    # An L2 term of the mean loss is a prior.
+    # An L2 term of the mean loss is a prior of precision l2 N.
     precision = settings.prior_precision
     if precision is None:
         precision = settings.l2 * data.train_size
@@ -307,7 +307,7 @@ def check(training, settings, where):
     Args:
         training: Name of the training.
         settings: The `Settings`.
-        where: Names the cell in the error.
+        where: Names of the cell, for the error message.
     """
     for need in TRAININGS[training].needs:
         names = need.split(" or ")

@@ -28,7 +28,7 @@ def record(kind, table, where):
     Args:
         kind: The dataclass. Its annotations declare the types.
         table: The table.
-        where: Names the place of the table in an error.
+        where: Place of the table, for error messages.
     """
     values = checked(kind, table, where)
     for field in dataclasses.fields(kind):
@@ -41,7 +41,7 @@ def record(kind, table, where):
 
 
 def checked(kind, table, where):
-    """Returns the values of a table with some of the keys of a dataclass.
+    """Checks a table whose keys are fields of a dataclass; returns its values.
 
     Integers become floats where the dataclass declares a float, and lists
     become tuples.
@@ -49,7 +49,7 @@ def checked(kind, table, where):
     Args:
         kind: The dataclass.
         table: The table.
-        where: Names the place of the table in an error.
+        where: Place of the table, for error messages.
     """
     declared = _types(kind)
     for name in table:
@@ -82,9 +82,9 @@ def _types(kind):
 
 
 def _converted(value, declared):
-    """Returns a value as the declared type has it."""
+    """Returns a value, converted to the declared type."""
     origin, parts = typing.get_origin(declared), typing.get_args(declared)
-    if origin in _UNIONS:  # `None` is no value of TOML
+    if origin in _UNIONS:  # TOML has no `None`
         (declared,) = (part for part in parts if part is not type(None))
         return _converted(value, declared)
     if origin is typing.Literal:

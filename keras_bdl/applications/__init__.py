@@ -1,7 +1,8 @@
-"""Networks of the papers, built from ordinary Keras layers.
+"""Networks of published papers, without distributions of the weights.
 
-The networks are deterministic. `keras_bdl.convert` makes them Bayesian. Single
-Bayesian layers are in `keras_bdl.layers`.
+`keras_bdl.convert` makes a network of Keras layers Bayesian. `ResNetPlusPlus`
+has weight-normalised layers, for samplers. Single Bayesian layers are in
+`keras_bdl.layers`.
 """
 
 from keras_bdl.applications.alexnet import AlexNet

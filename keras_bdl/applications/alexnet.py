@@ -6,8 +6,8 @@ from keras_bdl.aliases import Activation
 from keras_bdl.aliases import ImageShape
 from keras_bdl.models import Model
 
-# Size of the filters, their number as a multiple of the filters of the
-# network, strides, and whether a max pooling follows.
+# For each convolution: size of the filters, their number as a multiple of the
+# argument `filters`, strides, and whether a max pooling follows.
 CONVOLUTIONS = (
     (11, 1, 4, True),
     (5, 3, 1, True),
@@ -31,23 +31,24 @@ def AlexNet(
 
     Use it to repeat the CIFAR-10 experiments of the VOGN paper. The network
     has the five convolutions of an AlexNet, with a max pooling after the
-    first, the second and the last. The network has one dense layer instead of
-    three, because a single pixel is left of an image of 32 x 32. The network
-    has neither BatchNorm nor local response normalisation. With the defaults,
-    the network has 2,472,266 weights.
+    first, the second and the last. These layers reduce an image of 32 x 32 to
+    one pixel, so one dense layer replaces the three of the original. The
+    network has neither BatchNorm nor local response normalisation. With the
+    defaults, the network has 2,472,266 weights.
 
     The VOGN paper says only "AlexNet". The sizes of the layers are those of
-    its code. Three details differ from the code: the initialisation is
-    `"he_normal"`, the first convolution has the padding of Keras, 3 and 4
-    pixels instead of 5, and the poolings have padding. The last difference
-    has no effect on images of 32 x 32 pixels.
+    the paper's code. Three details differ from the code. The initialisation is
+    `"he_normal"`. The first convolution has the padding of Keras, 3 and 4
+    pixels instead of 5. The poolings have padding, which has no effect on
+    images of 32 x 32 pixels.
 
     Args:
         input_shape: Shape of an image. Height and width may be `None`.
             Defaults to `(32, 32, 3)`.
         classes: Number of classes. Defaults to `10`.
         filters: Number of filters of the first convolution. The later
-            convolutions have 3, 6, 4 and 4 times as many. Defaults to `64`.
+            convolutions have 3, 6, 4 and 4 times this number. Defaults to
+            `64`.
         activation: Activation of the convolutions. Defaults to `"relu"`.
         include_top: Whether to add the average over the image and the
             classifier. Defaults to `True`.

@@ -31,7 +31,7 @@ BOTTLENECK = (
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """Blocks that work at one resolution.
+    """Successive blocks with one resolution and one width.
 
     Attributes:
         blocks: Number of blocks.
@@ -132,7 +132,7 @@ RESNET_18 = Architecture(
 )
 RESNET_50 = Architecture(
     # The maximum of nine standard normal values has the mean square 2.5626.
-    # The scale makes it one.
+    # With this scale, the mean square after the pooling is 1.
     Stem(7, strides=2, pool_size=3, scale=2.5626**-0.5),
     BOTTLENECK,
     (Stage(3, 1, 1), Stage(4, 2, 2), Stage(6, 4, 2), Stage(3, 8, 2)),

@@ -43,25 +43,26 @@ def DenseNet(
         [x, conv3(f(norm(conv1(f(norm(x))))))]                            (1)
 
     with an activation f, a convolution of size 1 with 4k filters and a
-    convolution of size 3 with k filters. Norm, activation, a convolution of
-    size 1 that keeps a share of the channels, and an average pooling stand
-    between two blocks. A convolution precedes the blocks, with norm, activation
-    and pooling if the stem has a pooling. Norm, activation, the average over
-    the image and the classifier follow the blocks. Convolutions have no biases.
-    With the blocks `(16, 16, 16)`, depth 100, and the other defaults, the
-    network has 769,162 trainable weights.
+    convolution of size 3 with k filters. A transition connects two blocks:
+    norm, activation, a convolution of size 1 that keeps a share of the
+    channels, and an average pooling. The network begins with a convolution. If
+    the stem has a pooling, norm, activation and this pooling follow. The
+    network ends with norm, activation, the average over the image and the
+    classifier. Convolutions have no biases. With `blocks=(16, 16, 16)`, which
+    is depth 100, and the other defaults, the network has 769,162 trainable
+    weights.
 
     Args:
-        blocks: Number of layers of each block. The depth is twice their sum,
-            plus one for the stem, one for each convolution between the blocks
-            and one for the classifier.
+        blocks: Number of layers of each block. The depth is twice the sum of
+            these numbers, plus one for the stem, one for each convolution
+            between two blocks and one for the classifier.
         input_shape: Shape of an image. Height and width may be `None`.
             Defaults to `(32, 32, 3)`.
         classes: Number of classes. Defaults to `10`.
         growth_rate: k in (1). Defaults to `12`.
         filters: Number of filters of the first convolution. Defaults to
             `None`, twice the `growth_rate`.
-        compression: Share of the channels that the next block gets. Defaults
+        compression: Share of the channels that a transition keeps. Defaults
             to `0.5`.
         stem: The layers before the first block. Defaults to
             `keras_bdl.applications.SMALL_IMAGES`, a convolution of size
@@ -131,7 +132,7 @@ def DenseNet161(
         growth_rate: k in (1) of `DenseNet`. Defaults to `48`.
         stem: The layers before the first block. Defaults to
             `keras_bdl.applications.IMAGENET`, a convolution of size 7
-            and a max pooling, which keep a sixteenth of the pixels.
+            and a max pooling, which leave a sixteenth of the pixels.
         **options: Other arguments of `DenseNet`.
 
     Returns:

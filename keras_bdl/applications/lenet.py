@@ -23,10 +23,11 @@ def LeNet5(
     dense layers of 120 and 84 units before the classifier. With the defaults
     the network has 62,006 weights.
 
-    The VOGN paper says only "LeNet-5". This is the network of its code, with
-    ReLU and max pooling. The original LeNet-5 has squashing functions, average
-    poolings with weights, and convolutions that read only some channels. Only
-    the initialisation, `"he_normal"`, differs from the code.
+    The VOGN paper says only "LeNet-5". This function makes the network of the
+    paper's code, with ReLU and max pooling. Only the initialisation,
+    `"he_normal"`, differs from the code. The original LeNet-5 has sigmoidal
+    activations, average poolings with weights, and convolutions that read only
+    some channels.
 
     Args:
         input_shape: Shape of an image. Defaults to `(32, 32, 3)`.
@@ -34,8 +35,8 @@ def LeNet5(
         activation: Activation of all layers but the last. Defaults to
             `"relu"`.
         padding: Padding of the convolutions. `"valid"` needs a height and
-            width of at least 16 pixels. `"same"` accepts digits of 8 x 8.
-            Defaults to `"valid"`.
+            width of at least 16 pixels. `"same"` accepts smaller images, such
+            as digits of 8 x 8. Defaults to `"valid"`.
         classifier_activation: Activation of the classifier. Defaults to
             `None`, logits.
         name: Name of the model. Defaults to `None`, `"lenet_5"`.

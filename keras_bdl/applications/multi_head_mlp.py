@@ -1,4 +1,4 @@
-"""Dense layers with one output for each of many tasks."""
+"""A network of dense layers with one output for each task."""
 
 from collections.abc import Sequence
 
@@ -23,19 +23,19 @@ def MultiHeadMLP(
     """Makes a network of dense layers with one head for each task.
 
     Use it for continual learning. All heads read the last layer of one body.
-    The model has a list of outputs. The networks of single tasks share the
-    body and are made of the model:
+    The model has a list of outputs, one for each head. Make one network for
+    each task from the model. These networks share the body:
 
         networks = [keras_bdl.Model(model.input, y) for y in model.outputs]
 
     Call `keras_bdl.convert` before you make the networks, so that they share
-    the converted layers. With the defaults the model has 279,610 weights.
+    the converted layers. With the defaults, the model has 279,610 weights.
 
     Args:
         input_shape: Shape of an input, which is flattened. Defaults to
             `(28, 28, 1)`.
-        heads: Number of tasks. With `1`, all tasks share the classifier.
-            Defaults to `5`.
+        heads: Number of heads, one for each task. With `1`, all tasks share
+            the classifier. Defaults to `5`.
         classes: Number of classes of a task. Defaults to `2`.
         units: Number of units of each hidden layer. Defaults to
             `(200, 200, 200, 200)`, the network of the Radial paper.
@@ -76,7 +76,7 @@ def MultiHeadMLP(
 
 
 def _dense(units, activation, name):
-    # The paper uses this initializer for the heads, too.
+    # As in the paper, the heads have this initializer, too.
     return keras.layers.Dense(
         units, activation, kernel_initializer="he_normal", name=name
     )

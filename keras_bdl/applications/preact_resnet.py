@@ -30,8 +30,8 @@ def PreActResNet(
 ) -> Model:
     """Makes a residual network with pre-activation and BatchNorm.
 
-    Use it for small images. `PreResNet` and `WideResNet` are special cases. A
-    block is
+    Use it for small images. `PreResNet` and `WideResNet` are special cases of
+    this network. A block is
 
         x + conv(f(norm(conv(f(norm(x))))))                               (1)
 
@@ -46,16 +46,17 @@ def PreActResNet(
         input_shape: Shape of an image. Height and width may be `None`.
             Defaults to `(32, 32, 3)`.
         classes: Number of classes. Defaults to `10`.
-        filters: Number of filters of the first stage. Each later stage has
-            twice as many. Defaults to `16`.
-        activation: f in (1). Objectives that need a second derivative need
-            `"softplus"`. Defaults to `"relu"`.
+        filters: Number of filters of the first stage. Each later stage
+            doubles the number. Defaults to `16`.
+        activation: f in (1). Use `"softplus"` with objectives that need a
+            second derivative. Defaults to `"relu"`.
         include_top: Whether to add the average over the image and the
             classifier. Defaults to `True`.
         classifier_activation: Activation of the classifier. Defaults to
             `None`, logits.
         dropout_rate: Rate of a dropout inside the branches, before every
-            convolution but the first. Defaults to `0.0`, no dropout.
+            convolution of a branch except the first. Defaults to `0.0`, no
+            dropout.
         name: Name of the model. Defaults to `None`,
             `"preact_resnet_<depth>"`.
 
@@ -109,8 +110,8 @@ def PreActResNet18(
         input_shape: Shape of an image. Height and width may be `None`.
             Defaults to `(32, 32, 3)`.
         classes: Number of classes. Defaults to `10`.
-        filters: Number of filters of the first stage. Each later stage has
-            twice as many. Defaults to `64`.
+        filters: Number of filters of the first stage. Each later stage
+            doubles the number. Defaults to `64`.
         **options: Other arguments of `PreActResNet`.
 
     Returns:

@@ -25,9 +25,9 @@ def PreResNet(
     """Makes the PreResNet of a given depth for small images.
 
     Use it to repeat the experiments of the SWAG paper. The network is a
-    `PreActResNet` of three stages. Deep networks have bottlenecks: convolutions
-    of sizes 1, 3 and 1, the last with four times the filters. Shallow networks
-    have two convolutions of size 3 in a block.
+    `PreActResNet` of three stages. The blocks of deep networks are bottlenecks:
+    convolutions of sizes 1, 3 and 1, the last with four times the filters.
+    Blocks of shallow networks have two convolutions of size 3.
 
     With the defaults, depth 20 has 272,282 trainable weights, 56 has 590,426,
     110 has 1,146,842 and 164 has 1,703,258. Without bottlenecks, depth 56 has
@@ -39,10 +39,10 @@ def PreResNet(
         input_shape: Shape of an image. Height and width may be `None`.
             Defaults to `(32, 32, 3)`.
         classes: Number of classes. Defaults to `10`.
-        bottleneck: Whether the blocks are bottlenecks. In the paper of the
-            blocks only 164 has them, and 56 and 110 are `bottleneck=False`.
-            Defaults to `None`, from depth 44 on, as in the experiments with
-            SWAG.
+        bottleneck: Whether the blocks are bottlenecks. For depths 56 and 110
+            of He et al., pass `False`: only their depth 164 has bottlenecks.
+            Defaults to `None`: bottlenecks from depth 44 on, as in the SWAG
+            paper.
         name: Name of the model. Defaults to `None`, `"preresnet_<depth>"`.
         **options: Other arguments of `PreActResNet`.
 
@@ -63,11 +63,11 @@ def PreResNet(
           https://arxiv.org/abs/1603.05027)
         - Maddox et al., [A Simple Baseline for Bayesian Uncertainty in Deep
           Learning](https://arxiv.org/abs/1902.02476), section 5, which does
-          not describe the blocks. Its code passes x itself, and not
-          f(norm(x)), to the convolutions that change the shape.
+          not describe the blocks. The code of this paper passes x instead of
+          f(norm(x)) to the convolutions that change the shape.
     """
     if bottleneck is None:
-        # `of_depth` raises for a depth that is no number.
+        # `of_depth` raises for a depth that is not a number.
         bottleneck = isinstance(depth, int) and depth >= 44
     check_bool("bottleneck", bottleneck)
     branch = BOTTLENECK if bottleneck else BASIC

@@ -1,4 +1,4 @@
-"""Layers that several residual networks share."""
+"""Functions that make the layers of several residual networks."""
 
 import functools
 from collections.abc import Callable
@@ -14,14 +14,15 @@ from keras_bdl.applications.architecture import Stem
 def residual_stages(
     x: Any, architecture: Architecture, filters: int, block: Callable
 ) -> Any:
-    """Applies the pooling of the stem, if the stem has one, and all blocks.
+    """Applies the pooling of the stem, if present, and all blocks.
 
     Args:
         x: Output of the convolution of the stem.
         architecture: The architecture.
         filters: Number of filters of the first stage.
-        block: Function of x, the width of the stage, the strides, whether the
-            block changes the shape, and a name.
+        block: Function that applies one block. Its arguments are x, the width
+            of the stage, the strides, whether the block changes the shape, and
+            a name.
     """
     x = stem_pooling(x, architecture.stem)
     for i, stage in enumerate(architecture.stages, start=1):
@@ -35,7 +36,7 @@ def residual_stages(
 
 
 def stem_pooling(x: Any, stem: Stem) -> Any:
-    """Applies the pooling of the stem if the stem has a pooling.
+    """Applies the pooling of the stem, if present.
 
     Args:
         x: Output of the convolution of the stem.
@@ -63,7 +64,7 @@ def classifier(x: Any, classes: int, activation: Activation) -> Any:
 def convolution(
     x: Any, filters: int, size: int, strides: int, name: str
 ) -> Any:
-    """Applies a convolution without bias, for use before a norm.
+    """Applies a convolution without bias, for networks with BatchNorm.
 
     Args:
         x: Images.
@@ -116,8 +117,9 @@ def residual_features(
 
 
 def _block(branch, branch_scale, convolution, x, width, strides, project, name):
-    # The sum has no SELU. At depth 110 the identity would pass 54 of them, and
-    # each multiplies positive values by 1.05: the variance would grow to 30.
+    # No SELU follows the sum. At depth 110, x would pass through 54 of them.
+    # Each SELU multiplies positive values by 1.05, so the variance would grow
+    # to 30.
     y = keras.layers.Activation("selu", name=f"{name}_selu")(x)
     if project:
         x = convolution(

@@ -39,9 +39,9 @@ def ResNet(
         f(x + norm(conv(f(norm(conv(x))))))                               (1)
 
     with an activation f. If a block changes the shape, a convolution of size 1
-    and a norm map x to the new shape. A convolution, norm and activation
-    precede the blocks. The average over the image and the classifier follow the
-    blocks. Convolutions have no biases.
+    and a norm map x to the new shape. The network begins with a convolution,
+    norm and activation, and ends with the average over the image and the
+    classifier. Convolutions have no biases.
 
     With the defaults, depth 20 has 272,474 trainable weights, 32 has 466,906,
     44 has 661,338, 56 has 855,770 and 110 has 1,730,714.
@@ -52,8 +52,8 @@ def ResNet(
         input_shape: Shape of an image. Height and width may be `None`.
             Defaults to `(32, 32, 3)`.
         classes: Number of classes. Defaults to `10`.
-        filters: Number of filters of the first stage. Each later stage has
-            twice as many. Defaults to `16`.
+        filters: Number of filters of the first stage. Each later stage
+            doubles the number. Defaults to `16`.
         activation: f in (1). Defaults to `"relu"`.
         include_top: Whether to add the average over the image and the
             classifier. Defaults to `True`.
@@ -73,8 +73,8 @@ def ResNet(
 
     Reference:
         - He et al., [Deep Residual Learning for Image Recognition](
-          https://arxiv.org/abs/1512.03385), with projections for changed
-          shapes, also for small images
+          https://arxiv.org/abs/1512.03385). The networks of the paper for
+          small images change the shape without a convolution.
     """
     if isinstance(depth, Architecture):
         architecture = depth
@@ -112,12 +112,12 @@ def ResNet18(
         input_shape: Shape of an image. Height and width may be `None`.
             Defaults to `(224, 224, 3)`.
         classes: Number of classes. Defaults to `1000`.
-        filters: Number of filters of the first stage. Each later stage has
-            twice as many. Defaults to `64`.
+        filters: Number of filters of the first stage. Each later stage
+            doubles the number. Defaults to `64`.
         stem: The layers before the first block. For small images, use
             `keras_bdl.applications.SMALL_IMAGES`, a convolution of size
             3. Defaults to `keras_bdl.applications.IMAGENET`, a
-            convolution of size 7 and a max pooling, which keep a sixteenth of
+            convolution of size 7 and a max pooling, which leave a sixteenth of
             the pixels.
         **options: Other arguments of `ResNet`.
 

@@ -64,7 +64,8 @@ def ResNetPlusPlus(
 
     Scales start at 1, and at `branch_scale` in the last convolution of every
     branch. For standard normal inputs, the variance then stays near 1 in all
-    stages, tested to depth 110. The paper gives no constant. Ours is 0.1.
+    stages, as tests up to depth 110 show. The paper does not state the initial
+    scale of the last convolution.
 
     Priors become regularizers `-log p / N`, with N the `dataset_size`. The
     loss must be the mean negative log-likelihood. With the priors, the loss is
@@ -79,8 +80,8 @@ def ResNetPlusPlus(
         input_shape: Shape of an image. Height and width may be `None`.
             Defaults to `(32, 32, 3)`.
         classes: Number of classes. Defaults to `10`.
-        filters: Number of filters of the first stage. Each later stage has
-            twice as many. Defaults to `16`.
+        filters: Number of filters of the first stage. Each later stage
+            doubles the number. Defaults to `16`.
         include_top: Whether to add the pooling and the classifier. Defaults to
             `True`.
         pooling: `"avg"` or `"max"`, over the image. Defaults to `None`:
@@ -92,14 +93,15 @@ def ResNetPlusPlus(
         scale_prior: Prior of the scales: one of `keras_bdl.priors`, a
             distribution of TensorFlow Probability, or `None` for a flat prior.
             Defaults to `"default"`, `Laplace(5.0)` as in the paper.
-        direction_prior: Prior of the directions, of the same kinds. Defaults
-            to `"default"`, `UnitDirection()` as in the paper.
-        bias_prior: Prior of the biases, of the same kinds. The paper gives
-            none. Defaults to `"default"`, `Normal(1.0)`.
+        direction_prior: Prior of the directions, with the same choices as
+            `scale_prior`. Defaults to `"default"`, `UnitDirection()` as in the
+            paper.
+        bias_prior: Prior of the biases, with the same choices. The paper
+            states no such prior. Defaults to `"default"`, `Normal(1.0)`.
         dataset_size: N of the default priors. Defaults to `None`: counted by
             `keras_bdl.Model.fit`.
-        input_tensor: Output of other layers that replaces the input. Defaults
-            to `None`.
+        input_tensor: Output of other layers, to use in place of a new
+            `keras.Input`. Defaults to `None`.
         name: Name of the model. Defaults to `None`,
             `"resnet_plus_plus_<depth>"`.
 
@@ -133,7 +135,7 @@ def ResNetPlusPlus(
         else priors.get(prior)
         for argument, prior in given.items()
     }
-    # Normal weights have uniform directions, as in their prior.
+    # Normal weights have uniform directions, as in the default prior.
     options["kernel_initializer"] = "random_normal"
 
     inputs = keras.Input(input_shape) if input_tensor is None else input_tensor
@@ -167,7 +169,7 @@ def ResNetPlusPlus56(
     filters: int = 32,
     **options: Any,
 ) -> Model:
-    """Makes the ResNet++ of depth 56, the one of the paper for CIFAR.
+    """Makes the ResNet++ of depth 56, the paper's network for CIFAR.
 
     With the defaults the network has 3,412,212 weights.
 
@@ -175,8 +177,8 @@ def ResNetPlusPlus56(
         input_shape: Shape of an image. Height and width may be `None`.
             Defaults to `(32, 32, 3)`.
         classes: Number of classes. Defaults to `10`.
-        filters: Number of filters of the first stage. Each later stage has
-            twice as many. Defaults to `32`.
+        filters: Number of filters of the first stage. Each later stage
+            doubles the number. Defaults to `32`.
         **options: Other arguments of `ResNetPlusPlus`.
 
     Returns:
@@ -199,20 +201,21 @@ def ResNetPlusPlus50(
     filters: int = 64,
     **options: Any,
 ) -> Model:
-    """Makes the ResNet++ of depth 50, the one of the paper for ImageNet.
+    """Makes the ResNet++ of depth 50, the paper's network for ImageNet.
 
-    Its blocks have three convolutions, of sizes 1, 3 and 1. The first
-    convolution has size 7 and a max pooling after it. Its scales start at
-    0.62, so that the largest of nine normal values has the mean square 1. With
-    the defaults the network has 25,554,192 weights.
+    The blocks have three convolutions, of sizes 1, 3 and 1. The first
+    convolution of the network has size 7, and a max pooling follows. The scales
+    of this convolution start at 0.62. For standard normal inputs, the result of
+    the pooling, the largest of nine values, then has the mean square 1. With
+    the defaults, the network has 25,554,192 weights.
 
     Args:
         input_shape: Shape of an image. Height and width may be `None`.
             Defaults to `(224, 224, 3)`.
         classes: Number of classes. Defaults to `1000`.
-        filters: Number of filters of the first stage, whose blocks have four
-            times as many outputs. Each later stage has twice as many. Defaults
-            to `64`.
+        filters: Number of filters of the first stage. A block has four times
+            as many output channels. Each later stage doubles both numbers.
+            Defaults to `64`.
         **options: Other arguments of `ResNetPlusPlus`.
 
     Returns:

@@ -1,4 +1,4 @@
-"""VGG-16 with fewer dense layers, which hold most of its weights."""
+"""VGG-16 with fewer and smaller dense layers than the published network."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,8 +10,8 @@ from keras_bdl.aliases import ImageShape
 from keras_bdl.inherited_arguments import inherits_arguments
 from keras_bdl.models import Model
 
-# Number of convolutions, and their filters as a multiple of the filters of the
-# network. A max pooling follows each line.
+# For each stage: number of convolutions, and their filters as a multiple of the
+# argument `filters`. A max pooling follows each stage.
 STAGES = ((2, 1), (2, 2), (3, 4), (3, 8), (3, 8))
 POOLINGS = {
     "avg": keras.layers.GlobalAveragePooling2D,
@@ -33,24 +33,25 @@ def VGG16(
     dropout_rate: float = 0.0,
     pool_padding: str = "valid",
 ) -> Model:
-    """Makes a VGG-16 that ends in the means and maxima over the image.
+    """Makes a VGG-16 whose classifier reads means and maxima over the image.
 
     Use it with `keras_bdl.convert` to repeat the Radial paper. The network has
-    thirteen convolutions with ReLU and five max poolings. The mean and the
-    maximum of every channel go into one dense layer. The published network has
-    three dense layers, with nine tenths of its weights. The network has no
-    BatchNorm.
+    thirteen convolutions with ReLU and five max poolings. One dense layer reads
+    the mean and the maximum of every channel. The network has no BatchNorm. The
+    published VGG-16 has three dense layers, which hold nine tenths of its
+    weights.
 
-    The Radial paper uses 46 filters. Mean and scale of all weights are then
-    about as many numbers as the weights of the network with 64 filters. The
-    SWAG paper uses other dense layers, see `VGG16BN`.
+    The Radial paper uses 46 filters, because a Bayesian network has a mean and
+    a scale for each weight. With 46 filters, these are about as many numbers as
+    the weights of the network with 64 filters. The SWAG paper uses other dense
+    layers, see `VGG16BN`.
 
     Args:
         input_shape: Shape of an image. Height and width may be `None`.
             Defaults to `(224, 224, 3)`.
         classes: Number of classes. Defaults to `1000`.
         filters: Number of filters of the first stage. The later stages have 2,
-            4, 8 and 8 times as many. Defaults to `64`: 15,739,688 weights,
+            4, 8 and 8 times this number. Defaults to `64`: 15,739,688 weights,
             14,714,688 of them in the convolutions.
         include_top: Whether to add the poolings over the image and the
             classifier. Defaults to `True`.
@@ -64,8 +65,8 @@ def VGG16(
             Defaults to `("avg", "max")`.
         hidden_units: Number of units of dense layers with ReLU before the
             classifier. Defaults to `()`, no such layers.
-        dropout_rate: Rate of a dropout before each of these layers. Defaults
-            to `0.0`, no dropout.
+        dropout_rate: Rate of a dropout before each layer of `hidden_units`.
+            Defaults to `0.0`, no dropout.
         pool_padding: Padding of the max poolings. `"valid"` needs a height and
             width of at least 32 pixels. `"same"` accepts images of any size.
             Defaults to `"valid"`.
@@ -130,14 +131,15 @@ def VGG16BN(
 ) -> Model:
     """Makes a VGG-16 with BatchNorm for small images.
 
-    Use it to repeat the experiments of the SWAG paper. The convolutions of
-    `VGG16` reduce 32 x 32 pixels to one. Two dense layers with ReLU, with a
-    dropout before each, come before the classifier. With the defaults the
-    network has 15,253,578 trainable weights.
+    Use it to repeat the experiments of the SWAG paper. The poolings of `VGG16`
+    reduce 32 x 32 pixels to one. Two dense layers with ReLU follow, with a
+    dropout before each, and then the classifier. With the defaults, the network
+    has 15,253,578 trainable weights.
 
     The SWAG paper says only "VGG-16". The code of the paper defines the layers,
-    with and without BatchNorm. The commands for the tables use no BatchNorm:
-    `batch_norm=False`, with 15,245,130 weights.
+    with and without BatchNorm. The commands for the tables of the paper use no
+    BatchNorm. To repeat the tables, pass `batch_norm=False`: the network then
+    has 15,245,130 weights.
 
     Args:
         input_shape: Shape of an image. Height and width may be `None`.
@@ -149,8 +151,8 @@ def VGG16BN(
             Defaults to `"avg"`.
         hidden_units: Number of units of dense layers with ReLU before the
             classifier. Defaults to `(512, 512)`.
-        dropout_rate: Rate of a dropout before each of these layers. Defaults
-            to `0.5`.
+        dropout_rate: Rate of a dropout before each layer of `hidden_units`.
+            Defaults to `0.5`.
         pool_padding: Padding of the max poolings. `"valid"` needs a height and
             width of at least 32 pixels. `"same"` accepts images of any size.
             Defaults to `"same"`.
@@ -182,7 +184,7 @@ def VGG16BN(
 
 
 def _convolution(x, filters, batch_norm, name):
-    # The convolutions have biases with and without a norm.
+    # The convolutions have biases even if a BatchNorm follows.
     x = keras.layers.Conv2D(
         filters,
         3,

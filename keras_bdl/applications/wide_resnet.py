@@ -28,8 +28,8 @@ def WideResNet(
     """Makes a wide residual network for small images.
 
     Use it to repeat the experiments of the SWAG paper. The network is a
-    `PreActResNet` of three stages of n blocks, with `width` times as many
-    filters in every block. The first convolution is not wider.
+    `PreActResNet` of three stages of n blocks. The argument `width` multiplies
+    the number of filters in every block, but not in the first convolution.
 
     Args:
         depth: 6n + 4, such as 16, 28 or 40. This count includes the
@@ -39,11 +39,11 @@ def WideResNet(
             Defaults to `(32, 32, 3)`.
         classes: Number of classes. Defaults to `10`.
         filters: Number of filters of the first convolution. The stages have
-            `width`, `2 * width` and `4 * width` times as many. Defaults to
+            `width`, `2 * width` and `4 * width` times this number. Defaults to
             `16`.
         name: Name of the model. Defaults to `None`,
             `"wide_resnet_<depth>_<width>"`.
-        **options: Other arguments of `PreActResNet`. The paper has
+        **options: Other arguments of `PreActResNet`. The paper uses
             `dropout_rate=0.3`.
 
     Returns:

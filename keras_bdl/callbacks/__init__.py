@@ -3,15 +3,15 @@
 The posteriors are those of `keras_bdl.posteriors`. Measurements after training
 are in `keras_bdl.diagnostics`.
 
-All callbacks name times in the same way. Epochs are counted from 0.
+All callbacks use the same arguments for times. Epochs are counted from 0.
 
     start_epoch   first epoch in which the callback acts
-    end_epoch     first epoch in which it no longer acts
-    every, unit   it acts once in `every` epochs or steps; `unit` is
+    end_epoch     first epoch in which the callback no longer acts
+    every, unit   the callback acts once in `every` epochs or steps; `unit` is
                   `"epoch"` or `"step"`
 
-Where the argument `unit` is missing, `every` counts epochs.
-`SampleCollector(every)` also takes a schedule with cycles.
+If a callback has no argument `unit`, `every` counts epochs. `every` of
+`SampleCollector` may also be a schedule with cycles.
 """
 
 from keras_bdl.callbacks.chain_diagnostics import ChainDiagnostics

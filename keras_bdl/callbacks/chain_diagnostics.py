@@ -1,4 +1,4 @@
-"""The callback `ChainDiagnostics`, which checks temperatures of a sampler."""
+"""The callback `ChainDiagnostics`, which measures temperatures of a chain."""
 
 import math
 from typing import Any
@@ -28,9 +28,10 @@ COLUMNS = {
 class ChainDiagnostics(StatefulCallback):
     """Compares two measured temperatures of a chain with its temperature T.
 
-    Use it with a sampler of `keras_bdl`, to see whether its steps are too long
-    and whether the chain has left its start. In equilibrium at temperature T,
-    for every weight w with momentum p and kinetic energy K,
+    Use it with a sampler of `keras_bdl`, to see whether the steps are too long
+    and whether the chain has reached equilibrium. The energy U is the negative
+    log posterior. In equilibrium at temperature T, for every weight w with
+    momentum p and kinetic energy K,
 
         E[p K'(p)] = T        kinetic temperature                         (1)
         E[w dU/dw] = T        configurational temperature                 (2)
@@ -40,31 +41,33 @@ class ChainDiagnostics(StatefulCallback):
 
     The kinetic temperature (1) is measured at the end of each epoch. For each
     variable, (1) should lie in a band that depends on the number of weights.
-    If the share of the variables in their band is below `confidence`, the steps
-    are too long, or the gradients have noise that no thermostat removes.
+    If the share of variables inside their bands is below `confidence`, the
+    steps are too long, or the gradients have noise that no thermostat removes.
 
     The configurational temperature (2) is the mean over the steps of the
     epoch. The table marks a variable of n weights if the distance of (2) from T
-    is more than T/2 and more than `5 T sqrt(2 / n)`. For one sample from a
-    Gaussian posterior, the standard deviation of (2) is `T sqrt(2 / n)`. The
-    chain of a marked variable moves too slowly, or has not reached equilibrium.
+    is more than T/2 and more than `5 T sqrt(2 / n)`. The number
+    `T sqrt(2 / n)` is the standard deviation of (2) for one sample from a
+    Gaussian posterior. A marked variable moves too slowly, or has not reached
+    equilibrium.
 
-    Every epoch adds these logs. Put the callback before
-    `keras.callbacks.TensorBoard` and `CSVLogger`, which then write the logs:
+    Every epoch adds the logs below. Put the callback before
+    `keras.callbacks.TensorBoard` and `CSVLogger`, so that they write the logs:
 
     - `kinetic_temperature`: (1) over all weights;
-    - `kinetic_in_band`: share of the variables that lie in their band;
+    - `kinetic_in_band`: share of variables whose (1) lies inside their band;
     - `configurational_temperature`: (2) over all weights;
     - with `per_variable`, (1), its band and (2) of each variable, such as
       `kinetic_temperature/dense/kernel`.
 
-    `SGLD` has no momenta, so the callback measures only (2). TensorFlow traces
-    the training step once more.
+    `SGLD` has no momenta: for `SGLD`, the callback measures only (2). With the
+    callback, TensorFlow traces the training step once more.
 
     Args:
         per_variable: Whether to log each variable. The table always has all
             variables. Defaults to `False`.
-        confidence: Probability of the band. Defaults to `0.99`.
+        confidence: Probability that (1) of a variable in equilibrium lies
+            inside its band. Defaults to `0.99`.
         verbose: `1` to print the table after training, `0` for silence.
             Defaults to `1`.
 
@@ -133,12 +136,12 @@ class ChainDiagnostics(StatefulCallback):
             )
 
     def on_epoch_begin(self, epoch, logs=None):
-        """Sets the averages to zero."""
+        """Sets the sums of (2) to zero."""
         self._first_step = self._steps()
         self._virials.assign(np.zeros(len(self._virials.sums)))
 
     def on_epoch_end(self, epoch, logs=None):
-        """Logs the temperatures."""
+        """Measures and logs the temperatures."""
         self.rows = self._measure()
         if logs is not None:
             logs.update(self._logs())
@@ -165,14 +168,14 @@ class ChainDiagnostics(StatefulCallback):
         return "\n".join([*lines, *self._verdict()])
 
     def on_train_end(self, logs=None):
-        """Prints the table."""
+        """Stops the sums of (2), and prints the table if `verbose` is 1."""
         self._sampler.virials = None
         self.model.make_train_function(force=True)
         if self.verbose and self.rows:
             print(self.table())
 
     def get_state(self) -> dict[str, Any]:
-        """Returns the averages of this epoch and the last table."""
+        """Returns the sums of this epoch and the rows of the last table."""
         return {
             "sums": [v.numpy() for v in self._virials.sums],
             "first_step": self._first_step,
@@ -228,7 +231,7 @@ class ChainDiagnostics(StatefulCallback):
         return tuple(float(temperature * end) for end in band)
 
     def _verdict(self):
-        """Returns a line on (2) over all weights, if it is far from T."""
+        """Returns lines that warn if (2) over all weights is far from T."""
         weights = [row["weights"] for row in self.rows]
         name = "configurational_temperature"
         mean = np.average([row[name] for row in self.rows], weights=weights)

@@ -1,4 +1,4 @@
-"""The check of `SampleCollector` for a chain that still drifts."""
+"""The check for drift in the samples of `SampleCollector`."""
 
 import math
 import warnings
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-# With fewer samples, chance looks like drift. Reading more would cost more.
+# Fewer samples often show drift by chance. More samples take longer to read.
 _FEWEST_SAMPLES = 8
 _MOST_SAMPLES = 32
 
@@ -17,7 +17,7 @@ def warn_of_drift(num_samples: int, read: Callable[[int], Iterable]) -> bool:
 
     Args:
         num_samples: Number of samples.
-        read: Function from the number of a sample to its arrays.
+        read: Function that returns the arrays of a sample, given its number.
     """
     count = min(num_samples, _MOST_SAMPLES) // 2 * 2
     if count < _FEWEST_SAMPLES:
@@ -34,25 +34,26 @@ def warn_of_drift(num_samples: int, read: Callable[[int], Iterable]) -> bool:
         "the sampler longer steps (`average_speed`, `learning_rate`). Weights "
         "may drift along symmetries while predictions do not. Check this with "
         "`ChainDiagnostics` and `keras_bdl.diagnostics.convergence`. "
-        f"Received: {share:.2f} of the squares between the halves of {count} "
-        f"samples, where a mixed chain has {1 / (count - 1):.2f}",
+        f"Received: the share {share:.2f} of the variance of {count} samples "
+        "lies between the halves. Independent samples have the share "
+        f"{1 / (count - 1):.2f}",
         stacklevel=3,
     )
     return True
 
 
 def drift(samples: list) -> float:
-    """Returns the share of the spread of samples that lies between halves.
+    """Returns the share of the variance that lies between two halves.
 
     With `a` and `b` the means of the first and the last n/2 samples,
 
         share = n/4 |b - a|^2 / sum_i |w_i - mean|^2                      (1)
 
-    The mean of the share of independent samples is `1 / (n - 1)`. The share of
-    a chain that only diffuses from its start is one half: `|b - a|^2` is then
-    `L/3` times the variance that each unit of time adds over the length L, and
-    the mean square distance of the samples from their mean is `L/6` times it.
-    The share of a chain on a straight line is three quarters.
+    For independent samples, the share has the mean `1 / (n - 1)`. For a chain
+    that only diffuses from its start, the share is one half: if each unit of
+    time adds the variance v over the length L, `|b - a|^2` is `v L/3`, and the
+    mean square distance of the samples from their mean is `v L/6`. For a chain
+    that moves steadily along a straight line, the share is three quarters.
 
     Args:
         samples: A sequence of n lists of arrays, in order; n is even.
@@ -75,9 +76,9 @@ def independent_directions(samples: list) -> float:
         D = sum_ij |d_i|^2 |d_j|^2 / sum_ij (d_i . d_j)^2,   i != j       (2)
 
     For independent Gaussian samples with covariance C, the expectations of the
-    two sums have the ratio `tr(C)^2 / tr(C^2)`. This is the number of
-    directions if all are equally wide. A single weight has one direction, and
-    so has a straight line.
+    two sums have the ratio `tr(C)^2 / tr(C^2)`. If the samples vary equally in
+    k directions and not at all in the others, this ratio is k. For a single
+    weight, and for a chain on a straight line, the ratio is 1.
 
     Args:
         samples: A sequence of at least four lists of arrays, in order.
@@ -99,10 +100,10 @@ def largest_drift(num_samples: int, directions: float = 1.0) -> float:
     """Returns the largest `drift` that causes no warning.
 
     The limit is 0.45, slightly less than the drift of a diffusion, which is one
-    half. The limit is higher if 0.45 is less than five standard deviations
-    above the mean drift of independent samples. For independent samples in D
-    directions of equal width, (1) of `drift` is a Beta variable with the
-    parameters D/2 and (n/2 - 1) D.
+    half. For few samples, the limit is higher: it is at least five standard
+    deviations above the mean drift of independent samples. For independent
+    samples that vary equally in D directions, (1) of `drift` is a Beta variable
+    with the parameters D/2 and (n/2 - 1) D.
 
     Args:
         num_samples: n.

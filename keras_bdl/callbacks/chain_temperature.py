@@ -11,13 +11,13 @@ from keras import ops
 class Virials:
     """Sums of `w dU/dw` over the steps, one number for each variable.
 
-    The number of a step is the mean over the weights of the variable.
-    At temperature T, the mean of `w dU/dw` is T for each weight if the density
-    vanishes at infinity. Gradients of minibatches suffice, because the weights
-    do not depend on the minibatch of their own step.
+    Each step adds the mean of `w dU/dw` over the weights of the variable. At
+    temperature T, the expectation of `w dU/dw` is T for each weight if the
+    density vanishes at infinity. Gradients of minibatches suffice, because the
+    weights do not depend on the minibatch of their own step.
 
     Args:
-        num_variables: Number of variables that the optimizer moves.
+        num_variables: Number of variables that the sampler updates.
     """
 
     def __init__(self, num_variables: int):
@@ -33,7 +33,7 @@ class Virials:
         variable: Any,
         gradient: Any,
     ) -> None:
-        """Adds one step of one variable, with the gradient of U."""
+        """Adds one step of one variable, given the gradient of U."""
         value = ops.cast(variable, "float32")
         optimizer.assign_add(self.sums[index], ops.mean(value * gradient))
 
@@ -48,15 +48,16 @@ def kinetic_band(
 ) -> tuple[float, float]:
     """Returns the interval for the mean of `p K'(p) / T` over some weights.
 
-    The expectation is 1. Without a speed limit, `p^2/(m T)` is chi-square
-    with one degree of freedom, and its mean over n weights is a gamma
-    variable of shape n/2. With a speed limit, a gamma variable of the same
-    variance is used.
+    The expectation is 1. Without a speed limit, `p K'(p) / T = p^2 / (m T)` is
+    chi-square with one degree of freedom, and its mean over n weights is a
+    gamma variable of shape n/2. With a speed limit c, the function uses a gamma
+    variable with the variance of the mean.
 
     Args:
         num_weights: n.
         confidence: Probability of the interval.
-        rest_energy: `m c^2 / T`, or `None` without a speed limit.
+        rest_energy: `m c^2 / T` with the mass m, or `None` without a speed
+            limit.
 
     Returns:
         The two ends of the interval.
@@ -73,8 +74,9 @@ def kinetic_band(
 def _variance(a):
     """Returns the variance of `p K'(p) / T` for a weight with a speed limit.
 
-    With `p = m c sinh(r)`, `K/T = a (cosh r - 1)` and `p K'/T = a sinh r tanh
-    r`. The density of the momentum in r is `exp(-K/T) cosh r`.
+    With `a = m c^2 / T` and `p = m c sinh(r)`, we have `K/T = a (cosh r - 1)`
+    and `p K'/T = a sinh r tanh r`. The density of r is proportional to
+    `exp(-K/T) cosh r`.
     """
     from scipy.integrate import trapezoid
 

@@ -32,39 +32,41 @@ from keras_bdl.saving import write_state
 
 
 class Checkpoint(FitCallback):
-    """Makes `fit` survive being killed at any moment.
+    """Saves the state of `fit`, so that a killed run can continue.
 
-    Start the same command again, and `fit` continues from the last checkpoint.
-    One file holds the weights, the optimizer with its iterations, the metrics,
-    epoch and step, the state of every random seed generator, the history, and
-    the state of every `StatefulCallback` of the same `fit`. The file is
-    replaced atomically, so it is always complete.
+    If the process was killed, start the same program again: `fit` continues
+    from the last checkpoint. One file holds the weights, the optimizer with its
+    iterations, the metrics, epoch and step, the state of every random seed
+    generator, the history, and the state of every `StatefulCallback` of the
+    same `fit`. `Checkpoint` replaces the file atomically, so the file is always
+    complete.
 
-    The resumed run ends with the weights, logs and posterior that it would
-    have had without the interruption. This holds exactly if every epoch reads
-    the data from the start, in an order that is a function of seed and epoch:
+    The resumed run ends with the same weights, logs and posterior as a run
+    without interruption. The results are exactly the same if the order of the
+    data is a function of seed and epoch:
 
     - arrays after `keras.utils.set_random_seed`,
     - datasets without shuffling or with a fixed order,
     - datasets of `keras_bdl.datasets` with their `epochs` callback,
     - repeated data with `skip_seen_data`.
 
-    With a shuffle that changes from pass to pass, the result is equally good
-    but not identical.
+    With any other shuffle that changes from pass to pass, the result is equally
+    good but not identical.
 
     Rules for its use:
 
     - Put this callback last in the list of callbacks.
     - Give each `fit` its own directory. Delete the directory to start again.
-    - With several workers, one worker writes the file and all read it.
+    - With several workers, one worker writes the file and all workers read it.
     - A finished run that is started again does not train, unless `epochs` is
       larger than before.
-    - A changed loss or hyper-parameter raises an error. If only the number
-      `learning_rate` changed, the one of the checkpoint is used, with a
-      warning.
-    - A `keras.callbacks.CSVLogger` needs `append=True`, or it starts its file
-      again. An epoch that ended just before the kill may then appear twice.
-      The history has every epoch once.
+    - A changed loss or hyper-parameter raises an error. One change only warns:
+      if `learning_rate` is another number, the run keeps the learning rate of
+      the checkpoint.
+    - A `keras.callbacks.CSVLogger` needs `append=True`. Otherwise the resumed
+      run overwrites the file of the logger. If the process was killed just
+      after the end of an epoch, this epoch may appear twice in the file. The
+      history has every epoch once.
 
     Args:
         directory: Directory of the file, `<directory>/latest.bdl`. All workers
@@ -72,16 +74,16 @@ class Checkpoint(FitCallback):
         every: Number of epochs or steps between two checkpoints. Defaults to
             `1`.
         unit: `"epoch"` saves at the end of epochs, and always at the end of
-            the last one. `"step"` saves within epochs, and also at the end of
+            the last epoch. `"step"` saves within epochs, and also at the end of
             every epoch. Defaults to `"epoch"`.
         skip_seen_data: Whether one endless pass over the data spans all
             epochs, as with `dataset.repeat()` and `steps_per_epoch`. A resumed
-            run then reads and skips all data that it has seen. Defaults to
-            `False`.
-        callbacks: Callbacks of Keras, listed before this one, whose attributes
-            are saved too, such as `keras.callbacks.ReduceLROnPlateau`. Only
-            numbers, strings and arrays are saved, and no constructor
-            arguments. Defaults to `()`.
+            run then reads and skips all batches that the killed run has used.
+            Defaults to `False`.
+        callbacks: Callbacks of Keras whose attributes are saved too, such as
+            `keras.callbacks.ReduceLROnPlateau`. List them in `fit` before this
+            callback. `Checkpoint` saves their attributes that are numbers,
+            strings or arrays, except constructor arguments. Defaults to `()`.
 
     Example:
 
@@ -117,9 +119,9 @@ class Checkpoint(FitCallback):
         self.path = os.path.join(self.directory, "latest.bdl")
         self._command = None
         self._epoch = 0
-        self._first_epoch = None  # where the pass over the data began
+        self._first_epoch = None  # the epoch in which the pass over data began
         self._last_saved_step = 0
-        self._restored = None  # the state read, until all of it is restored
+        self._restored = None  # the state of the file, until fully restored
         self._skipped = None
         self._stateful: list[StatefulCallback] = []
 
@@ -137,7 +139,7 @@ class Checkpoint(FitCallback):
             )
 
     def on_train_begin(self, logs=None):
-        """Restores the last checkpoint if the directory has a checkpoint."""
+        """Restores the checkpoint in the directory, if present."""
         late = self.params.get("stateful_callbacks", [])[len(self._stateful) :]
         if late:
             raise ValueError(
@@ -146,7 +148,7 @@ class Checkpoint(FitCallback):
                 f"{[type(c).__name__ for c in late]}"
             )
         if isinstance(self.model.train_function, SkippedSteps):
-            # An error ended an earlier `fit` while it skipped steps.
+            # An earlier `fit` raised an error while it skipped steps.
             self.model.train_function.undo()
         self._restored = self._skipped = self._first_epoch = None
         # Read before other callbacks change the learning rate.
@@ -210,8 +212,8 @@ class Checkpoint(FitCallback):
         self.compare_dataset_size(batch)
         step = batch + 1
         if self._restored is not None:
-            # Not earlier: the callbacks before this one counted the skipped
-            # steps as real ones.
+            # Other callbacks have counted the skipped steps as real steps, so
+            # their state is restored again after the last skipped step.
             if step >= self._restored["step"]:
                 self._skipped.undo()
                 self._set_skipping(False)
@@ -232,7 +234,7 @@ class Checkpoint(FitCallback):
             raise ValueError(
                 "A run that was killed within an epoch must continue with the "
                 f"same data. Epoch {epoch} ended before step "
-                f"{self._restored['step']}, at which the run was killed. Use "
+                f"{self._restored['step']}, the step of the checkpoint. Use "
                 f"another directory, or delete `{self.directory}`."
             )
         stopped = bool(self.model.stop_training)
@@ -242,7 +244,7 @@ class Checkpoint(FitCallback):
             self._save(done, 0, logs=logs, stopped=stopped)
 
     def on_train_end(self, logs=None):
-        """Saves that training was stopped before its last epoch."""
+        """Saves an early stop. Warns if the run was complete before `fit`."""
         _keras.set_initial_epoch(self.model, None)
         if self._restored is not None:
             self._restore_callbacks()
@@ -278,7 +280,7 @@ class Checkpoint(FitCallback):
         strategy = self.model.distribute_strategy
         if is_chief(strategy):
             write_state(self.path, state)
-        # No worker continues before the file is complete.
+        # Every worker waits until the file is complete.
         wait_for_all(strategy)
 
     def _memories(self):

@@ -16,11 +16,12 @@ class EarlyStopping(
     """Stops when a metric no longer improves, and restores the posterior.
 
     Use it in place of `keras.callbacks.EarlyStopping`, with the same
-    arguments, for `keras_bdl.VOGN`, `IVON`, `NoisyKFAC` and objectives. The
-    optimizer or objective holds the deviations of the weights. With
-    `restore_best_weights=True`, this class restores the deviations together
-    with the weights. The class of Keras restores only the weights, the means.
-    The posterior would then have means of one epoch and deviations of another.
+    arguments, for `keras_bdl.VOGN`, `IVON`, `NoisyKFAC` and objectives. Their
+    posterior has the weights as means, and the optimizer or objective holds
+    the standard deviations. With `restore_best_weights=True`, this class
+    restores means and standard deviations. The class of Keras restores only
+    the means: the posterior would then have means of one epoch and standard
+    deviations of another.
 
     `Checkpoint` saves the state of this callback.
 
@@ -42,12 +43,12 @@ class EarlyStopping(
     _best_state = None
 
     def on_train_begin(self, logs=None):
-        """Forgets the best epoch of an earlier training."""
+        """Discards the best epoch of an earlier `fit`."""
         super().on_train_begin(logs)
         self._best_state = None
 
     def on_epoch_end(self, epoch, logs=None):
-        """Copies the variables of training when Keras copies the weights."""
+        """Copies optimizer and objective when Keras copies the weights."""
         weights = self.best_weights
         super().on_epoch_end(epoch, logs)
         if self.best_weights is not weights:
@@ -67,7 +68,7 @@ class EarlyStopping(
             variable.assign(value)
 
     def get_state(self) -> dict[str, Any]:
-        """Returns the counters of Keras and the best epoch."""
+        """Returns the counters of Keras and the state of the best epoch."""
         return plain_attributes(self)
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -76,7 +77,7 @@ class EarlyStopping(
             setattr(self, name, value)
 
     def _variables(self):
-        """Returns the variables of training that are not weights."""
+        """Returns the variables of the optimizer and of the objective."""
         objective = getattr(self.model, "objective", None)
         own = getattr(objective, "trainable_variables", [])
         return [*self.model.optimizer.variables, *own]

@@ -1,4 +1,4 @@
-"""The callback `GradientVariance`, the noise of the gradient over epochs."""
+"""The callback `GradientVariance`, which measures the noise of gradients."""
 
 import math
 from typing import Any
@@ -15,16 +15,19 @@ from keras_bdl.diagnostics.gradients.gradient_variance import gradient_variance
 
 
 class GradientVariance(StatefulCallback):
-    """Measures the noise of weight samples in the gradient between epochs.
+    """Measures how much the gradient varies between posterior samples.
 
-    Use it to compare the gradient noise of variational layers during
-    training. The callback calls `keras_bdl.diagnostics.gradient_variance`
-    before training and after every `every` epochs, on the same batch and with
-    the same seed. Every epoch logs `gradient_variance_means` and
-    `gradient_variance_rhos`, NaN without a measurement. Training itself does
-    not change. A measurement costs about as much as `samples` training steps.
+    Use it to compare kinds of variational layers by the noise of their
+    gradients. The callback calls `keras_bdl.diagnostics.gradient_variance`
+    once before training and then once in `every` epochs, always on the same
+    batch and with the same seed. Every epoch logs `gradient_variance_means`
+    and `gradient_variance_rhos`, the variances for the means and for `rho` with
+    `stddev = softplus(rho)`. In epochs without a measurement, the values are
+    NaN. Training itself does not change. A measurement costs about as much as
+    `samples` training steps.
 
-    Put it before `keras.callbacks.CSVLogger` and `TensorBoard`.
+    Put the callback before `keras.callbacks.CSVLogger` and `TensorBoard`, so
+    that they write the logs.
 
     Args:
         x: Inputs, arrays of one batch.
@@ -32,13 +35,13 @@ class GradientVariance(StatefulCallback):
         every: Number of epochs between two measurements. Defaults to `1`.
         samples: Number of posterior samples in a measurement, at least 2.
             Defaults to `30`.
-        loss: The negative log-likelihood. Defaults to `None`, the loss that
-            the model is compiled with.
+        loss: The negative log-likelihood. Defaults to `None`, the compiled
+            loss of the model.
         seed: Seed of the posterior samples. Defaults to `0`.
 
     Attributes:
-        reports: Dict from the number of epochs trained to the
-            `GradientVarianceReport`.
+        reports: Dict from a number of finished epochs to the
+            `GradientVarianceReport` measured then.
 
     Example:
 
@@ -73,7 +76,7 @@ class GradientVariance(StatefulCallback):
         self._seed = seed
 
     def on_train_begin(self, logs=None):
-        """Measures before the first epoch."""
+        """Measures before the first epoch, if the model is built."""
         self.keep_to_one_model()
         if not self.reports and self.model.built:
             self._measure(0)

@@ -11,19 +11,19 @@ class KLAnnealing(FitCallback):
 
         loss = nll + kl_weight kl                                         (1)
 
-    Use it if a variational network underfits. At first the KL would pull an
-    untrained network to the prior. With a small weight, the network learns
-    from the likelihood first. The metric `kl` and the loss of an evaluation
-    always have the weight 1. After training the weight is 1. Keras does not
-    trace the training step again between epochs.
+    Use it if a variational network underfits. The KL pulls an untrained
+    network to the prior. With a small `kl_weight`, the network first fits the
+    data. The metric `kl` and the loss of `evaluate` always use `kl_weight = 1`.
+    After training, `kl_weight` is 1. Keras does not trace the training step
+    again between epochs.
 
     Args:
-        end_epoch: First epoch, counted from 0, that has the weight 1. The
-            weight rises in equal steps from 0 in the first epoch. Defaults to
-            `None`: `schedule` is given.
-        schedule: Schedule of the weight over the optimizer's steps, such as
+        end_epoch: First epoch, counted from 0, with `kl_weight = 1`. Before,
+            `kl_weight` rises by the same amount in each epoch, from 0 in
+            epoch 0. Give either `end_epoch` or `schedule`. Defaults to `None`.
+        schedule: Schedule of `kl_weight` over the optimizer's steps, such as
             `keras_bdl.schedules.LinearRamp(0.0, 1.0, end_step=10_000)`.
-            Defaults to `None`: `end_epoch` is given.
+            Defaults to `None`.
 
     Example:
 
@@ -56,7 +56,7 @@ class KLAnnealing(FitCallback):
         self.schedule = schedule
 
     def on_train_begin(self, logs=None):
-        """Passes the schedule to the layers."""
+        """Finds the variational layers, and passes them the schedule."""
         self._annealed = annealed_layers(self)
         if self.schedule is not None:
             steps = self.model.optimizer.iterations
@@ -65,12 +65,12 @@ class KLAnnealing(FitCallback):
             self.model.make_train_function(force=True)
 
     def on_epoch_begin(self, epoch, logs=None):
-        """Sets the weight of this epoch."""
+        """Sets `kl_weight` of this epoch, unless there is a schedule."""
         if self.schedule is None:
             self._set(min(1.0, epoch / self.end_epoch))
 
     def on_train_end(self, logs=None):
-        """Sets the weight to 1."""
+        """Sets `kl_weight` to 1."""
         if self.schedule is not None:
             for annealing in self._annealed:
                 annealing.kl_schedule = None

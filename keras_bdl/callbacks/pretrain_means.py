@@ -8,13 +8,14 @@ from keras_bdl.layers.find_variational_layers import annealed_layers
 class PretrainMeans(FitCallback):
     """Trains only the means of variational layers in the first epochs.
 
-    Use it if a variational network learns slowly at first. In these epochs the
-    weights have no noise and the loss has no KL, so the network learns like its
-    deterministic twin. The deviations of the weights keep their initial values.
-    Afterwards the loss is the evidence bound. Keras does not trace the training
-    step again.
+    Use it if a variational network trains slowly at first. In the first epochs,
+    the weights have no noise and the loss has no KL: the network trains like a
+    deterministic network. The standard deviations of the weights keep their
+    initial values. Afterwards the loss is the evidence bound. Keras does not
+    trace the training step again.
 
-    Together with `KLAnnealing`, both callbacks count from the first epoch.
+    If you also use `KLAnnealing`, both callbacks count from the first epoch:
+    the weight of the KL rises already while only the means are trained.
 
     Args:
         end_epoch: First epoch, counted from 0, that is trained as usual.
@@ -39,15 +40,15 @@ class PretrainMeans(FitCallback):
         self.end_epoch = check_count("end_epoch", end_epoch)
 
     def on_train_begin(self, logs=None):
-        """Finds the layers."""
+        """Finds the variational layers."""
         self._annealed = annealed_layers(self)
 
     def on_epoch_begin(self, epoch, logs=None):
-        """Switches the noise off or on."""
+        """Switches noise and KL off before `end_epoch`, and on afterwards."""
         self._set(0.0 if epoch < self.end_epoch else 1.0)
 
     def on_train_end(self, logs=None):
-        """Switches the noise on."""
+        """Switches noise and KL on."""
         self._set(1.0)
 
     def _set(self, noise):

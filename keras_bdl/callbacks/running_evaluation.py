@@ -1,4 +1,4 @@
-"""Evaluation of the ensemble of all samples so far, for `SampleCollector`."""
+"""The evaluation of all samples so far, for `SampleCollector`."""
 
 import keras
 import numpy as np
@@ -15,10 +15,13 @@ from keras_bdl.prediction.averages import RegressionAverage
 
 
 class RunningEvaluation:
-    """Averages the predictions of samples, and predicts once with each sample.
+    """Scores the mean prediction of all samples, updated sample by sample.
+
+    Each sample predicts once, when it is added.
 
     Args:
-        data: `(x, y)`, or a dataset of such batches in a fixed order.
+        data: Arrays `(x, y)`, or a dataset of batches `(x, y)` in a fixed
+            order.
         batch_size: Batch size for arrays. `None` means 32.
     """
 
@@ -48,19 +51,19 @@ class RunningEvaluation:
         return vars(self)
 
     def begin(self, model: keras.Model) -> None:
-        """Checks the data with the present weights, and removes all samples."""
+        """Checks the data with the current weights, and removes all samples."""
         self._take(self._predict(model, posterior=None))
         self.forget()
 
     def forget(self) -> None:
-        """Removes all samples."""
+        """Removes all samples from the mean prediction."""
         self.num_samples = 0
         self._average = None
 
     def add(
         self, model: keras.Model, weights: list, names: list[str] | None
     ) -> None:
-        """Adds one sample."""
+        """Predicts with one sample, and adds the result to the mean."""
         self._take(self._predict(model, Ensemble([weights], names=names)))
 
     def logs(self) -> dict[str, float]:
@@ -91,8 +94,8 @@ class RunningEvaluation:
             raise ValueError(
                 "`validation_data` must give the same examples in the same "
                 "order each time, so that predictions can be averaged. Remove "
-                "`shuffle` from the dataset. Received: other labels than the "
-                "time before"
+                "`shuffle` from the dataset. Received: labels that differ from "
+                "the first pass over the data"
             )
         return prediction.y
 

@@ -1,4 +1,4 @@
-"""Check that a resumed run has the method and settings of the first run."""
+"""The check that a resumed run has the settings of the first run."""
 
 import inspect
 import json
@@ -15,7 +15,7 @@ _LEARNING_RATE = "learning_rate of the optimizer"
 
 
 def command_of(model: keras.Model, params: dict[str, Any]) -> dict[str, Any]:
-    """Returns the settings that a resumed run must share with the first.
+    """Returns the settings that must be the same in a resumed run.
 
     Args:
         model: A model in training.
@@ -50,18 +50,20 @@ def command_of(model: keras.Model, params: dict[str, Any]) -> dict[str, Any]:
 def check_command(
     directory: str, saved: dict[str, Any], ours: dict[str, Any], step: int
 ) -> None:
-    """Raises an error if a run cannot continue from a checkpoint.
+    """Raises an error if a run has other settings than its checkpoint.
+
+    If only `learning_rate` is another number, the function warns instead.
 
     Args:
         directory: Directory of the checkpoint.
         saved: Result of `command_of` when the checkpoint was written.
         ours: Result of `command_of` now.
-        step: Number of steps of data to skip.
+        step: Number of steps to skip.
     """
     names = ["optimizer", "objective"]
     if step:
         names.append("steps_per_execution")
-        # Unknown for data without a length.
+        # For data without a length, the number of steps is `None`.
         if None not in (saved["steps of an epoch"], ours["steps of an epoch"]):
             names.append("steps of an epoch")
     differ = [name for name in names if saved[name] != ours[name]]
@@ -76,21 +78,21 @@ def check_command(
 
 
 def check_workers(directory: str, strategy: Any, state: dict | None) -> None:
-    """Raises an error if workers have read different files.
+    """Raises an error if the workers have read different checkpoints.
 
     Args:
         directory: Directory of the checkpoint.
         strategy: Strategy of the model.
-        state: The state read, or `None` without a file.
+        state: The state in the file, or `None` if there is no file.
     """
     place = [-1, -1] if state is None else [state["epoch"], state["step"]]
     read = numbers_of_workers(strategy, place)
     if any(other != read[0] for other in read):
         raise ValueError(
-            "`directory` must be one that all workers see, such as a "
-            "network disk. No other training may use it. "
+            "`directory` must be the same for all workers, such as a directory "
+            "of a network disk, and for one training only. "
             f"Received: directory={directory!r}, in which the workers "
-            f"find the epochs and steps {read}, -1 for none"
+            f"find checkpoints of [epoch, step] {read}, -1 for none"
         )
 
 
@@ -136,7 +138,8 @@ def _arguments(method):
     } - {"name", "learning_rate"}
     found = {n: getattr(method, n) for n in sorted(names) if hasattr(method, n)}
     if isinstance(method, keras.optimizers.Optimizer):
-        # The attribute of Keras is the present value of a schedule.
+        # The attribute `learning_rate` is the current value of a schedule. The
+        # config has the schedule itself.
         rate = keras.optimizers.Optimizer.get_config(method)["learning_rate"]
         if isinstance(rate, float):  # rounded to float32
             rate = float(f"{rate:.6g}")
@@ -145,7 +148,7 @@ def _arguments(method):
 
 
 def _description(value):
-    """Returns a JSON value of a setting, the same in each process."""
+    """Returns a JSON value for a setting, the same in every process."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, DatasetSize):
@@ -171,12 +174,12 @@ def _some(command, names):
 
 
 def check_callbacks(directory, stateful, others, saved):
-    """Raises unless the callbacks are those of the saved run.
+    """Raises an error unless the callbacks are those of the saved run.
 
     Args:
         directory: The directory of the checkpoint.
-        stateful: The callbacks of the run that have a state.
-        others: The callbacks that `Checkpoint(callbacks=...)` was given.
+        stateful: Every `StatefulCallback` of the run.
+        others: The argument of `Checkpoint(callbacks=...)`.
         saved: The class and the state of each saved callback.
     """
     theirs = [one["class"] for one in saved]

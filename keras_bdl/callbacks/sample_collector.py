@@ -27,17 +27,17 @@ from keras_bdl.saving.state_file import read_state
 
 
 class SampleCollector(StatefulCallback):
-    """Takes the weights as a posterior sample at the end of every cycle.
+    """Keeps the weights at the end of every cycle as a posterior sample.
 
     Use it with the samplers `keras_bdl.ATMC`, `SGNHT`, `SGHMC` and `SGLD`.
     With another optimizer, the samples are snapshots and form no posterior.
     The loss of a sampler must be the mean negative log-likelihood of the
     examples: a loss that sums over examples raises an error, also with a plain
-    `keras.Model`. Training itself does not change. Steps are updates of the
-    weights, without those that loss scaling skips.
+    `keras.Model`. Training itself does not change. A step is an update of the
+    weights: updates that loss scaling skips do not count.
 
-    After training, the callback warns if the chain still drifts, that is, if
-    the distance between the means of its two halves is about as large as the
+    After training, the callback warns if the chain still drifts. A chain drifts
+    if the distance between the means of its two halves is about as large as the
     spread of the samples in a half. Such a chain has hardly left its start,
     and its samples form no posterior. The check needs at least 8 samples, and
     about 16 for a model with few weights.
@@ -45,11 +45,12 @@ class SampleCollector(StatefulCallback):
     Args:
         every: A schedule with the attribute `cycle_steps`, such as
             `keras_bdl.schedules.CyclicalCosine`: one sample is taken at the
-            end of each cycle. Or a number of epochs or steps, see `unit`.
+            end of each cycle. Or the length of a cycle, a number of epochs or
+            steps, see `unit`.
         start_epoch: First epoch, counted from 0, in which samples are taken.
-            The epochs before are the burn-in. Defaults to `0`.
-        max_samples: Number of the latest samples to keep. Defaults to `None`,
-            all.
+            The epochs before it are the burn-in. Defaults to `0`.
+        max_samples: Largest number of samples to keep. The latest samples are
+            kept. Defaults to `None`, all.
         directory: Directory for the samples, one file each. The posterior
             reads the files when it is used, and raises an error if
             `max_samples` has removed one of them. A new run moves the samples
@@ -62,9 +63,10 @@ class SampleCollector(StatefulCallback):
         validation_data: `(x, y)`, or a dataset of such batches in a fixed
             order, on which the ensemble of the samples is evaluated. Every
             epoch then logs `posterior_samples`, `posterior_accuracy` and
-            `posterior_nll`; in regression `posterior_rmse`, and the NLL if
-            the loss defines the noise. The values are NaN before the first
-            sample. Put the collector before loggers. Defaults to `None`.
+            `posterior_nll`. A regression logs `posterior_rmse`, and
+            `posterior_nll` if the loss defines the noise. The values are NaN
+            before the first sample. Put the collector before callbacks that
+            write logs. Defaults to `None`.
         validation_batch_size: Batch size for arrays. Defaults to `None`, 32.
 
     Example:
@@ -106,7 +108,8 @@ class SampleCollector(StatefulCallback):
                 validation_data, validation_batch_size
             )
         self._samples: list = []  # the weights, or the path of their file
-        # Arrays of a file. They notice if another file has replaced it.
+        # Arrays that stay in their file until they are read. Reading raises an
+        # error if another file has replaced this file.
         self._on_disk: dict = {}
         # Files of dropped samples that the latest checkpoint may list, and
         # files that only an earlier one may list.
@@ -114,7 +117,7 @@ class SampleCollector(StatefulCallback):
         self._unlisted: list[str] = []
         self._is_checkpointed = False
         self._num_taken = 0
-        self._cycle = None  # number of cycles that ended, by the step counter
+        self._cycle = None  # number of finished cycles, from the step counter
         self._names = None
         self._first_possible_batch = None
         self._warned_of_drift = False
@@ -122,7 +125,7 @@ class SampleCollector(StatefulCallback):
 
     @property
     def num_collected(self) -> int:
-        """Number of samples."""
+        """Number of samples that the callback holds."""
         return len(self._samples)
 
     @property
@@ -140,7 +143,7 @@ class SampleCollector(StatefulCallback):
 
     def on_train_begin(self, logs=None):
         """Raises an error if training would miss the end of a cycle."""
-        # A checkpoint that resumes a run sets both after this call.
+        # `Checkpoint` restores `_cycle` of a killed run after this call.
         self._first_possible_batch = self._cycle = None
         self._check_length()
         at_once, steps = self.model.steps_per_execution, self.params["steps"]
@@ -148,7 +151,7 @@ class SampleCollector(StatefulCallback):
         if self.unit == "step" and (self.every % at_once or uneven):
             raise ValueError(
                 "`steps_per_execution` must divide the steps of a cycle and of "
-                "an epoch, because Keras shows the weights only between "
+                "an epoch, because Keras calls callbacks only between "
                 f"executions. Received: steps_per_execution={at_once}, "
                 f"cycle of {self.every} steps, epoch of {steps} steps"
             )
@@ -161,7 +164,7 @@ class SampleCollector(StatefulCallback):
             os.makedirs(self.directory, exist_ok=True)
 
     def on_epoch_begin(self, epoch, logs=None):
-        """Moves samples of an earlier run aside. Computes the next step due."""
+        """Moves old samples into a subfolder. Computes when the cycle ends."""
         if self._is_new and self.directory is not None:
             strategy = self.model.distribute_strategy
             put_old_samples_aside(self.directory, strategy)
@@ -184,7 +187,8 @@ class SampleCollector(StatefulCallback):
         if iterations // self.every > self._cycle:
             self._cycle = iterations // self.every
             self._collect()
-        # Only a bound if loss scaling skips steps. The next call checks again.
+        # If loss scaling skips steps, the cycle ends later than this batch. The
+        # next call checks again.
         self._first_possible_batch = batch + self._missing(iterations)
 
     def on_epoch_end(self, epoch, logs=None):

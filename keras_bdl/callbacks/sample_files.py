@@ -12,7 +12,7 @@ from keras_bdl.saving.state_file import write_state
 
 
 def sample_path(directory: str, number: int) -> str:
-    """Returns the path of the file of a sample.
+    """Returns the path of the file for a sample.
 
     Args:
         directory: Directory of the run.
@@ -49,8 +49,8 @@ def remove_sample(path: str, strategy: Any) -> None:
 def put_old_samples_aside(directory: str, strategy: Any) -> None:
     """Moves the samples of an earlier run into a subfolder, with a warning.
 
-    In place, they would be mixed with the samples of the new run. Deleting
-    them could lose days of work.
+    If the old samples stayed, the new run would overwrite some and leave the
+    others among its own. Deleting them could lose days of work.
 
     Args:
         directory: Directory of the new run.

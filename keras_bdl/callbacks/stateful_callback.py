@@ -10,7 +10,7 @@ from keras_bdl.models.bayesian_trainer import BayesianTrainer
 
 
 class SkippedSteps:
-    """Replaces a model's `train_function` to skip steps already done.
+    """Replaces a model's `train_function` to skip steps of a killed run.
 
     The first step of a resumed epoch runs, because Keras builds some objects in
     that step. `Checkpoint` then restores the saved state. The next steps only
@@ -18,7 +18,8 @@ class SkippedSteps:
 
     Args:
         model: The model in training.
-        unseen_by_epoch: Number of batches to read before the epoch begins.
+        unseen_by_epoch: Number of batches to read and skip before the resumed
+            epoch begins.
         steps: Whether to skip also the first steps of the resumed epoch.
     """
 
@@ -39,10 +40,9 @@ class SkippedSteps:
         for _ in range(self._ahead):
             if next(iterator, None) is None:
                 raise ValueError(
-                    "`skip_seen_data=True` needs endless data. These data end "
-                    "before the step at which the run was killed. Repeat the "
-                    "data with `dataset.repeat()`, or use "
-                    "`skip_seen_data=False`."
+                    "`skip_seen_data=True` needs endless data. The given data "
+                    "end before the step of the checkpoint. Repeat the data "
+                    "with `dataset.repeat()`, or use `skip_seen_data=False`."
                 )
         self._ahead = 0
         if not self._steps:
@@ -74,14 +74,15 @@ def checked_steps_per_epoch(params: dict) -> int:
 
 
 class FitCallback(keras.callbacks.Callback):
-    """Base of callbacks that can be pickled and that compare N with the data.
+    """Base of callbacks that can be pickled and that check `dataset_size`.
 
     The pickle holds the settings and everything collected. The pickle does not
-    hold the model or other attributes of a running `fit`.
+    hold the model or other attributes of a running `fit`. During `fit`, the
+    callback compares N, the `dataset_size`, with the data.
     """
 
-    # Attributes that belong to a running `fit`. Those of all classes are
-    # joined.
+    # Names of attributes that belong to a running `fit`. A subclass lists only
+    # its own: `__getstate__` joins the names of all base classes.
     _of_fit: tuple[str, ...] = ("_model", "params")
 
     def __getstate__(self):
@@ -97,8 +98,9 @@ class FitCallback(keras.callbacks.Callback):
     def compare_dataset_size(self, batch: int) -> None:
         """Warns once in a `fit` if N differs from the size of the first epoch.
 
-        Call this method in an `on_train_batch_end` that replaces the one of
-        this class. A `keras_bdl.Model` compares N by itself.
+        A subclass with its own `on_train_batch_end` must call this method
+        there. `fit` of a `keras_bdl.Model` makes this comparison itself, so
+        this method warns only for other models.
 
         Args:
             batch: Index of the batch that has ended.
@@ -111,7 +113,7 @@ class FitCallback(keras.callbacks.Callback):
             or isinstance(self.model.train_function, SkippedSteps)
         ):
             return
-        # Keras hands one dictionary to all callbacks of a `fit`.
+        # Keras passes one dictionary to all callbacks of a `fit`.
         self.params["dataset_size_compared"] = True
         if not isinstance(self.model, BayesianTrainer):
             compare_with_epoch(self.model, steps)
@@ -126,7 +128,8 @@ class StatefulCallback(FitCallback):
 
     Attributes:
         skipping: Whether Keras now reports steps that the killed run had
-            already done. Changes made in these steps are undone.
+            already done. After these steps, `Checkpoint` calls `set_state`
+            again, which undoes their changes.
     """
 
     skipping = False
@@ -135,8 +138,8 @@ class StatefulCallback(FitCallback):
     def set_params(self, params):
         """Registers the callback for the `Checkpoint` of the same `fit`.
 
-        Keras passes one dictionary to all callbacks of a `fit`. A callback has
-        no other way to find the other callbacks.
+        Keras passes one dictionary, `params`, to all callbacks of a `fit`. A
+        callback has no other way to find the other callbacks.
         """
         super().set_params(params)
         self.skipping = False
@@ -188,7 +191,7 @@ class StatefulCallback(FitCallback):
         """
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Restores a state.
+        """Continues from a state that `get_state` returned.
 
         Args:
             state: Result of `get_state`, possibly from another process.

@@ -10,10 +10,11 @@ from keras_bdl.prediction.reestimate_batch_norm import batch_norm_layers
 
 
 class SWA(WeightCollector):
-    """Averages the weights that training visits, into one better network.
+    """Averages weights collected during training.
 
     Use it at the end of training, with a constant or cyclical learning rate.
-    The cost is one copy of the weights. `SWAG` also estimates a covariance.
+    The average often predicts better than the last weights. The callback needs
+    memory for one copy of the weights. `SWAG` also estimates a covariance.
 
     Training itself does not change. The model keeps the weights of its last
     step unless `replace_weights` is set. The BatchNorm statistics of the model
@@ -45,14 +46,14 @@ class SWA(WeightCollector):
         self.replace_weights = check_bool("replace_weights", replace_weights)
 
     def on_train_begin(self, logs=None):
-        """Also raises an error if the optimizer learns deviations."""
+        """Also refuses `replace_weights` if standard deviations are learned."""
         super().on_train_begin(logs)
         owner = posterior_owner(self.model)
         if self.replace_weights and owner is not None:
             raise ValueError(
                 "`SWA(replace_weights=True)` changes only the weights, but "
-                f"`{type(owner).__name__}` also learns their deviations. Leave "
-                "out `replace_weights` and use the `posterior` of the "
+                f"`{type(owner).__name__}` also learns standard deviations. "
+                "Leave out `replace_weights` and use the `posterior` of the "
                 "callback. "
                 "Received: replace_weights=True"
             )

@@ -14,20 +14,20 @@ from keras_bdl.posteriors.low_rank_gaussian import LowRankGaussian
 
 
 class SWAG(WeightCollector):
-    """Fits a Gaussian to the weights that training visits.
+    """Fits a Gaussian to weights collected during training.
 
     Use it with any optimizer and model, at the end of training with a constant
     or cyclical learning rate. Training itself does not change. With `w_n` the
-    n-th weights collected,
+    n-th collected weights, the callback computes
 
         mean_n = mean_(n-1) + (w_n - mean_(n-1)) / n                      (1)
         variance = 1/n sum_i (w_i - mean_n)^2                             (2)
         d_n = w_n - mean_n                                                (3)
 
-    and the last `rank` columns (3) are kept. The column `d_1` is zero and is
-    not kept. `keras_bdl.posteriors.LowRankGaussian` has the equation of a
-    sample. The host holds (1) and (2) in float64. BatchNorm statistics must be
-    estimated again for each posterior sample:
+    and keeps the last `rank` columns (3), without `d_1`, which is zero. The
+    documentation of `keras_bdl.posteriors.LowRankGaussian` has the equation of
+    a sample. The memory of the host holds (1) and (2) in float64. BatchNorm
+    statistics must be estimated again for each posterior sample:
     `keras_bdl.predict(..., batch_norm_data=train)`.
 
     Args:
@@ -37,8 +37,9 @@ class SWAG(WeightCollector):
             mean. Defaults to `0.5`, the paper's formula.
         block: Whether the low-rank part is drawn independently for each
             variable. Defaults to `False`.
-        deviation_dtype: `"float32"`, or `"float16"` for half the memory, in
-            which deviations below 6e-8 become zero. Defaults to `"float32"`.
+        deviation_dtype: Dtype of the columns: `"float32"`, or `"float16"` for
+            half the memory. In float16, numbers below 6e-8 become zero.
+            Defaults to `"float32"`.
 
     Example:
 

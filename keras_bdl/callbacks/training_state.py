@@ -18,7 +18,7 @@ _PLAIN = (bool, int, float, str, type(None), np.ndarray, np.generic)
 
 
 def plain_attributes(callback: keras.callbacks.Callback) -> dict[str, Any]:
-    """Returns attributes that are numbers, strings or (lists of) arrays.
+    """Returns attributes that are numbers, strings, arrays or lists of these.
 
     The result leaves out attributes with the name of a constructor argument:
     the callback of the new process has its own settings.
@@ -45,9 +45,9 @@ def _is_plain(value):
 def get_history(
     model: keras.Model, epoch: int, logs: dict | None
 ) -> dict[str, Any]:
-    """Returns the history of the training, including the epoch that has ended.
+    """Returns the history of the training, with the epoch that has just ended.
 
-    Keras adds this epoch to the history later.
+    Keras adds this epoch to the history only after all callbacks.
 
     Args:
         model: A model in training.
@@ -98,7 +98,7 @@ def _groups(model):
 def get_training_state(model: keras.Model) -> dict[str, list]:
     """Returns the values of all variables of a model in training."""
     state: dict[str, list] = {}
-    own: list[dict] = []  # of variables with a value in each replica
+    own: list[dict] = []  # variables whose values differ between replicas
     for group, variables in _groups(model).items():
         state[group] = []
         for variable in variables:
@@ -119,7 +119,7 @@ def _add_other_workers(strategy, own):
         return
     local = len(strategy.extended.worker_devices)
     for one in own:
-        if len(one["copies"]) < local:  # created outside the scope
+        if len(one["copies"]) < local:  # created outside the strategy's scope
             one["copies"] = one["copies"][:1] * local
     copies = replica_arrays(
         strategy, [[one["copies"][r] for one in own] for r in range(local)]
@@ -136,7 +136,7 @@ def _different(values):
 
 
 def check_training_state(model: keras.Model, state: dict[str, list]) -> None:
-    """Raises an error if a state does not fit. Changes no value.
+    """Raises an error if a state does not fit a model. Changes no value.
 
     Args:
         model: A built model. This function builds its optimizer if needed.
@@ -185,11 +185,12 @@ def _check(group, variables, saved):
             raise ValueError(
                 f"The checkpoint was written with another {group}: "
                 f"`{mine[0]}` has shape {mine[1]} here, `{other[0]}` has "
-                f"{other[1]} there. Use another directory, or delete it."
+                f"shape {other[1]} in the checkpoint. Use another directory, "
+                "or delete this one."
             )
     if len(ours) != len(theirs):
         raise ValueError(
-            f"The checkpoint was written with another {group}: it has "
-            f"{len(theirs)} variables there and {len(ours)} here. Use another "
-            "directory, or delete it."
+            f"The checkpoint was written with another {group}, with "
+            f"{len(theirs)} variables instead of {len(ours)}. Use another "
+            "directory, or delete this one."
         )

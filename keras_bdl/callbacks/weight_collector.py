@@ -17,9 +17,9 @@ from keras_bdl.posteriors.structure import Structure
 class WeightCollector(InheritedArguments, StatefulCallback):
     """Base of callbacks that average the trainable weights during training.
 
-    Training itself does not change. The weights before training are not
-    collected. Collecting continues over several calls of `fit`. Use a new
-    callback for a new run or another model.
+    Training itself does not change. The callback does not collect the weights
+    before training. A second `fit` adds to the weights collected in the first.
+    Use a new callback for a new run or another model.
 
     Attributes:
         num_collected: Number of collections so far.
@@ -31,10 +31,9 @@ class WeightCollector(InheritedArguments, StatefulCallback):
             `1`.
         unit: `"epoch"` collects at the end of epochs. `"step"` collects after
             updates of the weights, counted from the beginning of
-            `start_epoch`. With `compile(steps_per_execution=k)`, Keras shows
-            the weights only once in `k` steps, and the callback collects the
-            first weights it is shown after a step is due. Defaults to
-            `"epoch"`.
+            `start_epoch`. With `compile(steps_per_execution=k)`, Keras calls
+            the callback only once in `k` steps. The callback then collects at
+            the first call after a step is due. Defaults to `"epoch"`.
     """
 
     # A state fits only a callback with the same values of these arguments.
@@ -51,7 +50,7 @@ class WeightCollector(InheritedArguments, StatefulCallback):
         self._epochs_run = 0
         self._next_step = None
         self._first_possible_batch = 0
-        self._goes_on = False  # whether the next `fit` is a resumed one
+        self._goes_on = False  # a state was restored, and no epoch has begun
         self._structure: Any = None
         self._dtype = "float32"
         self._mean = None
@@ -104,14 +103,15 @@ class WeightCollector(InheritedArguments, StatefulCallback):
             or self._next_step is None
             or batch < self._first_possible_batch
         ):
-            # Reading the counter would wait for the device.
+            # Reading the step counter would wait for the device.
             return
         steps = self._steps()
         if steps >= self._next_step:
             self._collect()
             passed = (steps - self._next_step) // self.every
             self._next_step += (passed + 1) * self.every
-        # Only a bound: loss scaling skips steps, accumulation spreads them.
+        # The step may be due later: loss scaling skips updates, and gradient
+        # accumulation uses several batches for one update.
         self._first_possible_batch = batch + self._next_step - steps
 
     def on_epoch_end(self, epoch, logs=None):
@@ -178,7 +178,8 @@ class WeightCollector(InheritedArguments, StatefulCallback):
         )
         if not most:
             raise ValueError(
-                f"`{name}` would collect nothing because no step falls due. "
+                f"`{name}` would collect nothing because no step falls due in "
+                "this `fit`. "
                 f"Train longer or lower `every`. {received}"
             )
         if most < self._needed:
@@ -190,9 +191,10 @@ class WeightCollector(InheritedArguments, StatefulCallback):
             )
 
     def _most_collections(self):
-        """Returns the most collections of this `fit`, `None` if unknown.
+        """Returns the largest number of collections in this `fit`, or `None`.
 
-        The number is a bound, because only `fit` has its first epoch.
+        `None` stands for unknown. The real number may be smaller, because
+        callbacks do not receive the `initial_epoch` of `fit`.
         """
         epochs = self.params["epochs"]
         if self.unit == "epoch":
@@ -219,10 +221,13 @@ class WeightCollector(InheritedArguments, StatefulCallback):
             self._add(i, before, before * ((n - 1) / n))
 
     def _add(self, index, before, after):
-        """Adds the deviations of a weight from the old and the new mean."""
+        """Uses the deviations of a variable from the old and the new mean.
+
+        The base class does nothing.
+        """
 
     def _moments(self, moments):
-        """Returns float64 moments in the precision of the posterior."""
+        """Converts float64 moments to the dtype of the posterior."""
         return [m.astype(self._dtype) for m in moments]
 
     def _zeros(self):

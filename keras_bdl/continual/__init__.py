@@ -1,7 +1,7 @@
 """Continual learning: training on one task after another.
 
 `posterior_becomes_prior` makes the learned posterior the prior of the next
-task. The priors themselves are in `keras_bdl.priors`.
+task. Priors for the first task are in `keras_bdl.priors`.
 """
 
 from keras_bdl.continual.posterior_becomes_prior import posterior_becomes_prior

@@ -26,33 +26,35 @@ def posterior_becomes_prior(
 
         p(w | D_1, ..., D_t+1)  ~  p(D_t+1 | w) p(w | D_1, ..., D_t)      (1)
 
-    and no data of earlier tasks are kept. This function applies (1) to the
+    so training needs no data of earlier tasks. This function applies (1) to the
     variational layers of a model: the prior of each tensor becomes a copy of
-    its posterior, mean-field or Radial. The posterior itself does not change,
-    so training continues from it, with a KL of zero in the first step. The
-    approximation errors of all tasks add up.
+    its posterior, a mean-field or Radial distribution. The posterior itself
+    does not change: the next training starts from it, with a KL of zero in the
+    first step. The approximation errors of all tasks add up.
 
-    A Radial prior restricts later training more than a Gaussian of the same
-    variances. Its density is infinite at the mean, and its KL has an edge
-    there, of about `1.25 D |shift / scale|` for a small shift of all D means.
-    As long as the gradient of the data is smaller, a tensor does not move. The
-    paper has no such edge, because its density leaves out the Jacobian. To get
-    the behaviour of the paper, return `MeanField(q.mean, q.stddev)` from
-    `transform`.
+    A Radial prior restricts later training more than a Gaussian with the same
+    variances. The density of a Radial prior is infinite at the mean, so the KL
+    has a kink there: a small shift of all D means adds about
+    `1.25 D |shift / scale|`. A tensor moves only if the gradient of the
+    likelihood is larger than the gradient of this term. The paper has no such
+    kink, because its density leaves out the Jacobian. To get the behaviour of
+    the paper, return `MeanField(q.mean, q.stddev)` from `transform`.
 
-    A compiled model can be trained at once. The first call traces its training
-    step again, because priors of another kind are built into it. Later calls
-    only change values. `keras_bdl.Model.fit` counts the examples of the new
-    task, but a `dataset_size` that was given to a layer stays. `model.save`
-    keeps the prior, so a task may begin in another process.
+    You can train the model again without another `compile`. The first call of
+    this function traces the training step again, because the kind of the prior
+    changes. Later calls only change values. `keras_bdl.Model.fit` counts the
+    examples of the new task, but does not change a `dataset_size` that you gave
+    to a layer. `model.save` saves the prior, so a task may begin in another
+    process.
 
     Weights without a distribution, such as those of BatchNorm or of a bias
-    with `variational_bias=False`, have no prior. Freeze or avoid them.
+    with `variational_bias=False`, have no prior that keeps them near the values
+    of earlier tasks. Freeze or avoid such weights.
 
     Args:
         model: A built model with variational layers. With several heads on one
-            body, the model of the task that was just learned: other heads do
-            not change.
+            body, pass the model of the task that was just learned: the other
+            heads then keep their priors.
         layers: Layers of the model, or their names. Defaults to `None`, all
             variational layers.
         transform: Function from the posterior of a tensor, a distribution of
@@ -60,9 +62,10 @@ def posterior_becomes_prior(
             `lambda q: type(q)(q.mean, 2.0 * q.stddev)`, the model gradually
             forgets older tasks. Defaults to `None`: the prior is the
             posterior, as in (1).
-        reset_optimizer: Whether to reset the optimizer: its moments and its
-            number of steps, which a schedule of the learning rate depends on.
-            A learning rate that is a number stays. Defaults to `True`.
+        reset_optimizer: Whether to reset the moments and the number of steps
+            of the optimizer. A schedule of the learning rate then starts
+            again. A learning rate that is a number does not change. Defaults
+            to `True`.
 
     Example:
 
@@ -87,9 +90,9 @@ def posterior_becomes_prior(
     keras_bdl.continual.posterior_becomes_prior(first)  # then train `second`
     ```
 
-    A `keras_bdl.Model` detects that priors of shared layers have changed.
-    Compile a plain `keras.Model` again if it shares layers with `model` and
-    was trained before.
+    Another `keras_bdl.Model` that shares layers with `model` detects the new
+    priors. Compile a plain `keras.Model` again if it shares layers with `model`
+    and was trained before.
 
     Reference:
         - Nguyen et al., [Variational Continual Learning](
@@ -145,11 +148,10 @@ def _selected(model, layers):
 
 
 def restart_optimizer(optimizer: keras.optimizers.Optimizer) -> None:
-    """Assigns the state of a new optimizer to an optimizer.
+    """Resets the moments and the number of steps of an optimizer.
 
-    The function resets the moments and the number of steps. A learning rate
-    that is a number keeps its value. The variables stay the same objects, so
-    Keras does not trace the training step again.
+    A learning rate that is a number keeps its value. The variables stay the
+    same objects, so Keras does not trace the training step again.
 
     Args:
         optimizer: An optimizer that is not a `LossScaleOptimizer`.

@@ -48,51 +48,52 @@ def convert(
     converted inside. Shared layers stay shared. The function does not change
     the model. Compile the copy before training.
 
-    Some parts stay unchanged. Normalisation layers and `PReLU` keep their
-    numbers, as they have one per feature and no kernel. Frozen layers are
-    converted and stay frozen, with their scales. Regularizers and constraints
-    apply to the means. Selecting another layer with weights, such as `LSTM`,
-    a layer with distributions, or a subclass of a layer above, raises an
-    error. `"mc_dropout"` also drops the inputs of the model, as in the paper;
+    Normalisation layers and `PReLU` stay unchanged, because they have numbers
+    per feature and no kernel. The copy of a frozen layer is Bayesian and
+    frozen: its means and scales do not train. Regularizers and constraints
+    apply to the means. If `to` selects any other layer with weights, such as an
+    `LSTM`, a layer that already has distributions, or a subclass of a layer
+    named above, the function raises an error. `"mc_dropout"` also drops the
+    inputs of the model, as in the paper;
     `{"stem": None, keras.layers.Layer: "mc_dropout"}` keeps the inputs of the
     layer `"stem"`.
 
-    `prior_from_weights` (MOPED) centres prior and posterior on the weights,
-    with the standard deviation
+    `prior_from_weights` (MOPED) centres prior and posterior on the weights.
+    Both get the standard deviation
 
         s_i = max(delta |w_i|, 1e-4)                                      (1)
 
     for the weight w_i. Prior and posterior are then the same Gaussian, with
     KL(q || p) = 0. A Radial posterior has the scale `s_i sqrt(D)`, with D
     weights in the tensor, which gives each weight the standard deviation (1).
-    The prior is stored and saved with the weights of the layer. (1) holds a
-    weight of zero near zero. If the biases were never trained, they are zero:
-    give them a `bias_prior`.
+    The prior is stored and saved with the weights of the layer. A weight of
+    zero gets the smallest deviation in (1) and stays near zero. Biases that
+    were never trained are zero: give them a `bias_prior`.
 
     Args:
         model: A built model.
         to: `"mean_field"`, `"radial"` or `"mc_dropout"`. Or a dictionary from
             selectors to these words, or to `None` for layers that stay
             unchanged. A selector is a class of layers, a name, a layer of the
-            model, or a function that returns whether it selects a layer. It
-            also selects all layers within a selected layer. The first selector
-            that matches decides. Layers that no selector matches stay
+            model, or a function that returns whether it selects a layer. A
+            selector also selects all layers inside a selected layer. The first
+            selector that matches decides. Layers that no selector matches stay
             unchanged.
-        prior: Prior of the weights, of any kind that the layers accept.
-            Defaults to `None`, which means `keras_bdl.priors.Normal(1.0)` in
-            layers.
+        prior: Prior of the weights, anything that the layers accept as
+            `prior`. Defaults to `None`, for which the layers use
+            `keras_bdl.priors.Normal(1.0)`.
         bias_prior: Prior of the biases. Defaults to `None`, the `prior`.
         means_from_weights: Whether converted layers keep their weights as
             means. Otherwise their initializers draw the means. Defaults to
             `True`.
-        prior_from_weights: delta of (1), in place of a `prior`. Defaults to
-            `None`.
+        prior_from_weights: delta of (1). Give either this argument or `prior`.
+            Defaults to `None`.
         rate: Dropout rate for `"mc_dropout"`. Defaults to `None`.
         **layer_options: Arguments of each converted layer: `estimator`,
             `rho_initializer`, `variational_bias`, `dataset_size`,
-            `truncation` for `"mean_field"`, and `seed`, which gives each layer
-            another seed. To give layers different options, convert some
-            layers first, and convert others in the result.
+            `truncation` for `"mean_field"`, and `seed`, from which each layer
+            gets its own seed. To give layers different options, convert only
+            some layers, and call `convert` on the result for the others.
 
     Returns:
         A `keras_bdl.Sequential` or another `keras_bdl.Model`. If the class of
@@ -144,11 +145,11 @@ def convert(
 
 
 def _replacement(kind, options, index, layer):
-    """Returns the Bayesian layer for a layer."""
+    """Returns the new Bayesian layer that replaces a layer."""
     known = options_of(kind)
     options = {name: x for name, x in options.items() if name in known}
     if options.get("seed") is not None:
-        # With the same seed, kernels of the same shape get the same noise.
+        # With one seed, kernels of the same shape would get the same noise.
         state = sequence(options["seed"], index).generate_state(1)
         options["seed"] = int(state[0])
     config = config_of(layer)
@@ -185,7 +186,7 @@ def _check_options(options, kinds):
     for name, value in options.items():
         if name not in known:
             raise ValueError(
-                f"`{name}` is no option of the layers of {sorted(kinds)}. Use "
+                f"`{name}` is no option of the kinds {sorted(kinds)}. Use "
                 f"one of {sorted(known)}. Received: {name}={value!r}"
             )
     if "mc_dropout" in kinds and "rate" not in options:
@@ -205,7 +206,8 @@ def _check_prior_from_weights(delta, prior, means_from_weights, kinds):
         )
     if prior is not None:
         raise ValueError(
-            "`prior_from_weights` makes the prior. Give one of the two. "
+            "`prior_from_weights` and `prior` both define the prior. Give one "
+            "of the two. "
             f"Received: prior_from_weights={delta}, prior={prior!r}"
         )
     if not means_from_weights:
@@ -216,7 +218,7 @@ def _check_prior_from_weights(delta, prior, means_from_weights, kinds):
         )
 
 
-# The standard deviation of a weight of zero would be zero without this bound.
+# Without this bound, a weight of zero would get the standard deviation zero.
 SMALLEST_STDDEV = 1e-4
 
 
@@ -242,7 +244,7 @@ def set_prior_from_means(layer, delta, names):
         unit = posterior.family(mean, ops.ones_like(mean))
         width = ops.sqrt(unit.variance)  # deviation of a weight at scale 1
         posterior.rho.assign(_softplus_inverse(stddev / width))
-        # From the rounded rho, so that KL(q || p) is exactly zero.
+        # The prior uses the rounded rho, so that KL(q || p) is exactly zero.
         q = posterior.distribution()
         chosen[posterior.name] = MeanField(q.mean, q.stddev * width)
     layer.set_prior(**chosen)

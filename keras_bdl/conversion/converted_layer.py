@@ -13,18 +13,18 @@ class ConvertedLayer:
     """Saves a layer together with its replaced inner layers.
 
     A layer, a block or a model with its own `call` makes its inner layers
-    itself, so its config contains no replacements. A layer with replaced inner
-    layers becomes an object of a class derived from this class and from its own
-    class. The layer behaves as before, and its config contains the inner
-    layers.
+    itself, so its config contains no replacements. `convert` therefore changes
+    the class of such a layer to a class derived from `ConvertedLayer` and from
+    the class of the layer. The layer behaves as before, and its config also
+    contains the replaced inner layers.
     """
 
     def __init_subclass__(cls, **kwargs):
-        # Hides the derived classes from `__init_subclass__` of the parents.
+        # Prevents a call of `__init_subclass__` of the other parent class.
         pass
 
     def get_config(self):
-        """Returns the config of the layer, and of the inner layers."""
+        """Returns the config of the layer and of its replaced inner layers."""
         return {
             "origin": self._origin(),
             "build_config": self._converted["build_config"],
@@ -69,14 +69,14 @@ class ConvertedLayer:
 
 
 def disassembled(layer):
-    """Returns the arguments with which `assemble` copies a layer.
+    """Returns a new layer, and what `assemble` needs to make it a copy.
 
     Args:
         layer: A layer of any class.
 
     Returns:
-        A new layer of its class, the config to build it with, and the
-        indices of the inner layers that were replaced.
+        A new layer of the class before conversion, the config to build the
+        layer with, and the indices of the inner layers that were replaced.
     """
     if isinstance(layer, ConvertedLayer):
         converted = layer._converted
@@ -92,15 +92,15 @@ def assemble(layer, build_config, find_parts):
 
     Args:
         layer: A new layer that nothing else uses yet.
-        build_config: The config to build it with.
-        find_parts: A function that takes the inner layers and returns the new
-            ones, by index.
+        build_config: The config to build the layer with.
+        find_parts: A function that takes the inner layers and returns a dict
+            from an index to the layer that replaces the inner layer there.
 
     Returns:
-        The layer.
+        The given layer.
     """
-    # A `build` of the class may make the inner layers. Otherwise `call` builds
-    # the layers that it finds.
+    # If the class has its own `build`, this method may make the inner layers.
+    # Otherwise, the first call builds inner layers that already exist.
     builds_itself = type(layer).build not in (
         keras.layers.Layer.build,
         keras.Model.build,
@@ -116,7 +116,7 @@ def assemble(layer, build_config, find_parts):
         _become_converted(layer, origin, build_config, parts)
     if isinstance(layer, keras.Model) and not layer.built:
         layer.build_from_config(build_config)
-        layer.built = True  # like Keras, after a build by a call
+        layer.built = True  # as Keras does if a call builds the model
     return layer
 
 
@@ -136,14 +136,14 @@ def _exchange(layer, parts):
         raise ValueError(
             "An inner layer can be replaced only if it is an attribute, or "
             "in a list, tuple or dictionary that is an attribute. Store the "
-            f"layers in this way. Received: {type(layer).__name__} "
+            f"inner layers in this way. Received: {type(layer).__name__} "
             f"{layer.name!r}, which keeps "
             f"{[by_id[x].name for x in by_id if x not in found]} elsewhere"
         )
 
 
 def _exchanged(value, by_id, found):
-    """Returns the value of an attribute with replaced layers."""
+    """Returns the value of an attribute, with its layers replaced."""
     if id(value) in by_id:
         found.add(id(value))
         return by_id[id(value)]
@@ -162,10 +162,11 @@ def _exchanged(value, by_id, found):
 
 def _become_converted(layer, origin, build_config, parts):
     layer.__class__ = _converted_class(type(layer))
-    # Without this argument of `call`, Keras trains a model as in prediction.
-    # The inner layers receive `training` in any case.
+    # If `call` has no argument `training`, the steps of Keras do not pass
+    # `training=True`, and the model would train as in prediction.
     _keras.pass_training(layer)
-    # Through `vars`, as Keras would search the dictionary for layers.
+    # Through `vars`, because `setattr` of Keras would search the dictionary for
+    # layers.
     vars(layer)["_converted"] = {
         "origin": origin,
         "build_config": build_config,
@@ -177,14 +178,14 @@ def _become_converted(layer, origin, build_config, parts):
 def _converted_class(cls):
     bases = (ConvertedLayer, cls)
     if issubclass(cls, keras.Model) and not issubclass(cls, Model):
-        # The class as if it were derived from `keras_bdl.Model`.
+        # Adds the methods of `keras_bdl.Model`.
         bases += (Model,)
     attributes = {
         name: getattr(cls, name)
         for name in ("__doc__", "__module__", "__qualname__")
     }
     converted = type(cls.__name__, bases, attributes)
-    # Keras saves the derived class under the name of this class.
+    # Keras saves the derived class under the name of `ConvertedLayer`.
 
     package, _, name = keras.saving.get_registered_name(
         ConvertedLayer

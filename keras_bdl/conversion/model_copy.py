@@ -18,7 +18,7 @@ from keras_bdl.models.sequential import Sequential
 class ModelCopy:
     """A copy of a model with new layers, whose weights have no values yet.
 
-    A layer that is used twice stays one layer. The model does not change.
+    A shared layer is also shared in the copy. The model does not change.
 
     Args:
         model: A built model.
@@ -41,7 +41,8 @@ class ModelCopy:
             self._pair_inner(layer, copy)
         self.pairs = list(self._find_pairs(model))
         for layer, copy in self.pairs:
-            # A container comes first, and also sets its inner layers.
+            # `trainable` of a container also sets its inner layers. Containers
+            # come first in `pairs`, so inner layers get their own values.
             if copy.trainable != layer.trainable:
                 copy.trainable = layer.trainable
 
@@ -65,7 +66,7 @@ class ModelCopy:
     def _new(self, layer):
         if id(layer) in self._replacements:
             copy = self._replacements[id(layer)](layer)
-            # An activation may be a layer.
+            # A replaced layer may have an inner layer, such as an activation.
             self._pair_inner(layer, getattr(copy, "layer", copy))
             return copy
         if isinstance(layer, keras.Sequential):
@@ -97,7 +98,7 @@ class ModelCopy:
         inputs = keras.tree.map_structure(
             lambda tensor: copies[id(tensor)].output, model.input
         )
-        # Keras would compile the clone of a compiled model.
+        # Keras would also compile the clone if the model is compiled.
         plain = functional_class()(model.input, model.output, name=model.name)
         copy = keras.models.clone_model(plain, inputs, self._copy)
         # With `"mixed_float16"`, this policy makes Keras scale the loss.
@@ -138,9 +139,9 @@ class ModelCopy:
                 yield layer, self._copies[id(layer)]
             elif own_weights(layer):
                 raise ValueError(
-                    "`model` must use all its layers, as a copy cannot have "
-                    "others. Remove the layer. Received: "
-                    f"layer={layer.name!r}, which is no part of the graph"
+                    "`model` must use all its layers, because a copy has only "
+                    "the layers in use. Remove the unused layer. Received: "
+                    f"layer={layer.name!r}, which is not part of the graph"
                 )
 
 
@@ -151,7 +152,8 @@ def copy_values(layer, copy):
         layer: The layer with the state.
         copy: The layer that receives the state.
     """
-    # Like saving and loading: some layers keep more than their weights.
+    # Some layers keep more state than weights. As in saving and loading, the
+    # store and the assets hold the whole state.
     store = {}
     layer.save_own_variables(store)
     copy.load_own_variables(store)
@@ -162,9 +164,9 @@ def copy_values(layer, copy):
 
 
 def config_of(layer):
-    """Returns the config of a layer, with unchanged `lambda` functions.
+    """Returns the config of a layer, with `lambda` functions as functions.
 
-    Keras refuses to make a layer from the saved form of a `lambda`.
+    Keras refuses to make a layer from the serialised form of a `lambda`.
 
     Args:
         layer: A layer.
@@ -185,7 +187,7 @@ def _from_config(layer):
 
 
 def _input_layers(model):
-    """Returns copies of the input layers, by `id` of their output."""
+    """Returns a dict from the `id` of an input tensor to a new input layer."""
     return {
         id(layer.output): type(layer).from_config(layer.get_config())
         for layer in _keras.tracked_layers(model)
@@ -205,10 +207,9 @@ def _used_in_several_places(model):
 def _check_call(model, cls):
     if type(model).call is not cls.call:
         raise ValueError(
-            "A model with its own `call` must not be made of inputs and "
-            "outputs or of a list of layers, as the copy would lose that "
-            "`call`. Derive the class from `keras.Model`, and keep the layers "
-            "as attributes. "
+            "A functional or sequential model with its own `call` cannot be "
+            "converted, because the copy would lose this `call`. Derive the "
+            "class from `keras.Model` and keep the layers as attributes. "
             f"Received: {type(model).__name__} {model.name!r}"
         )
 
@@ -223,7 +224,7 @@ def _check_alike(layer, inner, inner_copies, exchanged=()):
     if not alike:
         raise ValueError(
             "`from_config(get_config())` of a layer or model must create all "
-            "inner layers. Correct these methods. Received: "
+            "inner layers again. Correct these methods. Received: "
             f"{type(layer).__name__} {layer.name!r} with {expected}, and a "
             f"copy with {received}"
         )

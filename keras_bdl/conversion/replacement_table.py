@@ -1,4 +1,4 @@
-"""The Bayesian layer for each Keras layer, for each kind of conversion."""
+"""Tables of the Keras layers that each kind of conversion replaces."""
 
 import inspect
 
@@ -26,8 +26,8 @@ def _variational(prefix, names):
     }
 
 
-# The new class of each layer, by kind. A subclass may compute something else,
-# so it has no rule.
+# For each kind, a dict from the class of a layer to the class that replaces it.
+# Subclasses have no rule, because a subclass may compute something else.
 RULES = {
     "mean_field": _variational("MeanField", (*_ALIKE, "Embedding")),
     "radial": _variational("Radial", (*_ALIKE, "Embedding")),
@@ -60,7 +60,7 @@ DETERMINISTIC = (
 
 
 def options_of(kind: str):
-    """Returns the arguments that a kind adds to those of a Keras layer."""
+    """Returns the names of the arguments that a Keras layer does not have."""
     if kind == "mc_dropout":
         return {"rate", "seed"}
     base = {

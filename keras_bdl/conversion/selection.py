@@ -14,8 +14,8 @@ class Selection:
     """Decides which Bayesian layer each layer of a model becomes.
 
     Args:
-        to: A kind for all layers, or a dictionary from selectors to kinds,
-            the argument of `keras_bdl.convert`.
+        to: The argument of `keras_bdl.convert`: a kind for all layers, or a
+            dictionary from selectors to kinds.
     """
 
     def __init__(self, to):
@@ -34,8 +34,8 @@ class Selection:
     def plan(self, model):
         """Returns the kind of each layer to convert, by `id`.
 
-        Raises an error for a selector that matches no layer, or that selects
-        weights without a rule.
+        Raises an error if a selector matches no layer, or selects a layer with
+        weights that no rule converts.
 
         Args:
             model: A built model.
@@ -48,7 +48,8 @@ class Selection:
             if kind is None:
                 used.add(selector)
             elif sealed:
-                # A selector of the outermost layer also selects the others.
+                # The outermost sealed layer is enough for the error message: a
+                # selector for it also selects the layers inside.
                 uncovered += sealed[:1] if layer.weights else []
             elif type(layer) in RULES[kind]:
                 _check_built(layer)
@@ -105,7 +106,7 @@ def _check_built(layer):
     if not layer.built:
         raise ValueError(
             "`to` must select built layers. A model builds a layer when it "
-            "calls the layer. Leave others out with `None`. "
+            "calls the layer. Leave layers without a call out with `None`. "
             f"Received: {_named([layer])}, which is not built"
         )
 
@@ -125,7 +126,7 @@ def _useless(selector, model):
 
 
 def _containers(model):
-    """Returns the layers that contain a layer, by `id` of the layer."""
+    """Returns a dict from the `id` of a layer to the layers that contain it."""
     containers = collections.defaultdict(list)
     for container in _keras.inner_layers(model):
         for layer in _keras.inner_layers(container):
@@ -152,7 +153,7 @@ def _has_weights_of_its_own(layer):
 
 
 def own_weights(layer):
-    """Returns the weights of a layer without those of inner layers."""
+    """Returns the weights of a layer without the weights of inner layers."""
     inner = _keras.inner_layers(layer)
     others = {id(w) for x in inner for w in x.weights}
     return [w for w in layer.weights if id(w) not in others]

@@ -1,6 +1,6 @@
-"""Batches of any kind of user data, checks of the data, and its size N.
+"""Batches and checks of user data, and N, the number of training examples.
 
-`keras_bdl.datasets` downloads data sets by name; this folder reads data.
+`keras_bdl.datasets` downloads data sets by name; this folder reads user data.
 """
 
 from keras_bdl.data.dataset_size import DatasetSize

@@ -52,7 +52,7 @@ class Batches:
         name: Name of the data in error messages. Defaults to `"x"`.
 
     Attributes:
-        buffer_bytes: Number of bytes that may be read into memory at once.
+        buffer_bytes: Size in bytes at which a part of `chunks` ends.
     """
 
     buffer_bytes = 2**28
@@ -88,7 +88,7 @@ class Batches:
 
     @property
     def num_batches(self) -> Any:
-        """Number of batches, or `None` if it is unknown before reading."""
+        """Number of batches, or `None` if only reading the data can tell."""
         known = self._batches_of_data()
         if known is None or self.steps is None:
             return known
@@ -97,8 +97,8 @@ class Batches:
     def chunks(self) -> Iterator[Iterable[Batch]]:
         """Yields parts of the data that can be read many times.
 
-        Arrays are one part. Other data are read into memory, and a part ends
-        when its inputs take `buffer_bytes`.
+        Arrays are one part. Other data are read into memory part by part. A
+        part ends when its inputs have at least `buffer_bytes`.
         """
         if self.in_memory:
             yield self
@@ -239,7 +239,7 @@ class Batches:
                 return math.inf
             return None if cardinality < 0 else cardinality
         if isinstance(self.data, keras.utils.PyDataset):
-            # Here Keras says `None` for endless data.
+            # For endless data, the attribute of Keras is `None`.
             number = self.data.num_batches
             return math.inf if number is None else number
         return None
@@ -276,13 +276,13 @@ def _length(arrays):
 
 
 def _standardize(array):
-    # Keras does the same: `float64` is NumPy's default.
+    # `fit` converts in the same way, because NumPy creates `float64` arrays.
     if array.dtype == np.float64:
         return array.astype(keras.config.floatx())
     return array
 
 
 def _repeat_last(array, length):
-    # Zeros could lie outside the domain of the model; a copy does not.
+    # The model may not accept zeros, but it accepts a copy of an example.
     padding = np.repeat(array[-1:], length - len(array), axis=0)
     return np.concatenate([array, padding])

@@ -8,7 +8,7 @@ import numpy as np
 from keras_bdl import _keras
 from keras_bdl.aliases import ArrayLike
 
-# Wide enough for the rounding of half precision over a thousand classes.
+# Larger than the rounding error of float16 for a sum over a thousand classes.
 SUM_TOLERANCE = 2e-2
 
 
@@ -63,7 +63,9 @@ def numbers(name: str, values: ArrayLike) -> np.ndarray:
 
 
 def probabilities(name: str, values: ArrayLike) -> np.ndarray:
-    """Returns values as an array with a distribution on the last axis.
+    """Returns values as an array, after a check that they are probabilities.
+
+    The probabilities must sum to 1 over the last axis.
 
     Args:
         name: Name of the argument.
@@ -138,7 +140,7 @@ def class_labels(y: ArrayLike, shape: tuple) -> np.ndarray:
         if not (np.isin(y, (0, 1)).all() and (y.sum(-1) == 1).all()):
             raise ValueError(
                 "`y` must be one-hot if it has the shape of the prediction. "
-                "Pass the integers `y.argmax(-1)` for soft labels. "
+                "For soft labels, pass the integers `y.argmax(-1)`. "
                 f"Received: y with rows such as {y.reshape(-1, classes)[0]}"
             )
         return y.reshape(-1, classes).argmax(-1)
@@ -175,7 +177,7 @@ def targets(y: ArrayLike, shape: tuple) -> np.ndarray:
 
 
 def labels_of(prediction: Any, y: ArrayLike | None) -> ArrayLike:
-    """Returns `y`, or the labels that the prediction found in its data.
+    """Returns `y`, or if it is `None`, the labels in the prediction.
 
     Args:
         prediction: A `Prediction`.

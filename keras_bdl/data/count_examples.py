@@ -11,12 +11,12 @@ from keras_bdl.aliases import Data
 
 @dataclasses.dataclass(frozen=True)
 class ExampleCount:
-    """The number of examples in an epoch, and its precision.
+    """The number of examples in an epoch, and the largest error of this number.
 
     Attributes:
         examples: Number of examples.
-        tolerance: Largest possible error of `examples`. The last batch of a
-            `tf.data` set may be short.
+        tolerance: Largest possible error of `examples`. It is not zero if the
+            last batch may be smaller than the others.
         endless: Whether the data have no end, so that `steps_per_epoch`
             defines the epoch.
     """
@@ -43,7 +43,7 @@ def count_examples(
             then ignores `validation_split`. Defaults to `False`.
 
     Returns:
-        An `ExampleCount`, or `None` if the data do not reveal their size.
+        An `ExampleCount`, or `None` if the size is unknown before reading.
     """
     if isinstance(x, tf.data.Dataset):
         return _count_dataset(x, steps_per_epoch)
@@ -54,7 +54,7 @@ def count_examples(
         return None
     examples = sizes.pop()
     if validation_split and not has_validation_data:
-        # Keras keeps this number of rows for training.
+        # Keras uses this number of rows for training.
         examples = math.floor(examples * (1.0 - validation_split))
     return ExampleCount(examples)
 

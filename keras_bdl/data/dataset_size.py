@@ -1,4 +1,4 @@
-"""The number N of training examples: kept, counted and compared."""
+"""The number N of training examples: storage, counting and checks."""
 
 import math
 import warnings
@@ -22,17 +22,17 @@ class DatasetSize:
 
     An optimizer, objective, layer or regularizer whose loss or noise depends
     on N has an attribute `dataset_size` of this class. `keras_bdl.Model.fit`
-    finds all these attributes and counts the data where the user gave no
-    number.
+    finds all these attributes. If the user gave no number, `fit` counts the
+    data.
 
-    The count is kept in a variable, so that a trace does not fix its value. A
-    config holds only the number that the user gave.
+    A variable holds the count, so that a trace does not fix its value. The
+    config of the owner holds only the number that the user gave.
 
     Args:
         given: The user's `dataset_size`, or `None` to count.
         owner: Name of the class that needs N, for error messages.
-        maker: Name of a function that also makes the owner and takes
-            `dataset_size`. Defaults to `None`.
+        maker: Name of a function with an argument `dataset_size` that also
+            makes the owner, for error messages. Defaults to `None`.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class DatasetSize:
         """
         self.counted = int(examples)
         if self._variable is None:
-            # Keras does not look into this plain object, so the variable is
-            # no weight of the layer that owns it.
+            # Keras does not track variables of this plain object, so the
+            # variable does not become a weight of the layer.
             self._variable = keras.Variable(
                 float(examples),
                 dtype="float32",
@@ -71,7 +71,7 @@ class DatasetSize:
 
     @property
     def advice(self) -> str:
-        """The call that sets N, for error messages."""
+        """Advice for error messages: the call that sets N."""
         advice = f"Write `{self.owner}(..., dataset_size=<examples>)`"
         if self._maker is None:
             return advice
@@ -83,7 +83,7 @@ class DatasetSize:
         return self.given is not None or self.counted is not None
 
     def value(self) -> Any:
-        """Returns N as a float32 tensor, or raises an error if unknown."""
+        """Returns N as a float32 tensor. Raises an error if N is unknown."""
         if self.given is not None:
             return ops.convert_to_tensor(float(self.given), "float32")
         if not self.known:
@@ -98,7 +98,7 @@ class DatasetSize:
 def tell_dataset_size(
     model: Any, sizes: Sequence[DatasetSize], fit_arguments: dict[str, Any]
 ) -> None:
-    """Counts N for the owners without a number, and checks given numbers.
+    """Counts N for every owner without a number, and checks given numbers.
 
     Args:
         model: The model that is about to be trained.
@@ -125,7 +125,7 @@ def tell_dataset_size(
         elif count is None:
             raise ValueError(
                 f"`{size.owner}` needs the number of training examples, but "
-                f"this data has no known size. {size.advice}. "
+                f"the size of this data is unknown. {size.advice}. "
                 f"Received: x={type(fit_arguments['x']).__name__}"
             )
         else:
@@ -142,7 +142,7 @@ def tell_dataset_size(
 def dataset_sizes(
     model: keras.Model, methods: Sequence[Any]
 ) -> list[DatasetSize]:
-    """Returns every `DatasetSize` of a model once.
+    """Returns all different `DatasetSize` objects of a model.
 
     Args:
         model: The model.
@@ -151,24 +151,24 @@ def dataset_sizes(
     owners = [*methods, *_keras.all_layers(model)]
     owners += [v.regularizer for v in model.trainable_variables]
     found = [getattr(owner, "dataset_size", None) for owner in owners]
-    # Layers of a user may have an unrelated attribute of that name.
+    # A layer of a user may have an unrelated attribute `dataset_size`.
     sizes = {id(size): size for size in found if isinstance(size, DatasetSize)}
     return list(sizes.values())
 
 
 def compare_with_epoch(model: keras.Model, steps: int) -> None:
-    """Warns if N is not the number of examples of the epoch that ends.
+    """Warns if N is not the number of examples in the epoch that ends.
 
-    This check serves models whose `fit` does not count. The number of
-    examples seen is the weight of Keras's mean of the loss. A difference of
-    less than one batch causes no warning.
+    This check is for models whose `fit` does not count the examples. The
+    metric `loss` of Keras has counted them. A difference of less than one batch
+    causes no warning.
 
     Args:
         model: A `keras.Model` after the last step of an epoch.
         steps: Number of steps in the epoch.
     """
     if in_several_workers(model.distribute_strategy):
-        return  # each worker has seen a part
+        return  # each worker has seen only a part of the data
     sizes = dataset_sizes(model, [inner_optimizer(model)])
     owners = sorted({(s.owner, s.given) for s in sizes if s.given})
     if not owners:
@@ -213,7 +213,7 @@ def _compare(size, count):
 
 
 def guard_loss(model: keras.Model, methods: Sequence[Any]) -> None:
-    """Checks the compiled loss if any part of a model needs N.
+    """Checks the compiled loss if a method or layer of the model needs N.
 
     Args:
         model: A compiled Keras model.

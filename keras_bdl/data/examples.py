@@ -81,7 +81,7 @@ class TrainingData:
         self._data = data
         self._batch_size = batch_size
         batches, self.num_batches = example_batches(data, batch_size, pad=False)
-        # Other data than arrays need a new iterator for each pass.
+        # Data that are not arrays need a new iterator for each pass.
         self._batches = batches if batches.in_memory else None
         self.examples: Any = None  # an integer after the first pass
 

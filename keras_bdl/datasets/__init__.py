@@ -1,8 +1,8 @@
-"""Data sets of the papers, loaded, split and augmented.
+"""Data sets of published papers, loaded, split and augmented.
 
-`load` returns the parts of a data set, with out-of-distribution inputs. The
-networks for them are in `keras_bdl.applications`. Batches of arbitrary inputs
-are the subject of `keras_bdl.data`.
+`load` returns the parts of a data set, with out-of-distribution inputs.
+`keras_bdl.applications` has networks for these data sets. `keras_bdl.data`
+reads data of the user.
 """
 
 from keras_bdl.datasets.augmentation import pad_crop

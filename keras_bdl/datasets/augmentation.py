@@ -13,14 +13,14 @@ import tensorflow as tf
 
 
 def resize_with_crop_or_pad(image: Any, image_size: int) -> Any:
-    """Returns the central square of an image, or adds a black frame."""
+    """Returns the central square. A smaller image gets a black frame."""
     return tf.image.resize_with_crop_or_pad(image, image_size, image_size)
 
 
 def resized_central_crop(
     image: Any, image_size: int, fraction: float = 224 / 256
 ) -> Any:
-    """Returns the central square of an image, resized.
+    """Cuts out the central square of an image and resizes it.
 
     The default is the usual evaluation on ImageNet: the shorter side becomes
     256 pixels, and the central 224 x 224 pixels are used.
@@ -46,7 +46,7 @@ def resize(image: Any, image_size: int) -> Any:
 
 
 def pad_crop(image: Any, key: Any, image_size: int, padding: int) -> Any:
-    """Returns a random square of an image with a black frame."""
+    """Adds a black frame to an image, and cuts a random square out of both."""
     frame = ((padding, padding), (padding, padding), (0, 0))
     shape = (image_size, image_size, image.shape[-1])
     return tf.image.stateless_random_crop(tf.pad(image, frame), shape, key)
@@ -123,11 +123,11 @@ def square_crop_flip(
 def random_view(image: Any, key: Any, image_size: int) -> Any:
     """Returns a random view of an image: flipped, rotated, shifted, scaled.
 
-    With all lengths in units of the image, and uniform distributions,
+    With all lengths in units of the image size, and uniform distributions,
 
         flip ~ {-1, 1}^2,  angle ~ [-pi, pi]
         shift = shift_1 + shift_2
-        shift_1 ~ [-p, p]^2, p ~ [0, 0.05]          pad, crop back        (1)
+        shift_1 ~ [-p, p]^2, p ~ [0, 0.05]          padding and crop      (1)
         shift_2 ~ [-q, q]^2, q = |1 - scale| / 2    place of the crop     (2)
         scale ~ [0.9, 1.1]                          size of the crop      (3)
 
@@ -173,7 +173,7 @@ def view(image: Any, *, flip: Any, angle: Any, scale: Any, shift: Any) -> Any:
         flip: Two signs. -1 mirrors left to right, and top to bottom.
         angle: Angle in radians.
         scale: Number of input pixels that one output pixel spans.
-        shift: Shift to the right and down, in units of the image.
+        shift: Shift to the right and down, in units of the image size.
     """
     size = image.shape[0]
     centre = (size - 1) / 2

@@ -1,4 +1,4 @@
-"""The classes that stored labels stand for, and their selection."""
+"""The class of each stored label, and the selection of classes."""
 
 from collections.abc import Iterable
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ def class_of_each_label(
     Args:
         stored: Specification of the stored data set.
         target: Specification of the data set that defines the classes.
-        num_labels: Number of stored labels.
+        num_labels: Number of different stored labels.
     """
     if target is not stored:
         pair = stored.name, target.name
@@ -71,14 +71,14 @@ def selected_classes(
 
 
 def renumber(labels: Iterable[int], classes: Sequence[int]) -> tuple[int, ...]:
-    """Returns new numbers, from 0 on, for the selected classes.
+    """Returns the label 0, 1, ... that replaces each stored label.
 
     Args:
         labels: The class of each stored label.
-        classes: The selected classes, in the order of their new numbers.
+        classes: The selected classes, in the order of their new labels.
 
     Returns:
-        The new number of each stored label, -1 for classes left out.
+        The new label of each stored label, -1 for classes left out.
     """
     number = {c: n for n, c in enumerate(classes)}
     return tuple(number.get(label, -1) for label in labels)

@@ -26,8 +26,8 @@ class DataSplits:
         ood: Dict from a name to out-of-distribution inputs without labels.
         class_names: Name of the class for each value of `y`.
         input_shape: Shape of one input, for `keras.Input`.
-        train_size: N, the exact number of training examples, also if the last
-            batch of `train` is smaller. Use N as `dataset_size`.
+        train_size: N, the exact number of training examples, even if the last
+            batch of `train` is smaller. Pass N as `dataset_size`.
         epochs: An `EpochCounter`, or `None` for arrays. Pass it to `fit` as a
             callback to make the data of an epoch a function of (seed, epoch).
     """

@@ -1,4 +1,4 @@
-"""The way from stored examples to batches for a model."""
+"""The pipeline from stored examples to batches for a model."""
 
 import dataclasses
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from keras_bdl.datasets.specs import DatasetSpec
 
 @dataclasses.dataclass(frozen=True)
 class ImagePipeline:
-    """Makes batched `tf.data.Dataset`s that depend only on a seed.
+    """Makes batched `tf.data.Dataset`s whose randomness depends on one seed.
 
-    The key of a random decision follows from the seed, the epoch and the
-    position of the example in the files. The number of threads, the batch
-    size, the global seed and earlier reads have no effect.
+    Every random decision depends only on the seed, the epoch and the position
+    of the example in the files. The number of threads, the batch size, the
+    global seed and earlier reads have no effect.
 
     Args:
         spec: Specification of the data set.
@@ -54,8 +54,8 @@ class ImagePipeline:
                 cardinality.
             decode: Function from an encoded image to an image.
             epochs: Counter of the passes.
-            augment: Whether to augment the images. A data set without
-                augmentation ignores this argument.
+            augment: Whether to augment the images. A `DatasetSpec` without
+                `augment` ignores this argument.
         """
         size = int(examples.cardinality())
         buffer_size = min(size, self.spec.shuffle_buffer)
@@ -63,7 +63,7 @@ class ImagePipeline:
 
         def one_epoch(epoch):
             # A shuffle mixes the global seed into its own seed. This call sets
-            # it only for the graph that is being traced.
+            # the global seed only for the graph that is being traced.
             tf.random.set_seed(1)
             order = tf.random.stateless_uniform(
                 (), self._key(epoch), None, None, tf.int64
@@ -152,11 +152,11 @@ class ImagePipeline:
 def select(
     examples: Any, classes: Sequence[int], *, inside: bool = True
 ) -> Any:
-    """Returns the examples with a class, or the examples without one.
+    """Returns only the examples with a class, or only those without a class.
 
     Args:
         examples: Dataset of `(position, encoded image, stored label)`.
-        classes: The class of each stored label, -1 for none.
+        classes: The class of each stored label, -1 for no class.
         inside: Whether to return the examples with a class. Defaults to
             `True`.
 

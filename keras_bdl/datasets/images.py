@@ -20,15 +20,15 @@ from keras_bdl.datasets.tfds_reader import TFDSReader
 def decoder(
     reader: TFDSReader, stored: DatasetSpec, target: DatasetSpec
 ) -> Callable:
-    """Returns a function that decodes an image in the format of `target`.
+    """Returns a function that decodes an image into the format of `target`.
 
-    The decoded image has as many channels as the images of `target`, and their
-    size before any crop.
+    The decoded image has as many channels as the images of `target`. If all
+    stored images of `target` have one size, the decoded image has this size.
 
     Args:
         reader: Reader of the stored data set.
         stored: Specification of the stored data set.
-        target: Specification of the data set the model was trained on.
+        target: Specification of the data set that a model was trained on.
     """
 
     def decode(encoded):
@@ -59,7 +59,7 @@ def load_images(
 
     Args:
         spec: Specification of the stored data set.
-        pipeline: Pipeline of the data set the model was trained on.
+        pipeline: Pipeline of the data set that a model was trained on.
         classes: Argument of `keras_bdl.datasets.load`.
         foreign: Specifications of the out-of-distribution data sets.
         noise: Whether to add noise as out-of-distribution inputs.

@@ -28,17 +28,19 @@ def load(
     seed: int = 0,
     data_dir: str | None = None,
 ) -> DataSplits:
-    """Loads the parts of a data set, preprocessed as in the papers.
+    """Loads the parts of a data set, preprocessed as in published papers.
 
-    Use `"digits"` for first experiments: it comes with scikit-learn, needs no
-    network and is small, with NumPy arrays of 8 x 8 pixels. TensorFlow Datasets
-    downloads each other set once and returns `tf.data.Dataset`s.
+    Use `"digits"` for first experiments: the set comes with scikit-learn, needs
+    no download and is small. The function returns NumPy arrays of 8 x 8 pixels.
+    For all other sets, the function returns `tf.data.Dataset`s. TensorFlow
+    Datasets downloads each set once.
 
     The result depends neither on the global seed nor on the number of threads.
     The same `seed` gives the same split of the digits. For the other sets, the
     data of every epoch are a function of `seed` and the number of the epoch.
-    Pass `epochs` of the result to `fit` as a callback, and a run that is
-    killed and resumed sees the same data. See `EpochCounter`.
+    Pass the attribute `epochs` of the result to `fit` as a callback, so that a
+    resumed run reads the same data as a run without interruption. See
+    `EpochCounter`.
 
     Args:
         name: `"digits"`, a name in `keras_bdl.datasets.SPECS`, or a
@@ -47,30 +49,32 @@ def load(
         classes: Classes for training and test, which become the labels 0, 1,
             ... in this order. Test images of the other classes become
             `ood["held_out_classes"]`. `"all"` selects all classes. Defaults to
-            `None`: 0 to 4 of the digits, all classes of any other set.
-        ood: Out-of-distribution inputs: `"noise"`, and test sets by name or
-            `DatasetSpec`. The function resizes and normalises the test sets
-            like the data set itself. Digits have only `"noise"`. Defaults to
+            `None`: 0 to 4 of the digits, and all classes of any other set.
+        ood: List of out-of-distribution inputs: `"noise"`, and other data sets
+            by name or `DatasetSpec`, of which the test parts are used. The
+            function resizes and normalises their images like those of the data
+            set itself. With the digits, only `"noise"` is possible. Defaults to
             `("noise",)`.
-        like: Name of the set that a model was trained on, to test transfer.
-            Images are preprocessed and classes are numbered as in that set.
-            Images of other classes become `ood["held_out_classes"]`. Defaults
-            to `None`.
-        validation_size: Number of training examples for validation. The last
-            ones are taken, before `classes` selects. Defaults to `None`, the
-            validation part of the set if it has one.
-        image_size: Height and width of the images. Defaults to `None`, those
-            of the set.
+        like: Name of the set that a model was trained on, to test this model on
+            the set `name`. Images are preprocessed and classes are numbered as
+            in the set `like`. Images of other classes become
+            `ood["held_out_classes"]`. Defaults to `None`.
+        validation_size: Number of training examples for validation. The
+            function takes the last examples of all classes, and then selects
+            `classes`. Defaults to `None`, the validation part of the set if the
+            set has one.
+        image_size: Height and width of the images. Defaults to `None`, the
+            size in the `DatasetSpec` of the set.
         augment: Whether to augment the training data. Defaults to `True`.
         batch_size: Number of examples in a batch. Arrays of digits have no
-            batches: pass `batch_size` to `fit`. Defaults to `None`, the one of
-            the set.
+            batches: pass `batch_size` to `fit`. Defaults to `None`, the number
+            in the `DatasetSpec` of the set.
         drop_remainder: Whether to leave out the last, smaller batch of every
             part, for static shapes on a TPU. No test example is lost if the
-            batch size divides the test set. Defaults to `False`.
+            batch size divides the size of the test set. Defaults to `False`.
         seed: Seed of splits, order, augmentation and noise. Defaults to `0`.
-        data_dir: Directory of TensorFlow Datasets. Defaults to `None`, its
-            default.
+        data_dir: Directory of TensorFlow Datasets. Defaults to `None`, the
+            default directory of TensorFlow Datasets.
 
     Returns:
         A `DataSplits`.
@@ -157,7 +161,7 @@ def load(
 
 
 def _ood_sets(ood):
-    """Returns the data sets in `ood`, and whether it has noise."""
+    """Returns the data sets in `ood`, and whether `ood` contains noise."""
     if not isinstance(ood, (list, tuple)) or "digits" in ood:
         raise ValueError(
             '`ood` must be a list of "noise" and names of data sets other '

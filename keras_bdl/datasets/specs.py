@@ -1,9 +1,9 @@
-"""Specifications of the data sets of the papers.
+"""Specifications of the data sets of published papers.
 
 Means and standard deviations are those of all pixels of the training split, in
-[0, 1], as widely published, unless a comment says otherwise. Much code has
-other standard deviations for CIFAR-10, (0.2023, 0.1994, 0.2010), which are
-means of the standard deviations of single images.
+[0, 1], as widely published, unless a comment says otherwise. Much published
+code has other standard deviations for CIFAR-10, (0.2023, 0.1994, 0.2010). These
+are means of the standard deviations of single images.
 """
 
 import dataclasses
@@ -27,12 +27,13 @@ class DatasetSpec:
     """How to read, augment and normalise one image data set.
 
     Use it with `keras_bdl.datasets.load` for a set that is not in
-    `keras_bdl.datasets.SPECS`. To change one of these, use
+    `keras_bdl.datasets.SPECS`. To change an entry of `SPECS`, use
     `dataclasses.replace`. The input of a model is
 
         x = (image / max_value - mean) / stddev                           (1)
 
-    for the image after `augment` in training, and after `prepare` otherwise.
+    where `image` is the result of `augment` in training, and of `prepare`
+    otherwise.
 
     Args:
         name: Name in TensorFlow Datasets, with the configuration after a slash
@@ -42,8 +43,9 @@ class DatasetSpec:
         stddev: Standard deviation in (1), one number per channel.
         stored_size: Height and width of the stored images. Defaults to `None`:
             sizes differ, and `augment` and `prepare` accept any size.
-        augment: Function `(image, key, image_size) -> image` that depends on
-            nothing else. Defaults to `None`, `prepare` in training, too.
+        augment: Function `(image, key, image_size) -> image` that depends only
+            on its arguments. Defaults to `None`: `prepare` is used in training,
+            too.
         prepare: Function `(image, image_size) -> image`. Defaults to
             `resize_with_crop_or_pad`, a central crop.
         max_value: Largest value of a pixel, in (1). Defaults to `255.0`.
@@ -51,15 +53,16 @@ class DatasetSpec:
         validation_split: Split for validation. Defaults to `None`, no such
             split.
         test_split: Split for the test. Defaults to `"test"`.
-        label_map: The class of each stored label, -1 for none. Defaults to
+        label_map: The class of each stored label, -1 for no class. Defaults to
             `None`, labels are classes.
-        class_names: Names of the classes. Defaults to `None`, those of
+        class_names: Names of the classes. Defaults to `None`, the names in
             TensorFlow Datasets.
         classes: The classes that `load` selects by default. Defaults to
             `None`, all.
         batch_size: Number of examples in a batch. Defaults to `128`.
-        shuffle_buffer: Number of undecoded examples in memory for shuffling. A
-            set that is not larger is read only once. Defaults to `100_000`.
+        shuffle_buffer: Number of undecoded examples in memory for shuffling. If
+            the training split fits, its files are read only once. Defaults to
+            `100_000`.
 
     Example:
 
@@ -178,7 +181,7 @@ _ALL = (
         stddev=(0.2673, 0.2564, 0.2762),
         augment=functools.partial(pad_crop_flip, padding=4),
     ),
-    # A mirrored digit is no digit, so there is no flip.
+    # No flip, because a mirrored digit is not a digit.
     DatasetSpec(
         name="svhn_cropped",
         image_size=32,
@@ -207,7 +210,7 @@ _ALL = (
             "truck",
         ),
     ),
-    # The numbers of all published ResNets.
+    # The means and standard deviations that published ResNets use.
     DatasetSpec(
         name="imagenet2012",
         image_size=224,
@@ -219,7 +222,7 @@ _ALL = (
         batch_size=256,
         shuffle_buffer=16_384,
     ),
-    # A doctor must see grades 2, 3 and 4 (radial BNN, section 4.1). The
+    # Grades 2, 3 and 4 are "referable" (Radial paper, section 4.1). The
     # statistics are those of the benchmark of Filos et al., 2019,
     # https://arxiv.org/abs/1912.10481. "1M" is the smallest configuration of
     # TensorFlow Datasets with 512 x 512 pixels. Its splits are those of the

@@ -1,4 +1,4 @@
-"""The reader of data sets of TensorFlow Datasets."""
+"""The class that reads data sets of TensorFlow Datasets."""
 
 import socket
 from typing import Any
@@ -8,13 +8,13 @@ import tensorflow as tf
 
 
 class TFDSReader:
-    """Reads the files of one data set, downloaded at the first use.
+    """Reads the files of one data set, and downloads them at the first use.
 
     Args:
         name: Name in TensorFlow Datasets, with the configuration after a slash
             if the data set has several.
-        data_dir: Directory of the files. Defaults to `None`, the directory of
-            TensorFlow Datasets.
+        data_dir: Directory of the files. Defaults to `None`, the default
+            directory of TensorFlow Datasets.
     """
 
     def __init__(self, name: str, data_dir: str | None = None):
@@ -36,7 +36,7 @@ class TFDSReader:
         return tuple(self._builder.info.features["label"].names)
 
     def examples(self, split: str) -> Any:
-        """Returns `(position, encoded image, label)` in the order of files."""
+        """Returns a dataset of `(position, encoded image, label)` in order."""
         try:
             stored = self._read(split)
         except AssertionError:  # an absent folder raises this error
@@ -78,7 +78,8 @@ class TFDSReader:
             self._builder.download_and_prepare()
         except (requests.ConnectionError, requests.Timeout) as e:
             raise ConnectionError(self._no_network()) from e
-        # Its readers raise these errors if the folder has files of other sets.
+        # TensorFlow Datasets raises these errors if the folder has files of
+        # other sets.
         except (
             AssertionError,
             FileNotFoundError,

@@ -1,7 +1,7 @@
 """Training on several devices or machines.
 
-This folder has strategies, and repairs of Keras for them. All other code runs
-unchanged under a strategy.
+`strategy` returns a strategy of TensorFlow by name. `mend_keras` repairs errors
+of Keras on several machines. Under a strategy, all other code stays the same.
 """
 
 from keras_bdl.distribute.keras_fixes import mend_keras

@@ -1,4 +1,4 @@
-"""Repairs of `fit` of Keras for training on several machines."""
+"""Repairs of Keras's `fit` for training on several machines."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from keras_bdl import _keras
 def mend_keras() -> None:
     """Makes `fit`, `evaluate` and `predict` of Keras run on several machines.
 
-    With Keras 3.12 to 3.15 all models fail under a
+    With Keras 3.12 to 3.15, all models fail under a
     `tf.distribute.MultiWorkerMirroredStrategy` with several workers:
 
     - Keras averages the first batch over the replicas, to build the model.
@@ -24,8 +24,8 @@ def mend_keras() -> None:
     Each call after the first does nothing. The repairs last until the process
     ends, and act only under such strategies. `keras_bdl.Model` and
     `keras_bdl.distribute.strategy("multi_worker")` call this function. Call
-    this function yourself before `fit` of a plain `keras.Model` under another
-    strategy of that kind.
+    this function yourself if you made the strategy, before `fit` of a plain
+    `keras.Model`.
 
     Reference:
         - Keras, issue 20585
@@ -42,7 +42,7 @@ def in_several_workers(strategy: tf.distribute.Strategy) -> bool:
 
 
 def build_with_a_local_batch(model: keras.Model, iterator: Any) -> None:
-    """Builds a model as `fit` does, with the first local replica's batch.
+    """Builds a model as `fit` does, with the batch of the first local replica.
 
     Args:
         model: A Keras model.

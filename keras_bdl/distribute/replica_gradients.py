@@ -1,4 +1,4 @@
-"""Gradients for optimizers that clip or check them on each replica."""
+"""Gradients for optimizers that clip or check gradients on each replica."""
 
 import keras
 import tensorflow as tf
@@ -15,7 +15,7 @@ def looks_at_gradients(optimizer) -> bool:
     """Returns whether an optimizer clips or checks gradients on replicas.
 
     Args:
-        optimizer: The optimizer of a model, with its loss scaling.
+        optimizer: The optimizer of a model, including a `LossScaleOptimizer`.
     """
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
     return replicas > 1 and (_clips(optimizer) or _skips(optimizer))
@@ -24,14 +24,14 @@ def looks_at_gradients(optimizer) -> bool:
 def for_all_replicas(optimizer, gradients, weight=None):
     """Returns gradients, clipped and checked as on a single device.
 
-    Keras clips the gradients of each replica, and checks one replica for an
-    overflow. This function clips the sum over the replicas. Each replica gets
-    an equal share of the clipped sum, which Keras does not clip again. If a
-    gradient of one replica is not finite, the gradients of all replicas become
-    NaN.
+    Keras clips the gradients of each replica, and checks only one replica for
+    an overflow. This function clips the sum over the replicas. Each replica
+    gets an equal share of the clipped sum, which Keras does not clip again.
+    With loss scaling, if a gradient of one replica is not finite, the gradients
+    of all replicas become NaN.
 
     Args:
-        optimizer: The optimizer of a model, with its loss scaling.
+        optimizer: The optimizer of a model, including a `LossScaleOptimizer`.
         gradients: Gradients of this replica: a list of tensors, slices and
             `None`.
         weight: Factor of the gradients, from `replica_weight`. Defaults to

@@ -13,12 +13,13 @@ def replica_weight(data):
     """Returns the weight of a replica in the mean over all examples.
 
     Keras averages over the examples of each replica, and then over the
-    replicas. With n_r examples on replica r of R, the weight
+    replicas. This is the mean over all examples only if each replica has the
+    weight
 
         R n_r / sum_r n_r                                                 (1)
 
-    of each replica gives the mean over all examples. The last batch of an
-    epoch may be uneven, or leave some replicas without an example.
+    with n_r examples on replica r of R replicas. In the last batch of an epoch,
+    replicas may have fewer examples than others, or none.
 
     Args:
         data: The batch of this replica, nested tensors.
@@ -77,12 +78,12 @@ def _times(tensor, weight):
 def batch_of_group(data, copies: int):
     """Returns the part of the batch for this replica.
 
-    With R replicas and c copies, the function cuts the batch into R / c
-    parts, and c replicas get each part. With c = R, all replicas get the whole
-    batch.
+    With R replicas and c copies, the function cuts the whole batch into R / c
+    parts, and gives each part to c replicas. With c = R, all replicas get the
+    whole batch.
 
     Args:
-        data: Nested tensors, the part that the strategy gave this replica.
+        data: Nested tensors, the part that the strategy gave to this replica.
         copies: c, the number of replicas with the same part, a divisor of R.
     """
     if copies == 1:
@@ -140,7 +141,8 @@ def statistics_of_examples(model, data):
 
 def _size(tensor):
     """Returns the number of examples if it is the same on all replicas."""
-    # A graph has one shape for all. Eagerly, each replica has its own.
+    # A graph has one static shape for all replicas. In eager execution, each
+    # replica has its own shape.
     return None if tf.executing_eagerly() else tensor.shape[0]
 
 

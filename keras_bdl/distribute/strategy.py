@@ -1,4 +1,4 @@
-"""Distribution strategies from one word."""
+"""Distribution strategies by name."""
 
 import json
 import os
@@ -14,10 +14,11 @@ _EXAMPLE = (
 
 
 def strategy(name: str = "auto") -> tf.distribute.Strategy:
-    """Returns a `tf.distribute.Strategy` for the devices that a word names.
+    """Returns a `tf.distribute.Strategy` by name.
 
     Make the model, the optimizer and the metrics under
-    `with strategy.scope():`. The batch size is that of all devices together.
+    `with strategy.scope():`. The batch size counts the examples of all devices
+    together.
 
     Args:
         name: One of
@@ -26,9 +27,9 @@ def strategy(name: str = "auto") -> tf.distribute.Strategy:
             - `"mirrored"`: all GPUs of this machine, or all its logical CPUs
               if it has no GPU.
             - `"multi_worker"`: the machines in the environment variable
-              `TF_CONFIG`. All of them run the same program with the same
-              `keras.utils.set_random_seed`. This word also calls
-              `keras_bdl.distribute.mend_keras`.
+              `TF_CONFIG`. All machines run the same program with the same
+              `keras.utils.set_random_seed`. With this name, the function also
+              calls `keras_bdl.distribute.mend_keras`.
             - `"tpu"`, `"tpu:<name>"`: the TPU of this machine, or the TPU with
               that name.
             - `"auto"`: `"multi_worker"` if `TF_CONFIG` names more than one
@@ -83,7 +84,7 @@ def _number_of_workers():
             m for job in ("chief", "worker") for m in cluster.get(job, [])
         ]
         if machines:
-            # The list must contain this machine, and ports of all.
+            # Raises if this machine or the port of a machine is missing.
             place = config["task"]
             dict(enumerate(cluster[place["type"]]))[int(place["index"])]
             [int(machine.rsplit(":", 1)[1]) for machine in machines]
@@ -115,7 +116,7 @@ def _multi_worker():
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     own, others = _machines(resolver)
     if others:
-        # TensorFlow waits without a limit and without a message.
+        # TensorFlow would wait without a limit and without a message.
         print(f"{own} waits until all of {others} have started.", flush=True)
     try:
         return tf.distribute.MultiWorkerMirroredStrategy(resolver)

@@ -1,4 +1,4 @@
-"""The copies of a variable on the replicas, and how to restore them."""
+"""The copies of a variable on all replicas: reading and restoring."""
 
 import contextlib
 from collections.abc import Callable
@@ -25,13 +25,13 @@ def variable_copies(variable):
 def restored(
     variables: Iterable[keras.Variable],
 ) -> Iterator[Callable[[], None]]:
-    """Returns a context that restores all values, also after an error.
+    """Returns a context that restores variables at its end or after an error.
 
     Args:
         variables: Keras variables.
 
     Yields:
-        A function that restores the values at once.
+        A function that restores the values before the end of the context.
     """
     # On several replicas, the copies of a BatchNorm statistic differ.
     copies = [copy for v in variables for copy in variable_copies(v)]

@@ -14,8 +14,8 @@ def is_chief(strategy: tf.distribute.Strategy) -> bool:
     """Returns whether this process is the one that writes files.
 
     Use this function before you save a result. On several machines, all
-    processes hold the same weights and posteriors, and one of them saves. The
-    callbacks of `keras_bdl` do this without your help.
+    processes hold the same weights and posteriors, and only one of them should
+    save. The callbacks of `keras_bdl` call this function themselves.
 
     Args:
         strategy: The `tf.distribute.Strategy` of the model.
@@ -42,7 +42,7 @@ def first_replica(strategy) -> int:
 def replica_arrays(strategy, arrays):
     """Returns the arrays of the replicas of all processes.
 
-    All workers must call this function, outside of a step.
+    All workers must call this function, outside of a training step.
 
     Args:
         strategy: The strategy.
@@ -50,11 +50,11 @@ def replica_arrays(strategy, arrays):
             dtypes are the same on all replicas.
 
     Returns:
-        A list of such lists, one for each replica, in their order.
+        A list of arrays for each replica of all processes, in their order.
     """
     if not in_several_workers(strategy):
         return list(arrays)
-    # Every transport keeps the bytes of integers.
+    # Sent as integers, because transport may change the bytes of other dtypes.
     packed = [_packed(of_replica) for of_replica in arrays]
     if not packed[0].size:
         # Gathering an empty tensor kills the process.
@@ -73,8 +73,9 @@ def replica_arrays(strategy, arrays):
 def weights_of_first_replica(model):
     """Returns `model.get_weights()` of the first replica.
 
-    Each replica has its own BatchNorm statistics, and `get_weights` returns
-    those of a replica of this process. All workers must call this function.
+    Each replica has its own BatchNorm statistics. `get_weights` returns the
+    statistics of a replica of this process, so they differ between workers. All
+    workers must call this function.
 
     Args:
         model: A built Keras model.
@@ -92,7 +93,7 @@ def weights_of_first_replica(model):
 
 
 def wait_for_all(strategy: tf.distribute.Strategy) -> None:
-    """Returns once all workers have called this function.
+    """Waits until all workers have called this function.
 
     Args:
         strategy: The strategy of the model.
@@ -105,7 +106,8 @@ def numbers_of_workers(strategy, numbers):
 
     Args:
         strategy: The strategy of the model.
-        numbers: The integers of this worker, as many as on the others.
+        numbers: The integers of this worker. All workers must pass equally
+            many.
     """
     if not in_several_workers(strategy):
         return [numbers]
@@ -115,7 +117,7 @@ def numbers_of_workers(strategy, numbers):
     return [replica[0].tolist() for replica in found[::local]]
 
 
-@functools.cache  # eagerly, every call would trace a new function
+@functools.cache  # without the cache, every call would trace a new function
 def _gather(strategy):
     return tf.function(
         lambda values: strategy.gather(values, axis=0), reduce_retracing=True
@@ -137,7 +139,7 @@ def _unpacked(row, like):
     return arrays
 
 
-# Errors of collective operations if a peer has stopped, or started again.
+# Errors of collective operations if another worker has stopped or restarted.
 _LOST = (
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
@@ -150,7 +152,7 @@ _LOST = (
 
 @contextlib.contextmanager
 def lost_worker_explained(strategy):
-    """Returns a context that explains the error of a lost worker.
+    """Returns a context that explains the error if a worker is lost.
 
     Args:
         strategy: The strategy of the model that the block uses.

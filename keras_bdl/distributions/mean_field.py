@@ -9,8 +9,8 @@ from keras import ops
 from keras_bdl.aliases import ArrayLike
 from keras_bdl.distributions.weight_distribution import WeightDistribution
 
-# Beyond this distance to a point, in standard deviations, the side of the point
-# on which a weight lies is certain in float32.
+# If the mean is farther than this from a point, in standard deviations, the
+# weight and the mean lie on the same side of the point, up to float32 rounding.
 CERTAIN = 8.0
 
 
@@ -26,12 +26,12 @@ class MeanField(WeightDistribution):
 
     @classmethod
     def num_normals(cls, size: int) -> int:
-        """Returns `size`."""
+        """Returns `size`: one number per weight."""
         return size
 
     @classmethod
     def noise(cls, normals: ArrayLike, shape: Sequence[int]) -> ArrayLike:
-        """Returns the normal numbers."""
+        """Returns the normal numbers in the given shape."""
         return ops.reshape(normals, shape)
 
     @property
@@ -45,7 +45,7 @@ class MeanField(WeightDistribution):
         return -0.5 * ops.square(noise) - self._log_normalizer()
 
     def negative_entropy(self) -> ArrayLike:
-        """Returns `-log stddev_i - log(2 pi e)/2`."""
+        """Returns `-log stddev_i - log(2 pi e)/2` for each weight."""
         return -self._log_normalizer() - 0.5
 
     def expected_distance(self, point: float) -> ArrayLike | None:
@@ -59,7 +59,7 @@ class MeanField(WeightDistribution):
     def expected_log_prob(
         self, q: WeightDistribution, noise: Callable[[], ArrayLike]
     ) -> ArrayLike | None:
-        """Returns `E log p(w_i)`, from the moments of q."""
+        """Returns `E log p(w_i)` under q, from the mean and variance of q."""
         del noise
         spread = 0.5 * q.variance / ops.square(self.stddev)
         return self.log_prob(q.mean) - spread

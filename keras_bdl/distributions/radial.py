@@ -11,8 +11,8 @@ from keras import ops
 from keras_bdl.aliases import ArrayLike
 from keras_bdl.distributions.weight_distribution import WeightDistribution
 
-# Below this distance from the mean, in standard deviations, the density is
-# constant.
+# Below this distance from the mean, in standard deviations, `log rho` in the
+# density (2) is constant.
 SMALLEST_DISTANCE = 1e-6
 
 
@@ -22,14 +22,15 @@ class Radial(WeightDistribution):
         w = mean + stddev u r,   u uniform on the unit sphere of R^D,
         r = |z|,  z ~ N(0, 1)                                             (1)
 
-    The whole tensor has one direction u and one length r. D is the number of
-    weights of the tensor. With `e = (w - mean) / stddev`, `rho = ||e||` and
-    the area A of the sphere, the density is
+    One draw of the tensor has one direction u and one length r. D is the number
+    of weights of the tensor. With `e = (w - mean) / stddev`, `rho = ||e||` and
+    the area A of the unit sphere, the density q is
 
         log q = log 2 - log(2 pi)/2 - rho^2/2 - log A - (D - 1) log rho
                 - sum_i log stddev_i                                      (2)
 
-    Since `E r^2 = 1` and `E log r = -(gamma + log 2)/2`, its expectation is
+    Since `E r^2 = 1` and `E log r = -(gamma + log 2)/2`, with Euler's constant
+    gamma, the expectation is
 
         E log q = log 2 - log(2 pi)/2 - 1/2 - log A
                   + (D - 1)(gamma + log 2)/2 - sum_i log stddev_i         (3)
@@ -65,7 +66,7 @@ class Radial(WeightDistribution):
         return ops.square(self.stddev) / self._size()
 
     def log_prob(self, x: ArrayLike) -> ArrayLike:
-        """Returns (2), one number."""
+        """Returns (2), one number for the whole tensor."""
         square = ops.sum(ops.square((x - self.mean) / self.stddev))
         smallest = ops.maximum(square, SMALLEST_DISTANCE**2)
         return self._log_density(square, ops.log(smallest) / 2)
@@ -79,19 +80,20 @@ class Radial(WeightDistribution):
     def lengths(
         self, noise: ArrayLike
     ) -> tuple[ArrayLike, np.ndarray, np.ndarray]:
-        """Returns the direction u, possible lengths r, and probabilities."""
+        """Returns the direction u, lengths r, and the probabilities of r."""
         norm = ops.sqrt(ops.sum(ops.square(noise)))
         return noise / ops.maximum(norm, SMALLEST_DISTANCE), *_half_normal()
 
     def expected_log_prob(
         self, q: WeightDistribution, noise: Callable[[], ArrayLike]
     ) -> ArrayLike | None:
-        """Returns the mean of (2) under q, along the direction of one draw.
+        """Estimates the expectation of (2) under q, with one drawn direction.
 
-        Only log rho in (2) has no closed expectation. Along a fixed direction,
-        the expectation over all lengths is a one-dimensional sum. This sum
-        removes the steep gradient near the mean of this distribution, where q
-        starts if this distribution is the posterior of an earlier task.
+        Only `log rho` in (2) has an expectation without a closed form. Along
+        one direction, this expectation is a sum over the lengths. A draw of the
+        length would give steep gradients near the mean of this distribution.
+        Training of q starts there if this distribution is the posterior of an
+        earlier task.
         """
         step, lengths, probabilities = q.lengths(noise())
         step = q.stddev * step / self.stddev
@@ -128,8 +130,8 @@ def _log_constant(size):
 def _half_normal():
     """Returns lengths r and their probabilities, to integrate over r.
 
-    The lengths are evenly spaced in log r, and so are dense near zero, where a
-    logarithm changes most.
+    The lengths are evenly spaced in log r. They are dense near zero, where
+    log r changes most.
     """
     r = np.geomspace(1e-9, 8.0, 160)
     probabilities = r * np.exp(-0.5 * r**2)

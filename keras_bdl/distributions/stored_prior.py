@@ -20,10 +20,11 @@ class StoredPrior(ShowsArguments):
     """Makes a variational layer store its prior in variables.
 
     The layer gets non-trainable weights for the mean and the scale of each
-    tensor, and saves them with the others. The config holds the family alone.
-    A layer whose prior is a `WeightDistribution` makes such an object of it.
-    In a new layer, the prior has mean 0 and scale 1 until weights are loaded
-    or `set_prior` is called.
+    prior, and saves them with its other weights. The config holds only the
+    family. If the `prior` of a layer is a `WeightDistribution`, the layer
+    converts this prior to a `StoredPrior` with the same values. A
+    `StoredPrior` that is made from a family has mean 0 and scale 1 in a new
+    layer, until weights are loaded or `set_prior` is called.
 
     Args:
         family: `"mean_field"` or `"radial"`.
@@ -43,7 +44,7 @@ class StoredPrior(ShowsArguments):
 
     @classmethod
     def of(cls, distribution: WeightDistribution) -> "StoredPrior":
-        """Returns a prior with the initial values of a given distribution.
+        """Returns a prior whose initial values are those of a distribution.
 
         Args:
             distribution: An object of one of the families.
@@ -54,7 +55,7 @@ class StoredPrior(ShowsArguments):
         return self
 
     def initial_values(self, shape: Sequence[int]) -> tuple:
-        """Returns the mean and the scale that a new layer starts with.
+        """Returns the initial mean and scale of the prior in a new layer.
 
         Args:
             shape: Shape of the weights.
@@ -66,7 +67,7 @@ class StoredPrior(ShowsArguments):
     def distribution(
         self, mean: ArrayLike, stddev: ArrayLike
     ) -> WeightDistribution:
-        """Returns the distribution with these tensors.
+        """Returns the prior as a distribution, from the tensors of a layer.
 
         Args:
             mean: Means of the weights.
@@ -89,7 +90,9 @@ class StoredPrior(ShowsArguments):
 
 
 def checked_values(distribution, shape):
-    """Returns the arrays of a distribution that can be a prior of weights.
+    """Returns the mean and scale of a distribution, if it can be a prior.
+
+    Otherwise, the function raises an error.
 
     Args:
         distribution: A `WeightDistribution`.
@@ -101,8 +104,8 @@ def checked_values(distribution, shape):
     if mean.shape != shape or stddev.shape != shape:
         raise ValueError(
             "A distribution that is the prior of weights must have the shape "
-            f"of the weights, {shape}. Give the kernel and the bias a prior "
-            "each, with `bias_prior` or `set_prior`. Received: mean of shape "
+            f"of the weights, {shape}. Give the kernel and the bias separate "
+            "priors, with `bias_prior` or `set_prior`. Received: mean of shape "
             f"{mean.shape}, stddev of shape {stddev.shape}"
         )
     if not (np.isfinite(mean).all() and np.isfinite(stddev).all()):

@@ -9,13 +9,14 @@ from keras import ops
 from keras_bdl.aliases import ArrayLike
 from keras_bdl.aliases import PriorLike
 
-# The gradient recovers the noise from the result by a division. Otherwise XLA
-# would draw all random numbers again, or keep more of them.
+# The gradients of the next two functions compute the noise from the result.
+# Otherwise XLA would draw all random numbers again, or keep more of them in
+# memory.
 
 
 @ops.custom_gradient
 def perturbed(mean, stddev, noise):
-    """Returns `mean + stddev noise`; the noise counts as a constant."""
+    """Returns `mean + stddev noise`. The noise gets no gradient."""
     result = mean + stddev * noise
 
     def gradient(upstream):
@@ -26,7 +27,7 @@ def perturbed(mean, stddev, noise):
 
 @ops.custom_gradient
 def perturbation(stddev, noise):
-    """Returns `stddev noise`; the noise counts as a constant."""
+    """Returns `stddev noise`. The noise gets no gradient."""
     result = stddev * noise
 
     def gradient(upstream):
@@ -38,9 +39,9 @@ def perturbation(stddev, noise):
 class WeightDistribution:
     """The distribution of one tensor of weights, `w = mean + stddev noise`.
 
-    A subclass computes the noise from normal numbers, so a layer can draw the
-    normal numbers of all its tensors at once. A distribution may be the
-    posterior that one layer learns, and the prior of another layer.
+    A subclass computes the noise from standard normal numbers, so a layer can
+    draw these numbers for all its tensors at once. A distribution may be the
+    posterior that a layer learns, or a prior.
 
     Args:
         mean: Means, a float32 tensor.
@@ -53,7 +54,7 @@ class WeightDistribution:
 
     @classmethod
     def num_normals(cls, size: int) -> int:
-        """Returns the number of normal numbers that a draw needs.
+        """Returns the number of standard normal numbers that a draw needs.
 
         Args:
             size: Number of weights.
@@ -76,7 +77,7 @@ class WeightDistribution:
         raise NotImplementedError
 
     def log_prob(self, x: ArrayLike) -> ArrayLike:
-        """Returns the log density of each independent part of a tensor.
+        """Returns the log density: one number for each independent part.
 
         Args:
             x: Values of the weights.
@@ -90,9 +91,9 @@ class WeightDistribution:
     def lengths(
         self, noise: ArrayLike
     ) -> tuple[ArrayLike, np.ndarray, np.ndarray]:
-        """Returns the possible lengths of noise in the direction of a draw.
+        """Returns the possible lengths of noise along the direction of a draw.
 
-        The opposite direction has the same probability.
+        Noise in the opposite direction has the same probabilities.
 
         Args:
             noise: The noise of a draw.
@@ -147,13 +148,14 @@ class WeightDistribution:
     ) -> ArrayLike:
         """Returns `KL(q || p) = E log q(w) - E log p(w)` in nats.
 
-        The first term has a closed form. The second term has one if `prior`
-        can compute the expectation of its log density under this
-        distribution. Otherwise one draw estimates it.
+        The first term has a closed form. The second term is the result of
+        `prior.expected_log_prob`. If the prior has no such method, or if the
+        result is `None`, one draw estimates the second term.
 
         Args:
             prior: p, an object with `log_prob`.
-            noise: A function that returns the noise of that draw.
+            noise: A function that returns the noise of a draw of this
+                distribution.
         """
         expected = getattr(prior, "expected_log_prob", None)
         log_prior = expected(self, noise) if expected else None

@@ -1,7 +1,7 @@
 """Scores of a finished prediction: calibration, ranking, unknown data.
 
-The functions take a `Prediction` or arrays, after `predict`. The metrics in
-`keras_bdl.metrics` compute similar numbers while `fit` runs.
+The functions take a `Prediction`, the result of `keras_bdl.predict`, or arrays.
+The metrics in `keras_bdl.metrics` compute similar numbers while `fit` runs.
 """
 
 from keras_bdl.evaluation.brier import BrierDecomposition

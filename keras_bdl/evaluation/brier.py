@@ -14,10 +14,10 @@ class BrierDecomposition(NamedTuple):
     """Parts of the Brier score, from `brier_decomposition`.
 
     Attributes:
-        reliability: (1) there; low is good.
-        resolution: (2) there; high is good.
-        uncertainty: (3) there, a property of the labels.
-        residual: (4) there, the error of the bins.
+        reliability: Equation (1) of `brier_decomposition`; low is good.
+        resolution: Equation (2); high is good.
+        uncertainty: Equation (3), a property of the labels.
+        residual: Equation (4), the error from binning.
     """
 
     reliability: float
@@ -54,11 +54,11 @@ def brier_decomposition(
 ) -> BrierDecomposition:
     """Splits the Brier score into reliability, resolution and uncertainty.
 
-    The probabilities of each class are sorted into bins `k` of equal width;
-    the last bin includes 1.0. Let `n_k` be the number of inputs in a bin,
-    `p_k` and `o_k` the means over the bin of the probability `p` and of the
-    label indicator `o`, and `o` without index the frequency of the class. The
-    parts are
+    For each class, the function sorts the inputs into bins `k` of equal width
+    by the probability `p_i` of the class; the last bin includes 1.0. The
+    indicator `o_i` is 1 if the label is the class, otherwise 0. Let `n_k` be
+    the number of inputs in bin k, `p_k` and `o_k` the means of `p_i` and `o_i`
+    over the bin, and `o` the frequency of the class. The parts are
 
         reliability = sum_k n_k/n (p_k - o_k)^2       low is good         (1)
         resolution = sum_k n_k/n (o_k - o)^2          high is good        (2)
@@ -69,8 +69,8 @@ def brier_decomposition(
 
         Brier score = reliability - resolution + uncertainty + residual   (5)
 
-    The residual (4) comes from the spread of the probabilities inside their
-    bins, and is zero if each bin holds a single value.
+    The residual (4) comes from different probabilities inside one bin. It is
+    zero if all probabilities in a bin are equal.
 
     Args:
         probabilities: One row per input.

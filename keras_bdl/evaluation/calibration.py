@@ -15,7 +15,7 @@ BINNINGS = ("width", "mass")
 class CalibrationBins(NamedTuple):
     """Bins of the confidence in rising order, without empty bins.
 
-    `calibration_bins` returns them.
+    `calibration_bins` returns this object.
 
     Attributes:
         count: Number of examples in each bin.
@@ -98,7 +98,7 @@ def expected_calibration_error(
     num_bins: int = 20,
     binning: str = "width",
 ) -> float:
-    """Returns the mean distance between confidence and accuracy.
+    """Returns the mean distance between confidence and accuracy, over bins.
 
     With `n_b` examples in bin b,
 
@@ -132,10 +132,10 @@ def maximum_calibration_error(
     num_bins: int = 20,
     binning: str = "width",
 ) -> float:
-    """Returns the largest distance between confidence and accuracy.
+    """Returns the largest distance between confidence and accuracy, over bins.
 
-    The maximum is over the bins that hold an example. A bin with a single
-    example counts as much as any other, so the result is noisy on small data.
+    Empty bins do not count. A bin with a single example counts as much as any
+    other bin, so the result is noisy on small data.
 
     Args:
         confidence: Highest class probability of each example.

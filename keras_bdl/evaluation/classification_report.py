@@ -38,7 +38,8 @@ class ClassificationReport(Report):
         brier_reliability: Reliability in `brier_decomposition`; low is good.
         brier_resolution: Resolution in `brier_decomposition`; high is good.
         brier_uncertainty: Uncertainty of the labels, equal for all models.
-        brier_residual: Error of the bins in `brier_decomposition`.
+        brier_residual: Residual in `brier_decomposition`, the error from
+            binning.
         num_bins: Number of bins of the calibration errors and of
             `brier_decomposition`.
         ece: Expected calibration error, bins of equal width.
@@ -54,9 +55,9 @@ class ClassificationReport(Report):
         referral: Dict with the `uncertainty` used, the referred `fractions`,
             and the `accuracy` and `auroc` of the remaining inputs. `auroc` is
             NaN for more than two classes.
-        ood: Dict of one dict for each out-of-distribution set. The inner dict
-            holds `num_inputs`, `entropy_divergence` and the results of
-            `ood_scores`.
+        ood: Dict from the name of an out-of-distribution set to a dict. The
+            inner dict holds `num_inputs`, `entropy_divergence` and the results
+            of `ood_scores`.
     """
 
     num_inputs: int
@@ -109,7 +110,7 @@ class ClassificationReport(Report):
         probs = np.exp(log_probs)
         chosen = np.take_along_axis(log_probs, y[:, None], axis=-1)
         correct = log_probs.argmax(-1) == y
-        # The logarithm separates confidences that round to 1.
+        # Logarithms differ even between confidences that round to 1.
         log_confidence = log_probs.max(-1)
         confidence = np.exp(log_confidence)
         parts = brier_decomposition(probs, y, num_bins=num_bins)
@@ -162,7 +163,7 @@ class ClassificationReport(Report):
         )
 
     def sections(self) -> list[tuple]:
-        """Returns the title and the rows of each table, in pairs."""
+        """Returns a pair of title and rows for each table."""
         return [
             ("Quality", self._quality()),
             (f"Calibration, {self.num_bins} bins", self._calibration()),

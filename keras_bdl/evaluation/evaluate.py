@@ -48,8 +48,8 @@ def evaluate(
         uncertainty: For a classifier, the measure that selects the referred
             inputs: `"mutual_information"`, `"entropy"` or
             `"max_probability"`. A prediction from a single sample has no
-            mutual information; the report then uses the entropy and says so.
-            Defaults to `"mutual_information"`.
+            mutual information; the report then uses the entropy and names it
+            as the measure. Defaults to `"mutual_information"`.
         levels: For a regression, the probabilities of the intervals whose
             coverage is reported. Defaults to `(0.5, 0.9, 0.95)`.
 

@@ -1,8 +1,8 @@
 """Scores of real targets under equally weighted mixtures of Gaussians.
 
 The first axis of the means and variances holds the components, one for each
-posterior sample. A single Gaussian is a mixture of one component. Every target
-value is scored under its own marginal mixture.
+posterior sample. A single Gaussian is a mixture of one component. The functions
+score every target value separately, under the mixture for this value.
 """
 
 import numpy as np
@@ -34,11 +34,11 @@ def mixture_log_likelihood(
 def mixture_interval_coverage(
     y: ArrayLike, means: ArrayLike, variances: ArrayLike, *, level: float
 ) -> float:
-    """Returns the fraction of target values in their central interval.
+    """Returns the fraction of target values inside their central interval.
 
-    A value lies inside the interval of probability `level` if the
-    distribution function at this value is between `(1 - level)/2` and
-    `(1 + level)/2`.
+    A value lies inside its central interval of probability `level` if the
+    distribution function of the mixture at this value is between
+    `(1 - level)/2` and `(1 + level)/2`.
 
     Args:
         y: Targets.
@@ -62,13 +62,13 @@ def mixture_crps(y: ArrayLike, means: ArrayLike, variances: ArrayLike) -> float:
         CRPS = E|X - y| - E|X - X'| / 2                                   (1)
 
     Both expectations have a closed form for Gaussian components. A component
-    of variance zero is a point. A single point has the absolute error as its
-    score.
+    with the variance zero is a point. If the mixture is a single point, the
+    score is the absolute error.
 
     Args:
         y: Targets.
         means: Means of the components, `(samples, *y.shape)`.
-        variances: Variances, not negative, broadcastable to `means`.
+        variances: Variances, at least zero, broadcastable to `means`.
 
     Reference:
         - Gneiting and Raftery, 2007, eq. 21; Grimit et al., 2006, for
@@ -90,7 +90,8 @@ def _mean_absolute(mean, variance):
     """Returns E|X| of a Gaussian X."""
     from scipy.special import erf
 
-    # The 1 avoids a division by zero; the last line replaces the result.
+    # If the variance is zero, 1 replaces it to avoid a division by zero, and
+    # the last line replaces the result.
     scale = np.sqrt(2 * np.where(variance > 0, variance, 1.0))
     z = mean / scale
     spread = mean * erf(z) + scale * np.exp(-(z**2)) / np.sqrt(np.pi)
@@ -102,7 +103,7 @@ def _components(y, means, variances, zero_allowed):
     variances = np.broadcast_to(numbers("variances", variances), means.shape)
     if means.shape[1:] != y.shape:
         raise ValueError(
-            "`means` must have the shape of `y` after an axis of samples, "
+            "`means` must have the shape of `y` after a first axis of samples, "
             f"{('samples', *y.shape)}. Received: means of shape {means.shape}"
         )
     lowest = variances.min()

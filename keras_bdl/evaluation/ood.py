@@ -14,17 +14,22 @@ from keras_bdl.prediction import ClassificationPrediction
 
 
 def ood_detection(inside: ArrayLike, outside: ArrayLike) -> dict[str, float]:
-    """Scores an uncertainty as a detector of out-of-distribution inputs.
+    """Scores how well an uncertainty detects out-of-distribution inputs.
 
     Args:
         inside: Uncertainty of each in-distribution input.
         outside: Uncertainty of each out-of-distribution input.
 
     Returns:
-        A dict with `auroc`; `aupr_in` and `aupr_out`, the average precision
-        with the inside and with the outside inputs as the positive class; and
-        `fpr95`, the fraction of outside inputs below the threshold that
-        accepts 95 % of the inside inputs.
+        A dict with
+
+        - `auroc`: area under the receiver operating characteristic,
+        - `aupr_in`: average precision with the in-distribution inputs as the
+          positive class,
+        - `aupr_out`: average precision with the out-of-distribution inputs as
+          the positive class,
+        - `fpr95`: fraction of out-of-distribution inputs that are accepted, if
+          the threshold accepts 95 % of the in-distribution inputs.
 
     Example:
 
@@ -46,7 +51,7 @@ def ood_detection(inside: ArrayLike, outside: ArrayLike) -> dict[str, float]:
 def ood_scores(
     inside: ClassificationPrediction, outside: ClassificationPrediction
 ) -> dict[str, dict[str, float]]:
-    """Scores every measure of uncertainty as a detector.
+    """Scores how well each uncertainty detects out-of-distribution inputs.
 
     Args:
         inside: Prediction for in-distribution inputs.
@@ -77,14 +82,15 @@ def entropy_divergence(
 ) -> float:
     """Returns the symmetrised KL divergence between two sets of entropies.
 
-    Both sets are counted in the same bins of equal width on
-    `[0, log(num_classes)]`. Let `p` and `q` be the fractions of the two sets
-    in the bins, plus `smoothing` and normalised again. The divergence is
+    The function counts both sets in the same bins of equal width on
+    `[0, log(num_classes)]`. Let `p_k` and `q_k` be the fractions of the two
+    sets in bin k, after adding `smoothing` and normalising again. The
+    divergence is
 
         KL(p || q) + KL(q || p) = sum_k (p_k - q_k) log(p_k / q_k)        (1)
 
     in nats. The divergence depends on `num_bins` and `smoothing`: two sets that
-    do not overlap give about `2 log(1 / smoothing)`.
+    fill one bin each, but different bins, give about `2 log(1 / smoothing)`.
 
     Args:
         inside: Predictive entropies of in-distribution inputs, in nats.
@@ -101,7 +107,7 @@ def entropy_divergence(
     highest = np.log(num_classes)
 
     def shares(name, entropy):
-        # Rounding may move an entropy across either end.
+        # Rounding may move an entropy below zero or above the maximum.
         entropy = np.clip(numbers(name, entropy).ravel(), 0.0, highest)
         counts, _ = np.histogram(entropy, num_bins, range=(0.0, highest))
         smooth = counts / entropy.size + smoothing

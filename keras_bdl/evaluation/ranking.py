@@ -1,8 +1,8 @@
-"""Scores of a ranking of positive above negative examples.
+"""Scores of how well positive examples rank above negative examples.
 
-A pair of examples with equal score counts as half correct, and examples with
-equal score lie on the same side of every threshold. If one of the two sets is
-empty, the results are NaN.
+A pair of a positive and a negative example with equal scores counts as half
+correct. Examples with equal scores lie on the same side of every threshold. If
+one of the two sets is empty, the results are NaN.
 """
 
 import numpy as np
@@ -45,8 +45,8 @@ def average_precision(positive: ArrayLike, negative: ArrayLike) -> float:
 
         sum_t (recall_t - recall_(t-1)) precision_t                       (1)
 
-    over the distinct scores t from high to low. Unlike `auroc`, the result
-    depends on the ratio of positives to negatives.
+    The sum is over the distinct scores t, from high to low. Unlike `auroc`, the
+    result depends on the ratio of positives to negatives.
 
     Args:
         positive: Scores of the examples that should score high.
@@ -67,14 +67,15 @@ def fpr_at_tpr(
     Args:
         positive: Scores of the examples that should score high.
         negative: Scores of the examples that should score low.
-        tpr: Fraction of the positives at or above the threshold. The function
-            uses the highest such threshold. Defaults to `0.95`.
+        tpr: Smallest fraction of the positives at or above the threshold. The
+            function uses the highest threshold with at least this fraction.
+            Defaults to `0.95`.
     """
     check_number("tpr", tpr, above=0.0, at_most=1.0)
     hits, alarms = _sweep(positive, negative)
     if not hits[-1] or not alarms[-1]:
         return np.nan
-    # The slack makes 19 of 20 at least 0.95 in spite of rounding.
+    # With the slack, 19 of 20 is at least 0.95 in spite of rounding.
     first = np.argmax(hits >= hits[-1] * (tpr - 1e-12))
     return float(alarms[first] / alarms[-1])
 

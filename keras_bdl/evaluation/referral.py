@@ -1,8 +1,9 @@
 """Scores after the most uncertain inputs are referred to an expert.
 
-A fraction `1 - fraction` of the inputs remains, exactly. If the border falls
-into a group of equally uncertain inputs, each input of the group remains with
-the same partial weight, the mean over all ways to break the tie.
+Exactly the fraction `1 - fraction` of the inputs remains. If only a part of a
+group of equally uncertain inputs can remain, each input of the group gets the
+same weight between 0 and 1. The weight is the mean over all ways to choose this
+part.
 """
 
 from collections.abc import Sequence
@@ -106,8 +107,8 @@ def checked_fractions(fractions: Sequence[float] | float) -> list[float]:
 def kept_weights(uncertainty: ArrayLike, fraction: float) -> np.ndarray:
     """Returns one weight for each input: 0 if referred, 1 if kept.
 
-    Inputs with equal uncertainty have equal weights. If only a part of them is
-    referred, their weight is the fraction of them that is kept.
+    Inputs with equal uncertainty have equal weights. If a part of such inputs
+    is referred, the weight of each is the fraction of the inputs that is kept.
 
     Args:
         uncertainty: Uncertainty of each input.
@@ -137,6 +138,6 @@ def uncertainty_of(
     if measure == "mutual_information" and prediction.num_samples == 1:
         measure = "entropy"
     if measure == "max_probability":
-        # The logarithm separates confidences that round to 1.
+        # Logarithms differ even between confidences that round to 1.
         return measure, -prediction.log_mean.max(-1).ravel()
     return measure, getattr(prediction, measure).ravel()

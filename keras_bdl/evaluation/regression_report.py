@@ -28,18 +28,17 @@ class RegressionReport(Report):
         rmse: Root of the mean squared error of the predictive mean.
         density: The predictive density that defines `log_likelihood`, `crps`
             and `coverage`. `"mixture"` has one Gaussian for each sample. The
-            mixture needs a prediction that kept its samples, with known and
-            positive noise. Otherwise the density is `"gaussian"`, with the
-            total variance.
+            report uses the mixture if the prediction has kept its samples and
+            the variance of the noise is known and positive. Otherwise the
+            density is `"gaussian"`, a Gaussian with the total variance.
         log_likelihood: Mean log density of a target value, NaN if any
             predictive variance is zero.
         crps: Mean continuous ranked probability score, in the units of the
             target. The score is the absolute error if the predictive variance
             is zero.
         coverage: A dictionary from each level to the fraction of target values
-            inside of their central interval. The level is the probability of
-            the interval. The fraction is NaN if any predictive variance is
-            zero.
+            inside their central interval. The level is the probability of the
+            interval. The fraction is NaN if any predictive variance is zero.
         variance_within: Mean variance of the noise, the aleatoric part.
         variance_between: Mean variance over the samples, the epistemic part.
     """
@@ -102,7 +101,7 @@ class RegressionReport(Report):
         )
 
     def sections(self) -> list[tuple]:
-        """Returns the title and the rows of each table, in pairs."""
+        """Returns a pair of title and rows for each table."""
         density = {
             "gaussian": "Gaussian of the total variance",
             "mixture": f"mixture of {self.num_samples} Gaussians",
@@ -133,7 +132,7 @@ class RegressionReport(Report):
 
 
 def _density(prediction, mean):
-    """Returns name, means and variances of the predictive density."""
+    """Returns the name, means and variances of the predictive density."""
     if prediction.has_samples and prediction.sample_variances is not None:
         means = np.asarray(prediction.samples, dtype="float64")
         variances = np.broadcast_to(prediction.sample_variances, means.shape)

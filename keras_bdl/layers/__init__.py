@@ -1,7 +1,7 @@
 """Layers with a distribution over their weights, and MC dropout.
 
-Each takes the arguments of the Keras layer of the same name, and more.
-`keras_bdl.convert` replaces ordinary layers with them.
+`MeanFieldDense`, for example, takes the arguments of `keras.layers.Dense`, and
+more. `keras_bdl.convert` replaces ordinary layers with these layers.
 """
 
 import keras_bdl.layers.weight_norm_rule  # noqa: F401 (registers the rules)

@@ -13,8 +13,8 @@ class Annealing:
         kl_weight: Factor of the KL in the loss. 1 gives the evidence bound.
         kl_schedule: A function without arguments that returns this factor in
             the graph, in place of `kl_weight`, or `None`.
-        noise: Factor of the noise in the outputs, and of the KL. With 0, the
-            likelihood alone trains the means.
+        noise: Factor of the standard deviation of the drawn weights, and of the
+            KL. With 0, the likelihood alone trains the means.
     """
 
     def __init__(self):

@@ -5,9 +5,9 @@ import threading
 
 
 class CallState(threading.local):
-    """The state of a call of a layer, in each thread.
+    """The state of a layer during a call, separate for each thread.
 
-    Replicas run in threads of their own.
+    Each replica runs in its own thread.
 
     Attributes:
         seen: The current values of `SeenAttribute`s inside a block, by name.

@@ -23,8 +23,8 @@ def worth_compiling(layer):
     """Returns whether XLA should compile the draw of the weights of a layer.
 
     On a machine that has only CPUs, Keras does not compile training steps. A
-    draw has about twenty operations per weight. One by one, they take longer
-    than the rest of the step of a dense layer.
+    draw has about twenty operations per weight. Without compilation, these
+    operations take longer than the rest of the step of a dense layer.
 
     Args:
         layer: A variational layer that is built.
@@ -48,12 +48,13 @@ def _is_compilable(prior):
 class CompiledDraw:
     """Keeps the compiled functions that draw the weights, for all traces.
 
-    A separate function makes the random numbers. In a common function, XLA
-    would make the numbers again at each use. The gradient computes the results
-    a second time. This is faster than to store the parts of a KL in memory.
+    A separate function makes the random numbers. If one function made the
+    numbers and used them, XLA would make the numbers again at each use. The
+    gradient computes the results a second time, which is faster than storing
+    the parts of a KL in memory.
 
-    This object holds the functions, because Keras would export attributes of
-    the layer.
+    The functions are not attributes of the layer, because Keras would export
+    them.
     """
 
     def __init__(self):
@@ -67,7 +68,8 @@ class CompiledDraw:
 
         Args:
             numbers: A function of the seed that returns random numbers.
-            outputs: A function of all arguments that returns the results.
+            outputs: A function of the tensors, the numbers, the seed and
+                `annealed` that returns the results.
             tensors: Nested tensors.
             seed: Seed of the numbers.
             annealed: Factor of the noise in the weights.

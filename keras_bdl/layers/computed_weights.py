@@ -9,10 +9,11 @@ from keras_bdl.inherited_arguments import InheritedArguments
 
 
 class ComputedWeights(InheritedArguments):
-    """Lets a Keras layer use a kernel that is computed and no variable.
+    """Lets a Keras layer compute its kernel instead of storing a variable.
 
-    The class refuses arguments that need a variable, and saves the variables
-    of the layer. Derive from this class first, then from the Keras layer.
+    The class raises an error for arguments that need a variable, and saves the
+    variables from which the kernel is computed. Derive from this class first,
+    then from the Keras layer.
 
     Attributes:
         sources: Names of the variables that make the kernel, for messages.
@@ -32,11 +33,11 @@ class ComputedWeights(InheritedArguments):
                 raise ValueError(self._unsupported(name, value))
 
     def enable_lora(self, rank, *args, **kwargs):
-        """Raises an error."""
+        """Raises an error: LoRA needs a kernel that is a variable."""
         raise ValueError(self._unsupported("lora_rank", rank))
 
     def quantize(self, mode=None, *args, **kwargs):
-        """Raises an error."""
+        """Raises an error: quantization needs a kernel that is a variable."""
         # `keras.Model.quantize` catches this type, and warns.
         raise NotImplementedError(self._unsupported("quantization_mode", mode))
 

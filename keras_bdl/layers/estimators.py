@@ -1,4 +1,4 @@
-"""The estimators: three ways in which a draw of the weights makes outputs.
+"""The estimators: three ways to compute outputs from a draw of the weights.
 
 Each function takes a layer, its inputs and a `ForwardPass`, and returns the
 outputs. `layer.call_seeing(inputs, attributes)` calls the Keras layer with
@@ -32,8 +32,8 @@ def sign_axes(layer):
     """Returns the axes along which signs of inputs and of outputs differ.
 
     Signs of inputs and outputs act like signs of the weights between them, so
-    each example has a kernel of its own. Axes of positions share the weights:
-    signs must not differ along them.
+    each example has its own kernel. All positions share this kernel, so signs
+    must not differ along the axes of positions.
 
     Args:
         layer: A variational layer.
@@ -65,11 +65,12 @@ def _positions(labels, axes):
     return [start + i for i, label in enumerate(axes) if label in labels]
 
 
-# The noise of outputs is symmetric, so it can be subtracted. If it is added and
-# an activation follows, TensorFlow 2.21 fails to optimize the graph of a dense
-# layer on a CPU, and prints pages of errors.
+# The estimators subtract the noise of outputs, which is symmetric. If the noise
+# is added and an activation follows, TensorFlow 2.21 fails to optimize the
+# graph of a dense layer on a CPU, and prints pages of errors.
 
-# The square root of a smaller variance has no gradient.
+# Lower bound of variances, because the gradient of a square root is infinite
+# at 0.
 SMALLEST_VARIANCE = 1e-30
 
 
@@ -91,7 +92,7 @@ def flipout(layer, inputs, forward_pass):
 
 
 def local(layer, inputs, forward_pass):
-    """Draws noise for each output."""
+    """Draws independent noise for each output."""
     # Squares of small numbers underflow in half precision.
     variance = layer.call_seeing(
         ops.square(ops.cast(inputs, "float32")),

@@ -49,8 +49,8 @@ def end_annealing(model) -> bool:
         model: A Keras model.
 
     Returns:
-        `True` if a layer had a schedule. A training step traced before still
-        contains the schedule.
+        `True` if a layer had a schedule. A training step that was traced before
+        this call still contains the schedule.
     """
     had_schedule = False
     for layer in variational_layers(model):

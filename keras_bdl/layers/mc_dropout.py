@@ -18,21 +18,21 @@ class MCDropout(InheritedArguments, keras.layers.Wrapper):
 
     in training, with another z for each entry of x, and `layer(x)` otherwise.
     Dropping an input drops the weights that multiply it: for a `Dense` layer,
-    (1) draws rows of the kernel. With `keras_bdl.posteriors.MCDropout`, a
-    prediction also draws. Each replica draws another mask. Under
+    (1) drops rows of the kernel. With `keras_bdl.posteriors.MCDropout`, a
+    prediction also applies (1). Each replica draws another mask. With
     `keras.layers.Dropout`, all replicas share one mask.
 
     Args:
         layer: A layer with one input of real numbers.
         rate: Probability of a zero, between 0 and 1.
         seed: Seed of the dropout. Defaults to `None`, a random seed.
-        **kwargs: Arguments of `keras.layers.Layer`. The dtype defaults to
-            that of the layer.
+        **kwargs: Arguments of `keras.layers.Layer`. `dtype` defaults to the
+            dtype policy of `layer`.
 
     Call arguments:
         inputs: Inputs of the layer.
-        training: Whether to drop inputs. The layer receives it, too, if it
-            has this argument.
+        training: Whether to drop inputs. If the call of `layer` has this
+            argument, `layer` receives the same value.
 
     Example:
 
@@ -62,7 +62,7 @@ class MCDropout(InheritedArguments, keras.layers.Wrapper):
         check_number("rate", rate, above=0.0, below=1.0)
         if seed is not None:
             check_seed(seed)
-        # `Wrapper` raises if `layer` is no layer.
+        # `Wrapper` raises an error if `layer` is not a layer.
         kwargs.setdefault("dtype", getattr(layer, "dtype_policy", None))
         super().__init__(layer, **kwargs)
         self.rate = rate

@@ -15,15 +15,19 @@ class MeanFieldLayer(Variational):
 
         w = mean + softplus(rho) noise,   noise ~ N(0, 1)                 (1)
 
+    In training, the layer adds KL(q || p) / N to the losses, with q the
+    distribution (1), p the `prior` and N the number of training examples.
+
     Derive a layer type from this class and from a layer of Keras, in this
     order.
 
     Args:
         *args: Arguments of the Keras layer.
-        truncation: Draws only noise below this many standard deviations. The
-            gradient then has less variance, but the layer draws from another
-            distribution than that of the KL. `estimator="local"` draws no
-            weights and refuses this argument. Defaults to `None`, all of (1).
+        truncation: Largest absolute value of the noise in (1). The gradient
+            then has less variance, but the KL is still that of the Gaussian
+            without truncation. With `estimator="local"`, which draws no
+            weights, this argument raises an error. Defaults to `None`: no
+            truncation.
         **kwargs: Arguments of the Keras layer and of `Variational`.
 
     Example:

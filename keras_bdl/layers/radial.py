@@ -13,11 +13,13 @@ class RadialLayer(Variational):
         w = mean + softplus(rho) u r,   u uniform on the unit sphere,
         r = |z|,  z ~ N(0, 1)                                             (1)
 
-    The whole kernel has one direction u and one length r, and the bias has
-    others. A Gaussian in many dimensions has almost all its mass far from the
+    The whole kernel has one direction u and one length r, and the bias has its
+    own. A Gaussian in many dimensions has almost all its mass far from the
     mean. Radial draws are most frequent near the mean, so the gradient has
     less variance. Each weight has the standard deviation
-    `softplus(rho) / sqrt(D)`, with D weights in the tensor.
+    `softplus(rho) / sqrt(D)`, with D weights in the tensor. In training, the
+    layer adds KL(q || p) / N to the losses, with q the distribution (1), p the
+    `prior` and N the number of training examples.
 
     Derive a layer type from this class and from a layer of Keras, in this
     order. The weights of (1) are not independent, so `estimator` cannot be

@@ -15,14 +15,15 @@ class ThreadLosses:
     Keras keeps one list, and clears the list when a forward pass begins.
     Replicas run in threads and take turns in the middle of a forward pass, as
     in a synchronized `BatchNormalization`, so one replica would clear the
-    losses of another. Place this class before the class of the layer.
+    losses of another. In the list of base classes, place this class before the
+    Keras layer.
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
         self._of_thread = _OfThread()
         super().__init__(*args, **kwargs)
 
-    # The two names are those of Keras, which assigns, reads and clears them.
+    # Keras assigns, reads and clears attributes of these two names.
 
     @property
     def _losses(self):

@@ -52,10 +52,11 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
 
         kl_weight KL(q || p) / N                                          (2)
 
-    to the losses. If the loss is the mean negative log-likelihood of the
-    minibatch, its sum with (2) is the negative evidence lower bound per
-    example. Each replica draws its own weights. `estimator` says how a draw
-    makes the outputs:
+    to the losses, with q the distribution of the weights (1), p the prior and N
+    the number of training examples. If the loss is the mean negative
+    log-likelihood of the minibatch, its sum with (2) is the negative evidence
+    lower bound per example. Each replica draws its own weights. `estimator`
+    sets how the layer computes its outputs from a draw:
 
     - `"weight"`: one draw for the whole batch.
     - `"flipout"`: one draw, with random signs for each example. The expected
@@ -68,11 +69,11 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
     KL(q || p) is exact for Gaussian priors, and for a Laplace prior of Gaussian
     weights. For other priors, one draw estimates E log p.
 
-    Derive a new layer from two classes, in this order: a subclass of this
-    class that sets `family`, the class of the distributions, and a Keras layer.
-    The Keras layer must create its weights by `add_weight`. Their names must be
-    `kernel` or `embeddings`, and `bias`. The Keras layer must read the weights
-    as attributes of these names.
+    Derive a new layer from two classes, in this order: first a subclass of this
+    class that sets `family`, a class of distributions, then a Keras layer. The
+    Keras layer must create its weights by `add_weight`, with the names `kernel`
+    or `embeddings`, and `bias`. The Keras layer must read the weights as
+    attributes of these names.
 
     Args:
         *args: Arguments of the Keras layer.
@@ -147,7 +148,7 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
         self.annealing = Annealing()
 
     def add_weight(self, *args, name=None, **kwargs):
-        """Adds a weight; a drawn weight becomes a mean and a rho."""
+        """Adds a weight, or a mean and a rho for a weight that is drawn."""
         drawn = {"kernel", "embeddings"}
         if self.variational_bias:
             drawn.add("bias")
@@ -226,14 +227,17 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
         return last.kl_per_example
 
     def kl_divergence(self) -> ArrayLike:
-        """Returns KL(q || p) in nats; a fixed draw estimates E log p."""
+        """Returns KL(q || p) in nats.
+
+        If the KL has no closed form, one fixed draw estimates E log p.
+        """
         posteriors = self.weight_posteriors
         numbers = functools.partial(weight_draw.normals, posteriors, (0, 0))
         tensors = [p.read() for p in posteriors]
         return weight_draw.Draw(posteriors, tensors, numbers).kl_divergence()
 
     def sample_weights(self, seed: int) -> list:
-        """Returns pairs of a variable, a mean, and its drawn value.
+        """Returns pairs of the variable of a mean and the drawn weights.
 
         `keras_bdl.posteriors.SamplesWeights` describes this method.
 

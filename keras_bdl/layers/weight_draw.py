@@ -25,8 +25,8 @@ def normals(posteriors, seed, stream=WEIGHTS, bound=1.0):
         posteriors: The `WeightPosterior` of each tensor.
         seed: Seed of all numbers of the draw.
         stream: The stream of numbers. Defaults to `WEIGHTS`.
-        bound: Size of the largest uniform number that makes a normal number,
-            between 0 and 1. Defaults to `1.0`.
+        bound: Bound of the uniform numbers from which the normal numbers are
+            computed, between 0 and 1. Defaults to `1.0`: no truncation.
     """
     size = sum(p.num_normals for p in posteriors)
     seed = forward_pass_noise.fold_in(seed, stream)
@@ -58,11 +58,11 @@ def host_noise(posteriors, seed, bound):
 
 
 def numbered_draw(layer, number):
-    """Returns the draw of a number, the same on all replicas.
+    """Returns the draw with this number, the same on all replicas.
 
     Args:
         layer: A variational layer that is built.
-        number: Which draw, from 0 on.
+        number: Number of the draw, counted from 0.
     """
     start = layer.seed_generator.state[0]
     seed = ops.stack([start, ops.cast(number, start.dtype)])
@@ -122,7 +122,7 @@ class Draw:
         tensors: The tensors that each of them read from its variables.
         numbers: A function that returns the `normals` of the weights.
         kl_numbers: A function that returns other `normals`, for a KL without
-            a closed form. Defaults to `None`: the KL takes those of the
+            a closed form. Defaults to `None`: the KL uses the numbers of the
             weights.
         annealed: Factor of the noise in the weights. Defaults to `1.0`.
     """
@@ -218,6 +218,6 @@ class ForwardPass:
         ]
 
     def output_seed(self):
-        """Returns a new seed for the noise of the outputs of each call."""
+        """Returns a seed for the noise of the outputs, new at each call."""
         self.calls += 1
         return forward_pass_noise.fold_in(self.seed, OUTPUTS + self.calls)

@@ -16,8 +16,8 @@ from keras_bdl.priors.groups import squared_norms
 class WeightNorm(ComputedWeights):
     """Makes the kernel of a Keras layer from directions and scales.
 
-    Each output feature, an entry of the last axis of the kernel, has a
-    direction vector phi_d and a scale phi_s,
+    An output feature is an entry of the last axis of the kernel. Each feature
+    has a direction vector phi_d and a scale phi_s. Its weights theta are
 
         theta = phi_s phi_d / ||phi_d||                                   (1)
 
@@ -28,7 +28,7 @@ class WeightNorm(ComputedWeights):
     Derive a weight-normalised layer from this class and from a layer of
     Keras, in this order. The Keras layer must create its kernel by
     `add_weight(name="kernel")`, keep it as `_kernel` and read it as `kernel`.
-    The weights are the direction, the scale, and then the others.
+    `weights` lists the direction, the scale, and then the other weights.
 
     Args:
         *args: Arguments of the layer.
@@ -204,8 +204,8 @@ class WeightNormDense(WeightNorm, keras.layers.Dense):
     Reference:
         - Salimans and Kingma, [Weight Normalization](
           https://arxiv.org/abs/1602.07868), eq. 2, with w = theta, v = phi_d,
-          g = phi_s. Their initialisation from data is left out: a sampler
-          has no first batch
+          g = phi_s. The layer leaves out their initialisation from a first
+          batch of data
 
         - Heek and Kalchbrenner, [Bayesian Inference for Large Scale Image
           Classification](https://arxiv.org/abs/1908.03491), eq. 12

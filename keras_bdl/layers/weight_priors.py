@@ -18,16 +18,16 @@ from keras_bdl.distributions import WeightDistribution
 class WeightPriors:
     """Gives each `WeightPosterior` of a layer its prior.
 
-    A prior made of tensors is stored in non-trainable weights of the layer,
-    `kernel_prior_mean`, `kernel_prior_stddev` and so on.
+    A prior with tensors as parameters is stored in non-trainable weights of the
+    layer, such as `kernel_prior_mean` and `kernel_prior_stddev`.
 
     Attributes:
         prior: Prior of kernel or embeddings, and of the bias if `bias_prior`
             is `None`.
         bias_prior: Prior of the bias, or `None`.
         prior_version: Number of changes after which Keras must trace a step
-            again. A prior of another kind is such a change. New values of the
-            same prior are not.
+            again. Every other prior counts, except new values of a stored
+            prior.
     """
 
     prior_version = 0
@@ -63,7 +63,7 @@ class WeightPriors:
         if unknown:
             raise ValueError(
                 f"`{type(self).__name__}` has distributions of "
-                f"{sorted(posteriors)}. Give priors of these names only. "
+                f"{sorted(posteriors)}. Give priors for these names only. "
                 f"Received: priors of {sorted(unknown)}"
             )
         found = {n: as_prior(prior) for n, prior in priors_of_weights.items()}
@@ -118,7 +118,7 @@ class WeightPriors:
             if posterior.stored and posterior.prior.family == prior.family:
                 prior = posterior.prior
             else:
-                # A copy without values, which would be stored twice.
+                # A copy without the values, which `stored` holds.
                 prior = StoredPrior(prior.family)
             if not posterior.stored:
                 posterior.stored = self._add_stored(posterior)
@@ -131,7 +131,7 @@ class WeightPriors:
         posterior.prior = prior
 
     def _add_stored(self, posterior):
-        # The variables live on all replicas of the mean.
+        # Make the variables on the same replicas as the mean.
         strategy = getattr(posterior.mean.value, "distribute_strategy", None)
         scope = strategy.scope() if strategy else contextlib.nullcontext()
         # Keras unlocks a built layer in the same way, to add weights of LoRA.
@@ -146,8 +146,8 @@ class WeightPriors:
                     name=name,
                 )
                 setattr(self, name, variable)
-        # Files have weights without names, so the order must be that of a
-        # layer that has these weights from the start.
+        # Files hold weights by order, without names. So the order must be that
+        # of a layer that is built with this prior.
         order = [n for p in self._posteriors for n in _stored_names(p)]
         _keras.sort_non_trainable(
             self, key=lambda v: order.index(v.name) if v.name in order else -1

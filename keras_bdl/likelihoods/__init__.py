@@ -1,7 +1,7 @@
-"""Likelihoods of regressions as losses, and the outputs that fit them.
+"""Likelihoods of regressions as losses, and output layers for these losses.
 
-For classification, the cross-entropies of Keras are likelihoods.
-`keras_bdl.metrics` judges predictions without training on them.
+For classification, use the cross-entropies of Keras. `keras_bdl.metrics` scores
+predictions, but is not for training.
 """
 
 from keras_bdl.likelihoods.gaussian import Gaussian

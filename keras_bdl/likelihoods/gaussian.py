@@ -19,27 +19,28 @@ class Gaussian(ShowsArguments, keras.losses.Loss):
         -log N(y; mean, stddev^2)
             = (y - mean)^2 / (2 stddev^2) + log stddev + log(2 pi) / 2    (1)
 
-    summed over the targets of an example. Use it instead of the mean squared
-    error, which is no likelihood: priors, variational layers and samplers then
-    weigh the data correctly, and `keras_bdl.predict` uses the noise.
+    summed over the targets of an example. Use this loss instead of the mean
+    squared error, which implies a fixed noise. With the noise of your data,
+    priors, variational layers and samplers weigh the data correctly, and
+    `keras_bdl.predict` uses the noise.
 
     Args:
         noise_stddev: Standard deviation of the noise, if it is known. Defaults
             to `None`: the last axis of the output holds means, then as many
-            standard deviations. `LearnedStddev` makes them the same for all
-            inputs, `mean_and_stddev` makes one for each input. Use the metrics
-            of `keras_bdl.metrics` with such outputs, such as
-            `RootMeanSquaredError`. Metrics of Keras would compare the targets
-            with the standard deviations, too, and raise an error in
-            `keras_bdl.Model`.
+            standard deviations. The layer `LearnedStddev` gives all inputs the
+            same standard deviations. The activation `mean_and_stddev` gives
+            each input its own. For such outputs, use metrics of
+            `keras_bdl.metrics`, such as `RootMeanSquaredError`.
+            `keras_bdl.Model` raises an error for metrics of Keras, which would
+            also compare the targets with the standard deviations.
         reduction: How to reduce the loss over a batch, as in
             `keras.losses.Loss`. Defaults to `"sum_over_batch_size"`.
         name: Name of the loss. Defaults to `"gaussian"`.
 
     Call arguments:
         y_true: Targets, `(batch, targets)`, or `(batch,)` for one target.
-        y_pred: Means, of the shape of `y_true`, or `(batch, 2 * targets)`
-            if the network predicts the noise.
+        y_pred: Means, of the shape of `y_true`. With `noise_stddev=None`, means
+            and standard deviations, `(batch, 2 * targets)`.
 
     Example:
 

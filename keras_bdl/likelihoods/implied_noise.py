@@ -14,9 +14,9 @@ import keras
 def loss_function(loss):
     """Returns the function of a loss, and its arguments as a dictionary.
 
-    The function is `None` for a loss without one, such as a subclass of
-    `keras.losses.Loss` with a `call`. Losses that are not of Keras have no
-    arguments.
+    The function is `None` for a loss without a function, such as a subclass of
+    `keras.losses.Loss` with its own `call`. The dictionary is empty for a loss
+    that is not part of Keras.
 
     Args:
         loss: The loss of one output, in any form that `compile` accepts.
@@ -30,7 +30,7 @@ def loss_function(loss):
     if isinstance(loss, keras.losses.Loss):
         function = getattr(loss, "fn", None)
         of_keras = getattr(function, "__module__", "").startswith("keras.")
-        # The config of another function contains its source.
+        # Keras would put the source of another function into the config.
         return function, loss.get_config() if of_keras else {}
     return loss, {}
 
@@ -50,9 +50,10 @@ NO_LIKELIHOOD = (
 
 
 def implied_noise(loss, y_pred):
-    """Returns a sentence on the noise that a loss implies, or `None`.
+    """Returns a phrase about the noise that a loss implies, or `None`.
 
-    A cross-entropy, the likelihood of counts and an unknown loss give `None`.
+    The result is `None` for a cross-entropy, for the Poisson loss of counts and
+    for an unknown loss.
 
     Args:
         loss: The loss of one output, in any form that `compile` accepts.

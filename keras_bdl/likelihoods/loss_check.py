@@ -25,8 +25,8 @@ def check_reductions(owner, losses):
         reduction = getattr(loss, "reduction", "mean")
         if reduction not in ("mean", "sum_over_batch_size"):
             raise ValueError(
-                f"`loss` must be the mean over the batch for {owner}. Give it "
-                '`reduction="sum_over_batch_size"`. '
+                f"`loss` must be the mean over the batch for {owner}. Give the "
+                'loss `reduction="sum_over_batch_size"`. '
                 f"Received: loss={loss.name!r} with reduction={reduction!r}"
             )
 
@@ -53,7 +53,8 @@ def one_value_each(owner, compile_loss):
     """Returns a context in which a loss must have a value per example.
 
     Args:
-        owner: Name of the class that needs this, for the message.
+        owner: Name of the class that needs one value per example, for the
+            message.
         compile_loss: The compiled loss of Keras, or `None`.
 
     Yields:
@@ -119,7 +120,8 @@ def _check_shape(owner, loss, values, output):
         "`axis=-1` in `keras.ops.mean`"
     )
     if len(output.shape) == 1 and not shape:
-        # Losses of Keras average over the last axis, even the only one.
+        # Losses of Keras average over the last axis, even if it is the only
+        # axis.
         advice = (
             "Give the outputs a second axis of size 1, as `Dense(1)` does, "
             "without a `Flatten` or `Reshape` after it"
@@ -133,7 +135,7 @@ def _check_shape(owner, loss, values, output):
 
 
 def _guard(compile_loss, owner, warns):
-    """Puts guards around the losses, and returns the new guards."""
+    """Replaces the losses by guards that check them; returns new guards."""
     guards: list[_OneValueEach] = []
 
     def put():
@@ -161,7 +163,7 @@ def _will_be_guarded(compile_loss):
 
 
 def _guarded(loss, owner, warns, guards):
-    # Another `__call__` may not use `call`.
+    # The guard checks in `call`, which a loss with its own `__call__` may skip.
     own_call = type(loss).__call__ is not keras.losses.Loss.__call__
     if own_call or isinstance(loss, _OneValueEach):
         return loss

@@ -54,9 +54,9 @@ class LearnedStddev(keras.layers.Layer):
 
         stddev = softplus(raw_stddev) + 0.001                             (1)
 
-    If the noise depends on the input, let the network predict it, with
-    `keras_bdl.likelihoods.mean_and_stddev`. `keras_bdl.convert` leaves this
-    layer unchanged.
+    If the noise depends on the input, use the activation
+    `keras_bdl.likelihoods.mean_and_stddev` instead. `keras_bdl.convert` leaves
+    this layer unchanged.
 
     Args:
         initial_stddev: Initial value of (1), in the units of the targets.

@@ -6,7 +6,7 @@ from keras import ops
 def aligned_targets(y_true, mean):
     """Returns targets in the shape and the dtype of the predicted mean.
 
-    Without this, shapes `(batch,)` and `(batch, 1)` would broadcast to
+    Without this function, shapes `(batch,)` and `(batch, 1)` would broadcast to
     `(batch, batch)`.
 
     Args:

@@ -14,14 +14,14 @@ from keras_bdl.metrics.class_distributions import label_distribution
 from keras_bdl.metrics.class_distributions import probabilities
 
 BINNINGS = ("width", "mass")
-# The histogram of binning="mass" has 128 cells for each factor of two in
-# 1 - confidence, down to the spacing of float32.
+# The histogram of binning="mass" has 128 cells for each halving of
+# 1 - confidence, down to 2^-24, the spacing of float32.
 CELLS_PER_OCTAVE = 128
 OCTAVES = 24
 
 
 class StreamingCalibrationError(ClassificationMetric, keras.metrics.Metric):
-    """Base of the calibration errors: weight and gap of each bin.
+    """Base of the calibration errors: computes weight and gap of each bin.
 
     Args:
         num_bins: Number of bins. Defaults to `20`.
@@ -29,7 +29,7 @@ class StreamingCalibrationError(ClassificationMetric, keras.metrics.Metric):
             bins with equally many examples. Defaults to `"width"`.
     """
 
-    # Read by the callbacks of Keras that have `mode="auto"`.
+    # Keras callbacks with `mode="auto"` read this direction.
     _direction = "down"
 
     def __init__(
@@ -74,7 +74,7 @@ class StreamingCalibrationError(ClassificationMetric, keras.metrics.Metric):
         )
 
     def _cell(self, confidence):
-        """Returns the cell of the histogram. The last cell includes 1.0."""
+        """Returns the index of the cell that holds a confidence."""
         cells = self.totals.shape[0]
         if self.binning == "width":
             position = confidence * cells
@@ -82,11 +82,11 @@ class StreamingCalibrationError(ClassificationMetric, keras.metrics.Metric):
             # The last cell includes 1.0, where the logarithm is infinite.
             doubt = ops.maximum(1.0 - confidence, 2.0**-OCTAVES)
             position = ops.log(doubt) * (-CELLS_PER_OCTAVE / math.log(2.0))
-        # The clip makes NaN a valid cell, where the total becomes NaN.
+        # The clip puts NaN into a valid cell, whose total then becomes NaN.
         return ops.clip(ops.cast(position, "int32"), 0, cells - 1)
 
     def weights_and_gaps(self) -> tuple[Any, Any]:
-        """Returns the fraction of examples and the gap of each bin.
+        """Returns the share of the examples in each bin, and its gap.
 
         The gap is `|mean confidence - accuracy|`.
         """
@@ -118,25 +118,27 @@ class StreamingCalibrationError(ClassificationMetric, keras.metrics.Metric):
 class ExpectedCalibrationError(StreamingCalibrationError):
     """Mean distance between the confidence of a classifier and its accuracy.
 
-    Use it to see while training whether probabilities can be trusted. The
-    confidence is the highest class probability. With the examples sorted into
-    bins `b` by their confidence and `n_b` the (weighted) number in each bin,
+    Use it during training to see whether probabilities can be trusted. The
+    confidence is the highest class probability. The examples are sorted by
+    confidence into bins `b`. With `n_b` the weight of the examples in bin `b`,
+    and `n` the weight of all examples,
 
         ECE = sum_b n_b/n |mean confidence in b - accuracy in b|          (1)
 
-    Empty bins add nothing. Bins of equal width are exact; the last bin
-    includes a confidence of 1.0. Bins of equal mass are an **approximation**,
-    because the quantiles of a stream are not known in advance. The metric
-    counts examples in 3072 fixed cells, 128 for each factor of two in
-    `1 - confidence`, and merges whole cells into bins. A cell goes to the bin
-    in which the middle of its mass falls. `keras_bdl.evaluate` uses the exact
-    quantiles.
+    Empty bins add nothing. With bins of equal width, the result is exact; the
+    last bin includes a confidence of 1.0. With bins of equal mass, the result
+    is an **approximation**, because the quantiles of a stream are not known in
+    advance. The metric counts examples in 3072 fixed cells, 128 for each
+    halving of `1 - confidence`, and merges whole cells into bins. A cell goes
+    to the bin that contains the middle of the cell's mass.
+    `keras_bdl.evaluate` uses the exact quantiles.
 
     Call arguments:
         y_true: Integer labels, `(batch,)` or `(batch, 1)`, or one-hot labels
             of the shape of `y_pred`.
         y_pred: `(batch, classes)`, or `(batch, 1)` for the probability (or
-            logit) of class 1. Further axes after the batch are examples too.
+            logit) of class 1. Axes between the batch and the classes hold
+            further examples.
         sample_weight: Weight of each example.
 
     Example:
@@ -175,7 +177,8 @@ class MaximumCalibrationError(StreamingCalibrationError):
         y_true: Integer labels, `(batch,)` or `(batch, 1)`, or one-hot labels
             of the shape of `y_pred`.
         y_pred: `(batch, classes)`, or `(batch, 1)` for the probability (or
-            logit) of class 1. Further axes after the batch are examples too.
+            logit) of class 1. Axes between the batch and the classes hold
+            further examples.
         sample_weight: Weight of each example.
 
     Reference:

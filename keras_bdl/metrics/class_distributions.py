@@ -13,7 +13,7 @@ from keras import ops
 from keras_bdl.arguments import check_choice
 from keras_bdl.inherited_arguments import InheritedArguments
 
-# Wide enough for the rounding of half precision over a thousand classes.
+# Allows for the rounding of a sum over a thousand classes in half precision.
 SUM_TOLERANCE = 2e-2
 
 
@@ -77,7 +77,7 @@ def label_distribution(y_true: Any, probs: Any) -> Any:
 
 
 def _nan_unless_distribution(rows):
-    """Returns NaN in rows that are negative or do not sum to 1."""
+    """Returns rows, with NaN for a negative entry or a sum other than 1."""
     error = ops.abs(ops.sum(rows, axis=-1, keepdims=True) - 1.0)
     lowest = ops.min(rows, axis=-1, keepdims=True)
     valid = ops.logical_and(error < SUM_TOLERANCE, lowest >= 0.0)
@@ -85,7 +85,7 @@ def _nan_unless_distribution(rows):
 
 
 def example_weights(sample_weight: Any, values: Any) -> Any:
-    """Returns sample weights in the shape of some values.
+    """Returns sample weights, broadcast to the shape of `values`.
 
     Args:
         sample_weight: Weight of each example, or `None` for ones.
@@ -125,7 +125,7 @@ class ClassificationMetric(InheritedArguments):
         name: str | None = None,
         dtype: str | None = None,
     ):
-        # The other base is a metric of Keras.
+        # The next base class is a Keras metric, which takes these arguments.
         super().__init__(  # type: ignore[call-arg]
             name=name or self.default_name, dtype=dtype
         )
@@ -167,6 +167,6 @@ class ClassificationMetric(InheritedArguments):
 
     def get_config(self) -> dict[str, Any]:
         """Returns every constructor argument."""
-        # The other base is a metric of Keras.
+        # The next base class is a Keras metric, which has `get_config`.
         config = super().get_config()  # type: ignore[misc]
         return {**config, "from_logits": self.from_logits}

@@ -12,7 +12,7 @@ from keras_bdl.metrics.class_distributions import log_probabilities
 
 
 class ClassificationMean(ClassificationMetric, keras.metrics.Mean):
-    """Base of the scores: the weighted mean of a score of probabilities."""
+    """Base of the scores: a weighted mean of one score per example."""
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         """Adds the scores of a batch."""
@@ -40,19 +40,20 @@ class ClassificationMean(ClassificationMetric, keras.metrics.Mean):
 class BrierScore(ClassificationMean):
     """Mean squared error of the probabilities, summed over classes.
 
-    Use it as a score of both accuracy and calibration that stays finite. With
-    `y` the one-hot label,
+    Use it to score accuracy and calibration together. Unlike the negative
+    log-likelihood, the score is always finite. With `y` the one-hot label,
 
         score = sum_c (p_c - y_c)^2,   between 0 and 2                    (1)
 
-    A Bernoulli output counts as two classes: its score is twice the squared
-    error of the probability of class 1.
+    An output that holds only class 1 counts as two classes: the score is twice
+    the squared error of the probability of class 1.
 
     Call arguments:
         y_true: Integer labels, `(batch,)` or `(batch, 1)`, or one-hot or soft
             labels of the shape of `y_pred`.
         y_pred: `(batch, classes)`, or `(batch, 1)` for the probability (or
-            logit) of class 1. Further axes after the batch are examples too.
+            logit) of class 1. Axes between the batch and the classes hold
+            further examples.
         sample_weight: Weight of each example.
 
     Reference:
@@ -60,7 +61,7 @@ class BrierScore(ClassificationMean):
           probability, Monthly Weather Review 78
     """
 
-    # Read by the callbacks of Keras that have `mode="auto"`.
+    # Keras callbacks with `mode="auto"` read this direction.
     _direction = "down"
     default_name = "brier_score"
 
@@ -76,15 +77,16 @@ class NegativeLogLikelihood(ClassificationMean):
     """Mean negative log probability of the label.
 
     Use it to compare models whose losses contain regularizers or a KL term.
-    Unlike the cross-entropies of Keras, the metric does not clip: it is
-    infinite if a label has probability 0. The metric is exact for logits.
-    Probabilities in float32 may underflow to 0.
+    Unlike the cross-entropies of Keras, the metric does not clip
+    probabilities: the metric is infinite if a label has probability 0. Logits
+    give the exact value. Probabilities in float32 may underflow to 0.
 
     Call arguments:
         y_true: Integer labels, `(batch,)` or `(batch, 1)`, or one-hot or soft
             labels of the shape of `y_pred`.
         y_pred: `(batch, classes)`, or `(batch, 1)` for the probability (or
-            logit) of class 1. Further axes after the batch are examples too.
+            logit) of class 1. Axes between the batch and the classes hold
+            further examples.
         sample_weight: Weight of each example.
 
     Example:
@@ -95,14 +97,14 @@ class NegativeLogLikelihood(ClassificationMean):
     ```
     """
 
-    # Read by the callbacks of Keras that have `mode="auto"`.
+    # Keras callbacks with `mode="auto"` read this direction.
     _direction = "down"
     default_name = "negative_log_likelihood"
 
     def score(self, y_true: Any, log_probs: Any) -> Any:
         """Returns the negative log-likelihood of each example."""
         labels = label_distribution(y_true, log_probs)
-        # A class of label 0 contributes 0, not 0 * log 0.
+        # A class with label probability 0 adds 0; 0 * log 0 would be NaN.
         terms = ops.where(ops.equal(labels, 0.0), 0.0, labels * log_probs)
         return -ops.sum(terms, axis=-1)
 
@@ -112,12 +114,13 @@ class PredictiveEntropy(ClassificationMean):
     """Mean entropy of the predicted probabilities, in nats.
 
     The entropy is between 0 (certain) and `log(classes)` (uniform). The
-    metric ignores the labels, so it also serves data without labels.
+    metric ignores the labels, so placeholders may replace missing labels.
 
     Call arguments:
         y_true: Not used.
         y_pred: `(batch, classes)`, or `(batch, 1)` for the probability (or
-            logit) of class 1. Further axes after the batch are examples too.
+            logit) of class 1. Axes between the batch and the classes hold
+            further examples.
         sample_weight: Weight of each example.
     """
 
@@ -126,6 +129,6 @@ class PredictiveEntropy(ClassificationMean):
     def score(self, y_true: Any, log_probs: Any) -> Any:
         """Returns the entropy of each example."""
         probs = ops.exp(log_probs)
-        # A class of probability 0 contributes 0, not 0 * log 0.
+        # A class of probability 0 adds 0; 0 * log 0 would be NaN.
         terms = ops.where(ops.equal(probs, 0.0), 0.0, probs * log_probs)
         return -ops.sum(terms, axis=-1)

@@ -1,4 +1,4 @@
-"""Streaming errors of the mean of Gaussian outputs."""
+"""Streaming errors of the predicted mean, for Gaussian outputs."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from keras_bdl.metrics.gaussian_scores import GaussianMetric
 class ErrorOfMean(GaussianMetric):
     """Base of the errors of the mean, for outputs that also hold the noise."""
 
-    # Read by the callbacks of Keras that have `mode="auto"`.
+    # Keras callbacks with `mode="auto"` read this direction.
     _direction = "down"
 
     def split(self, y_pred: Any) -> tuple[Any, Any]:

@@ -25,8 +25,9 @@ class GaussianMetric(InheritedArguments, keras.metrics.Mean):
             `keras.config.floatx()`.
 
     Attributes:
-        reads_noise: Whether the metric reads the standard deviations.
-            `keras_bdl.Model` refuses other metrics for such outputs.
+        reads_noise: Whether the metric reads the standard deviations. If an
+            output holds standard deviations, `keras_bdl.Model` refuses metrics
+            that do not read them.
     """
 
     reads_noise = True
@@ -108,7 +109,7 @@ class GaussianLogLikelihood(GaussianScore):
         sample_weight: Weight of each example.
     """
 
-    # Read by the callbacks of Keras that have `mode="auto"`.
+    # Keras callbacks with `mode="auto"` read this direction.
     _direction = "up"
     default_name = "gaussian_log_likelihood"
 
@@ -122,10 +123,10 @@ class GaussianLogLikelihood(GaussianScore):
 class ContinuousRankedProbabilityScore(GaussianScore):
     """Mean continuous ranked probability score (CRPS) of the targets.
 
-    Use it as a score in the units of the target that generalises the absolute
-    error. The CRPS is the integral of `(F(t) - 1[t >= y])^2` over t, with F
-    the predictive distribution function. For a Gaussian, with
-    `z = (y - m)/s`,
+    Use it as a score in the units of the target. For a prediction without
+    noise, the CRPS equals the absolute error. The CRPS is the integral of
+    `(F(t) - 1[t >= y])^2` over t, with F the predictive distribution function.
+    For a Gaussian, with `z = (y - m)/s`,
 
         CRPS = s (z (2 Phi(z) - 1) + 2 phi(z) - 1/sqrt(pi))               (1)
 
@@ -141,7 +142,7 @@ class ContinuousRankedProbabilityScore(GaussianScore):
           opposite sign)
     """
 
-    # Read by the callbacks of Keras that have `mode="auto"`.
+    # Keras callbacks with `mode="auto"` read this direction.
     _direction = "down"
     default_name = "continuous_ranked_probability_score"
 
@@ -157,7 +158,8 @@ class IntervalCoverage(GaussianScore):
     """Fraction of target values inside their central predictive interval.
 
     Use it to check calibration: a calibrated model has a coverage of `level`.
-    A higher coverage means too wide intervals, a lower one over-confidence.
+    A higher coverage means that the intervals are too wide. A lower coverage
+    means over-confidence.
 
     Args:
         level: Probability of the interval, between 0 and 1. Defaults to
@@ -178,7 +180,7 @@ class IntervalCoverage(GaussianScore):
         self.level = level
 
     def score(self, z: Any, stddev: Any) -> Any:
-        """Returns 1 inside of the interval and 0 outside."""
+        """Returns 1 inside the interval and 0 outside."""
         inner = ops.erf(ops.abs(z) / math.sqrt(2.0))
         inside = ops.cast(inner <= self.level, self.dtype)
         # A comparison with NaN is false, which would count as outside.

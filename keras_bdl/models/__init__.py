@@ -1,8 +1,8 @@
 """Models that Bayesian methods train.
 
 `Model` and `Sequential` are the Keras classes with a Bayesian training step.
-`keras_bdl.conversion` makes one from any Keras model. `keras_bdl.applications`
-has networks to start from.
+`keras_bdl.conversion` turns any Keras model into such a model.
+`keras_bdl.applications` has ready-made networks.
 """
 
 from keras_bdl.models.cloning import mend_clone_model

@@ -73,17 +73,17 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
             objective: One of `keras_bdl.objectives`, which replaces the plain
                 loss in training. Defaults to `None`.
             train_samples: Number of posterior samples in a training step. The
-                loss is their mean. Defaults to `1`.
+                loss is the mean over the samples. Defaults to `1`.
             samples: Number of posterior samples in `evaluate` and `predict`.
-                `0` takes the posterior mean. A cross-entropy averages
-                probabilities, another known loss averages outputs. For
-                an unknown loss, `evaluate` averages the loss. Defaults to
-                `0`.
+                `0` takes the posterior mean. With a cross-entropy, the model
+                averages probabilities; with any other loss, outputs. For an
+                unknown loss, `evaluate` averages the loss of each sample.
+                Defaults to `0`.
             sample_replicas: Number of replicas of a `tf.distribute` strategy
                 that get the same examples in training, each with its own
-                posterior sample. If this is the number of all replicas, each
-                gets the whole batch, which suits small batches. Defaults to
-                `1`: data parallelism.
+                posterior sample. With the number of all replicas, every
+                replica gets the whole batch, which suits small batches.
+                Defaults to `1`: data parallelism.
             **kwargs: Further arguments of `keras.Model.compile`.
         """
         check_compile_arguments(
@@ -127,7 +127,7 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
     def compile_from_config(self, config):
         """Compiles with a config, and builds the optimizer."""
         if type(self).compile is not BayesianTrainer.compile:
-            # For a `compile` of the user, Keras says what to do.
+            # Keras handles a subclass with its own `compile`.
             return super().compile_from_config(config)
         self.compile(**keras.saving.deserialize_keras_object(config))
         if self.built:
@@ -153,7 +153,7 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
             raise
 
     def warn_of_endless_data(self, examples: int) -> None:
-        """Warns once that `fit` took a number of steps for one epoch.
+        """Warns once that N was computed from `steps_per_epoch`.
 
         Args:
             examples: Number of examples in these steps.
@@ -287,7 +287,7 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
         build_optimizer(self)
 
     def _methods(self):
-        """Returns the objective and the optimizer, if they are there."""
+        """Returns the objective and the optimizer that the model has."""
         return [
             m for m in (self.objective, inner_optimizer(self)) if m is not None
         ]

@@ -10,7 +10,7 @@ from keras_bdl.protocols import OwnsVariables
 
 
 def build_posterior(model):
-    """Builds the variables of a posterior, for `load_weights` to fill.
+    """Builds the variables of a posterior, so that `load_weights` finds them.
 
     Args:
         model: A built and compiled model.
@@ -38,7 +38,7 @@ def build_objective(model):
 def build_optimizer(model):
     """Builds the objective and the optimizer, for all trained variables.
 
-    Variables that a training step creates make TensorFlow trace it twice.
+    If a training step creates variables, TensorFlow traces the step twice.
 
     Args:
         model: A built model, compiled or not.
@@ -53,11 +53,11 @@ def build_optimizer(model):
 def build_metrics(model, dataset):
     """Builds the compiled metrics of a model before a step is traced.
 
-    In the first step, Keras creates the variables of the metrics, so
-    TensorFlow traces that step twice. With a deep network, this takes a good
-    part of the first epoch. Models with several outputs, which also track the
-    loss of each output, and subclasses, whose outputs are unknown before the
-    first call, stay as they are.
+    Otherwise Keras creates the variables of the metrics in the first step, and
+    TensorFlow traces that step twice. With a deep network, the second trace
+    takes a good part of the first epoch. The function does nothing for a model
+    with several outputs, which also tracks the loss of each output. It does
+    nothing for a subclass, whose outputs are unknown before the first call.
 
     Args:
         model: A compiled model.

@@ -16,7 +16,10 @@ from keras_bdl.models.metric_check import check_metrics
 
 
 class DistributedTrainer:
-    """Builds a model on uneven replicas, and explains errors of workers."""
+    """Builds a model even if replicas get parts of different size.
+
+    The class also explains errors of workers.
+    """
 
     @functools.wraps(keras.Model.fit)
     def fit(self, *args, **kwargs):
@@ -68,7 +71,7 @@ class DistributedTrainer:
 
 
 class CheckedTrainer(DistributedTrainer):
-    """Refuses losses and metrics that would silently give wrong numbers.
+    """Raises an error for losses and metrics that would give wrong numbers.
 
     A method that uses N needs a loss that is the mean negative log-likelihood.
     A model without such a method may have any loss of Keras.
@@ -88,7 +91,7 @@ class CheckedTrainer(DistributedTrainer):
             sample_weight: The weights of the examples.
             training: Whether this is the loss of training.
         """
-        if training:  # There may be new layers since `compile`.
+        if training:  # Layers may have been added after `compile`.
             self.guard_likelihood()
         return super().compute_loss(
             x, y, y_pred, sample_weight, training=training

@@ -6,7 +6,7 @@ of its own. Plain models have no `compile(samples=...)` and no Bayesian training
 step. `clone_model` has no hook for the class of the copy, and users call
 `clone_model` of Keras. So importing `keras_bdl` replaces the two private
 functions that choose the class. For models of other classes, the replacements
-do what the functions of Keras do.
+call the functions of Keras.
 """
 
 import keras
@@ -19,7 +19,7 @@ from keras_bdl.models.sequential import Sequential
 
 
 def mend_clone_model() -> None:
-    """Makes `clone_model` return models of our classes for models of them."""
+    """Makes `keras.models.clone_model` keep the classes of this library."""
     _keras.wrap_clone_functions(_mended)
 
 

@@ -31,10 +31,10 @@ def add_batch_mean(metric, value, x):
 
 
 class PriorVersions:
-    """Remembers the `prior_version` of the layers at the last trace.
+    """Stores the `prior_version` of the layers at the last trace.
 
     A trace contains the kind of each prior. Models may share layers, so the
-    training of one model may change the priors of another.
+    training of one model may change the priors of another model.
     """
 
     def __init__(self):
@@ -61,8 +61,8 @@ class EvidenceBound:
         loss = nll + kl_weight kl + penalties                             (1)
 
     In training, the layers or the objective add their KL to the loss. In
-    evaluation they add none, because Keras also evaluates models without N. If
-    N is known, this class adds the KL, without `kl_weight`.
+    evaluation they add no KL, because N may be unknown there. If N is known,
+    this class adds the KL, without `kl_weight`.
 
     Attributes:
         metrics: The metrics `nll`, the mean negative log-likelihood, and
@@ -109,7 +109,7 @@ class EvidenceBound:
         Args:
             x: The inputs.
             nll: Mean negative log-likelihood of the batch.
-            kl: KL divided by N, or `None`.
+            kl: KL divided by N, or `None` if N is unknown.
         """
         add_batch_mean(self._nll, nll, x)
         if kl is not None:
@@ -127,7 +127,7 @@ def _not_in_training(model, layer):
 
 
 def divergences(model) -> list[tuple[DatasetSize, Callable]]:
-    """Returns a `DatasetSize` and a function of each KL of a model."""
+    """Returns, for each KL of a model, N and the function that computes it."""
     found: list[tuple[DatasetSize, Callable]] = [
         (layer.dataset_size, layer.kl_divergence)
         for layer in variational_layers(model)

@@ -12,7 +12,10 @@ from keras_bdl.models.evidence_metrics import divergences
 
 
 class EvidenceTrainer(CheckedTrainer):
-    """Adds the KL to the loss, tracks `nll` and `kl`, and traces new priors."""
+    """Adds the KL to the loss and tracks `nll` and `kl`.
+
+    If a layer gets a prior of another kind, the model traces its steps again.
+    """
 
     _evidence_bound: Any = None  # an `EvidenceBound` after `compile`
     _prior_versions: PriorVersions
@@ -22,7 +25,7 @@ class EvidenceTrainer(CheckedTrainer):
         self._prior_versions = PriorVersions()
 
     def make_train_function(self, force=False):
-        """Makes a training step if none exists or if a prior has another kind.
+        """Makes a training step if none exists or the kind of a prior changed.
 
         Args:
             force: Whether to make a new step in any case. Defaults to `False`.
@@ -33,7 +36,7 @@ class EvidenceTrainer(CheckedTrainer):
         return super().make_train_function(force)
 
     def make_test_function(self, force=False):
-        """Makes a test step if none exists or if a prior has another kind.
+        """Makes a test step if none exists or the kind of a prior changed.
 
         Args:
             force: Whether to make a new step in any case. Defaults to `False`.

@@ -29,7 +29,7 @@ def compile_config(**arguments):
         **arguments: All arguments, by name.
     """
     return {
-        # Each alone: Keras saves an object together with its name.
+        # Serialized one by one: Keras saves an object together with its name.
         name: keras.saving.serialize_keras_object(value)
         for name, value in arguments.items()
         if value != _DEFAULTS[name]
@@ -46,7 +46,7 @@ def check_compile_arguments(objective, *, train_samples, samples):
     """
     check_number("train_samples", train_samples, at_least=1, integer=True)
     check_number("samples", samples, at_least=0, integer=True)
-    # The class itself has the methods, too.
+    # A class such as `MAP`, without `()`, has the methods, too.
     if isinstance(objective, type) or not (
         objective is None
         or isinstance(objective, (OwnsTrainStep, DrawsFunctions))
@@ -81,8 +81,8 @@ def _check_early_stopping(owner, callbacks):
         ):
             raise ValueError(
                 "`keras.callbacks.EarlyStopping(restore_best_weights=True)` "
-                "restores the weights alone. The deviations that "
-                f"`{type(owner).__name__}` learned would stay those of the "
+                "restores the weights alone. The standard deviations of "
+                f"`{type(owner).__name__}` would keep their values of the "
                 "last epoch. Use `keras_bdl.callbacks.EarlyStopping`, which "
                 "restores both. "
                 f"Received: callbacks=[..., {type(callback).__name__}(...)]"
@@ -90,7 +90,7 @@ def _check_early_stopping(owner, callbacks):
 
 
 def check_optimizer(owner: str, model: keras.Model) -> None:
-    """Raises if the optimizer of a model would change the objective.
+    """Raises an error if the optimizer would change the objective.
 
     Args:
         owner: Name of the objective.
@@ -101,7 +101,7 @@ def check_optimizer(owner: str, model: keras.Model) -> None:
     if isinstance(optimizer, TargetsPosterior):
         raise ValueError(
             f"`{owner}` needs an optimizer that only minimises, such as "
-            f'"adam", and `{name}` finds a posterior itself. Leave out one of '
+            f'"adam", but `{name}` finds a posterior itself. Leave out one of '
             f"the two. Received: optimizer={name}"
         )
     changing = [

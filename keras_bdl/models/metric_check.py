@@ -21,7 +21,8 @@ _CROSS_ENTROPIES = {
     "categorical_crossentropy": "classification",
     "sparse_categorical_crossentropy": "classification",
 }
-# These compare the classes of an example. Logits keep the order of classes.
+# These metrics compare the classes of an example. Logits and probabilities
+# order the classes alike.
 _OF_SEVERAL_CLASSES = (
     "categorical_accuracy",
     "categorical_hinge",
@@ -72,7 +73,7 @@ def _losses(model, y_pred):
     if len(keras.tree.flatten(y_pred)) > 1:
         names = getattr(model, "output_names", None)
         losses = per_output("loss", model.loss, y_pred, names=names)
-    elif len(losses) != 1:  # their sum
+    elif len(losses) != 1:  # one output with a sum of losses
         losses = [None]
     return keras.tree.pack_sequence_as(y_pred, losses)
 
@@ -122,14 +123,14 @@ def _reads_classes(name, options, likelihood):
     if name in _CROSS_ENTROPIES:
         of_task = _CROSS_ENTROPIES[name] == likelihood.task
         return of_task and options.get("from_logits", False) == logits
-    if name == "AUC":  # for logits, it takes a sigmoid
+    if name == "AUC":  # applies a sigmoid to logits
         of_task = not (classes and logits)
         return of_task and options["from_logits"] == logits
     if name in _OF_SEVERAL_CLASSES or _compares_classes(name, options):
         return classes
-    if name in ("accuracy", "IoU", "MeanIoU"):  # they compare labels
+    if name in ("accuracy", "IoU", "MeanIoU"):  # take labels as outputs
         return False
-    if name in ("hinge", "squared_hinge"):  # they take a score of one class
+    if name in ("hinge", "squared_hinge"):  # take the score of one class
         return logits and not classes
     if name in ("binary_accuracy", "BinaryIoU") and logits:
         return not classes and options.get("threshold", 0.5) != 0.5

@@ -17,7 +17,7 @@ from keras_bdl.models.bayesian_trainer import BayesianTrainer
 
 
 def is_functional_call(args, kwargs):
-    """Returns whether `Model(*args, **kwargs)` names inputs and outputs."""
+    """Returns whether `Model(*args, **kwargs)` gets inputs and outputs."""
     return (
         len(args) >= 2
         or (len(args) == 1 and "outputs" in kwargs)
@@ -37,7 +37,7 @@ def functional_class():
 
 
 class _Unannounced:
-    """Stops Python from calling `__init_subclass__` of the other parents."""
+    """Keeps Python from calling `__init_subclass__` of the twin's parents."""
 
     def __init_subclass__(cls, **kwargs):
         pass
@@ -111,7 +111,7 @@ class Model(BayesianTrainer, keras.Model):
     """
 
     def __new__(cls, *args, **kwargs):
-        """Returns the functional twin for inputs and outputs."""
+        """Makes an object of the functional twin for inputs and outputs."""
         if cls is Model and is_functional_call(args, kwargs):
             cls = functional_twin(cls)
         return super().__new__(cls, *args, **kwargs)

@@ -19,7 +19,7 @@ def likelihoods_of(model, outputs):
 
     Args:
         model: A compiled model.
-        outputs: Its nested outputs.
+        outputs: The nested outputs of the model.
     """
     names = getattr(model, "output_names", None)
     losses = per_output("loss", model.loss, outputs, names=names)
@@ -29,10 +29,10 @@ def likelihoods_of(model, outputs):
 
 
 def average_draws(draws, likelihoods):
-    """Returns the average of samples, in the form of one output.
+    """Returns the average of samples, in the structure of one sample.
 
-    Classifiers average probabilities, and return logits if the model returns
-    logits. Other models average their outputs.
+    For a classifier, the function averages probabilities, and returns logits if
+    the model returns logits. For other models, it averages the outputs.
 
     Args:
         draws: The nested outputs of each sample.
@@ -65,9 +65,10 @@ def _log_mean(log_values):
 class LayerwiseDraws:
     """Evaluates and predicts with samples of all variational layers.
 
-    This is a `DrawsFunctions`. A sample is one function: the same for every
-    batch and replica, for any `estimator` of training. Outside of the graph,
-    `keras_bdl.predict` with `keras_bdl.posteriors.Layerwise` does the same.
+    The class follows the protocol `DrawsFunctions`. A sample is one function,
+    the same for every batch and replica, with any `estimator` in training.
+    Outside of the graph, `keras_bdl.predict` with
+    `keras_bdl.posteriors.Layerwise` does the same.
 
     Args:
         layers: The variational layers.

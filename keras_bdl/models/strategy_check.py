@@ -45,8 +45,8 @@ def check_strategy(
 
     Args:
         model: A model that was just compiled.
-        objective: See `keras_bdl.models.BayesianTrainer.compile`.
-        sample_replicas: As above.
+        objective: Argument of `keras_bdl.Model.compile`.
+        sample_replicas: Argument of `keras_bdl.Model.compile`.
     """
     strategy = model.distribute_strategy
     if _keras.strategy_of_model(model) and not isinstance(strategy, _KNOWN):
@@ -70,8 +70,8 @@ def check_strategy(
 def check_seeds(model: keras.Model, fit_arguments: dict[str, Any]) -> None:
     """Raises an error if workers would shuffle the data differently.
 
-    Each worker takes a part of the shuffled data. All parts together make up
-    one epoch if all workers shuffle alike.
+    Each worker takes a part of the shuffled data. The parts make up one epoch
+    only if all workers shuffle in the same way.
 
     Args:
         model: A model that is about to be trained.
@@ -124,7 +124,7 @@ def _check_variables(variables, strategy):
 
 
 def _check_branches(model, strategy):
-    """Raises an error if replicas would meet in a branch of a graph."""
+    """Raises an error if a branch of the graph would synchronize replicas."""
     optimizer = inner_optimizer(model)
     names = "gradient_accumulation_steps", "ema_overwrite_frequency"
     given = {n: getattr(optimizer, n, None) for n in names}
@@ -147,15 +147,15 @@ def _check_copies(replicas, copies):
         )
     if replicas % copies:
         raise ValueError(
-            "`sample_replicas` must divide the number of replicas: that many "
-            "replicas see every example. Make the model under the `scope()` "
-            "of a strategy with enough replicas. Received: "
+            "`sample_replicas` must divide the number of replicas: every "
+            "example goes to that many replicas. Make the model under the "
+            "`scope()` of a strategy with enough replicas. Received: "
             f"sample_replicas={copies}, with {replicas} replicas"
         )
 
 
 def _check_compilation(model, strategy):
-    """Raises an error that names the argument; TensorFlow's would not."""
+    """Raises an error that names the argument, unlike that of TensorFlow."""
     devices = strategy.extended.worker_devices
     on_cpus = any("device:CPU" in device for device in devices)
     if model.jit_compile and (on_cpus or len(devices) > 1):

@@ -66,11 +66,11 @@ class WarningTrainer(DistributedTrainer):
 
 
 class DivergenceWarning(keras.callbacks.Callback):
-    """Warns once, at the end of an epoch, of a loss that diverges.
+    """Warns once, at the end of an epoch, if the loss diverges.
 
     The loss must stay finite, and below `MOST_GROWTH` times its value in the
-    first steps. If the loss contains a KL, which annealing raises, the callback
-    uses `nll` instead.
+    first steps. If the loss contains a KL, the callback uses `nll` instead:
+    annealing raises the KL term during training.
     """
 
     # Keras may run these hooks asynchronously: no step waits for them.
@@ -107,13 +107,14 @@ class DivergenceWarning(keras.callbacks.Callback):
         )
 
     def _looks_for_scale(self):
-        # Loss scaling skips steps that overflow in half precision.
+        # In the first epoch, loss scaling may skip steps that overflow in half
+        # precision.
         scales = keras.optimizers.LossScaleOptimizer
         return self._epochs == 1 and isinstance(self.model.optimizer, scales)
 
 
 def _loss(logs):
-    """Returns the loss in logs, or 0 if the step of a user returns none."""
+    """Returns the loss in logs, or 0 if a custom train step returns none."""
     logs = logs or {}
     try:
         return float(logs.get("nll", logs.get("loss")))

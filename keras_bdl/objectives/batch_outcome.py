@@ -19,7 +19,7 @@ class Outcome:
 
     Attributes:
         loss: The share of this replica in the whole loss, with penalties.
-        nll: The mean negative log-likelihood of these examples.
+        nll: The mean negative log-likelihood of the examples of this replica.
         y_pred: The outputs of the model.
     """
 
@@ -47,16 +47,18 @@ class BatchPass:
         data: Inputs, targets and weights of the examples.
         excluded: The `id` of each variable without prior and noise.
         scale: Factor of the loss for half precision, or `None`.
-        state: Pairs of a variable that layers or metrics assign and a tensor
-            for its value. Assignments then change `new_state`. Defaults to
-            `None`: assignments change the variables.
+        state: Pairs of a variable and a tensor for its value, for all variables
+            that layers or metrics assign. Assignments then change `new_state`.
+            Defaults to `None`: assignments change the variables.
 
     Attributes:
         examples: Number of examples.
         inferred: Positions of the weights that have a prior, in the order of
             `model.trainable_variables`.
-        assigned: The assigned variables.
-        noises: The noise of each sample, from `SampledVI`.
+        assigned: The variables that forward passes have assigned.
+        noises: The noise of each sample, which `SampledVI` sets.
+        new_state: The values of the variables of `state` after the forward
+            pass, or `None`.
     """
 
     def __init__(
@@ -88,7 +90,8 @@ class BatchPass:
     def gradient_scale(self) -> Any:
         """Factor of `nll` before its gradient is computed, or `None`.
 
-        The derivative of this gradient has the rest of `scale` for a factor.
+        The factor is `sqrt(scale)`. The derivative of this gradient gets the
+        other `sqrt(scale)`.
         """
         return None if self.scale is None else ops.sqrt(self.scale)
 
@@ -100,7 +103,7 @@ class BatchPass:
         Args:
             begin: Index of the first example.
             size: Number of examples.
-            state: As for the class. Defaults to `None`.
+            state: As in `BatchPass`. Defaults to `None`.
         """
         # `gather` instead of a slice: XLA also compiles a loop that never
         # runs, and rejects a slice longer than the batch.
@@ -151,7 +154,7 @@ class BatchPass:
             loss: The share of this replica in the whole loss.
             y_pred: The outputs.
             penalties: Regularizers and other losses without data. The loss of
-                each replica holds a share of them.
+                each replica holds a share of the penalties.
         """
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         loss = ops.cast(loss, "float32")
@@ -190,8 +193,8 @@ def by_groups(
 ) -> tuple[Outcome, list]:
     """Averages a function of batches over groups of one batch.
 
-    If the batch is no multiple of `size`, the first group is smaller and
-    counts less. BatchNorm normalises over a group.
+    If `size` does not divide the number of examples, the first group is
+    smaller and counts less. BatchNorm normalises over a group.
 
     Args:
         look: Takes a `BatchPass` and returns an `Outcome` and a list of

@@ -23,14 +23,14 @@ class Covariance:
 
     with v zero before the first step. The optimizer gets the gradient with
     respect to `log sigma` and applies its step to v, so `log sigma` moves c
-    times as far. This multiplies the learning rate by c for all optimizers,
-    whether or not they normalise gradients.
+    times as far. The learning rate of `log sigma` is thus c times as large,
+    also for optimizers that normalise gradients.
 
     Args:
         kind: `"fixed"`: no v; `"scalar"`: one v for each tensor of weights;
             `"diagonal"`: one v for each weight.
-        stddev: sigma_0. `None` means the value of `learning_rate_equivalent`,
-            or 0.01 where sigma is learned.
+        stddev: sigma_0. `None` means the value that follows from
+            `learning_rate_equivalent`, or else 0.01 if sigma is learned.
         learning_rate_equivalent: eta of `sigma_0^2 = eta / (2 S)`, or `None`.
         gradient_batch_size: S, or `None`.
         learning_rate_multiplier: c.
@@ -86,7 +86,7 @@ class Covariance:
         ]
 
     def check(self, weights):
-        """Raises if the weights are not the weights of `build`.
+        """Raises an error if the weights are not those of `build`.
 
         Args:
             weights: Keras variables.

@@ -11,13 +11,13 @@ def exact_moments() -> AbstractContextManager[None]:
     """Returns a context with exact second derivatives of `tf.nn.moments`.
 
     In the variance, `tf.nn.moments` treats the mean as a constant. The gradient
-    is still right, since deviations add up to zero. The gradient of the
-    gradient is wrong, also in the Keras layers `BatchNormalization`,
-    `GroupNormalization` and `LayerNormalization`.
+    is still right, since the deviations from the mean add up to zero. The
+    gradient of the gradient is wrong, also in the Keras layers
+    `BatchNormalization`, `GroupNormalization` and `LayerNormalization`.
 
-    Inside the context, this thread calls a function with the same values, the
-    same gradient, and the exact gradient of the gradient. Other threads call
-    `tf.nn.moments`.
+    Inside the context, this thread calls a replacement with the same values,
+    the same gradient, and the exact gradient of the gradient. Other threads
+    call `tf.nn.moments`.
     """
     return replaced(tf.nn, "moments", _moments)
 
@@ -30,8 +30,8 @@ def _moments(original, x, axes, shift=None, keepdims=False, name=None):
         short = x.dtype == tf.float16
         y = tf.cast(x, tf.float32) if short else x
         mean = tf.reduce_mean(y, axes, keepdims=True)
-        # Any center gives this variance and its gradients. The second term is
-        # zero, and is the term that TensorFlow leaves out.
+        # The variance is the same for any center. TensorFlow leaves out the
+        # second term: it is zero here, but its second derivative is not.
         center = tf.stop_gradient(mean)
         squares = tf.math.squared_difference(y, center)
         variance = tf.reduce_mean(squares, axes, keepdims=True)

@@ -38,17 +38,16 @@ class GaussianObjective(Objective):
         covariance: `"fixed"`: one given sigma for all weights; `"scalar"`: a
             learned sigma for each tensor, such as a kernel; `"diagonal"`: a
             learned sigma for each weight.
-        stddev: sigma, or the first value of a learned sigma. With
+        stddev: sigma, or the initial value of a learned sigma. With
             `covariance="fixed"`, either `stddev` or `learning_rate_equivalent`
-            is required. Defaults to `None`: 0.01 where sigma is learned.
+            is required. Defaults to `None`: 0.01 if sigma is learned.
         learning_rate_equivalent: eta, in place of `stddev`:
             `sigma^2 = eta / (2 S)`. Needs `gradient_batch_size`. Defaults to
             `None`.
         gradient_batch_size: S of `learning_rate_equivalent`. Defaults to
             `None`.
-        learning_rate_multiplier: Factor by which the logarithms of learned
-            sigmas move faster than the learning rate of the optimizer.
-            Defaults to `10.0`.
+        learning_rate_multiplier: Factor of the learning rate for the logarithm
+            of a learned sigma. Defaults to `10.0`.
         seed: Seed of the samples. Defaults to `0`.
     """
 
@@ -104,7 +103,7 @@ class GaussianObjective(Objective):
         self._covariance.build(self._inferred(model))
 
     def check(self, model: keras.Model, inferred: list) -> None:
-        """Also raises for weights that cannot have a Gaussian posterior."""
+        """Also checks that the weights can have a Gaussian posterior."""
         super().check(model, inferred)
         check_weights(type(self).__name__, inferred, model.trainable_variables)
         self._covariance.check(inferred)
@@ -206,7 +205,7 @@ class GaussianObjective(Objective):
             return _keras.call_with_training(model, x, training=False)
 
     def posterior(self, model: keras.Model) -> Gaussian:
-        """Returns the posterior q.
+        """Returns the posterior q, over all trainable variables.
 
         Args:
             model: The trained model.

@@ -81,10 +81,11 @@ class SquaredGradient(HessianDiagonal):
 
         h = S g^2                                                         (1)
 
-    with g the gradient of the mean negative log-likelihood of S examples.
-    Where the gradients of single examples g_i average out, (1) is on average
-    the empirical Fisher information, the mean of g_i^2. Elsewhere (1) adds
-    `(S - 1)` times the square of their mean.
+    with g the gradient of the mean negative log-likelihood of S examples, and
+    g_i the gradient of example i. On average over minibatches, (1) is the sum
+    of two terms: the empirical Fisher information, which is the mean of g_i^2,
+    and `(S - 1)` times the square of the mean of g_i. The second term vanishes
+    where the gradients of the examples average out.
 
     Example:
 
@@ -123,9 +124,10 @@ class PerExampleFisher(HessianDiagonal):
         h = (1/n) sum_i g_i^2                                             (1)
 
     with g_i the gradient of the loss of example i. All n gradients are
-    computed at once, as in `keras_bdl.curvature.second_moments`. Without
-    `sample_weight`, which counts examples here, and without BatchNorm, (1)
-    equals `SquaredGradient` with `gradient_batch_size=1`.
+    computed at once, as in `keras_bdl.curvature.second_moments`. A
+    `sample_weight` multiplies g_i^2, as if the example occurred that many
+    times. Without `sample_weight` and BatchNorm, (1) equals `SquaredGradient`
+    with `gradient_batch_size=1`.
 
     Args:
         fallback: Whether to differentiate layers without a rule in
@@ -147,7 +149,8 @@ class PerExampleFisher(HessianDiagonal):
             fallback=self.fallback,
         )
         _, shares = run.gradients_and_squares()
-        # Shares of the mean over all replicas; (1) is of this replica.
+        # `shares` are parts of the mean over all replicas, but (1) is the mean
+        # of this replica alone.
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         squares = [replicas * share for share in shares]  # (1)
         return forward.outcome(run.loss, run.y_pred, run.penalties), squares

@@ -15,8 +15,8 @@ from keras_bdl.objectives.objective import Objective
 class MAP(Objective):
     """The mode of the posterior: the loss plus a prior.
 
-    Use MAP as the baseline of `TaylorVI` and `SampledVI`, which become MAP
-    where variances vanish:
+    Use MAP as the baseline of `TaylorVI` and `SampledVI`, which equal MAP at
+    zero variance. The loss is
 
         loss = nll(w) - (tau / N) log p(w)                                (1)
 
@@ -54,7 +54,7 @@ class MAP(Objective):
         return -tf.add_n(log_priors)
 
     def check(self, model: keras.Model, inferred: list) -> None:
-        """Also raises for `train_samples`, since MAP draws nothing."""
+        """Also raises an error for `train_samples`: MAP draws no samples."""
         super().check(model, inferred)
         if model.train_samples != 1:
             raise ValueError(

@@ -33,19 +33,19 @@ from keras_bdl.posteriors.excluded_weights import excluded_variables
 class Objective(InheritedArguments, ShowsArguments, keras.losses.Loss):
     """Base of the objectives of `keras_bdl.Model.compile(objective=...)`.
 
-    Derive from this class for a new objective. With N examples, temperature
-    tau and the weights w of the model, the optimizer of the model minimises
+    Derive from this class for a new objective. With N examples and temperature
+    tau, the optimizer of the model minimises
 
         loss = data term + (tau / N) complexity + regularizers            (1)
 
-    A subclass computes the data term, in nats per example, in `look`, and the
-    complexity, in nats for the whole data, in `complexity`. The same optimizer
-    trains the variables of the objective. Keras saves these variables with the
-    model, but `model.weights` leaves them out.
+    A subclass computes both terms. `look` returns the data term, in nats per
+    example. `complexity` returns the complexity, in nats for the whole data
+    set. The same optimizer trains the variables of the objective. Keras saves
+    these variables with the model, but `model.weights` leaves them out.
 
     The class is a `keras.losses.Loss`, so that Keras saves its variables.
-    An objective as `loss` of `compile` causes an error, since an objective
-    needs the model.
+    Passing an objective as `loss` to `compile` raises an error, since an
+    objective needs the model.
 
     Args:
         prior: p, a prior of `keras_bdl.priors`, or anything that
@@ -99,7 +99,8 @@ class Objective(InheritedArguments, ShowsArguments, keras.losses.Loss):
     ) -> list[Outcome]:
         """Returns the data term at the given weights.
 
-        Runs under a gradient tape that watches all given tensors.
+        The training step calls this method under a gradient tape that watches
+        all given tensors.
 
         Args:
             forward: The batch.
@@ -216,7 +217,7 @@ class Objective(InheritedArguments, ShowsArguments, keras.losses.Loss):
     def check(self, model: keras.Model, inferred: list) -> None:
         """Raises an error or warns if the objective cannot train the model.
 
-        The check comes before the trace of the training step.
+        The training step calls this method before the forward pass.
 
         Args:
             model: The `keras_bdl.Model`.
@@ -244,8 +245,9 @@ class Objective(InheritedArguments, ShowsArguments, keras.losses.Loss):
         """Raises an error: an objective needs the model, not only outputs."""
         name = type(self).__name__
         raise ValueError(
-            f"`{name}` is no loss of outputs. Compile a `keras_bdl.Model` with "
-            f"`loss` and `objective={name}(...)`. Received: loss={name}"
+            f"`{name}` is not a loss of outputs alone. Compile a "
+            f"`keras_bdl.Model` with `loss` and `objective={name}(...)`. "
+            f"Received: loss={name}"
         )
 
     def save_own_variables(self, store: Any) -> None:

@@ -83,10 +83,10 @@ class SampledVI(GaussianObjective):
         return super().gradients(forward, values, own)
 
     def complexity(self, forward: BatchPass, values: list, own: list) -> Any:
-        """Returns `KL(q || prior)`, or an estimate by the samples.
+        """Returns `KL(q || prior)`, or an estimate from the samples.
 
-        If the divergence depends on the noise of a sample, the result is the
-        mean over all samples.
+        If the prior has no known expectation under a Gaussian, the result is
+        the mean of an estimate from each sample.
         """
         inferred = [values[i] for i in forward.inferred]
         asked: list[int] = []

@@ -114,8 +114,8 @@ class TaylorVI(GaussianObjective):
             `Hutchinson()` or another `keras_bdl.objectives.HessianDiagonal`.
             Defaults to `None`: `SquaredGradient()`.
         gradient_batch_size: S. Each replica splits its part of a batch into
-            groups of this size and processes one after the other. Defaults to
-            `None`: the part is one group, as in the paper.
+            groups of this size and processes one group after the other.
+            Defaults to `None`: the part is one group, as in the paper.
         prior: p, a prior of `keras_bdl.priors` with a known expectation under
             a Gaussian: `Normal`, `HeNormal` or `Laplace`, or a normal
             distribution of TensorFlow Probability. Defaults to `None`:
@@ -176,7 +176,7 @@ class TaylorVI(GaussianObjective):
     def gradients(
         self, forward: BatchPass, values: list, own: list
     ) -> tuple[list[Outcome], list]:
-        """Returns the outcome of a batch and its gradients, by groups."""
+        """Returns the outcome and gradients of a batch: means over groups."""
 
         def look(part):
             outcomes, gradients = self._second_order(part, values, own)
@@ -212,7 +212,7 @@ class TaylorVI(GaussianObjective):
         stddevs = self._covariance.stddevs(own, len(forward.inferred))
         terms = []
         for i, stddev in zip(forward.inferred, stddevs, strict=True):
-            # Layers may compute in half precision; this sum may not.
+            # Layers may compute in half precision; this sum needs float32.
             h = ops.cast(diagonal[i], "float32")
             terms.append(tf.reduce_sum(ops.square(stddev) * h))
         return [outcome.plus(0.5 * tf.add_n(terms))]  # (1)

@@ -1,7 +1,7 @@
 """Samplers, and optimizers that learn a Gaussian over the weights.
 
-Both train the ordinary weights of an ordinary model. `keras_bdl.objectives`
-holds the methods that any optimizer of Keras minimises.
+Both kinds of optimizers train the weights of an ordinary Keras model.
+`keras_bdl.objectives` holds methods that work with any Keras optimizer.
 """
 
 from keras_bdl.optimizers.atmc import ATMC

@@ -13,18 +13,19 @@ from keras_bdl.optimizers.momentum_sampler import MomentumSampler
 class ATMC(MomentumSampler):
     """Adaptive thermostat Monte Carlo: draws posterior samples.
 
-    ATMC is the sampler to start with: the speed limit keeps large networks
-    stable, and the thermostat removes the noise of the minibatch gradients.
+    ATMC is the sampler to start with: a speed limit keeps large networks
+    stable, and a thermostat removes the noise of the minibatch gradients.
 
     Every weight has a momentum p and a thermostat xi, which measures the
-    gradient noise in units of friction. ATMC adds only the missing friction
-    alpha, which brings noise,
+    gradient noise in units of friction. The argument `friction` sets the
+    friction D. ATMC adds, together with noise, only the part alpha of D that
+    the thermostat does not already provide,
 
         alpha = max(D - xi, 0)                                            (1)
 
     `keras_bdl.optimizers.hyperbolic_momentum` has the equations by which p, the
-    weight and xi move. The thermostat is the one of hyperbolic momentum. The
-    printed algorithm has the thermostat of Gaussian momentum, which makes
+    weight and xi move. ATMC uses the thermostat that belongs to hyperbolic
+    momentum. The paper prints the thermostat of Gaussian momentum, which makes
     samples too narrow.
 
     The loss must be the mean negative log-likelihood; the target is

@@ -18,14 +18,14 @@ from keras_bdl.optimizers.natural_gradient import NaturalGradient
 class IVON(NaturalGradient):
     """Improved variational online Newton: fits a Gaussian to the posterior.
 
-    IVON trains the weights of an ordinary model. Use IVON first: it takes any
-    layer, because it needs no gradients of single examples, and a step of a
-    convolutional network takes about as long as a step of Adam.
+    IVON trains the weights of an ordinary model. Try IVON first: it accepts
+    any layer, because it needs no gradients of single examples. For a
+    convolutional network, a step takes about as long as a step of Adam.
 
-    The weights are the means mu of independent Gaussians. The curvature comes
-    from the change of the gradient g between samples. With N examples,
-    augmentation factor rho, temperature tau, prior precision delta and
-    `delta_t = tau delta / (rho N)`,
+    The weights are the means mu of independent Gaussians. IVON estimates their
+    curvature h from the way in which the gradient g changes between samples.
+    With N examples, augmentation factor rho, temperature tau, prior precision
+    delta and `delta_t = tau delta / (rho N)`,
 
         sigma^2 = tau / (rho N (h + delta_t)),  w = mu + sigma eps        (1)
         d = h - mean(g eps / sigma)                                       (2)
@@ -44,17 +44,17 @@ class IVON(NaturalGradient):
     likelihood alone. `h` estimates the mean of the Hessian over the samples.
     Excluded weights move as in SGD with the momentum of (4).
 
-    Samples differ between replicas and between the `train_samples` of
-    `keras_bdl.Model.compile`. A sample is a function of (seed, iteration,
-    replica, index), so a run resumed from a file continues exactly. Between
-    steps the model is at the means; `compile(samples=...)` and
-    `keras_bdl.predict` use posterior samples.
+    Each replica, and each of the `train_samples` of
+    `keras_bdl.Model.compile`, has its own sample. A sample is a function of
+    (seed, iteration, replica, index), so a run resumed from a file continues
+    exactly. Between steps the weights of the model are the means;
+    `compile(samples=...)` and `keras_bdl.predict` use posterior samples.
 
     Args:
         learning_rate: Float or schedule. Defaults to `0.1`.
-        beta_2: Decay of the curvature. One estimate of the curvature is nearly
-            all noise, and a shorter memory keeps much of the noise. Defaults
-            to `0.99999`.
+        beta_2: Decay of the curvature. A single estimate of the curvature is
+            nearly all noise, so the average needs a long memory. Defaults to
+            `0.99999`.
         initial_curvature: h_0, positive. A smaller value makes the first
             samples wider. Defaults to `1.0`.
         clip_radius: Largest absolute value of the clipped term in (5).
@@ -108,7 +108,7 @@ class IVON(NaturalGradient):
     ) -> tuple:
         """Returns the loss, the outputs and g of each variable.
 
-        A variable with noise has the pair of g and `g eps / sigma`.
+        For a variable with noise, the tuple holds g and `g eps / sigma`.
         """
         x, y, sample_weight = data
         values, scores = draw

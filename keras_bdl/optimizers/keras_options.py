@@ -9,7 +9,7 @@ _REFUSED = (
     "gradient_accumulation_steps",
 )
 
-# Every config has these two; they mean nothing without the others.
+# Every optimizer config has these two. They have no effect without `use_ema`.
 _UNUSED = ("ema_momentum", "ema_overwrite_frequency")
 
 
@@ -23,7 +23,7 @@ def refuse_options(owner: str, kwargs: dict, *, others=(), instead: str = ""):
         kwargs: Keyword arguments for `keras.optimizers.Optimizer`, changed in
             place.
         others: Names of more options to refuse. Defaults to `()`.
-        instead: Advice at the end of a sentence of the error message.
+        instead: Advice that the error message adds after "Leave them out".
             Defaults to `""`.
     """
     refused = (*_REFUSED, *others)

@@ -16,8 +16,8 @@ class KFAC(NoisyKFAC):
     Training uses the means, `W = M`. Everything else is as in `NoisyKFAC`.
     `keras_bdl.predict` uses the means, as for `OGN`. The curvature is the
     empirical Fisher information, which uses the targets of the data.
-    `keras_bdl.fit_laplace` computes the Fisher information of targets drawn
-    from the trained model.
+    `keras_bdl.fit_laplace` instead averages over targets that the trained
+    model predicts.
 
     Example:
 

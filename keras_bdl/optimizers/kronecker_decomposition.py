@@ -1,11 +1,11 @@
-"""Kronecker factors of a weight matrix, decomposed in an optimizer."""
+"""Kronecker factors of a weight matrix, and their eigendecompositions."""
 
 import tensorflow as tf
 from keras import ops
 
 from keras_bdl.posteriors import MatrixCovariance
 
-# Growth of the trace of a factor that makes a new decomposition due.
+# A factor is decomposed again once its trace has grown by this ratio.
 _MOST_GROWTH = 1.25
 
 
@@ -14,14 +14,15 @@ class MatrixSlots:
 
         A = Q_A diag(a) Q_A^T,   S = Q_S diag(s) Q_S^T                    (1)
 
-    Q, a and s are those of the last decomposition, which takes much longer
-    than an average. This is a plain object: the optimizer owns the variables.
+    Q, a and s come from the last decomposition. The averages A and S may be
+    newer: a decomposition takes much longer than their update. This is a plain
+    object: the optimizer owns the variables.
 
     Args:
         optimizer: The owner of the variables.
         matrix: A `keras_bdl.curvature.plan.Matrix`.
-        indices: Indices, among the trainable variables, of the kernel and, if
-            it is a row of the matrix, of the bias.
+        indices: Indices of the kernel and of the bias among the trainable
+            variables. A matrix without a bias has one index.
         start: The curvature of each weight before the first step: A and S are
             `sqrt(start)` times the identity.
     """
@@ -58,16 +59,17 @@ class MatrixSlots:
         self._values = [vector(n, f"{s}_values") for n, s in sides]
 
     def join(self, parts):
-        """Returns tensors like `variables` as one matrix `(in, out)`.
+        """Returns the tensors of kernel and bias as one matrix `(in, out)`.
 
         Args:
-            parts: One or two tensors.
+            parts: A list with the tensor of the kernel and, if the matrix has
+                a bias, the tensor of the bias.
         """
         rows = [ops.reshape(part, (-1, self.shape[1])) for part in parts]
         return ops.concatenate(rows, axis=0)
 
     def split(self, matrix):
-        """Returns the parts of a joined matrix.
+        """Returns a matrix as a list of tensors for kernel and bias.
 
         Args:
             matrix: A tensor `(in, out)`.
@@ -96,8 +98,8 @@ class MatrixSlots:
             found: A and S of the step.
             decay: Factor of the averages.
             weight: Factor of the new A and S.
-            due: A boolean tensor, whether to decompose the averages in any
-                case. Otherwise they are decomposed if one has grown.
+            due: A boolean tensor: whether to decompose the averages in any
+                case. If false, they are decomposed only if one has grown.
         """
         new = [
             decay * old + weight * ops.cast(f, old.dtype)
@@ -137,14 +139,14 @@ class MatrixSlots:
         return ops.logical_or(*grown)
 
     def precondition(self, matrix, damping):
-        """Returns a matrix divided by the curvature with damped factors.
+        """Returns a matrix times the inverses of the damped factors.
 
             (A + pi sqrt(damping) I)^-1 M (S + sqrt(damping) / pi I)^-1,
             pi^2 = (tr A / dim A) / (tr S / dim S)                        (2)
 
         Args:
             matrix: M, a tensor `(in, out)`.
-            damping: A number.
+            damping: The damping, a number.
         """
         a, s = self.eigenvalues()
         ratio = tf.math.divide_no_nan(ops.mean(a), ops.mean(s))
@@ -156,14 +158,14 @@ class MatrixSlots:
         return q_a @ inside @ ops.transpose(q_s)  # (2)
 
     def correlated(self, noise, factor, prior):
-        """Returns noise with the covariance of the posterior.
+        """Turns standard normal noise into noise of the posterior.
 
             sqrt(factor) Q_A [ E_jk / sqrt(a_j s_k + prior) ] Q_S^T       (3)
 
         Args:
             noise: E, standard normal numbers `(in, out)`.
-            factor: A number.
-            prior: A number.
+            factor: `tau / (rho N)`, a number.
+            prior: The scaled prior precision delta_t, a number.
         """
         q_a, q_s = self.eigenvectors()
         stddev = ops.sqrt(self.variances(factor, prior))
@@ -173,8 +175,8 @@ class MatrixSlots:
         """Returns the squares of the factors of E in (3).
 
         Args:
-            factor: A number.
-            prior: A number.
+            factor: `tau / (rho N)`, a number.
+            prior: The scaled prior precision delta_t, a number.
         """
         a, s = self.eigenvalues()
         return ops.cast(factor, a.dtype) / (a * s + prior)
@@ -184,8 +186,8 @@ class MatrixSlots:
 
         Args:
             places: Positions of `variables` in the posterior.
-            factor: A number.
-            prior: A number.
+            factor: `tau / (rho N)`, a number.
+            prior: The scaled prior precision delta_t, a number.
         """
         kernel, *bias = places
         tensors = (*self.eigenvectors(), self.variances(factor, prior))
@@ -194,7 +196,7 @@ class MatrixSlots:
 
 
 def places_of(matrices, variables):
-    """Returns pairs of a matrix and the positions of its variables in a list.
+    """Returns pairs of a matrix and the positions of its variables.
 
     Matrices of frozen layers are left out.
 
@@ -210,10 +212,10 @@ def places_of(matrices, variables):
             found.append((matrix, places))
         elif places:
             raise ValueError(
-                "The kernel and the bias of a layer are one matrix and must be "
-                "frozen together, or before the model is compiled. "
-                "Received: one of "
-                f"{[v.path for v in matrix.variables]} that still trains"
+                "The kernel and the bias of a layer form one matrix. They must "
+                "be frozen together, or before the model is compiled. "
+                "Received: only one of "
+                f"{[v.path for v in matrix.variables]} is trainable"
             )
     return found
 

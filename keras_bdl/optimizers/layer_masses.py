@@ -1,36 +1,37 @@
-"""Masses of a sampler, one per variable, learned from the gradients."""
+"""Masses of a sampler, one per variable, estimated from the gradients."""
 
 import math
 
 import numpy as np
 from keras import ops
 
-# Bounds: a variable with odd gradients must neither freeze nor diverge.
+# Without these bounds, extreme gradients could freeze a variable or make it
+# diverge.
 _SMALLEST, _LARGEST = 1e-4, 1e4
 
 
 class LayerMasses:
     """Masses in proportion to the mean square of each variable's gradients.
 
-    Near a mode the mean square of the gradient of U is proportional to its
-    curvature: it is `T U''` for the exact gradient of a posterior, and the
-    minibatch noise has the same proportion. With the mass of variable v
+    Near a mode, the mean square of the gradient of U is proportional to the
+    curvature `U''`: the exact gradient has the mean square `T U''`, and
+    minibatch noise adds a part proportional to `U''`. The mass of variable v is
 
         m_v = m f_v,  f_v ~ mean(G_v^2),  prod_v f_v^(n_v / sum n) = 1    (1)
 
-    where `n_v` is its size (and `f_v = 1` without any gradient), all variables
-    oscillate at about one frequency, and the average weight moves as fast as
-    before. The speed limit and each momentum change too, so that `m c^2`
-    stays,
+    where `n_v` is the number of weights of v. A variable whose gradients are
+    all zero has `f_v = 1`. With these masses, all variables oscillate at about
+    the same frequency, and the average weight moves as fast as with one mass m.
+    The speed limit and each momentum change with the mass, which keeps `m c^2`
+    and the distribution of the kinetic energy `K(p)` the same,
 
         c_v = c / sqrt(f_v),   p_v <- p_v sqrt(f_v_new / f_v_old)         (2)
 
-    The distribution of the energy `K(p)` stays as well.
-
     A chain whose masses depend on its own past is no Markov chain. Therefore
-    each new estimate counts less, `2 / (k + 1)` for the k-th. This average
-    forgets the start and converges: in the limit, samples follow the target.
-    Stop at the end of the burn-in to be exact from there on.
+    each new estimate has a smaller weight, `2 / (k + 1)` for the k-th. This
+    average forgets the start and converges: in the limit, samples follow the
+    target. To make samples exact after the burn-in, set `end_step` to the end
+    of the burn-in.
 
     Args:
         optimizer: The sampler, which owns the variables made here.
@@ -52,7 +53,7 @@ class LayerMasses:
             optimizer.add_variable((), name=f"squared_gradient_{i}")
             for i in range(len(sizes))
         ]
-        # All replicas assign the same value, as to `iterations` in Keras.
+        # All replicas assign the same value, as Keras does for `iterations`.
         self._factors, self._former_factors = (
             optimizer.add_variable(
                 (len(sizes),),

@@ -20,7 +20,7 @@ class MomentumSampler(Sampler):
     """Base of ATMC, SGNHT and SGHMC.
 
     `hyperbolic_momentum` has the equations of a step. With `h0` the initial
-    learning rate,
+    learning rate, the mass m, the speed limit c and the friction D are
 
         m = (average_speed / h0)^-2,  c = max_speed / h0,
         D = -log(friction) / h0                                           (1)
@@ -37,12 +37,12 @@ class MomentumSampler(Sampler):
         friction: Share of its momentum that a weight keeps over one step. This
             share sets `D = -log(friction) / h0`. Defaults to `0.9`.
         initial_learning_rate: h0, which sets mass, speed limit and friction.
-            All three stay when a schedule changes h. Defaults to `None`: h at
-            the first step.
-        precondition_every: Number of steps after which the mass of each
-            variable is set anew from the mean square of its gradients, so
-            that each variable moves at its own scale. Defaults to `None`: one
-            mass for all variables.
+            All three stay the same when a schedule changes h. Defaults to
+            `None`: h at the first step.
+        precondition_every: Number of steps between two updates of the masses.
+            Each variable then has a mass of its own, set from the mean square
+            of its gradients, and moves at its own scale. Defaults to `None`:
+            one mass for all variables.
         precondition_end_step: First step, counted from 0, that no longer
             changes the masses, such as the end of the burn-in. Samples are
             exact from this step on. Defaults to `None`: masses never stop
@@ -157,7 +157,7 @@ class MomentumSampler(Sampler):
             self.assign(self._thermostats[index], thermostat + step * force)
 
     def kinetic_temperatures(self) -> tf.Tensor:
-        """Returns the mean of `p K'(p)` for each variable; it averages to T."""
+        """Returns the mean of `p K'(p)` for each variable; T on average."""
         indices = range(len(self._momenta))
         return ops.stack(
             [
@@ -172,7 +172,7 @@ class MomentumSampler(Sampler):
         return self._limit and self._mass * self._limit**2
 
     def _momentum(self, index):
-        """Returns the momentum that belongs to the mass of this step."""
+        """Returns a momentum, rescaled if the mass has changed."""
         momentum = ops.cast(self._momenta[index], "float32")
         if self._masses is not None:
             momentum = momentum * ops.sqrt(self._masses.growth(index))
@@ -193,7 +193,7 @@ class MomentumSampler(Sampler):
             "average_speed": self.average_speed,
             "max_speed": self.max_speed,
             "friction": self.friction,
-            # Keras's config holds the current learning rate.
+            # The config of Keras holds only the current learning rate.
             "initial_learning_rate": self.initial_learning_rate,
             "precondition_every": self.precondition_every,
             "precondition_end_step": self.precondition_end_step,

@@ -113,7 +113,7 @@ class NaturalGradient(VariationalOptimizer):
         raise NotImplementedError
 
     def bayesian_train_step(self, model: keras.Model, data: Any) -> dict:
-        """Moves the means by a step, averaged over `train_samples` samples."""
+        """Moves the means by one step, from averages over `train_samples`."""
         data = keras.utils.unpack_x_y_sample_weight(data)
         variables = self.prepare(model, data[0])
         self.check(variables)
@@ -130,8 +130,8 @@ class NaturalGradient(VariationalOptimizer):
             means = [mean * ops.cast(scale, mean.dtype) for mean in means]
         weight = replica_weight(data)
         means = for_all_replicas(model.optimizer, means, weight)
-        # One list, as if all were gradients: replicas reduce one list, and
-        # loss scaling checks it for infinities.
+        # All tensors go into one list, as if they were gradients: replicas
+        # reduce this list, and loss scaling checks it for infinities.
         self._sizes = tuple(len(of_variable) for of_variable in found)
         owners = zip(variables, self._sizes, strict=True)
         model.optimizer.apply(means, [v for v, n in owners for _ in range(n)])
@@ -139,7 +139,7 @@ class NaturalGradient(VariationalOptimizer):
         return model.finish_draws(losses, x, y, outputs, sample_weight)
 
     def apply(self, grads, trainable_variables=None):
-        """Applies the results of `bayesian_train_step`, and of nothing else."""
+        """Applies the results of `bayesian_train_step`; raises for others."""
         grads = list(grads)
         if self._sizes is None or len(grads) != sum(self._sizes):
             raise ValueError(
@@ -167,8 +167,9 @@ class NaturalGradient(VariationalOptimizer):
 
         Args:
             variables: The trainable variables of the model.
-            stream: `TRAINING`, or `EVALUATION`: the same sample on every
-                replica and in every call.
+            stream: `TRAINING`: a new sample in each step and on each replica.
+                `EVALUATION`: the same sample on every replica and in every
+                call.
             number: Index of the sample.
             scores: Whether to return a second list with `eps` divided by the
                 standard deviation of its weight, and `None` for a variable

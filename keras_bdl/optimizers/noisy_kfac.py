@@ -1,4 +1,4 @@
-"""Noisy K-FAC, natural-gradient variational inference with matrices."""
+"""Noisy K-FAC: natural-gradient inference with Kronecker factors."""
 
 import math
 import weakref
@@ -27,18 +27,20 @@ class NoisyKFAC(VOGN):
     narrow. A step takes 3 to 8 times as long as a step of Adam, and memory and
     time grow fast with the width of a layer.
 
-    NoisyKFAC trains the weights of an ordinary model, as `VOGN` does. Each
-    `Dense`, each convolution without groups, and each `EinsumDense` whose
-    kernel is a matrix has a matrix W of weights, with the mean M. W holds the
-    kernel, and the bias as the last row. The curvature of W has two factors.
-    With x the inputs of the layer and dz the gradient of one example's loss
-    with respect to the product of x and W, the factors are the moving averages
+    NoisyKFAC trains the weights of an ordinary model, as `VOGN` does. The
+    weights of each `Dense`, each convolution without groups, and each
+    `EinsumDense` whose kernel is a matrix form one matrix W, with the mean M.
+    W holds the kernel and, as its last row, the bias. The curvature of W has
+    two factors, A and S. With x the inputs of the layer and dz the gradient of
+    one example's loss with respect to the product of x and W, the factors are
+    the moving averages
 
         A <- beta_2 A + (1 - beta_2) mean(sum over positions of x x^T)    (1)
         S <- beta_2 S + (1 - beta_2) mean(dz dz^T)                        (2)
 
     The means are over examples, samples and replicas, and in (2) also over
-    positions. A and S have the eigendecompositions `A = Q_A diag(a) Q_A^T` and
+    positions: the pixels or time steps at which the layer applies W. A and S
+    have the eigendecompositions `A = Q_A diag(a) Q_A^T` and
     `S = Q_S diag(s) Q_S^T`. With N examples, augmentation factor rho,
     temperature tau, prior precision delta and `delta_t = tau delta / (rho N)`,
     a sample of the weights is
@@ -63,8 +65,8 @@ class NoisyKFAC(VOGN):
 
     The two factors of a matrix `(in, out)` and their eigenvectors take
     `2 in^2 + 2 out^2` numbers. The time of a decomposition is proportional to
-    `in^3 + out^3`. For a convolution, `in` is the size of its window times its
-    channels.
+    `in^3 + out^3`. For a convolution, `in` is the size of its window times the
+    number of its input channels.
 
     Args:
         initial_curvature: Curvature of each weight before the first step, or
@@ -73,12 +75,12 @@ class NoisyKFAC(VOGN):
         exclude_from_inference: Names of layers, of classes of layers or of
             variables that have neither prior nor noise. A kernel and its bias
             must be excluded together. Defaults to `("BatchNormalization",)`.
-        curvature_every: Interval, in steps, of the updates (1) and (2).
-            Defaults to `1`.
-        update_every: Interval, in steps, of the decompositions of A and S,
-            which (3) and (5) use. Decompositions are more frequent at the
-            start, and after the trace of a factor has grown by a quarter.
-            Defaults to `10`.
+        curvature_every: Number of steps from one update (1) and (2) to the
+            next. Defaults to `1`.
+        update_every: Number of steps from one decomposition of A and S to the
+            next. (3) and (5) use the last decomposition. NoisyKFAC also
+            decomposes in each of the first `update_every` steps, and whenever
+            the trace of a factor has grown by a quarter. Defaults to `10`.
 
     Example:
 
@@ -154,13 +156,14 @@ class NoisyKFAC(VOGN):
     def look(
         self, model: keras.Model, data: Any, draw: Any, loss_scale: Any
     ) -> tuple:
-        """Returns loss, outputs, and gradients and curvature by variable.
+        """Returns the loss, the outputs and a tuple for each variable.
 
-        The tuple of a kernel holds the gradients of kernel and bias, A and S.
+        If a kernel and its bias form a matrix, the tuple of the kernel holds
+        the gradients of both, A and S, and the tuple of the bias is empty.
         """
         step = self.captured_step(model, data, draw, loss_scale, "factors")
         found = list(zip(step.gradients, step.squares, strict=True))
-        # Factors come in the order of the calls, not of the layers.
+        # Factors come in the order of the calls, not in that of the layers.
         factors = {id(f.kernel): f for f in step.factors}
         variables = model.trainable_variables
         for matrix, places in places_of(self._matrices, variables):
@@ -204,8 +207,9 @@ class NoisyKFAC(VOGN):
             self.assign_sub(v, step)  # (5)
 
     def _decomposes(self):
-        # Always in the first steps: the curvature at samples is far from the
-        # curvature at the means, and outdated samples may be far too wide.
+        # Decomposes in all of the first steps: the curvature changes fast, from
+        # that at the means to that at samples, and outdated factors may make
+        # samples far too wide.
         t, every = self.iterations, self.update_every
         return ops.logical_or(t < every, ops.equal(ops.mod(t, every), 0))
 

@@ -15,9 +15,10 @@ class OGN(VOGN):
     Training uses the means, `w = mu`. Everything else is as in `VOGN`.
 
     `keras_bdl.predict` uses the means, the network that was trained. Samples
-    are often much worse, because training never saw weights beside the means.
-    To use samples anyway, pass `posterior=keras_bdl.posterior_of(model)`, or
-    compile with `samples` for `evaluate` and `predict` of the model.
+    are often much worse, because training used the means alone. To use samples
+    anyway, pass `posterior=keras_bdl.posterior_of(model)` to
+    `keras_bdl.predict`. For `model.evaluate` and `model.predict`, compile with
+    `samples`.
 
     Example:
 

@@ -37,8 +37,9 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
 
     Minibatches should be shuffled anew in every epoch. After
     `keras.utils.set_random_seed`, Keras shuffles arrays the same way in every
-    epoch; `tf.data.Dataset.shuffle` does not. The noise of minibatches without
-    replacement cancels over an epoch, but a thermostat assumes white noise.
+    epoch; `tf.data.Dataset.shuffle` does not. Minibatches are drawn without
+    replacement, so their noise cancels over an epoch, but a thermostat assumes
+    white noise.
     The memory of the thermostat is `-log(friction) / (T h0^2)` steps, with h0
     the initial learning rate. If this memory is about one epoch or shorter, the
     samples are too narrow.
@@ -51,8 +52,8 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
             alike; `0` is descent without noise. Defaults to `1.0`.
         prior: Prior of every variable without a regularizer: one of
             `keras_bdl.priors` or a distribution of TensorFlow Probability.
-            Defaults to `None`: a flat prior. (Layers and objectives take
-            `None` for `Normal(1.0)`.)
+            Defaults to `None`: a flat prior. (In layers and objectives, `None`
+            means `Normal(1.0)`.)
         seed: Seed of the noise. Defaults to `0`.
         name: Name of the optimizer. Defaults to `None`: Keras makes one from
             the name of the class.
@@ -86,7 +87,7 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
         if not callable(temperature):
             check_number("temperature", temperature, at_least=0.0)
         check_seed(seed)
-        # Keras rounds a number to float32.
+        # Stored too, because Keras rounds a number to float32.
         self._given_learning_rate = learning_rate
         self.dataset_size = DatasetSize(dataset_size, type(self).__name__)
         self.temperature = temperature
@@ -173,7 +174,7 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
         """Returns every argument that the constructor accepts."""
         if self.prior is not None and not hasattr(self.prior, "get_config"):
             raise ValueError(
-                "A sampler is saved only if its `prior` has `get_config`, "
+                "A sampler can be saved only if its `prior` has `get_config`, "
                 "as the priors of `keras_bdl.priors` do. Use one of them, or "
                 "save the weights alone with `model.save_weights`. "
                 f"Received: prior={self.prior!r}"

@@ -12,11 +12,12 @@ class SGHMC(MomentumSampler):
     """Stochastic gradient Hamiltonian Monte Carlo: draws posterior samples.
 
     Use SGHMC if the noise of the minibatch gradients is small. SGHMC does not
-    remove that noise, so the samples are too wide. A larger step makes the
-    samples wider. `keras_bdl.SGNHT` and `keras_bdl.ATMC` remove the noise.
+    remove this noise, so the samples are too wide, and a larger step makes
+    them wider still. `keras_bdl.SGNHT` and `keras_bdl.ATMC` remove the noise.
 
-    Every weight has a momentum p. The friction alpha, which brings noise, is
-    constant, and the thermostat xi is off,
+    Every weight has a momentum p. The friction alpha, which comes with noise,
+    is the constant D that the argument `friction` sets, and the thermostat xi
+    is off,
 
         alpha = D,  xi = 0                                                (1)
 

@@ -14,9 +14,9 @@ class SGNHT(MomentumSampler):
     Use SGNHT if the noise of the minibatch gradients is large and friction
     should always be present. `keras_bdl.ATMC` adds less friction.
 
-    Every weight has a momentum p and a thermostat xi, which removes the heat
-    of the minibatch gradients. The friction alpha, which brings noise, is
-    constant,
+    Every weight has a momentum p and a thermostat xi, which removes the energy
+    that noisy minibatch gradients add. The friction alpha, which comes with
+    noise, is the constant D that the argument `friction` sets,
 
         alpha = D                                                         (1)
 

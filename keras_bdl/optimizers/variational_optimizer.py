@@ -21,12 +21,12 @@ from keras_bdl.optimizers.keras_options import refuse_options
 from keras_bdl.posteriors.excluded_weights import check_weights
 from keras_bdl.posteriors.excluded_weights import excluded_variables
 
-# `apply` gets tuples of tensors, which this option would not divide.
+# `apply` gets tuples of tensors, which Keras would not divide by this factor.
 _NO_USE = ("loss_scale_factor",)
 
 
 class VariationalOptimizer(InheritedArguments, keras.optimizers.Optimizer):
-    """Base that owns prior, temperature, N and the excluded weights.
+    """Base with the prior, the temperature, N and the excluded weights.
 
     With N examples, augmentation factor rho, temperature tau and prior
     `N(0, 1/delta)`, the optimizer minimises
@@ -34,8 +34,8 @@ class VariationalOptimizer(InheritedArguments, keras.optimizers.Optimizer):
         E_q[loss] + tau / (rho N) KL(q || prior)                          (1)
 
     which fits q to `p(w) exp(-rho N loss(w) / tau)`: the temperature tempers
-    the likelihood alone. The gradient of the prior on this scale is
-    `delta_t w`, `delta_t = tau delta / (rho N)`.
+    the likelihood alone. In the gradient of (1), the prior is the term
+    `delta_t w`, with `delta_t = tau delta / (rho N)`.
 
     Args:
         learning_rate: Float or schedule. Defaults to `1e-3`.
@@ -124,7 +124,7 @@ class VariationalOptimizer(InheritedArguments, keras.optimizers.Optimizer):
         variables = model.trainable_variables
         if not self.built:
             if not tf.executing_eagerly():
-                # Without a state, N is given or unknown; `value` raises then.
+                # A new optimizer has no saved N: raises if N is unknown.
                 self.dataset_size.value()
             with model.distribute_strategy.scope():
                 model.optimizer.build(variables)
@@ -164,8 +164,9 @@ class VariationalOptimizer(InheritedArguments, keras.optimizers.Optimizer):
         """Raises an error before the first step: no posterior exists yet.
 
         Args:
-            evaluating: Whether to warn instead, if N is known: an evaluation
-                may come before training. Defaults to `False`.
+            evaluating: Whether to warn instead of raising if N is known,
+                because a model may be evaluated before training. Defaults to
+                `False`.
         """
         with tf.init_scope():
             if int(ops.convert_to_numpy(self.iterations)) > 0:

@@ -17,9 +17,9 @@ class VOGN(NaturalGradient):
     """Variational online Gauss-Newton: fits a Gaussian to the posterior.
 
     VOGN trains the weights of an ordinary model. Use VOGN if every layer has a
-    rule in `keras_bdl.curvature`; a step takes about 1.5 times as long as a
-    step of Adam, and `curvature_every` shortens it. `keras_bdl.IVON` takes any
-    layer.
+    rule in `keras_bdl.curvature`, which computes the gradients of single
+    examples; `keras_bdl.IVON` accepts any layer. A step takes about 1.5 times
+    as long as a step of Adam, and less on average with `curvature_every`.
 
     The weights are the means mu of independent Gaussians. With N examples,
     augmentation factor rho, temperature tau, prior precision delta and
@@ -27,33 +27,35 @@ class VOGN(NaturalGradient):
 
         w = mu + eps sqrt(tau / (rho N (s + delta_t))),  eps ~ N(0, I)    (1)
 
-    At the samples VOGN computes g, the mean gradient, and h, the mean of the
-    squared gradients of single examples, over examples, samples and replicas:
+    At the samples, VOGN computes the gradient of each example. Over examples,
+    samples and replicas, g is the mean of these gradients and h is the mean of
+    their squares:
 
         m <- beta_1 m + g + delta_t mu                                    (2)
         s <- beta_2 s + (1 - beta_2) h                                    (3)
         mu <- mu - learning_rate m / (s + delta_t + damping)              (4)
 
-    (2) has no factor `1 - beta_1`: where gradients agree, steps are
-    `1 / (1 - beta_1)` times as long as the learning rate.
+    (2) has no factor `1 - beta_1` before g. While gradients stay the same,
+    steps are `1 / (1 - beta_1)` times as long as with this factor.
 
     The loss must be the mean negative log-likelihood. The posterior is
     `p(w) exp(-rho N loss(w) / tau)`: a temperature other than 1 tempers the
-    likelihood alone. `h` is the empirical Fisher information, which equals the
-    Hessian if the model has the true noise.
+    likelihood alone. `h` is the empirical Fisher information. Its expectation
+    equals that of the Hessian if the model predicts the true distribution of
+    the targets.
 
-    Samples differ between replicas and between the `train_samples` of
-    `keras_bdl.Model.compile`. A sample is a function of (seed, iteration,
-    replica, index), so a run resumed from a file continues exactly. Between
-    steps the model is at the means; `compile(samples=...)` and
-    `keras_bdl.predict` use posterior samples.
+    Each replica, and each of the `train_samples` of
+    `keras_bdl.Model.compile`, has its own sample. A sample is a function of
+    (seed, iteration, replica, index), so a run resumed from a file continues
+    exactly. Between steps the weights of the model are the means;
+    `compile(samples=...)` and `keras_bdl.predict` use posterior samples.
 
     Args:
         damping: Makes steps shorter and is not part of the posterior. The
             damping must be positive if weights are excluded from inference.
             Defaults to `1e-3`.
-        curvature_every: Interval, in steps, of the updates (3). All other
-            steps cost about as much as steps of Adam. Defaults to `1`.
+        curvature_every: Number of steps from one update (3) to the next. The
+            steps between cost about as much as steps of Adam. Defaults to `1`.
         fallback: Whether to differentiate layers without a rule in
             `keras_bdl.curvature` example by example, which is slow. With
             `False` such layers raise an error. Defaults to `False`.
@@ -68,9 +70,10 @@ class VOGN(NaturalGradient):
 
     Reference:
         - Osawa et al., [Practical Deep Learning with Bayesian Principles](
-          https://arxiv.org/abs/1906.02506), algorithm 1, with beta_2 for
-          their 1 - beta_2, squares of whole examples, and tau in (1) instead
-          of (3), where tau made the posterior precision wrong
+          https://arxiv.org/abs/1906.02506), algorithm 1, with three changes:
+          beta_2 is their 1 - beta_2, h squares the gradients of whole
+          examples, and tau is in (1). In (3), as printed, tau makes the
+          posterior precision wrong
     """
 
     def __init__(
@@ -95,7 +98,7 @@ class VOGN(NaturalGradient):
         self.fallback = check_bool("fallback", fallback)
 
     def check(self, variables: list) -> None:
-        """Raises an error for excluded weights if the damping (4) is zero."""
+        """Raises an error if weights are excluded and `damping` is 0."""
         super().check(variables)
         excluded = [v.path for v in variables if self.is_excluded(v)]
         if excluded and not self.damping:
@@ -128,7 +131,8 @@ class VOGN(NaturalGradient):
             data: Inputs, targets and weights of the examples.
             draw: The result of `draw`.
             loss_scale: Factor of the loss in the backward pass, or `None`.
-            statistics: Kind of curvature. Defaults to `"squares"`.
+            statistics: `"squares"` of gradients, or Kronecker `"factors"`.
+                Defaults to `"squares"`.
         """
         x, y, sample_weight = data
         return curvature.step(

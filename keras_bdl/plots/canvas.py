@@ -19,10 +19,11 @@ COLORS = (
     "#7A4B1E",
 )
 MARKERS = "osD^vPX"
-# Space of the axis label, in font sizes of the legend.
+# Room for the axis label above the legend, in font sizes of the legend.
 LABEL_DEPTH = 4.2
 MOST_COLUMNS = 5
-# Largest width of a legend, in widths of the axes. Leaves a gap between axes.
+# Largest width of a legend, relative to the axes. Legends of neighbouring axes
+# then do not touch.
 LEGEND_WIDTH = 1.15
 GREY = "#777777"
 DARK = "#222222"
@@ -57,7 +58,7 @@ def open_axes(ax: Any = None) -> Any:
 
 
 def classifications(predictions: Any) -> dict:
-    """Returns classifications by name. A single one has the name `None`."""
+    """Returns predictions by name. A single prediction has the name `None`."""
     if not isinstance(predictions, dict):
         predictions = {None: predictions}
     if not predictions:

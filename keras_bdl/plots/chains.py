@@ -31,9 +31,10 @@ def trace(
         chains: Array of shape `(chains, samples, ...)`, such as a variable of
             `keras_bdl.diagnostics.WeightChains` or the result of
             `keras_bdl.diagnostics.prediction_chains`.
-        entry: Index of the quantity behind the first two axes, an integer or a
-            tuple. Defaults to `None`: the chains have only one quantity.
-        name: Name of the quantity for the axis. Defaults to `None`, `entry`.
+        entry: Index of the quantity on the axes after the first two, an integer
+            or a tuple. Defaults to `None`: the chains have only one quantity.
+        name: Name of the quantity for the axis. Defaults to `None`, the index
+            `entry`.
         ax: Matplotlib axes. Defaults to `None`, the axes of a new figure.
 
     Returns:
@@ -84,17 +85,18 @@ def autocorrelation(
     """Draws the autocorrelation of a quantity, one line per chain.
 
     Use it to see how many steps a sampler needs between independent samples.
-    The band holds 95 % of the autocorrelations of independent samples. The
-    legend has the effective sample size of all chains together.
+    For independent samples, 95 % of the autocorrelations lie in the band. The
+    legend shows the effective sample size of all chains together.
 
     Args:
         chains: Array of shape `(chains, samples, ...)`, at least two chains.
-        entry: Index of the quantity behind the first two axes, an integer or a
-            tuple. Defaults to `None`: the chains have only one quantity.
+        entry: Index of the quantity on the axes after the first two, an integer
+            or a tuple. Defaults to `None`: the chains have only one quantity.
         max_lag: The largest lag, as in `keras_bdl.diagnostics.autocorrelation`.
             Defaults to `None`: the smaller of 100 and half the number of
             samples.
-        name: Name of the quantity for the axis. Defaults to `None`, `entry`.
+        name: Name of the quantity for the axis. Defaults to `None`, the index
+            `entry`.
         ax: Matplotlib axes. Defaults to `None`, the axes of a new figure.
 
     Returns:
@@ -118,7 +120,7 @@ def autocorrelation(
     ax.locator_params(axis="x", integer=True)
     ax.set_xlabel("lag (samples)")
     ax.set_ylabel(f"autocorrelation of {entry_name(entry, name)}")
-    # An empty line, which adds text to the legend.
+    # Plots no points: only adds an entry to the legend.
     ax.plot([], [], " ", label=f"ESS {ess:.0f} of {chains.size} samples")
     add_method_legend(ax)
     return ax

@@ -26,7 +26,7 @@ def _ood(measure, score):
     )
 
 
-# Heading, function that reads the score of a report, whether more is better.
+# Heading, function from a report to a score, whether a higher score is better.
 COLUMNS = (
     ("accuracy", lambda report: report.accuracy, True),
     ("NLL", lambda report: report.nll, False),
@@ -86,9 +86,9 @@ def comparison(
     if unknown:
         raise ValueError(
             "`ood` may only have names of `predictions`, "
-            f"{sorted(predictions)}. Received: {sorted(unknown)} besides"
+            f"{sorted(predictions)}. Received: also {sorted(unknown)}"
         )
-    # Errors must come before the first picture.
+    # Evaluates first, so that errors come before any figure is made.
     reports = {
         name: evaluate(p, y, ood={"ood": ood[name]} if name in ood else None)
         for name, p in predictions.items()
@@ -108,7 +108,7 @@ def comparison(
 
 
 def _page(plt, num_methods, num_panels):
-    """Returns the figure, the axes of its two rows, and those of the table."""
+    """Returns the figure, and the axes of its head, its panels, its table."""
     rows = -(-num_panels // PANELS_A_ROW)
     heights = [3.4, 1.9 * rows, 0.75 + 0.27 * num_methods]
     if not rows:
@@ -162,7 +162,7 @@ def _histograms(panels, predictions, ood):
 
 
 def _table(ax, reports, columns):
-    """Writes one line of scores for each method, the best in bold."""
+    """Writes one line of scores for each method, the best scores in bold."""
     ax.set_axis_off()
     ax.set(xlim=(0, 2 + len(columns)), ylim=(len(reports) + 0.2, -1.6))
     for line in (-1.6, -0.5, len(reports) - 0.4):

@@ -23,9 +23,9 @@ def entropy_histograms(
 ) -> Any:
     """Draws the entropies of in- and out-of-distribution inputs.
 
-    Use it to see how well the entropy detects unknown inputs: the better, the
-    less the two histograms overlap. Both show shares of their own inputs, in
-    bins of equal width on `[0, log(classes)]`.
+    Use it to see how well the entropy detects unknown inputs. The less the two
+    histograms overlap, the better is the detection. Each histogram shows shares
+    of its own inputs, in bins of equal width on `[0, log(classes)]`.
 
     Args:
         inside: `ClassificationPrediction` for in-distribution inputs.

@@ -24,24 +24,24 @@ def gradient_variance(
     """Draws the variance of the likelihood gradient, one line per method.
 
     Use it with the reports of `keras_bdl.callbacks.GradientVariance` or of
-    `keras_bdl.diagnostics.gradient_variance`. The bands reach one standard
-    error to either side. The axis is logarithmic, so values that are zero or
-    not finite are not drawn.
+    `keras_bdl.diagnostics.gradient_variance`. The bands show one standard
+    error on either side. The vertical axis is logarithmic, so values that are
+    zero or not finite are not drawn.
 
     Args:
-        reports: Dict from the name of a method to a dict from positions, such
-            as epochs or standard deviations, to `GradientVarianceReport`
-            objects. `keras_bdl.callbacks.GradientVariance.reports` is such a
-            dict.
-        of: Parameters of the gradient, `"means"` or `"rhos"`. Defaults to
-            `"means"`.
+        reports: Dict from the name of a method to the reports of the method.
+            The reports are a dict from positions, such as epochs or standard
+            deviations, to `GradientVarianceReport` objects, such as
+            `keras_bdl.callbacks.GradientVariance.reports`.
+        of: Parameters that the gradient is with respect to, `"means"` or
+            `"rhos"`. Defaults to `"means"`.
         layer: Name of a layer in the reports. Defaults to `None`, all layers
             together.
-        label: Label of the positions. Defaults to `"epoch"`.
+        label: Label of the axis of the positions. Defaults to `"epoch"`.
         ax: Matplotlib axes. Defaults to `None`, the axes of a new figure.
 
     Returns:
-        The axes. `ax.set_xscale("log")` suits standard deviations.
+        The axes. For standard deviations, call `ax.set_xscale("log")`.
 
     Example:
 
@@ -66,7 +66,7 @@ def gradient_variance(
             linewidth=1.6,
             **style,
         )
-        # The logarithm needs positive values.
+        # The logarithmic axis needs positive values.
         low = np.maximum(variance - error, variance / 10)
         ax.fill_between(
             x,

@@ -31,10 +31,10 @@ def loss_cross_section(
 ) -> Any:
     """Draws loss and penalty along rays, one line per direction.
 
-    Use it to compare a posterior with the loss. The thick part of a line lies
-    within `stddevs` standard deviations of the posterior. If the posterior
-    fits the loss, all thick parts end at about the same loss. Values that are
-    not finite are not drawn.
+    Use it to compare a posterior with the loss. The thick part of a line shows
+    the distances up to `stddevs` standard deviations of the posterior. If the
+    posterior fits the loss, all thick parts end at about the same loss. Values
+    that are not finite are not drawn.
 
     Args:
         section: Result of `keras_bdl.diagnostics.loss_cross_section`.
@@ -46,8 +46,8 @@ def loss_cross_section(
         ax: Matplotlib axes. Defaults to `None`, the axes of a new figure.
 
     Returns:
-        The axes. `ax.set_yscale("log")` and `ax.set_ylim` show a minimum in a
-        steep surface.
+        The axes. If the surface is steep, use `ax.set_yscale("log")` and
+        `ax.set_ylim` to make the minimum visible.
     """
     labels = _checked_section(section, names, gaussian)
     check_number("stddevs", stddevs, at_least=0)
@@ -69,7 +69,7 @@ def loss_cross_section(
         y = np.interp(x, distances, total[i])
         ax.plot(x, y, color=color, linewidth=3.2, solid_capstyle="butt")
     if section.stddevs is not None:
-        # An empty line, which adds text to the legend.
+        # Plots no points: only adds an entry to the legend.
         label = f"within {stddevs:g} standard deviations"
         ax.plot([], [], color=GREY, linewidth=3.2, label=label)
     if gaussian:
@@ -141,9 +141,10 @@ def loss_plane(
 
     Args:
         plane: Result of `keras_bdl.diagnostics.loss_plane`.
-        trajectory: Array with the two coordinates of one network in each row,
-            such as the path of SGD, from
-            `keras_bdl.diagnostics.project_weights`. Defaults to `None`.
+        trajectory: Array of shape `(networks, 2)` with coordinates on the
+            plane, such as the path of SGD.
+            `keras_bdl.diagnostics.project_weights` computes the coordinates.
+            Defaults to `None`.
         names: Names of the two directions. Defaults to
             `("direction 1", "direction 2")`.
         stddevs: Radius of the ellipse, in standard deviations. Defaults to
@@ -164,8 +165,9 @@ def loss_plane(
     height = (total.max() if highest is None else highest) - lowest
     if not height > 0:
         raise ValueError(
-            "`plane` must rise above its lowest value, and `highest` must lie "
-            f"above it. Received: lowest={lowest:.6g}, highest={highest}"
+            "`plane` must rise above its lowest value, and `highest` must be "
+            "above this value. "
+            f"Received: lowest={lowest:.6g}, highest={highest}"
         )
     heights = [0.0, *np.geomspace(_LOWEST * height, height, levels)]
     ax = open_axes(ax)
@@ -208,7 +210,7 @@ def loss_plane(
 
 
 def _circle(covariance):
-    """Returns points at one standard deviation of a Gaussian."""
+    """Returns points one standard deviation away from the center."""
     angles = np.linspace(0, 2 * np.pi, 201)
     values, vectors = np.linalg.eigh(covariance)
     roots = vectors * np.sqrt(np.maximum(values, 0.0))

@@ -29,7 +29,7 @@ def referral_curve(
     highest: float = 0.5,
     ax: Any = None,
 ) -> Any:
-    """Draws the score of the inputs that remain after referral of a share.
+    """Draws the score of the remaining inputs against the referred share.
 
     Use the curve to see whether the model is wrong on uncertain inputs. The
     most uncertain inputs are referred first, for example to a doctor, and the
@@ -43,8 +43,8 @@ def referral_curve(
             `"accuracy"`.
         uncertainty: Measure by which inputs are referred, as in
             `keras_bdl.evaluate`. A prediction of a single sample has no mutual
-            information, so the function uses the entropy. The legend names the
-            entropy if other predictions have mutual information. Defaults to
+            information, so the function uses its entropy instead. The legend
+            says so if other predictions have mutual information. Defaults to
             `"mutual_information"`.
         highest: Largest share referred, below 1. Defaults to `0.5`.
         ax: Matplotlib axes. Defaults to `None`, the axes of a new figure.

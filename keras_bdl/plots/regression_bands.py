@@ -28,10 +28,10 @@ def regression_bands(
 ) -> Any:
     """Draws the predictive mean with epistemic and total uncertainty.
 
-    Use it for regressions with one input. The inner band has the standard
-    deviation of the mean over the posterior samples (epistemic), the outer
-    band that of a new observation (total). Without known noise, the two bands
-    coincide.
+    Use it for regressions with one input. The inner band shows the standard
+    deviation of the mean over the posterior samples (epistemic). The outer band
+    shows the standard deviation of a new observation (total). If the noise is
+    unknown, only the inner band is drawn.
 
     Args:
         x: Inputs of the prediction, one number each, in any order.
@@ -39,8 +39,9 @@ def regression_bands(
         x_train: Inputs of the training data. Defaults to `None`.
         y_train: Targets of the training data. Defaults to `None`.
         truth: The true mean at each input, or a tuple of the true mean and the
-            true standard deviation of an observation, drawn as dashed lines.
-            Defaults to `None`, unknown.
+            true standard deviation of an observation. The mean is drawn as a
+            dashed line, the standard deviation as dotted lines. Defaults to
+            `None`, unknown.
         width: Half the width of the bands in standard deviations. Defaults to
             `2.0`, about 95 %.
         ax: Matplotlib axes. Defaults to `None`, the axes of a new figure.
@@ -152,9 +153,9 @@ def regression_comparison(
 ) -> Any:
     """Draws `regression_bands` of several methods side by side.
 
-    All panels have the same axes. If `y_train` or `truth` is given, their range
-    is the range of the y axis. Wide bands of one method then do not flatten the
-    other panels. The figure cuts bands beyond this range.
+    All panels have the same axes. If `y_train` or `truth` is given, the y axis
+    covers their range, and wider bands are cut off. One method with wide bands
+    then does not flatten the other panels.
 
     Args:
         x: Inputs of the predictions, one number each, in any order.

@@ -16,7 +16,7 @@ from keras_bdl.plots.canvas import classifications
 from keras_bdl.plots.canvas import method_styles
 from keras_bdl.plots.canvas import open_axes
 
-# The axis ends here. Bins of higher confidence are drawn as one point.
+# The axis ends at HIGHEST. All bins of higher confidence become one point.
 SMALLEST_DOUBT = 1e-4
 HIGHEST = 1 - SMALLEST_DOUBT
 # The important ticks come first. Later ones without room are left out.
@@ -38,8 +38,8 @@ def reliability_diagram(
     are sorted by confidence into bins of equal size. The axis of the
     confidence is linear in `-log(1 - confidence)`, which spreads out
     confidences near 1, where most inputs of a trained network lie. The axis
-    ends at 0.9999. The bins of higher mean confidence are drawn as one point
-    there, the weighted mean of the bins. Points above the dashed line are
+    ends at 0.9999. All bins with a higher mean confidence become one point at
+    this end, their weighted mean. Points above the dashed line are
     over-confident, points below it are under-confident.
 
     Args:
@@ -95,7 +95,7 @@ def _bins(prediction, y, num_bins):
 
 
 def _pool_highest(bins):
-    """Joins all bins beyond the end of the axis."""
+    """Joins all bins beyond the end of the axis into one bin."""
     beyond = bins.confidence >= HIGHEST
     if not beyond.any():
         return bins

@@ -26,9 +26,9 @@ def task_accuracies(
     """Draws the accuracy on each task while further tasks are learned.
 
     Use it to see how much a continual learner forgets. Each task has a panel,
-    which begins with the training on this task. A last panel has the mean
-    over all tasks learned so far. Error bars are standard errors over
-    repetitions.
+    which starts with the accuracy after the training on this task. The last
+    panel shows the mean over all tasks learned so far. Error bars are standard
+    errors over repetitions.
 
     Args:
         accuracies: Dict from the name of a method to an array of shape
@@ -53,8 +53,8 @@ def task_accuracies(
 
     Reference:
         - Farquhar et al., [Radial Bayesian Neural Networks](
-          https://arxiv.org/abs/1907.00865), figure 5, which has only the last
-          points
+          https://arxiv.org/abs/1907.00865), figure 5, which shows only the
+          last point of each curve
     """
     arrays = _checked(accuracies)
     count = next(iter(arrays.values())).shape[-1]
@@ -126,13 +126,14 @@ def _checked(accuracies):
     if not square or len(counts) > 1:
         raise ValueError(
             "`accuracies` must have the shape (tasks, tasks) or (repetitions, "
-            f"tasks, tasks), with as many tasks each. Received: {shapes}"
+            "tasks, tasks), with as many tasks for each method. "
+            f"Received: {shapes}"
         )
     for name, a in arrays.items():
         if not np.isfinite(a[:, *np.tril_indices(a.shape[-1])]).all():
             raise ValueError(
                 "`accuracies` must be finite on and below the diagonal. "
-                f"Received: NaN or infinity of {name!r}"
+                f"Received: NaN or infinity for {name!r}"
             )
     return arrays
 

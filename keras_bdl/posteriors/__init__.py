@@ -1,6 +1,6 @@
 """Posteriors: distributions over all weights of a model.
 
-Every method of this library ends in a posterior, and `keras_bdl.predict`
+Every method of this library yields a posterior, and `keras_bdl.predict`
 averages over its samples. The distributions of single tensors, which
 variational layers learn, are in `keras_bdl.distributions`.
 """

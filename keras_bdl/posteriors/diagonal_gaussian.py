@@ -27,9 +27,9 @@ class Gaussian(Posterior):
 
     Args:
         mean: One array for each trainable variable.
-        variance: Arrays like `mean`, not negative, or `None` for a variable
-            that does not vary. Defaults to `None`: all variances are zero, so
-            every sample is the mean.
+        variance: One array for each array of `mean`, not negative, or `None`
+            for a variable that does not vary. Defaults to `None`: all
+            variances are zero, so every sample is the mean.
         scale: Factor of the whole covariance. `0` makes every sample the
             mean. Defaults to `1.0`.
         names: The `name` of each variable, to recognise the model. Defaults
@@ -166,8 +166,8 @@ class Gaussian(Posterior):
                 )
         if len(arrays) != len(shapes):
             raise ValueError(
-                f"`{name}` must have one array for each of `mean`. Received: "
-                f"{len(arrays)} for {len(shapes)}"
+                f"`{name}` must have one array for each array of `mean`. "
+                f"Received: {len(arrays)} for {len(shapes)}"
             )
 
 

@@ -1,9 +1,9 @@
 """Dropout that stays on when a model is not in training.
 
-Keras decides on dropout by the `training` argument of each layer, when a
-function is traced. Inside a block of `dropout_on` or `dropout_in_model`, `call`
-of the dropout layers receives `training=True`. Other layers receive the value
-from the model.
+In Keras, the argument `training` of a layer turns its dropout on or off, at the
+time when a function is traced. Inside a block of `dropout_on` or
+`dropout_in_model`, dropout layers are called with `training=True`. Other layers
+receive the value from the model.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ RATES = (
 
 
 def dropout_layers(model: keras.Model) -> list[keras.layers.Layer]:
-    """Returns the layers of a model that have dropout, nested ones too."""
+    """Returns the layers of a model that have dropout, also nested layers."""
     found = []
     for layer in _keras.all_layers(model):
         if not _drops(layer):
@@ -86,9 +86,9 @@ def dropout_on(model: keras.Model) -> Iterator[None]:
 def dropout_in_model(model: keras.Model) -> Iterator[None]:
     """Turns dropout on for all threads, inside a block.
 
-    `predict` and `evaluate` get traced functions of their own inside the
-    block. The functions used outside keep them for the next block, so a model
-    that is compiled again loses both.
+    Inside the block, `predict` and `evaluate` use other traced functions. The
+    next block uses the same functions again, unless the model is compiled in
+    the meantime.
 
     Args:
         model: A built Keras model.
@@ -105,8 +105,8 @@ def dropout_in_model(model: keras.Model) -> Iterator[None]:
 def dropout_is_on(model: keras.Model) -> bool:
     """Returns whether the model is in a block that turns dropout on.
 
-    Call a function inside such a block if the function was traced inside one.
-    Call other functions outside.
+    A function that was traced inside such a block is valid only inside such a
+    block. Other functions are valid only outside.
 
     Args:
         model: A built Keras model.
@@ -139,7 +139,7 @@ def _drops(layer):
 
 
 def _can_switch(layer):
-    # Cells share no public class, only these methods.
+    # Recurrent cells share no public class, only this method.
     known = isinstance(layer, SWITCHABLE) or hasattr(layer, "get_dropout_mask")
     return known and "training" in inspect.signature(layer.call).parameters
 
@@ -153,7 +153,7 @@ def _other_function(model, name):
     """Gives the model another traced function inside a block."""
     attribute = f"{name}_function"
     make = getattr(model, f"make_{name}_function")
-    make()  # the function to come back to, which is not traced yet
+    make()  # makes the function that the end of the block restores
     outside = getattr(model, attribute)
     inside = getattr(outside, "keras_bdl_dropout_on", None)
     if inside is None:

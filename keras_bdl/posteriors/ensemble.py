@@ -21,12 +21,13 @@ class Ensemble(Posterior):
     """Several trained networks or chain samples, all equally likely.
 
     Use this class to combine networks that were trained from different
-    starts. `keras_bdl.callbacks.SampleCollector` returns it for samplers.
+    initial weights. For samplers, `keras_bdl.callbacks.SampleCollector`
+    returns an `Ensemble`.
 
-    A member has all arrays that `model.get_weights()` returns, with BatchNorm
-    statistics. The sample with seed `s` is member `s` modulo the number of
-    members. After `keras_bdl.posteriors.load(path, stream=True)`, members
-    stay on disk, and each sample reads one.
+    A member has all arrays that `model.get_weights()` returns, including
+    BatchNorm statistics. The sample with seed `s` is member `s` modulo the
+    number of members. After `keras_bdl.posteriors.load(path, stream=True)`,
+    members stay on disk, and each sample reads one member.
 
     Args:
         members: A list of arrays for each member.
@@ -60,7 +61,7 @@ class Ensemble(Posterior):
             others = [a.shape for a in member]
             if others != shapes:
                 raise ValueError(
-                    "`members` must all have the shapes of the first. "
+                    "`members` must all have the shapes of the first member. "
                     f"Received: members[{m}] with {_difference(others, shapes)}"
                 )
         super().__init__(Structure(shapes, names))
@@ -106,14 +107,14 @@ class Ensemble(Posterior):
 
     def sample(self, seed: int) -> list[np.ndarray]:
         """Returns one member, read-only."""
-        sequence(seed)  # raises an error if `seed` is no seed
+        sequence(seed)  # raises an error for an invalid seed
         return [np.asarray(a) for a in self._members[seed % len(self)]]
 
     def mean(self) -> list[np.ndarray]:
         """Returns the average of the weights.
 
         Use the average for samples of one chain only. The average of networks
-        from different starts predicts badly.
+        from different initial weights predicts badly.
         """
         total = [np.zeros(a.shape) for a in self._members[0]]
         for member in self._members:

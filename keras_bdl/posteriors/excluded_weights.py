@@ -10,12 +10,12 @@ from keras_bdl import _keras
 
 
 def excluded_variables(model: keras.Model, names: Iterable[str]) -> set[int]:
-    """Returns the trainable variables without prior and noise.
+    """Returns the ids of the trainable variables without prior and noise.
 
     Args:
         model: A built Keras model.
-        names: Names of layers, of classes of layers (with all layers inside)
-            or of variables, such as `"bias"`.
+        names: Names of layers, of classes of layers (including all layers
+            inside) or of variables, such as `"bias"`.
 
     Returns:
         A set with the `id` of each variable.

@@ -80,8 +80,8 @@ class Evidence:
             known = self.effective_number(delta)
             return known - delta * self._square_norm  # (2)
 
-        # The data determine at most all weights, and for a small delta at
-        # least one.
+        # Bounds of the root. At `high`, (2) is not positive, since its first
+        # sum is at most `size`. For a small delta, (2) is positive.
         high = np.log(size / self._square_norm)
         low = high
         while slope(low) <= 0:
@@ -116,8 +116,9 @@ class Laplace(MatrixNormal):
 
     Args:
         mean: w*, one array for each trainable variable.
-        curvature: The diagonal of F for each variable, an array. `None` for a
-            variable in one of `matrices`, and for a variable without noise.
+        curvature: One entry for each variable: the diagonal of F, an array of
+            the shape of the variable, or `None` for a variable that is in a
+            matrix or has no noise.
         matrices: A list of `MatrixCurvature`.
         prior_precision: delta, positive.
         temperature: T, positive. Defaults to `1.0`.
@@ -176,7 +177,7 @@ class Laplace(MatrixNormal):
 
     @property
     def evidence(self) -> Evidence:
-        """The `Evidence`: (3) as a function of delta, and its maximum."""
+        """The `Evidence`: log marginal likelihood as a function of delta."""
         eigenvalues = [c.eigenvalues for c in self._curvatures]
         eigenvalues += [h for h in self._curvature if h is not None]
         means = [

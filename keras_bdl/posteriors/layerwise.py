@@ -18,14 +18,14 @@ from keras_bdl.random.keyed_noise import sequence
 class Layerwise(Posterior):
     """The posterior that the variational layers of a model have learned.
 
-    `keras_bdl.predict` uses it for models with variational layers. Make it
-    yourself to save it or to mix several networks.
+    `keras_bdl.predict` uses this posterior for models with variational layers.
+    Make a `Layerwise` yourself to save it or to mix several networks.
 
     Each layer with a method `sample_weights` (`SamplesWeights`) draws its own
-    weights. The distribution is in the variables of the model and follows
-    further training. Another model of the same architecture gets all weights
-    of this model, including weights without a distribution and BatchNorm
-    statistics. A file holds all these weights.
+    weights. The variables of the model hold the distribution, so further
+    training changes the posterior. A sample for another model of the same
+    architecture includes all weights of this model, also weights without a
+    distribution and BatchNorm statistics. A file holds all weights, too.
 
     Args:
         model: A model with at least one layer that draws its weights.
@@ -84,7 +84,7 @@ class Layerwise(Posterior):
 
     @contextlib.contextmanager
     def drawing(self, model: keras.Model) -> Iterator[Callable[[int], None]]:
-        """Restores the means before each sample, which starts from them."""
+        """Restores the means before each sample: layers draw around them."""
         self.check(model)
         with restored(model.variables) as restore_means:
 
@@ -97,7 +97,7 @@ class Layerwise(Posterior):
     def assignments(
         self, model: keras.Model, seed: int
     ) -> list[tuple[Any, Any]]:
-        """Returns the sample, after all weights if the model is another."""
+        """Returns the sample; for another model, all weights come first."""
         if model is self._model:
             return _draw(model, seed)
         values = self._all_weights()["values"]

@@ -1,4 +1,4 @@
-"""The function `load`, which reads posteriors from files."""
+"""Loading of posteriors from files."""
 
 import os
 from typing import Any

@@ -12,7 +12,7 @@ from keras_bdl.posteriors.diagonal_gaussian import Gaussian
 from keras_bdl.posteriors.diagonal_gaussian import all_finite
 from keras_bdl.posteriors.diagonal_gaussian import read_only
 
-# Number of entries that fits into the cache and that BLAS computes in one
+# A block of this many entries fits into the cache, and BLAS computes it in one
 # thread.
 BLOCK = 2**14
 
@@ -31,7 +31,8 @@ class LowRankGaussian(Gaussian):
 
     Args:
         mean: One array for each trainable variable.
-        variance: Arrays like `mean`, not negative, or `None` for zero.
+        variance: One array for each array of `mean`, not negative, or `None`
+            for zero.
         deviations: The rows of `D` for each variable, an array of shape
             `(c, *shape)`, kept in float32 or float16. Without columns
             (`c = 0` or `None`) the covariance is diagonal; a single column is

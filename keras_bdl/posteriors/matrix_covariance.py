@@ -9,8 +9,8 @@ import numpy as np
 from keras_bdl.arguments import as_list
 from keras_bdl.posteriors.diagonal_gaussian import as_moment
 
-# Largest error of a product that should be the identity. Eigenvectors in
-# float32 stay far below.
+# Largest error of a product that should be the identity. The error of
+# eigenvectors in float32 is far smaller.
 ORTHOGONALITY = 1e-3
 
 
@@ -33,11 +33,11 @@ class MatrixCovariance:
     of `N A (x) S + delta I`.
 
     Args:
-        kernel: Index of the kernel among the variables. The kernel has the
-            axes of `in`, then those of `out`.
+        kernel: Index of the kernel among the variables. The first axes of the
+            kernel make up `in`, and the other axes make up `out`.
         bias: Index of the variable in the last row of the matrix, or `None`.
         inputs: Q_A, orthogonal, of shape `(in, in)` with eigenvectors as
-            columns. `in` counts the row of the bias.
+            columns. `in` includes the row of the bias.
         outputs: Q_S, orthogonal, of shape `(out, out)`.
         variance: Variance of each pair of eigenvectors, `(in, out)`, not
             negative.
@@ -97,8 +97,8 @@ def _check_orthogonal(name, matrix):
             f"`{name}` must be a square matrix, with eigenvectors as columns. "
             f"Received: {name} of shape {matrix.shape}"
         )
-    # A product of two matrices would take longer than many samples. In a
-    # product with random signs, errors do not cancel.
+    # Multiply one vector only: a product of two matrices would take longer than
+    # many samples. The signs are random, so that errors do not cancel.
     signs = np.random.default_rng(0).choice([-1.0, 1.0], len(matrix))
     signs = signs.astype(matrix.dtype)
     error = np.abs(matrix.T @ (matrix @ signs) - signs).max(initial=0.0)

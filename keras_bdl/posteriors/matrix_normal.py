@@ -28,18 +28,19 @@ class MatrixNormal(Gaussian):
     Args:
         mean: One array for each trainable variable.
         matrices: A list of `MatrixCovariance`. Each variable belongs to at
-            most one of these.
-        variance: For each variable outside of the matrices the variances of
-            its entries, or `None` if it does not vary. `None` for a variable
-            in a matrix. Defaults to `None`: only the matrices vary.
+            most one matrix.
+        variance: One entry for each variable: the array of the variances, or
+            `None` for a variable that is in a matrix or does not vary.
+            Defaults to `None`: only the matrices vary.
 
     Reference:
         - Louizos and Welling, [Structured and Efficient Variational Deep
           Learning with Matrix Gaussian Posteriors](
           https://arxiv.org/abs/1603.04733)
         - Zhang et al., [Noisy Natural Gradient as Variational Inference](
-          https://arxiv.org/abs/1712.02390), section 3.3; their damping is
-          added to each factor, and ours to the product
+          https://arxiv.org/abs/1712.02390), section 3.3; the paper adds
+          damping to each factor of the covariance, and this library adds the
+          prior precision to the product of the factors
     """
 
     def __init__(
@@ -146,7 +147,7 @@ class MatrixNormal(Gaussian):
     def _check_alone(self, position, index):
         if index in self._of_variable:
             raise ValueError(
-                "`matrices` must each have other variables. Received: "
+                "`matrices` must not share a variable. Received: "
                 f"matrices[{position}] with variable {index}, which belongs "
                 "to an earlier matrix"
             )

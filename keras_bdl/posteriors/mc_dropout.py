@@ -30,8 +30,8 @@ class MCDropout(Posterior):
     A sample is a set of masks, one for each example of a batch. A sample has no
     weights, so `sample` raises an error. The masks depend on the seed and the
     batch size. `position` makes the masks depend on the batch number, too. XLA
-    and the kind of device can also change the masks. A sample of any other
-    posterior is one function of the inputs.
+    and the kind of device can also change the masks. So a sample is not one
+    function of the inputs, unlike a sample of any other posterior.
 
     Example:
 
@@ -64,7 +64,7 @@ class MCDropout(Posterior):
         )
 
     def variables(self, model: keras.Model) -> list:
-        """Returns no variables."""
+        """Returns an empty list: a sample replaces no weights."""
         return []
 
     def needs_batch_norm(self, seed: int) -> bool:
@@ -84,7 +84,7 @@ class MCDropout(Posterior):
     def assignments(
         self, model: keras.Model, seed: int
     ) -> list[tuple[Any, Any]]:
-        """Returns the seeds of the first batch."""
+        """Returns the states of the seed generators for the first batch."""
         return self.batch_assignments(model, seed, 0)
 
     def batch_assignments(
@@ -106,7 +106,7 @@ class MCDropout(Posterior):
 
     @contextlib.contextmanager
     def drawing(self, model: keras.Model) -> Iterator[Callable[[int], None]]:
-        """Turns dropout on. A sample sets the seed generators."""
+        """Turns dropout on in the block. A sample sets the seed generators."""
         self.check(model)
         with restored(model.non_trainable_variables), dropout_in_model(model):
             yield functools.partial(self._put, model)

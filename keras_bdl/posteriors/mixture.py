@@ -22,10 +22,11 @@ from keras_bdl.random.keyed_noise import generator
 class Mixture(Posterior):
     """A mixture of posteriors, such as multi-SWAG.
 
-    Use it to combine the posteriors of several trainings. A sample draws a
-    component with its weight, and then a sample of the component. Components
-    may be of any kind. If they cover different variables, use `sampled`,
-    `drawing` or `keras_bdl.predict`; `sample` and `mean` raise an error.
+    Use this class to combine the posteriors of several trainings. Each sample
+    is a sample of one component, which is drawn with a probability proportional
+    to its weight. Components may be of any kind. If components cover different
+    variables, use `sampled`, `drawing` or `keras_bdl.predict`; `sample` and
+    `mean` raise an error.
 
     Args:
         components: Posteriors over the weights of one architecture.
@@ -150,10 +151,10 @@ class Mixture(Posterior):
 
     @contextlib.contextmanager
     def drawing(self, model: keras.Model) -> Iterator[Callable[[int], None]]:
-        """Opens the block of one component at a time."""
+        """Puts samples into the model, in the block of one component each."""
         self.check(model)
         with contextlib.ExitStack() as current:
-            # Leaving the block of a component restores all that it changed.
+            # The end of the block restores all that the component changed.
             def draw(seed):
                 current.close()
                 component = self.component(seed)
@@ -178,7 +179,8 @@ class Mixture(Posterior):
         return {**super()._facts(), "components": self.components}
 
     def _index(self, seed):
-        # The components use the other streams of the seed.
+        # Stream 2 of the seed selects the component; the component draws its
+        # sample from other streams.
         edges = np.cumsum(self.weights)[:-1]
         return int(np.searchsorted(edges, generator(seed, 2).random(), "right"))
 
@@ -199,7 +201,7 @@ def _check_component(position, component):
     if isinstance(component, Posterior):
         return
     advice = ""
-    # The property of a callback may raise an error, so ask the class.
+    # The property of a callback may raise an error, so check the class.
     if hasattr(type(component), "posterior"):
         advice = " Pass its `.posterior`."
     raise ValueError(

@@ -32,7 +32,7 @@ class Posterior(InheritedArguments, abc.ABC):
 
     To add a kind of posterior, derive a class that names the covered variables
     and draws values for them. Import the module of this class before
-    `keras_bdl.posteriors.load` reads its files.
+    `keras_bdl.posteriors.load` reads a file of this class.
 
     `keras_bdl.predict` does not change the model, so several threads may use
     one model. `sampled` and `drawing` put a sample into the model itself: no
@@ -43,7 +43,7 @@ class Posterior(InheritedArguments, abc.ABC):
             `None`, no covered variables.
 
     Attributes:
-        structure: The argument.
+        structure: The `Structure` of the covered variables, or `None`.
         kind: Name of the class in files.
         trained_under_draws: Whether training drew the weights from this
             posterior. The BatchNorm statistics of the model are then averages
@@ -130,7 +130,8 @@ class Posterior(InheritedArguments, abc.ABC):
     ) -> list[tuple[Any, Any]]:
         """Returns the values that a sample sets before one batch.
 
-        Only dropout returns any, since its masks depend on the batch.
+        Only dropout sets values here, since its masks depend on the batch.
+        Otherwise the list is empty.
 
         Args:
             model: A model that `check` accepts.
@@ -154,8 +155,8 @@ class Posterior(InheritedArguments, abc.ABC):
     def seeds(self, seed: int, samples: int) -> Sequence[int]:
         """Returns the seeds of several samples that are averaged together.
 
-        Groups of samples, such as the members of an ensemble, get equal
-        shares of the seeds. The list has one seed if `is_point` is `True`.
+        `Ensemble` and `Mixture` select seeds that give each member or component
+        its share. The list has one seed if `is_point` is `True`.
 
         Args:
             seed: Selects the whole set.
@@ -211,10 +212,10 @@ class Posterior(InheritedArguments, abc.ABC):
             yield functools.partial(self._put, model)
 
     def position(self, model: keras.Model, seed: int, batch_index: int) -> None:
-        """Prepares a model that holds a sample for one batch.
+        """Prepares the sample in a model for the next batch.
 
         Call this method before each batch, inside `sampled` or `drawing`.
-        Only dropout needs it: its masks depend on the batch.
+        Only dropout needs this call: its masks depend on the batch.
 
         Args:
             model: The model that holds the sample.
@@ -241,7 +242,7 @@ class Posterior(InheritedArguments, abc.ABC):
         write_state(os.fspath(path), self.get_state())
 
     def get_state(self) -> dict[str, Any]:
-        """Returns the content of the file as nested dicts and arrays."""
+        """Returns the content of a saved file as nested dicts and arrays."""
         state: dict[str, Any] = {"kind": self.kind}
         if self.structure is not None:
             state["structure"] = self.structure.get_state()

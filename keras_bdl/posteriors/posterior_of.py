@@ -1,4 +1,4 @@
-"""The posterior that a trained model holds, and the object that learned it."""
+"""The posterior that a trained model holds, and the object that fits it."""
 
 from typing import Any
 
@@ -20,8 +20,8 @@ def posterior_of(model: keras.Model) -> Posterior:
     it to another function. `keras_bdl.predict` finds the posterior itself.
 
     The function returns the first posterior that exists: that of the objective,
-    of the optimizer (also under loss scaling) or of the layers. A callback such
-    as `keras_bdl.SWAG` has its own attribute `posterior`.
+    of the optimizer (also inside a `LossScaleOptimizer`) or of the layers. A
+    callback such as `keras_bdl.SWAG` has its own attribute `posterior`.
 
     Args:
         model: A compiled Keras model after training.
@@ -69,7 +69,9 @@ def held_posterior(
 
 
 def posterior_owner(model: keras.Model) -> Any:
-    """Returns the objective or optimizer that learns deviations, or `None`.
+    """Returns the objective or optimizer that fits a posterior, or `None`.
+
+    Such a method keeps the width of the posterior in its own variables.
 
     Args:
         model: A compiled model, built or not.

@@ -13,7 +13,7 @@ from keras_bdl.prediction.regression_prediction import RegressionPrediction
 
 
 class RunningMoments:
-    """Mean and variance of arrays that come one after the other.
+    """Running mean and variance of a sequence of arrays.
 
     Welford's recursion avoids cancellation and keeps no old array:
 
@@ -45,7 +45,7 @@ class RunningMoments:
         return self._m2 / self.count
 
 
-# Stands for log 0 in sums and differences, where infinity gives NaN.
+# Replaces log 0 in sums and differences, where infinity would give NaN.
 _LOG_ZERO = -1e38
 
 
@@ -146,7 +146,7 @@ class ClassificationAverage:
 def _add_exp(log_sum, log_p):
     """Sets `log_sum = log(exp(log_sum) + exp(log_p))` in place.
 
-    This is seven times as fast as `np.logaddexp`.
+    The function is seven times as fast as `np.logaddexp`.
     """
     small = log_p - log_sum
     np.maximum(log_sum, log_p, out=log_sum)
@@ -203,8 +203,8 @@ class RegressionAverage:
         """Adds one posterior sample.
 
         Args:
-            statistics: Its `"mean"`, and its `"variance"` if the output has
-                one.
+            statistics: The `"mean"` of the sample, and the `"variance"` if
+                the output has one.
         """
         mean, variance = statistics["mean"], statistics.get("variance")
         # float64, because targets far from 0 may have a small spread.

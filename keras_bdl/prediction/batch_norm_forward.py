@@ -36,7 +36,7 @@ def batch_norm_layers(model: keras.Model) -> list:
 
 
 def moving_statistics(layers: Iterable) -> list:
-    """Returns the moving mean and variance of each BatchNorm layer, flat.
+    """Returns the moving mean and variance of each layer, in one list.
 
     Args:
         layers: BatchNorm layers.
@@ -49,10 +49,11 @@ def moving_statistics(layers: Iterable) -> list:
 
 
 class TrainingForward:
-    """Computes the BatchNorm statistics of `model(x, training=True)` by batch.
+    """Computes the BatchNorm statistics of each batch as in training.
 
-    The model does not change. Each replica gets whole batches, because a part
-    of a batch has other statistics.
+    The forward pass is `model(x, training=True)`, but the model does not
+    change. Each replica gets whole batches, because the statistics of a part
+    differ from those of the batch.
 
     Args:
         model: A built Keras model.
@@ -96,12 +97,12 @@ class TrainingForward:
                 count += len(part)
 
     def _call(self, inputs, values, count):
-        """Returns the statistics of this replica's batch, with a first axis.
+        """Returns the statistics of this replica's batch, each as one row.
 
         Args:
             inputs: The batch.
             values: A tensor for each of `model.variables`.
-            count: Number of the first replica's batch.
+            count: Index of the batch of the first replica.
         """
         model = self._model()
         inputs = keras.tree.map_structure(ops.convert_to_tensor, inputs)
@@ -128,7 +129,7 @@ class TrainingForward:
 
 
 class _Record(keras.StatelessScope):
-    """Records assignments to moving statistics, whose value reads as 0.
+    """A scope that reads moving statistics as 0 and records assignments.
 
     Args:
         values: Pairs of a variable and a tensor.
@@ -150,10 +151,10 @@ class _Record(keras.StatelessScope):
 
 @dataclasses.dataclass(frozen=True)
 class _Source:
-    """A moving statistic from which the statistic of a batch follows.
+    """Computes the statistic of a batch from the update of a moving statistic.
 
     Args:
-        variable: Variable that is assigned
+        variable: Variable to which the layer assigns
             `momentum * old + (1 - momentum) * new`; `old` reads as 0.
         momentum: Momentum of the layer.
         from_new: Function from `new` to the statistic.
@@ -168,7 +169,7 @@ class _Source:
 
 
 def _sources(layer):
-    """Returns the sources of the mean and of the variance."""
+    """Returns the `_Source` of the mean and that of the variance."""
     mean = _Source(layer.moving_mean, layer.momentum, lambda new: new)
     if not getattr(layer, "renorm", False):
         return mean, dataclasses.replace(mean, variable=layer.moving_variance)

@@ -24,13 +24,13 @@ class ClassificationPrediction(Prediction):
 
     Args:
         log_mean: Logarithm of (1), classes on the last axis.
-        expected_entropy: (3), without the class axis. Defaults to `None`,
-            the entropy of a single sample.
+        expected_entropy: (3), without the class axis. Defaults to `None`:
+            (2), as for one sample.
         stddev: Standard deviation of `p_s` over the samples, in the shape of
             `log_mean`. Defaults to `None`: zero, as for one sample.
         votes: Number of samples that give each class the highest
-            probability, in the shape of `log_mean`. Defaults to `None`, the
-            vote of a single sample.
+            probability, in the shape of `log_mean`. Defaults to `None`: one
+            vote, as for one sample.
         y: Labels found in the data, integers without the class axis or
             one-hot. Defaults to `None`.
         samples: Every `p_s`, samples on the first axis. Defaults to `None`.
@@ -72,7 +72,7 @@ class ClassificationPrediction(Prediction):
     def from_probabilities(
         cls, probabilities: ArrayLike, **kwargs: Any
     ) -> "ClassificationPrediction":
-        """Returns a prediction made of the probabilities of any library.
+        """Returns a prediction from probabilities that any library computed.
 
         Args:
             probabilities: Predictive probabilities, classes on the last axis.

@@ -55,19 +55,20 @@ class Output:
 
 
 class Forward:
-    """Computes the statistics of each output that a prediction averages.
+    """Computes, for each output, the statistics that a prediction averages.
 
     The forward pass is `model(x, training=False)`. The weights are arguments,
     so one trace serves every posterior sample and the model does not change.
-    `forward_of` keeps one object for each model and options.
+    `forward_of` keeps one object for each pair of model and options.
 
     Args:
         model: A Keras model.
         options: The `ForwardOptions`.
 
     Attributes:
-        outputs: A flat list of `Output`, known after the first call.
-        structure: The outputs in the structure of the model.
+        outputs: A flat list of `Output`, empty before the first call.
+        structure: The structure of the model's outputs, with `None` for each
+            output.
     """
 
     def __init__(self, model: keras.Model, options: ForwardOptions):

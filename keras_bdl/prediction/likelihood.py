@@ -70,7 +70,9 @@ class Likelihood:
 
     @classmethod
     def resolve(cls, task: Any, from_logits: Any, loss: Any) -> "Likelihood":
-        """Returns the likelihood that arguments and compiled loss define.
+        """Returns the likelihood that the arguments or the loss define.
+
+        An argument that is not `None` replaces the value from the loss.
 
         Args:
             task: Argument of `keras_bdl.predict` for one output.

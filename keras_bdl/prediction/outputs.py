@@ -23,8 +23,9 @@ def per_output(
     Args:
         argument: Name of the argument, for the error message.
         value: One value for all outputs, or values in the structure of the
-            outputs: a dictionary by key or name of the outputs (a missing
-            entry means `None`), or a list or tuple in their order.
+            outputs. A dictionary has the keys or the names of the outputs (a
+            missing key means `None`). A list or tuple has the order of the
+            outputs.
         outputs: The nested outputs.
         names: The names of the flattened outputs. Defaults to `None`.
     """
@@ -60,14 +61,14 @@ _FEW = 8
 
 
 class OutputCheck:
-    """Refuses outputs that contradict the declared `task` and `from_logits`.
+    """Checks outputs against the declared `task` and `from_logits`.
 
-    Probabilities outside [0, 1], and rows that do not sum to 1, are an error
-    at once. Logits whose rows all lie in [0, 1] and sum to 1 come from a
-    softmax: logits of a whole data set never look like that, and a second
-    softmax would make them nearly uniform. Entries of a Bernoulli output may
-    be logits that all lie in [0, 1], so they only cause a warning. Fewer than
-    eight examples prove nothing.
+    Probabilities outside [0, 1], and rows that do not sum to 1, raise an error
+    at once. Declared logits whose rows all lie in [0, 1] and sum to 1 raise an
+    error after a posterior sample: such rows come from a softmax, and a second
+    softmax would make them nearly uniform. True logits of a Bernoulli output
+    may all lie in [0, 1], so `finish` only warns. With fewer than eight rows,
+    logits are not checked.
 
     Args:
         likelihood: The declared `Likelihood`.
@@ -89,7 +90,8 @@ class OutputCheck:
         """Returns two tensors with a number for each row of the output.
 
         `inside` is the smaller of the lowest entry and 1 minus the highest
-        entry. `off` is the distance of the sum from 1.
+        entry: negative if an entry lies outside [0, 1]. `off` is the distance
+        of the row's sum from 1, or 0 for a Bernoulli output.
 
         Args:
             output: Output of a classifier.

@@ -24,20 +24,21 @@ DEFAULT_SAMPLES = 30
 class PosteriorDraws:
     """The values of a model's variables in each posterior sample.
 
-    The model does not change. Its weights are read once, so a sample is one
-    function for the whole data set, also while another thread trains the model.
-    The prediction passes each part of the data through all samples. A sample is
-    therefore computed many times: the same seed gives the same weights, and
-    BatchNorm statistics are estimated once for each sample and kept.
+    The model does not change. The object reads the weights of the model once,
+    so a sample is one function for the whole data set, even while another
+    thread trains the model. The prediction passes each part of the data through
+    all samples, so each sample is computed again for each part. The same seed
+    gives the same weights every time. BatchNorm statistics are estimated once
+    for each sample and kept.
 
     Args:
         model: A built Keras model.
         posterior: A `Posterior`, or `None` for the trained weights.
-        samples: Number of samples. `None` chooses as `keras_bdl.predict`.
+        samples: Number of samples. `None` means the default number of
+            `keras_bdl.predict`.
         seed: Selects the samples.
         batch_norm_batches: The `Batches` on which BatchNorm statistics are
-            estimated. Defaults to `None`: the statistics stay as the sample
-            leaves them.
+            estimated. Defaults to `None`: no statistics are estimated.
     """
 
     def __init__(
@@ -86,7 +87,8 @@ class PosteriorDraws:
         seed = self.seeds[index]
         values = self._of_model
         if self.posterior is not None:
-            # Variational layers compute a sample from their means.
+            # Variational layers compute a sample from their variables. In the
+            # scope, the variables have the values that were read at the start.
             state = zip(self.model.variables, values, strict=True)
             with keras.StatelessScope(state):
                 assignments = self.posterior.assignments(self.model, seed)
@@ -169,7 +171,7 @@ def _seeds(model, posterior, samples, seed) -> Sequence[Any]:
     if samples is None and hasattr(model, "train_samples"):
         samples = model.samples or None
     if samples is None:
-        # Only a finite posterior has a length.
+        # Only a finite posterior, such as an `Ensemble`, has a length.
         finite = isinstance(posterior, Sized)
         samples = len(posterior) if finite else DEFAULT_SAMPLES
     return posterior.seeds(seed, samples)

@@ -58,7 +58,8 @@ def predict(
             and `from_logits`.
         x: Arrays (several inputs as a list or dictionary), a batched
             `tf.data.Dataset`, a `keras.utils.PyDataset` or a generator of
-            batches. Labels found in the last three become `Prediction.y`.
+            batches. Labels that come with the batches of the last three kinds
+            become `Prediction.y`.
         posterior: A `keras_bdl.posteriors.Posterior`. Defaults to `None`: the
             posterior of the compiled optimizer, the objective or the layers,
             or else the trained weights alone. `OGN` and `KFAC` train the
@@ -71,9 +72,9 @@ def predict(
         seed: Selects the samples. Defaults to `0`.
         batch_size: Batch size for arrays. Defaults to `None`, 32.
         steps: Number of batches to read. Defaults to `None`, all.
-        batch_norm_data: Training inputs, or `(inputs, labels)`. BatchNorm
-            statistics are estimated on these inputs for every sample without
-            statistics of its own, as by
+        batch_norm_data: Training inputs, or `(inputs, labels)`. A sample
+            without its own BatchNorm statistics gets statistics that are
+            estimated on these inputs, as in
             `keras_bdl.prediction.reestimate_batch_norm`. Arrays are read in
             batches of 32; pass a `tf.data.Dataset` for another batch size.
             Defaults to `None`.
@@ -92,8 +93,8 @@ def predict(
             Defaults to `None`, unknown.
         moments: Function for a network that predicts its own noise. The
             function maps the outputs of the model to a pair `(mean, variance)`,
-            with `keras.ops`. Defaults to `None`: that of the compiled loss, if
-            the loss is one of `keras_bdl.likelihoods`.
+            with `keras.ops`. Defaults to `None`: the method `moments` of the
+            compiled loss, if the loss is one of `keras_bdl.likelihoods`.
         keep_samples: Whether to keep the output of every sample in
             `Prediction.samples`. Defaults to `False`.
         verbose: `0` for silence, `1` for a progress bar, `2` for one line.
@@ -112,7 +113,7 @@ def predict(
     """
     check_model(model)
     if moments is None and task is None and noise_stddev is None:
-        # A loss such as `keras_bdl.likelihoods.Gaussian` has the moments.
+        # A loss such as `keras_bdl.likelihoods.Gaussian` has this method.
         moments = getattr(getattr(model, "loss", None), "moments", None)
     _check_moments(moments)
     _check_noise(noise_stddev, moments)
@@ -122,7 +123,7 @@ def predict(
         statistics = batch_norm_batches(
             batch_norm_data,
             batch_norm_fraction,
-            # Not `batch_size`: the statistics depend on their batch size.
+            # Not the `batch_size` of `x`, which would change the statistics.
             batch_size=None,
             prefix="batch_norm_",
         )
@@ -137,7 +138,7 @@ def predict(
     first = next(chunks)
     _build(model, first)
     parts = itertools.chain([first], chunks)
-    del first  # one part may be as large as the memory allows
+    del first  # another reference would keep this large part in memory
     draws = PosteriorDraws(
         model,
         find_posterior(model, posterior),

@@ -9,10 +9,11 @@ from keras_bdl.inherited_arguments import InheritedArguments
 
 
 class Prediction(InheritedArguments):
-    """Base of predictions: one model output for a set of inputs.
+    """Base class of the prediction of one model output.
 
-    `keras_bdl.predict` returns a subclass. All attributes are NumPy arrays
-    whose leading axes are those of the model's output, examples first.
+    `keras_bdl.predict` returns a subclass. Arrays are NumPy arrays with the
+    examples on the first axis. `samples` has the posterior samples on the
+    first axis and the examples on the second.
 
     Args:
         num_samples: S, the number of posterior samples in the average.

@@ -1,4 +1,4 @@
-"""The loop of a prediction: every part of the data, every sample."""
+"""The loop of a prediction over parts of the data and posterior samples."""
 
 import collections
 import dataclasses
@@ -23,7 +23,7 @@ _IN_FLIGHT = 2
 
 
 class PredictionRun:
-    """Shows every part of the data to every sample and averages the outputs.
+    """Predicts each part of the data with each sample, and averages.
 
     Each batch and output has an average of its own, so the size of the data
     and of the outputs need not be known beforehand.
@@ -102,7 +102,7 @@ class PredictionRun:
         return keras.tree.pack_sequence_as(self._forward.structure, predictions)
 
     def _collect(self, index, draw, batch, statistics):
-        """Adds the output of one sample for one batch to its averages."""
+        """Adds the output of one sample to the averages of one batch."""
         if not self._checks:
             self._begin()
         if index == len(self._averages):
@@ -123,7 +123,7 @@ class PredictionRun:
         self._progress.update(self._steps_done, finalize=False)
 
     def _begin(self):
-        """Prepares for the outputs, known after the first trace."""
+        """Makes the check of each output, after the first forward pass."""
         outputs = self._forward.outputs
         self._noises = self._per_output("noise_stddev", self._noise_stddev)
         for output, noise in zip(outputs, self._noises, strict=True):

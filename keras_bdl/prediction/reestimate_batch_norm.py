@@ -39,8 +39,9 @@ def reestimate_batch_norm(
 
         mean <- mean + b / (n + b) (batch mean - mean)                    (1)
 
-    and the same for the variance, which divides by the number of values in
-    the batch. The scale and offset (gamma, beta) are weights and stay.
+    The variance follows the same rule. The variance of a batch is the sum of
+    squared deviations, divided by the number of values. The scale and offset
+    (gamma, beta) are weights and stay.
 
     The model runs as in training, with dropout and augmentation, but nothing
     else in the model changes: no seed generator and no metric. A layer keeps
@@ -52,9 +53,9 @@ def reestimate_batch_norm(
     Args:
         model: A built Keras model. A model without BatchNorm does not change.
         data: Inputs or `(inputs, labels)`: arrays (several inputs as a list
-            or a dictionary; a tuple has labels), a batched
-            `tf.data.Dataset` or a `keras.utils.PyDataset`. The order of the
-            batches is kept: shuffle sorted examples first.
+            or a dictionary; a tuple means `(inputs, labels)`), a batched
+            `tf.data.Dataset` or a `keras.utils.PyDataset`. The function does
+            not shuffle: shuffle sorted examples first.
         fraction: Fraction of the data to use: evenly spaced examples of
             arrays, otherwise the first batches. Defaults to `1.0`.
         batch_size: Batch size for arrays. Defaults to `None`, 32.
@@ -127,7 +128,9 @@ def batch_norm_batches(
 def batch_norm_statistics(
     model: keras.Model, batches: Batches, values: list
 ) -> list[tuple[Any, np.ndarray]]:
-    """Returns pairs of a moving statistic and its new value, by (1).
+    """Returns pairs of a moving statistic and its new value.
+
+    The new values follow (1) of `reestimate_batch_norm`.
 
     Args:
         model: A built Keras model, which does not change.

@@ -23,8 +23,7 @@ class RegressionPrediction(Prediction):
         mean: (1).
         variance_between: (3). Defaults to `None`: zero, as for one sample.
         variance_within: (2). Defaults to `None`: zero. The noise of the
-            observations is then unknown, and (4) is the variance of the
-            function alone.
+            observations is then unknown, and (4) equals (3).
         sample_variances: Every `v_s`, broadcastable to `samples`. Defaults
             to `None`, zero.
         samples: Every `m_s`, samples on the first axis. Defaults to `None`.

@@ -16,7 +16,7 @@ from keras_bdl.distribute.variable_copies import variable_copies
 from keras_bdl.distribute.workers import replica_arrays
 from keras_bdl.replaced_in_thread import replaced
 
-# The methods that read and write the attributes.
+# The methods of recurrent cells that read and write dropout masks.
 _METHODS = (
     "get_dropout_mask",
     "get_recurrent_dropout_mask",
@@ -27,7 +27,7 @@ _METHODS = (
 
 @contextlib.contextmanager
 def own_masks(model: keras.Model) -> Iterator[None]:
-    """Gives this thread masks of its own inside a block.
+    """Gives this thread its own dropout masks inside a block.
 
     A recurrent layer makes masks, uses the masks in all steps of a call, and
     deletes them. Without this block, another thread that calls the layer in
@@ -48,7 +48,7 @@ def own_masks(model: keras.Model) -> Iterator[None]:
 
 
 class _OwnMasks:
-    """Stands in for a cell in its methods, and has its own masks."""
+    """Replaces a cell as `self` of its methods, and has its own masks."""
 
     def __init__(self, cell):
         self._cell = cell
@@ -65,15 +65,15 @@ def _of_masks(masks, name, original, *args, **kwargs):
     return getattr(type(masks._cell), name)(masks, *args, **kwargs)
 
 
-# Exceeds the number of random calls of one layer in one batch.
+# More than the random calls of one layer in one batch.
 _USES = 4096
 
 
 def values_of(model: keras.Model) -> list:
     """Returns the current values of `model.variables` as tensors.
 
-    In training, each replica keeps BatchNorm statistics of its own. The
-    result has those of the first replica, on all workers.
+    In training, each replica keeps its own BatchNorm statistics. The result
+    has the statistics of the first replica, on all workers.
 
     Args:
         model: A built Keras model.

@@ -25,13 +25,14 @@ class TemperatureScaling:
         q_c = p_c^(1/T) / sum_k p_k^(1/T)                                 (1)
         T = argmin_T mean_i -log q_(y_i)                                  (2)
 
-    `T > 1` makes probabilities more even. The most probable class does not
-    change, and neither does the accuracy. The objective (2) is convex in
-    `1/T`; its minimum is the root of its derivative, to machine precision.
+    `T > 1` makes probabilities more even. The most probable class and the
+    accuracy do not change. The objective (2) is convex in `1/T`; `fit` finds
+    its minimum as the root of its derivative, to machine precision.
 
     The result is one distribution and not an average over samples, because
-    powers and means do not commute. The result has `num_samples=1`, no
-    samples, no expected entropy and no mutual information.
+    powers and means do not commute. The result has `num_samples=1` and no
+    samples. Its expected entropy is its entropy, so its mutual information
+    is 0.
 
     Args:
         temperature: T, if known. Defaults to `None`: `fit` finds T.
@@ -50,7 +51,7 @@ class TemperatureScaling:
 
     Reference:
         - [Guo et al., 2017](https://arxiv.org/abs/1706.04599), section 4.2;
-          for one sample, `log p` gives the same T as the logits
+          the paper scales logits, which for one sample gives the same T
     """
 
     def __init__(self, temperature: float | None = None):
@@ -122,10 +123,11 @@ class TemperatureScaling:
     def __call__(
         self, prediction: ClassificationPrediction
     ) -> ClassificationPrediction:
-        """Returns the prediction scaled by (1).
+        """Returns the prediction with the scaled probabilities (1).
 
         Args:
-            prediction: Any prediction of the model that `fit` was called for.
+            prediction: A prediction of the same model as the prediction that
+                `fit` received.
         """
         check_classification("prediction", prediction)
         log_mean = np.asarray(prediction.log_mean, dtype="float64")

@@ -22,8 +22,8 @@ class ModelCache:
 
     The functions live as long as the model's own `predict_function`. A model
     that is compiled again, or whose dropout is turned on, has another
-    `predict_function` and gets new functions here. A model with a new, lost
-    or changed layer gets new functions, too.
+    `predict_function` and gets new functions here. A model with an added,
+    removed or replaced layer gets new functions, too.
 
     A kept function must hold only a `weakref.ref` of the model. Otherwise the
     model would never be freed.
@@ -47,7 +47,7 @@ class ModelCache:
         """
         key = (key, references(_keras.all_layers(model)))
         with self._changing:
-            model.make_predict_function()  # does nothing if there is one
+            model.make_predict_function()  # does nothing if one exists
             entries = self._entries.setdefault(model.predict_function, [])
             for known, entry in entries:
                 if known == key:
@@ -58,9 +58,10 @@ class ModelCache:
 
 
 def references(layers: Iterable) -> list[weakref.ref]:
-    """Returns a list that is equal for the same layers only.
+    """Returns weak references: two lists are equal for the same layers only.
 
-    The list holds references: a new layer may get the `id` of a deleted layer.
+    A list of `id`s would not do: a new layer may get the `id` of a deleted
+    layer.
 
     Args:
         layers: Layers of a model.
@@ -123,18 +124,18 @@ def traced(
 ) -> Callable:
     """Returns `function`, compiled like the model's own functions.
 
-    Each shape and dtype of an example has its own trace. Only the batch axis
-    may vary in a trace, and axes that the model itself leaves open. With
-    further open axes, inputs of a wrong shape would pass the model's checks
-    and fail in the graph. One thread traces at a time.
+    Each shape and dtype of an example has its own trace. In a trace, only the
+    batch axis may vary, and axes that the model declares as `None`. If more
+    axes could vary, inputs of a wrong shape would pass the model's checks and
+    fail in the graph. One thread traces at a time.
 
     Args:
         model: A Keras model.
         function: Function whose first argument is the inputs of the model.
         sharded: Whether each replica of the model's strategy runs the
-            function on a part of the inputs. The results are nested tensors
-            with the examples on the first axis, possibly more examples than
-            inputs. Defaults to `False`.
+            function on a part of the inputs. The results are joined on their
+            first axis, which may be longer than the batch: see `shards_of`.
+            Defaults to `False`.
     """
     if model.run_eagerly:
         return _in_turn(function)
@@ -152,7 +153,8 @@ def traced(
             reduce_retracing=True,
         )
         if sharded:
-            # Replicas are threads that wait for one another to trace.
+            # Replicas trace in threads that wait for one another, so they
+            # cannot take turns.
             return on_all_replicas(strategy, compiled(function))
         return compiled(_in_turn(function))
 

@@ -16,7 +16,7 @@ def gaussian_noise(uniforms: tf.Tensor) -> tf.Tensor:
             and `erf(k / sqrt 2)` give normal numbers between -k and k.
     """
     # `erfinv` of TensorFlow rounds close to 1 and is infinite for the last
-    # number below 1. It is exact close to -1.
+    # number below 1. Close to -1, `erfinv` is exact.
     lower = ops.erfinv(-ops.abs(uniforms))
     return -math.sqrt(2) * ops.sign(uniforms) * lower
 

@@ -17,7 +17,7 @@ from keras_bdl.random.keyed_noise import PHILOX
 TRAINING = 0
 EVALUATION = 1
 
-# Compiling takes half a second. With fewer weights no training saves that.
+# Compiling takes half a second. With fewer weights, it never saves that time.
 _SMALLEST_SIZE = 2**14
 
 # Number of blocks of random numbers that one replica may use.
@@ -77,7 +77,8 @@ class Compilation:
     take longer than an ordinary step of a dense network. The random bits stay
     outside, since XLA makes them more slowly.
 
-    This is a plain object, so its function is not part of its owner's state.
+    Keras does not track this plain object, so the compiled functions are not
+    part of the state of an optimizer or objective.
     """
 
     def __init__(self):

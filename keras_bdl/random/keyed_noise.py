@@ -17,8 +17,8 @@ def counter_normal(
 
     The same (seed, index, step) gives the same numbers on every replica and
     after a restart: mirrored copies of a variable stay equal, and a resumed
-    chain continues exactly. With XLA the numbers differ from those without: a
-    chain that changes `jit_compile` continues with other noise of the same
+    chain continues exactly. XLA makes other numbers than plain TensorFlow: if
+    `jit_compile` changes, a chain continues with other noise of the same
     distribution.
 
     Args:

@@ -1,6 +1,6 @@
 """Files of nested arrays, written atomically and without pickle.
 
-Posteriors and checkpoints are such files. Keras saves the models.
+Posteriors and checkpoints are saved in such files. Keras saves the models.
 """
 
 from keras_bdl.saving.lazy_array import LazyArray

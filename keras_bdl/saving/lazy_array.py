@@ -18,12 +18,12 @@ _SIGNATURE = b"PK\x03\x04"
 class LazyArray:
     """One array of a state file that each access reads from disk.
 
-    Use it for arrays that do not fit into memory together. `read` and
+    Use this class for arrays that do not fit into memory together. `read` and
     `numpy.asarray` return the array. The file is closed between two reads, so
-    a process may have more of these arrays than open files. The file must stay
-    in place. Reading raises an error if the file was deleted, or replaced by
-    a file in which this array differs. The checksum of the array decides:
-    files with the same content may have other dates.
+    the limit of open files does not limit the number of arrays. The file must
+    stay in place. Reading raises an error if the file was deleted, or replaced
+    by a file in which this array differs. The check compares the checksum of
+    the array, because files with the same content may have other dates.
 
     Attributes:
         shape: Shape of the array.
@@ -80,7 +80,7 @@ class LazyArray:
             ) from None
 
     def _seek(self, file):
-        """Goes to the start of the array, after a check of its header."""
+        """Checks the header, and moves `file` to the start of the array."""
         file.seek(self._info.header_offset)
         header = file.read(_HEADER.size).ljust(_HEADER.size)
         signature, checksum, *lengths = _HEADER.unpack(header)
@@ -135,7 +135,7 @@ def damage_explained(path):
         ValueError,
     ) as error:
         if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE):
-            raise  # too many open files are no damage
+            raise  # too many open files: the file is not damaged
         raise ValueError(
             "`path` must be a complete file of `keras_bdl`. This file is "
             "truncated, damaged or of another kind. Write it again. "

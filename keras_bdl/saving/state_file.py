@@ -19,7 +19,7 @@ from keras_bdl.saving.lazy_array import read_array
 FORMAT = "keras_bdl.state"
 VERSION = 1
 
-# A file that has not changed for so many seconds is no longer being written.
+# Seconds without a change after which a temporary file counts as abandoned.
 _ABANDONED = 600
 
 
@@ -30,8 +30,9 @@ def write_state(path: str, state: dict) -> None:
     uncompressed zip of `state.json` and one `.npy` per array. The new file
     replaces an older file once the new file is complete and on disk: a process
     killed at any moment leaves the old file or the new file. The process may
-    also leave a temporary file, which a write ten minutes later removes. If
-    several processes write at the same time, the last one wins.
+    also leave a temporary file. The first write to the same path after ten
+    minutes removes this file. If several processes write at the same time, the
+    last one wins.
 
     Args:
         path: The file. An existing file is replaced.
@@ -115,7 +116,9 @@ def _path_named(path):
 
 
 def _encode(node, key, arrays):
-    """Returns the JSON of a node. Tags on containers keep all keys free.
+    """Returns the JSON of a node, with a tag on each dictionary and array.
+
+    The tags allow any string as a key of a dictionary.
 
     Args:
         node: The node to encode.
@@ -189,7 +192,7 @@ def _is_numeric(dtype):
 
 
 def _dtype_name(dtype):
-    # `str` keeps the byte order, but has no name for bfloat16.
+    # `dtype.str` keeps the byte order, but has no name for bfloat16.
     return dtype.name if dtype.isbuiltin == 2 else dtype.str
 
 
@@ -207,7 +210,7 @@ def _write_array(member, array):
     if array.dtype.isbuiltin == 2:
         # The .npy format has no bfloat16, so its bits are stored as integers.
         array = array.view(f"u{array.dtype.itemsize}")
-    # NumPy writes to such an object in blocks.
+    # `member` is not a file on disk, so NumPy writes in blocks.
     np.lib.format.write_array(member, array, allow_pickle=False)
 
 

@@ -13,13 +13,13 @@ from keras_bdl.arguments import check_number
 class CyclicalCosine(
     ShowsArguments, keras.optimizers.schedules.LearningRateSchedule
 ):
-    """Lets the step size fall along half a cosine in every cycle.
+    """Decreases the step size along half a cosine in every cycle.
 
         h_t = h0/2 (1 + cos(pi frac)),  frac = (t mod cycle_steps)/cycle_steps
 
-    Use this schedule to sample several modes. At the start of a cycle, the
-    sampler leaves its mode. At the end of a cycle it settles, and the last
-    state is the posterior sample.
+    Use this schedule to sample several modes. At the start of a cycle, large
+    steps move the sampler away from its mode. At the end of a cycle, the
+    sampler settles in a mode, and its last state is the posterior sample.
 
     Args:
         initial_learning_rate: Step size h0 at the start of a cycle.

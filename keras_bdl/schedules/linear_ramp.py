@@ -15,8 +15,8 @@ class LinearRamp(
 
         v_t = v_0 + (v_1 - v_0) clip((t - start_step) / (end_step - start_step))
 
-    Use it for the temperature of a sampler, which finds a mode during a short
-    cold start, for a learning rate or for the weight of a KL.
+    Use this schedule for a learning rate, for the weight of a KL, or for the
+    temperature of a sampler: a short cold start lets the sampler find a mode.
 
     Args:
         initial_value: Value v_0 up to `start_step`.

@@ -20,7 +20,7 @@ def show(outcome, arguments):
     labels = panels.labels(results)
     styles = canvas.method_styles(dict.fromkeys(labels.values()))
     places = panels.of_places(results)
-    # One scale of the gap: a worse method has to look worse.
+    # All panels share one scale of the gap, so that gaps can be compared.
     figure, axes = panels.figure(list(places), sharey=True)
     limits = []
     for (ax,), of_place in zip(axes, places.values(), strict=True):

@@ -34,7 +34,7 @@ def show(outcome, arguments):
         )
     accuracies = {name: [] for name in continual_learning.METHODS}
 
-    @functools.lru_cache(1)  # of one seed at a time
+    @functools.lru_cache(1)  # keeps the tasks of one seed
     def tasks_of(seed):
         return continual_learning.Tasks(
             data, heads, settings, session.data_dir, seed
@@ -45,7 +45,7 @@ def show(outcome, arguments):
             own = settings
             if session.scale == "paper" and name in PRINTED:
                 own = _with_printed_epochs(name, settings, outcome, arguments)
-            # The address of a function differs between processes.
+            # The name of a function, whose address differs between processes.
             known = vars(own) | {"rho": own.rho.__name__}
             known = [known, seed, *session.precision]
             words = "continual", data, heads, name, known

@@ -11,7 +11,8 @@ from show.table import of_metrics
 def show(outcome, arguments):
     """Draws accuracy and NLL of training and test; returns a table.
 
-    Cells that differ in the prediction alone share one curve: `fit` made it.
+    Cells that differ in the prediction alone share a training, so they share
+    one curve.
 
     Args:
         outcome: The `Outcome`.

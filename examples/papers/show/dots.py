@@ -10,7 +10,7 @@ from show.table import of_metrics
 
 
 def show(outcome, arguments):
-    """Draws a metric beside the paper's, with its spread; returns a table.
+    """Draws a metric, its spread and the paper's value; returns a table.
 
     Args:
         outcome: The `Outcome`.

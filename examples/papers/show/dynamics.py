@@ -13,7 +13,7 @@ LOGS = {
     "nll": "negative log-likelihood",
     "kl": "KL / N",
 }
-# If logged, this part of the KL takes its place, as in the paper.
+# If this part of the KL is logged, it replaces the KL, as in the paper.
 PART_OF_KL = {"prior_cross_entropy": "prior cross-entropy / N"}
 
 

@@ -9,7 +9,7 @@ from show.table import markdown
 from show.table import mean_and_error
 
 METRICS = ("ood_auroc", "fpr95", "entropy_auroc", "entropy_divergence")
-# The bins of the entropy divergence: the paper of SWAG uses them for both.
+# Number of bins, equal to that of the entropy divergence, as in the SWAG paper.
 BINS = 50
 
 

@@ -19,7 +19,7 @@ from show.table import mean_and_error
 def show(outcome, arguments):
     """Draws the noise and the optimal rate; returns a table of the last epoch.
 
-    The cells of the recipe keep their iterates.
+    The cells of the recipe must set `keep_iterates`.
 
     Args:
         outcome: The `Outcome`.
@@ -74,8 +74,8 @@ def _as_printed(noise):
     """Returns the learning rate by equation 6 of the paper's appendix.
 
     The equation mistakes the variance of the mean gradient of a batch for the
-    variance of the sum, which is B^2 times as large. It multiplies by the
-    momentum.
+    variance of the sum, which is B^2 times as large. The equation also
+    multiplies by the momentum instead of by one minus the momentum.
     """
     rate = noise.learning_rate / (1 - noise.momentum)
     return rate * noise.batch_size**2 * (noise.momentum or 1.0)
@@ -93,7 +93,7 @@ def _along(trained):
             ]
     if len(found) == len(iterates):
         return found
-    loss = trained.loss()  # one object, so that one trace serves all iterates
+    loss = trained.loss()  # one object, so that all iterates share one trace
     bar = keras.utils.Progbar(len(iterates), unit_name="iterate")
     for place in range(len(found), len(iterates)):
         trained.model.set_weights(iterates.sample(place))

@@ -10,7 +10,7 @@ import keras_bdl as bdl
 def show(outcome, arguments):
     """Draws the noise against the scale of the weights; returns a table.
 
-    One seed is enough here.
+    The noise is measured for one seed only.
 
     Args:
         outcome: The `Outcome`.

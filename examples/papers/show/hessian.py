@@ -13,9 +13,9 @@ from show.table import mean_and_error
 def show(outcome, arguments):
     """Returns a table of the extreme eigenvalues.
 
-    The first two columns are for the mean loss over all examples. The code of
-    the paper adds up the Hessians of the mean losses of batches: the last two
-    columns do so too.
+    The first two columns are for the mean loss over all examples. The last two
+    columns add up the Hessians of the mean losses of all batches, as the code
+    of the paper does.
 
     Args:
         outcome: The `Outcome`.
@@ -39,7 +39,7 @@ def show(outcome, arguments):
 
 
 def _eigenvalues(trained):
-    """Returns the smallest and the largest eigenvalue; finds them once."""
+    """Returns the smallest and the largest eigenvalue; computes them once."""
     tolerance = 0.1 if trained.session.scale == "smoke" else 1e-3
 
     def find():

@@ -25,12 +25,13 @@ METHODS = {
 class PaperNetworks(regression.Networks):
     """Networks with the prior, learning rate and epochs of a paper.
 
-    The paper takes its numbers of dropout from another paper.
+    MC dropout keeps the settings of `regression.Networks`, because the paper
+    copies its numbers of dropout from another paper.
 
     Args:
-        split: See `regression.Networks`.
-        noise: See `regression.Networks`.
-        own: See `regression.Networks`.
+        split: A `regression.Split`.
+        noise: `"constant"`, or `"input"` for noise that depends on the input.
+        own: A `regression.Settings`.
         known: The `Settings` of the paper for variational layers.
     """
 
@@ -95,8 +96,8 @@ def _learned(data, name, seed, make, data_dir):
     """Returns the report of a method on one split."""
     split = _split(data, seed, data_dir)
     print(f"  {data}, {name}, split {seed}", flush=True)
-    # New networks for each method: networks in use continue their random
-    # numbers, and a resumed run would get others.
+    # New networks for each method: used networks would continue their random
+    # numbers, and a resumed run would get other numbers.
     return _report(name, make(split, "constant", regression.TABLES), split)
 
 

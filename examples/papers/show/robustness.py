@@ -7,7 +7,7 @@ from show.table import markdown
 
 
 def show(outcome, arguments):
-    """Returns a table of the shares of runs that learn nothing, and much.
+    """Returns a table of the shares of guessing runs and of good runs.
 
     Args:
         outcome: The `Outcome`.

@@ -13,15 +13,16 @@ from show.table import markdown
 
 # Eigenvectors of the rays, and pairs of eigenvectors that span the planes.
 RAYS, PLANES = (0, 1, 2, 4, 9), ((0, 1), (2, 3))
-# Half their length in standard deviations of the first eigenvector, and their
-# number of points.
+# Half the length of rays and planes, in standard deviations along the first
+# eigenvector, and the numbers of points on a ray and on a side of a plane.
 REACH, POINTS, GRID = 5.0, 21, 13
 
 
 def show(outcome, arguments):
-    """Draws the training loss on rays and planes, of the first seed.
+    """Draws the training loss of the first seed on rays and planes.
 
-    Returns a table of the widths of SWAG and of its diagonal along the rays.
+    Returns a table of the standard deviations of SWAG and SWAG-Diagonal along
+    the rays.
 
     Args:
         outcome: The `Outcome`.

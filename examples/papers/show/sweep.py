@@ -8,14 +8,14 @@ from keras_bdl.plots import canvas
 from show import panels
 from show.table import of_metrics
 
-# The most values that have room below one panel.
+# Largest number of values that have room below a panel.
 MOST_TICKS = 8
 
 
 def show(outcome, arguments):
     """Draws metrics against each varied setting; returns a table.
 
-    A cell without any of these settings is a horizontal line.
+    A cell without any varied setting becomes a horizontal line.
 
     Args:
         outcome: The `Outcome`.
@@ -82,7 +82,7 @@ def _lines(results, name, along):
 
 
 def _swept(options, along):
-    """Returns the setting that a cell sweeps: its last one of these."""
+    """Returns the last setting of `along` that a cell has, or `None`."""
     present = [key for key in along if key in options]
     return present[-1] if present else None
 
