@@ -74,7 +74,10 @@ def rho_of(stddev):
 
 
 def wide(run, kind, task):
-    """Returns a convolution, with the layers between it and the loss."""
+    """Returns a compiled model with one variational convolution.
+
+    For classification, a pooling and a dense layer follow the convolution.
+    """
     keras.utils.set_random_seed(0)
     inputs = keras.Input((4, 4, run.channels))
     x = layer(

@@ -422,7 +422,7 @@ def one_input(smoke, advance):
 
 
 def splits_of(data, noise, splits, smoke, advance):
-    """Returns the reports of every method, one per split."""
+    """Returns, for each method, a list with one report per split."""
     reports, nets, methods = {}, None, {**REFERENCES, **METHODS}
     if smoke:
         methods = {name: methods[name] for name in SMOKE}

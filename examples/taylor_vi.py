@@ -7,9 +7,9 @@ from 400 of scikit-learn's images. `TaylorVI` and `SampledVI` fit a Gaussian
 posterior: `TaylorVI` without samples in training, `SampledVI` with samples.
 `MAP` fits the most probable weights alone. First, all weights share one fixed
 variance; the tried variances cover five orders of magnitude. Then each tensor
-or each weight has a learned variance, at two temperatures. Prints the tables,
-and draws the log-likelihood of new images against the fixed variance, and
-against the learning rate at which SGD has this variance.
+or each weight has a learned variance, at two temperatures. Prints the tables.
+Plots the log-likelihood of new images over the fixed variance. A second axis
+shows the learning rate of SGD that corresponds to this variance.
 """
 
 import argparse
@@ -105,7 +105,10 @@ class Run:
 
 
 def settings(run):
-    """Yields the key of each training, and a function for its objective."""
+    """Yields, for each training, its key and a function.
+
+    The function makes the objective of the training.
+    """
     yield ("fixed", "MAP", 1.0, None), lambda: MAP(PRIOR)
     for variance in run.variances:
         for name, cls in METHODS.items():

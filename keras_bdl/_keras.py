@@ -4,9 +4,9 @@ No other file of the package reads a private name of Keras, or a module below
 `keras.src`. `tests/test_keras_private_names.py` checks that every name exists,
 so a new release of Keras fails there first, with one message.
 
-"Waits for", in a docstring, names the public API that would replace the
-function. The functions reach modules of Keras through public objects that the
-modules define, so this file imports nothing from `keras.src`.
+"Waits for:", in a docstring, names the public API that Keras would need to
+replace the function. The functions reach modules of Keras through public
+objects that the modules define, so this file imports nothing from `keras.src`.
 """
 
 import contextlib
@@ -35,7 +35,10 @@ OVERRIDDEN = {
 
 
 def all_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
-    """Returns a layer and all layers inside; `Model.layers` has one level."""
+    """Returns a layer and all layers inside it, at all levels.
+
+    `Model.layers` returns only the first level.
+    """
     return layer._flatten_layers()
 
 
@@ -86,7 +89,7 @@ def call_takes_training(layer: keras.layers.Layer) -> bool:
 
 
 def call_with_training(model: keras.layers.Layer, x, training: bool):
-    """Returns the outputs of a model, whose `call` may lack `training`.
+    """Returns the outputs, even if `call` has no argument `training`.
 
     Args:
         model: A Keras model.
@@ -126,7 +129,7 @@ def unpickler(cls: Any) -> Callable:
 
 
 def compute_loss(model: keras.Model, *args, **kwargs):
-    """Returns the loss of `model.compute_loss`, which may lack `training`."""
+    """Returns the loss, even if `compute_loss` has no argument `training`."""
     return model._compute_loss(*args, **kwargs)
 
 
@@ -221,7 +224,7 @@ def wrap_build_before_fit(wrap: Callable) -> None:
 def wrap_clone_functions(wrap: Callable) -> None:
     """Replaces the functions that choose the class in `clone_model`.
 
-    Waits for a hook of `clone_model` for that class.
+    Waits for: a public argument of `clone_model` for the class of the copy.
     """
     module = sys.modules[keras.models.clone_model.__module__]
     _wrap(module, "_clone_sequential_model", wrap)

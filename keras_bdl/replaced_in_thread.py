@@ -55,7 +55,7 @@ def replaced(
 
 
 def replacements_of(owner: Any, name: str) -> list[Replacement]:
-    """Returns the replacements that a call in this thread goes through."""
+    """Returns the replacements of a function that are active in this thread."""
     with _LOCK:
         place = _PLACES.get((id(owner), name))
         return [] if place is None else place.replacements()

@@ -62,7 +62,7 @@ def compiled_collectives(text: str):
 
 
 def complaints(text: str):
-    """Returns what a TPU cannot run in a program of StableHLO, each once."""
+    """Returns what a TPU cannot run in a StableHLO program, without repeats."""
     found = []
     for pattern, what in (
         (_DYNAMIC, "dynamic shape"),

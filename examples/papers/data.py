@@ -119,7 +119,7 @@ def load(
 
 @contextlib.contextmanager
 def missing_data_is_said():
-    """Ends the program with one sentence if data are missing."""
+    """Ends the program with an error message if data are missing."""
     try:
         yield
     except (ConnectionError, FileNotFoundError, ImportError) as error:
@@ -199,10 +199,12 @@ def _foreign(name):
 
 
 def _all_classes(splits, stored, known):
-    """Returns the test set, with the images of the class that is not shared.
+    """Returns the test set with all its images.
 
-    The paper of SWAG counts these images too. They get the label that is not
-    shared: monkeys of STL-10 count as frogs of CIFAR-10.
+    The test set has one class that the training data do not have. The paper of
+    SWAG counts the images of this class too. They get the one label that the
+    test set does not have: monkeys of STL-10 get the label of the frogs of
+    CIFAR-10.
     """
     labels = SHARED_CLASSES[stored, known]
     (missing,) = set(range(len(labels))) - set(labels)

@@ -73,12 +73,13 @@ def kept(path, make, again=None):
 
 @contextlib.contextmanager
 def damage_is_said(path, again=None):
-    """Ends the program with one error if a file cannot be read.
+    """Ends the program with an error message if a file cannot be read.
 
     Args:
         path: Path of the file that the block reads.
-        again: Path to delete so that the program makes the file again.
-            Defaults to `None`, the file itself.
+        again: Path that the error message tells the user to delete. The same
+            command then makes the file again. Defaults to `None`, the file
+            itself.
     """
     try:
         yield

@@ -44,9 +44,11 @@ def saved(name):
 
 
 def _means(trained):
-    """Returns the weights as a posterior, which gets new BatchNorm statistics.
+    """Returns the trained weights as a posterior.
 
-    The statistics of the training belong to weights of earlier steps.
+    For such a posterior, `predict` estimates the BatchNorm statistics again.
+    The moving statistics of the training lag behind: they are averages over
+    earlier steps, with other weights.
     """
     variables = trained.model.trainable_variables
     return bdl.posteriors.Gaussian([v.numpy() for v in variables])

@@ -161,7 +161,11 @@ def used(cell, scale):
 
 
 def _named(cell):
-    """Returns the network of a cell. One name may differ between papers."""
+    """Returns the network of a cell.
+
+    The same name may stand for different networks in different papers, so the
+    name with the paper is tried first.
+    """
     for name in (f"{cell.paper}/{cell.network}", cell.network):
         if name in NETWORKS:
             return NETWORKS[name]
@@ -259,7 +263,10 @@ def take_normalized(layer):
 
 @keras.saving.register_keras_serializable(package="keras_bdl_papers")
 class NoNormalization(keras.layers.Layer):
-    """Replaces `BatchNormalization`, with the same call arguments."""
+    """Layer that returns its inputs, in place of `BatchNormalization`.
+
+    The call arguments are those of `BatchNormalization`.
+    """
 
     def call(self, inputs, training=None, mask=None):
         """Returns the inputs."""

@@ -112,7 +112,10 @@ def names():
 
 @dataclasses.dataclass(frozen=True)
 class _Head:
-    """The keys of every recipe; the others are arguments of its modules."""
+    """The keys that a recipe of any kind may have.
+
+    All other keys, apart from `cells`, are arguments of the modules in `show`.
+    """
 
     title: str
     show: tuple[str, ...]
@@ -247,7 +250,7 @@ def _options(names, values):
 
 
 def _drawn(combinations, count):
-    """Returns random combinations, in their order."""
+    """Returns `count` random combinations, in the order of `combinations`."""
     # Uses `random()`, the only function of `random` that returns the same
     # numbers for a seed in every version of Python.
     rng = random.Random(0)

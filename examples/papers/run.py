@@ -171,7 +171,7 @@ def run(chosen, scale, seeds, args):
 
 
 def _strategy(name):
-    """Returns a strategy, or ends the program with one error."""
+    """Returns a strategy, or ends the program with an error message."""
     import keras_bdl as bdl
 
     try:

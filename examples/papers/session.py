@@ -1,4 +1,4 @@
-"""The place and the options of all runs."""
+"""The folder and the options that all runs share."""
 
 import dataclasses
 from pathlib import Path
@@ -19,7 +19,7 @@ SMOKE_MEMBERS = 2
 
 @dataclasses.dataclass(frozen=True)
 class Session:
-    """The place and the options of all runs.
+    """The folder and the options that all runs share.
 
     Attributes:
         scale: One of `recipe.SCALES`.

@@ -302,7 +302,7 @@ TRAININGS = {
 
 
 def check(training, settings, where):
-    """Ends the program with one error if a training lacks a setting.
+    """Ends the program with an error message if a needed setting is missing.
 
     Args:
         training: Name of the training.

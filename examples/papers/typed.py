@@ -22,8 +22,8 @@ class _WrongType(Exception):
 def record(kind, table, where):
     """Returns a frozen dataclass with the values of a table.
 
-    Ends the program with one error if the table has an unknown key, lacks a
-    key without a default, or has a value of the wrong type.
+    Ends the program with an error message if the table has an unknown key,
+    lacks a key without a default, or has a value of the wrong type.
 
     Args:
         kind: The dataclass. Its annotations declare the types.

@@ -38,9 +38,10 @@ def AlexNet(
 
     The VOGN paper says only "AlexNet". The sizes of the layers are those of
     the paper's code. Three details differ from the code. The initialisation is
-    `"he_normal"`. The first convolution has the padding of Keras, 3 and 4
-    pixels instead of 5. The poolings have padding, which has no effect on
-    images of 32 x 32 pixels.
+    `"he_normal"`. The first convolution has the `"same"` padding of Keras. For
+    32 x 32 pixels, this is 3 pixels on one side and 4 on the other, instead of
+    5 on both. The poolings have padding, which has no effect on images of
+    32 x 32 pixels.
 
     Args:
         input_shape: Shape of an image. Height and width may be `None`.
@@ -50,7 +51,7 @@ def AlexNet(
             convolutions have 3, 6, 4 and 4 times this number. Defaults to
             `64`.
         activation: Activation of the convolutions. Defaults to `"relu"`.
-        include_top: Whether to add the average over the image and the
+        include_top: Whether to add the global average pooling and the
             classifier. Defaults to `True`.
         classifier_activation: Activation of the classifier. Defaults to
             `None`, logits.

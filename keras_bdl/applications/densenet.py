@@ -47,7 +47,7 @@ def DenseNet(
     norm, activation, a convolution of size 1 that keeps a share of the
     channels, and an average pooling. The network begins with a convolution. If
     the stem has a pooling, norm, activation and this pooling follow. The
-    network ends with norm, activation, the average over the image and the
+    network ends with norm, activation, global average pooling and the
     classifier. Convolutions have no biases. With `blocks=(16, 16, 16)`, which
     is depth 100, and the other defaults, the network has 769,162 trainable
     weights.
@@ -68,7 +68,7 @@ def DenseNet(
             `keras_bdl.applications.SMALL_IMAGES`, a convolution of size
             3.
         activation: f in (1). Defaults to `"relu"`.
-        include_top: Whether to add the average over the image and the
+        include_top: Whether to add the global average pooling and the
             classifier. Defaults to `True`.
         classifier_activation: Activation of the classifier. Defaults to
             `None`, logits.

@@ -37,8 +37,8 @@ def PreActResNet(
 
     with an activation f. If a block changes the shape, a convolution of size 1
     maps f(norm(x)) to the new shape and replaces x. The network begins with a
-    convolution and ends with norm, activation, the average over the image and
-    the classifier. Convolutions have no biases.
+    convolution and ends with norm, activation, global average pooling and the
+    classifier. Convolutions have no biases.
 
     Args:
         depth: 6n + 2, such as 20, 56 or 110, for three stages of n blocks. Or
@@ -50,7 +50,7 @@ def PreActResNet(
             doubles the number. Defaults to `16`.
         activation: f in (1). Use `"softplus"` with objectives that need a
             second derivative. Defaults to `"relu"`.
-        include_top: Whether to add the average over the image and the
+        include_top: Whether to add the global average pooling and the
             classifier. Defaults to `True`.
         classifier_activation: Activation of the classifier. Defaults to
             `None`, logits.

@@ -50,7 +50,7 @@ def stem_pooling(x: Any, stem: Stem) -> Any:
 
 
 def classifier(x: Any, classes: int, activation: Activation) -> Any:
-    """Applies the average over the image and a dense layer.
+    """Applies global average pooling, then a dense layer.
 
     Args:
         x: Features of an image.

@@ -40,7 +40,7 @@ def ResNet(
 
     with an activation f. If a block changes the shape, a convolution of size 1
     and a norm map x to the new shape. The network begins with a convolution,
-    norm and activation, and ends with the average over the image and the
+    norm and activation, and ends with global average pooling and the
     classifier. Convolutions have no biases.
 
     With the defaults, depth 20 has 272,474 trainable weights, 32 has 466,906,
@@ -55,7 +55,7 @@ def ResNet(
         filters: Number of filters of the first stage. Each later stage
             doubles the number. Defaults to `16`.
         activation: f in (1). Defaults to `"relu"`.
-        include_top: Whether to add the average over the image and the
+        include_top: Whether to add the global average pooling and the
             classifier. Defaults to `True`.
         classifier_activation: Activation of the classifier. Defaults to
             `None`, logits.

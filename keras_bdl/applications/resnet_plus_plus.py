@@ -59,8 +59,8 @@ def ResNetPlusPlus(
         x + conv(selu(conv(selu(x))))                                     (1)
 
     If a block changes the shape, a convolution of size 1 without bias maps
-    selu(x) to the new shape and replaces x. A SELU, the average over the image
-    and a weight-normalised dense layer follow the last block.
+    selu(x) to the new shape and replaces x. A SELU, global average pooling and
+    a weight-normalised dense layer follow the last block.
 
     Scales start at 1, and at `branch_scale` in the last convolution of every
     branch. For standard normal inputs, the variance then stays near 1 in all
@@ -205,9 +205,10 @@ def ResNetPlusPlus50(
 
     The blocks have three convolutions, of sizes 1, 3 and 1. The first
     convolution of the network has size 7, and a max pooling follows. The scales
-    of this convolution start at 0.62. For standard normal inputs, the result of
-    the pooling, the largest of nine values, then has the mean square 1. With
-    the defaults, the network has 25,554,192 weights.
+    of this convolution start at 0.62. With this value and standard normal
+    inputs, the output of the pooling has the mean square 1. Each output is the
+    largest of nine values. With the defaults, the network has 25,554,192
+    weights.
 
     Args:
         input_shape: Shape of an image. Height and width may be `None`.

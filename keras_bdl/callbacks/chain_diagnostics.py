@@ -168,7 +168,10 @@ class ChainDiagnostics(StatefulCallback):
         return "\n".join([*lines, *self._verdict()])
 
     def on_train_end(self, logs=None):
-        """Stops the sums of (2), and prints the table if `verbose` is 1."""
+        """Ends the measurement, and prints the table if `verbose` is 1.
+
+        The sampler no longer adds to the sums of (2).
+        """
         self._sampler.virials = None
         self.model.make_train_function(force=True)
         if self.verbose and self.rows:

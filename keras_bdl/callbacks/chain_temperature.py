@@ -14,7 +14,8 @@ class Virials:
     Each step adds the mean of `w dU/dw` over the weights of the variable. At
     temperature T, the expectation of `w dU/dw` is T for each weight if the
     density vanishes at infinity. Gradients of minibatches suffice, because the
-    weights do not depend on the minibatch of their own step.
+    weights at which a step computes its gradient do not depend on the minibatch
+    of that step.
 
     Args:
         num_variables: Number of variables that the sampler updates.

@@ -51,12 +51,14 @@ def convert(
     Normalisation layers and `PReLU` stay unchanged, because they have numbers
     per feature and no kernel. The copy of a frozen layer is Bayesian and
     frozen: its means and scales do not train. Regularizers and constraints
-    apply to the means. If `to` selects any other layer with weights, such as an
-    `LSTM`, a layer that already has distributions, or a subclass of a layer
-    named above, the function raises an error. `"mc_dropout"` also drops the
-    inputs of the model, as in the paper;
-    `{"stem": None, keras.layers.Layer: "mc_dropout"}` keeps the inputs of the
-    layer `"stem"`.
+    apply to the means. The function raises an error if `to` selects any other
+    layer with weights. Examples are an `LSTM`, a layer that already has
+    distributions, and a subclass of a layer named above.
+
+    As in the paper, `"mc_dropout"` also applies dropout to the inputs of the
+    model, in front of the first layer. To prevent this, exclude that layer:
+    `{"stem": None, keras.layers.Layer: "mc_dropout"}` adds no dropout before
+    the layer `"stem"`.
 
     `prior_from_weights` (MOPED) centres prior and posterior on the weights.
     Both get the standard deviation

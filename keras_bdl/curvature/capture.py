@@ -103,7 +103,11 @@ class Capture:
 
     @contextlib.contextmanager
     def recording(self):
-        """Gives the weights the given values; the loss reads copies."""
+        """Gives the weights the values of `values` inside the block.
+
+        In `forward()`, reading a weight returns its value. Outside of
+        `forward()`, the loss reads a copy of the value.
+        """
         self._scope.on_read = self._read_in_loss
         with self._scope:
             yield
@@ -122,7 +126,11 @@ class Capture:
 
     @contextlib.contextmanager
     def computing_rules(self):
-        """Gives the weights the given values again, for the rules."""
+        """Gives the weights the values of `values` again, for the rules.
+
+        Inside the block, reading a weight returns its value, as in the
+        forward pass. The rules run after `recording()` has ended.
+        """
         self._scope.on_read = self.value_of
         with self._scope:
             yield

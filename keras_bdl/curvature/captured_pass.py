@@ -37,8 +37,8 @@ class CapturedPass:
         loss: Loss in place of the loss of the model. Defaults to `None`.
         loss_scale: Factor of the loss in the backward pass. Defaults to
             `None`.
-        fallback: Whether to differentiate layers without a rule example by
-            example. Defaults to `False`.
+        fallback: Whether layers that have no rule are differentiated
+            separately for each example. Defaults to `False`.
         pure: Whether assignments to variables are dropped. Defaults to
             `False`.
 
@@ -232,8 +232,8 @@ def pure_pass(
         data: Inputs, targets and sample weights, as arrays or tensors.
         training: Passed to the model.
         loss: Loss in place of the loss of the model, or `None`.
-        fallback: Whether to differentiate layers without a rule example by
-            example.
+        fallback: Whether layers that have no rule are differentiated
+            separately for each example.
     """
     data = keras.tree.map_structure(
         lambda t: None if t is None else tf.convert_to_tensor(t), data

@@ -76,8 +76,8 @@ def fisher_sums(
         variables: The weights. Each of their layers needs a rule, unless
             `fallback` is `True`.
         factored: Whether matrices get (2) and (3) instead of a diagonal.
-        fallback: Whether to differentiate layers without a rule example by
-            example.
+        fallback: Whether layers that have no rule are differentiated
+            separately for each example.
 
     Returns:
         The sums, in float32 or higher precision.
@@ -144,7 +144,10 @@ class _Backward:
                 self.matrices[id(layer)] = matrix, self._gram(a)  # (2)
 
     def zeros(self):
-        """Returns zeros, the sums before the first v, by `id` of a variable."""
+        """Returns the sums before the first vector v.
+
+        The sums are zeros, in a dict with the `id` of each variable as key.
+        """
         matrices = [matrix for matrix, _ in self.matrices.values()]
         covered = {id(v) for matrix in matrices for v in matrix.variables}
         shapes = [(m.kernel, 2 * m.shape[1:]) for m in matrices]
@@ -156,7 +159,7 @@ class _Backward:
         return {id(v): tf.zeros(s, _precision_of(v)) for v, s in shapes}
 
     def __call__(self, v, sums):
-        """Returns the sums plus the terms of one v."""
+        """Returns `sums` with the terms of the vector v added."""
         sums = dict(sums)
         cotangents = self._tape.gradient(
             self._outputs,
@@ -179,7 +182,10 @@ class _Backward:
                     yield found
 
     def _terms(self, layer, rule, calls):
-        """Yields pairs of a weight of a layer and its term."""
+        """Yields pairs of a weight and the term that v adds to its sum.
+
+        A matrix with Kronecker factors appears under its kernel.
+        """
         rest = rule.weights(layer)
         if id(layer) in self.matrices:
             matrix, _ = self.matrices[id(layer)]

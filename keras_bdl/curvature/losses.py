@@ -81,6 +81,9 @@ class Losses:
 
     @staticmethod
     def _share(losses):
-        """Returns the share of penalties that Keras adds on one replica."""
+        """Returns the sum of the penalties divided by the number of replicas.
+
+        Keras adds this number to the loss on each replica.
+        """
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         return sum(tf.reduce_sum(loss) for loss in losses) / replicas

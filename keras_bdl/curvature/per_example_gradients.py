@@ -37,9 +37,9 @@ def per_example_gradients(
             `True`.
         loss: Loss as in `compile`, in place of the loss of the model. Defaults
             to `None`.
-        fallback: Whether to differentiate layers without a rule example by
-            example, which is slow. With `False` such layers raise an error.
-            Defaults to `False`.
+        fallback: Whether layers that have no rule are differentiated
+            separately for each example, which is slow. With `False` such
+            layers raise an error. Defaults to `False`.
 
     Returns:
         A list of tensors in the order of `model.trainable_variables`. The first

@@ -46,8 +46,8 @@ class Plan:
 
     Args:
         model: A built Keras model.
-        fallback: Whether to differentiate a layer without a rule, with its
-            inner layers, example by example. Defaults to `False`.
+        fallback: Whether a layer that has no rule is differentiated separately
+            for each example, with its inner layers. Defaults to `False`.
         variables: The variables to compute curvature for. Layers without such a
             variable need no rule. Defaults to `None`: all trainable variables.
 

@@ -43,15 +43,16 @@ def second_moments(
         x: A batch of inputs.
         y: The targets.
         sample_weight: Weights, as in Keras. One weight per example is omega_i.
-            Weights of any other shape, such as one per position or output, are
-            factors inside the loss of an example. Defaults to `None`.
+            Weights of any other shape, such as one per position or output,
+            only multiply terms inside the loss of an example; omega_i is then
+            1. Defaults to `None`.
         training: Whether the model runs with `training=True`. Defaults to
             `True`.
         loss: Loss as in `compile`, in place of the loss of the model. Defaults
             to `None`.
-        fallback: Whether to differentiate layers without a rule example by
-            example, which is slow. With `False` such layers raise an error.
-            Defaults to `False`.
+        fallback: Whether layers that have no rule are differentiated
+            separately for each example, which is slow. With `False` such
+            layers raise an error. Defaults to `False`.
 
     Returns:
         Two lists of tensors, `gradients` and `squares`, in the order of

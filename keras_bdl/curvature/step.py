@@ -18,8 +18,8 @@ class Step:
     """Result of `step`.
 
     Attributes:
-        loss: The loss that `model.compute_loss` returns: on R replicas, the
-            share of this replica.
+        loss: The loss that `model.compute_loss` returns on this replica,
+            already divided by the number of replicas.
         y_pred: The outputs of the model.
         gradients: Mean gradients, in the order of `model.trainable_variables`.
         squares: Mean squares of per-example gradients, in the same order;
@@ -83,8 +83,9 @@ def step(
         x: A batch of inputs.
         y: The targets.
         sample_weight: Weights, as in Keras. One weight per example is omega_i.
-            Weights of any other shape, such as one per position or output, are
-            factors inside l_i. Defaults to `None`.
+            Weights of any other shape, such as one per position or output,
+            only multiply terms inside l_i; omega_i is then 1. Defaults to
+            `None`.
         values: Tensors in place of `model.trainable_variables`, such as a
             posterior sample. Defaults to `None`: the variables.
         training: Whether the model runs with `training=True`. Defaults to
@@ -101,9 +102,9 @@ def step(
             step has the cost and the gradients of an ordinary step, and the
             curvature is zeros, which the caller must ignore. Defaults to
             `None`: always compute the curvature.
-        fallback: Whether to differentiate layers without a rule example by
-            example, which is slow. With `False` such layers raise an error.
-            Defaults to `False`.
+        fallback: Whether layers that have no rule are differentiated
+            separately for each example, which is slow. With `False` such
+            layers raise an error. Defaults to `False`.
 
     Returns:
         A `Step`. Gradients and curvature are in float32 or higher precision.

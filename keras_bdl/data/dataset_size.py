@@ -98,7 +98,9 @@ class DatasetSize:
 def tell_dataset_size(
     model: Any, sizes: Sequence[DatasetSize], fit_arguments: dict[str, Any]
 ) -> None:
-    """Counts N for every owner without a number, and checks given numbers.
+    """Counts N for each owner for which the user gave no `dataset_size`.
+
+    The function also compares given values with the count.
 
     Args:
         model: The model that is about to be trained.
@@ -159,9 +161,9 @@ def dataset_sizes(
 def compare_with_epoch(model: keras.Model, steps: int) -> None:
     """Warns if N is not the number of examples in the epoch that ends.
 
-    This check is for models whose `fit` does not count the examples. The
-    metric `loss` of Keras has counted them. A difference of less than one batch
-    causes no warning.
+    This check is for models whose `fit` does not count the examples. The number
+    of examples in the epoch comes from the metric `loss` of Keras, which counts
+    examples. A difference of less than one batch causes no warning.
 
     Args:
         model: A `keras.Model` after the last step of an epoch.

@@ -59,7 +59,8 @@ def load_images(
 
     Args:
         spec: Specification of the stored data set.
-        pipeline: Pipeline of the data set that a model was trained on.
+        pipeline: Pipeline of the data set that a model was trained on, which
+            may differ from `spec`. The pipeline defines format and labels.
         classes: Argument of `keras_bdl.datasets.load`.
         foreign: Specifications of the out-of-distribution data sets.
         noise: Whether to add noise as out-of-distribution inputs.

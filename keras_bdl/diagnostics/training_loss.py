@@ -97,10 +97,11 @@ class BatchLoss:
 
 
 class TrainingLoss:
-    """Base of compiled steps that use the loss of one batch at a time.
+    """Base of classes that compile a step: a function of one batch's loss.
 
-    A subclass defines `_step`, a function of a batch and of tensors. TensorFlow
-    traces `_step` once for all batches and calls.
+    A subclass defines `_step`, whose arguments are a batch and any other
+    tensors that the subclass passes. TensorFlow traces `_step` once for all
+    batches and calls.
 
     Args:
         model: A built Keras model.

@@ -89,11 +89,12 @@ class Radial(WeightDistribution):
     ) -> ArrayLike | None:
         """Estimates the expectation of (2) under q, with one drawn direction.
 
-        Only `log rho` in (2) has an expectation without a closed form. Along
-        one direction, this expectation is a sum over the lengths. A draw of the
-        length would give steep gradients near the mean of this distribution.
-        Training of q starts there if this distribution is the posterior of an
-        earlier task.
+        Only `log rho` in (2) has an expectation without a closed form. For the
+        drawn direction, the function computes this expectation as a weighted
+        sum over the fixed lengths that `q.lengths` returns. A drawn length
+        would give steep gradients near the mean of this distribution. If this
+        distribution is the posterior of an earlier task, the training of q
+        starts exactly at this mean.
         """
         step, lengths, probabilities = q.lengths(noise())
         step = q.stddev * step / self.stddev

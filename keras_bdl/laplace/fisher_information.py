@@ -30,8 +30,8 @@ class FisherOptions:
             the expectation over labels.
         variables: Variables whose information is computed.
         factored: Whether matrices have Kronecker factors.
-        fallback: Whether layers without a rule are differentiated example by
-            example.
+        fallback: Whether layers that have no rule are differentiated
+            separately for each example.
     """
 
     loss: Loss | None

@@ -90,7 +90,8 @@ def fit_laplace(
             `label_samples` passes. Defaults to `"expected"`.
         label_samples: Number of labels drawn for each example. Defaults
             to `1`.
-        temperature: T, which tempers the likelihood alone. Defaults to `1.0`.
+        temperature: T. The likelihood is raised to the power 1 / T, and the
+            prior stays as it is. Defaults to `1.0`.
         dataset_size: N, if `data` is only a part of the training data. Defaults
             to `None`: the function counts the examples.
         loss: The negative log-likelihood, as in `compile`. Defaults to
@@ -99,9 +100,9 @@ def fit_laplace(
             variables. These weights keep their trained values. Defaults to
             `("BatchNormalization", "LearnedStddev")`.
         batch_size: Batch size for arrays. Defaults to `None`, 32.
-        fallback: Whether to differentiate layers without a rule in
-            `keras_bdl.curvature` example by example, which is slow.
-            Defaults to `False`: such layers cause an error.
+        fallback: Whether layers that have no rule in `keras_bdl.curvature`
+            are differentiated separately for each example, which is slow.
+            With `False` such layers raise an error. Defaults to `False`.
         seed: Selects the drawn labels and the posterior samples of the
             validation. Defaults to `0`.
         verbose: `0` for silence, `1` for a progress bar, `2` for one

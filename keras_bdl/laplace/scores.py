@@ -48,9 +48,9 @@ class Scores(abc.ABC):
 
     @abc.abstractmethod
     def component(self, outputs: Any, mask: Any) -> Any:
-        """Returns the vector of one entry e in (1), without `sqrt(w_e)`.
+        """Returns a vector v_e for one entry e of the output.
 
-        The outer products of the vectors of all entries sum to (1).
+        The sum of `w_e v_e v_e^T` over all entries is (1) of `Scores`.
 
         Args:
             outputs: f, at least in float32.

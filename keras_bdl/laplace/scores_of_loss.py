@@ -42,7 +42,10 @@ class GaussianScores(Scores):
         return {"moments": self._likelihood.moments}
 
     def averaged(self, shape: tuple) -> tuple:
-        """Returns all axes but the last: the loss sums over targets."""
+        """Returns the sizes of all axes but the last, the axis of targets.
+
+        The loss is a sum over the last axis.
+        """
         return shape[:-1]
 
     def component(self, outputs: Any, mask: Any) -> Any:
@@ -93,7 +96,7 @@ class BinaryScores(Scores):
         return {"task": "binary", "from_logits": self.from_logits}
 
     def averaged(self, shape: tuple) -> tuple:
-        """Returns all axes."""
+        """Returns the sizes of all axes: the loss is a mean over them."""
         return shape
 
     def component(self, outputs: Any, mask: Any) -> Any:
@@ -148,7 +151,7 @@ class ClassScores(Scores):
         return {"task": "classification", "from_logits": self.from_logits}
 
     def averaged(self, shape: tuple) -> tuple:
-        """Returns all axes but the last, the axis of classes."""
+        """Returns the sizes of all axes but the last, the axis of classes."""
         return shape[:-1]
 
     def component(self, outputs: Any, mask: Any) -> Any:

@@ -120,7 +120,11 @@ def _mean(layer, inputs, forward_pass):
 
 
 def _linear(layer):
-    """Returns attributes that make the output linear in the drawn weights."""
+    """Returns attributes for `call_seeing` that switch off the activation.
+
+    The attributes also switch off the bias if the bias is not variational. The
+    output is then linear in the drawn weights.
+    """
     if layer.variational_bias:
         return {"activation": None}
     return {"activation": None, "bias": None, "use_bias": False}

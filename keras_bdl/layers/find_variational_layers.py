@@ -6,7 +6,7 @@ from keras_bdl.protocols import SamplesWeights
 
 
 def variational_layers(model):
-    """Returns the `Variational` layers of a model, each once.
+    """Returns the `Variational` layers of a model. No layer appears twice.
 
     Args:
         model: A Keras model, built or not.
@@ -15,10 +15,10 @@ def variational_layers(model):
 
 
 def sampling_layers(model):
-    """Returns the layers of a model that draw their weights, each once.
+    """Returns the layers of a model that draw their weights.
 
     The result contains variational layers, and layers of users that have the
-    method of `keras_bdl.protocols.SamplesWeights`.
+    method of `keras_bdl.protocols.SamplesWeights`. No layer appears twice.
 
     Args:
         model: A Keras model, built or not.

@@ -16,11 +16,12 @@ class MCDropout(InheritedArguments, keras.layers.Wrapper):
 
         y = layer(x z / (1 - rate)),   z ~ Bernoulli(1 - rate)            (1)
 
-    in training, with another z for each entry of x, and `layer(x)` otherwise.
-    Dropping an input drops the weights that multiply it: for a `Dense` layer,
-    (1) drops rows of the kernel. With `keras_bdl.posteriors.MCDropout`, a
-    prediction also applies (1). Each replica draws another mask. With
-    `keras.layers.Dropout`, all replicas share one mask.
+    in training, with a separate z for each entry of x. Otherwise
+    `y = layer(x)`. Dropping an input drops the weights that multiply it: for a
+    `Dense` layer, (1) drops rows of the kernel. With
+    `keras_bdl.posteriors.MCDropout`, a prediction also applies (1). Each
+    replica draws its own mask. With `keras.layers.Dropout`, all replicas share
+    one mask.
 
     Args:
         layer: A layer with one input of real numbers.
@@ -88,7 +89,7 @@ class MCDropout(InheritedArguments, keras.layers.Wrapper):
 
 
 class _Dropout(keras.layers.Dropout):
-    """Draws another mask on each replica; Keras draws one for all."""
+    """Draws a separate mask on each replica; Keras draws one mask for all."""
 
     def call(self, inputs, training=False):
         if not training:

@@ -237,7 +237,9 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
         return weight_draw.Draw(posteriors, tensors, numbers).kl_divergence()
 
     def sample_weights(self, seed: int) -> list:
-        """Returns pairs of the variable of a mean and the drawn weights.
+        """Returns a pair for each tensor of weights.
+
+        A pair has the variable that holds the mean, and the drawn values.
 
         `keras_bdl.posteriors.SamplesWeights` describes this method.
 

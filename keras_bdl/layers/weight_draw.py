@@ -119,7 +119,8 @@ class Draw:
 
     Args:
         posteriors: The `WeightPosterior` of each tensor.
-        tensors: The tensors that each of them read from its variables.
+        tensors: For each posterior, the tensors that its method `read`
+            returns.
         numbers: A function that returns the `normals` of the weights.
         kl_numbers: A function that returns other `normals`, for a KL without
             a closed form. Defaults to `None`: the KL uses the numbers of the

@@ -37,7 +37,7 @@ class WeightNormRule:
         return weights + ([] if layer.bias is None else [layer.bias])
 
     def apply(self, layer, inputs, kernel):
-        """Returns the outputs with another kernel and without the bias."""
+        """Returns the outputs of the layer with `kernel`, without the bias."""
         raise NotImplementedError
 
     def per_example(self, layer, inputs, cotangents):
@@ -104,7 +104,7 @@ class WeightNormDenseRule(WeightNormRule, DenseRule):
     """The rule for `WeightNormDense`."""
 
     def apply(self, layer, inputs, kernel):
-        """Returns the outputs with another kernel and without the bias."""
+        """Returns the outputs of the layer with `kernel`, without the bias."""
         return ops.matmul(inputs, kernel)
 
 
@@ -115,7 +115,7 @@ class WeightNormConvRule(WeightNormRule, ConvRule):
     stacks_rows = False
 
     def apply(self, layer, inputs, kernel):
-        """Returns the outputs with another kernel and without the bias."""
+        """Returns the outputs of the layer with `kernel`, without the bias."""
         return layer.convolution_op(inputs, kernel)
 
 

@@ -129,9 +129,10 @@ class ExpectedCalibrationError(StreamingCalibrationError):
     last bin includes a confidence of 1.0. With bins of equal mass, the result
     is an **approximation**, because the quantiles of a stream are not known in
     advance. The metric counts examples in 3072 fixed cells, 128 for each
-    halving of `1 - confidence`, and merges whole cells into bins. A cell goes
-    to the bin that contains the middle of the cell's mass.
-    `keras_bdl.evaluate` uses the exact quantiles.
+    halving of `1 - confidence`, and merges whole cells into bins. Each cell
+    covers an interval of the cumulative weight of the examples. The cell goes
+    to the bin that contains the middle of this interval. `keras_bdl.evaluate`
+    uses the exact quantiles.
 
     Call arguments:
         y_true: Integer labels, `(batch,)` or `(batch, 1)`, or one-hot labels

@@ -272,7 +272,7 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
             sample_weight: The weights of the examples. Defaults to `None`.
         """
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        # `compute_loss` returns the share of this replica in the mean.
+        # `compute_loss` returns the loss divided by the number of replicas.
         add_batch_mean(_keras.loss_tracker(self), loss * replicas, x)
         return self.compute_metrics(x, y, y_pred, sample_weight=sample_weight)
 

@@ -79,7 +79,8 @@ class EvidenceBound:
 
         Args:
             model: The model, just after the forward pass.
-            loss: The share of this replica in the mean loss of Keras.
+            loss: The loss that Keras computed on this replica, already divided
+                by the number of replicas.
             x: The inputs.
             training: Whether the layers were called with `training=True`.
         """

@@ -59,7 +59,7 @@ def check_compile_arguments(objective, *, train_samples, samples):
 
 
 def check_fit(model, fit_arguments):
-    """Raises an error for arguments of `fit` with an unexpected effect.
+    """Raises an error for arguments of `fit` that do not do what users expect.
 
     Args:
         model: The model, just before its training.

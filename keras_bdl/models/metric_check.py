@@ -43,7 +43,7 @@ _NEEDED = {
 
 
 def check_metrics(model, y, y_pred):
-    """Raises an error for a metric that misreads an output.
+    """Raises an error for a metric that reads an output in a wrong way.
 
     The function also sets whether metrics of `keras_bdl` take logits.
 

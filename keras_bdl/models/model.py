@@ -93,9 +93,9 @@ class Model(BayesianTrainer, keras.Model):
 
     If a method uses N, the loss must be the mean negative log-likelihood of the
     examples. A sum over the batch raises an error. A loss that implies a
-    certain noise, such as the mean squared error, gives a warning. A metric
-    that would misread the outputs raises an error: the compiled loss defines
-    whether the outputs are logits, probabilities or means and deviations.
+    certain noise, such as the mean squared error, gives a warning. The compiled
+    loss defines whether the outputs are logits, probabilities, or means and
+    deviations. A metric that reads the outputs in another way raises an error.
 
     Args:
         *args: Arguments of `keras.Model`.
@@ -111,7 +111,10 @@ class Model(BayesianTrainer, keras.Model):
     """
 
     def __new__(cls, *args, **kwargs):
-        """Makes an object of the functional twin for inputs and outputs."""
+        """Makes an object of the functional twin if given inputs and outputs.
+
+        The top of this file describes the functional twin.
+        """
         if cls is Model and is_functional_call(args, kwargs):
             cls = functional_twin(cls)
         return super().__new__(cls, *args, **kwargs)

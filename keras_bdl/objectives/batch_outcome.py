@@ -18,7 +18,8 @@ class Outcome:
     """Loss and outputs of one forward pass.
 
     Attributes:
-        loss: The share of this replica in the whole loss, with penalties.
+        loss: The loss of this replica with penalties, already divided by the
+            number of replicas.
         nll: The mean negative log-likelihood of the examples of this replica.
         y_pred: The outputs of the model.
     """
@@ -90,8 +91,8 @@ class BatchPass:
     def gradient_scale(self) -> Any:
         """Factor of `nll` before its gradient is computed, or `None`.
 
-        The factor is `sqrt(scale)`. The derivative of this gradient gets the
-        other `sqrt(scale)`.
+        The factor is `sqrt(scale)`. When this gradient is differentiated
+        again, the remaining `sqrt(scale)` scales that second derivative.
         """
         return None if self.scale is None else ops.sqrt(self.scale)
 
@@ -151,10 +152,11 @@ class BatchPass:
         """Returns the `Outcome` of a forward pass.
 
         Args:
-            loss: The share of this replica in the whole loss.
+            loss: The loss that Keras computed on this replica, already divided
+                by the number of replicas.
             y_pred: The outputs.
-            penalties: Regularizers and other losses without data. The loss of
-                each replica holds a share of the penalties.
+            penalties: Regularizers and other losses without data, not divided
+                by the number of replicas.
         """
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         loss = ops.cast(loss, "float32")

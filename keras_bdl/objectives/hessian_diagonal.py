@@ -130,9 +130,9 @@ class PerExampleFisher(HessianDiagonal):
     with `gradient_batch_size=1`.
 
     Args:
-        fallback: Whether to differentiate layers without a rule in
-            `keras_bdl.curvature` example by example, which is slow. With
-            `False` such layers raise an error. Defaults to `False`.
+        fallback: Whether layers that have no rule in `keras_bdl.curvature`
+            are differentiated separately for each example, which is slow.
+            With `False` such layers raise an error. Defaults to `False`.
     """
 
     def __init__(self, fallback: bool = False):

@@ -40,9 +40,10 @@ class IVON(NaturalGradient):
     mean in (2) is over samples and replicas.
 
     The loss must be the mean negative log-likelihood. The posterior is
-    `p(w) exp(-rho N loss(w) / tau)`: a temperature other than 1 tempers the
-    likelihood alone. `h` estimates the mean of the Hessian over the samples.
-    Excluded weights move as in SGD with the momentum of (4).
+    `p(w) exp(-rho N loss(w) / tau)`: the temperature tau changes only the
+    likelihood, and the prior stays as it is. `h` estimates the mean of the
+    Hessian over the samples. Excluded weights move as in SGD with the momentum
+    of (4).
 
     Each replica, and each of the `train_samples` of
     `keras_bdl.Model.compile`, has its own sample. A sample is a function of

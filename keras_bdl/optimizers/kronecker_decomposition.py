@@ -196,7 +196,7 @@ class MatrixSlots:
 
 
 def places_of(matrices, variables):
-    """Returns pairs of a matrix and the positions of its variables.
+    """Returns pairs: a matrix, and the indices of its weights in `variables`.
 
     Matrices of frozen layers are left out.
 

@@ -22,8 +22,9 @@ class LayerMasses:
     where `n_v` is the number of weights of v. A variable whose gradients are
     all zero has `f_v = 1`. With these masses, all variables oscillate at about
     the same frequency, and the average weight moves as fast as with one mass m.
-    The speed limit and each momentum change with the mass, which keeps `m c^2`
-    and the distribution of the kinetic energy `K(p)` the same,
+    When a mass changes, the speed limit and the momentum change as well, so
+    that `m c^2` and the distribution of the kinetic energy `K(p)` stay the
+    same,
 
         c_v = c / sqrt(f_v),   p_v <- p_v sqrt(f_v_new / f_v_old)         (2)
 

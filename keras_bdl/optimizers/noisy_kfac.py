@@ -60,8 +60,9 @@ class NoisyKFAC(VOGN):
     The damping of both factors in (5) keeps steps short. The damping is not
     part of the posterior (3).
 
-    The loss must be the mean negative log-likelihood. A temperature other
-    than 1 tempers the likelihood alone.
+    The loss must be the mean negative log-likelihood. The temperature tau
+    changes only the likelihood, which is raised to the power 1 / tau. The prior
+    stays as it is.
 
     The two factors of a matrix `(in, out)` and their eigenvectors take
     `2 in^2 + 2 out^2` numbers. The time of a decomposition is proportional to

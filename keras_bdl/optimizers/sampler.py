@@ -29,8 +29,8 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
         exp(-U(w) / T),   U(w) = N loss(w) - log p(w)                     (1)
 
     where `p` is `prior`, over the variables without a regularizer. At
-    `T = 1` the target is the posterior. The temperature tempers likelihood
-    and prior alike.
+    `T = 1` the target is the posterior. The temperature changes likelihood and
+    prior alike: both are raised to the power 1 / T.
 
     `keras_bdl.Model` and `SampleCollector` refuse a loss that is a sum over
     the batch. A plain `keras.Model` does not check its loss.
@@ -48,7 +48,7 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
         learning_rate: Float or schedule, the step size h. Defaults to `1e-3`.
         dataset_size: N, the number of training examples. Defaults to `None`:
             `keras_bdl.Model.fit` counts them.
-        temperature: T, float or schedule. T tempers likelihood and prior
+        temperature: T, float or schedule. T changes likelihood and prior
             alike; `0` is descent without noise. Defaults to `1.0`.
         prior: Prior of every variable without a regularizer: one of
             `keras_bdl.priors` or a distribution of TensorFlow Probability.

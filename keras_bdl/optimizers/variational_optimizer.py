@@ -33,9 +33,10 @@ class VariationalOptimizer(InheritedArguments, keras.optimizers.Optimizer):
 
         E_q[loss] + tau / (rho N) KL(q || prior)                          (1)
 
-    which fits q to `p(w) exp(-rho N loss(w) / tau)`: the temperature tempers
-    the likelihood alone. In the gradient of (1), the prior is the term
-    `delta_t w`, with `delta_t = tau delta / (rho N)`.
+    which fits q to `p(w) exp(-rho N loss(w) / tau)`: the temperature tau
+    changes only the likelihood, and the prior stays as it is. In the gradient
+    of (1), the prior is the term `delta_t w`, with
+    `delta_t = tau delta / (rho N)`.
 
     Args:
         learning_rate: Float or schedule. Defaults to `1e-3`.
@@ -43,8 +44,9 @@ class VariationalOptimizer(InheritedArguments, keras.optimizers.Optimizer):
             `keras_bdl.Model.fit` counts them.
         prior_precision: delta, of the prior `N(0, 1/delta)` of every weight.
             Defaults to `1.0`.
-        temperature: tau, float or schedule. tau tempers the likelihood alone;
-            in samplers it tempers the prior, too. Defaults to `1.0`.
+        temperature: tau, float or schedule. tau changes only the likelihood.
+            In samplers, the temperature also changes the prior. Defaults to
+            `1.0`.
         augmentation_factor: rho, the factor by which data augmentation
             multiplies the number of examples. Defaults to `1.0`.
         exclude_from_inference: Names of layers, of classes of layers or of

@@ -39,10 +39,10 @@ class VOGN(NaturalGradient):
     steps are `1 / (1 - beta_1)` times as long as with this factor.
 
     The loss must be the mean negative log-likelihood. The posterior is
-    `p(w) exp(-rho N loss(w) / tau)`: a temperature other than 1 tempers the
-    likelihood alone. `h` is the empirical Fisher information. Its expectation
-    equals that of the Hessian if the model predicts the true distribution of
-    the targets.
+    `p(w) exp(-rho N loss(w) / tau)`: the temperature tau changes only the
+    likelihood, and the prior stays as it is. `h` is the empirical Fisher
+    information. Its expectation equals that of the Hessian if the model
+    predicts the true distribution of the targets.
 
     Each replica, and each of the `train_samples` of
     `keras_bdl.Model.compile`, has its own sample. A sample is a function of
@@ -56,9 +56,9 @@ class VOGN(NaturalGradient):
             Defaults to `1e-3`.
         curvature_every: Number of steps from one update (3) to the next. The
             steps between cost about as much as steps of Adam. Defaults to `1`.
-        fallback: Whether to differentiate layers without a rule in
-            `keras_bdl.curvature` example by example, which is slow. With
-            `False` such layers raise an error. Defaults to `False`.
+        fallback: Whether layers that have no rule in `keras_bdl.curvature`
+            are differentiated separately for each example, which is slow.
+            With `False` such layers raise an error. Defaults to `False`.
 
     Example:
 

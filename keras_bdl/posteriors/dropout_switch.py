@@ -59,7 +59,7 @@ def dropout_layers(model: keras.Model) -> list[keras.layers.Layer]:
 def seed_generators(
     layers: Iterable[keras.layers.Layer],
 ) -> list[keras.random.SeedGenerator]:
-    """Returns the seed generators of layers, each once."""
+    """Returns the seed generators of layers. No generator appears twice."""
     found = {}
     for layer in layers:
         for owner in [layer, *_inside(layer)]:

@@ -111,8 +111,8 @@ class Laplace(MatrixNormal):
     factors of F for each of `matrices`. For all other weights, the posterior
     keeps the diagonal of F.
 
-    The temperature tempers the likelihood alone: (1) targets
-    `p(w) p(D | w)^(1/T)`. `with_scale(T)` tempers prior and likelihood.
+    The temperature T changes only the likelihood: (1) targets
+    `p(w) p(D | w)^(1/T)`. `with_scale(T)` changes prior and likelihood.
 
     Args:
         mean: w*, one array for each trainable variable.

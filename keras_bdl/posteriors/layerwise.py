@@ -84,7 +84,11 @@ class Layerwise(Posterior):
 
     @contextlib.contextmanager
     def drawing(self, model: keras.Model) -> Iterator[Callable[[int], None]]:
-        """Restores the means before each sample: layers draw around them."""
+        """Puts several samples into the model, one after the other.
+
+        Before each sample, the method restores the means, because each layer
+        draws its weights around its current means.
+        """
         self.check(model)
         with restored(model.variables) as restore_means:
 

@@ -49,7 +49,7 @@ class MCDropout(Posterior):
     """
 
     def sample(self, seed: int) -> NoReturn:
-        """Raises an error, because a sample has no weights."""
+        """Raises an error: a sample is a set of masks, not of weights."""
         raise TypeError(
             "`MCDropout` draws masks, not weights. Use "
             "`with posterior.sampled(model, seed):`. Received: a call of "
@@ -57,7 +57,10 @@ class MCDropout(Posterior):
         )
 
     def mean(self) -> NoReturn:
-        """Raises an error, because a sample has no weights."""
+        """Raises an error: MC dropout has no mean of weights.
+
+        A sample is a set of masks, not of weights.
+        """
         raise TypeError(
             "`MCDropout` has no mean of weights. Predict with the model "
             "itself instead. Received: a call of `mean()`"

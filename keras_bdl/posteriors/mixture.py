@@ -151,7 +151,11 @@ class Mixture(Posterior):
 
     @contextlib.contextmanager
     def drawing(self, model: keras.Model) -> Iterator[Callable[[int], None]]:
-        """Puts samples into the model, in the block of one component each."""
+        """Puts several samples into the model, one after the other.
+
+        The method `drawing` of the selected component puts in a sample. Its
+        changes are undone before the next sample.
+        """
         self.check(model)
         with contextlib.ExitStack() as current:
             # The end of the block restores all that the component changed.

@@ -1,4 +1,7 @@
-"""The posterior that a trained model holds, and the object that fits it."""
+"""The posterior that a trained model holds, and the method that fits it.
+
+The method is the objective or the optimizer.
+"""
 
 from typing import Any
 

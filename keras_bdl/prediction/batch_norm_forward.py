@@ -129,7 +129,7 @@ class TrainingForward:
 
 
 class _Record(keras.StatelessScope):
-    """A scope that reads moving statistics as 0 and records assignments.
+    """A scope in which moving statistics are 0, and that records assignments.
 
     Args:
         values: Pairs of a variable and a tensor.
@@ -155,7 +155,9 @@ class _Source:
 
     Args:
         variable: Variable to which the layer assigns
-            `momentum * old + (1 - momentum) * new`; `old` reads as 0.
+            `momentum * old + (1 - momentum) * new`. During this pass, the layer
+            reads 0 as `old`, so `of_batch` can compute `new` from the assigned
+            value.
         momentum: Momentum of the layer.
         from_new: Function from `new` to the statistic.
     """

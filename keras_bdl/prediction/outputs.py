@@ -64,11 +64,12 @@ class OutputCheck:
     """Checks outputs against the declared `task` and `from_logits`.
 
     Probabilities outside [0, 1], and rows that do not sum to 1, raise an error
-    at once. Declared logits whose rows all lie in [0, 1] and sum to 1 raise an
-    error after a posterior sample: such rows come from a softmax, and a second
-    softmax would make them nearly uniform. True logits of a Bernoulli output
-    may all lie in [0, 1], so `finish` only warns. With fewer than eight rows,
-    logits are not checked.
+    at once. If outputs are declared as logits, but all rows lie in [0, 1] and
+    sum to 1, `finish_draw` raises an error at the end of a posterior sample:
+    such rows come from a softmax, and a second softmax would make them nearly
+    uniform. For a Bernoulli output, correct logits may happen to lie all in
+    [0, 1]. In that case `finish` only warns. With fewer than eight rows, logits
+    are not checked.
 
     Args:
         likelihood: The declared `Likelihood`.

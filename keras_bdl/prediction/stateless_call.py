@@ -183,11 +183,12 @@ def stateless_call(
 
 
 class _Call(keras.layers.Layer):
-    """A layer without losses that calls a function.
+    """A layer that only calls a function, without losses or inner layers.
 
     When the outermost layer is called, Keras clears the losses of this layer
-    and of all layers inside. Another thread may need the losses of the model,
-    so this layer takes the outermost place.
+    and of all layers inside. An object of this class is the outermost layer in
+    place of the model. So Keras does not clear the losses of the model, which
+    another thread may need.
     """
 
     def __init__(self, function):

@@ -96,8 +96,9 @@ def on_all_replicas(
 ) -> Callable:
     """Returns a function that runs on the shards of all replicas.
 
-    Replicas of one process do not wait for one another, so several threads
-    may call the function while another thread trains.
+    In one process, the function joins the results of the replicas without
+    communication between the replicas. So several threads may call the
+    function, also while another thread trains.
 
     Args:
         strategy: The strategy.

@@ -21,11 +21,12 @@ class HeNormal(Prior):
 
         w ~ N(0, gain / fan_in)                                           (1)
 
-    `fan_in` is the number of weights of an output feature: the product of the
-    sizes of all axes of the variable but the last, as in Keras for `Dense` and
-    convolutional kernels. The outputs of a layer then have about the same
-    variance as the inputs, for layers of any size. If an `EinsumDense` kernel
-    has several output axes, all output axes but the last count as inputs.
+    `fan_in` is the number of weights that lead to one output feature: the
+    product of the sizes of all axes of the variable but the last, as in Keras
+    for `Dense` and convolutional kernels. The outputs of a layer then have
+    about the same variance as the inputs, for layers of any size. If an
+    `EinsumDense` kernel has several output axes, all output axes but the last
+    count as inputs.
 
     Variables of rank 0 and 1, such as biases and the scales of a
     normalization, have no inputs. Their prior is `N(0, bias_stddev^2)`.

@@ -74,9 +74,9 @@ def _norm_distribution(d):
 
         r^(d - 1) exp(-d/2 (r^2 - 1)^2)                                   (2)
 
-    The function integrates (2) around the mode, the root of
-    `2 d r^2 (r^2 - 1) = d - 1`. The density is so narrow that the trapezoidal
-    rule is exact to 8 digits, and the part outside of this range adds nothing.
+    The function integrates (2) over a range around the mode, the root of
+    `2 d r^2 (r^2 - 1) = d - 1`. On this range, the trapezoidal rule is exact to
+    8 digits. The density is narrow, so the part outside the range adds nothing.
 
     Args:
         d: The number of weights in a vector.

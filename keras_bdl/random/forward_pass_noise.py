@@ -41,7 +41,7 @@ def next_seed(seed_generator: keras.random.SeedGenerator) -> tf.Tensor:
 
 
 def fold_in(seed: tf.Tensor, data: Any) -> tf.Tensor:
-    """Returns another seed for each integer.
+    """Returns a different seed for each integer.
 
     Args:
         seed: A seed.

@@ -83,7 +83,7 @@ def _learned(name, settings, tasks_of, seed):
 
 
 def _with_printed_epochs(name, settings, outcome, arguments):
-    """Returns the settings with the paper's epochs of a method."""
+    """Returns the settings, with the paper's number of epochs for a method."""
     paper, printed = outcome.recipe.paper, PRINTED[name]
     place = paper, arguments.data, arguments.network, printed
     epochs = published.settings(*place)["epochs"]

@@ -82,7 +82,10 @@ def _as_printed(noise):
 
 
 def _along(trained):
-    """Returns the noise at all iterates; measures each iterate once."""
+    """Returns the noise at all saved iterates.
+
+    A file keeps each measurement, so a later run does not repeat it.
+    """
     iterates, known = trained.posterior("iterates"), trained.settings
     path = trained.folder / "gradient_noise.json"
     found = []

@@ -26,7 +26,7 @@ class PaperNetworks(regression.Networks):
     """Networks with the prior, learning rate and epochs of a paper.
 
     MC dropout keeps the settings of `regression.Networks`, because the paper
-    copies its numbers of dropout from another paper.
+    did not train it: its results for dropout are copied from another paper.
 
     Args:
         split: A `regression.Split`.

@@ -22,7 +22,7 @@ class ConvRule(MatrixRule):
     stacks_rows = True
 
     def groups(self, layer):
-        """Returns the number of matrices in a block, one for each group."""
+        """Returns the number of groups: a block has a matrix for each group."""
         return layer.groups
 
     def blocks(self, layer, inputs, cotangents):
@@ -40,7 +40,7 @@ class ConvRule(MatrixRule):
         yield from self._views(layer, x, dz, size)
 
     def places(self, layer, inputs, cotangents):
-        """Yields the inputs at each position of the window."""
+        """Yields the inputs at each position of the window, and the same dz."""
         x, dz = self._examples(layer, inputs, cotangents)
         yield from self._views(layer, x, dz, layer.kernel_size)
 

@@ -45,11 +45,14 @@ class MatrixRule(Rule):
         raise NotImplementedError
 
     def places(self, layer, inputs, cotangents):
-        """Yields x and dz of blocks that share one dz, as `rows` needs."""
+        """Yields pairs of x and dz as `blocks` does, with the same dz in all.
+
+        `rows` joins the x and returns the dz of the first pair.
+        """
         return self.blocks(layer, inputs, cotangents)
 
     def groups(self, layer):
-        """Returns the number of matrices in a block, one for each group."""
+        """Returns the number of groups: a block has a matrix for each group."""
         return 1
 
     def kernel_of_blocks(self, layer, blocks):

@@ -7,14 +7,15 @@ from keras_bdl.curvature.rule import Rule
 
 
 class WholeLayerRule(Rule):
-    """Rule that differentiates a layer again for each example, vectorised.
+    """Rule that calls a layer again for each example and differentiates it.
 
-    `fallback=True` uses this rule for layers without a rule. The layer must
-    return one tensor, and the output of an example must depend on the arguments
-    of this example only. A layer that draws random numbers or keeps statistics
-    raises an error. If another argument, such as a mask, has as many rows as
-    the inputs, the rule splits this argument by example, too. Memory holds the
-    gradients of all examples at once.
+    `fallback=True` uses this rule for layers without a rule.
+    `tf.vectorized_map` computes the gradients of all examples, and memory holds
+    them at once. The layer must return one tensor, and the output of an example
+    must depend on the arguments of this example only. A layer that draws random
+    numbers or keeps statistics raises an error. If another argument, such as a
+    mask, has as many rows as the inputs, the rule splits this argument by
+    example, too.
     """
 
     taps = "output"

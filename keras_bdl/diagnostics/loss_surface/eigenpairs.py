@@ -22,9 +22,9 @@ def eigenpairs(
     """Returns the largest eigenvalues in order and their unit eigenvectors.
 
     The method is the implicitly restarted Lanczos method of ARPACK, which keeps
-    its vectors orthogonal. If the matrix has few rows, ARPACK would need at
-    least one product for each row. The function then computes the whole matrix
-    and its eigenvectors.
+    its vectors orthogonal. For a matrix with few rows, ARPACK would save no
+    products, because it needs at least one for each row. The function then
+    computes the whole matrix and its eigenvectors.
 
     Args:
         product: Function that multiplies a float64 vector by the matrix.
@@ -38,9 +38,10 @@ def eigenpairs(
             restart is about the number of vectors that ARPACK keeps. Defaults
             to `300`.
         seed: Seed of the first vector. Defaults to `0`.
-        negligible: A matrix for ARPACK counts as zero if the matrix times the
-            first vector, of length 1, has at most this length. Defaults to
-            `0.0`.
+        negligible: Used only with ARPACK, which cannot start with a zero
+            matrix. If the product of the matrix and the first vector, a unit
+            vector, is not longer than this, the function returns zeros as
+            eigenvalues. Defaults to `0.0`.
 
     Returns:
         A vector of eigenvalues and an array `(count, size)`.

@@ -57,7 +57,7 @@ class LossCrossSectionReport(LossSurfaceReport):
 
     @property
     def posterior_energy(self) -> np.ndarray | None:
-        """Rise of `total` from the center that the posterior implies.
+        """Rise of `total` above the center, according to the posterior.
 
         The rise is `t^2 / (2 N s^2)`, with the distances t and the standard
         deviations s of the posterior. This is the negative log density of the

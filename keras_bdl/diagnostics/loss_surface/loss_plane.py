@@ -38,7 +38,7 @@ class LossPlaneReport(LossSurfaceReport):
 
     @property
     def posterior_energy(self) -> np.ndarray | None:
-        """Rise of `total` from the center that the posterior implies.
+        """Rise of `total` above the center, according to the posterior.
 
         The rise is `t' S^-1 t / (2 N)`, with the covariance S of the posterior
         in the plane. This is the negative log density of the projected

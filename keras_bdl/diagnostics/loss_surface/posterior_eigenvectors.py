@@ -94,9 +94,9 @@ def posterior_eigenvectors(
 ) -> PosteriorEigenvectorsReport:
     """Returns the leading eigenvectors of the covariance of a posterior.
 
-    Use them as directions of `loss_cross_section` and `loss_plane`. With the
-    scale s, the variances v and the c columns of deviations D, the covariance
-    of `keras_bdl.SWAG` is
+    Use them as directions of `loss_cross_section` and `loss_plane`. Let s be
+    the scale, v the variances, and D the matrix of deviations, with c columns.
+    The covariance of `keras_bdl.SWAG` is
 
         S = s (diag(v) + D D' / (c - 1))                                  (1)
 
