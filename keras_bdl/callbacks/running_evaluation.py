@@ -12,6 +12,7 @@ from keras_bdl.prediction import Prediction
 from keras_bdl.prediction import predict
 from keras_bdl.prediction.averages import ClassificationAverage
 from keras_bdl.prediction.averages import RegressionAverage
+from keras_bdl.prediction.averages import merged
 
 
 class RunningEvaluation:
@@ -99,31 +100,28 @@ class RunningEvaluation:
             )
         return prediction.y
 
+    def _added(self, kind, prediction):
+        """Returns the average over all samples, with those of `prediction`."""
+        done = self.num_samples - 1
+        average = kind.of_prediction(prediction)
+        if done:
+            average = merged(self._average, average, done, 1)
+        self._average = keras.tree.map_structure(np.asarray, average)
+        return kind.join([self._average], self.num_samples)
+
     def _take(self, prediction):
         self.num_samples += 1
         y = self._labels(prediction)
         if isinstance(prediction, ClassificationPrediction):
-            self._average = self._average or ClassificationAverage()
-            self._average.update(
-                {
-                    "log_probabilities": prediction.log_mean,
-                    "entropy": prediction.expected_entropy,
-                }
-            )
-            report = evaluate(ClassificationAverage.join([self._average]), y)
+            joined = self._added(ClassificationAverage, prediction)
+            report = evaluate(joined, y)
             self._numbers = {
                 "posterior_accuracy": report.accuracy,
                 "posterior_nll": report.nll,
             }
         else:
-            self._average = self._average or RegressionAverage()
-            self._average.update(
-                {
-                    "mean": prediction.mean,
-                    "variance": prediction.variance_within,
-                }
-            )
-            report = evaluate(RegressionAverage.join([self._average]), y)
+            joined = self._added(RegressionAverage, prediction)
+            report = evaluate(joined, y)
             self._numbers = {"posterior_rmse": report.rmse}
             if np.any(prediction.variance_within > 0):  # the loss has noise
                 self._numbers["posterior_nll"] = -report.log_likelihood

@@ -1,5 +1,6 @@
 """Averages of the outputs of one batch over posterior samples."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,41 +10,8 @@ from keras_bdl.prediction.classification_prediction import (
     ClassificationPrediction,
 )
 from keras_bdl.prediction.likelihood import Likelihood
+from keras_bdl.prediction.outputs import OutputCheck
 from keras_bdl.prediction.regression_prediction import RegressionPrediction
-
-
-class RunningMoments:
-    """Running mean and variance of a sequence of arrays.
-
-    Welford's recursion avoids cancellation and keeps no old array:
-
-        mean_s = mean_(s-1) + (x_s - mean_(s-1)) / s                      (1)
-        m2_s = m2_(s-1) + (x_s - mean_(s-1)) (x_s - mean_s)               (2)
-        variance = m2 / s                                                 (3)
-    """
-
-    def __init__(self):
-        self.count = 0
-        self.mean: Any = None
-        self._m2: Any = None
-
-    def update(self, x: np.ndarray) -> None:
-        """Adds the next array."""
-        self.count += 1
-        if self.count == 1:
-            self.mean = np.array(x)
-            self._m2 = np.zeros_like(self.mean)
-            return
-        delta = x - self.mean
-        self.mean += delta / self.count  # (1)
-        delta *= x - self.mean
-        self._m2 += delta  # (2)
-
-    @property
-    def variance(self) -> np.ndarray:
-        """The variance (3)."""
-        return self._m2 / self.count
-
 
 # Replaces log 0 in sums and differences, where infinity would give NaN.
 _LOG_ZERO = -1e38
@@ -52,106 +20,286 @@ _LOG_ZERO = -1e38
 class ClassificationAverage:
     """Averages the probabilities of one batch over posterior samples.
 
+    An average is a dictionary of arrays with the examples on the first axis.
     Probabilities are averaged as logarithms, so that a class of probability
     e^-800 keeps its rank and a finite negative log-likelihood.
-
-    Args:
-        keep_samples: Whether to keep the probabilities of every sample.
-            Defaults to `False`.
     """
 
-    def __init__(self, keep_samples: bool = False):
-        self._moments = RunningMoments()
-        self._samples: list | None = [] if keep_samples else None
-        self._log_sum: Any = None
-        self._entropy: Any = 0.0
-        self._votes: Any = None
-
     @staticmethod
-    def statistics(output: Any, likelihood: Likelihood) -> dict[str, Any]:
-        """Returns the quantities to average, as tensors in the graph.
+    def of_samples(
+        outputs: dict[str, Any], likelihood: Likelihood, keep_samples: bool
+    ) -> dict[str, Any]:
+        """Returns the average over samples, as tensors in the graph.
 
         Args:
-            output: An output of the model, `float32` or `float64`.
+            outputs: The `"output"` of the model, `float32` or `float64`, with
+                the samples on the first axis and the examples on the second.
             likelihood: The `Likelihood` of the output.
+            keep_samples: Whether to keep the probabilities of every sample.
         """
-        log_p = _log_probabilities(output, likelihood)
+        log_p = _log_probabilities(outputs["output"], likelihood)
         # A class of probability 0 adds 0 to the entropy, not 0 * log 0.
         log_p = ops.maximum(log_p, _LOG_ZERO)
-        return {
-            "log_probabilities": log_p,
-            "entropy": -ops.sum(ops.exp(log_p) * log_p, axis=-1),
+        p = ops.exp(log_p)
+        entropy = -ops.sum(p * log_p, axis=-1)
+        highest = ops.max(log_p, axis=0)
+        # The largest term is 1, and no term is infinite.
+        mean = ops.mean(ops.exp(log_p - highest), axis=0)
+        log_mean = highest + ops.log(mean)
+        votes = ops.one_hot(
+            ops.argmax(log_p, axis=-1), log_p.shape[-1], dtype=log_p.dtype
+        )
+        rows = OutputCheck.measure(outputs["output"], likelihood)
+        average = {
+            "log_mean": log_mean,
+            "variance": ops.mean(ops.square(p - ops.exp(log_mean)), axis=0),
+            "entropy": ops.mean(entropy, axis=0),
+            "votes": ops.mean(votes, axis=0),
+            "not_finite": _first_not_finite(entropy),
+            "inside": ops.min(rows["inside"], axis=0),
+            "off": ops.max(rows["off"], axis=0),
         }
+        if keep_samples:
+            average["samples"] = ops.swapaxes(p, 0, 1)
+        return average
 
-    def update(self, statistics: dict[str, np.ndarray]) -> None:
-        """Adds one posterior sample.
+    @staticmethod
+    def of_prediction(prediction: ClassificationPrediction) -> dict[str, Any]:
+        """Returns the average that a prediction was made of.
 
         Args:
-            statistics: The result of `statistics`, as NumPy arrays.
+            prediction: The prediction for one batch.
         """
-        log_p = statistics["log_probabilities"]
-        probabilities = np.exp(log_p)
-        if self._log_sum is None:
-            self._log_sum = np.array(log_p)
-            self._votes = np.zeros(log_p.shape, "int32")
-        else:
-            _add_exp(self._log_sum, log_p)
-        self._moments.update(probabilities)
-        self._entropy = self._entropy + statistics["entropy"]
-        # Each row votes once, so no index occurs twice. `argmax` in the
-        # graph would take forty times as long.
-        classes = log_p.argmax(-1).reshape(-1)
-        first = np.arange(classes.size) * log_p.shape[-1]
-        self._votes.reshape(-1)[first + classes] += 1
-        if self._samples is not None:
-            self._samples.append(probabilities)
+        return {
+            "log_mean": np.maximum(prediction.log_mean, _LOG_ZERO),
+            "variance": np.square(prediction.stddev),
+            "entropy": prediction.expected_entropy,
+            "votes": prediction.votes / prediction.num_samples,
+        }
 
-    @classmethod
+    @staticmethod
     def join(
-        cls,
-        averages: "list[ClassificationAverage]",
+        averages: Sequence[dict[str, Any]],
+        num_samples: int,
         y: np.ndarray | None = None,
     ) -> ClassificationPrediction:
         """Returns the prediction made of the averages of all batches.
 
         Args:
-            averages: One average for each batch, in order.
+            averages: One average for each batch, in order, as NumPy arrays.
+            num_samples: Number of samples in each average.
             y: The labels of all batches. Defaults to `None`.
         """
-        num_samples = averages[0]._moments.count
-        log_sum = np.concatenate([a._log_sum for a in averages])
+        joined = _joined(averages)
         # Rounding could lift a probability above 1.
-        log_mean = np.minimum(log_sum - np.log(num_samples), 0.0)
-        log_mean = log_mean.astype("float32")
-        log_mean[log_sum <= _LOG_ZERO] = -np.inf
-        samples = None
-        if averages[0]._samples is not None:
-            samples = np.concatenate(
-                [np.stack(a._samples or []) for a in averages], axis=1
-            )
+        log_mean = np.minimum(joined["log_mean"], 0.0).astype("float32")
+        log_mean[joined["log_mean"] <= _LOG_ZERO] = -np.inf
         return ClassificationPrediction(
             log_mean,
-            expected_entropy=np.concatenate([a._entropy for a in averages])
-            / num_samples,
-            stddev=np.sqrt(
-                np.concatenate([a._moments.variance for a in averages])
-            ),
-            votes=np.concatenate([a._votes for a in averages]),
+            expected_entropy=joined["entropy"],
+            stddev=np.sqrt(joined["variance"]),
+            votes=np.rint(num_samples * joined["votes"]).astype("int32"),
             num_samples=num_samples,
             y=None if y is None else _class_labels(y, log_mean.shape),
-            samples=samples,
+            samples=_samples_first(joined.get("samples"), num_samples),
         )
 
 
-def _add_exp(log_sum, log_p):
-    """Sets `log_sum = log(exp(log_sum) + exp(log_p))` in place.
+class RegressionAverage:
+    """Averages the means and variances of one batch over posterior samples.
 
-    The function is seven times as fast as `np.logaddexp`.
+    An average is a dictionary of arrays with the examples on the first axis.
+    The mean is stored as a sum of the `"anchor"`, the mean of the first
+    sample, and the `"offset"`: targets far from 0 may have a small spread.
     """
-    small = log_p - log_sum
-    np.maximum(log_sum, log_p, out=log_sum)
-    np.exp(-np.abs(small, out=small), out=small)
-    log_sum += np.log1p(small, out=small)
+
+    @staticmethod
+    def of_samples(
+        outputs: dict[str, Any], likelihood: Likelihood, keep_samples: bool
+    ) -> dict[str, Any]:
+        """Returns the average over samples, as tensors in the graph.
+
+        Args:
+            outputs: The `"mean"` of each sample, and the `"variance"` if the
+                model predicts its noise. The samples are on the first axis
+                and the examples on the second.
+            likelihood: The `Likelihood` of the output.
+            keep_samples: Whether to keep the mean and the variance of every
+                sample.
+        """
+        del likelihood
+        means, variances = outputs["mean"], outputs.get("variance")
+        anchor = means[0]
+        offsets = means - anchor
+        offset = ops.mean(offsets, axis=0)
+        average = {
+            "anchor": anchor,
+            "offset": offset,
+            "variance": ops.mean(ops.square(offsets - offset), axis=0),
+            "not_finite": _first_not_finite(means),
+        }
+        if keep_samples:
+            average["samples"] = ops.swapaxes(means, 0, 1)
+        if variances is not None:
+            average["within"] = ops.mean(variances, axis=0)
+            average["lowest_within"] = ops.min(variances, axis=0)
+            average["not_finite"] = ops.maximum(
+                average["not_finite"], _first_not_finite(variances)
+            )
+            if keep_samples:
+                average["variances"] = ops.swapaxes(variances, 0, 1)
+        return average
+
+    @staticmethod
+    def of_prediction(prediction: RegressionPrediction) -> dict[str, Any]:
+        """Returns the average that a prediction was made of.
+
+        Args:
+            prediction: The prediction for one batch.
+        """
+        return {
+            "anchor": prediction.mean,
+            "offset": np.zeros_like(prediction.mean),
+            "variance": prediction.variance_between,
+            "within": prediction.variance_within,
+        }
+
+    @staticmethod
+    def join(
+        averages: Sequence[dict[str, Any]],
+        num_samples: int,
+        y: np.ndarray | None = None,
+        noise_stddev: Any = None,
+    ) -> RegressionPrediction:
+        """Returns the prediction made of the averages of all batches.
+
+        Args:
+            averages: One average for each batch, in order, as NumPy arrays.
+            num_samples: Number of samples in each average.
+            y: The targets of all batches. Defaults to `None`.
+            noise_stddev: Standard deviation of the noise, if the outputs do
+                not hold a variance. Defaults to `None`, unknown.
+        """
+        joined = _joined(averages)
+        mean = joined["anchor"] + joined["offset"]
+        within = joined.get("within")
+        variances = _samples_first(joined.get("variances"), num_samples)
+        if within is None and noise_stddev is not None:
+            within = np.square(_broadcast_noise(noise_stddev, mean.shape))
+            variances = within
+        if y is not None and y.size == mean.size:
+            y = y.reshape(mean.shape)
+        return RegressionPrediction(
+            mean.astype("float32"),
+            variance_between=joined["variance"].astype("float32"),
+            variance_within=within,
+            num_samples=num_samples,
+            y=y,
+            samples=_samples_first(joined.get("samples"), num_samples),
+            sample_variances=variances,
+        )
+
+
+def average_of(likelihood: Likelihood) -> Any:
+    """Returns the class that averages outputs with a given meaning.
+
+    Args:
+        likelihood: The `Likelihood` of the output.
+    """
+    if likelihood.task == "regression":
+        return RegressionAverage
+    return ClassificationAverage
+
+
+def merged(
+    first: dict[str, Any],
+    second: dict[str, Any],
+    first_count: Any,
+    second_count: Any,
+) -> dict[str, Any]:
+    """Returns the average over the samples of two averages of one batch.
+
+    With the shares a and b of the samples, a + b = 1, the variance around the
+    common mean is
+
+        a v_1 + b v_2 + a b (m_1 - m_2)^2                                 (1)
+
+    Args:
+        first: The average over some samples.
+        second: The average over the samples that follow.
+        first_count: Number of samples in `first`.
+        second_count: Number of samples in `second`.
+    """
+    dtype = first["variance"].dtype
+    a = ops.cast(first_count / (first_count + second_count), dtype)
+    b = 1.0 - a
+
+    def mean_of(name):
+        return a * first[name] + b * second[name]
+
+    result: dict[str, Any] = {}
+    if "log_mean" in first:
+        result["log_mean"] = ops.logaddexp(
+            first["log_mean"] + ops.log(a), second["log_mean"] + ops.log(b)
+        )
+        difference = ops.exp(first["log_mean"]) - ops.exp(second["log_mean"])
+    else:
+        # The anchors are close to each other, so this loses no digits.
+        offset = second["offset"] + (second["anchor"] - first["anchor"])
+        difference = first["offset"] - offset
+        result["anchor"] = first["anchor"]
+        result["offset"] = a * first["offset"] + b * offset
+    result["variance"] = mean_of("variance") + a * b * ops.square(difference)
+    for name in ("entropy", "votes", "within"):
+        if name in first:
+            result[name] = mean_of(name)
+    for name, reduce in _EXTREMES.items():
+        if name in first:
+            result[name] = reduce(first[name], second[name])
+    for name in ("samples", "variances"):
+        if name in first:
+            result[name] = ops.concatenate([first[name], second[name]], axis=1)
+    if "not_finite" in first:
+        later = second["not_finite"]
+        later = ops.where(later > 0, later + ops.cast(first_count, "int32"), 0)
+        result["not_finite"] = ops.where(
+            first["not_finite"] > 0, first["not_finite"], later
+        )
+    return result
+
+
+_EXTREMES = {
+    "inside": ops.minimum,
+    "off": ops.maximum,
+    "lowest_within": ops.minimum,
+}
+
+
+def _first_not_finite(values):
+    """Returns for each example 0, or the number of a sample with a bad value.
+
+    Samples count from 1.
+    """
+    finite = ops.isfinite(values)
+    finite = ops.all(finite, axis=tuple(range(2, len(values.shape))))
+    finite = ops.cast(finite, "int32")
+    first = ops.cast(ops.argmin(finite, axis=0), "int32")
+    return ops.where(ops.min(finite, axis=0) > 0, 0, first + 1)
+
+
+def _joined(averages):
+    return {
+        name: np.concatenate([average[name] for average in averages])
+        for name in averages[0]
+    }
+
+
+def _samples_first(array, num_samples):
+    if array is None:
+        return None
+    array = np.swapaxes(array, 0, 1)
+    # Samples that do not change the output are computed once.
+    return np.broadcast_to(array, (num_samples, *array.shape[1:]))
 
 
 def _log_probabilities(output, likelihood):
@@ -183,84 +331,6 @@ def _class_labels(y, shape):
     if whole and y.ndim == len(shape) - 1:
         y = y.astype("int32")
     return y
-
-
-class RegressionAverage:
-    """Averages the means and variances of one batch over posterior samples.
-
-    Args:
-        keep_samples: Whether to keep the mean and the variance of every
-            sample. Defaults to `False`.
-    """
-
-    def __init__(self, keep_samples: bool = False):
-        self._moments = RunningMoments()
-        self._within: Any = 0.0
-        self._samples: list | None = [] if keep_samples else None
-        self._variances: list = []
-
-    def update(self, statistics: dict[str, np.ndarray]) -> None:
-        """Adds one posterior sample.
-
-        Args:
-            statistics: The `"mean"` of the sample, and the `"variance"` if
-                the output has one.
-        """
-        mean, variance = statistics["mean"], statistics.get("variance")
-        # float64, because targets far from 0 may have a small spread.
-        self._moments.update(mean.astype("float64"))
-        if variance is not None:
-            self._within = self._within + variance
-        if self._samples is not None:
-            self._samples.append(mean)
-            self._variances.append(variance)
-
-    @classmethod
-    def join(
-        cls,
-        averages: "list[RegressionAverage]",
-        y: np.ndarray | None = None,
-        noise_stddev: Any = None,
-    ) -> RegressionPrediction:
-        """Returns the prediction made of the averages of all batches.
-
-        Args:
-            averages: One average for each batch, in order.
-            y: The targets of all batches. Defaults to `None`.
-            noise_stddev: Standard deviation of the noise, if the outputs do
-                not hold a variance. Defaults to `None`, unknown.
-        """
-        num_samples = averages[0]._moments.count
-        mean = np.concatenate([a._moments.mean for a in averages])
-        between = np.concatenate([a._moments.variance for a in averages])
-        samples = variances = within = None
-        has_variance = np.ndim(averages[0]._within) > 0
-        if has_variance:
-            within = np.concatenate([a._within for a in averages])
-            within = (within / num_samples).astype("float32")
-        elif noise_stddev is not None:
-            within = variances = np.square(
-                _broadcast_noise(noise_stddev, mean.shape)
-            )
-        if averages[0]._samples is not None:
-            samples = _stacked([a._samples for a in averages])
-            if has_variance:
-                variances = _stacked([a._variances for a in averages])
-        if y is not None and y.size == mean.size:
-            y = y.reshape(mean.shape)
-        return RegressionPrediction(
-            mean.astype("float32"),
-            variance_between=between.astype("float32"),
-            variance_within=within,
-            num_samples=num_samples,
-            y=y,
-            samples=samples,
-            sample_variances=variances,
-        )
-
-
-def _stacked(batches):
-    return np.concatenate([np.stack(samples) for samples in batches], axis=1)
 
 
 def _broadcast_noise(noise_stddev, shape):

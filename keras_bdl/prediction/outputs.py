@@ -65,11 +65,10 @@ class OutputCheck:
 
     Probabilities outside [0, 1], and rows that do not sum to 1, raise an error
     at once. If outputs are declared as logits, but all rows lie in [0, 1] and
-    sum to 1, `finish_draw` raises an error at the end of a posterior sample:
-    such rows come from a softmax, and a second softmax would make them nearly
-    uniform. For a Bernoulli output, correct logits may happen to lie all in
-    [0, 1]. In that case `finish` only warns. With fewer than eight rows, logits
-    are not checked.
+    sum to 1, `finish_part` raises an error: such rows come from a softmax, and
+    a second softmax would make them nearly uniform. For a Bernoulli output,
+    correct logits may happen to lie all in [0, 1]. In that case `finish` only
+    warns. With fewer than eight rows, logits are not checked.
 
     Args:
         likelihood: The declared `Likelihood`.
@@ -104,48 +103,54 @@ class OutputCheck:
             off = ops.abs(ops.sum(output, axis=-1) - 1.0)
         return {"inside": ops.minimum(lowest, 1.0 - highest), "off": off}
 
-    def update(self, statistics: dict[str, np.ndarray], where: str) -> None:
-        """Checks the output of one sample for one batch.
+    def update(
+        self, average: dict[str, np.ndarray], examples: str, first_sample: int
+    ) -> None:
+        """Checks the outputs of several samples for one batch.
 
         Args:
-            statistics: NumPy arrays: for a classifier `entropy` and the
-                results of `measure`, for a regression `mean` and optionally
-                `variance`.
-            where: The examples and the sample, for the error message.
+            average: An average of `keras_bdl.prediction.averages`, as NumPy
+                arrays.
+            examples: The examples, for the error message.
+            first_sample: Index of the first sample in the average.
         """
         if self.likelihood.task == "regression":
-            self._check_finite(statistics["mean"], where)
-            variance = statistics.get("variance", np.zeros(()))
-            if np.any(variance < 0):
+            lowest = average.get("lowest_within", np.zeros(()))
+            if np.any(lowest < 0):
                 raise ValueError(
                     "`moments` must not return a negative variance. Received: "
-                    f"{variance.min():.3g} for {where}"
+                    f"{lowest.min():.3g} for {examples}"
                 )
-            self._check_finite(variance, where)
+            self._check_finite(average, examples, first_sample)
             return
-        self._inside = min(self._inside, statistics["inside"].min())
-        self._off = max(self._off, statistics["off"].max())
-        self._count += statistics["inside"].size
+        # `fmin` and `fmax` skip NaN, for which there is another message.
+        inside, off = average["inside"], average["off"]
+        self._inside = np.fmin.reduce(inside, axis=None, initial=self._inside)
+        self._off = np.fmax.reduce(off, axis=None, initial=self._off)
+        self._count += inside.size
         if not self.likelihood.from_logits and not self._may_be_probabilities:
             raise ValueError(
                 f"{self.name} must hold probabilities, in [0, 1] and of sum "
-                f"1. Received: for {where}, entries outside by "
+                f"1. Received: for {examples}, entries outside by "
                 f"{max(0.0, -self._inside):.3g} and a sum that is off by "
                 f"{self._off:.3g}. Write `from_logits=True` for logits."
             )
-        self._check_finite(statistics["entropy"], where)
+        self._check_finite(average, examples, first_sample)
 
-    def _check_finite(self, values, where):
-        if not np.all(np.isfinite(values)):
+    def _check_finite(self, average, examples, first_sample):
+        bad = average["not_finite"]
+        if np.any(bad):
+            sample = first_sample + int(bad[bad > 0].min()) - 1
             raise ValueError(
                 f"{self.name} must be finite. Received: NaN or infinity for "
-                f"{where}. Check the inputs. If only some samples fail, use "
-                "a posterior with a smaller `scale` or variance, and pass "
-                "`batch_norm_data` for a model with BatchNormalization."
+                f"{examples}, sample {sample}. Check the inputs. If only some "
+                "samples fail, use a posterior with a smaller `scale` or "
+                "variance, and pass `batch_norm_data` for a model with "
+                "BatchNormalization."
             )
 
-    def finish_draw(self) -> None:
-        """Raises an error if a sample's logits look like probabilities."""
+    def finish_part(self) -> None:
+        """Raises an error if all logits so far look like probabilities."""
         if self.likelihood.task == "classification" and self._looks_wrong:
             raise ValueError(
                 f"{self.name} must hold logits if `from_logits=True`. "

@@ -6,6 +6,7 @@ from collections.abc import Sized
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from keras_bdl.arguments import check_count
 from keras_bdl.data.batches import Batches
@@ -39,6 +40,9 @@ class PosteriorDraws:
         seed: Selects the samples.
         batch_norm_batches: The `Batches` on which BatchNorm statistics are
             estimated. Defaults to `None`: no statistics are estimated.
+
+    Attributes:
+        seed_states: Positions of the seed generators in `model.variables`.
     """
 
     def __init__(
@@ -63,7 +67,7 @@ class PosteriorDraws:
                     model, f"`{type(posterior).__name__}`", stacklevel=3
                 )
         self._of_model = values_of(model)
-        self._seed_states = seed_states(model)
+        self.seed_states = seed_states(model)
 
     def __len__(self) -> int:
         return len(self.seeds)
@@ -77,6 +81,28 @@ class PosteriorDraws:
         return self.posterior is not None and self.posterior.drops(
             self.seeds[index]
         )
+
+    @property
+    def can_be_kept(self) -> bool:
+        """Whether `content` tells all that the samples depend on.
+
+        BatchNorm statistics depend on data that may change.
+        """
+        if self._batches is not None:
+            return False
+        posterior = self.posterior
+        if posterior is None or posterior.structure is None:
+            return True
+        return type(posterior).get_state is not Posterior.get_state
+
+    def content(self) -> list:
+        """Returns nested values that are equal for equal samples only."""
+        values = [
+            None if i in self.seed_states else value
+            for i, value in enumerate(self._of_model)
+        ]
+        state = None if self.posterior is None else self.posterior.get_state()
+        return [list(self.seeds), values, state]
 
     def values(self, index: int) -> list:
         """Returns a sample: a tensor for each of `model.variables`.
@@ -101,23 +127,33 @@ class PosteriorDraws:
             )
         return with_values(self.model, values, self._statistics[index])
 
-    def for_batch(self, values: list, index: int, batch_index: int) -> list:
-        """Returns a sample with the random seeds of one batch.
+    def seeds_of_batch(
+        self, indices: Sequence[int], batch_index: int
+    ) -> list[tf.Tensor]:
+        """Returns the states of all seed generators for one batch.
 
         Args:
-            values: The tensors that `values` returned.
-            index: Index of the sample.
+            indices: Indices of samples.
             batch_index: Index of the batch.
+
+        Returns:
+            A tensor with the samples on the first axis for each of
+            `seed_states`.
         """
-        values = list(values)
-        for i in self._seed_states:
-            values[i] = moved_on(values[i], index, batch_index)
-        if self.posterior is None:
-            return values
-        assignments = self.posterior.batch_assignments(
-            self.model, self.seeds[index], batch_index
-        )
-        return with_values(self.model, values, assignments)
+        if not self.seed_states:
+            return []
+        samples = []
+        for index in indices:
+            values = list(self._of_model)
+            for i in self.seed_states:
+                values[i] = moved_on(values[i], index, batch_index)
+            if self.posterior is not None:
+                assignments = self.posterior.batch_assignments(
+                    self.model, self.seeds[index], batch_index
+                )
+                values = with_values(self.model, values, assignments)
+            samples.append([values[i] for i in self.seed_states])
+        return [tf.stack(states) for states in zip(*samples, strict=True)]
 
     def _needs_batch_norm(self, seed):
         return self.posterior is None or self.posterior.needs_batch_norm(seed)

@@ -148,15 +148,17 @@ def predict(
     )
     run = PredictionRun(
         draws,
-        ForwardOptions(task, from_logits, moments),
+        ForwardOptions(task, from_logits, moments, keep_samples),
         noise_stddev=noise_stddev,
-        keep_samples=keep_samples,
         progress=_progress(batches, draws, verbose),
     )
     with lost_worker_explained(model.distribute_strategy):
         for chunk in parts:
             run.add(chunk)
-    return run.finish()
+    prediction = run.finish()
+    if verbose == 2:
+        print(f"keras_bdl.predict: {run.stacks}")
+    return prediction
 
 
 def _check_moments(moments):

@@ -11,12 +11,14 @@ import numpy as np
 from keras_bdl.data.batches import Batch
 from keras_bdl.prediction.averages import ClassificationAverage
 from keras_bdl.prediction.averages import RegressionAverage
+from keras_bdl.prediction.averages import merged
 from keras_bdl.prediction.forward import Forward
 from keras_bdl.prediction.forward import ForwardOptions
 from keras_bdl.prediction.forward import forward_of
 from keras_bdl.prediction.outputs import OutputCheck
 from keras_bdl.prediction.outputs import per_output
 from keras_bdl.prediction.posterior_draws import PosteriorDraws
+from keras_bdl.prediction.sample_stack import SampleStacks
 
 # Number of results that may be pending when the next batch starts.
 _IN_FLIGHT = 2
@@ -32,8 +34,10 @@ class PredictionRun:
         draws: The `PosteriorDraws`.
         options: The `ForwardOptions`.
         noise_stddev: Argument of `keras_bdl.predict`.
-        keep_samples: Whether to keep the output of every sample.
         progress: A `keras.utils.Progbar`.
+
+    Attributes:
+        stacks: The `SampleStacks` of the prediction.
     """
 
     def __init__(
@@ -42,13 +46,12 @@ class PredictionRun:
         options: ForwardOptions,
         *,
         noise_stddev: Any,
-        keep_samples: bool,
         progress: keras.utils.Progbar,
     ):
         self._draws = draws
+        self.stacks = SampleStacks(draws)
         self._options = options
         self._noise_stddev = noise_stddev
-        self._keep_samples = keep_samples
         self._progress = progress
         self._steps_done = 0
         self._forward: Forward
@@ -64,26 +67,26 @@ class PredictionRun:
             chunk: Any number of batches. Each sample predicts each batch once.
         """
         first = len(self._averages)
-        for draw in range(len(self._draws)):
-            values = self._draws.values(draw)
+        done = 0
+        for stack in self.stacks:
             self._forward = forward_of(
                 self._draws.model,
                 dataclasses.replace(
-                    self._options, dropout=self._draws.drops(draw)
+                    self._options, positions=stack.positions, drops=stack.drops
                 ),
             )
             in_flight: collections.deque = collections.deque()
             for index, batch in enumerate(chunk, first):
-                statistics = self._forward(
-                    batch.inputs, self._draws.for_batch(values, draw, index)
-                )
-                in_flight.append((index, draw, batch, statistics))
+                seeds = self._draws.seeds_of_batch(stack.indices, index)
+                averages = self._forward(batch.inputs, stack, seeds)
+                in_flight.append((index, batch, averages, done, len(stack)))
                 if len(in_flight) > _IN_FLIGHT:
                     self._collect(*in_flight.popleft())
             while in_flight:
                 self._collect(*in_flight.popleft())
             for check in self._checks:
-                check.finish_draw()
+                check.finish_part()
+            done += len(stack)
 
     def finish(self) -> Any:
         """Returns a prediction in the structure of the model's outputs."""
@@ -91,8 +94,9 @@ class PredictionRun:
         for check in self._checks:
             check.finish()
         predictions = [
-            _join(averages, labels, noise)
-            for averages, labels, noise in zip(
+            self._join(*each)
+            for each in zip(
+                self._forward.outputs,
                 zip(*self._averages, strict=True),
                 zip(*self._labels, strict=True),
                 self._noises,
@@ -101,25 +105,39 @@ class PredictionRun:
         ]
         return keras.tree.pack_sequence_as(self._forward.structure, predictions)
 
-    def _collect(self, index, draw, batch, statistics):
-        """Adds the output of one sample to the averages of one batch."""
+    def _collect(self, index, batch, averages, done, more):
+        """Adds the average over some samples for one batch.
+
+        Args:
+            index: Index of the batch.
+            batch: The `Batch`.
+            averages: For each output, the average over the samples.
+            done: Number of samples that the batch has seen before.
+            more: Number of samples in `averages`.
+        """
         if not self._checks:
             self._begin()
-        if index == len(self._averages):
-            self._labels.append(self._per_output("y", batch.y))
-            self._averages.append([self._new(o) for o in self._forward.outputs])
-        end = batch.start + batch.size
-        where = f"examples {batch.start} to {end - 1}, sample {draw}"
-        for check, average, output in zip(
-            self._checks, self._averages[index], statistics, strict=True
-        ):
-            arrays = {
+        examples = f"examples {batch.start} to {batch.start + batch.size - 1}"
+        arrays = []
+        for check, average in zip(self._checks, averages, strict=True):
+            average = {
                 name: np.asarray(tensor)[: batch.size]
-                for name, tensor in output.items()
+                for name, tensor in average.items()
             }
-            check.update(arrays, where)
-            average.update(arrays)
-        self._steps_done += 1
+            check.update(average, examples, done)
+            arrays.append(average)
+        if done:
+            arrays = [
+                merged(total, average, done, more)
+                for total, average in zip(
+                    self._averages[index], arrays, strict=True
+                )
+            ]
+            self._averages[index] = arrays
+        else:
+            self._labels.append(self._per_output("y", batch.y))
+            self._averages.append(arrays)
+        self._steps_done += more
         self._progress.update(self._steps_done, finalize=False)
 
     def _begin(self):
@@ -142,14 +160,9 @@ class PredictionRun:
         structure = self._forward.structure
         return per_output(argument, value, structure, names=names)
 
-    def _new(self, output):
+    def _join(self, output, averages, labels, noise_stddev):
+        y = None if labels[0] is None else np.concatenate(labels)
+        samples = len(self._draws)
         if output.likelihood.task == "regression":
-            return RegressionAverage(self._keep_samples)
-        return ClassificationAverage(self._keep_samples)
-
-
-def _join(averages, labels, noise_stddev):
-    y = None if labels[0] is None else np.concatenate(labels)
-    if isinstance(averages[0], RegressionAverage):
-        return RegressionAverage.join(averages, y, noise_stddev)
-    return ClassificationAverage.join(averages, y)
+            return RegressionAverage.join(averages, samples, y, noise_stddev)
+        return ClassificationAverage.join(averages, samples, y)

@@ -49,7 +49,7 @@ def test_without_variance_every_draw_is_the_mean(posterior):
         ),
         ([], None, 1.0, "`mean` must have at least one"),
         (np.zeros((2, 3)), None, 1.0, "`mean` must be a list.*ndarray"),
-        ([1.0], [1.0, 1.0], 1.0, "one array for each of `mean`.*2 for 1"),
+        ([1.0], [1.0, 1.0], 1.0, "one array for each array of `mean`.*2 for 1"),
     ],
 )
 def test_wrong_moments_are_refused(mean, variance, scale, match):

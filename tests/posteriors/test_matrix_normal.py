@@ -173,7 +173,7 @@ KERNEL, BIAS = np.zeros((IN, OUT)), np.zeros(OUT)
             [KERNEL],
             [covariance(IN)] * 2,
             None,
-            r"other variables.*matrices\[1\]",
+            r"not share a variable.*matrices\[1\]",
         ),
         ([KERNEL], [covariance(IN)], [KERNEL], r"variance\[0\] and matrices"),
     ],

@@ -210,14 +210,16 @@ def test_one_trace_serves_all_draws_chunks_and_calls(monkeypatch):
     posterior = gaussian(model)
     dataset = tf.data.Dataset.from_tensor_slices(X).batch(8)
     predict(model, dataset, posterior, samples=3, verbose=0)
-    predict(model, X, posterior, samples=2, seed=1, batch_size=8, verbose=0)
-    predict(model, X, batch_size=8, verbose=0)
+    predict(model, X, posterior, samples=3, seed=1, batch_size=8, verbose=0)
     assert layer.traces == 1
+    predict(model, X, batch_size=8, verbose=0)  # nothing is stacked
+    predict(model, X, batch_size=8, verbose=0)
+    assert layer.traces == 2
     assert model.predict_function is own_function
 
     model.compile("sgd", "mse")  # another meaning of the output
     assert predict(model, X, batch_size=8, verbose=0).task == "regression"
-    assert layer.traces == 2
+    assert layer.traces == 3
 
 
 def test_dropout_has_a_trace_of_its_own_and_masks_by_batch():
@@ -444,7 +446,7 @@ def test_a_mirrored_model_predicts_what_a_plain_one_does(mirrored):
     posterior = gaussian(model)
     p = predict(model, X, posterior, samples=2, verbose=0)
     q = predict(copy, X, posterior, samples=2, verbose=0)
-    np.testing.assert_array_equal(p.mean, q.mean)
+    np.testing.assert_allclose(p.mean, q.mean, 1e-6)
 
 
 def test_a_model_without_variables_yet_is_built_by_the_data():
@@ -565,7 +567,7 @@ def test_wrong_from_logits_is_noticed_from_the_outputs():
         ),
         (
             {"moments": lambda o: (o, o - 100.0)},
-            "negative variance.*for examples 0 to 20, sample 0",
+            "negative variance.*for examples 0 to 20",
         ),
         ({"moments": lambda o: o}, "`moments` must return a pair"),
         ({"batch_size": -1}, "`batch_size` must be a positive integer"),

@@ -1,0 +1,108 @@
+"""A function of all posterior samples in one graph."""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from keras_bdl.prediction.split_function import SplitFunction
+
+# Number of output values that may be in memory at once for all samples.
+_LARGEST = 2**24
+
+
+def average_over_samples(
+    function: Callable,
+    fixed: Sequence[tf.Tensor],
+    samples: Sequence[tf.Tensor],
+    *,
+    examples: Any,
+    average: Callable,
+    merge: Callable,
+    in_one_part: bool = False,
+) -> Any:
+    """Returns the average of a function over samples of its arguments.
+
+    Operations that no sample changes run once. The others run in a loop inside
+    the graph. If they are one matrix product, such as a last layer, they run
+    for all samples at once. Large outputs are averaged part by part.
+
+    Args:
+        function: Function of two lists of tensors, `(fixed, varying)`, that
+            returns nested tensors with the examples on the first axis.
+        fixed: Tensors that are the same for all samples.
+        samples: Tensors with the samples on the first axis. `function`
+            receives one row of each as `varying`.
+        examples: Number of examples in the batch.
+        average: Function from the outputs of several samples, on the first
+            axis, to their average: nested tensors.
+        merge: Function `(first, second, first_count, second_count)` that
+            returns the average over two groups of samples.
+        in_one_part: Whether to average all outputs at once, whatever their
+            size. XLA needs this. Defaults to `False`.
+    """
+    if tf.executing_eagerly():
+        outputs = [
+            function(fixed, [tensor[s] for tensor in samples])
+            for s in range(len(samples[0]) if samples else 1)
+        ]
+        return average(
+            tf.nest.map_structure(lambda *rows: tf.stack(rows), *outputs)
+        )
+    split = SplitFunction(function, fixed, [tensor[0] for tensor in samples])
+    shared = split.once(fixed)
+
+    def outputs_of(start, size):
+        if split.products == 1 and not in_one_part:
+            parts = [tensor[start : start + size] for tensor in samples]
+            return tf.vectorized_map(
+                lambda rows: split.for_sample(shared, rows), parts
+            )
+        return tf.map_fn(
+            lambda s: split.for_sample(
+                shared, [tf.gather(tensor, s) for tensor in samples]
+            ),
+            tf.range(start, start + size),
+            fn_output_signature=split.outputs,
+        )
+
+    if not split.repeats:
+        one = split.for_sample(shared, [])
+        return average(
+            tf.nest.map_structure(lambda row: tf.expand_dims(row, 0), one)
+        )
+    count = tf.shape(samples[0])[0]
+    if in_one_part:
+        return average(outputs_of(0, count))
+    values = _values_of_a_sample(split, shared, samples, examples)
+    size = tf.cast(tf.maximum(_LARGEST // tf.maximum(values, 1), 1), tf.int32)
+    size = tf.minimum(count, size)
+    first = average(outputs_of(0, size))
+
+    def add_part(done, total):
+        more = tf.minimum(size, count - done)
+        part = average(outputs_of(done, more))
+        return done + more, merge(total, part, done, more)
+
+    _, total = tf.while_loop(
+        lambda done, _: done < count,
+        add_part,
+        (size, first),
+        shape_invariants=(
+            tf.TensorShape([]),
+            tf.nest.map_structure(lambda t: t.shape, first),
+        ),
+    )
+    return total
+
+
+def _values_of_a_sample(split, shared, samples, examples):
+    """Returns the number of output values of one sample."""
+    shapes = [spec.shape[1:] for spec in tf.nest.flatten(split.outputs)]
+    if all(shape.is_fully_defined() for shape in shapes):
+        values = sum(shape.num_elements() for shape in shapes)
+        return tf.cast(examples, tf.int64) * values
+    outputs = split.for_sample(shared, [tensor[0] for tensor in samples])
+    sizes = [tf.size(o, tf.int64) for o in tf.nest.flatten(outputs)]
+    return tf.add_n(sizes)

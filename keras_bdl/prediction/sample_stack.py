@@ -1,0 +1,191 @@
+"""Posterior samples with all values of a variable in one array."""
+
+import dataclasses
+import itertools
+import weakref
+from collections.abc import Iterator
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from keras_bdl.prediction.posterior_draws import PosteriorDraws
+from keras_bdl.saving.lazy_array import LazyArray
+
+# Size in bytes of the samples that a prediction holds at once.
+MEMORY = 2**30
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class SampleStack:
+    """Posterior samples, with the samples on the first axis of an array.
+
+    Variables that are equal in all samples are stored once.
+
+    Attributes:
+        indices: Indices of the samples.
+        positions: Positions in `model.variables` of the variables that differ
+            between the samples, without seed generators.
+        stacked: For each of `positions`, a tensor with all samples.
+        values: For each of `model.variables`, a tensor: the value in the first
+            sample.
+        drops: Whether dropout must be on.
+    """
+
+    indices: Sequence[int]
+    positions: tuple[int, ...]
+    stacked: list[tf.Tensor]
+    values: list[tf.Tensor]
+    drops: bool
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the stacked values in bytes."""
+        return sum(_nbytes(tensor) for tensor in self.stacked)
+
+    @classmethod
+    def of(cls, draws: PosteriorDraws, indices: Sequence[int]) -> "SampleStack":
+        """Returns the samples with the given indices.
+
+        Args:
+            draws: The `PosteriorDraws`.
+            indices: Indices of samples that agree in `draws.drops`.
+        """
+        first = draws.values(indices[0])
+        stacked: dict[int, np.ndarray] = {}
+        for row, index in enumerate(indices):
+            values = first if row == 0 else draws.values(index)
+            for i, value in enumerate(values):
+                if i in stacked:
+                    stacked[i][row] = value
+                elif i not in draws.seed_states and _differ(value, first[i]):
+                    array = np.empty(
+                        (len(indices), *value.shape), _dtype(value)
+                    )
+                    array[:row], array[row] = first[i], value
+                    stacked[i] = array
+        positions = tuple(sorted(stacked))
+        return cls(
+            tuple(indices),
+            positions,
+            # Frees each array before the next tensor is made.
+            [tf.convert_to_tensor(stacked.pop(i)) for i in positions],
+            first,
+            draws.drops(indices[0]),
+        )
+
+
+class SampleStacks:
+    """All samples of a prediction, in stacks that fit into `MEMORY`.
+
+    If all samples fit at once, they are drawn once and kept for the next
+    prediction. Otherwise each iteration draws them again.
+
+    Args:
+        draws: The `PosteriorDraws`.
+    """
+
+    def __init__(self, draws: PosteriorDraws):
+        self._draws = draws
+        self._kept = _KEPT.get(draws.model)
+        self.reused = self._kept is not None and self._kept.fits(draws)
+        if not self.reused:
+            self._kept = _Kept(draws)
+            if draws.can_be_kept:
+                _KEPT[draws.model] = self._kept
+
+    def __iter__(self) -> Iterator[SampleStack]:
+        kept = self._kept
+        for number, group in enumerate(kept.groups):
+            stack = kept.stacks.get(number)
+            if stack is None:
+                stack = SampleStack.of(self._draws, group)
+                if stack.nbytes <= MEMORY - kept.nbytes:
+                    kept.stacks[number] = stack
+            yield stack
+
+    def __str__(self) -> str:
+        groups = len(self._kept.groups)
+        if groups == len(self._kept.stacks):
+            how = "kept from the last call" if self.reused else "drawn once"
+        else:
+            how = f"drawn again for each part of the data, in {groups} groups"
+        return f"{len(self._draws)} samples, {how}"
+
+
+class _Kept:
+    """The samples of the last prediction, without references to the model."""
+
+    def __init__(self, draws):
+        self.groups = [
+            part
+            for drops in (False, True)
+            for part in _parts(
+                draws, [i for i in range(len(draws)) if draws.drops(i) == drops]
+            )
+        ]
+        self.stacks: dict[int, SampleStack] = {}
+        self._content = draws.content()
+
+    @property
+    def nbytes(self):
+        return sum(stack.nbytes for stack in self.stacks.values())
+
+    def fits(self, draws):
+        """Returns whether the samples are those of `draws`."""
+        return draws.can_be_kept and _equal(self._content, draws.content())
+
+
+_KEPT: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+
+
+def _equal(one, other):
+    """Compares nested lists and dictionaries of arrays and other values."""
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(
+            _equal(one[key], other[key]) for key in one
+        )
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(_equal, one, other))
+    if isinstance(one, (np.ndarray, tf.Tensor)):
+        return np.array_equal(one, other)
+    return not isinstance(one, LazyArray) and one == other
+
+
+def _parts(draws, indices):
+    """Yields parts of almost equal length that fit into `MEMORY`."""
+    if not indices:
+        return
+    size = _largest_part(draws, indices)
+    count = -(-len(indices) // size)
+    ends = [len(indices) * k // count for k in range(count + 1)]
+    for start, end in itertools.pairwise(ends):
+        yield indices[start:end]
+
+
+def _largest_part(draws, indices):
+    """Returns the number of samples that fit into `MEMORY`, at least one."""
+    all_values = sum(map(_nbytes, draws.values(indices[0])))
+    if len(indices) * all_values <= MEMORY:
+        return len(indices)
+    pair = SampleStack.of(draws, indices[:2])
+    return max(1, MEMORY // max(1, pair.nbytes // 2))
+
+
+def _nbytes(tensor):
+    return tensor.shape.num_elements() * tensor.dtype.size
+
+
+def _dtype(tensor):
+    return tensor.dtype.as_numpy_dtype
+
+
+def _differ(value, other):
+    return value is not other and not np.array_equal(value, other)

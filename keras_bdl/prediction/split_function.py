@@ -1,0 +1,130 @@
+"""Functions of tensors, split into a shared part and a part for each sample."""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+
+class SplitFunction:
+    """Splits a function in two: a part for all samples, a part for each sample.
+
+    The function is traced once. Operations that depend on a varying argument
+    must run for each sample. All other operations run once, and only those of
+    their results are kept that the first group or the caller needs.
+
+    The split works on single operations, so this class needs no code for
+    particular layers, for subclassed models or for derivatives.
+
+    Args:
+        function: Function of two lists of tensors, `(fixed, varying)`. It
+            returns nested tensors.
+        fixed: Examples of the tensors that are the same for all samples. Only
+            their shapes and dtypes are used.
+        varying: Examples of the tensors that differ between samples. Only
+            their shapes and dtypes are used.
+
+    Attributes:
+        repeats: Whether any operation must run for each sample.
+        products: Number of matrix products, convolutions and calls of other
+            functions that run for each sample.
+        outputs: A `tf.TensorSpec` for each tensor of the result, nested.
+    """
+
+    def __init__(
+        self,
+        function: Callable,
+        fixed: Sequence[tf.Tensor],
+        varying: Sequence[tf.Tensor],
+    ):
+        count = len(fixed)
+        traced = tf.compat.v1.wrap_function(
+            lambda *tensors: function(
+                list(tensors[:count]), list(tensors[count:])
+            ),
+            [tf.TensorSpec(t.shape, t.dtype) for t in (*fixed, *varying)],
+        )
+        arguments = traced.inputs[: count + len(varying)]
+        self._structure = traced.structured_outputs
+        outputs = tf.nest.flatten(self._structure)
+        repeated = _dependent(arguments[count:], outputs)
+        shared = _inputs_from_outside(repeated, outputs)
+        self._once = traced.prune(arguments[:count], shared)
+        self.repeats = bool(repeated)
+        if self.repeats:
+            self._for_sample = traced.prune(
+                [*shared, *arguments[count:]],
+                [tensor for tensor in outputs if tensor.op in repeated],
+            )
+        # For each output its place among the shared values, or `None`.
+        places = {tensor.ref(): i for i, tensor in enumerate(shared)}
+        self._places = [places.get(tensor.ref()) for tensor in outputs]
+        self.products = sum(_multiplies(op) for op in repeated)
+        self.outputs = tf.nest.map_structure(
+            tf.TensorSpec.from_tensor, self._structure
+        )
+
+    def once(self, fixed: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Returns the values that all samples share.
+
+        Args:
+            fixed: The first argument of the function.
+        """
+        return list(self._once(*fixed))
+
+    def for_sample(
+        self, shared: Sequence[tf.Tensor], varying: Sequence[tf.Tensor]
+    ) -> Any:
+        """Returns the result of the function for one sample.
+
+        Args:
+            shared: The result of `once`.
+            varying: The second argument of the function.
+        """
+        computed: Any = iter(())
+        if self.repeats:
+            computed = iter(self._for_sample(*shared, *varying))
+        outputs = [
+            next(computed) if place is None else shared[place]
+            for place in self._places
+        ]
+        return tf.nest.pack_sequence_as(self._structure, outputs)
+
+
+def _dependent(sources, outputs):
+    """Returns the operations between the sources and the outputs."""
+    dependent = {tensor.op for tensor in sources}
+    for op in sources[0].graph.get_operations() if sources else ():
+        # Operations are listed in the order of their creation.
+        if any(tensor.op in dependent for tensor in op.inputs):
+            dependent.add(op)
+    needed: set = set()
+    waiting = [tensor.op for tensor in outputs]
+    while waiting:
+        op = waiting.pop()
+        if op in dependent and op not in needed:
+            needed.add(op)
+            waiting.extend(tensor.op for tensor in op.inputs)
+    return needed
+
+
+def _inputs_from_outside(operations, outputs):
+    """Returns the tensors that the operations or the outputs take from others.
+
+    Constants are left out: a copy of them keeps shapes static.
+    """
+    found = {}
+    # Any fixed order, the same in each process.
+    for op in sorted(operations, key=lambda op: op.name):
+        for tensor in op.inputs:
+            if tensor.op not in operations and tensor.op.type != "Const":
+                found[tensor.ref()] = tensor
+    for tensor in outputs:
+        if tensor.op not in operations:
+            found[tensor.ref()] = tensor
+    return list(found.values())
+
+
+def _multiplies(op):
+    return any(word in op.type for word in ("MatMul", "Conv", "Einsum", "Call"))
