@@ -87,6 +87,7 @@ from keras_bdl.optimizers import SGNHT  # noqa: E402
 from keras_bdl.optimizers import VOGN  # noqa: E402
 from keras_bdl.optimizers import NoisyKFAC  # noqa: E402
 from keras_bdl.posteriors import posterior_of  # noqa: E402
+from keras_bdl.prediction import PosteriorPredictive  # noqa: E402
 from keras_bdl.prediction import predict  # noqa: E402
 
 __version__ = "0.1.0"
@@ -104,6 +105,7 @@ __all__ = [
     "VOGN",
     "Model",
     "NoisyKFAC",
+    "PosteriorPredictive",
     "Sequential",
     "applications",
     "callbacks",

@@ -59,7 +59,7 @@ def check_metrics(model, y, y_pred):
         compiled.build(y, y_pred)
     outputs = _keras.flat_outputs(compiled, y_pred)
     losses = _keras.flat_outputs(compiled, _losses(model, y_pred))
-    for metrics in _keras.metrics_of_outputs(compiled):
+    for metrics in filter(None, _keras.metrics_of_outputs(compiled)):
         for of_output, loss, output in zip(
             metrics, losses, outputs, strict=True
         ):

@@ -43,6 +43,8 @@ class Ensemble(Posterior):
     ```
     """
 
+    can_be_linearized = False
+
     def __init__(
         self, members: Sequence, *, names: Sequence[str] | None = None
     ):

@@ -128,6 +128,8 @@ class Laplace(MatrixNormal):
         log_likelihood: `log p(D | w*)`. Defaults to `None`, unknown.
     """
 
+    linearized_by_default = True
+
     def __init__(
         self,
         mean: Sequence[ArrayLike],

@@ -109,6 +109,13 @@ class Layerwise(Posterior):
         with keras.StatelessScope(weights):
             return [*weights, *_draw(model, seed)]
 
+    def mean_assignments(self, model: keras.Model) -> list[tuple[Any, Any]]:
+        """Returns the means: all weights if the model is another."""
+        if model is self._model:
+            return []
+        values = self._all_weights()["values"]
+        return list(zip(model.weights, values, strict=True))
+
     def get_state(self) -> dict[str, Any]:
         """Returns the structure and all weights of the model."""
         return {**super().get_state(), "weights": self._all_weights()}

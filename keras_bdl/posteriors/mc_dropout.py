@@ -48,6 +48,8 @@ class MCDropout(Posterior):
         - [Gal and Ghahramani, 2016](https://arxiv.org/abs/1506.02142)
     """
 
+    can_be_linearized = False
+
     def sample(self, seed: int) -> NoReturn:
         """Raises an error: a sample is a set of masks, not of weights."""
         raise TypeError(

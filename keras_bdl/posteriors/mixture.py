@@ -44,6 +44,8 @@ class Mixture(Posterior):
     ```
     """
 
+    can_be_linearized = False
+
     def __init__(
         self,
         components: Sequence[Posterior],

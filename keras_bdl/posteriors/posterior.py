@@ -48,6 +48,10 @@ class Posterior(InheritedArguments, abc.ABC):
         trained_under_draws: Whether training drew the weights from this
             posterior. The BatchNorm statistics of the model are then averages
             over posterior samples and need no new estimate.
+        can_be_linearized: Whether the posterior has a mean around which a
+            network can be linearised.
+        linearized_by_default: Whether `keras_bdl.predict` linearises the
+            network around the mean unless told otherwise.
 
     Example:
 
@@ -60,6 +64,8 @@ class Posterior(InheritedArguments, abc.ABC):
     kinds: ClassVar[dict[str, type["Posterior"]]] = {}
     kind: ClassVar[str]
     trained_under_draws: bool = False
+    can_be_linearized: ClassVar[bool] = True
+    linearized_by_default: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -124,6 +130,14 @@ class Posterior(InheritedArguments, abc.ABC):
         """
         values = self.sample(seed)
         return list(zip(self.variables(model), values, strict=True))
+
+    def mean_assignments(self, model: keras.Model) -> list[tuple[Any, Any]]:
+        """Returns the values of the mean, in the form of `assignments`.
+
+        Args:
+            model: A model that `check` accepts.
+        """
+        return list(zip(self.variables(model), self.mean(), strict=True))
 
     def batch_assignments(
         self, model: keras.Model, seed: int, batch_index: int

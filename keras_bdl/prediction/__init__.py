@@ -6,6 +6,7 @@ This folder makes predictions; `keras_bdl.evaluation` scores them.
 from keras_bdl.prediction.classification_prediction import (
     ClassificationPrediction,
 )
+from keras_bdl.prediction.posterior_predictive import PosteriorPredictive
 from keras_bdl.prediction.predict import predict
 from keras_bdl.prediction.prediction import Prediction
 from keras_bdl.prediction.reestimate_batch_norm import reestimate_batch_norm
@@ -14,6 +15,7 @@ from keras_bdl.prediction.temperature_scaling import TemperatureScaling
 
 __all__ = [
     "ClassificationPrediction",
+    "PosteriorPredictive",
     "Prediction",
     "RegressionPrediction",
     "TemperatureScaling",

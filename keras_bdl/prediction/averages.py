@@ -34,10 +34,19 @@ class ClassificationAverage:
         Args:
             outputs: The `"output"` of the model, `float32` or `float64`, with
                 the samples on the first axis and the examples on the second.
+                A linearised model has logits as `"output"`, and as `"raw"`
+                what the model returns.
             likelihood: The `Likelihood` of the output.
             keep_samples: Whether to keep the probabilities of every sample.
         """
-        log_p = _log_probabilities(outputs["output"], likelihood)
+        output = outputs["output"]
+        raw = outputs.get("raw", output)
+        if "raw" in outputs:
+            log_p = _log_probabilities(output, likelihood.task, True)
+        else:
+            log_p = _log_probabilities(
+                output, likelihood.task, likelihood.from_logits
+            )
         # A class of probability 0 adds 0 to the entropy, not 0 * log 0.
         log_p = ops.maximum(log_p, _LOG_ZERO)
         p = ops.exp(log_p)
@@ -49,7 +58,7 @@ class ClassificationAverage:
         votes = ops.one_hot(
             ops.argmax(log_p, axis=-1), log_p.shape[-1], dtype=log_p.dtype
         )
-        rows = OutputCheck.measure(outputs["output"], likelihood)
+        rows = OutputCheck.measure(raw, likelihood)
         average = {
             "log_mean": log_mean,
             "variance": ops.mean(ops.square(p - ops.exp(log_mean)), axis=0),
@@ -302,10 +311,10 @@ def _samples_first(array, num_samples):
     return np.broadcast_to(array, (num_samples, *array.shape[1:]))
 
 
-def _log_probabilities(output, likelihood):
-    if likelihood.task == "binary":
-        return _log_bernoulli(output, likelihood.from_logits)
-    if likelihood.from_logits:
+def _log_probabilities(output, task, from_logits):
+    if task == "binary":
+        return _log_bernoulli(output, from_logits)
+    if from_logits:
         return ops.log_softmax(output, axis=-1)
     log_p = ops.log(output)
     # In half precision, rows sum to 1 only up to rounding.

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_bdl.arguments import check_bool
 from keras_bdl.arguments import check_count
 from keras_bdl.data.batches import Batches
 from keras_bdl.posteriors import Posterior
@@ -40,8 +41,12 @@ class PosteriorDraws:
         seed: Selects the samples.
         batch_norm_batches: The `Batches` on which BatchNorm statistics are
             estimated. Defaults to `None`: no statistics are estimated.
+        linearized: Whether the outputs are linear in the weights. BatchNorm
+            statistics are then estimated once, for the mean of the posterior.
+            Defaults to `False`.
 
     Attributes:
+        linearized: The argument.
         seed_states: Positions of the seed generators in `model.variables`.
     """
 
@@ -53,8 +58,10 @@ class PosteriorDraws:
         samples: int | None,
         seed: int,
         batch_norm_batches: Batches | None = None,
+        linearized: bool = False,
     ):
         self.model = model
+        self.linearized = linearized
         self.posterior = posterior
         self.seeds = _seeds(model, posterior, samples, seed)
         self._warn_of_one_sample(samples)
@@ -71,6 +78,14 @@ class PosteriorDraws:
 
     def __len__(self) -> int:
         return len(self.seeds)
+
+    def indices(self, drops: bool) -> list[int]:
+        """Returns the indices of the samples with or without dropout.
+
+        Args:
+            drops: Whether dropout is on.
+        """
+        return [i for i in range(len(self)) if self.drops(i) == drops]
 
     def drops(self, index: int) -> bool:
         """Returns whether dropout must be on for a sample.
@@ -102,7 +117,28 @@ class PosteriorDraws:
             for i, value in enumerate(self._of_model)
         ]
         state = None if self.posterior is None else self.posterior.get_state()
-        return [list(self.seeds), values, state]
+        return [list(self.seeds), self.linearized, values, state]
+
+    def mean_values(self) -> list:
+        """Returns the mean of the posterior, as `values` returns a sample."""
+        return self._with_statistics_of_mean(self._means())
+
+    def _means(self):
+        if self.posterior is None:
+            return self._of_model
+        state = zip(self.model.variables, self._of_model, strict=True)
+        with keras.StatelessScope(state):
+            assignments = self.posterior.mean_assignments(self.model)
+        return with_values(self.model, self._of_model, assignments)
+
+    def _with_statistics_of_mean(self, values):
+        if self._batches is None or not self._needs_batch_norm(self.seeds[0]):
+            return values
+        if not self._statistics:
+            self._statistics[0] = batch_norm_statistics(
+                self.model, self._batches, self._means()
+            )
+        return with_values(self.model, values, self._statistics[0])
 
     def values(self, index: int) -> list:
         """Returns a sample: a tensor for each of `model.variables`.
@@ -119,6 +155,8 @@ class PosteriorDraws:
             with keras.StatelessScope(state):
                 assignments = self.posterior.assignments(self.model, seed)
             values = with_values(self.model, values, assignments)
+        if self.linearized:
+            return self._with_statistics_of_mean(values)
         if self._batches is None or not self._needs_batch_norm(seed):
             return values
         if index not in self._statistics:
@@ -196,6 +234,26 @@ def find_posterior(
             f"{type(posterior).__name__}"
         )
     return posterior
+
+
+def is_linearized(posterior: Posterior | None, linearized: bool | None) -> bool:
+    """Returns whether the network is linear in its weights.
+
+    Args:
+        posterior: The posterior of the prediction, or `None`.
+        linearized: The argument of `keras_bdl.predict`.
+    """
+    if linearized is None:
+        return posterior is not None and posterior.linearized_by_default
+    check_bool("linearized", linearized)
+    if linearized and (posterior is None or not posterior.can_be_linearized):
+        raise ValueError(
+            "`linearized=True` needs a posterior with a mean, such as "
+            "`Laplace` or `Gaussian`. An ensemble, a mixture and MC dropout "
+            "have none around which a network is linear. "
+            f"Received: posterior={posterior}"
+        )
+    return linearized
 
 
 def _seeds(model, posterior, samples, seed) -> Sequence[Any]:

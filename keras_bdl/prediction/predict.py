@@ -13,9 +13,10 @@ from keras_bdl.data.batches import Batches
 from keras_bdl.data.checked_inputs import check_model
 from keras_bdl.distribute.workers import lost_worker_explained
 from keras_bdl.posteriors import Posterior
-from keras_bdl.prediction.forward import ForwardOptions
+from keras_bdl.prediction.network_average import AverageOptions
 from keras_bdl.prediction.posterior_draws import PosteriorDraws
 from keras_bdl.prediction.posterior_draws import find_posterior
+from keras_bdl.prediction.posterior_draws import is_linearized
 from keras_bdl.prediction.prediction_run import PredictionRun
 from keras_bdl.prediction.reestimate_batch_norm import batch_norm_batches
 from keras_bdl.prediction.stateless_call import TRACING
@@ -37,6 +38,7 @@ def predict(
     noise_stddev: Any = None,
     moments: Callable | None = None,
     keep_samples: bool = False,
+    linearized: bool | None = None,
     verbose: str | int = "auto",
 ) -> Any:
     """Predicts with the average over posterior samples.
@@ -97,6 +99,12 @@ def predict(
             compiled loss, if the loss is one of `keras_bdl.likelihoods`.
         keep_samples: Whether to keep the output of every sample in
             `Prediction.samples`. Defaults to `False`.
+        linearized: Whether to make the network linear in its weights, around
+            the mean m of the posterior: each sample w predicts
+            `f(x, m) + J (w - m)` with the Jacobian J. Samples of `Laplace`
+            are only valid in this form, because its covariance comes from
+            the same linear network. Needs a posterior with a mean. Defaults
+            to `None`: `True` for `Laplace`, `False` for all others.
         verbose: `0` for silence, `1` for a progress bar, `2` for one line.
             Defaults to `"auto"`, `1`.
 
@@ -139,16 +147,21 @@ def predict(
     _build(model, first)
     parts = itertools.chain([first], chunks)
     del first  # another reference would keep this large part in memory
+    posterior = find_posterior(model, posterior)
+    linearized = is_linearized(posterior, linearized)
     draws = PosteriorDraws(
         model,
-        find_posterior(model, posterior),
+        posterior,
         samples=samples,
         seed=seed,
         batch_norm_batches=statistics,
+        linearized=linearized,
     )
     run = PredictionRun(
         draws,
-        ForwardOptions(task, from_logits, moments, keep_samples),
+        AverageOptions(
+            task, from_logits, moments, keep_samples, linearized=linearized
+        ),
         noise_stddev=noise_stddev,
         progress=_progress(batches, draws, verbose),
     )

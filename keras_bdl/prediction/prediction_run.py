@@ -13,8 +13,8 @@ from keras_bdl.prediction.averages import ClassificationAverage
 from keras_bdl.prediction.averages import RegressionAverage
 from keras_bdl.prediction.averages import merged
 from keras_bdl.prediction.forward import Forward
-from keras_bdl.prediction.forward import ForwardOptions
 from keras_bdl.prediction.forward import forward_of
+from keras_bdl.prediction.network_average import AverageOptions
 from keras_bdl.prediction.outputs import OutputCheck
 from keras_bdl.prediction.outputs import per_output
 from keras_bdl.prediction.posterior_draws import PosteriorDraws
@@ -32,7 +32,7 @@ class PredictionRun:
 
     Args:
         draws: The `PosteriorDraws`.
-        options: The `ForwardOptions`.
+        options: The `AverageOptions`.
         noise_stddev: Argument of `keras_bdl.predict`.
         progress: A `keras.utils.Progbar`.
 
@@ -43,7 +43,7 @@ class PredictionRun:
     def __init__(
         self,
         draws: PosteriorDraws,
-        options: ForwardOptions,
+        options: AverageOptions,
         *,
         noise_stddev: Any,
         progress: keras.utils.Progbar,
@@ -96,14 +96,16 @@ class PredictionRun:
         predictions = [
             self._join(*each)
             for each in zip(
-                self._forward.outputs,
+                self._forward.average.outputs,
                 zip(*self._averages, strict=True),
                 zip(*self._labels, strict=True),
                 self._noises,
                 strict=True,
             )
         ]
-        return keras.tree.pack_sequence_as(self._forward.structure, predictions)
+        return keras.tree.pack_sequence_as(
+            self._forward.average.structure, predictions
+        )
 
     def _collect(self, index, batch, averages, done, more):
         """Adds the average over some samples for one batch.
@@ -142,7 +144,7 @@ class PredictionRun:
 
     def _begin(self):
         """Makes the check of each output, after the first forward pass."""
-        outputs = self._forward.outputs
+        outputs = self._forward.average.outputs
         self._noises = self._per_output("noise_stddev", self._noise_stddev)
         for output, noise in zip(outputs, self._noises, strict=True):
             if noise is not None and output.likelihood.task != "regression":
@@ -157,7 +159,7 @@ class PredictionRun:
 
     def _per_output(self, argument, value):
         names = getattr(self._draws.model, "output_names", None)
-        structure = self._forward.structure
+        structure = self._forward.average.structure
         return per_output(argument, value, structure, names=names)
 
     def _join(self, output, averages, labels, noise_stddev):

@@ -28,7 +28,7 @@ class SampleStack:
             between the samples, without seed generators.
         stacked: For each of `positions`, a tensor with all samples.
         values: For each of `model.variables`, a tensor: the value in the first
-            sample.
+            sample. For linearised outputs, the mean of the posterior.
         drops: Whether dropout must be on.
     """
 
@@ -55,17 +55,18 @@ class SampleStack:
             indices: Indices of samples that agree in `draws.drops`.
         """
         first = draws.values(indices[0])
+        base = draws.mean_values() if draws.linearized else first
         stacked: dict[int, np.ndarray] = {}
         for row, index in enumerate(indices):
             values = first if row == 0 else draws.values(index)
             for i, value in enumerate(values):
                 if i in stacked:
                     stacked[i][row] = value
-                elif i not in draws.seed_states and _differ(value, first[i]):
+                elif i not in draws.seed_states and _differ(value, base[i]):
                     array = np.empty(
                         (len(indices), *value.shape), _dtype(value)
                     )
-                    array[:row], array[row] = first[i], value
+                    array[:row], array[row] = base[i], value
                     stacked[i] = array
         positions = tuple(sorted(stacked))
         return cls(
@@ -73,7 +74,7 @@ class SampleStack:
             positions,
             # Frees each array before the next tensor is made.
             [tf.convert_to_tensor(stacked.pop(i)) for i in positions],
-            first,
+            base,
             draws.drops(indices[0]),
         )
 
@@ -90,12 +91,11 @@ class SampleStacks:
 
     def __init__(self, draws: PosteriorDraws):
         self._draws = draws
-        self._kept = _KEPT.get(draws.model)
-        self.reused = self._kept is not None and self._kept.fits(draws)
-        if not self.reused:
-            self._kept = _Kept(draws)
-            if draws.can_be_kept:
-                _KEPT[draws.model] = self._kept
+        kept = _KEPT.get(draws.model)
+        self.reused = kept is not None and kept.fits(draws)
+        self._kept = kept if kept is not None and self.reused else _Kept(draws)
+        if draws.can_be_kept:
+            _KEPT[draws.model] = self._kept
 
     def __iter__(self) -> Iterator[SampleStack]:
         kept = self._kept
@@ -123,9 +123,7 @@ class _Kept:
         self.groups = [
             part
             for drops in (False, True)
-            for part in _parts(
-                draws, [i for i in range(len(draws)) if draws.drops(i) == drops]
-            )
+            for part in _parts(draws, draws.indices(drops))
         ]
         self.stacks: dict[int, SampleStack] = {}
         self._content = draws.content()
@@ -175,8 +173,22 @@ def _largest_part(draws, indices):
     all_values = sum(map(_nbytes, draws.values(indices[0])))
     if len(indices) * all_values <= MEMORY:
         return len(indices)
-    pair = SampleStack.of(draws, indices[:2])
-    return max(1, MEMORY // max(1, pair.nbytes // 2))
+    return max(1, MEMORY // max(1, _nbytes_of_one(draws, indices)))
+
+
+def nbytes_of_samples(draws: PosteriorDraws) -> int:
+    """Returns the size in bytes of all stacks of samples.
+
+    Args:
+        draws: The `PosteriorDraws`.
+    """
+    groups = (draws.indices(drops) for drops in (False, True))
+    return sum(len(g) * _nbytes_of_one(draws, g) for g in groups if g)
+
+
+def _nbytes_of_one(draws, indices):
+    """Returns the size in bytes that a sample adds to a stack."""
+    return SampleStack.of(draws, indices[:2]).nbytes // 2
 
 
 def _nbytes(tensor):

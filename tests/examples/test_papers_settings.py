@@ -299,12 +299,11 @@ def test_learned_variances_start_far_below_the_prior(method, covariance):
     weights = model.trainable_variables
     draws = model.objective.posterior(model)
     samples = [draws.sample(seed) for seed in range(300)]
-    found = [
-        np.var(tensors, axis=0).mean() for tensors in zip(*samples, strict=True)
-    ]
+    inferred = [i for i, w in enumerate(weights) if "batch_n" not in w.path]
+    found = [np.var([s[i] for s in samples], 0).mean() for i in inferred]
     # Kernel of 2 x 2 x 1 inputs, one of 18; biases have a prior of 1.
     prior = np.array([2 / 4, 1, 2 / 18, 1])
-    assert [len(w.shape) for w in weights] == [4, 1, 2, 1]
+    assert [len(weights[i].shape) for i in inferred] == [4, 1, 2, 1]
     expected = np.exp(-6) * prior if method == "Sampled VI" else 1e-4
     np.testing.assert_allclose(found, expected + 0 * prior, rtol=0.3)
 

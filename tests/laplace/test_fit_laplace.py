@@ -593,7 +593,7 @@ def test_logits_declared_as_probabilities_are_refused(loss, labels):
     [
         ([-np.ones(2)], [], r"not be negative. Received: -1.0 in curvature"),
         ([np.ones(3)], [], r"of shape \(3,\), expected \(2,\)"),
-        ([], [], "one array for each of `mean`. Received: 0 for 1"),
+        ([], [], "one array for each array of `mean`. Received: 0 for 1"),
         ([None], [np.ones(2)], r"matrices\[0\] of type ndarray"),
     ],
 )
