@@ -161,10 +161,7 @@ def lost_worker_explained(strategy):
         yield
     except _LOST as error:
         cause = " ".join(str(error).split())
-        unreachable = isinstance(error, tf.errors.UnavailableError)
-        if not in_several_workers(strategy) or not (
-            unreachable or "ollective" in cause
-        ):
+        if not in_several_workers(strategy) or "ollective" not in cause:
             raise
         cause = cause.partition("aborted by: ")[2] or cause
         raise RuntimeError(
