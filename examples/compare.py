@@ -225,6 +225,7 @@ def laplace(structure, run):
         run.network(0),
         (run.x, run.y),
         structure=structure,
+        subset="all",
         prior_precision="validation",
         validation_data=run.validation,
         verbose=0,

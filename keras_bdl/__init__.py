@@ -21,6 +21,7 @@ Models:
 
     Model, Sequential   Keras models that count the data and hold a posterior
     convert             makes a Bayesian model of any Keras model
+    PosteriorPredictive holds posterior samples, to save, export and serve
 
 Folders:
 

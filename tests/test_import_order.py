@@ -13,6 +13,7 @@ ORDER = [
     "arguments",
     "inherited_arguments",
     "inner_optimizer",
+    "memory",
     "protocols",
     "replaced_in_thread",
     "distribute",

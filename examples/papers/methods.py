@@ -78,6 +78,7 @@ def _laplace(trained):
     return bdl.fit_laplace(
         trained.model,
         trained.data.statistics,
+        subset="all",
         prior_precision="validation",
         validation_data=trained.data.validation,
         loss=trained.loss(),

@@ -15,6 +15,8 @@ from keras_bdl.curvature.fisher import fisher_sums
 from keras_bdl.curvature.losses import Losses
 from keras_bdl.data.examples import example_batches
 from keras_bdl.laplace.scores import Scores
+from keras_bdl.laplace.scores import ScoresAt
+from keras_bdl.posteriors.laplace_gaussian import Laplace
 from keras_bdl.prediction.traced import traced
 from keras_bdl.random.keyed_noise import sequence
 
@@ -83,6 +85,7 @@ class FisherInformation:
         batch_size: int | None,
         seed: int,
         verbose: int,
+        posterior: Laplace | None = None,
     ) -> "FisherInformation":
         """Returns the sums over one pass of the data.
 
@@ -94,6 +97,9 @@ class FisherInformation:
             batch_size: Batch size for arrays.
             seed: Seed of drawn labels.
             verbose: Argument of `keras.utils.Progbar`.
+            posterior: The information of each batch is that of the linearised
+                network at a sample of this posterior. Defaults to `None`: it
+                is that of the network itself.
         """
         batches, number = example_batches(data, batch_size)
         bar = keras.utils.Progbar(number, verbose=verbose)
@@ -104,7 +110,8 @@ class FisherInformation:
                 _build(model, batch)
                 information = cls(model, options(model))
             key = sequence(seed, index).generate_state(2, np.uint32)
-            sums = information._add(batch, key.view(np.int32))
+            direction = information._step_to_sample(posterior, int(key[0]))
+            sums = information._add(batch, key.view(np.int32), direction)
             # The sums stay on the device, because they may be large.
             totals = sums if totals is None else _added(totals, sums)
             bar.update(index + 1, finalize=False)
@@ -112,7 +119,20 @@ class FisherInformation:
         information._finish(totals)
         return information
 
-    def _add(self, batch, key):
+    def _step_to_sample(self, posterior, seed):
+        """Returns a sample minus the mean, for each of `options.variables`."""
+        if posterior is None:
+            return None
+        trained = self._model.trainable_variables
+        difference = {
+            id(variable): tf.constant(value - mean, variable.dtype)
+            for variable, value, mean in zip(
+                trained, posterior.sample(seed), posterior.mean(), strict=True
+            )
+        }
+        return [difference[id(v)] for v in self._options.variables]
+
+    def _add(self, batch, key, direction):
         """Returns the sums over one batch."""
         named = batch.inputs
         rows = len(keras.tree.flatten(named["x"])[0])
@@ -126,18 +146,21 @@ class FisherInformation:
             )
         self.examples += batch.size
         self.weight += float(weight.sum(dtype="float64"))
-        return self._function(named["x"], named.get("y"), weight, key)
+        y = named.get("y")
+        return self._function(named["x"], y, weight, key, direction)
 
-    def _call(self, x, y, weight, key):
+    def _call(self, x, y, weight, key, direction):
         options = self._options
         x, y = keras.tree.map_structure(
             lambda t: None if t is None else tf.convert_to_tensor(t), (x, y)
         )
+        key = tf.convert_to_tensor(key)
+        logits = None if direction is None else self._logits(x, direction)
         found = fisher_sums(
             self._model,
             x,
             omega=tf.convert_to_tensor(weight),
-            scores=functools.partial(self._scores, tf.convert_to_tensor(key)),
+            scores=functools.partial(self._scores, key, logits),
             variables=options.variables,
             factored=options.factored,
             fallback=options.fallback,
@@ -157,7 +180,18 @@ class FisherInformation:
             [(f.inputs, f.outputs) for f in found.factors],
         )
 
-    def _scores(self, key, outputs):
+    def _logits(self, x, direction):
+        """Returns the logits of the linearised network at a sample."""
+        scores = self._options.scores
+        with tf.autodiff.ForwardAccumulator(
+            [v.value for v in self._options.variables], direction
+        ) as accumulator:
+            outputs = self._model(x, training=False)
+            logits = scores.of_outputs(outputs).logits(outputs)
+        zero = tf.UnconnectedGradients.ZERO
+        return logits + accumulator.jvp(logits, zero)
+
+    def _scores(self, key, logits, outputs):
         if not tf.is_tensor(outputs):
             raise ValueError(
                 "`fit_laplace` needs a model with one output. Received: "
@@ -165,6 +199,8 @@ class FisherInformation:
                 f"{type(outputs).__name__}"
             )
         scores = self._options.scores.of_outputs(outputs)
+        if logits is not None:
+            scores = ScoresAt(scores, logits)
         if self._options.label_samples is None:
             return scores.expected(outputs)
         return scores.drawn(outputs, self._options.label_samples, key)

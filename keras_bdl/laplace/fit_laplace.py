@@ -1,6 +1,7 @@
 """Laplace approximation of a trained model."""
 
 import functools
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,12 +21,13 @@ from keras_bdl.laplace.fisher_information import FisherInformation
 from keras_bdl.laplace.fisher_information import FisherOptions
 from keras_bdl.laplace.scores_of_loss import scores_of_loss
 from keras_bdl.laplace.validation import best_prior_precision
+from keras_bdl.memory import check_memory
 from keras_bdl.posteriors.excluded_weights import excluded_variables
 from keras_bdl.posteriors.laplace_gaussian import Laplace
 from keras_bdl.posteriors.matrix_covariance import MatrixCurvature
 
 MARGINAL_LIKELIHOOD, EVIDENCE = "marginal_likelihood", "evidence"  # synonyms
-VALIDATION = "validation"
+VALIDATION, WEIGHTS = "validation", "weights"
 
 
 def fit_laplace(
@@ -33,8 +35,9 @@ def fit_laplace(
     data: Data,
     *,
     structure: str = "kronecker",
-    subset: str = "all",
-    prior_precision: float | str,
+    subset: str = "last_layer",
+    prior_precision: float | str | None = None,
+    refinements: int = 3,
     validation_data: Data | None = None,
     labels: str = "expected",
     label_samples: int = 1,
@@ -70,19 +73,32 @@ def fit_laplace(
             `(x, y, sample_weight)` (several inputs as a list or a
             dictionary), or a batched `tf.data.Dataset`, a
             `keras.utils.PyDataset` or a generator of such batches. Only
-            `log_marginal_likelihood` uses the labels. The data are read once.
+            `log_marginal_likelihood` uses the labels. Data that can be read
+            once need `refinements=0`.
         structure: `"kronecker"` or `"diagonal"`. Defaults to
             `"kronecker"`.
         subset: The weights that get a posterior: `"all"`, or `"last_layer"` for
             those of the last layer with weights. All other weights keep their
-            trained values. Defaults to `"all"`.
+            trained values. A prediction for the last layer costs little more
+            than one forward pass. Defaults to `"last_layer"`.
         prior_precision: delta, a number or the way to choose delta.
             `"evidence"` and `"marginal_likelihood"` both choose the maximum of
-            `log_marginal_likelihood`. `"validation"` chooses the power of
-            `sqrt(10)` with the best log-likelihood of `keras_bdl.predict` on
-            `validation_data`. Choose `"validation"` if the network fits all its
-            training data: F is then near zero, and `"evidence"` gives a
-            posterior that is too wide to predict well.
+            `log_marginal_likelihood`. `"weights"` chooses d / |w*|^2 for d
+            weights: the prior then fits the trained weights themselves.
+            `"validation"` chooses the power of `sqrt(10)` with the best
+            log-likelihood of `keras_bdl.predict` on `validation_data`.
+            Defaults to `None`: `"evidence"` for the last layer, and
+            `"weights"` for all weights. The data determine few weights of a
+            whole network, and the others stay close to their initial values.
+            The evidence expects these weights at zero, so its prior is too
+            wide.
+        refinements: Number of further passes over the data of a classifier.
+            A network that fits its training data predicts probabilities close
+            to 0 and 1. F is then near zero, and the posterior is too wide. Each
+            further pass computes F again, for the linearised network at samples
+            of the current posterior. The passes converge to the best Gaussian
+            with the mean w* for the linearised network. `0` is the classical
+            Laplace approximation. Defaults to `3`.
         validation_data: Held-out `(x, y)`, or batches of such pairs, from an
             object that can be read several times. Defaults to `None`.
         labels: `"expected"` computes (2) exactly, with as many backward
@@ -114,13 +130,14 @@ def fit_laplace(
     Example:
 
     ```python
-    posterior = keras_bdl.fit_laplace(
-        model, (x, y), prior_precision="evidence", verbose=0
-    )
+    posterior = keras_bdl.fit_laplace(model, (x, y), verbose=0)
     prediction = keras_bdl.predict(model, x_test, posterior)
     ```
 
     Reference:
+        - Opper and Archambeau, [The Variational Gaussian Approximation
+          Revisited](https://doi.org/10.1162/neco.2008.08-07-592): the
+          curvature of the best Gaussian is its average over the Gaussian
         - MacKay, [A Practical Bayesian Framework for Backpropagation
           Networks](https://doi.org/10.1162/neco.1992.4.3.448)
         - Ritter et al., [A Scalable Laplace Approximation for Neural
@@ -134,13 +151,23 @@ def fit_laplace(
     check_choice("subset", subset, ("all", "last_layer"))
     check_choice("labels", labels, ("expected", "drawn"))
     check_count("label_samples", label_samples)
+    if prior_precision is None:
+        prior_precision = EVIDENCE if subset == "last_layer" else WEIGHTS
     if isinstance(prior_precision, str):
-        known = (MARGINAL_LIKELIHOOD, EVIDENCE, VALIDATION)
+        known = (MARGINAL_LIKELIHOOD, EVIDENCE, WEIGHTS, VALIDATION)
         check_choice("prior_precision", prior_precision, known)
         precision = 1.0
     else:
         precision = check_number("prior_precision", prior_precision, above=0.0)
     check_number("temperature", temperature, above=0.0)
+    check_count("refinements", refinements, at_least=0)
+    if refinements and hasattr(data, "__next__"):
+        raise ValueError(
+            "`data` must be data that can be read again, because each "
+            "refinement reads all of it. Pass `refinements=0` for data that "
+            f"can be read once. Received: refinements={refinements}, "
+            f"data={data}"
+        )
     if dataset_size is not None:
         check_count("dataset_size", dataset_size)
     if (validation_data is not None) != (prior_precision == VALIDATION):
@@ -159,32 +186,48 @@ def fit_laplace(
         subset=subset,
         exclude_from_inference=exclude_from_inference,
     )
-    information = FisherInformation.of(
-        model,
-        data,
-        options=lambda model: FisherOptions(
-            loss=loss,
-            scores=scores,
-            label_samples=label_samples if labels == "drawn" else None,
+
+    def fitted(around=None, number=0):
+        information = FisherInformation.of(
+            model,
+            data,
+            options=lambda model: FisherOptions(
+                loss=loss,
+                scores=scores,
+                label_samples=label_samples if labels == "drawn" else None,
+                variables=variables_of(model),
+                factored=structure == "kronecker",
+                fallback=fallback,
+            ),
+            batch_size=batch_size,
+            seed=seed + number,
+            verbose=verbose,
+            posterior=around,
+        )
+        posterior = _posterior(
+            model,
+            information,
             variables=variables_of(model),
-            factored=structure == "kronecker",
-            fallback=fallback,
-        ),
-        batch_size=batch_size,
-        seed=seed,
-        verbose=verbose,
-    )
-    posterior = _posterior(
-        model,
-        information,
-        variables=variables_of(model),
-        prior_precision=precision,
-        temperature=temperature,
-        dataset_size=dataset_size,
-    )
-    if prior_precision in (MARGINAL_LIKELIHOOD, EVIDENCE):
-        delta = posterior.evidence.maximum()
-        return posterior.with_prior_precision(delta)
+            prior_precision=precision,
+            temperature=temperature,
+            dataset_size=dataset_size,
+        )
+        if around is not None:
+            posterior = posterior.between(around)
+        if prior_precision == WEIGHTS:
+            delta = posterior.evidence.prior_of_weights()
+            return posterior.with_prior_precision(delta)
+        if isinstance(prior_precision, str):
+            delta = posterior.evidence.maximum()
+            return posterior.with_prior_precision(delta)
+        return posterior
+
+    if model.built and structure == "kronecker":
+        _check_memory_of_factors(variables_of(model))
+    posterior = fitted()
+    if scores.depends_on_outputs:
+        for number in range(1, refinements + 1):
+            posterior = fitted(posterior, number)
     if prior_precision == VALIDATION:
         delta = best_prior_precision(
             posterior,
@@ -197,6 +240,21 @@ def fit_laplace(
         )
         return posterior.with_prior_precision(delta)
     return posterior
+
+
+def _check_memory_of_factors(variables):
+    """Raises an error if Kronecker factors do not fit into memory."""
+    entries = 0
+    for variable in variables:
+        if len(variable.shape) > 1:
+            *inputs, outputs = variable.shape
+            entries += (math.prod(inputs) + 1) ** 2 + outputs**2
+    check_memory(
+        "The Kronecker factors of `model`",
+        # The sums and the factors of one batch, then eigenvectors in float64.
+        16 * entries,
+        'Pass `subset="last_layer"` or `structure="diagonal"`.',
+    )
 
 
 def _posterior(

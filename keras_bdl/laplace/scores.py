@@ -26,6 +26,29 @@ class Scores(abc.ABC):
     `J^T (1) J`.
     """
 
+    # Whether (1) depends on f, so that an average over f is another matrix.
+    depends_on_outputs = True
+
+    def logits(self, outputs: Any) -> Any:
+        """Returns the outputs as logits.
+
+        Args:
+            outputs: f.
+        """
+        raise NotImplementedError
+
+    def of_logits(self) -> "Scores":
+        """Returns the same scores for a model that returns logits."""
+        raise NotImplementedError
+
+    def logits_derivative(self, outputs: Any) -> Any:
+        """Returns the derivative of `logits`, entry by entry.
+
+        Args:
+            outputs: f.
+        """
+        raise NotImplementedError
+
     def of_outputs(self, outputs: Any) -> "Scores":
         """Returns the scores for outputs of a known shape.
 
@@ -111,6 +134,42 @@ class Scores(abc.ABC):
         shape = tuple(ops.shape(outputs)[1:])
         positions = ops.cast(math.prod(self.averaged(shape)), outputs.dtype)
         return outputs, shape, ops.rsqrt(positions)
+
+
+class ScoresAt:
+    """Scores of labels that other logits predict.
+
+    The vectors are gradients with respect to the outputs f of the model, and
+    the labels have the distribution of other logits: those of the linearised
+    model at a sample of the weights.
+
+    Args:
+        scores: The `Scores` of the model.
+        logits: The other logits.
+    """
+
+    def __init__(self, scores: Scores, logits: Any):
+        self._scores = scores
+        self._logits = logits
+
+    def expected(self, outputs: Any) -> tuple[int, Callable]:
+        """Returns the same as `Scores.expected`."""
+        size, score = self._scores.of_logits().expected(self._logits)
+        return size, self._chained(outputs, score)
+
+    def drawn(
+        self, outputs: Any, samples: int, seed: Any
+    ) -> tuple[int, Callable]:
+        """Returns the same as `Scores.drawn`."""
+        scores = self._scores.of_logits()
+        size, score = scores.drawn(self._logits, samples, seed)
+        return size, self._chained(outputs, score)
+
+    def _chained(self, outputs, score):
+        if outputs.dtype != "float64":
+            outputs = ops.cast(outputs, "float32")
+        derivative = self._scores.logits_derivative(outputs)
+        return lambda k: derivative * score(k)
 
 
 def reciprocal(values: Any) -> Any:

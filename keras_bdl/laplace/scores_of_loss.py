@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_bdl import likelihoods
@@ -36,6 +37,9 @@ class GaussianScores(Scores):
 
     def __init__(self, likelihood: likelihoods.Gaussian):
         self._likelihood = likelihood
+
+    # The noise is known, or learned apart from the mean.
+    depends_on_outputs = False
 
     def options(self) -> dict[str, Any]:
         """Returns the argument `moments`, a function of the likelihood."""
@@ -90,6 +94,22 @@ class BinaryScores(Scores):
 
     def __init__(self, from_logits: bool):
         self.from_logits = from_logits
+
+    def logits(self, outputs: Any) -> Any:
+        """Returns the outputs as logits."""
+        if self.from_logits:
+            return outputs
+        return _log(outputs) - _log(1.0 - outputs)
+
+    def of_logits(self) -> Scores:
+        """Returns the same scores for a model that returns logits."""
+        return BinaryScores(True)
+
+    def logits_derivative(self, outputs: Any) -> Any:
+        """Returns the derivative of `logits`, entry by entry."""
+        if self.from_logits:
+            return ops.ones_like(outputs)
+        return reciprocal(outputs * (1.0 - outputs))
 
     def options(self) -> dict[str, Any]:
         """Returns `task` and `from_logits`."""
@@ -146,6 +166,20 @@ class ClassScores(Scores):
             return BinaryScores(self.from_logits)
         return self
 
+    def logits(self, outputs: Any) -> Any:
+        """Returns the outputs as logits."""
+        return outputs if self.from_logits else _log(outputs)
+
+    def of_logits(self) -> Scores:
+        """Returns the same scores for a model that returns logits."""
+        return ClassScores(True)
+
+    def logits_derivative(self, outputs: Any) -> Any:
+        """Returns the derivative of `logits`, entry by entry."""
+        if self.from_logits:
+            return ops.ones_like(outputs)
+        return reciprocal(outputs)
+
     def options(self) -> dict[str, Any]:
         """Returns `task` and `from_logits`."""
         return {"task": "classification", "from_logits": self.from_logits}
@@ -178,6 +212,10 @@ class ClassScores(Scores):
             return ops.softmax(outputs)
         off = ops.abs(ops.sum(outputs, axis=-1, keepdims=True) - 1.0)
         return nan_unless((off < SUM_TOLERANCE) & (outputs >= 0.0), outputs)
+
+
+def _log(p):
+    return ops.log(ops.maximum(p, float(np.finfo("float32").tiny)))
 
 
 def scores_of_loss(loss: Any) -> Scores:

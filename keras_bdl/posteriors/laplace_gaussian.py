@@ -60,6 +60,15 @@ class Evidence:
         """
         return float(sum(np.sum(e / (e + delta)) for e in self._values()))
 
+    def prior_of_weights(self) -> float:
+        """Returns d / |w*|^2, the delta that fits the weights themselves."""
+        if not self._square_norm > 0:
+            raise ValueError(
+                "The trained weights must not all be zero. Pass a number as "
+                "`prior_precision`. Received: |w|^2=0"
+            )
+        return sum(e.size for e in self._eigenvalues) / self._square_norm
+
     def maximum(self) -> float:
         """Returns the delta with the highest marginal likelihood."""
         from scipy.optimize import brentq
@@ -210,6 +219,38 @@ class Laplace(MatrixNormal):
         """Returns `False`: F holds for the statistics in the model."""
         return False
 
+    def between(self, other: "Laplace") -> "Laplace":
+        """Returns this posterior with curvatures between two posteriors.
+
+        Each curvature has the structure of this posterior, and as its trace
+        the geometric mean of both traces. Fixed-point iterations that would
+        overshoot converge with this step.
+
+        Args:
+            other: A posterior of the same model.
+        """
+        curvature = [
+            None if h is None or old is None else h * _between(h, old)
+            for h, old in zip(self._curvature, other._curvature, strict=True)
+        ]
+        matrices = [
+            dataclasses.replace(
+                new,
+                output_values=new.output_values
+                * _between(new.eigenvalues, old.eigenvalues),
+            )
+            for new, old in zip(
+                self._curvatures, other._curvatures, strict=True
+            )
+        ]
+        return type(self)(
+            **{
+                **self._arguments(),
+                "curvature": curvature,
+                "matrices": matrices,
+            }
+        )
+
     def with_prior_precision(self, prior_precision: float) -> "Laplace":
         """Returns this posterior with another prior precision.
 
@@ -260,6 +301,12 @@ class Laplace(MatrixNormal):
             "names": self.structure.names,
             "log_likelihood": self._log_likelihood,
         }
+
+
+def _between(new, old):
+    """Returns the factor from a trace to the geometric mean with another."""
+    new, old = float(np.sum(new)), float(np.sum(old))
+    return np.float32((old / new) ** 0.5) if new > 0 and old > 0 else 1.0
 
 
 def _as_curvature(index, array):

@@ -280,7 +280,7 @@ class PosteriorPredictive(keras.Model):
         archive.add_endpoint(
             "serve_with_seed",
             lambda inputs, seed: self(inputs, seed=seed),
-            [*input_signature, keras.KerasTensor((), "int32", name="seed")],
+            [*input_signature, tf.TensorSpec((), tf.int32, name="seed")],
         )
         archive.write_out(
             filepath, verbose=True if verbose is None else verbose

@@ -85,8 +85,9 @@ class SplitFunction:
         computed: Any = iter(())
         if self.repeats:
             computed = iter(self._for_sample(*shared, *varying))
+        # A loop must own each of its outputs, hence `identity`.
         outputs = [
-            next(computed) if place is None else shared[place]
+            next(computed) if place is None else tf.identity(shared[place])
             for place in self._places
         ]
         return tf.nest.pack_sequence_as(self._structure, outputs)

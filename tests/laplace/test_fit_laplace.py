@@ -38,8 +38,10 @@ def covariance(matrix):
 
 
 def fit(model, data=X, prior_precision=1.0, **kwargs):
+    """The classical Laplace approximation of all weights."""
+    classical = dict(subset="all", refinements=0, verbose=0)
     return fit_laplace(
-        model, data, prior_precision=prior_precision, verbose=0, **kwargs
+        model, data, prior_precision=prior_precision, **classical | kwargs
     )
 
 
@@ -600,3 +602,66 @@ def test_logits_declared_as_probabilities_are_refused(loss, labels):
 def test_wrong_curvatures_are_refused(curvature, matrices, match):
     with pytest.raises(ValueError, match=match):
         Laplace([np.zeros(2)], curvature, matrices, prior_precision=1.0)
+
+
+def test_refinements_end_at_the_fixed_point_of_logistic_regression():
+    """One weight: quadrature gives the average curvature exactly."""
+    x = np.ones((4000, 1), "float32")
+    model = keras.Sequential(
+        [keras.Input((1,)), keras.layers.Dense(1, use_bias=False)]
+    )
+    loss = keras.losses.BinaryCrossentropy(from_logits=True)
+    model.compile("sgd", loss)
+    model.set_weights([np.array([[9.0]])])  # saturated for all inputs
+    for structure in ("diagonal", "kronecker"):
+        posterior = fit(
+            model,
+            x,
+            prior_precision=0.3,
+            structure=structure,
+            refinements=8,
+            batch_size=4,  # each with a sample of its own
+        )
+        nodes, mass = np.polynomial.hermite_e.hermegauss(60)
+        variance = 1.0
+        for _ in range(100):
+            logits = x * (9.0 + np.sqrt(variance) * nodes)
+            p = 1.0 / (1.0 + np.exp(-logits))
+            average = p * (1.0 - p) @ mass / mass.sum()
+            variance = 1.0 / (0.3 + np.sum(average * x[:, 0] ** 2))
+        covariances = posterior.matrices
+        found = (
+            covariances[0].variance if covariances else posterior._variance[0]
+        )
+        np.testing.assert_allclose(found, variance, rtol=0.1)
+    classical = fit(model, x, prior_precision=0.3, structure="diagonal")
+    assert classical._variance[0] > 1.3 * variance
+
+
+@pytest.mark.parametrize("activation", [None, "softmax"])
+def test_refined_curvature_is_the_same_for_logits_and_probabilities(activation):
+    loss = keras.losses.SparseCategoricalCrossentropy(activation is None)
+    model = model_of(3, loss, activation)
+    reference = model_of(3, keras.losses.SparseCategoricalCrossentropy(True))
+    reference.set_weights(model.get_weights())
+    found, expected = (
+        fit(m, refinements=2, structure="diagonal", batch_size=5)
+        for m in (model, reference)
+    )
+    for a, b in zip(found._curvature, expected._curvature, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3)
+
+
+def test_prior_of_the_weights_is_their_mean_square():
+    model = model_of(2, keras.losses.BinaryCrossentropy(from_logits=True))
+    posterior = fit(model, prior_precision="weights")
+    squares = np.concatenate([np.ravel(w) ** 2 for w in model.get_weights()])
+    assert posterior.prior_precision == pytest.approx(1.0 / squares.mean())
+
+
+def test_factors_that_do_not_fit_into_memory_are_refused(monkeypatch):
+    monkeypatch.setattr("keras_bdl.memory.free_bytes", lambda: 100)
+    with pytest.raises(
+        ValueError, match="must fit into memory.*100 bytes free"
+    ):
+        fit(model_of(2, keras.losses.BinaryCrossentropy(from_logits=True)))

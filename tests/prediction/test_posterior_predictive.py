@@ -3,9 +3,14 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
+import keras_bdl as bdl
 from keras_bdl.posteriors import Gaussian
+from keras_bdl.posteriors import MCDropout
 from keras_bdl.prediction import PosteriorPredictive
+from tests.helpers import cross_entropy
+from tests.helpers import dtype_policy
 from tests.posteriors.test_contracts import KINDS
 from tests.posteriors.test_contracts import built
 
@@ -62,3 +67,174 @@ def test_every_posterior_gives_the_average_of_a_loop(kind):
             samples = np.sort(np.swapaxes(p["samples"], 0, 1), 0)
             expected = np.sort(outputs, 0)
             np.testing.assert_allclose(samples, expected, 1e-5, 1e-5)
+
+
+class TwoInputs(bdl.Model):
+    """A subclassed model with two inputs, BatchNorm and two outputs."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.first = keras.layers.Dense(3, "relu")
+        self.normalization = keras.layers.BatchNormalization()
+        self.classes = keras.layers.Dense(3)
+        self.mean = keras.layers.Dense(1)
+
+    def call(self, inputs, training=None):
+        x = self.first(inputs["a"]) + self.first(inputs["b"])
+        x = self.normalization(x, training=training)
+        return {"kind": self.classes(x), "size": self.mean(x)}
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
+def test_several_inputs_and_outputs_of_a_subclassed_model(policy):
+    with dtype_policy(policy):
+        model = TwoInputs()
+        x = {"a": X, "b": X[::-1]}
+        model(x)
+    model.compile(loss={"kind": cross_entropy(), "size": "mse"})
+    posterior = gaussian(model)
+    predictive = PosteriorPredictive(
+        model, posterior, samples=3, batch_norm_data=x, outputs=("mean",)
+    )
+    expected = bdl.predict(
+        model, x, posterior, samples=3, batch_norm_data=x, verbose=0
+    )
+    p = predictive(x)
+    tolerance = 1e-5 if policy == "float32" else 1e-2
+    for name in ("kind", "size"):
+        np.testing.assert_allclose(
+            p[f"{name}_mean"], expected[name].mean, tolerance, tolerance
+        )
+
+
+def last_layer():
+    model = keras.Sequential(
+        [
+            keras.Input((2,)),
+            keras.layers.Dense(4, "tanh"),
+            keras.layers.Dropout(0.5),
+            keras.layers.Dense(3),
+        ]
+    )
+    model.compile("sgd", cross_entropy())
+    return model
+
+
+def test_saved_and_exported_models_answer_the_same(tmp_path):
+    model = last_layer()
+    mixture = bdl.posteriors.Mixture([gaussian(model, only=[3]), MCDropout()])
+    predictive = PosteriorPredictive(
+        model, mixture, samples=6, outputs=("mean", "mutual_information")
+    )
+    p_s = softmax(loop(model, mixture, samples=6))
+    p = predictive(X)
+    np.testing.assert_allclose(p["mean"], p_s.mean(0), 1e-5)
+    information = entropy(p_s.mean(0)) - entropy(p_s).mean(0)
+    np.testing.assert_allclose(p["mutual_information"], information, atol=1e-5)
+
+    model.set_weights([0 * w for w in model.get_weights()])  # another network
+    predictive.save(tmp_path / "p.keras")
+    loaded = keras.models.load_model(tmp_path / "p.keras")
+    predictive.export(tmp_path / "exported", verbose=False)
+    exported = tf.saved_model.load(tmp_path / "exported")
+    seven = exported.serve_with_seed(X, tf.constant(7))
+    for again in (predictive(X), loaded(X), exported.serve(X)):
+        for name, value in p.items():
+            np.testing.assert_allclose(again[name], value, 1e-6, 1e-7)
+    np.testing.assert_array_equal(
+        seven["mean"], exported.serve_with_seed(X, tf.constant(7))["mean"]
+    )
+    np.testing.assert_allclose(seven["mean"], loaded(X, seed=7)["mean"], 1e-6)
+    assert np.abs(seven["mean"] - p["mean"]).max() > 1e-3
+
+
+def test_evaluates_like_any_model_also_inside_another():
+    model = last_layer()
+    posterior = gaussian(model)
+    predictive = PosteriorPredictive(
+        model, posterior, samples=3, outputs="mean", weights_dtype="float16"
+    )
+    p_s = softmax(loop(model, posterior, samples=3))
+    y = np.array([0, 1, 2, 0, 1])
+    inputs = keras.Input((2,))
+    doubled = keras.layers.Rescaling(2.0)(inputs)
+    twice = keras.Model(inputs, predictive(doubled))
+    for outer, x in ((predictive, X), (twice, X / 2)):
+        outer.compile(loss="sparse_categorical_crossentropy")
+        loss = outer.evaluate(x, y, verbose=0)
+        expected = -np.mean(np.log(p_s.mean(0)[np.arange(5), y]))
+        assert loss == pytest.approx(expected, rel=1e-2)
+    assert not predictive.trainable_variables
+    with pytest.raises(ValueError, match="cannot be trained"):
+        predictive.fit(X, y)
+
+
+def test_two_replicas_answer_like_one_device(mirrored):
+    with mirrored.scope():
+        model = last_layer()
+        posterior = gaussian(model)
+        predictive = PosteriorPredictive(model, posterior, samples=3)
+    p_s = softmax(loop(model, posterior, samples=3))
+    p = predictive.predict(X, batch_size=4, verbose=0)
+    np.testing.assert_allclose(p["mean"], p_s.mean(0), 1e-5)
+
+
+class Counted(keras.layers.Layer):
+    """Counts how often it runs."""
+
+    runs = 0
+
+    def call(self, inputs):
+        def count(x):
+            self.runs += 1
+            return x
+
+        outputs = tf.numpy_function(count, [inputs], inputs.dtype)
+        return tf.ensure_shape(outputs, inputs.shape)
+
+
+@pytest.mark.parametrize("only, runs", [([0], 6), ([3], 1)])
+def test_what_comes_before_the_first_uncertain_weight_runs_once(only, runs):
+    counted = Counted()
+    dense = keras.layers.Dense
+    model = keras.Sequential(
+        [keras.Input((2,)), dense(4), counted, dense(3, "softmax")]
+    )
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    posterior = gaussian(model, only=only)
+    predictive = PosteriorPredictive(model, posterior, samples=6)
+    for call in (
+        tf.function(predictive),
+        lambda x: bdl.predict(model, x, posterior, samples=6, verbose=0),
+    ):
+        call(X)
+        counted.runs = 0
+        call(X)
+        assert counted.runs == runs
+
+
+@pytest.mark.parametrize(
+    "kwargs, match",
+    [
+        ({"outputs": ("mean", "stdev")}, "`outputs` of a class.*'stdev'"),
+        ({"outputs": ()}, "`outputs` must be one name, or at least one"),
+        ({"weights_dtype": "int8"}, "`weights_dtype` must be one of"),
+        (
+            {"posterior": MCDropout(), "linearized": True},
+            "posterior with a mean",
+        ),
+        ({"samples": 0}, "`samples` must be a positive integer"),
+    ],
+)
+def test_wrong_arguments_are_refused(kwargs, match):
+    model = last_layer()
+    kwargs = {"posterior": gaussian(model), "samples": 2} | kwargs
+    with pytest.raises(ValueError, match=match):
+        PosteriorPredictive(model, **kwargs)
+
+
+def test_samples_that_do_not_fit_into_memory_are_refused(monkeypatch):
+    model = last_layer()
+    monkeypatch.setattr("keras_bdl.memory.free_bytes", lambda: 100)
+    with pytest.raises(ValueError, match="5 samples.*100 bytes free"):
+        PosteriorPredictive(model, gaussian(model), samples=5)

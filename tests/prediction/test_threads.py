@@ -52,7 +52,7 @@ def cases():
     mean_field = fitted(keras_bdl.convert(network(), "mean_field"), "adam")
     ensemble = Ensemble.from_models([shared, vogn])
     statistics = {"batch_norm_data": X}
-    laplace = keras_bdl.fit_laplace(shared, (X, Y), prior_precision=1.0)
+    laplace = keras_bdl.fit_laplace(shared, (X, Y), subset="all")
     return {
         "swag": (shared, {"posterior": swag.posterior, **statistics}),
         "vogn": (vogn, {}),
