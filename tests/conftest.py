@@ -9,8 +9,9 @@ import pytest
 import tensorflow as tf
 
 # Traces are millions of objects that stay. With the thresholds of Python, a
-# tenth of the time goes into looking through them again and again.
-gc.set_threshold(100_000, 50, 100)
+# tenth of the time goes into looking through them again and again. A full
+# collection would take up to a minute.
+gc.set_threshold(100_000, 50, 1_000_000)
 
 # Two logical CPUs for the distribution tests. TensorFlow allows this only
 # before the first op, hence here and not in a fixture.

@@ -107,7 +107,7 @@ class RunningEvaluation:
         if done:
             average = merged(self._average, average, done, 1)
         self._average = keras.tree.map_structure(np.asarray, average)
-        return kind.join([self._average], self.num_samples)
+        return kind.join([self._average], [self.num_samples])
 
     def _take(self, prediction):
         self.num_samples += 1

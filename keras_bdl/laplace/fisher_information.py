@@ -187,6 +187,8 @@ class FisherInformation:
             [v.value for v in self._options.variables], direction
         ) as accumulator:
             outputs = self._model(x, training=False)
+            if tf.is_tensor(outputs) and outputs.dtype != tf.float64:
+                outputs = tf.cast(outputs, tf.float32)
             logits = scores.of_outputs(outputs).logits(outputs)
         zero = tf.UnconnectedGradients.ZERO
         return logits + accumulator.jvp(logits, zero)

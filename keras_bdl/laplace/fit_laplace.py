@@ -28,6 +28,12 @@ from keras_bdl.posteriors.matrix_covariance import MatrixCurvature
 
 MARGINAL_LIKELIHOOD, EVIDENCE = "marginal_likelihood", "evidence"  # synonyms
 VALIDATION, WEIGHTS = "validation", "weights"
+_FACTORED = (
+    keras.layers.Dense,
+    keras.layers.Conv1D,
+    keras.layers.Conv2D,
+    keras.layers.Conv3D,
+)
 
 
 def fit_laplace(
@@ -161,6 +167,11 @@ def fit_laplace(
         precision = check_number("prior_precision", prior_precision, above=0.0)
     check_number("temperature", temperature, above=0.0)
     check_count("refinements", refinements, at_least=0)
+    scores = scores_of_loss(
+        getattr(model, "loss", None) if loss is None else loss
+    )
+    if not scores.depends_on_outputs:
+        refinements = 0
     if refinements and hasattr(data, "__next__"):
         raise ValueError(
             "`data` must be data that can be read again, because each "
@@ -178,9 +189,6 @@ def fit_laplace(
             f"{type(validation_data).__name__}"
         )
     verbose = check_verbose(verbose)
-    scores = scores_of_loss(
-        getattr(model, "loss", None) if loss is None else loss
-    )
     variables_of = functools.partial(
         uncertain_variables,
         subset=subset,
@@ -223,11 +231,10 @@ def fit_laplace(
         return posterior
 
     if model.built and structure == "kronecker":
-        _check_memory_of_factors(variables_of(model))
+        _check_memory_of_factors(model, variables_of(model))
     posterior = fitted()
-    if scores.depends_on_outputs:
-        for number in range(1, refinements + 1):
-            posterior = fitted(posterior, number)
+    for number in range(1, refinements + 1):
+        posterior = fitted(posterior, number)
     if prior_precision == VALIDATION:
         delta = best_prior_precision(
             posterior,
@@ -242,12 +249,19 @@ def fit_laplace(
     return posterior
 
 
-def _check_memory_of_factors(variables):
-    """Raises an error if Kronecker factors do not fit into memory."""
+def _check_memory_of_factors(model, variables):
+    """Raises an error if the Kronecker factors do not fit into memory.
+
+    Only dense layers and convolutions count. They have almost all weights.
+    """
+    uncertain = {id(variable) for variable in variables}
     entries = 0
-    for variable in variables:
-        if len(variable.shape) > 1:
-            *inputs, outputs = variable.shape
+    for layer in _keras.all_layers(model):
+        if not isinstance(layer, _FACTORED):
+            continue
+        kernel = layer.trainable_variables[:1]
+        if kernel and id(kernel[0]) in uncertain:
+            *inputs, outputs = kernel[0].shape
             entries += (math.prod(inputs) + 1) ** 2 + outputs**2
     check_memory(
         "The Kronecker factors of `model`",

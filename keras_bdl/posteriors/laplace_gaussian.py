@@ -210,7 +210,8 @@ class Laplace(MatrixNormal):
 
         The first term does not depend on delta; it is left out if the data
         held no labels. w* are the uncertain weights only. The approximation
-        holds if w* is the maximum of the posterior for this delta.
+        holds if w* is the maximum of the posterior for this delta, and if F
+        is that of the network at w* (`refinements=0` of `fit_laplace`).
         """
         known = (self._log_likelihood or 0.0) / self.temperature
         return known + self.evidence(self.prior_precision)

@@ -89,17 +89,18 @@ class ClassificationAverage:
     @staticmethod
     def join(
         averages: Sequence[dict[str, Any]],
-        num_samples: int,
+        counts: Sequence[int],
         y: np.ndarray | None = None,
     ) -> ClassificationPrediction:
         """Returns the prediction made of the averages of all batches.
 
         Args:
             averages: One average for each batch, in order, as NumPy arrays.
-            num_samples: Number of samples in each average.
+            counts: Number of samples in each average.
             y: The labels of all batches. Defaults to `None`.
         """
         joined = _joined(averages)
+        num_samples = max(counts)
         # Rounding could lift a probability above 1.
         log_mean = np.minimum(joined["log_mean"], 0.0).astype("float32")
         log_mean[joined["log_mean"] <= _LOG_ZERO] = -np.inf
@@ -110,7 +111,8 @@ class ClassificationAverage:
             votes=np.rint(num_samples * joined["votes"]).astype("int32"),
             num_samples=num_samples,
             y=None if y is None else _class_labels(y, log_mean.shape),
-            samples=_samples_first(joined.get("samples"), num_samples),
+            standard_error=_standard_errors(averages, counts),
+            samples=_samples_first(joined.get("samples")),
         )
 
 
@@ -176,7 +178,7 @@ class RegressionAverage:
     @staticmethod
     def join(
         averages: Sequence[dict[str, Any]],
-        num_samples: int,
+        counts: Sequence[int],
         y: np.ndarray | None = None,
         noise_stddev: Any = None,
     ) -> RegressionPrediction:
@@ -184,15 +186,16 @@ class RegressionAverage:
 
         Args:
             averages: One average for each batch, in order, as NumPy arrays.
-            num_samples: Number of samples in each average.
+            counts: Number of samples in each average.
             y: The targets of all batches. Defaults to `None`.
             noise_stddev: Standard deviation of the noise, if the outputs do
                 not hold a variance. Defaults to `None`, unknown.
         """
         joined = _joined(averages)
+        num_samples = max(counts)
         mean = joined["anchor"] + joined["offset"]
         within = joined.get("within")
-        variances = _samples_first(joined.get("variances"), num_samples)
+        variances = _samples_first(joined.get("variances"))
         if within is None and noise_stddev is not None:
             within = np.square(_broadcast_noise(noise_stddev, mean.shape))
             variances = within
@@ -204,8 +207,9 @@ class RegressionAverage:
             variance_within=within,
             num_samples=num_samples,
             y=y,
-            samples=_samples_first(joined.get("samples"), num_samples),
+            samples=_samples_first(joined.get("samples")),
             sample_variances=variances,
+            standard_error=_standard_errors(averages, counts),
         )
 
 
@@ -303,12 +307,45 @@ def _joined(averages):
     }
 
 
-def _samples_first(array, num_samples):
+def with_all_samples(average: dict[str, Any], count: int) -> dict[str, Any]:
+    """Returns the average with the output of every sample.
+
+    Samples that do not change the output are computed once.
+
+    Args:
+        average: The average.
+        count: Number of samples.
+    """
+    repeated = {
+        name: ops.repeat(average[name], count, axis=1)
+        for name in ("samples", "variances")
+        if name in average and count > 1 and average[name].shape[1] == 1
+    }
+    return average | repeated
+
+
+def standard_error(average: dict[str, Any], count: int) -> np.ndarray:
+    """Returns the Monte-Carlo standard error of the mean, NaN for one sample.
+
+    Args:
+        average: The average, as NumPy arrays.
+        count: Number of samples in the average.
+    """
+    if count == 1:
+        return np.full_like(average["variance"], np.nan)
+    return np.sqrt(average["variance"] / (count - 1))
+
+
+def _standard_errors(averages, counts):
+    return np.concatenate(
+        [standard_error(*pair) for pair in zip(averages, counts, strict=True)]
+    )
+
+
+def _samples_first(array):
     if array is None:
         return None
-    array = np.swapaxes(array, 0, 1)
-    # Samples that do not change the output are computed once.
-    return np.broadcast_to(array, (num_samples, *array.shape[1:]))
+    return np.swapaxes(array, 0, 1)
 
 
 def _log_probabilities(output, task, from_logits):

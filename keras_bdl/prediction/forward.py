@@ -6,6 +6,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_bdl.prediction.averages import with_all_samples
 from keras_bdl.prediction.network_average import AverageOptions
 from keras_bdl.prediction.network_average import NetworkAverage
 from keras_bdl.prediction.sample_stack import SampleStack
@@ -29,7 +30,10 @@ class Forward:
     """
 
     def __init__(self, model: keras.Model, options: AverageOptions):
-        self.average = NetworkAverage(weakref.ref(model), options)
+        reference: Any = weakref.ref(model)
+        self.average = NetworkAverage(
+            reference, options, uses_xla=lambda: bool(reference().jit_compile)
+        )
         self._function = traced(model, self.average, sharded=True)
 
     def __call__(
@@ -44,7 +48,8 @@ class Forward:
                 for each sample.
         """
         fixed = self.average.fixed_values(stack.values)
-        return self._function(inputs, fixed, [*stack.stacked, *seeds])
+        found = self._function(inputs, fixed, [*stack.stacked, *seeds])
+        return [with_all_samples(average, len(stack)) for average in found]
 
 
 def forward_of(model: keras.Model, options: AverageOptions) -> Forward:

@@ -63,6 +63,19 @@ class Output:
     dtype: str
 
 
+def check_moments(moments: Any) -> None:
+    """Raises an error if `moments` is neither a function nor `None`.
+
+    Args:
+        moments: Argument of `keras_bdl.predict`.
+    """
+    if moments is not None and not callable(moments):
+        raise ValueError(
+            "`moments` must be a function from the model's outputs to a pair "
+            f"(mean, variance), or `None`. Received: moments={moments!r}"
+        )
+
+
 class NetworkAverage:
     """Averages each output of a model over posterior samples, in a graph.
 
@@ -80,6 +93,7 @@ class NetworkAverage:
     Args:
         model: Function that returns the Keras model.
         options: The `AverageOptions`.
+        uses_xla: Function that returns whether XLA compiles the graph.
 
     Attributes:
         outputs: A flat list of `Output`, known after the first call.
@@ -87,12 +101,17 @@ class NetworkAverage:
     """
 
     def __init__(
-        self, model: Callable[[], keras.Model], options: AverageOptions
+        self,
+        model: Callable[[], Any],
+        options: AverageOptions,
+        *,
+        uses_xla: Callable[[], bool],
     ):
         self.options = options
         self.outputs: list[Output] = []
         self.structure: Any = None
         self._model = model
+        self._uses_xla = uses_xla
 
     def fixed_values(self, values: Sequence[Any]) -> list[Any]:
         """Returns the second argument of a call.
@@ -134,11 +153,11 @@ class NetworkAverage:
             network,
             [*arrays, *fixed],
             samples,
-            examples=ops.shape(arrays[0])[0],
+            examples=ops.shape(arrays[0])[0],  # an integer if known
             average=self._average,
             merge=self._merge,
             # The shapes of XLA are static.
-            in_one_part=bool(model.jit_compile) or self.options.keep_samples,
+            in_one_part=self._uses_xla() or self.options.keep_samples,
         )
 
     def _replaced(self, model):

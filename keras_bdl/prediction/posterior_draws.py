@@ -11,6 +11,14 @@ import tensorflow as tf
 from keras_bdl.arguments import check_bool
 from keras_bdl.arguments import check_count
 from keras_bdl.data.batches import Batches
+from keras_bdl.posteriors import Ensemble
+from keras_bdl.posteriors import Gaussian
+from keras_bdl.posteriors import Laplace
+from keras_bdl.posteriors import Layerwise
+from keras_bdl.posteriors import LowRankGaussian
+from keras_bdl.posteriors import MatrixNormal
+from keras_bdl.posteriors import MCDropout
+from keras_bdl.posteriors import Mixture
 from keras_bdl.posteriors import Posterior
 from keras_bdl.posteriors.posterior_of import held_posterior
 from keras_bdl.prediction.reestimate_batch_norm import batch_norm_statistics
@@ -21,6 +29,21 @@ from keras_bdl.prediction.stateless_call import values_of
 from keras_bdl.prediction.stateless_call import with_values
 
 DEFAULT_SAMPLES = 30
+# Not their subclasses, which may have further attributes.
+_TOLD_BY_STATE = (
+    Ensemble,
+    Gaussian,
+    Laplace,
+    Layerwise,
+    LowRankGaussian,
+    MatrixNormal,
+    MCDropout,
+)
+# With `samples="auto"`: how many to draw before the error is computed again,
+# and how many at most.
+AUTO = "auto"
+SAMPLES_OF_A_STEP = 20
+MOST_SAMPLES = 1000
 
 
 class PosteriorDraws:
@@ -36,8 +59,8 @@ class PosteriorDraws:
     Args:
         model: A built Keras model.
         posterior: A `Posterior`, or `None` for the trained weights.
-        samples: Number of samples. `None` means the default number of
-            `keras_bdl.predict`.
+        samples: Number of samples, or `"auto"`. `None` means the default
+            number of `keras_bdl.predict`.
         seed: Selects the samples.
         batch_norm_batches: The `Batches` on which BatchNorm statistics are
             estimated. Defaults to `None`: no statistics are estimated.
@@ -47,6 +70,9 @@ class PosteriorDraws:
 
     Attributes:
         linearized: The argument.
+        in_steps: Whether a prediction draws the samples step by step, until
+            its error is small enough.
+        model_values: The values of `model.variables` when they were read.
         seed_states: Positions of the seed generators in `model.variables`.
     """
 
@@ -55,7 +81,7 @@ class PosteriorDraws:
         model: keras.Model,
         posterior: Posterior | None,
         *,
-        samples: int | None,
+        samples: int | str | None,
         seed: int,
         batch_norm_batches: Batches | None = None,
         linearized: bool = False,
@@ -64,6 +90,7 @@ class PosteriorDraws:
         self.linearized = linearized
         self.posterior = posterior
         self.seeds = _seeds(model, posterior, samples, seed)
+        self.in_steps = samples == AUTO and len(self.seeds) == MOST_SAMPLES
         self._warn_of_one_sample(samples)
         self._batches = batch_norm_batches
         self._statistics: dict[int, list] = {}
@@ -73,7 +100,7 @@ class PosteriorDraws:
                 warn_of_stale_statistics(
                     model, f"`{type(posterior).__name__}`", stacklevel=3
                 )
-        self._of_model = values_of(model)
+        self.model_values = values_of(model)
         self.seed_states = seed_states(model)
 
     def __len__(self) -> int:
@@ -103,21 +130,17 @@ class PosteriorDraws:
 
         BatchNorm statistics depend on data that may change.
         """
-        if self._batches is not None:
-            return False
-        posterior = self.posterior
-        if posterior is None or posterior.structure is None:
-            return True
-        return type(posterior).get_state is not Posterior.get_state
+        return self._batches is None and _is_told_by_state(self.posterior)
 
     def content(self) -> list:
         """Returns nested values that are equal for equal samples only."""
         values = [
             None if i in self.seed_states else value
-            for i, value in enumerate(self._of_model)
+            for i, value in enumerate(self.model_values)
         ]
         state = None if self.posterior is None else self.posterior.get_state()
-        return [list(self.seeds), self.linearized, values, state]
+        how = [list(self.seeds), self.linearized, self.in_steps]
+        return [*how, values, state]
 
     def mean_values(self) -> list:
         """Returns the mean of the posterior, as `values` returns a sample."""
@@ -125,11 +148,11 @@ class PosteriorDraws:
 
     def _means(self):
         if self.posterior is None:
-            return self._of_model
-        state = zip(self.model.variables, self._of_model, strict=True)
+            return self.model_values
+        state = zip(self.model.variables, self.model_values, strict=True)
         with keras.StatelessScope(state):
             assignments = self.posterior.mean_assignments(self.model)
-        return with_values(self.model, self._of_model, assignments)
+        return with_values(self.model, self.model_values, assignments)
 
     def _with_statistics_of_mean(self, values):
         if self._batches is None or not self._needs_batch_norm(self.seeds[0]):
@@ -147,7 +170,7 @@ class PosteriorDraws:
             index: Index of the sample.
         """
         seed = self.seeds[index]
-        values = self._of_model
+        values = self.model_values
         if self.posterior is not None:
             # Variational layers compute a sample from their variables. In the
             # scope, the variables have the values that were read at the start.
@@ -182,7 +205,7 @@ class PosteriorDraws:
             return []
         samples = []
         for index in indices:
-            values = list(self._of_model)
+            values = list(self.model_values)
             for i in self.seed_states:
                 values[i] = moved_on(values[i], index, batch_index)
             if self.posterior is not None:
@@ -202,7 +225,7 @@ class PosteriorDraws:
         )
 
     def _warn_of_one_sample(self, samples):
-        if self.posterior is None and samples not in (None, 1):
+        if self.posterior is None and samples not in (None, 1, AUTO):
             warnings.warn(
                 "This model has no posterior, so `samples` has no effect: "
                 "the trained weights are the only sample. Give a "
@@ -244,6 +267,17 @@ def is_linearized(posterior: Posterior | None, linearized: bool | None) -> bool:
         linearized: The argument of `keras_bdl.predict`.
     """
     if linearized is None:
+        if isinstance(posterior, Mixture) and any(
+            c.linearized_by_default for c in posterior.components
+        ):
+            warnings.warn(
+                "A mixture is not linearised, and a component is a `Laplace`, "
+                "whose samples of all weights predict badly in the network "
+                "itself. Predict with each component, and average the "
+                "predictions. Pass `linearized=False` to silence this. "
+                f"Received: posterior={posterior}",
+                stacklevel=3,
+            )
         return posterior is not None and posterior.linearized_by_default
     check_bool("linearized", linearized)
     if linearized and (posterior is None or not posterior.can_be_linearized):
@@ -256,11 +290,21 @@ def is_linearized(posterior: Posterior | None, linearized: bool | None) -> bool:
     return linearized
 
 
+def _is_told_by_state(posterior):
+    """Returns whether equal states give equal samples, for sure."""
+    if isinstance(posterior, Mixture):
+        return all(map(_is_told_by_state, posterior.components))
+    return posterior is None or type(posterior) in _TOLD_BY_STATE
+
+
 def _seeds(model, posterior, samples, seed) -> Sequence[Any]:
-    if samples is not None:
+    if samples not in (None, AUTO):
         check_count("samples", samples)
     if posterior is None:
         return [None]
+    if samples == AUTO:
+        finite = isinstance(posterior, Sized)
+        return posterior.seeds(seed, len(posterior) if finite else MOST_SAMPLES)
     # A model of the user may have another attribute `samples`.
     if samples is None and hasattr(model, "train_samples"):
         samples = model.samples or None

@@ -9,20 +9,26 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl.aliases import Data
 from keras_bdl.arguments import as_list
 from keras_bdl.arguments import check_choice
+from keras_bdl.arguments import check_count
 from keras_bdl.data.checked_inputs import check_model
 from keras_bdl.memory import check_memory
 from keras_bdl.posteriors import Posterior
 from keras_bdl.prediction.averages import merged
+from keras_bdl.prediction.averages import with_all_samples
 from keras_bdl.prediction.network_average import AverageOptions
 from keras_bdl.prediction.network_average import NetworkAverage
+from keras_bdl.prediction.network_average import check_moments
 from keras_bdl.prediction.posterior_draws import PosteriorDraws
 from keras_bdl.prediction.posterior_draws import find_posterior
 from keras_bdl.prediction.posterior_draws import is_linearized
 from keras_bdl.prediction.quantities import quantities
-from keras_bdl.prediction.reestimate_batch_norm import batch_norm_batches
+from keras_bdl.prediction.reestimate_batch_norm import (
+    optional_batch_norm_batches,
+)
 from keras_bdl.prediction.sample_stack import SampleStack
 from keras_bdl.prediction.sample_stack import nbytes_of_samples
 from keras_bdl.prediction.stateless_call import moved_on
@@ -107,6 +113,8 @@ class PosteriorPredictive(keras.Model):
     ):
         check_model(model)
         check_choice("weights_dtype", weights_dtype, _STORED)
+        if samples is not None:
+            check_count("samples", samples)
         if not model.built:
             raise ValueError(
                 "`model` must be built. Call it on a batch of inputs first. "
@@ -114,14 +122,10 @@ class PosteriorPredictive(keras.Model):
             )
         posterior = find_posterior(model, posterior)
         linearized = is_linearized(posterior, linearized)
-        statistics = None
-        if batch_norm_data is not None:
-            statistics = batch_norm_batches(
-                batch_norm_data,
-                batch_norm_fraction,
-                batch_size=None,
-                prefix="batch_norm_",
-            )
+        check_moments(moments)
+        statistics = optional_batch_norm_batches(
+            batch_norm_data, batch_norm_fraction
+        )
         draws = PosteriorDraws(
             model,
             posterior,
@@ -164,6 +168,7 @@ class PosteriorPredictive(keras.Model):
         """Makes the weights, without values."""
         super().__init__(name=name)
         self.autocast = False  # the network casts its inputs
+        self.supports_jit = getattr(model, "supports_jit", True)
         self._network = _Untracked(model)
         self._options = options
         self._output_names = _checked_names(outputs)
@@ -286,6 +291,17 @@ class PosteriorPredictive(keras.Model):
             filepath, verbose=True if verbose is None else verbose
         )
 
+    def load_own_variables(self, store: Any) -> None:
+        """Loads the weights, also into layers that compute with copies."""
+        super().load_own_variables(store)
+        network = self._network.value
+        for group in self._groups.value:
+            group.assign_to(network.variables)
+        for layer in _keras.all_layers(network):
+            # `Normalization` computes with tensors made of its variables.
+            if isinstance(layer, keras.layers.Normalization):
+                layer.finalize_state()
+
     def get_config(self) -> dict[str, Any]:
         """Returns the network without its compilation, and all options."""
         if self._symbols is None:
@@ -320,7 +336,8 @@ class PosteriorPredictive(keras.Model):
             config["network"], custom_objects
         )
         symbols = keras.saving.deserialize_keras_object(config["inputs"])
-        network(keras.tree.map_structure(_example, symbols))
+        if not network.built:
+            network(keras.tree.map_structure(_example, symbols))
         self = cls.__new__(cls)
         self._set_up(
             network,
@@ -368,7 +385,9 @@ class _Group:
             keep_samples="samples" in _as_tuple(owner._output_names),
         )
         model = owner._network.value
-        self.network = NetworkAverage(lambda: model, options)
+        self.network = NetworkAverage(
+            lambda: model, options, uses_xla=lambda: bool(owner.jit_compile)
+        )
         variables = model.variables
 
         def add(kind, i, shape, dtype):
@@ -407,12 +426,27 @@ class _Group:
         for weight, value in zip(weights, values, strict=True):
             weight.assign(ops.cast(value, weight.dtype))
 
+    def assign_to(self, variables):
+        """Sets the variables that no sample changes."""
+        fixed = self.network.fixed_values(variables)
+        for variable, weight in zip(fixed, self._fixed, strict=True):
+            variable.assign(weight.value)
+
     def average(self, inputs, seed):
         """Returns the average of each output over the samples."""
         seeds = [moved_on(state, 0, seed) for state in _read(self._seeds)]
-        return self.network(
+        found = self.network(
             inputs, _read(self._fixed), [*_read(self._samples), *seeds]
         )
+        if self.network.options.moments is None:
+            # The network may be compiled with another loss later.
+            likelihoods = [output.likelihood for output in self.network.outputs]
+            self.network.options = dataclasses.replace(
+                self.network.options,
+                task=[one.task for one in likelihoods],
+                from_logits=[one.from_logits for one in likelihoods],
+            )
+        return [with_all_samples(average, self.count) for average in found]
 
 
 def _read(weights):

@@ -8,17 +8,22 @@ import keras
 import numpy as np
 
 from keras_bdl.aliases import Data
+from keras_bdl.arguments import check_number
 from keras_bdl.arguments import check_verbose
 from keras_bdl.data.batches import Batches
 from keras_bdl.data.checked_inputs import check_model
 from keras_bdl.distribute.workers import lost_worker_explained
 from keras_bdl.posteriors import Posterior
 from keras_bdl.prediction.network_average import AverageOptions
+from keras_bdl.prediction.network_average import check_moments
+from keras_bdl.prediction.posterior_draws import AUTO
 from keras_bdl.prediction.posterior_draws import PosteriorDraws
 from keras_bdl.prediction.posterior_draws import find_posterior
 from keras_bdl.prediction.posterior_draws import is_linearized
 from keras_bdl.prediction.prediction_run import PredictionRun
-from keras_bdl.prediction.reestimate_batch_norm import batch_norm_batches
+from keras_bdl.prediction.reestimate_batch_norm import (
+    optional_batch_norm_batches,
+)
 from keras_bdl.prediction.stateless_call import TRACING
 
 
@@ -27,7 +32,8 @@ def predict(
     x: Data,
     posterior: Posterior | None = None,
     *,
-    samples: int | None = None,
+    samples: int | str | None = None,
+    tolerance: float = 0.01,
     seed: int = 0,
     batch_size: int | None = None,
     steps: int | None = None,
@@ -71,6 +77,12 @@ def predict(
             number in `compile(samples=...)` if it is positive, or else every
             member of an `Ensemble` once, or else 30. Without a posterior, the
             trained weights are the only sample.
+            `"auto"` draws 20 samples at a time, until the standard error of
+            the mean is at most `tolerance` for every example and class, and
+            1000 at most. An `Ensemble` then counts every member once.
+        tolerance: Largest `Prediction.standard_error` with `samples="auto"`:
+            in units of probability, or of the targets in a regression.
+            Defaults to `0.01`.
         seed: Selects the samples. Defaults to `0`.
         batch_size: Batch size for arrays. Defaults to `None`, 32.
         steps: Number of batches to read. Defaults to `None`, all.
@@ -120,28 +132,22 @@ def predict(
     ```
     """
     check_model(model)
+    check_number("tolerance", tolerance, above=0.0)
+    if samples == AUTO and keep_samples:
+        raise ValueError(
+            "`keep_samples` needs a number of `samples`: parts of the data "
+            'may need different numbers with `samples="auto"`. '
+            "Received: samples='auto', keep_samples=True"
+        )
     if moments is None and task is None and noise_stddev is None:
         # A loss such as `keras_bdl.likelihoods.Gaussian` has this method.
         moments = getattr(getattr(model, "loss", None), "moments", None)
-    _check_moments(moments)
+    check_moments(moments)
     _check_noise(noise_stddev, moments)
     batches = Batches(x, batch_size=batch_size, steps=steps, pad=True)
-    statistics = None
-    if batch_norm_data is not None:
-        statistics = batch_norm_batches(
-            batch_norm_data,
-            batch_norm_fraction,
-            # Not the `batch_size` of `x`, which would change the statistics.
-            batch_size=None,
-            prefix="batch_norm_",
-        )
-    elif batch_norm_fraction != 1.0:
-        raise ValueError(
-            "`batch_norm_fraction` needs `batch_norm_data`. Give both or "
-            "neither. "
-            f"Received: batch_norm_fraction={batch_norm_fraction!r}, "
-            "batch_norm_data=None"
-        )
+    statistics = optional_batch_norm_batches(
+        batch_norm_data, batch_norm_fraction
+    )
     chunks = batches.chunks()
     first = next(chunks)
     _build(model, first)
@@ -164,6 +170,7 @@ def predict(
         ),
         noise_stddev=noise_stddev,
         progress=_progress(batches, draws, verbose),
+        tolerance=tolerance if draws.in_steps else None,
     )
     with lost_worker_explained(model.distribute_strategy):
         for chunk in parts:
@@ -172,14 +179,6 @@ def predict(
     if verbose == 2:
         print(f"keras_bdl.predict: {run.stacks}")
     return prediction
-
-
-def _check_moments(moments):
-    if moments is not None and not callable(moments):
-        raise ValueError(
-            "`moments` must be a function from the model's outputs to a pair "
-            f"(mean, variance), or `None`. Received: moments={moments!r}"
-        )
 
 
 def _check_noise(noise_stddev, moments):
@@ -214,6 +213,6 @@ def _build(model, chunk):
 def _progress(batches, draws, verbose):
     total = batches.num_batches
     return keras.utils.Progbar(
-        None if total is None else total * len(draws),
+        None if total is None or draws.in_steps else total * len(draws),
         verbose=check_verbose(verbose),
     )

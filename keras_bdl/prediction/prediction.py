@@ -21,6 +21,9 @@ class Prediction(InheritedArguments):
         y: Labels or targets found in the data. Defaults to `None`.
         samples: Output of every sample, samples on the first axis. Defaults
             to `None`.
+        standard_error: Monte-Carlo standard error of the mean, in the shape
+            of the mean: by how much the mean of other samples would differ.
+            Defaults to `None`, NaN: one sample does not tell.
 
     Attributes:
         task: `"classification"` or `"regression"`.
@@ -36,8 +39,10 @@ class Prediction(InheritedArguments):
         num_samples: int = 1,
         y: ArrayLike | None = None,
         samples: ArrayLike | None = None,
+        standard_error: ArrayLike | None = None,
     ):
         self.num_samples = num_samples
+        self._standard_error = standard_error
         self.y = None if y is None else np.asarray(y)
         self._samples = samples
 
@@ -52,6 +57,13 @@ class Prediction(InheritedArguments):
                 "Received: a prediction with keep_samples=False"
             )
         return self._samples
+
+    @property
+    def standard_error(self) -> np.ndarray:
+        """Monte-Carlo standard error of the mean; NaN for one sample."""
+        if self._standard_error is None:
+            return np.full_like(self.mean, np.nan)
+        return np.asarray(self._standard_error)
 
     @property
     def has_samples(self) -> bool:

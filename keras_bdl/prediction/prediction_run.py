@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
@@ -12,11 +13,13 @@ from keras_bdl.data.batches import Batch
 from keras_bdl.prediction.averages import ClassificationAverage
 from keras_bdl.prediction.averages import RegressionAverage
 from keras_bdl.prediction.averages import merged
+from keras_bdl.prediction.averages import standard_error
 from keras_bdl.prediction.forward import Forward
 from keras_bdl.prediction.forward import forward_of
 from keras_bdl.prediction.network_average import AverageOptions
 from keras_bdl.prediction.outputs import OutputCheck
 from keras_bdl.prediction.outputs import per_output
+from keras_bdl.prediction.posterior_draws import SAMPLES_OF_A_STEP
 from keras_bdl.prediction.posterior_draws import PosteriorDraws
 from keras_bdl.prediction.sample_stack import SampleStacks
 
@@ -35,6 +38,8 @@ class PredictionRun:
         options: The `AverageOptions`.
         noise_stddev: Argument of `keras_bdl.predict`.
         progress: A `keras.utils.Progbar`.
+        tolerance: Largest standard error of the mean at which a part of the
+            data needs no more samples. Defaults to `None`: all samples.
 
     Attributes:
         stacks: The `SampleStacks` of the prediction.
@@ -47,18 +52,21 @@ class PredictionRun:
         *,
         noise_stddev: Any,
         progress: keras.utils.Progbar,
+        tolerance: float | None = None,
     ):
         self._draws = draws
         self.stacks = SampleStacks(draws)
         self._options = options
         self._noise_stddev = noise_stddev
         self._progress = progress
+        self._tolerance = tolerance
         self._steps_done = 0
         self._forward: Forward
         self._checks: list[OutputCheck] = []
         self._noises: list = []
         self._averages: list[list] = []
         self._labels: list[list] = []
+        self._counts: list[int] = []
 
     def add(self, chunk: Iterable[Batch]) -> None:
         """Adds the outputs of all samples for one part of the data.
@@ -87,6 +95,9 @@ class PredictionRun:
             for check in self._checks:
                 check.finish_part()
             done += len(stack)
+            self._counts[first:] = [done] * (len(self._averages) - first)
+            if self._is_exact_enough(first, done):
+                break
 
     def finish(self) -> Any:
         """Returns a prediction in the structure of the model's outputs."""
@@ -164,7 +175,25 @@ class PredictionRun:
 
     def _join(self, output, averages, labels, noise_stddev):
         y = None if labels[0] is None else np.concatenate(labels)
-        samples = len(self._draws)
+        counts = self._counts
         if output.likelihood.task == "regression":
-            return RegressionAverage.join(averages, samples, y, noise_stddev)
-        return ClassificationAverage.join(averages, samples, y)
+            return RegressionAverage.join(averages, counts, y, noise_stddev)
+        return ClassificationAverage.join(averages, counts, y)
+
+    def _is_exact_enough(self, first, done):
+        """Returns whether the batches from `first` on need no more samples."""
+        if self._tolerance is None or done % SAMPLES_OF_A_STEP:
+            return False
+        largest = max(
+            float(np.max(standard_error(average, done)))
+            for averages in self._averages[first:]
+            for average in averages
+        )
+        if largest > self._tolerance and done == len(self._draws):
+            warnings.warn(
+                f"{done} samples did not reach `tolerance`. Pass a larger "
+                "`tolerance`, or a number of `samples`. Received: "
+                f"tolerance={self._tolerance}, standard error={largest:.3g}",
+                stacklevel=4,
+            )
+        return largest <= self._tolerance

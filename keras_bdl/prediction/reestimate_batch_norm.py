@@ -125,6 +125,30 @@ def batch_norm_batches(
     return Batches(data, steps=steps, name=name)
 
 
+def optional_batch_norm_batches(
+    data: Data | None, fraction: float
+) -> Batches | None:
+    """Returns the `Batches` of the arguments of `keras_bdl.predict`.
+
+    Args:
+        data: The argument `batch_norm_data`.
+        fraction: The argument `batch_norm_fraction`.
+    """
+    if data is not None:
+        # No batch size: the statistics depend on it, so it does not follow
+        # that of the inputs.
+        return batch_norm_batches(
+            data, fraction, batch_size=None, prefix="batch_norm_"
+        )
+    if fraction != 1.0:
+        raise ValueError(
+            "`batch_norm_fraction` needs `batch_norm_data`. Give both or "
+            f"neither. Received: batch_norm_fraction={fraction!r}, "
+            "batch_norm_data=None"
+        )
+    return None
+
+
 def batch_norm_statistics(
     model: keras.Model, batches: Batches, values: list
 ) -> list[tuple[Any, np.ndarray]]:

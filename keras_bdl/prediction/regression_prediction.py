@@ -91,6 +91,7 @@ class RegressionPrediction(Prediction):
             sample_variances=scale**2 * self.sample_variances
             if known
             else None,
+            standard_error=scale * self.standard_error,
         )
 
     @property

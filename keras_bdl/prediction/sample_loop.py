@@ -10,6 +10,8 @@ from keras_bdl.prediction.split_function import SplitFunction
 
 # Number of output values that may be in memory at once for all samples.
 _LARGEST = 2**24
+# Assumed where the size of a batch is not known in the graph.
+_LARGEST_BATCH = 2**12
 
 
 def average_over_samples(
@@ -42,16 +44,21 @@ def average_over_samples(
         in_one_part: Whether to average all outputs at once, whatever their
             size. XLA needs this. Defaults to `False`.
     """
+    if not samples:
+        return average(_repeated(function(fixed, []), 1))
     if tf.executing_eagerly():
         outputs = [
             function(fixed, [tensor[s] for tensor in samples])
-            for s in range(len(samples[0]) if samples else 1)
+            for s in range(len(samples[0]))
         ]
         return average(
             tf.nest.map_structure(lambda *rows: tf.stack(rows), *outputs)
         )
     split = SplitFunction(function, fixed, [tensor[0] for tensor in samples])
     shared = split.once(fixed)
+    count = tf.shape(samples[0])[0]
+    if not split.repeats:
+        return average(_repeated(split.for_sample(shared, []), 1))
 
     def outputs_of(start, size):
         if split.products == 1 and not in_one_part:
@@ -67,13 +74,7 @@ def average_over_samples(
             fn_output_signature=split.outputs,
         )
 
-    if not split.repeats:
-        one = split.for_sample(shared, [])
-        return average(
-            tf.nest.map_structure(lambda row: tf.expand_dims(row, 0), one)
-        )
-    count = tf.shape(samples[0])[0]
-    if in_one_part:
+    if in_one_part or _are_small(split, samples, examples):
         return average(outputs_of(0, count))
     values = _values_of_a_sample(split, shared, samples, examples)
     size = tf.cast(tf.maximum(_LARGEST // tf.maximum(values, 1), 1), tf.int32)
@@ -95,6 +96,24 @@ def average_over_samples(
         ),
     )
     return total
+
+
+def _repeated(outputs, times):
+    """Returns the outputs with a first axis, the axis of the samples."""
+    return tf.nest.map_structure(
+        lambda t: tf.repeat(tf.expand_dims(t, 0), times, axis=0), outputs
+    )
+
+
+def _are_small(split, samples, examples):
+    """Returns whether all outputs certainly fit into memory at once."""
+    shapes = [spec.shape for spec in tf.nest.flatten(split.outputs)]
+    count = samples[0].shape[0]
+    if count is None or not all(s[1:].is_fully_defined() for s in shapes):
+        return False
+    largest = examples if isinstance(examples, int) else _LARGEST_BATCH
+    values = sum(shape[1:].num_elements() for shape in shapes)
+    return count * values * largest <= _LARGEST
 
 
 def _values_of_a_sample(split, shared, samples, examples):

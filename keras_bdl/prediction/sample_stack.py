@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from keras_bdl.prediction.posterior_draws import SAMPLES_OF_A_STEP
 from keras_bdl.prediction.posterior_draws import PosteriorDraws
 from keras_bdl.saving.lazy_array import LazyArray
 
@@ -45,6 +46,17 @@ class SampleStack:
     def nbytes(self) -> int:
         """Size of the stacked values in bytes."""
         return sum(_nbytes(tensor) for tensor in self.stacked)
+
+    def nbytes_beside(self, model_values: list[tf.Tensor]) -> int:
+        """Returns the size in bytes of all values that the model has not.
+
+        Args:
+            model_values: The values of the variables of the model.
+        """
+        own = {id(tensor) for tensor in model_values}
+        return self.nbytes + sum(
+            _nbytes(tensor) for tensor in self.values if id(tensor) not in own
+        )
 
     @classmethod
     def of(cls, draws: PosteriorDraws, indices: Sequence[int]) -> "SampleStack":
@@ -103,8 +115,10 @@ class SampleStacks:
             stack = kept.stacks.get(number)
             if stack is None:
                 stack = SampleStack.of(self._draws, group)
-                if stack.nbytes <= MEMORY - kept.nbytes:
+                size = stack.nbytes_beside(self._draws.model_values)
+                if kept.nbytes + size <= MEMORY:
                     kept.stacks[number] = stack
+                    kept.nbytes += size
             yield stack
 
     def __str__(self) -> str:
@@ -120,17 +134,10 @@ class _Kept:
     """The samples of the last prediction, without references to the model."""
 
     def __init__(self, draws):
-        self.groups = [
-            part
-            for drops in (False, True)
-            for part in _parts(draws, draws.indices(drops))
-        ]
+        self.groups = _groups(draws)
         self.stacks: dict[int, SampleStack] = {}
+        self.nbytes = 0  # of the stacks
         self._content = draws.content()
-
-    @property
-    def nbytes(self):
-        return sum(stack.nbytes for stack in self.stacks.values())
 
     def fits(self, draws):
         """Returns whether the samples are those of `draws`."""
@@ -157,23 +164,35 @@ def _equal(one, other):
     return not isinstance(one, LazyArray) and one == other
 
 
-def _parts(draws, indices):
-    """Yields parts of almost equal length that fit into `MEMORY`."""
-    if not indices:
-        return
-    size = _largest_part(draws, indices)
+def _groups(draws):
+    """Returns the indices of the samples in each stack."""
+    step = SAMPLES_OF_A_STEP if draws.in_steps else len(draws)
+    with_and_without = [draws.indices(drops) for drops in (False, True)]
+    largest = _largest_part(draws, min(step, len(draws)))
+    return [
+        part
+        for start in range(0, len(draws), step)
+        for indices in with_and_without
+        for part in _parts(
+            [i for i in indices if start <= i < start + step], largest
+        )
+    ]
+
+
+def _parts(indices, size):
+    """Yields parts of almost equal length, each of at most `size`."""
     count = -(-len(indices) // size)
-    ends = [len(indices) * k // count for k in range(count + 1)]
+    ends = [len(indices) * k // max(count, 1) for k in range(count + 1)]
     for start, end in itertools.pairwise(ends):
         yield indices[start:end]
 
 
-def _largest_part(draws, indices):
+def _largest_part(draws, wanted):
     """Returns the number of samples that fit into `MEMORY`, at least one."""
-    all_values = sum(map(_nbytes, draws.values(indices[0])))
-    if len(indices) * all_values <= MEMORY:
-        return len(indices)
-    return max(1, MEMORY // max(1, _nbytes_of_one(draws, indices)))
+    if wanted * sum(map(_nbytes, draws.model_values)) <= MEMORY:
+        return wanted
+    size = _nbytes_of_one(draws, range(len(draws)))
+    return min(wanted, max(1, MEMORY // max(1, size)))
 
 
 def nbytes_of_samples(draws: PosteriorDraws) -> int:

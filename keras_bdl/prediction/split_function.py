@@ -6,6 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
+_EXPENSIVE = ("MatMul", "Conv", "Einsum", "Call", "While", "If", "PyFunc")
+
 
 class SplitFunction:
     """Splits a function in two: a part for all samples, a part for each sample.
@@ -49,8 +51,16 @@ class SplitFunction:
         self._structure = traced.structured_outputs
         outputs = tf.nest.flatten(self._structure)
         repeated = _dependent(arguments[count:], outputs)
-        shared = _inputs_from_outside(repeated, outputs)
-        self._once = traced.prune(arguments[:count], shared)
+        # Tensors from outside of the function reach both parts by themselves.
+        captured = {tensor.ref() for tensor in traced.graph.internal_captures}
+        shared = _inputs_from_outside(repeated, outputs, captured)
+        # Values that need no operation, such as weights, are passed on.
+        given = {tensor.ref(): i for i, tensor in enumerate(arguments[:count])}
+        self._given = [given.get(tensor.ref()) for tensor in shared]
+        computed = [t for t in shared if t.ref() not in given]
+        self._once = None
+        if computed:
+            self._once = traced.prune(arguments[:count], computed)
         self.repeats = bool(repeated)
         if self.repeats:
             self._for_sample = traced.prune(
@@ -71,7 +81,10 @@ class SplitFunction:
         Args:
             fixed: The first argument of the function.
         """
-        return list(self._once(*fixed))
+        computed: Any = iter(())
+        if self._once is not None:
+            computed = iter(self._once(*fixed))
+        return [next(computed) if i is None else fixed[i] for i in self._given]
 
     def for_sample(
         self, shared: Sequence[tf.Tensor], varying: Sequence[tf.Tensor]
@@ -98,7 +111,8 @@ def _dependent(sources, outputs):
     dependent = {tensor.op for tensor in sources}
     for op in sources[0].graph.get_operations() if sources else ():
         # Operations are listed in the order of their creation.
-        if any(tensor.op in dependent for tensor in op.inputs):
+        inputs = [tensor.op for tensor in op.inputs] + op.control_inputs
+        if any(other in dependent for other in inputs):
             dependent.add(op)
     needed: set = set()
     waiting = [tensor.op for tensor in outputs]
@@ -110,16 +124,20 @@ def _dependent(sources, outputs):
     return needed
 
 
-def _inputs_from_outside(operations, outputs):
+def _inputs_from_outside(operations, outputs, captured):
     """Returns the tensors that the operations or the outputs take from others.
 
     Constants are left out: a copy of them keeps shapes static.
     """
-    found = {}
+    found: dict = {}
     # Any fixed order, the same in each process.
     for op in sorted(operations, key=lambda op: op.name):
         for tensor in op.inputs:
-            if tensor.op not in operations and tensor.op.type != "Const":
+            if (
+                tensor.op not in operations
+                and tensor.op.type != "Const"
+                and tensor.ref() not in captured
+            ):
                 found[tensor.ref()] = tensor
     for tensor in outputs:
         if tensor.op not in operations:
@@ -128,4 +146,4 @@ def _inputs_from_outside(operations, outputs):
 
 
 def _multiplies(op):
-    return any(word in op.type for word in ("MatMul", "Conv", "Einsum", "Call"))
+    return any(word in op.type for word in _EXPENSIVE)

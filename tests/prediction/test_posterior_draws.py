@@ -164,3 +164,31 @@ def test_another_attribute_samples_of_a_model_has_no_effect():
     model.compile("sgd", "mse")
     p = predict(model, X, gaussian(model), verbose=0)
     assert p.num_samples == 30
+
+
+def test_samples_of_a_posterior_of_another_class_are_drawn_anew(capsys):
+    class Shifted(Gaussian):
+        shift = 0.0
+
+        def sample(self, seed):
+            return [w + self.shift for w in super().sample(seed)]
+
+    model = network()
+    model.layers[2].trainable = False
+    mean = [np.array(v) for v in model.trainable_variables]
+    posterior = Shifted(mean)
+    kwargs = dict(samples=2, verbose=0, task="regression")
+    first = predict(model, X, posterior, **kwargs)
+    posterior.shift = 1.0
+    second = predict(model, X, posterior, **kwargs)
+    assert np.abs(first.mean - second.mean).max() > 0.1
+
+
+def test_mixture_with_laplace_warns_that_it_is_not_linearised():
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", loss)
+    laplace = keras_bdl.fit_laplace(model, X, verbose=0)
+    mixture = keras_bdl.posteriors.Mixture([laplace, laplace])
+    with pytest.warns(UserWarning, match="A mixture is not linearised"):
+        predict(model, X, mixture, samples=2, verbose=0)

@@ -238,3 +238,34 @@ def test_samples_that_do_not_fit_into_memory_are_refused(monkeypatch):
     monkeypatch.setattr("keras_bdl.memory.free_bytes", lambda: 100)
     with pytest.raises(ValueError, match="5 samples.*100 bytes free"):
         PosteriorPredictive(model, gaussian(model), samples=5)
+
+
+def test_normalization_and_loss_survive_a_file_and_a_new_compilation(tmp_path):
+    normalization = keras.layers.Normalization()
+    normalization.adapt(10 + 3 * X)
+    dense = keras.layers.Dense(3)
+    model = keras.Sequential([keras.Input((2,)), normalization, dense])
+    model.compile("sgd", cross_entropy())
+    predictive = PosteriorPredictive(model, gaussian(model), samples=3)
+    expected = predictive(X)["mean"]
+    model.compile("sgd", "mse")
+    predictive.save(tmp_path / "p.keras")
+    loaded = keras.models.load_model(tmp_path / "p.keras")
+    for again in (predictive, loaded):
+        np.testing.assert_allclose(again(X)["mean"], expected, 1e-5)
+        assert again.predict(X, verbose=0)["mean"].shape == (5, 3)
+
+
+def test_layer_with_a_constant_tensor_after_the_first_uncertain_weight():
+    mask = tf.constant(np.tril(np.ones((20, 20), "float32")))  # large enough
+    inputs = keras.Input((2,))
+    x = keras.layers.Dense(20)(inputs)
+    x = keras.layers.Lambda(lambda t: t @ mask)(x)
+    model = keras.Model(inputs, keras.layers.LSTM(4)(x[:, :, None]))
+    posterior = gaussian(model)
+    predictive = PosteriorPredictive(
+        model, posterior, samples=2, task="regression"
+    )
+    expected = np.mean(loop(model, posterior, samples=2), 0)
+    for call in (predictive, tf.function(predictive)):
+        np.testing.assert_allclose(call(X)["mean"], expected, 1e-4, 1e-5)

@@ -13,6 +13,8 @@ from keras_bdl.posteriors import Ensemble
 from keras_bdl.posteriors import Gaussian
 from keras_bdl.posteriors import MCDropout
 from keras_bdl.prediction import predict
+from keras_bdl.prediction import sample_loop
+from keras_bdl.prediction import sample_stack
 from tests.helpers import cross_entropy
 from tests.helpers import dtype_policy
 
@@ -682,3 +684,94 @@ def test_a_layer_that_only_training_builds_is_refused_by_name():
     with pytest.raises(ValueError, match=r"model\(x, training=True\)` once"):
         predict(model, X, task="regression", batch_norm_data=X, verbose=0)
     predict(model, X, task="regression", batch_norm_data=X, verbose=0)
+
+
+def test_standard_error_is_that_of_the_mean_of_independent_samples():
+    model = network()
+    posterior = gaussian(model)
+    p = predict(model, X, posterior, samples=7, keep_samples=True, verbose=0)
+    expected = p.samples.std(0, ddof=1) / np.sqrt(7)
+    np.testing.assert_allclose(p.standard_error, expected, 1e-4, 1e-6)
+    assert np.all(np.isnan(predict(model, X, verbose=0).standard_error))
+
+
+def test_auto_draws_samples_until_the_error_is_small_enough(monkeypatch):
+    monkeypatch.setattr(Batches, "buffer_bytes", 1)  # one batch a part
+    model = network()
+    posterior = gaussian(model)
+    p = predict(model, X, posterior, samples="auto", batch_size=7, verbose=0)
+    assert p.standard_error.max() <= 0.01
+    assert p.num_samples % 20 == 0 and 20 < p.num_samples < 1000
+    rough = predict(
+        model, X, posterior, samples="auto", tolerance=0.2, verbose=0
+    )
+    assert rough.num_samples == 20
+    seeds = posterior.seeds(0, 1000)[:20]
+    samples = []
+    for seed in seeds:
+        with posterior.sampled(model, seed):
+            samples.append(softmax(model(X)))
+    np.testing.assert_allclose(rough.mean, np.mean(samples, 0), 1e-5)
+    members = Ensemble.from_models([network() for _ in range(3)])
+    assert (
+        predict(model, X, members, samples="auto", verbose=0).num_samples == 3
+    )
+    with pytest.warns(UserWarning, match="1000 samples did not reach"):
+        predict(model, X, posterior, samples="auto", tolerance=1e-4, verbose=0)
+    with pytest.raises(ValueError, match="`keep_samples` needs a number"):
+        predict(
+            model, X, posterior, samples="auto", keep_samples=True, verbose=0
+        )
+
+
+def test_samples_are_drawn_once_until_model_or_posterior_change(capsys):
+    model = network()
+    posterior = gaussian(model)
+    kwargs = dict(samples=3, verbose=2)
+
+    def says(*args, **changed):
+        predict(model, X, *args, **kwargs | changed)
+        return capsys.readouterr().out.splitlines()[-1]
+
+    once, kept = "3 samples, drawn once", "3 samples, kept from the last call"
+    assert says(posterior).endswith(once)
+    assert says(posterior).endswith(kept)
+    assert says(gaussian(model)).endswith(kept)  # an equal posterior
+    assert says(gaussian(model, 0.2)).endswith(once)
+    assert says(posterior, seed=1).endswith(once)
+    model.layers[-1].bias.assign_add([1.0, 0.0, 0.0])
+    assert says(posterior, seed=1).endswith(once)
+    assert says(posterior, seed=1, linearized=True).endswith(once)
+
+
+def test_samples_larger_than_the_memory_give_the_same(monkeypatch, capsys):
+    model = network()
+    posterior = gaussian(model)
+    whole = predict(model, X, posterior, samples=5, seed=2, verbose=0)
+    of_one = sum(w.nbytes for w in posterior.mean())
+    monkeypatch.setattr(sample_stack, "MEMORY", 2 * of_one + 1)
+    parts = predict(
+        model, X, posterior, samples=5, seed=3, batch_size=8, verbose=2
+    )
+    assert "drawn again for each part of the data, in 3 groups" in (
+        capsys.readouterr().out
+    )
+    parts = predict(model, X, posterior, samples=5, seed=2, verbose=0)
+    for name in ("mean", "stddev", "expected_entropy", "standard_error"):
+        np.testing.assert_allclose(
+            getattr(parts, name), getattr(whole, name), 1e-5, 1e-6
+        )
+    np.testing.assert_array_equal(parts.votes, whole.votes)
+
+
+def test_large_outputs_are_averaged_part_by_part(monkeypatch):
+    model = network()
+    posterior = gaussian(model)
+    whole = predict(model, X, posterior, samples=5, verbose=0)
+    monkeypatch.setattr(sample_loop, "_LARGEST", 2 * X.shape[0] * 3)
+    model.compile("sgd", CROSSENTROPY)  # another trace
+    parts = predict(model, X, posterior, samples=5, verbose=0)
+    for name in ("mean", "stddev", "expected_entropy"):
+        np.testing.assert_allclose(
+            getattr(parts, name), getattr(whole, name), 1e-5, 1e-6
+        )

@@ -1,0 +1,139 @@
+"""Cost of a prediction with 30 posterior samples, in plain forward passes.
+
+    python examples/benchmarks/prediction.py [--smoke]
+
+The network has two convolutions and two dense layers. A plain pass is a traced
+`model(x, training=False)` on the same batch. Both functions of a pair run in
+turns, and the ratio of the best times is printed. "predict again" is the second
+call of `keras_bdl.predict` with the same posterior.
+"""
+
+import argparse
+import os
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import keras
+import numpy as np
+import tensorflow as tf
+from timing import ratio
+
+import keras_bdl as bdl
+
+
+def network(dropout=0.0, variational=False):
+    keras.utils.set_random_seed(0)
+    layers = keras.layers
+    model = keras.Sequential(
+        [
+            keras.Input((28, 28, 1)),
+            layers.Conv2D(16, 5, activation="relu"),
+            layers.MaxPooling2D(),
+            layers.Conv2D(32, 5, activation="relu"),
+            layers.MaxPooling2D(),
+            layers.Flatten(),
+            layers.Dense(128, activation="relu"),
+            layers.Dropout(dropout),
+            layers.Dense(10),
+        ]
+    )
+    if variational:
+        model = bdl.convert(model, "mean_field")
+    model.compile(
+        "sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    )
+    return model
+
+
+def gaussian(model, last_layer=False):
+    """A posterior with all weights or the last two variables uncertain."""
+    mean = [keras.ops.convert_to_numpy(v) for v in model.trainable_variables]
+    certain = len(mean) - 2 if last_layer else 0
+    variance = [
+        None if i < certain else np.full(m.shape, 1e-3)
+        for i, m in enumerate(mean)
+    ]
+    return bdl.posteriors.Gaussian(mean, variance)
+
+
+def ensemble(model, members=30):
+    weights = model.get_weights()
+    rng = np.random.default_rng(0)
+    return bdl.posteriors.Ensemble(
+        [
+            [
+                w + 0.03 * rng.normal(size=w.shape).astype(w.dtype)
+                for w in weights
+            ]
+            for _ in range(members)
+        ]
+    )
+
+
+def cases():
+    """Yields a name, a model, its posterior and options of `predict`."""
+    model = network()
+    yield "Gaussian", model, gaussian(model), {}
+    yield "ensemble", model, ensemble(model), {}
+    yield "last layer", model, gaussian(model, last_layer=True), {}
+    yield "linearised", model, gaussian(model), {"linearized": True}
+    variational = network(variational=True)
+    posterior = bdl.posteriors.Layerwise(variational)
+    yield "mean-field layers", variational, posterior, {}
+    dropout = network(dropout=0.5)
+    yield "MC dropout", dropout, bdl.posteriors.MCDropout(), {}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--smoke", action="store_true", help="seconds only")
+    smoke = parser.parse_args().smoke
+    samples, rounds = (2, 1) if smoke else (30, 20)
+    sizes = (1,) if smoke else (1, 32, 512)
+    rng = np.random.default_rng(0)
+    plain_model = network()
+    plain = tf.function(
+        lambda x: plain_model(x, training=False), reduce_retracing=True
+    )
+    print(f"{samples} samples, in plain passes of the same batch")
+    print(f"{'':20}{'images':>8}{'program':>10}{'predict again':>15}", end="")
+    print(f"{'/ Keras predict':>17}{'MiB':>8}")
+    for name, model, posterior, options in cases():
+        predictive = bdl.PosteriorPredictive(
+            model, posterior, samples=samples, **options
+        )
+        program = tf.function(predictive, reduce_retracing=True)
+        mib = sum(w.value.numpy().nbytes for w in predictive.weights) / 2**20
+        for size in sizes:
+            x = rng.random((size, 28, 28, 1), dtype="float32")
+            tensor = tf.constant(x)
+
+            def again(x=x, model=model, posterior=posterior, options=options):
+                bdl.predict(
+                    model,
+                    x,
+                    posterior,
+                    samples=samples,
+                    batch_size=512,
+                    verbose=0,
+                    **options,
+                )
+
+            def of_keras(x=x, model=model):
+                model.predict(x, batch_size=512, verbose=0)
+
+            def once(tensor=tensor):
+                plain(tensor)
+
+            in_graph = ratio(lambda t=tensor, f=program: f(t), once, rounds)
+            few = max(1, rounds // 4)
+            called = ratio(again, once, few)
+            compared = ratio(again, of_keras, few)
+            print(
+                f"{name:20}{size:8}{in_graph:10.1f}{called:15.1f}"
+                f"{compared:17.2f}{mib:8.1f}"
+            )
+
+
+if __name__ == "__main__":
+    main()
