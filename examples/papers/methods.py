@@ -79,6 +79,7 @@ def _laplace(trained):
         trained.model,
         trained.data.statistics,
         subset="all",
+        refinements=0,  # as in the paper
         prior_precision="validation",
         validation_data=trained.data.validation,
         loss=trained.loss(),

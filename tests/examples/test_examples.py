@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -158,6 +159,17 @@ def test_radial_robustness_prints_its_tables_and_draws_them(run, tmp_path):
         assert set(of_task) == {"mean-field", "Radial"}
     pictures = {p.stem for p in tmp_path.glob("*.png")}
     assert pictures == {"scale", "training", "robustness"}
+
+
+def test_prediction_benchmark_prints_a_line_for_each_posterior(run):
+    printed = run("benchmarks/prediction.py")
+    for name in ("Gaussian", "last layer", "linearised", "MC dropout"):
+        assert re.search(rf"^{name} +1 ", printed, re.M)
+
+
+def test_serving_answers_in_a_process_without_keras_bdl(run, tmp_path):
+    printed = run("serving.py", "--out", tmp_path)
+    assert "last answer: digit" in printed and "99 % within" in printed
 
 
 def test_layers_benchmark_prints_a_ratio_for_each_estimator(run):
