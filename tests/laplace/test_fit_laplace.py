@@ -606,7 +606,7 @@ def test_wrong_curvatures_are_refused(curvature, matrices, match):
 
 def test_refinements_end_at_the_fixed_point_of_logistic_regression():
     """One weight: quadrature gives the average curvature exactly."""
-    x = np.ones((4000, 1), "float32")
+    x = np.ones((1500, 1), "float32")
     model = keras.Sequential(
         [keras.Input((1,)), keras.layers.Dense(1, use_bias=False)]
     )
@@ -619,7 +619,7 @@ def test_refinements_end_at_the_fixed_point_of_logistic_regression():
             x,
             prior_precision=0.3,
             structure=structure,
-            refinements=8,
+            refinements=5,
             batch_size=4,  # each with a sample of its own
         )
         nodes, mass = np.polynomial.hermite_e.hermegauss(60)
