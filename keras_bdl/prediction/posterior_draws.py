@@ -51,10 +51,9 @@ class PosteriorDraws:
 
     The model does not change. The object reads the weights of the model once,
     so a sample is one function for the whole data set, even while another
-    thread trains the model. The prediction passes each part of the data through
-    all samples, so each sample is computed again for each part. The same seed
-    gives the same weights every time. BatchNorm statistics are estimated once
-    for each sample and kept.
+    thread trains the model. A sample may be computed several times: the same
+    seed gives the same weights every time. BatchNorm statistics are estimated
+    once for each sample and kept.
 
     Args:
         model: A built Keras model.

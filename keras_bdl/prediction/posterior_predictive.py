@@ -174,6 +174,7 @@ class PosteriorPredictive(keras.Model):
         self._output_names = _checked_names(outputs)
         self._weights_dtype = weights_dtype
         self._symbols: Any = None
+        self._owns_network = False
         self._groups = _Untracked(
             [
                 _Group(self, position, *group)
@@ -294,6 +295,8 @@ class PosteriorPredictive(keras.Model):
     def load_own_variables(self, store: Any) -> None:
         """Loads the weights, also into layers that compute with copies."""
         super().load_own_variables(store)
+        if not self._owns_network:
+            return  # the network of the user, which must not change
         network = self._network.value
         for group in self._groups.value:
             group.assign_to(network.variables)
@@ -352,6 +355,7 @@ class PosteriorPredictive(keras.Model):
             weights_dtype=config["weights_dtype"],
             name=config["name"],
         )
+        self._owns_network = True
         self(symbols)
         return self
 

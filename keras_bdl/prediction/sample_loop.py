@@ -45,7 +45,7 @@ def average_over_samples(
             size. XLA needs this. Defaults to `False`.
     """
     if not samples:
-        return average(_repeated(function(fixed, []), 1))
+        return average(_with_first_axis(function(fixed, [])))
     if tf.executing_eagerly():
         outputs = [
             function(fixed, [tensor[s] for tensor in samples])
@@ -58,7 +58,7 @@ def average_over_samples(
     shared = split.once(fixed)
     count = tf.shape(samples[0])[0]
     if not split.repeats:
-        return average(_repeated(split.for_sample(shared, []), 1))
+        return average(_with_first_axis(split.for_sample(shared, [])))
 
     def outputs_of(start, size):
         if split.products == 1 and not in_one_part:
@@ -98,11 +98,9 @@ def average_over_samples(
     return total
 
 
-def _repeated(outputs, times):
-    """Returns the outputs with a first axis, the axis of the samples."""
-    return tf.nest.map_structure(
-        lambda t: tf.repeat(tf.expand_dims(t, 0), times, axis=0), outputs
-    )
+def _with_first_axis(outputs):
+    """Returns the outputs as those of one sample."""
+    return tf.nest.map_structure(lambda t: tf.expand_dims(t, 0), outputs)
 
 
 def _are_small(split, samples, examples):

@@ -148,7 +148,7 @@ def test_saved_and_exported_models_answer_the_same(tmp_path):
     assert np.abs(seven["mean"] - p["mean"]).max() > 1e-3
 
 
-def test_evaluates_like_any_model_also_inside_another():
+def test_evaluates_like_any_model_and_leaves_the_network_alone(tmp_path):
     model = last_layer()
     posterior = gaussian(model)
     predictive = PosteriorPredictive(
@@ -164,6 +164,12 @@ def test_evaluates_like_any_model_also_inside_another():
         loss = outer.evaluate(x, y, verbose=0)
         expected = -np.mean(np.log(p_s.mean(0)[np.arange(5), y]))
         assert loss == pytest.approx(expected, rel=1e-2)
+    before = [np.array(v) for v in model.variables]
+    predictive.set_weights([0 * w for w in predictive.get_weights()])
+    predictive.save_weights(tmp_path / "p.weights.h5")
+    predictive.load_weights(tmp_path / "p.weights.h5")
+    for variable, value in zip(model.variables, before, strict=True):
+        np.testing.assert_array_equal(variable, value)
     assert not predictive.trainable_variables
     with pytest.raises(ValueError, match="cannot be trained"):
         predictive.fit(X, y)
