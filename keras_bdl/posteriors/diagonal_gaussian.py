@@ -11,6 +11,7 @@ from keras_bdl.aliases import ArrayLike
 from keras_bdl.arguments import as_list
 from keras_bdl.arguments import check_bool
 from keras_bdl.arguments import check_number
+from keras_bdl.posteriors.covariance_blocks import CovarianceBlocks
 from keras_bdl.posteriors.posterior import Posterior
 from keras_bdl.posteriors.structure import Structure
 from keras_bdl.random.keyed_noise import generator
@@ -106,6 +107,10 @@ class Gaussian(Posterior):
     def mean(self) -> list[np.ndarray]:
         """Returns the means, read-only."""
         return list(self._mean)
+
+    def covariance_blocks(self) -> CovarianceBlocks | None:
+        """Returns the variances as blocks."""
+        return CovarianceBlocks.of(self._variance, scale=self._scale)
 
     def sample(self, seed: int) -> list[np.ndarray]:
         """Returns the sample (1) with the noise of a seed."""

@@ -104,6 +104,10 @@ class LowRankGaussian(Gaussian):
     def _facts(self):
         return {**super()._facts(), "rank": self.rank, "block": self.block}
 
+    def covariance_blocks(self) -> None:
+        """Returns `None`: the deviations correlate all weights."""
+        return None
+
     def _spreads(self):
         return super()._spreads() or any(map(np.any, self._deviations))
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_bdl.aliases import ArrayLike
 from keras_bdl.arguments import as_list
+from keras_bdl.posteriors.covariance_blocks import CovarianceBlocks
 from keras_bdl.posteriors.diagonal_gaussian import Gaussian
 from keras_bdl.posteriors.matrix_covariance import MatrixCovariance
 
@@ -64,6 +65,12 @@ class MatrixNormal(Gaussian):
     def matrices(self) -> list[MatrixCovariance]:
         """The `MatrixCovariance` of each layer."""
         return list(self._matrices)
+
+    def covariance_blocks(self) -> CovarianceBlocks | None:
+        """Returns the variances and the matrices as blocks."""
+        return CovarianceBlocks.of(
+            self._variance, self._matrices, scale=self._scale
+        )
 
     def get_state(self) -> dict[str, Any]:
         """Returns all arguments."""

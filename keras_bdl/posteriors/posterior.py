@@ -18,6 +18,7 @@ import numpy as np
 from keras_bdl.distribute.variable_copies import assign
 from keras_bdl.distribute.variable_copies import restored
 from keras_bdl.inherited_arguments import InheritedArguments
+from keras_bdl.posteriors.covariance_blocks import CovarianceBlocks
 from keras_bdl.posteriors.structure import Structure
 from keras_bdl.posteriors.structure import check_built
 from keras_bdl.random.keyed_noise import sequence
@@ -138,6 +139,10 @@ class Posterior(InheritedArguments, abc.ABC):
             model: A model that `check` accepts.
         """
         return list(zip(self.variables(model), self.mean(), strict=True))
+
+    def covariance_blocks(self) -> CovarianceBlocks | None:
+        """Returns the covariance as blocks, or `None` if it has others."""
+        return None
 
     def batch_assignments(
         self, model: keras.Model, seed: int, batch_index: int

@@ -6,8 +6,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from keras_bdl.prediction.average_options import AverageOptions
 from keras_bdl.prediction.averages import with_all_samples
-from keras_bdl.prediction.network_average import AverageOptions
 from keras_bdl.prediction.network_average import NetworkAverage
 from keras_bdl.prediction.sample_stack import SampleStack
 from keras_bdl.prediction.traced import ModelCache

@@ -1,7 +1,6 @@
 """The average of a model's outputs over posterior samples, in one graph."""
 
 import contextlib
-import dataclasses
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
@@ -12,68 +11,23 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bdl.posteriors.dropout_switch import dropout_on
+from keras_bdl.prediction.average_options import IDENTITY
+from keras_bdl.prediction.average_options import MONTE_CARLO
+from keras_bdl.prediction.average_options import PROBIT
+from keras_bdl.prediction.average_options import AverageOptions
 from keras_bdl.prediction.averages import average_of
 from keras_bdl.prediction.averages import merged
-from keras_bdl.prediction.likelihood import Likelihood
-from keras_bdl.prediction.outputs import per_output
+from keras_bdl.prediction.described_output import MEAN
+from keras_bdl.prediction.described_output import DescribedOutput
+from keras_bdl.prediction.described_output import at_least_float32
+from keras_bdl.prediction.described_output import described_outputs
+from keras_bdl.prediction.described_output import moments_of
+from keras_bdl.prediction.output_gaussian import output_gaussians
 from keras_bdl.prediction.sample_loop import average_over_samples
 from keras_bdl.prediction.stateless_call import seed_states
 from keras_bdl.prediction.stateless_call import stateless_call
 
 _NOTHING = contextlib.nullcontext()
-
-
-@dataclasses.dataclass(frozen=True)
-class AverageOptions:
-    """The options of a prediction that change its graph.
-
-    Args:
-        task: Argument of `keras_bdl.predict`.
-        from_logits: Argument of `keras_bdl.predict`.
-        moments: Argument of `keras_bdl.predict`.
-        keep_samples: Argument of `keras_bdl.predict`.
-        linearized: Whether the outputs are linear in the weights, around the
-            mean of the posterior. Defaults to `False`.
-        positions: Positions in `model.variables` of the variables that differ
-            between samples. Defaults to `()`.
-        drops: Whether dropout is on. Defaults to `False`.
-    """
-
-    task: Any = None
-    from_logits: Any = None
-    moments: Callable | None = None
-    keep_samples: bool = False
-    linearized: bool = False
-    positions: tuple[int, ...] = ()
-    drops: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class Output:
-    """One output of the model.
-
-    Args:
-        name: Name of the output in error messages.
-        likelihood: The `Likelihood` of the output.
-        dtype: Dtype in which the model returns the output.
-    """
-
-    name: str
-    likelihood: Likelihood
-    dtype: str
-
-
-def check_moments(moments: Any) -> None:
-    """Raises an error if `moments` is neither a function nor `None`.
-
-    Args:
-        moments: Argument of `keras_bdl.predict`.
-    """
-    if moments is not None and not callable(moments):
-        raise ValueError(
-            "`moments` must be a function from the model's outputs to a pair "
-            f"(mean, variance), or `None`. Received: moments={moments!r}"
-        )
 
 
 class NetworkAverage:
@@ -86,7 +40,11 @@ class NetworkAverage:
 
     for the mean m of the posterior, computed as one Jacobian-vector product.
     A classifier is linear in its logits: `softmax(log p)` is p for the
-    probabilities p of a model that returns no logits.
+    probabilities p of a model that returns no logits. A link uses the exact
+    Gaussian of f in place of samples. With the variance v of an entry of f,
+    `"probit"` divides the entry by
+
+        sqrt(1 + pi / 8 v)                                                (2)
 
     The weights are arguments, so the model does not change.
 
@@ -96,7 +54,7 @@ class NetworkAverage:
         uses_xla: Function that returns whether XLA compiles the graph.
 
     Attributes:
-        outputs: A flat list of `Output`, known after the first call.
+        outputs: A flat list of `DescribedOutput`, known after the first call.
         structure: The outputs in the structure of the model.
     """
 
@@ -108,7 +66,7 @@ class NetworkAverage:
         uses_xla: Callable[[], bool],
     ):
         self.options = options
-        self.outputs: list[Output] = []
+        self.outputs: list[DescribedOutput] = []
         self.structure: Any = None
         self._model = model
         self._uses_xla = uses_xla
@@ -118,7 +76,8 @@ class NetworkAverage:
 
         Args:
             values: For each of `model.variables` its value in all samples. If
-                `linearized`, the value of a varying variable is its mean.
+                `linearized`, the value of a varying variable is its mean. With
+                a link, the arrays of the `CovarianceBlocks` follow.
         """
         replaced = self._replaced(self._model())
         return [v for i, v in enumerate(values) if i not in replaced]
@@ -132,7 +91,8 @@ class NetworkAverage:
             inputs: A batch of nested tensors.
             fixed: Tensors, from `fixed_values`.
             samples: Tensors with the samples on the first axis: one for each
-                of `options.positions`, then one for each seed generator.
+                of `options.positions`, then the key of the noise for
+                `link="monte_carlo"`, then one for each seed generator.
         """
         model = self._model()
         arrays = [
@@ -141,10 +101,16 @@ class NetworkAverage:
         replaced = self._replaced(model)
         others = [i for i in range(len(model.variables)) if i not in replaced]
         varying = [*self.options.positions, *seed_states(model)]
+        draws_outputs = self.options.link == MONTE_CARLO
 
         def network(fixed, sample):
             x = keras.tree.pack_sequence_as(inputs, fixed[: len(arrays)])
-            values = dict(zip(others, fixed[len(arrays) :], strict=True))
+            fixed = fixed[len(arrays) :]
+            values = dict(zip(others, fixed, strict=False))
+            if self.options.link is not None:
+                key = sample[0] if draws_outputs else None
+                values |= zip(varying, sample[draws_outputs:], strict=True)
+                return self._gaussian(x, values, fixed[len(others) :], key)
             return self._of_sample(
                 x, values, dict(zip(varying, sample, strict=True))
             )
@@ -179,10 +145,8 @@ class NetworkAverage:
             return self._moments(outputs)
         self._describe(outputs)
         return [
-            _values(_at_least_float32(tensor), output.likelihood)
-            for tensor, output in zip(
-                keras.tree.flatten(outputs), self.outputs, strict=True
-            )
+            output.values(at_least_float32(tensor))
+            for tensor, output in self._each(outputs)
         ]
 
     def _linear(self, inputs, means, sample):
@@ -203,16 +167,58 @@ class NetworkAverage:
                 return self._moments(keras.tree.map_structure(linear, outputs))
             self._describe(outputs)
             result = []
-            for tensor, output in zip(
-                keras.tree.flatten(outputs), self.outputs, strict=True
-            ):
-                tensor = _at_least_float32(tensor)
-                logits = linear(_as_logits(tensor, output.likelihood))
-                values = _values(logits, output.likelihood)
-                if output.likelihood.task != "regression":
-                    raw = _values(tensor, output.likelihood)
-                    values["raw"] = raw["output"]
+            for tensor, output in self._each(outputs):
+                tensor = at_least_float32(tensor)
+                values = output.values(linear(output.logits(tensor)))
+                if not output.is_regression:
+                    values["raw"] = output.values(tensor)["output"]
                 result.append(values)
+        return result
+
+    def _gaussian(self, inputs, values, arrays, key):
+        """Returns what a link makes of the Gaussian of each output.
+
+        Args:
+            inputs: A batch of nested tensors.
+            values: A dictionary with a tensor for each variable.
+            arrays: The arrays of the `CovarianceBlocks`.
+            key: Selects the sample of `link="monte_carlo"`.
+        """
+        link, moments = self.options.link, self.options.moments
+        raw: list = []  # what the network itself returns
+
+        def linearized(outputs):
+            if moments is not None:
+                raw.extend(self._moments(outputs))
+                return [raw[0]["mean"]]
+            self._describe(outputs)
+            raw.extend(map(at_least_float32, keras.tree.flatten(outputs)))
+            each = zip(raw, self.outputs, strict=True)
+            return [output.logits(tensor) for tensor, output in each]
+
+        model = self._model()
+        found = output_gaussians(
+            model,
+            inputs,
+            [values[i] for i in range(len(model.variables))],
+            layout=self.options.blocks,
+            arrays=arrays,
+            outputs_of=linearized,
+        )
+        result = []
+        for own, gaussian, output in zip(raw, found, self.outputs, strict=True):
+            output.check_link(link)
+            value = gaussian.mean if key is None else gaussian.sample(key)
+            if link == PROBIT:
+                value /= ops.sqrt(1.0 + np.pi / 8 * gaussian.variance())  # (2)
+            terms = output.values(value)
+            if not output.is_regression:
+                terms["raw"] = output.values(own)["output"]
+            if moments is not None:
+                terms["variance"] = own["variance"]
+            if link == IDENTITY:
+                terms["between"] = gaussian.variance()
+            result.append(terms)
         return result
 
     def _call(self, inputs, values):
@@ -223,12 +229,21 @@ class NetworkAverage:
             return stateless_call(model, inputs, scope, training=False)
 
     def _average(self, outputs):
-        return [
+        averages = [
             average_of(output.likelihood).of_samples(
                 values, output.likelihood, self.options.keep_samples
             )
             for output, values in zip(self.outputs, outputs, strict=True)
         ]
+        if self.options.link == IDENTITY:
+            for average, values in zip(averages, outputs, strict=True):
+                average["variance"] = values["between"][0]
+        if self.options.link == PROBIT:
+            # Only the mean has a closed form.
+            for average in averages:
+                for name in ("variance", "entropy"):
+                    average[name] = np.nan * average[name]
+        return averages
 
     def _merge(self, first, second, first_count, second_count):
         return [
@@ -237,68 +252,14 @@ class NetworkAverage:
         ]
 
     def _moments(self, outputs):
-        outputs = keras.tree.map_structure(_at_least_float32, outputs)
-        pair = self.options.moments(outputs)
-        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise ValueError(
-                "`moments` must return a pair (mean, variance). "
-                f"Received: moments(outputs)={pair}"
-            )
-        mean, variance = (_at_least_float32(value) for value in pair)
-        variance = ops.broadcast_to(variance, ops.shape(mean))
-        self.outputs = [Output("The mean", Likelihood("regression"), "float32")]
-        self.structure = None
-        return [{"mean": mean, "variance": variance}]
+        values = moments_of(outputs, self.options.moments)
+        self.outputs, self.structure = [MEAN], None
+        return [values]
 
     def _describe(self, outputs):
         """Sets `outputs` and `structure`."""
-        model = self._model()
-        names = getattr(model, "output_names", None)
-        arguments = [
-            per_output(argument, value, outputs, names=names)
-            for argument, value in (
-                ("task", self.options.task),
-                ("from_logits", self.options.from_logits),
-                ("loss", getattr(model, "loss", None)),
-            )
-        ]
-        paths = keras.tree.flatten_with_path(outputs)
-        self.outputs = [
-            _described(path, tensor, Likelihood.resolve(*values))
-            for (path, tensor), *values in zip(paths, *arguments, strict=True)
-        ]
+        self.outputs = described_outputs(self._model(), outputs, self.options)
         self.structure = keras.tree.map_structure(lambda _: None, outputs)
 
-
-def _described(path, tensor, likelihood):
-    one_entry = len(tensor.shape) == 1 or tensor.shape[-1] == 1
-    if likelihood.task == "classification" and one_entry:
-        likelihood = dataclasses.replace(likelihood, task="binary")
-    place = "".join(f"[{key!r}]" for key in path)
-    dtype = keras.backend.standardize_dtype(tensor.dtype)
-    return Output(f"The model's output{place}", likelihood, dtype)
-
-
-def _values(output, likelihood):
-    if likelihood.task == "regression":
-        return {"mean": output}
-    if len(output.shape) == 1:
-        output = ops.expand_dims(output, axis=-1)
-    return {"output": output}
-
-
-def _as_logits(output, likelihood):
-    if likelihood.task == "regression" or likelihood.from_logits:
-        return output
-    smallest = np.finfo("float32").tiny
-    log_p = ops.log(ops.maximum(output, smallest))
-    if likelihood.task == "classification":
-        return log_p
-    return log_p - ops.log(ops.maximum(1.0 - output, smallest))
-
-
-def _at_least_float32(output):
-    output = ops.convert_to_tensor(output)
-    if keras.backend.standardize_dtype(output.dtype) == "float64":
-        return output
-    return ops.cast(output, "float32")
+    def _each(self, outputs):
+        return zip(keras.tree.flatten(outputs), self.outputs, strict=True)

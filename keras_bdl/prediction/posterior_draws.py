@@ -8,7 +8,6 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_bdl.arguments import check_bool
 from keras_bdl.arguments import check_count
 from keras_bdl.data.batches import Batches
 from keras_bdl.posteriors import Ensemble
@@ -20,7 +19,7 @@ from keras_bdl.posteriors import MatrixNormal
 from keras_bdl.posteriors import MCDropout
 from keras_bdl.posteriors import Mixture
 from keras_bdl.posteriors import Posterior
-from keras_bdl.posteriors.posterior_of import held_posterior
+from keras_bdl.prediction.average_options import EXACT_LINKS
 from keras_bdl.prediction.reestimate_batch_norm import batch_norm_statistics
 from keras_bdl.prediction.reestimate_batch_norm import warn_of_stale_statistics
 from keras_bdl.prediction.stateless_call import moved_on
@@ -66,9 +65,14 @@ class PosteriorDraws:
         linearized: Whether the outputs are linear in the weights. BatchNorm
             statistics are then estimated once, for the mean of the posterior.
             Defaults to `False`.
+        link: Argument of `keras_bdl.predict`.
 
     Attributes:
         linearized: The argument.
+        link: The argument.
+        layout: With a link, the layout of the `CovarianceBlocks` of the
+            posterior.
+        arrays: With a link, the arrays of the `CovarianceBlocks`.
         in_steps: Whether a prediction draws the samples step by step, until
             its error is small enough.
         model_values: The values of `model.variables` when they were read.
@@ -84,10 +88,15 @@ class PosteriorDraws:
         seed: int,
         batch_norm_batches: Batches | None = None,
         linearized: bool = False,
+        link: str | None = None,
     ):
         self.model = model
         self.linearized = linearized
+        self.link = link
+        self.layout, self.arrays = _covariance(posterior, link)
         self.posterior = posterior
+        if link in EXACT_LINKS:
+            samples = 1
         self.seeds = _seeds(model, posterior, samples, seed)
         self.in_steps = samples == AUTO and len(self.seeds) == MOST_SAMPLES
         self._warn_of_one_sample(samples)
@@ -97,7 +106,7 @@ class PosteriorDraws:
             posterior.check(model)
             if batch_norm_batches is None and self._moves_weights():
                 warn_of_stale_statistics(
-                    model, f"`{type(posterior).__name__}`", stacklevel=3
+                    model, f"`{type(posterior).__name__}`", stacklevel=4
                 )
         self.model_values = values_of(model)
         self.seed_states = seed_states(model)
@@ -138,7 +147,7 @@ class PosteriorDraws:
             for i, value in enumerate(self.model_values)
         ]
         state = None if self.posterior is None else self.posterior.get_state()
-        how = [list(self.seeds), self.linearized, self.in_steps]
+        how = [list(self.seeds), self.linearized, self.link, self.in_steps]
         return [*how, values, state]
 
     def mean_values(self) -> list:
@@ -230,63 +239,22 @@ class PosteriorDraws:
                 "the trained weights are the only sample. Give a "
                 "`posterior`, or leave `samples` out. "
                 f"Received: samples={samples}, posterior=None",
-                stacklevel=4,
+                stacklevel=5,
             )
 
 
-def find_posterior(
-    model: keras.Model, posterior: Posterior | None
-) -> Posterior | None:
-    """Returns the posterior to use, or `None` for the trained weights.
-
-    Args:
-        model: A built Keras model.
-        posterior: The argument of `keras_bdl.predict`. `None` selects the
-            posterior that the model holds. If an optimizer trained the model
-            without noise, `None` selects the trained weights: training has not
-            used samples of the posterior.
-    """
-    if posterior is None:
-        return held_posterior(model, trained_with_noise=True)
-    if not isinstance(posterior, Posterior):
+def _covariance(posterior, link):
+    """Returns layout and arrays of the blocks that a link needs."""
+    if link is None:
+        return (), []
+    blocks = posterior.covariance_blocks()
+    if blocks is None:
         raise ValueError(
-            "`posterior` must be a `keras_bdl.posteriors.Posterior`, such as "
-            "the `posterior` attribute of a callback, or `None`. "
-            f"Received: posterior={posterior!r} of type "
-            f"{type(posterior).__name__}"
+            "`link` needs a posterior of independent weights or of Kronecker "
+            "factors, such as `Laplace`, `Gaussian` and `MatrixNormal`. "
+            f"Received: link={link!r}, posterior={posterior}"
         )
-    return posterior
-
-
-def is_linearized(posterior: Posterior | None, linearized: bool | None) -> bool:
-    """Returns whether the network is linear in its weights.
-
-    Args:
-        posterior: The posterior of the prediction, or `None`.
-        linearized: The argument of `keras_bdl.predict`.
-    """
-    if linearized is None:
-        if isinstance(posterior, Mixture) and any(
-            c.linearized_by_default for c in posterior.components
-        ):
-            warnings.warn(
-                "A mixture is not linearised, and a component is a `Laplace`, "
-                "whose samples of all weights predict badly in the network "
-                "itself. Predict with each component, and average the "
-                "predictions. Pass `linearized=False` to silence this. "
-                f"Received: posterior={posterior}",
-                stacklevel=3,
-            )
-        return posterior is not None and posterior.linearized_by_default
-    check_bool("linearized", linearized)
-    if linearized and (posterior is None or not posterior.can_be_linearized):
-        raise ValueError(
-            "`linearized=True` needs a posterior with a mean, such as "
-            "`Laplace` or `Gaussian`. An ensemble, a mixture and MC dropout "
-            "have none around which a network is linear. "
-            f"Received: posterior={posterior}"
-        )
-    return linearized
+    return blocks.layout, blocks.arrays
 
 
 def _is_told_by_state(posterior):

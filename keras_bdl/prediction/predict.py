@@ -1,5 +1,6 @@
 """Prediction that averages over posterior samples."""
 
+import dataclasses
 import itertools
 from collections.abc import Callable
 from typing import Any
@@ -14,16 +15,10 @@ from keras_bdl.data.batches import Batches
 from keras_bdl.data.checked_inputs import check_model
 from keras_bdl.distribute.workers import lost_worker_explained
 from keras_bdl.posteriors import Posterior
-from keras_bdl.prediction.network_average import AverageOptions
-from keras_bdl.prediction.network_average import check_moments
+from keras_bdl.prediction.average_options import AverageOptions
+from keras_bdl.prediction.chosen_draws import chosen_draws
 from keras_bdl.prediction.posterior_draws import AUTO
-from keras_bdl.prediction.posterior_draws import PosteriorDraws
-from keras_bdl.prediction.posterior_draws import find_posterior
-from keras_bdl.prediction.posterior_draws import is_linearized
 from keras_bdl.prediction.prediction_run import PredictionRun
-from keras_bdl.prediction.reestimate_batch_norm import (
-    optional_batch_norm_batches,
-)
 from keras_bdl.prediction.stateless_call import TRACING
 
 
@@ -45,6 +40,7 @@ def predict(
     moments: Callable | None = None,
     keep_samples: bool = False,
     linearized: bool | None = None,
+    link: str | None = None,
     verbose: str | int = "auto",
 ) -> Any:
     """Predicts with the average over posterior samples.
@@ -117,6 +113,14 @@ def predict(
             are only valid in this form, because its covariance comes from
             the same linear network. Needs a posterior with a mean. Defaults
             to `None`: `True` for `Laplace`, `False` for all others.
+        link: How to use the exact Gaussian of the outputs of a linearised
+            network, in place of samples of the weights. Needs a posterior of
+            independent weights or of Kronecker factors, and is cheap for a last
+            layer or for few outputs. `"identity"` is exact for a regression.
+            `"probit"` gives a classifier approximate probabilities in closed
+            form: its `mutual_information` and `stddev` are NaN.
+            `"monte_carlo"` draws the outputs `samples` times, at almost no
+            cost. Defaults to `None`: samples of the weights.
         verbose: `0` for silence, `1` for a progress bar, `2` for one line.
             Defaults to `"auto"`, `1`.
 
@@ -139,35 +143,35 @@ def predict(
             'may need different numbers with `samples="auto"`. '
             "Received: samples='auto', keep_samples=True"
         )
-    if moments is None and task is None and noise_stddev is None:
-        # A loss such as `keras_bdl.likelihoods.Gaussian` has this method.
-        moments = getattr(getattr(model, "loss", None), "moments", None)
-    check_moments(moments)
-    _check_noise(noise_stddev, moments)
-    batches = Batches(x, batch_size=batch_size, steps=steps, pad=True)
-    statistics = optional_batch_norm_batches(
-        batch_norm_data, batch_norm_fraction
+    options = AverageOptions.for_model(
+        model,
+        task=task,
+        from_logits=from_logits,
+        moments=moments,
+        noise_stddev=noise_stddev,
+        keep_samples=keep_samples,
+        link=link,
     )
+    _check_noise(noise_stddev, options.moments)
+    batches = Batches(x, batch_size=batch_size, steps=steps, pad=True)
     chunks = batches.chunks()
     first = next(chunks)
     _build(model, first)
     parts = itertools.chain([first], chunks)
     del first  # another reference would keep this large part in memory
-    posterior = find_posterior(model, posterior)
-    linearized = is_linearized(posterior, linearized)
-    draws = PosteriorDraws(
+    draws = chosen_draws(
         model,
         posterior,
         samples=samples,
         seed=seed,
-        batch_norm_batches=statistics,
+        batch_norm_data=batch_norm_data,
+        batch_norm_fraction=batch_norm_fraction,
         linearized=linearized,
+        link=link,
     )
     run = PredictionRun(
         draws,
-        AverageOptions(
-            task, from_logits, moments, keep_samples, linearized=linearized
-        ),
+        dataclasses.replace(options, linearized=draws.linearized),
         noise_stddev=noise_stddev,
         progress=_progress(batches, draws, verbose),
         tolerance=tolerance if draws.in_steps else None,

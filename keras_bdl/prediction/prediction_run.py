@@ -10,13 +10,13 @@ import keras
 import numpy as np
 
 from keras_bdl.data.batches import Batch
+from keras_bdl.prediction.average_options import AverageOptions
 from keras_bdl.prediction.averages import ClassificationAverage
 from keras_bdl.prediction.averages import RegressionAverage
 from keras_bdl.prediction.averages import merged
 from keras_bdl.prediction.averages import standard_error
 from keras_bdl.prediction.forward import Forward
 from keras_bdl.prediction.forward import forward_of
-from keras_bdl.prediction.network_average import AverageOptions
 from keras_bdl.prediction.outputs import OutputCheck
 from keras_bdl.prediction.outputs import per_output
 from keras_bdl.prediction.posterior_draws import SAMPLES_OF_A_STEP
@@ -80,7 +80,10 @@ class PredictionRun:
             self._forward = forward_of(
                 self._draws.model,
                 dataclasses.replace(
-                    self._options, positions=stack.positions, drops=stack.drops
+                    self._options,
+                    positions=stack.positions,
+                    drops=stack.drops,
+                    blocks=self._draws.layout,
                 ),
             )
             in_flight: collections.deque = collections.deque()

@@ -6,6 +6,9 @@ from typing import Any
 
 from keras import ops
 
+from keras_bdl.arguments import as_list
+from keras_bdl.prediction.average_options import IDENTITY
+from keras_bdl.prediction.average_options import PROBIT
 from keras_bdl.prediction.likelihood import Likelihood
 
 
@@ -49,6 +52,69 @@ _REGRESSION: dict[str, Callable] = {
     "variance_within": _within,
     "samples": lambda average: average["samples"],
 }
+
+
+# The quantities that a link without samples has.
+IN_CLOSED_FORM = {
+    PROBIT: ("mean", "log_mean", "entropy", "confidence", "predicted_classes"),
+    IDENTITY: tuple(name for name in _REGRESSION if name != "samples"),
+}
+
+
+def as_names(names: str | Sequence[str]) -> Sequence[str]:
+    """Returns one name or several as a list or tuple.
+
+    Args:
+        names: One name, or several.
+    """
+    return (names,) if isinstance(names, str) else names
+
+
+def checked_names(outputs: Any) -> Any:
+    """Returns one name or a list of names, or raises an error.
+
+    Args:
+        outputs: Argument of `PosteriorPredictive`.
+    """
+    if isinstance(outputs, str):
+        return outputs
+    outputs = as_list("outputs", outputs, "names")
+    if not outputs or not all(isinstance(name, str) for name in outputs):
+        raise ValueError(
+            "`outputs` must be one name, or at least one name in a list. "
+            f"Received: outputs={outputs!r}"
+        )
+    return outputs
+
+
+def named_quantities(
+    names: str | Sequence[str],
+    averages: Sequence[dict[str, Any]],
+    likelihoods: Sequence[Likelihood],
+    prefixes: Sequence[str],
+) -> Any:
+    """Returns the quantities of all outputs of a network.
+
+    Args:
+        names: One name, or several. One name for one output gives a tensor.
+            All other cases give a dictionary of tensors.
+        averages: For each output, an average of
+            `keras_bdl.prediction.averages`.
+        likelihoods: For each output, its `Likelihood`.
+        prefixes: For each of several outputs, what its names start with.
+    """
+    single = isinstance(names, str)
+    found = [
+        quantities(as_names(names), *pair)
+        for pair in zip(averages, likelihoods, strict=True)
+    ]
+    if len(found) == 1:
+        return found[0][names] if single else found[0]
+    return {
+        prefix if single else f"{prefix}_{name}": value
+        for prefix, values in zip(prefixes, found, strict=True)
+        for name, value in values.items()
+    }
 
 
 def quantities(

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from keras_bdl.prediction.average_options import EXACT_LINKS
 from keras_bdl.prediction.posterior_draws import SAMPLES_OF_A_STEP
 from keras_bdl.prediction.posterior_draws import PosteriorDraws
 from keras_bdl.saving.lazy_array import LazyArray
@@ -27,9 +28,11 @@ class SampleStack:
         indices: Indices of the samples.
         positions: Positions in `model.variables` of the variables that differ
             between the samples, without seed generators.
-        stacked: For each of `positions`, a tensor with all samples.
+        stacked: For each of `positions`, a tensor with all samples. Samples of
+            the outputs (`link="monte_carlo"`) have a tensor with their keys.
         values: For each of `model.variables`, a tensor: the value in the first
-            sample. For linearised outputs, the mean of the posterior.
+            sample. For linearised outputs, the mean of the posterior. With a
+            link, the arrays of the `CovarianceBlocks` follow.
         drops: Whether dropout must be on.
     """
 
@@ -66,6 +69,8 @@ class SampleStack:
             draws: The `PosteriorDraws`.
             indices: Indices of samples that agree in `draws.drops`.
         """
+        if draws.link is not None:
+            return cls._of_outputs(draws, indices)
         first = draws.values(indices[0])
         base = draws.mean_values() if draws.linearized else first
         stacked: dict[int, np.ndarray] = {}
@@ -88,6 +93,24 @@ class SampleStack:
             [tf.convert_to_tensor(stacked.pop(i)) for i in positions],
             base,
             draws.drops(indices[0]),
+        )
+
+    @classmethod
+    def _of_outputs(cls, draws, indices):
+        """Returns samples of the outputs in place of samples of the weights."""
+        keys = [
+            np.array([draws.seeds[index]], "uint64").view("int32")
+            for index in indices
+        ]
+        return cls(
+            tuple(indices),
+            (),
+            [] if draws.link in EXACT_LINKS else [tf.stack(keys)],
+            [
+                *draws.mean_values(),
+                *map(tf.convert_to_tensor, draws.arrays),
+            ],
+            False,
         )
 
 

@@ -122,6 +122,164 @@ def test_linear_regression_is_exact():
     )
 
 
+def covariance_of_outputs(posterior, derivative):
+    """Returns `J C J^T` with the full covariance C of the weights."""
+    sizes = [m.size for m in posterior.mean()]
+    starts = np.cumsum([0, *sizes])
+    full = np.zeros((starts[-1],) * 2)
+    blocks = posterior.covariance_blocks()
+    arrays = list(blocks.arrays)
+    for kind, *indices in blocks.layout:
+        places = np.concatenate(
+            [
+                np.arange(starts[i], starts[i + 1])
+                for i in indices
+                if i is not None
+            ]
+        )
+        if kind == "variance":
+            full[places, places] = arrays.pop(0).ravel()
+        else:
+            basis = np.kron(arrays.pop(0), arrays.pop(0))
+            variance = arrays.pop(0).ravel()
+            full[np.ix_(places, places)] = (basis * variance) @ basis.T
+    return np.einsum("bci,ij,bdj->bcd", derivative, full, derivative)
+
+
+@pytest.fixture(scope="module", params=["all-kron", "all-diag", "last-kron"])
+def laplace(request):
+    """A convolutional classifier and its Laplace approximation."""
+    subset, structure = request.param.split("-")
+    model = keras.Sequential(
+        [
+            keras.Input((6, 6, 1)),
+            keras.layers.Conv2D(2, 3, activation="tanh"),
+            keras.layers.BatchNormalization(),
+            keras.layers.Flatten(),
+            keras.layers.Dense(3),
+        ]
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", loss)
+    x = RNG.normal(size=(40, 6, 6, 1)).astype("float32")
+    posterior = bdl.fit_laplace(
+        model,
+        (x, RNG.integers(0, 3, 40)),
+        subset={"all": "all", "last": "last_layer"}[subset],
+        structure={"kron": "kronecker", "diag": "diagonal"}[structure],
+        refinements=0,
+        prior_precision=1.0,
+        verbose=0,
+    )
+    with tf.GradientTape() as tape:
+        outputs = model(x[:5], training=False)
+    variables = [v.value for v in model.trainable_variables]
+    rows = [
+        np.reshape(j, (5, 3, -1)) for j in tape.jacobian(outputs, variables)
+    ]
+    covariance = covariance_of_outputs(posterior, np.concatenate(rows, -1))
+    return model, posterior, x[:5], outputs.numpy(), covariance
+
+
+def test_probit_has_the_covariance_of_the_full_jacobian(laplace):
+    model, posterior, x, logits, covariance = laplace
+    variances = np.einsum("bcc->bc", covariance)
+    expected = special.softmax(logits / np.sqrt(1 + np.pi / 8 * variances), -1)
+    p = bdl.predict(model, x, posterior, link="probit", verbose=0)
+    np.testing.assert_allclose(p.mean, expected, 1e-5, 1e-6)
+    assert np.all(np.isnan(p.mutual_information))
+    predictive = bdl.PosteriorPredictive(
+        model, posterior, link="probit", outputs="mean"
+    )
+    np.testing.assert_allclose(predictive(x), expected, 1e-5, 1e-6)
+
+
+def test_outputs_drawn_have_the_covariance_of_the_full_jacobian(laplace):
+    model, posterior, x, logits, covariance = laplace
+    count = 20_000
+    p = bdl.predict(
+        model,
+        x,
+        posterior,
+        link="monte_carlo",
+        samples=count,
+        keep_samples=True,
+        verbose=0,
+    )
+    odds = np.log(p.samples[..., :2] / p.samples[..., 2:])
+    contrast = np.array([[1.0, 0.0, -1.0], [0.0, 1.0, -1.0]])
+    mean = logits @ contrast.T
+    expected = contrast @ covariance @ contrast.T
+    variances = np.einsum("bcc->bc", expected)
+    error = 5 * np.sqrt(variances / count)
+    assert np.all(np.abs(odds.mean(0) - mean) < error)
+    centred = odds - mean
+    found = np.einsum("sbc,sbd->bcd", centred, centred) / count
+    # Var(a b) = v_a v_b + c_ab^2 for Gaussians a and b.
+    spread = variances[:, :, None] * variances[:, None, :] + expected**2
+    assert np.all(np.abs(found - expected) < 5 * np.sqrt(spread / count))
+
+
+def test_identity_link_equals_bayesian_ridge():
+    x = RNG.normal(size=(40, 3)).astype("float32")
+    y = x @ [1.0, -2.0, 0.5] + 0.3 * RNG.normal(size=40)
+    ridge = BayesianRidge(
+        alpha_init=1 / 0.3**2, lambda_init=2.0, max_iter=1, fit_intercept=False
+    )
+    ridge.fit(x, y)
+    model = keras.Sequential(
+        [keras.Input((3,)), keras.layers.Dense(1, use_bias=False)]
+    )
+    noise = float(ridge.alpha_**-0.5)
+    model.compile("sgd", bdl.likelihoods.Gaussian(noise_stddev=noise))
+    model.set_weights([ridge.coef_[:, None]])
+    posterior = bdl.fit_laplace(
+        model, x, prior_precision=float(ridge.lambda_), verbose=0
+    )
+    p = bdl.predict(model, X, posterior, link="identity", verbose=0)
+    mean, stddev = ridge.predict(X, return_std=True)
+    np.testing.assert_allclose(p.mean[:, 0], mean, 1e-5)
+    np.testing.assert_allclose(p.stddev[:, 0], stddev, 1e-5)
+    predictive = bdl.PosteriorPredictive(
+        model, posterior, link="identity", outputs=("mean", "stddev")
+    )
+    np.testing.assert_allclose(predictive(X)["stddev"][:, 0], stddev, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"link": "logit"}, "must be one of"),
+        ({"link": "identity"}, "of a classifier must be one of"),
+        ({"link": "probit", "samples": 3}, "`samples` must be `None`"),
+        ({"link": "probit", "linearized": False}, "needs a linearised network"),
+    ],
+)
+def test_link_is_checked(laplace, arguments, message):
+    model, posterior, x, *_ = laplace
+    with pytest.raises(ValueError, match=message):
+        bdl.predict(model, x, posterior, verbose=0, **arguments)
+
+
+def test_link_needs_independent_weights_or_kronecker_factors():
+    model = network()
+    mean = [np.array(v) for v in model.trainable_variables]
+    deviations = [np.ones((2, *m.shape)) for m in mean]
+    swag = bdl.posteriors.LowRankGaussian(mean, None, deviations)
+    with pytest.raises(ValueError, match="independent weights or of Kronecker"):
+        bdl.predict(
+            model, X, swag, linearized=True, link="identity", task="regression"
+        )
+
+
+def test_what_has_no_closed_form_is_refused(laplace):
+    model, posterior, *_ = laplace
+    with pytest.raises(ValueError, match="which need no samples"):
+        bdl.PosteriorPredictive(
+            model, posterior, link="probit", outputs="mutual_information"
+        )
+
+
 def test_variational_layers_are_linearised_around_their_means():
     model = keras.Sequential(
         [keras.Input((3,)), bdl.layers.MeanFieldDense(2, dataset_size=9)]

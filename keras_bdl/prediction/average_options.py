@@ -1,0 +1,140 @@
+"""The options of a prediction that change its graph."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+from keras_bdl.arguments import check_choice
+
+PROBIT, MONTE_CARLO, IDENTITY = "probit", "monte_carlo", "identity"
+# The links whose result is in closed form, without samples.
+EXACT_LINKS = (PROBIT, IDENTITY)
+
+
+@dataclasses.dataclass(frozen=True)
+class AverageOptions:
+    """The options of a prediction that change its graph.
+
+    Args:
+        task: Argument of `keras_bdl.predict`.
+        from_logits: Argument of `keras_bdl.predict`.
+        moments: Argument of `keras_bdl.predict`.
+        keep_samples: Argument of `keras_bdl.predict`.
+        linearized: Whether the outputs are linear in the weights, around the
+            mean of the posterior. Defaults to `False`.
+        link: Argument of `keras_bdl.predict`.
+        positions: Positions in `model.variables` of the variables that differ
+            between samples. Defaults to `()`.
+        drops: Whether dropout is on. Defaults to `False`.
+        blocks: With a link, the layout of the `CovarianceBlocks`. Defaults to
+            `()`.
+    """
+
+    task: Any = None
+    from_logits: Any = None
+    moments: Callable | None = None
+    keep_samples: bool = False
+    linearized: bool = False
+    link: str | None = None
+    positions: tuple[int, ...] = ()
+    drops: bool = False
+    blocks: tuple[tuple, ...] = ()
+
+    @classmethod
+    def for_model(
+        cls,
+        model: keras.Model,
+        *,
+        moments: Callable | None,
+        noise_stddev: Any = None,
+        **options: Any,
+    ) -> "AverageOptions":
+        """Returns the options that the arguments of a prediction choose.
+
+        Args:
+            model: A Keras model, whose loss may have the `moments`.
+            moments: Argument of `keras_bdl.predict`.
+            noise_stddev: Argument of `keras_bdl.predict`. Defaults to `None`.
+            **options: Further options.
+        """
+        if moments is None and options["task"] is None and noise_stddev is None:
+            # A loss such as `keras_bdl.likelihoods.Gaussian` has this method.
+            moments = getattr(getattr(model, "loss", None), "moments", None)
+        if moments is not None and not callable(moments):
+            raise ValueError(
+                "`moments` must be a function from the model's outputs to a "
+                "pair (mean, variance), or `None`. "
+                f"Received: moments={moments!r}"
+            )
+        return cls(moments=moments, **options)
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns what all samples share, for a `.keras` file."""
+        return {
+            "task": self.task,
+            "from_logits": self.from_logits,
+            "moments": _serialized(self.moments),
+            "linearized": self.linearized,
+            "link": self.link,
+        }
+
+    @classmethod
+    def from_config(
+        cls, config: dict[str, Any], custom_objects: dict | None = None
+    ) -> "AverageOptions":
+        """Returns the options that `get_config` described.
+
+        Args:
+            config: The result of `get_config`.
+            custom_objects: Classes and functions by name. Defaults to `None`.
+        """
+        moments = _deserialized(config["moments"], custom_objects)
+        return cls(**{**config, "moments": moments})
+
+
+def check_link(link: Any, *, linearized: bool, samples: Any) -> None:
+    """Raises an error if `link` does not fit the other arguments.
+
+    Args:
+        link: Argument of `keras_bdl.predict`.
+        linearized: Whether the outputs are linear in the weights.
+        samples: Argument of `keras_bdl.predict`.
+    """
+    check_choice("link", link, (None, PROBIT, MONTE_CARLO, IDENTITY))
+    if link is None:
+        return
+    if not linearized:
+        raise ValueError(
+            "`link` needs a linearised network, whose outputs are Gaussian. "
+            f"Pass `linearized=True`. Received: link={link!r}, linearized=False"
+        )
+    if link in EXACT_LINKS and samples is not None:
+        raise ValueError(
+            f"`samples` must be `None` with `link={link!r}`, which is a closed "
+            f"form. Received: samples={samples!r}"
+        )
+
+
+def _serialized(moments):
+    """Returns `moments` for a config; a likelihood is stored as a whole."""
+    if moments is None:
+        return None
+    owner = getattr(moments, "__self__", None)
+    if owner is not None:
+        return {"of": keras.saving.serialize_keras_object(owner)}
+    return {"function": keras.saving.serialize_keras_object(moments)}
+
+
+def _deserialized(config, custom_objects):
+    if config is None:
+        return None
+    if "of" in config:
+        owner = keras.saving.deserialize_keras_object(
+            config["of"], custom_objects
+        )
+        return owner.moments
+    return keras.saving.deserialize_keras_object(
+        config["function"], custom_objects
+    )

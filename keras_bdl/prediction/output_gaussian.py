@@ -1,0 +1,269 @@
+"""The exact Gaussian of the outputs of a linearised network."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from keras_bdl.curvature.capture import Capture
+from keras_bdl.curvature.plan import Plan
+from keras_bdl.curvature.reductions import in_full_precision
+from keras_bdl.curvature.weight_scope import PinnedWeights
+from keras_bdl.prediction.stateless_call import stateless_call
+from keras_bdl.prediction.variable_block import variable_blocks
+
+# Number of values that the gradients of one layer may have at once.
+_LARGEST = 2**24
+
+
+@dataclasses.dataclass(frozen=True)
+class OutputGaussian:
+    """The Gaussian of one output, for each example.
+
+    Attributes:
+        mean: The mean, of the shape of the output.
+        roots: Tensors R of shape `(examples, n, k)` for n values of the
+            output. The covariance is the sum of all `R R^T` and of `rest`.
+        rest: Tensor of shape `(examples, n, n)`, or `None`.
+    """
+
+    mean: tf.Tensor
+    roots: list[tf.Tensor]
+    rest: tf.Tensor | None
+
+    def variance(self) -> tf.Tensor:
+        """Returns the variance of each value, in the shape of the mean."""
+        total = tf.zeros_like(tf.reshape(self.mean, [-1, self._size]))
+        for root in self.roots:
+            total += tf.reduce_sum(tf.square(root), axis=-1)
+        if self.rest is not None:
+            total += tf.linalg.diag_part(self.rest)
+        return tf.reshape(total, [-1, *self.mean.shape[1:]])
+
+    def sample(self, key: tf.Tensor) -> tf.Tensor:
+        """Returns a sample, with the same noise for all examples.
+
+        Args:
+            key: Two integers that select the sample.
+        """
+        total = tf.reshape(self.mean, [-1, self._size])
+        for number, root in enumerate(self._all_roots()):
+            noise = tf.random.stateless_normal(
+                [root.shape[-1]], key + [0, number], dtype=root.dtype
+            )
+            total += tf.linalg.matvec(root, noise)
+        return tf.reshape(total, [-1, *self.mean.shape[1:]])
+
+    @property
+    def _size(self):
+        return math.prod(self.mean.shape[1:])
+
+    def _all_roots(self):
+        if self.rest is None:
+            return self.roots
+        covariance = self.rest
+        for root in self.roots:
+            covariance += tf.matmul(root, root, transpose_b=True)
+        values, vectors = tf.linalg.eigh(covariance)
+        # Rounding may make eigenvalues of 0 negative.
+        stddevs = tf.sqrt(tf.maximum(values, 0.0))
+        return [vectors * stddevs[:, None, :]]
+
+
+def output_gaussians(
+    model: keras.Model,
+    inputs: Any,
+    values: Sequence[tf.Tensor],
+    *,
+    layout: Sequence[tuple],
+    arrays: Sequence[tf.Tensor],
+    outputs_of: Callable[[Any], list],
+) -> list[OutputGaussian]:
+    """Returns the Gaussian of each output of a linearised network.
+
+    With weights `w ~ N(m, C)`, the linearised network
+    `f(x, m) + J(x) (w - m)` has the outputs
+
+        N(f(x, m), J(x) C J(x)^T)                                         (1)
+
+    For a layer that multiplies one vector by its matrix, J is never formed:
+    `VariableBlock.root_of_product` has R with `J C J^T = R R^T`.
+
+    Args:
+        model: A built Keras model.
+        inputs: A batch of nested tensors.
+        values: A tensor for each of `model.variables`; m for the uncertain
+            ones.
+        layout: The layout of a `CovarianceBlocks`.
+        arrays: Its arrays, as tensors.
+        outputs_of: Function from the outputs of the model to a list of tensors,
+            with the examples on the first axis. The result has a Gaussian for
+            each.
+    """
+    trained = model.trainable_variables
+    blocks = variable_blocks(trained, layout, arrays)
+    # In the order of the model, each once.
+    wanted = {id(v) for block in blocks for v in block.variables}
+    uncertain = [v for v in trained if id(v) in wanted]
+    value_of = {
+        id(v): value for v, value in zip(model.variables, values, strict=True)
+    }
+    # Laplace differentiates layers without a rule in the same way.
+    plan = Plan(model, fallback=True, variables=uncertain)
+    others = [
+        (v, value_of[id(v)]) for v in model.variables if id(v) not in wanted
+    ]
+    tape = tf.GradientTape(persistent=True)
+    with tape:
+        capture = Capture(
+            plan, [value_of[id(v)] for v in plan.variables], tape, pure=True
+        )
+        with capture.recording():
+            with capture.forward():
+                outputs = stateless_call(
+                    model, inputs, PinnedWeights(others), training=False
+                )
+            outputs = outputs_of(outputs)
+        # Flat while the tape still records.
+        flat = [tf.reshape(o, [-1, math.prod(o.shape[1:])]) for o in outputs]
+    return [
+        OutputGaussian(output, *_covariance(capture, tape, rows, blocks))
+        for output, rows in zip(outputs, flat, strict=True)
+    ]
+
+
+def _covariance(capture, tape, outputs, blocks):
+    """Returns the roots and the rest of the covariance of the outputs.
+
+    Args:
+        capture: A `Capture` after the forward pass.
+        tape: The tape that recorded the forward pass.
+        outputs: A tensor of shape `(examples, n)`.
+        blocks: A list of `VariableBlock`.
+    """
+    cotangents = _cotangents(tape, outputs, capture.outputs)
+    roots: list = []
+    rest: Any = None
+    first = [dz[0] for dz in cotangents]
+    examples = ops.shape(outputs)[0]
+    with capture.computing_rules():
+        grouped = capture.calls_by_layer(first, examples)
+        for layer, rule, _ in grouped:
+            calls = [
+                (call.inputs, dz)
+                for call, dz in zip(capture.calls, cotangents, strict=True)
+                if call.layer is layer
+            ]
+            of_layer = {id(v) for v in rule.weights(layer)}
+            own = [
+                b for b in blocks if {id(v) for v in b.variables} <= of_layer
+            ]
+            found = _roots_of_product(layer, rule, calls, own)
+            if found is not None:
+                roots += found
+                continue
+            part = _explicit(layer, rule, calls, own)
+            part = tf.cast(part, outputs.dtype)
+            rest = part if rest is None else rest + part
+    return [tf.cast(root, outputs.dtype) for root in roots], rest
+
+
+def _cotangents(tape, outputs, places):
+    """Returns the gradients of each output, `(n, examples, ...)` a place."""
+    count = outputs.shape[1]
+
+    def gradients(k):
+        direction = tf.ones_like(outputs) * tf.one_hot(
+            k, count, dtype=outputs.dtype
+        )
+        return tape.gradient(
+            outputs,
+            places,
+            output_gradients=direction,
+            unconnected_gradients=tf.UnconnectedGradients.ZERO,
+        )
+
+    if not places:
+        return []
+    found = tf.map_fn(
+        gradients,
+        tf.range(count),
+        fn_output_signature=[tf.TensorSpec(z.shape, z.dtype) for z in places],
+    )
+    return [in_full_precision(dz) for dz in found]
+
+
+def _roots_of_product(layer, rule, calls, blocks):
+    """Returns R for each block, or `None` if the layer is no such product."""
+    if len(calls) != 1 or rule.matrix_shape(layer) is None:
+        return None
+    inputs, dz = calls[0]
+    a, rows = rule.rows(layer, inputs, dz[0])
+    if a.shape[1] != 1 or rows.shape[1] != 1:
+        return None
+    a = tf.squeeze(a, axis=1)
+    dz = tf.reshape(dz, [dz.shape[0], -1, rows.shape[-1]])
+    one = tf.ones_like(a[:, :1])
+    bias = rule.bias_of_rows(layer)
+    roots = []
+    for block in blocks:
+        has_bias = any(v is bias for v in block.variables)
+        if any(
+            v is not bias and v is not layer.kernel for v in block.variables
+        ):
+            return None
+        of_kernel = len(block.variables) > has_bias
+        x = [a] * of_kernel + [one] * has_bias
+        roots.append(block.root_of_product(tf.concat(x, axis=-1), dz))
+    return roots
+
+
+def _explicit(layer, rule, calls, blocks):
+    """Returns `J C J^T` of one layer from the gradients of each example."""
+    count, dtype = calls[0][1].shape[0], calls[0][1].dtype
+    inputs = [x for x, _ in calls]
+    # The examples on the first axis, like the inputs.
+    cotangents = [_swapped(dz) for _, dz in calls]
+
+    def of_examples(inputs, cotangents):
+        def whitened(k):
+            pairs = [
+                (x, dz[:, k]) for x, dz in zip(inputs, cotangents, strict=True)
+            ]
+            found = rule.summed_per_example(layer, pairs)
+            gradients = {
+                id(v): g
+                for v, g in zip(rule.weights(layer), found, strict=True)
+            }
+            rows = [block.whitened(gradients) for block in blocks]
+            return tf.cast(tf.concat(rows, axis=-1), dtype)
+
+        rows = tf.map_fn(whitened, tf.range(count), fn_output_signature=dtype)
+        return tf.einsum("nbk,mbk->bnm", rows, rows)
+
+    weights = sum(math.prod(v.shape) for b in blocks for v in b.variables)
+
+    def example_by_example():
+        return tf.map_fn(
+            lambda one: of_examples(
+                *tf.nest.map_structure(lambda t: t[None], one)
+            )[0],
+            (inputs, cotangents),
+            fn_output_signature=tf.TensorSpec([count, count], dtype),
+        )
+
+    examples = tf.shape(cotangents[0])[0]
+    return tf.cond(
+        examples <= max(1, _LARGEST // (count * weights)),
+        lambda: of_examples(inputs, cotangents),
+        example_by_example,
+    )
+
+
+def _swapped(tensor):
+    return tf.transpose(tensor, [1, 0, *range(2, len(tensor.shape))])
