@@ -6,6 +6,10 @@ The network has two convolutions and two dense layers. A plain pass is a traced
 `model(x, training=False)` on the same batch. Both functions of a pair run in
 turns, and the ratio of the best times is printed. "predict again" is the second
 call of `keras_bdl.predict` with the same posterior.
+
+With the extra `bench` installed, PyTorch does the same work in plain passes of
+its own network: `torch.func.vmap` over an ensemble, and the linearised
+predictions of laplace-torch.
 """
 
 import argparse
@@ -77,11 +81,86 @@ def cases():
     yield "ensemble", model, ensemble(model), {}
     yield "last layer", model, gaussian(model, last_layer=True), {}
     yield "linearised", model, gaussian(model), {"linearized": True}
+    link = {"linearized": True, "link": "probit", "samples": None}
+    yield "last, probit", model, gaussian(model, last_layer=True), link
+    link = {"linearized": True, "link": "monte_carlo"}
+    yield "last, monte_carlo", model, gaussian(model, last_layer=True), link
     variational = network(variational=True)
     posterior = bdl.posteriors.Layerwise(variational)
     yield "mean-field layers", variational, posterior, {}
     dropout = network(dropout=0.5)
     yield "MC dropout", dropout, bdl.posteriors.MCDropout(), {}
+
+
+def torch_cases(samples):
+    """Yields a name and a function of a batch of images; the first is plain."""
+    import torch
+    from laplace import Laplace
+    from torch import nn
+
+    torch.set_num_threads(os.cpu_count())
+    torch.manual_seed(0)
+
+    def net():
+        return nn.Sequential(
+            *(nn.Conv2d(1, 16, 5), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Conv2d(16, 32, 5), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Flatten(), nn.Linear(512, 128), nn.ReLU()),
+            nn.Linear(128, 10),
+        ).eval()
+
+    model = net()
+    yield "plain", torch.no_grad()(model)
+    parameters, _ = torch.func.stack_module_state(
+        [net() for _ in range(samples)]
+    )
+
+    def of_member(parameters, x):
+        return torch.func.functional_call(model, parameters, x)
+
+    averaged = torch.func.vmap(of_member, in_dims=(0, None))
+    yield (
+        "torch.func.vmap, ensemble",
+        torch.no_grad()(lambda x: averaged(parameters, x).softmax(-1).mean(0)),
+    )
+    rng = np.random.default_rng(0)
+    data = torch.utils.data.TensorDataset(
+        torch.tensor(rng.random((64, 1, 28, 28), dtype="float32")),
+        torch.tensor(rng.integers(0, 10, 64)),
+    )
+    loader = torch.utils.data.DataLoader(data, 32)
+    for subset, structure, link in (
+        ("last_layer", "kron", "probit"),
+        ("last_layer", "kron", "mc"),
+        ("all", "diag", "mc"),
+    ):
+        posterior = Laplace(
+            model,
+            "classification",
+            subset_of_weights=subset,
+            hessian_structure=structure,
+        )
+        posterior.fit(loader)
+
+        def predicted(x, posterior=posterior, link=link):
+            posterior(x, link_approx=link, n_samples=samples)
+
+        yield f"laplace-torch, {subset}, {structure}, {link}", predicted
+
+
+def show_torch(samples, sizes, rounds):
+    """Prints what PyTorch needs for the same work."""
+    import torch
+
+    name, plain = next(cases := torch_cases(samples))
+    print(f"\nPyTorch, in its own {name} passes")
+    for name, function in cases:
+        for size in sizes:
+            x = torch.rand(size, 1, 28, 28)
+            found = ratio(
+                lambda x=x, f=function: f(x), lambda x=x: plain(x), rounds
+            )
+            print(f"{name:42}{size:8}{found:10.1f}")
 
 
 def main():
@@ -99,9 +178,8 @@ def main():
     print(f"{'':20}{'images':>8}{'program':>10}{'predict again':>15}", end="")
     print(f"{'/ Keras predict':>17}{'MiB':>8}")
     for name, model, posterior, options in cases():
-        predictive = bdl.PosteriorPredictive(
-            model, posterior, samples=samples, **options
-        )
+        options = {"samples": samples, **options}
+        predictive = bdl.PosteriorPredictive(model, posterior, **options)
         program = tf.function(predictive, reduce_retracing=True)
         mib = sum(w.value.numpy().nbytes for w in predictive.weights) / 2**20
         for size in sizes:
@@ -113,7 +191,6 @@ def main():
                     model,
                     x,
                     posterior,
-                    samples=samples,
                     batch_size=512,
                     verbose=0,
                     **options,
@@ -133,6 +210,13 @@ def main():
                 f"{name:20}{size:8}{in_graph:10.1f}{called:15.1f}"
                 f"{compared:17.2f}{mib:8.1f}"
             )
+
+    try:
+        import laplace  # noqa: F401
+    except ImportError:
+        print("\nlaplace-torch: not installed, skipped")
+    else:
+        show_torch(samples, sizes, max(1, rounds // 4))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 from keras import ops
 
 from keras_bdl.posteriors.dropout_switch import dropout_on
@@ -22,6 +21,7 @@ from keras_bdl.prediction.described_output import DescribedOutput
 from keras_bdl.prediction.described_output import at_least_float32
 from keras_bdl.prediction.described_output import described_outputs
 from keras_bdl.prediction.described_output import moments_of
+from keras_bdl.prediction.jacobian_vector_product import jacobian_vector_product
 from keras_bdl.prediction.output_gaussian import output_gaussians
 from keras_bdl.prediction.sample_loop import average_over_samples
 from keras_bdl.prediction.stateless_call import seed_states
@@ -153,27 +153,39 @@ class NetworkAverage:
         """Returns the outputs (1), a dictionary for each."""
         positions = self.options.positions
         values = means | {i: v for i, v in sample.items() if i not in positions}
-        with tf.autodiff.ForwardAccumulator(
+        raw: list = []  # what the network itself returns
+        center, products = jacobian_vector_product(
+            lambda: self._targets(self._call(inputs, values), raw),
             [means[i] for i in positions],
             [sample[i] - means[i] for i in positions],
-        ) as accumulator:
-
-            def linear(tensor):
-                zero = tf.UnconnectedGradients.ZERO
-                return tensor + accumulator.jvp(tensor, zero)  # (1)
-
-            outputs = self._call(inputs, values)
-            if self.options.moments is not None:
-                return self._moments(keras.tree.map_structure(linear, outputs))
-            self._describe(outputs)
-            result = []
-            for tensor, output in self._each(outputs):
-                tensor = at_least_float32(tensor)
-                values = output.values(linear(output.logits(tensor)))
-                if not output.is_regression:
-                    values["raw"] = output.values(tensor)["output"]
-                result.append(values)
+        )
+        linear = [sum(pair) for pair in zip(center, products, strict=True)]
+        if self.options.moments is not None:
+            outputs = keras.tree.pack_sequence_as(raw[0], linear)
+            return self._moments(outputs)
+        result = []
+        for own, value, output in zip(raw, linear, self.outputs, strict=True):
+            terms = output.values(value)
+            if not output.is_regression:
+                terms["raw"] = output.values(own)["output"]
+            result.append(terms)
         return result
+
+    def _targets(self, outputs, raw):
+        """Returns the flat tensors in which a network is linear.
+
+        Args:
+            outputs: The nested outputs of the model.
+            raw: A list that gets the flat outputs. With `moments`, it gets
+                the nested outputs.
+        """
+        if self.options.moments is not None:
+            raw.append(outputs)
+            return keras.tree.flatten(outputs)
+        self._describe(outputs)
+        raw.extend(map(at_least_float32, keras.tree.flatten(outputs)))
+        each = zip(raw, self.outputs, strict=True)
+        return [output.logits(tensor) for tensor, output in each]
 
     def _gaussian(self, inputs, values, arrays, key):
         """Returns what a link makes of the Gaussian of each output.
@@ -191,10 +203,7 @@ class NetworkAverage:
             if moments is not None:
                 raw.extend(self._moments(outputs))
                 return [raw[0]["mean"]]
-            self._describe(outputs)
-            raw.extend(map(at_least_float32, keras.tree.flatten(outputs)))
-            each = zip(raw, self.outputs, strict=True)
-            return [output.logits(tensor) for tensor, output in each]
+            return self._targets(outputs, raw)
 
         model = self._model()
         found = output_gaussians(
