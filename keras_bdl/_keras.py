@@ -83,11 +83,6 @@ def stored_kernel(layer: keras.layers.Layer) -> keras.Variable:
     return layer._kernel
 
 
-def call_takes_training(layer: keras.layers.Layer) -> bool:
-    """Returns whether Keras passes `training` to the `call` of a layer."""
-    return layer._call_has_training_arg
-
-
 def call_with_training(model: keras.layers.Layer, x, training: bool):
     """Returns the outputs, even if `call` has no argument `training`.
 
@@ -96,7 +91,7 @@ def call_with_training(model: keras.layers.Layer, x, training: bool):
         x: A batch of inputs.
         training: Value for the argument `training` of `call`, if it exists.
     """
-    if call_takes_training(model):
+    if model._call_has_training_arg:
         return model(x, training=training)
     return model(x)
 

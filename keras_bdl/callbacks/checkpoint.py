@@ -1,6 +1,5 @@
 """The callback `Checkpoint`, which saves and resumes a run of `fit`."""
 
-import functools
 import os
 import warnings
 from collections.abc import Sequence
@@ -20,9 +19,10 @@ from keras_bdl.callbacks.stateful_callback import SkippedSteps
 from keras_bdl.callbacks.stateful_callback import StatefulCallback
 from keras_bdl.callbacks.stateful_callback import checked_steps_per_epoch
 from keras_bdl.callbacks.training_state import check_training_state
+from keras_bdl.callbacks.training_state import get_callback_states
 from keras_bdl.callbacks.training_state import get_history
 from keras_bdl.callbacks.training_state import get_training_state
-from keras_bdl.callbacks.training_state import plain_attributes
+from keras_bdl.callbacks.training_state import set_callback_states
 from keras_bdl.callbacks.training_state import set_history
 from keras_bdl.callbacks.training_state import set_training_state
 from keras_bdl.distribute.workers import is_chief
@@ -272,10 +272,7 @@ class Checkpoint(FitCallback):
             "command": self._command,
             "model": get_training_state(self.model),
             "history": get_history(self.model, epoch - 1, logs),
-            "callbacks": [
-                {"class": type(c).__name__, "state": get()}
-                for c, get, _ in self._memories()
-            ],
+            "callbacks": get_callback_states(self._stateful, self.callbacks),
         }
         strategy = self.model.distribute_strategy
         if is_chief(strategy):
@@ -283,20 +280,8 @@ class Checkpoint(FitCallback):
         # Every worker waits until the file is complete.
         wait_for_all(strategy)
 
-    def _memories(self):
-        """Yields each callback to save, its getter and its setter."""
-        for callback in self._stateful:
-            yield callback, callback.get_state, callback.set_state
-        for callback in self.callbacks:
-            yield (
-                callback,
-                functools.partial(plain_attributes, callback),
-                vars(callback).update,
-            )
-
     def _restore_callbacks(self):
-        for (_, _, set_state), one in zip(
-            self._memories(), self._restored["callbacks"], strict=True
-        ):
-            set_state(one["state"])
+        set_callback_states(
+            self._stateful, self.callbacks, self._restored["callbacks"]
+        )
         set_history(self.model, self._restored["history"])

@@ -10,9 +10,9 @@ from keras_bdl.posteriors.ensemble import Ensemble
 from keras_bdl.prediction import ClassificationPrediction
 from keras_bdl.prediction import Prediction
 from keras_bdl.prediction import predict
-from keras_bdl.prediction.averages import ClassificationAverage
-from keras_bdl.prediction.averages import RegressionAverage
 from keras_bdl.prediction.averages import merged
+from keras_bdl.prediction.classification_average import ClassificationAverage
+from keras_bdl.prediction.regression_average import RegressionAverage
 
 
 class RunningEvaluation:

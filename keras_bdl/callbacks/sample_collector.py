@@ -4,26 +4,20 @@ import itertools
 import os
 from typing import Any
 
-import numpy as np
-
 from keras_bdl.aliases import Data
 from keras_bdl.aliases import Schedule
 from keras_bdl.arguments import check_choice
 from keras_bdl.arguments import check_count
 from keras_bdl.callbacks.chain_drift import warn_of_drift
+from keras_bdl.callbacks.kept_samples import KeptSamples
 from keras_bdl.callbacks.running_evaluation import RunningEvaluation
 from keras_bdl.callbacks.sample_files import put_old_samples_aside
-from keras_bdl.callbacks.sample_files import remove_sample
-from keras_bdl.callbacks.sample_files import sample_path
-from keras_bdl.callbacks.sample_files import write_sample
 from keras_bdl.callbacks.stateful_callback import StatefulCallback
 from keras_bdl.data.dataset_size import guard_loss
-from keras_bdl.distribute.workers import weights_of_first_replica
 from keras_bdl.inner_optimizer import inner_optimizer
 from keras_bdl.optimizers.sampler import Sampler
 from keras_bdl.posteriors.ensemble import Ensemble
 from keras_bdl.posteriors.structure import Structure
-from keras_bdl.saving.state_file import read_state
 
 
 class SampleCollector(StatefulCallback):
@@ -107,16 +101,7 @@ class SampleCollector(StatefulCallback):
             self._evaluation = RunningEvaluation(
                 validation_data, validation_batch_size
             )
-        self._samples: list = []  # the weights, or the path of their file
-        # Arrays that stay in their file until they are read. Reading raises an
-        # error if another file has replaced this file.
-        self._on_disk: dict = {}
-        # Files of dropped samples that the latest checkpoint may list, and
-        # files that only an earlier one may list.
-        self._listed: list[str] = []
-        self._unlisted: list[str] = []
-        self._is_checkpointed = False
-        self._num_taken = 0
+        self._samples = KeptSamples(self.directory, max_samples)
         self._cycle = None  # number of finished cycles, from the step counter
         self._names = None
         self._first_possible_batch = None
@@ -138,8 +123,7 @@ class SampleCollector(StatefulCallback):
                 f"every={self.every}, unit={self.unit!r}, "
                 f"start_epoch={self.start_epoch}"
             )
-        members = [self._read(sample) for sample in self._samples]
-        return Ensemble(members, names=self._names)
+        return Ensemble(list(self._samples), names=self._names)
 
     def on_train_begin(self, logs=None):
         """Raises an error if training would miss the end of a cycle."""
@@ -201,29 +185,21 @@ class SampleCollector(StatefulCallback):
 
     def on_train_end(self, logs=None):
         """Deletes files of dropped samples. Warns of a chain that drifts."""
-        self._delete_unlisted()
+        self._samples.delete_unlisted(self.model)
         is_chain = isinstance(inner_optimizer(self.model), Sampler)
         if self._warned_of_drift or not is_chain:
             return
         trained = [v.trainable for v in self.model.weights]
         self._warned_of_drift = warn_of_drift(
             len(self._samples),
-            lambda i: itertools.compress(self._read(self._samples[i]), trained),
+            lambda i: itertools.compress(self._samples[i], trained),
         )
 
     def get_state(self) -> dict[str, Any]:
-        """Returns all samples, or the paths of their files.
-
-        A killed run continues from the latest checkpoint. So the file of a
-        dropped sample stays until a later checkpoint is written.
-        """
-        self._delete_unlisted()
-        self._unlisted, self._listed = self._listed, []
-        self._is_checkpointed = True
+        """Returns all samples, or the paths of their files."""
         return {
             "settings": [self.every, self.unit, self.start_epoch],
-            "samples": list(self._samples),
-            "num_taken": self._num_taken,
+            **self._samples.get_state(self.model),
             "cycle": self._cycle,
             "names": self._names,
         }
@@ -243,12 +219,9 @@ class SampleCollector(StatefulCallback):
         """Continues from a state that `get_state` returned."""
         self.check_state(state)
         self._is_new = False
-        self._is_checkpointed = True
-        self._on_disk = {}
-        self._samples = list(state["samples"])
+        self._samples.set_state(state)
         if self._evaluation is not None:
             self._evaluation.forget()
-        self._num_taken = state["num_taken"]
         self._cycle = state["cycle"]
         if self._first_possible_batch is not None:
             self._first_possible_batch = 0  # the run resumes within an epoch
@@ -284,43 +257,14 @@ class SampleCollector(StatefulCallback):
         return self.every - iterations % self.every
 
     def _collect(self):
-        weights = weights_of_first_replica(self.model)
         self._names = Structure.of(self.model.weights).names
-        if self.directory is None:
-            sample = [np.array(w) for w in weights]
-        else:
-            sample = sample_path(self.directory, self._num_taken)
-            write_sample(sample, weights, self.model.distribute_strategy)
-            self._read(sample)
-        self._samples.append(sample)
-        self._num_taken += 1
-        while self.max_samples and len(self._samples) > self.max_samples:
-            dropped = self._samples.pop(0)
-            if self._evaluation is not None:
-                self._evaluation.forget()
-            if not isinstance(dropped, str):
-                continue
-            self._on_disk.pop(dropped, None)
-            if self._is_checkpointed:
-                self._listed.append(dropped)
-            else:
-                remove_sample(dropped, self.model.distribute_strategy)
-
-    def _delete_unlisted(self):
-        for path in self._unlisted:
-            remove_sample(path, self.model.distribute_strategy)
-        self._unlisted = []
+        dropped = self._samples.take(self.model)
+        if dropped and self._evaluation is not None:
+            self._evaluation.forget()
 
     def _evaluated(self):
         """Adds new samples to the evaluation and returns the logs."""
         evaluation = self._evaluation
-        for sample in self._samples[evaluation.num_samples :]:
-            evaluation.add(self.model, self._read(sample), self._names)
+        for index in range(evaluation.num_samples, len(self._samples)):
+            evaluation.add(self.model, self._samples[index], self._names)
         return evaluation.logs()
-
-    def _read(self, sample):
-        if not isinstance(sample, str):
-            return sample
-        if sample not in self._on_disk:  # after a state was restored
-            self._on_disk[sample] = read_state(sample, lazy=True)["weights"]
-        return self._on_disk[sample]

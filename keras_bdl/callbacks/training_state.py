@@ -1,12 +1,14 @@
 """The state of a training run, as arrays that `Checkpoint` saves."""
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
 from keras_bdl import _keras
+from keras_bdl.callbacks.stateful_callback import StatefulCallback
 from keras_bdl.distribute.keras_fixes import in_several_workers
 from keras_bdl.distribute.variable_copies import variable_copies
 from keras_bdl.distribute.workers import first_replica
@@ -40,6 +42,42 @@ def _is_plain(value):
     if isinstance(value, (list, tuple)):
         return all(isinstance(item, _PLAIN) for item in value)
     return isinstance(value, _PLAIN)
+
+
+def get_callback_states(
+    stateful: Sequence[StatefulCallback],
+    others: Sequence[keras.callbacks.Callback],
+) -> list[dict[str, Any]]:
+    """Returns the class and the state of each callback that is saved.
+
+    Args:
+        stateful: Callbacks with `get_state`.
+        others: Callbacks of Keras, whose `plain_attributes` are saved.
+    """
+    states = [c.get_state() for c in stateful]
+    states += [plain_attributes(c) for c in others]
+    return [
+        {"class": type(callback).__name__, "state": state}
+        for callback, state in zip((*stateful, *others), states, strict=True)
+    ]
+
+
+def set_callback_states(
+    stateful: Sequence[StatefulCallback],
+    others: Sequence[keras.callbacks.Callback],
+    saved: list[dict[str, Any]],
+) -> None:
+    """Restores the states of callbacks.
+
+    Args:
+        stateful: Callbacks with `set_state`.
+        others: Callbacks of Keras.
+        saved: Result of `get_callback_states`.
+    """
+    setters = [c.set_state for c in stateful]
+    setters += [vars(c).update for c in others]
+    for set_state, one in zip(setters, saved, strict=True):
+        set_state(one["state"])
 
 
 def get_history(

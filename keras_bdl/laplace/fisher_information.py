@@ -17,6 +17,7 @@ from keras_bdl.data.examples import example_batches
 from keras_bdl.laplace.scores import Scores
 from keras_bdl.laplace.scores import ScoresAt
 from keras_bdl.posteriors.laplace_gaussian import Laplace
+from keras_bdl.posteriors.matrix_covariance import MatrixCurvature
 from keras_bdl.prediction.traced import traced
 from keras_bdl.random.keyed_noise import sequence
 
@@ -118,6 +119,55 @@ class FisherInformation:
         bar.update(index + 1, finalize=True)
         information._finish(totals)
         return information
+
+    def posterior(
+        self,
+        *,
+        prior_precision: float,
+        temperature: float,
+        dataset_size: int | None,
+    ) -> Laplace:
+        """Returns the posterior, with the sums over data scaled to N examples.
+
+        Args:
+            prior_precision: delta.
+            temperature: T.
+            dataset_size: N. `None` means the number of examples in the data.
+        """
+        factor = 1.0
+        if dataset_size is not None:
+            factor = dataset_size / self.examples
+        trained = self._model.trainable_variables
+        index_of = {id(v): i for i, v in enumerate(trained)}
+        curvature: list[np.ndarray | None] = [None] * len(trained)
+        for variable, squares in zip(
+            self._options.variables, self.squares, strict=True
+        ):
+            if squares is not None:
+                curvature[index_of[id(variable)]] = factor * squares
+        matrices = [
+            MatrixCurvature.of_factors(
+                index_of[id(kernel)],
+                None if bias is None else index_of[id(bias)],
+                inputs=inputs / self.weight,
+                # Only one of the two factors is scaled to N examples.
+                outputs=factor * outputs,
+                dtype=kernel.dtype if kernel.dtype == "float64" else "float32",
+            )
+            for kernel, bias, inputs, outputs in self.matrices
+        ]
+        log_likelihood = self.log_likelihood
+        if log_likelihood is not None:
+            log_likelihood = factor * log_likelihood
+        return Laplace(
+            [np.array(keras.ops.convert_to_numpy(v)) for v in trained],
+            curvature,
+            matrices,
+            prior_precision=prior_precision,
+            temperature=temperature,
+            names=[v.name for v in trained],
+            log_likelihood=log_likelihood,
+        )
 
     def _step_to_sample(self, posterior, seed):
         """Returns a sample minus the mean, for each of `options.variables`."""

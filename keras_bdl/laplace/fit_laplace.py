@@ -1,15 +1,10 @@
 """Laplace approximation of a trained model."""
 
 import functools
-import math
 from collections.abc import Iterable
-from typing import Any
 
 import keras
-import numpy as np
-from keras import ops
 
-from keras_bdl import _keras
 from keras_bdl.aliases import Data
 from keras_bdl.aliases import Loss
 from keras_bdl.arguments import check_choice
@@ -17,23 +12,16 @@ from keras_bdl.arguments import check_count
 from keras_bdl.arguments import check_number
 from keras_bdl.arguments import check_verbose
 from keras_bdl.data.checked_inputs import check_model
+from keras_bdl.laplace.factor_memory import check_memory_of_factors
 from keras_bdl.laplace.fisher_information import FisherInformation
 from keras_bdl.laplace.fisher_information import FisherOptions
 from keras_bdl.laplace.scores_of_loss import scores_of_loss
+from keras_bdl.laplace.uncertain_variables import uncertain_variables
 from keras_bdl.laplace.validation import best_prior_precision
-from keras_bdl.memory import check_memory
-from keras_bdl.posteriors.excluded_weights import excluded_variables
 from keras_bdl.posteriors.laplace_gaussian import Laplace
-from keras_bdl.posteriors.matrix_covariance import MatrixCurvature
 
 MARGINAL_LIKELIHOOD, EVIDENCE = "marginal_likelihood", "evidence"  # synonyms
 VALIDATION, WEIGHTS = "validation", "weights"
-_FACTORED = (
-    keras.layers.Dense,
-    keras.layers.Conv1D,
-    keras.layers.Conv2D,
-    keras.layers.Conv3D,
-)
 
 
 def fit_laplace(
@@ -162,9 +150,8 @@ def fit_laplace(
     if isinstance(prior_precision, str):
         known = (MARGINAL_LIKELIHOOD, EVIDENCE, WEIGHTS, VALIDATION)
         check_choice("prior_precision", prior_precision, known)
-        precision = 1.0
     else:
-        precision = check_number("prior_precision", prior_precision, above=0.0)
+        check_number("prior_precision", prior_precision, above=0.0)
     check_number("temperature", temperature, above=0.0)
     check_count("refinements", refinements, at_least=0)
     scores = scores_of_loss(
@@ -172,69 +159,38 @@ def fit_laplace(
     )
     if not scores.depends_on_outputs:
         refinements = 0
-    if refinements and hasattr(data, "__next__"):
-        raise ValueError(
-            "`data` must be data that can be read again, because each "
-            "refinement reads all of it. Pass `refinements=0` for data that "
-            f"can be read once. Received: refinements={refinements}, "
-            f"data={data}"
-        )
     if dataset_size is not None:
         check_count("dataset_size", dataset_size)
-    if (validation_data is not None) != (prior_precision == VALIDATION):
-        raise ValueError(
-            "`validation_data` must be given if and only if "
-            '`prior_precision="validation"`. Received: '
-            f"prior_precision={prior_precision!r}, validation_data of type "
-            f"{type(validation_data).__name__}"
-        )
+    _check_data(data, refinements, validation_data, prior_precision)
     verbose = check_verbose(verbose)
     variables_of = functools.partial(
         uncertain_variables,
         subset=subset,
         exclude_from_inference=exclude_from_inference,
     )
-
-    def fitted(around=None, number=0):
-        information = FisherInformation.of(
-            model,
-            data,
-            options=lambda model: FisherOptions(
-                loss=loss,
-                scores=scores,
-                label_samples=label_samples if labels == "drawn" else None,
-                variables=variables_of(model),
-                factored=structure == "kronecker",
-                fallback=fallback,
-            ),
-            batch_size=batch_size,
-            seed=seed + number,
-            verbose=verbose,
-            posterior=around,
-        )
-        posterior = _posterior(
-            model,
-            information,
-            variables=variables_of(model),
-            prior_precision=precision,
-            temperature=temperature,
-            dataset_size=dataset_size,
-        )
-        if around is not None:
-            posterior = posterior.between(around)
-        if prior_precision == WEIGHTS:
-            delta = posterior.evidence.prior_of_weights()
-            return posterior.with_prior_precision(delta)
-        if isinstance(prior_precision, str):
-            delta = posterior.evidence.maximum()
-            return posterior.with_prior_precision(delta)
-        return posterior
-
     if model.built and structure == "kronecker":
-        _check_memory_of_factors(model, variables_of(model))
-    posterior = fitted()
+        check_memory_of_factors(model, variables_of(model))
+    fit = functools.partial(
+        _fitted,
+        model,
+        data,
+        options=lambda model: FisherOptions(
+            loss=loss,
+            scores=scores,
+            label_samples=label_samples if labels == "drawn" else None,
+            variables=variables_of(model),
+            factored=structure == "kronecker",
+            fallback=fallback,
+        ),
+        prior_precision=prior_precision,
+        temperature=temperature,
+        dataset_size=dataset_size,
+        batch_size=batch_size,
+        verbose=verbose,
+    )
+    posterior = fit(around=None, seed=seed)
     for number in range(1, refinements + 1):
-        posterior = fitted(posterior, number)
+        posterior = fit(around=posterior, seed=seed + number)
     if prior_precision == VALIDATION:
         delta = best_prior_precision(
             posterior,
@@ -249,102 +205,64 @@ def fit_laplace(
     return posterior
 
 
-def _check_memory_of_factors(model, variables):
-    """Raises an error if the Kronecker factors do not fit into memory.
-
-    Only dense layers and convolutions count. They have almost all weights.
-    """
-    uncertain = {id(variable) for variable in variables}
-    entries = 0
-    for layer in _keras.all_layers(model):
-        if not isinstance(layer, _FACTORED):
-            continue
-        kernel = layer.trainable_variables[:1]
-        if kernel and id(kernel[0]) in uncertain:
-            *inputs, outputs = kernel[0].shape
-            entries += (math.prod(inputs) + 1) ** 2 + outputs**2
-    check_memory(
-        "The Kronecker factors of `model`",
-        # The sums and the factors of one batch, then eigenvectors in float64.
-        16 * entries,
-        'Pass `subset="last_layer"` or `structure="diagonal"`.',
-    )
-
-
-def _posterior(
-    model, information, *, variables, prior_precision, temperature, dataset_size
-):
-    """Returns the posterior, with the sums over data scaled to N examples."""
-    factor = 1.0
-    if dataset_size is not None:
-        factor = dataset_size / information.examples
-    trained = model.trainable_variables
-    index_of = {id(v): i for i, v in enumerate(trained)}
-    curvature: list[np.ndarray | None] = [None] * len(trained)
-    for variable, squares in zip(variables, information.squares, strict=True):
-        if squares is not None:
-            curvature[index_of[id(variable)]] = factor * squares
-    matrices = [
-        MatrixCurvature.of_factors(
-            index_of[id(kernel)],
-            None if bias is None else index_of[id(bias)],
-            inputs=inputs / information.weight,
-            # Only one of the two factors is scaled to N examples.
-            outputs=factor * outputs,
-            dtype=kernel.dtype if kernel.dtype == "float64" else "float32",
-        )
-        for kernel, bias, inputs, outputs in information.matrices
-    ]
-    log_likelihood = information.log_likelihood
-    return Laplace(
-        [np.array(ops.convert_to_numpy(v)) for v in trained],
-        curvature,
-        matrices,
-        prior_precision=prior_precision,
-        temperature=temperature,
-        names=[v.name for v in trained],
-        log_likelihood=None
-        if log_likelihood is None
-        else factor * log_likelihood,
-    )
-
-
-def uncertain_variables(
-    model: keras.Model,
-    *,
-    subset: str,
-    exclude_from_inference: str | Iterable[str],
-) -> list[Any]:
-    """Returns the trainable variables that get a posterior.
-
-    Args:
-        model: A built Keras model.
-        subset: `"all"` or `"last_layer"`.
-        exclude_from_inference: Names of layers, of layer classes or of
-            variables without a posterior.
-    """
-    if isinstance(exclude_from_inference, str):
-        exclude_from_inference = (exclude_from_inference,)
-    excluded = excluded_variables(model, exclude_from_inference)
-    variables = [v for v in model.trainable_variables if id(v) not in excluded]
-    if not variables:
+def _check_data(data, refinements, validation_data, prior_precision):
+    """Raises an error for data that do not fit the other arguments."""
+    if refinements and hasattr(data, "__next__"):
         raise ValueError(
-            "`model` must have a trainable weight outside of "
-            f"`exclude_from_inference`. Received: model={model.name!r}, "
-            f"exclude_from_inference={exclude_from_inference}"
+            "`data` must be data that can be read again, because each "
+            "refinement reads all of it. Pass `refinements=0` for data that "
+            f"can be read once. Received: refinements={refinements}, "
+            f"data={data}"
         )
-    if subset == "all":
-        return variables
-    last = _innermost_layer_of(model, variables[-1])
-    own = {id(v) for v in last.trainable_variables}
-    return [v for v in variables if id(v) in own]
+    if (validation_data is not None) != (prior_precision == VALIDATION):
+        raise ValueError(
+            "`validation_data` must be given if and only if "
+            '`prior_precision="validation"`. Received: '
+            f"prior_precision={prior_precision!r}, validation_data of type "
+            f"{type(validation_data).__name__}"
+        )
 
 
-def _innermost_layer_of(model, variable):
-    """Returns the innermost layer that owns a variable."""
-    owners = [
-        layer
-        for layer in _keras.inner_layers(model)
-        if any(v is variable for v in layer.trainable_variables)
-    ]
-    return min(owners, key=lambda layer: len(layer.trainable_variables))
+def _fitted(
+    model,
+    data,
+    *,
+    around,
+    seed,
+    options,
+    prior_precision,
+    temperature,
+    dataset_size,
+    batch_size,
+    verbose,
+):
+    """Returns the posterior of one pass over the data.
+
+    With `around`, F is that of the linearised network at samples of this
+    posterior. Otherwise F is that of the network.
+    """
+    information = FisherInformation.of(
+        model,
+        data,
+        options=options,
+        batch_size=batch_size,
+        seed=seed,
+        verbose=verbose,
+        posterior=around,
+    )
+    is_number = not isinstance(prior_precision, str)
+    posterior = information.posterior(
+        prior_precision=prior_precision if is_number else 1.0,
+        temperature=temperature,
+        dataset_size=dataset_size,
+    )
+    if around is not None:
+        posterior = posterior.between(around)
+    if is_number:
+        return posterior
+    evidence = posterior.evidence
+    return posterior.with_prior_precision(
+        evidence.prior_of_weights()
+        if prior_precision == WEIGHTS
+        else evidence.maximum()
+    )

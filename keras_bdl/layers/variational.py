@@ -19,7 +19,6 @@ from keras_bdl.layers import weight_draw
 from keras_bdl.layers.annealing import Annealing
 from keras_bdl.layers.call_attributes import CallState
 from keras_bdl.layers.call_attributes import SeenAttribute
-from keras_bdl.layers.call_attributes import assigned
 from keras_bdl.layers.call_attributes import seeing
 from keras_bdl.layers.compilation import CompiledDraw
 from keras_bdl.layers.compilation import worth_compiling
@@ -29,15 +28,9 @@ from keras_bdl.layers.thread_losses import check_outer_loss
 from keras_bdl.layers.weight_priors import WeightPosterior
 from keras_bdl.layers.weight_priors import WeightPriors
 from keras_bdl.layers.weight_priors import as_prior
+from keras_bdl.layers.weight_priors import mean_or_assigned
 from keras_bdl.priors import Normal
 from keras_bdl.random import forward_pass_noise
-
-
-def _mean_or_assigned(layer, name):
-    for posterior in layer._posteriors:
-        if posterior.name == name:
-            return ops.cast(posterior.mean, layer.compute_dtype)
-    return assigned(layer, name)
 
 
 class Variational(ThreadLosses, WeightPriors, ComputedWeights):
@@ -108,9 +101,9 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
     compute_dtype: str
     losses: list
 
-    kernel = SeenAttribute(_mean_or_assigned)
-    embeddings = SeenAttribute(_mean_or_assigned)
-    bias = SeenAttribute(_mean_or_assigned)
+    kernel = SeenAttribute(mean_or_assigned)
+    embeddings = SeenAttribute(mean_or_assigned)
+    bias = SeenAttribute(mean_or_assigned)
     use_bias = SeenAttribute()
     activation = SeenAttribute()
 

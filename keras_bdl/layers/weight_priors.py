@@ -7,12 +7,14 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl import priors
 from keras_bdl.aliases import PriorLike
 from keras_bdl.distributions import StoredPrior
 from keras_bdl.distributions import WeightDistribution
+from keras_bdl.layers.call_attributes import assigned
 
 
 class WeightPriors:
@@ -166,6 +168,19 @@ def as_prior(prior):
     if isinstance(prior, WeightDistribution):
         return StoredPrior.of(prior)
     return prior if isinstance(prior, StoredPrior) else priors.get(prior)
+
+
+def mean_or_assigned(layer, name):
+    """Returns the mean of a weight, or the value assigned to an attribute.
+
+    Args:
+        layer: A layer with the `WeightPosterior`s `_posteriors`.
+        name: Name of the attribute.
+    """
+    for posterior in layer._posteriors:
+        if posterior.name == name:
+            return ops.cast(posterior.mean, layer.compute_dtype)
+    return assigned(layer, name)
 
 
 def _stored_names(posterior):

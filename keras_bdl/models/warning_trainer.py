@@ -12,7 +12,7 @@ from keras_bdl.inner_optimizer import inner_optimizer
 from keras_bdl.layers import MCDropout
 from keras_bdl.layers import Variational
 from keras_bdl.models.checked_trainer import DistributedTrainer
-from keras_bdl.posteriors.posterior import holds_draw
+from keras_bdl.posteriors.holds_draw import holds_draw
 from keras_bdl.protocols import DrawsFunctions
 
 # A loss that has grown by this factor never recovers.

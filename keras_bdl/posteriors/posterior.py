@@ -5,7 +5,6 @@ import contextlib
 import functools
 import math
 import os
-import weakref
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -19,13 +18,11 @@ from keras_bdl.distribute.variable_copies import assign
 from keras_bdl.distribute.variable_copies import restored
 from keras_bdl.inherited_arguments import InheritedArguments
 from keras_bdl.posteriors.covariance_blocks import CovarianceBlocks
+from keras_bdl.posteriors.holds_draw import holding_draw
 from keras_bdl.posteriors.structure import Structure
 from keras_bdl.posteriors.structure import check_built
 from keras_bdl.random.keyed_noise import sequence
 from keras_bdl.saving.state_file import write_state
-
-# The models inside a block of `sampled`.
-_holding_draws: weakref.WeakSet = weakref.WeakSet()
 
 
 class Posterior(InheritedArguments, abc.ABC):
@@ -208,7 +205,7 @@ class Posterior(InheritedArguments, abc.ABC):
         Yields:
             The model.
         """
-        with self.drawing(model) as draw, _marked(model):
+        with self.drawing(model) as draw, holding_draw(model):
             draw(seed)
             yield model
 
@@ -288,24 +285,3 @@ class Posterior(InheritedArguments, abc.ABC):
 
     def _put(self, model, seed):
         assign(self.assignments(model, seed))
-
-
-def holds_draw(model: keras.Model) -> bool:
-    """Returns whether a model is inside a block of `Posterior.sampled`.
-
-    Args:
-        model: Any Keras model.
-    """
-    return model in _holding_draws
-
-
-@contextlib.contextmanager
-def _marked(model):
-    """Makes `holds_draw` return `True` in a block. Blocks may be nested."""
-    outermost = model not in _holding_draws
-    _holding_draws.add(model)
-    try:
-        yield
-    finally:
-        if outermost:
-            _holding_draws.discard(model)

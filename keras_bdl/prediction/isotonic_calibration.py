@@ -4,17 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from keras_bdl.aliases import ArrayLike
-from keras_bdl.data.checked_inputs import check_classification
-from keras_bdl.data.checked_inputs import class_labels
-from keras_bdl.data.checked_inputs import labels_of
-from keras_bdl.data.checked_inputs import log_probabilities
-from keras_bdl.prediction.classification_prediction import (
-    ClassificationPrediction,
-)
+from keras_bdl.prediction.calibrator import Calibrator
+from keras_bdl.prediction.calibrator import check_classes
 
 
-class IsotonicCalibration:
+class IsotonicCalibration(Calibrator):
     """Calibrates class probabilities with an increasing function per class.
 
     Use this class if there are thousands of held-out examples, and if the
@@ -45,23 +39,11 @@ class IsotonicCalibration:
     def __init__(self):
         self._functions: Any = None
 
-    def fit(
-        self, prediction: ClassificationPrediction, y: ArrayLike | None = None
-    ) -> "IsotonicCalibration":
-        """Fits the functions g_c.
-
-        Args:
-            prediction: Prediction for data that were not used in training.
-            y: Labels, integers or one-hot. Defaults to `None`, the labels
-                that the prediction found in its data.
-
-        Returns:
-            This object.
-        """
+    def _fit(self, log_probs, y):
+        """Fits the functions g_c."""
         from sklearn.isotonic import IsotonicRegression
 
-        p = np.exp(log_probabilities("prediction", prediction))
-        y = class_labels(labels_of(prediction, y), prediction.log_mean.shape)
+        p = np.exp(log_probs)
         smallest = 1.0 / (len(y) + 2)
         self._functions = [
             IsotonicRegression(
@@ -69,29 +51,14 @@ class IsotonicCalibration:
             ).fit(p[:, c], y == c)
             for c in range(p.shape[-1])
         ]
-        return self
 
-    def __call__(
-        self, prediction: ClassificationPrediction
-    ) -> ClassificationPrediction:
-        """Returns the prediction with the calibrated probabilities (1).
-
-        Args:
-            prediction: A prediction of the same model as the prediction that
-                `fit` received.
-        """
-        check_classification("prediction", prediction)
+    def _calibrated(self, prediction):
         if self._functions is None:
             raise RuntimeError(
                 "`IsotonicCalibration` is not fitted yet. Call "
                 "`fit(prediction, y)` with held-out data. Received: no function"
             )
-        if prediction.num_classes != len(self._functions):
-            raise ValueError(
-                "`prediction` must have the classes of `fit`. Received: "
-                f"{prediction.num_classes} classes, and "
-                f"{len(self._functions)} in `fit`"
-            )
+        check_classes(prediction, len(self._functions))
         p = prediction.mean
         q = np.stack(
             [
@@ -101,6 +68,4 @@ class IsotonicCalibration:
             axis=-1,
         )
         q = q / q.sum(-1, keepdims=True)  # (1)
-        return ClassificationPrediction(
-            np.log(q).astype(prediction.log_mean.dtype), y=prediction.y
-        )
+        return np.log(q)

@@ -109,8 +109,8 @@ class OutputCheck:
         """Checks the outputs of several samples for one batch.
 
         Args:
-            average: An average of `keras_bdl.prediction.averages`, as NumPy
-                arrays.
+            average: An average of `ClassificationAverage` or
+                `RegressionAverage`, as NumPy arrays.
             examples: The examples, for the error message.
             first_sample: Index of the first sample in the average.
         """

@@ -10,17 +10,17 @@ import keras
 import numpy as np
 
 from keras_bdl.data.batches import Batch
+from keras_bdl.prediction.average_fields import standard_error
 from keras_bdl.prediction.average_options import AverageOptions
-from keras_bdl.prediction.averages import ClassificationAverage
-from keras_bdl.prediction.averages import RegressionAverage
 from keras_bdl.prediction.averages import merged
-from keras_bdl.prediction.averages import standard_error
+from keras_bdl.prediction.classification_average import ClassificationAverage
 from keras_bdl.prediction.forward import Forward
 from keras_bdl.prediction.forward import forward_of
 from keras_bdl.prediction.outputs import OutputCheck
 from keras_bdl.prediction.outputs import per_output
 from keras_bdl.prediction.posterior_draws import SAMPLES_OF_A_STEP
 from keras_bdl.prediction.posterior_draws import PosteriorDraws
+from keras_bdl.prediction.regression_average import RegressionAverage
 from keras_bdl.prediction.sample_stack import SampleStacks
 
 # Number of results that may be pending when the next batch starts.

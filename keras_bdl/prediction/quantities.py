@@ -125,7 +125,8 @@ def quantities(
     Args:
         names: Names of attributes of `ClassificationPrediction` or
             `RegressionPrediction`.
-        average: An average of `keras_bdl.prediction.averages`.
+        average: An average of `ClassificationAverage` or
+            `RegressionAverage`.
         likelihood: The `Likelihood` of the output.
     """
     regression = likelihood.task == "regression"

@@ -2,20 +2,14 @@
 
 import numpy as np
 
-from keras_bdl.aliases import ArrayLike
 from keras_bdl.arguments import check_number
-from keras_bdl.data.checked_inputs import check_classification
-from keras_bdl.data.checked_inputs import class_labels
-from keras_bdl.data.checked_inputs import labels_of
-from keras_bdl.data.checked_inputs import log_probabilities
-from keras_bdl.prediction.classification_prediction import (
-    ClassificationPrediction,
-)
+from keras_bdl.prediction.calibrator import Calibrator
+from keras_bdl.prediction.calibrator import log_softmax
 
 SEARCHED = (1e-3, 1e3)
 
 
-class TemperatureScaling:
+class TemperatureScaling(Calibrator):
     """Calibrates class probabilities with one fitted temperature.
 
     Use this class if held-out data show that probabilities are too high or
@@ -70,23 +64,10 @@ class TemperatureScaling:
             )
         return self._temperature
 
-    def fit(
-        self, prediction: ClassificationPrediction, y: ArrayLike | None = None
-    ) -> "TemperatureScaling":
-        """Fits the temperature by (2).
-
-        Args:
-            prediction: Prediction for data that were not used in training.
-            y: Labels, integers or one-hot. Defaults to `None`, the labels
-                that the prediction found in its data.
-
-        Returns:
-            This object.
-        """
+    def _fit(self, log_probs, y):
+        """Fits the temperature by (2)."""
         from scipy.optimize import brentq
 
-        log_probs = log_probabilities("prediction", prediction)
-        y = class_labels(labels_of(prediction, y), prediction.log_mean.shape)
         chosen = np.take_along_axis(log_probs, y[:, None], axis=-1).mean()
         if np.isneginf(chosen):
             raise ValueError(
@@ -97,7 +78,7 @@ class TemperatureScaling:
 
         def slope(log_beta):
             """Returns the derivative of (2) with respect to `1/T`."""
-            scaled = np.exp(_scale(log_probs, np.exp(log_beta)))
+            scaled = np.exp(log_softmax(log_probs * np.exp(log_beta)))
             # A class of probability 0 contributes 0, not 0 * log 0.
             terms = scaled * np.where(scaled > 0, log_probs, 0.0)
             return terms.sum(-1).mean() - chosen
@@ -118,30 +99,10 @@ class TemperatureScaling:
             )
         root = brentq(slope, -np.log(hottest), -np.log(coldest), xtol=1e-12)
         self._temperature = float(np.exp(-root))
-        return self
 
-    def __call__(
-        self, prediction: ClassificationPrediction
-    ) -> ClassificationPrediction:
-        """Returns the prediction with the scaled probabilities (1).
-
-        Args:
-            prediction: A prediction of the same model as the prediction that
-                `fit` received.
-        """
-        check_classification("prediction", prediction)
+    def _calibrated(self, prediction):
         log_mean = np.asarray(prediction.log_mean, dtype="float64")
-        scaled = _scale(log_mean, 1.0 / self.temperature)
-        return ClassificationPrediction(
-            scaled.astype(prediction.log_mean.dtype), y=prediction.y
-        )
+        return log_softmax(log_mean * (1.0 / self.temperature))  # (1)
 
     def __repr__(self) -> str:
         return f"TemperatureScaling(temperature={self._temperature})"
-
-
-def _scale(log_probs, beta):
-    """Returns the logarithm of (1), with beta = 1/T."""
-    scaled = log_probs * beta
-    scaled = scaled - scaled.max(-1, keepdims=True)
-    return scaled - np.log(np.exp(scaled).sum(-1, keepdims=True))  # (1)

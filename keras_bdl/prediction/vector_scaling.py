@@ -4,20 +4,15 @@ from typing import Any
 
 import numpy as np
 
-from keras_bdl.aliases import ArrayLike
-from keras_bdl.data.checked_inputs import check_classification
-from keras_bdl.data.checked_inputs import class_labels
-from keras_bdl.data.checked_inputs import labels_of
-from keras_bdl.data.checked_inputs import log_probabilities
-from keras_bdl.prediction.classification_prediction import (
-    ClassificationPrediction,
-)
+from keras_bdl.prediction.calibrator import Calibrator
+from keras_bdl.prediction.calibrator import check_classes
+from keras_bdl.prediction.calibrator import log_softmax
 
 # Replaces log 0, which no scale can move.
 _LOG_SMALLEST = float(np.log(np.finfo("float64").tiny))
 
 
-class VectorScaling:
+class VectorScaling(Calibrator):
     """Calibrates class probabilities with a scale and an offset per class.
 
     Use this class if held-out data show that some classes are predicted too
@@ -56,30 +51,17 @@ class VectorScaling:
         """b, one number for each class. Their sum is 0."""
         return self._fitted()[1]
 
-    def fit(
-        self, prediction: ClassificationPrediction, y: ArrayLike | None = None
-    ) -> "VectorScaling":
-        """Fits the scales and offsets by (2).
-
-        Args:
-            prediction: Prediction for data that were not used in training.
-            y: Labels, integers or one-hot. Defaults to `None`, the labels
-                that the prediction found in its data.
-
-        Returns:
-            This object.
-        """
+    def _fit(self, log_probs, y):
+        """Fits the scales and offsets by (2)."""
         from scipy.optimize import minimize
 
-        log_p = log_probabilities("prediction", prediction)
-        log_p = np.maximum(np.asarray(log_p, "float64"), _LOG_SMALLEST)
-        y = class_labels(labels_of(prediction, y), prediction.log_mean.shape)
+        log_p = np.maximum(np.asarray(log_probs, "float64"), _LOG_SMALLEST)
         classes = log_p.shape[-1]
         one_hot = np.eye(classes)[y]
 
         def objective(parameters):
             a, b = parameters.reshape(2, classes)
-            log_q = _scaled(log_p, a, b)
+            log_q = log_softmax(a * log_p + b)
             error = (np.exp(log_q) - one_hot) / len(y)
             gradient = np.stack([np.sum(error * log_p, 0), error.sum(0)])
             return -np.sum(one_hot * log_q) / len(y), gradient.ravel()
@@ -93,29 +75,13 @@ class VectorScaling:
             )
         a, b = found.x.reshape(2, classes)
         self._parameters = a, b - b.mean()
-        return self
 
-    def __call__(
-        self, prediction: ClassificationPrediction
-    ) -> ClassificationPrediction:
-        """Returns the prediction with the scaled probabilities (1).
-
-        Args:
-            prediction: A prediction of the same model as the prediction that
-                `fit` received.
-        """
-        check_classification("prediction", prediction)
+    def _calibrated(self, prediction):
         scale, offset = self._fitted()
-        if prediction.num_classes != len(scale):
-            raise ValueError(
-                "`prediction` must have the classes of `fit`. Received: "
-                f"{prediction.num_classes} classes, and {len(scale)} in `fit`"
-            )
+        check_classes(prediction, len(scale))
         log_p = np.asarray(prediction.log_mean, "float64")
-        log_q = _scaled(np.maximum(log_p, _LOG_SMALLEST), scale, offset)
-        return ClassificationPrediction(
-            log_q.astype(prediction.log_mean.dtype), y=prediction.y
-        )
+        log_p = np.maximum(log_p, _LOG_SMALLEST)
+        return log_softmax(scale * log_p + offset)  # (1)
 
     def _fitted(self):
         if self._parameters is None:
@@ -124,10 +90,3 @@ class VectorScaling:
                 "with held-out data. Received: no scale"
             )
         return self._parameters
-
-
-def _scaled(log_p, scale, offset):
-    """Returns the logarithm of (1)."""
-    scaled = scale * log_p + offset
-    scaled = scaled - scaled.max(-1, keepdims=True)
-    return scaled - np.log(np.exp(scaled).sum(-1, keepdims=True))  # (1)

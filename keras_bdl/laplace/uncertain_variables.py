@@ -1,0 +1,50 @@
+"""The weights of a model that get a posterior."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import keras
+
+from keras_bdl import _keras
+from keras_bdl.posteriors.excluded_weights import excluded_variables
+
+
+def uncertain_variables(
+    model: keras.Model,
+    *,
+    subset: str,
+    exclude_from_inference: str | Iterable[str],
+) -> list[Any]:
+    """Returns the trainable variables that get a posterior.
+
+    Args:
+        model: A built Keras model.
+        subset: `"all"` or `"last_layer"`.
+        exclude_from_inference: Names of layers, of layer classes or of
+            variables without a posterior.
+    """
+    if isinstance(exclude_from_inference, str):
+        exclude_from_inference = (exclude_from_inference,)
+    excluded = excluded_variables(model, exclude_from_inference)
+    variables = [v for v in model.trainable_variables if id(v) not in excluded]
+    if not variables:
+        raise ValueError(
+            "`model` must have a trainable weight outside of "
+            f"`exclude_from_inference`. Received: model={model.name!r}, "
+            f"exclude_from_inference={exclude_from_inference}"
+        )
+    if subset == "all":
+        return variables
+    last = _innermost_layer_of(model, variables[-1])
+    own = {id(v) for v in last.trainable_variables}
+    return [v for v in variables if id(v) in own]
+
+
+def _innermost_layer_of(model, variable):
+    """Returns the innermost layer that owns a variable."""
+    owners = [
+        layer
+        for layer in _keras.inner_layers(model)
+        if any(v is variable for v in layer.trainable_variables)
+    ]
+    return min(owners, key=lambda layer: len(layer.trainable_variables))
