@@ -17,6 +17,13 @@ import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
+# Before TensorFlow: after it, a library that laplace-torch imports ends the
+# process.
+try:
+    import laplace
+except ImportError:
+    laplace = None
+
 import keras
 import numpy as np
 import tensorflow as tf
@@ -95,7 +102,6 @@ def cases():
 def torch_cases(samples):
     """Yields a name and a function of a batch of images; the first is plain."""
     import torch
-    from laplace import Laplace
     from torch import nn
 
     torch.set_num_threads(os.cpu_count())
@@ -134,7 +140,7 @@ def torch_cases(samples):
         ("last_layer", "kron", "mc"),
         ("all", "diag", "mc"),
     ):
-        posterior = Laplace(
+        posterior = laplace.Laplace(
             model,
             "classification",
             subset_of_weights=subset,
@@ -211,9 +217,7 @@ def main():
                 f"{compared:17.2f}{mib:8.1f}"
             )
 
-    try:
-        import laplace  # noqa: F401
-    except ImportError:
+    if laplace is None:
         print("\nlaplace-torch: not installed, skipped")
     else:
         show_torch(samples, sizes, max(1, rounds // 4))

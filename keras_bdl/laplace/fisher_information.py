@@ -1,5 +1,6 @@
 """The Fisher information of a model over a data set."""
 
+import copy
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -87,6 +88,7 @@ class FisherInformation:
         seed: int,
         verbose: int,
         posterior: Laplace | None = None,
+        before: "FisherInformation | None" = None,
     ) -> "FisherInformation":
         """Returns the sums over one pass of the data.
 
@@ -101,15 +103,19 @@ class FisherInformation:
             posterior: The information of each batch is that of the linearised
                 network at a sample of this posterior. Defaults to `None`: it
                 is that of the network itself.
+            before: The result of an earlier pass with the same arguments, whose
+                trace is used again. Defaults to `None`.
         """
         batches, number = example_batches(data, batch_size)
         bar = keras.utils.Progbar(number, verbose=verbose)
         information: Any = None
         totals: Any = None
         for index, batch in enumerate(batches):
-            if information is None:
+            if information is None and before is None:
                 _build(model, batch)
                 information = cls(model, options(model))
+            elif information is None:
+                information = before._emptied()
             key = sequence(seed, index).generate_state(2, np.uint32)
             direction = information._step_to_sample(posterior, int(key[0]))
             sums = information._add(batch, key.view(np.int32), direction)
@@ -168,6 +174,12 @@ class FisherInformation:
             names=[v.name for v in trained],
             log_likelihood=log_likelihood,
         )
+
+    def _emptied(self):
+        """Returns a copy without sums, with the same traced function."""
+        other = copy.copy(self)
+        other.examples, other.weight, other.log_likelihood = 0, 0.0, None
+        return other
 
     def _step_to_sample(self, posterior, seed):
         """Returns a sample minus the mean, for each of `options.variables`."""

@@ -170,8 +170,8 @@ def fit_laplace(
     )
     if model.built and structure == "kronecker":
         check_memory_of_factors(model, variables_of(model))
-    fit = functools.partial(
-        _fitted,
+    one_pass = functools.partial(
+        FisherInformation.of,
         model,
         data,
         options=lambda model: FisherOptions(
@@ -182,15 +182,22 @@ def fit_laplace(
             factored=structure == "kronecker",
             fallback=fallback,
         ),
-        prior_precision=prior_precision,
-        temperature=temperature,
-        dataset_size=dataset_size,
         batch_size=batch_size,
         verbose=verbose,
     )
-    posterior = fit(around=None, seed=seed)
+    posterior_of = functools.partial(
+        _posterior_of,
+        prior_precision=prior_precision,
+        temperature=temperature,
+        dataset_size=dataset_size,
+    )
+    information = one_pass(seed=seed)
+    posterior = posterior_of(information)
     for number in range(1, refinements + 1):
-        posterior = fit(around=posterior, seed=seed + number)
+        information = one_pass(
+            seed=seed + number, posterior=posterior, before=information
+        )
+        posterior = posterior_of(information, before=posterior)
     if prior_precision == VALIDATION:
         delta = best_prior_precision(
             posterior,
@@ -223,41 +230,26 @@ def _check_data(data, refinements, validation_data, prior_precision):
         )
 
 
-def _fitted(
-    model,
-    data,
-    *,
-    around,
-    seed,
-    options,
-    prior_precision,
-    temperature,
-    dataset_size,
-    batch_size,
-    verbose,
+def _posterior_of(
+    information, *, prior_precision, temperature, dataset_size, before=None
 ):
-    """Returns the posterior of one pass over the data.
+    """Returns the posterior with a prior precision as the user asked.
 
-    With `around`, F is that of the linearised network at samples of this
-    posterior. Otherwise F is that of the network.
+    Args:
+        information: The `FisherInformation`.
+        prior_precision: A number, or the way to choose one.
+        temperature: T.
+        dataset_size: N, or `None`.
+        before: The posterior of the pass before, or `None`.
     """
-    information = FisherInformation.of(
-        model,
-        data,
-        options=options,
-        batch_size=batch_size,
-        seed=seed,
-        verbose=verbose,
-        posterior=around,
-    )
     is_number = not isinstance(prior_precision, str)
     posterior = information.posterior(
         prior_precision=prior_precision if is_number else 1.0,
         temperature=temperature,
         dataset_size=dataset_size,
     )
-    if around is not None:
-        posterior = posterior.between(around)
+    if before is not None:
+        posterior = posterior.between(before)
     if is_number:
         return posterior
     evidence = posterior.evidence

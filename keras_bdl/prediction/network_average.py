@@ -91,8 +91,9 @@ class NetworkAverage:
             inputs: A batch of nested tensors.
             fixed: Tensors, from `fixed_values`.
             samples: Tensors with the samples on the first axis: one for each
-                of `options.positions`, then the key of the noise for
-                `link="monte_carlo"`, then one for each seed generator.
+                of `options.positions` (minus the mean if `linearized`), then
+                the key of the noise for `link="monte_carlo"`, then one for
+                each seed generator.
         """
         model = self._model()
         arrays = [
@@ -157,7 +158,7 @@ class NetworkAverage:
         center, products = jacobian_vector_product(
             lambda: self._targets(self._call(inputs, values), raw),
             [means[i] for i in positions],
-            [sample[i] - means[i] for i in positions],
+            [sample[i] for i in positions],
         )
         linear = [sum(pair) for pair in zip(center, products, strict=True)]
         if self.options.moments is not None:

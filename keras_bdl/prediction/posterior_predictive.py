@@ -132,7 +132,7 @@ class PosteriorPredictive(SampleModel):
         )
         check_memory(
             f"{len(draws)} samples of `model`",
-            nbytes_of_samples(draws),
+            2 * nbytes_of_samples(draws),  # the draws, and the weights
             "Pass fewer `samples`, or use `keras_bdl.predict`, which can draw "
             "one sample at a time.",
         )

@@ -109,7 +109,7 @@ def named_quantities(
         for pair in zip(averages, likelihoods, strict=True)
     ]
     if len(found) == 1:
-        return found[0][names] if single else found[0]
+        return found[0][as_names(names)[0]] if single else found[0]
     return {
         prefix if single else f"{prefix}_{name}": value
         for prefix, values in zip(prefixes, found, strict=True)

@@ -110,14 +110,14 @@ class SampleGroup:
                 autocast=False,
             )
 
-        def stored(dtype):
-            floating = keras.backend.is_float_dtype(dtype)
-            return (floating and weights_dtype) or dtype
+        def stored(variable):
+            # BatchNorm statistics are small, and may not fit into float16.
+            return (variable.trainable and weights_dtype) or variable.dtype
 
         fixed = self.average_of_network.fixed_values(list(enumerate(variables)))
         self._of_network = [add("fixed", i, v.shape, v.dtype) for i, v in fixed]
         self._fixed = self._of_network + [
-            add("covariance", i, shape, stored("float32"))
+            add("covariance", i, shape, weights_dtype or "float32")
             for i, shape in enumerate(layout.shapes)
         ]
         count = layout.count
@@ -126,7 +126,7 @@ class SampleGroup:
                 "sample",
                 i,
                 (count, *variables[i].shape),
-                stored(variables[i].dtype),
+                stored(variables[i]),
             )
             for i in layout.positions
         ]

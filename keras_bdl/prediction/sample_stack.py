@@ -30,6 +30,7 @@ class SampleStack:
             between the samples, without seed generators.
         stacked: For each of `positions`, a tensor with all samples. Samples of
             the outputs (`link="monte_carlo"`) have a tensor with their keys.
+            For linearised outputs, the samples minus the mean.
         values: For each of `model.variables`, a tensor: the value in the first
             sample. For linearised outputs, the mean of the posterior. With a
             link, the arrays of the `CovarianceBlocks` follow.
@@ -85,6 +86,10 @@ class SampleStack:
                     )
                     array[:row], array[row] = base[i], value
                     stacked[i] = array
+        if draws.linearized:
+            for i, array in stacked.items():
+                # Keeps its digits in half precision, unlike w itself.
+                array -= base[i].numpy()
         positions = tuple(sorted(stacked))
         return cls(
             tuple(indices),

@@ -7,14 +7,16 @@ from typing import Any
 import tensorflow as tf
 
 _EXPENSIVE = ("MatMul", "Conv", "Einsum", "Call", "While", "If", "PyFunc")
+_RANDOM = ("Random", "Normal", "Uniform", "Multinomial")
 
 
 class SplitFunction:
     """Splits a function in two: a part for all samples, a part for each sample.
 
     The function is traced once. Operations that depend on a varying argument
-    must run for each sample. All other operations run once, and only those of
-    their results are kept that the first group or the caller needs.
+    or draw random numbers without a seed must run for each sample. All other
+    operations run once, and only those of their results are kept that the first
+    group or the caller needs.
 
     The split works on single operations, so this class needs no code for
     particular layers, for subclassed models or for derivatives.
@@ -112,7 +114,7 @@ def _dependent(sources, outputs):
     for op in sources[0].graph.get_operations() if sources else ():
         # Operations are listed in the order of their creation.
         inputs = [tensor.op for tensor in op.inputs] + op.control_inputs
-        if any(other in dependent for other in inputs):
+        if _draws(op) or any(other in dependent for other in inputs):
             dependent.add(op)
     needed: set = set()
     waiting = [tensor.op for tensor in outputs]
@@ -143,6 +145,11 @@ def _inputs_from_outside(operations, outputs, captured):
         if tensor.op not in operations:
             found[tensor.ref()] = tensor
     return list(found.values())
+
+
+def _draws(op):
+    """Returns whether an operation draws other numbers in each run."""
+    return op.op_def.is_stateful and any(word in op.type for word in _RANDOM)
 
 
 def _multiplies(op):

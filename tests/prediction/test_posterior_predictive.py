@@ -275,3 +275,45 @@ def test_layer_with_a_constant_tensor_after_the_first_uncertain_weight():
     expected = np.mean(loop(model, posterior, samples=2), 0)
     for call in (predictive, tf.function(predictive)):
         np.testing.assert_allclose(call(X)["mean"], expected, 1e-4, 1e-5)
+
+
+def test_random_numbers_without_a_seed_are_drawn_for_each_sample():
+    def noisy(x):
+        return x + tf.random.normal(tf.shape(x))
+
+    model = keras.Sequential(
+        [keras.Input((2,)), keras.layers.Lambda(noisy), keras.layers.Dense(1)]
+    )
+    p = bdl.predict(
+        model,
+        X,
+        gaussian(model, only=[1]),  # the bias alone
+        samples=8,
+        task="regression",
+        keep_samples=True,
+        verbose=0,
+    )
+    # A common noise would cancel in the differences of two examples.
+    difference = p.samples[:, 0] - p.samples[:, 1]
+    assert difference.std() > 0.1
+
+
+def test_half_precision_keeps_small_deviations_of_a_linearised_network():
+    model = keras.Sequential(
+        [keras.Input((2,)), keras.layers.Dense(1, use_bias=False)]
+    )
+    # float16 would round a weight of 100 by more than its deviation.
+    narrow = Gaussian([np.full((2, 1), 100.0)], [np.full((2, 1), 1e-6)])
+    full, half = (
+        PosteriorPredictive(
+            model,
+            narrow,
+            samples=20,
+            outputs="stddev",
+            task="regression",
+            linearized=True,
+            weights_dtype=dtype,
+        )(X)
+        for dtype in (None, "float16")
+    )
+    np.testing.assert_allclose(half, full, rtol=2e-2)
