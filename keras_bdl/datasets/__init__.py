@@ -7,6 +7,7 @@ reads data of the user.
 
 from keras_bdl.datasets.augmentation import pad_crop
 from keras_bdl.datasets.augmentation import square_crop_flip
+from keras_bdl.datasets.corruption import corrupt
 from keras_bdl.datasets.data_splits import DataSplits
 from keras_bdl.datasets.epoch_counter import EpochCounter
 from keras_bdl.datasets.image_pipeline import ImagePipeline
@@ -22,6 +23,7 @@ __all__ = [
     "DatasetSpec",
     "EpochCounter",
     "ImagePipeline",
+    "corrupt",
     "load",
     "pad_crop",
     "square_crop_flip",
