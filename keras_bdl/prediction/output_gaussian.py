@@ -249,11 +249,13 @@ def _explicit(layer, rule, calls, blocks):
     weights = sum(math.prod(v.shape) for b in blocks for v in b.variables)
 
     def example_by_example():
+        def of_example(i):
+            one = [rule.example(x, i) for x in inputs]
+            return of_examples(one, [dz[i : i + 1] for dz in cotangents])[0]
+
         return tf.map_fn(
-            lambda one: of_examples(
-                *tf.nest.map_structure(lambda t: t[None], one)
-            )[0],
-            (inputs, cotangents),
+            of_example,
+            tf.range(tf.shape(cotangents[0])[0]),
             fn_output_signature=tf.TensorSpec([count, count], dtype),
         )
 
