@@ -91,6 +91,20 @@ class Rule:
         """
         return inputs, call(inputs, *args, **kwargs)
 
+    def example(self, inputs: Any, index: Any) -> Any:
+        """Returns the inputs of one example, with a first axis of size 1.
+
+        Override this method if `run` returns tensors without an axis of
+        examples.
+
+        Args:
+            inputs: The first result of `run`.
+            index: Index of the example, an integer tensor.
+        """
+        return keras.tree.map_structure(
+            lambda x: x[index : index + 1] if ops.is_tensor(x) else x, inputs
+        )
+
     def per_example(
         self, layer: keras.Layer, inputs: Any, cotangents: Any
     ) -> list:

@@ -18,7 +18,6 @@ from keras_bdl.data.examples import example_batches
 from keras_bdl.laplace.scores import Scores
 from keras_bdl.laplace.scores import ScoresAt
 from keras_bdl.posteriors.laplace_gaussian import Laplace
-from keras_bdl.posteriors.matrix_covariance import MatrixCurvature
 from keras_bdl.prediction.traced import traced
 from keras_bdl.random.keyed_noise import sequence
 
@@ -56,6 +55,8 @@ class FisherInformation:
         options: The `FisherOptions`.
 
     Attributes:
+        model: The model.
+        variables: Variables whose information is computed.
         examples: Number of examples.
         weight: Sum of the sample weights.
         log_likelihood: Log-likelihood of the labels in the data, or `None`.
@@ -66,8 +67,9 @@ class FisherInformation:
     """
 
     def __init__(self, model: keras.Model, options: FisherOptions):
-        self._model = model
+        self.model = model
         self._options = options
+        self.variables = options.variables
         self._losses = Losses(model, options.loss)
         self._function = traced(model, self._call)
         self._layout: list[tuple] = []
@@ -126,55 +128,6 @@ class FisherInformation:
         information._finish(totals)
         return information
 
-    def posterior(
-        self,
-        *,
-        prior_precision: float,
-        temperature: float,
-        dataset_size: int | None,
-    ) -> Laplace:
-        """Returns the posterior, with the sums over data scaled to N examples.
-
-        Args:
-            prior_precision: delta.
-            temperature: T.
-            dataset_size: N. `None` means the number of examples in the data.
-        """
-        factor = 1.0
-        if dataset_size is not None:
-            factor = dataset_size / self.examples
-        trained = self._model.trainable_variables
-        index_of = {id(v): i for i, v in enumerate(trained)}
-        curvature: list[np.ndarray | None] = [None] * len(trained)
-        for variable, squares in zip(
-            self._options.variables, self.squares, strict=True
-        ):
-            if squares is not None:
-                curvature[index_of[id(variable)]] = factor * squares
-        matrices = [
-            MatrixCurvature.of_factors(
-                index_of[id(kernel)],
-                None if bias is None else index_of[id(bias)],
-                inputs=inputs / self.weight,
-                # Only one of the two factors is scaled to N examples.
-                outputs=factor * outputs,
-                dtype=kernel.dtype if kernel.dtype == "float64" else "float32",
-            )
-            for kernel, bias, inputs, outputs in self.matrices
-        ]
-        log_likelihood = self.log_likelihood
-        if log_likelihood is not None:
-            log_likelihood = factor * log_likelihood
-        return Laplace(
-            [np.array(keras.ops.convert_to_numpy(v)) for v in trained],
-            curvature,
-            matrices,
-            prior_precision=prior_precision,
-            temperature=temperature,
-            names=[v.name for v in trained],
-            log_likelihood=log_likelihood,
-        )
-
     def _emptied(self):
         """Returns a copy without sums, with the same traced function."""
         other = copy.copy(self)
@@ -185,14 +138,14 @@ class FisherInformation:
         """Returns a sample minus the mean, for each of `options.variables`."""
         if posterior is None:
             return None
-        trained = self._model.trainable_variables
+        trained = self.model.trainable_variables
         difference = {
             id(variable): tf.constant(value - mean, variable.dtype)
             for variable, value, mean in zip(
                 trained, posterior.sample(seed), posterior.mean(), strict=True
             )
         }
-        return [difference[id(v)] for v in self._options.variables]
+        return [difference[id(v)] for v in self.variables]
 
     def _add(self, batch, key, direction):
         """Returns the sums over one batch."""
@@ -219,7 +172,7 @@ class FisherInformation:
         key = tf.convert_to_tensor(key)
         logits = None if direction is None else self._logits(x, direction)
         found = fisher_sums(
-            self._model,
+            self.model,
             x,
             omega=tf.convert_to_tensor(weight),
             scores=functools.partial(self._scores, key, logits),
@@ -246,9 +199,9 @@ class FisherInformation:
         """Returns the logits of the linearised network at a sample."""
         scores = self._options.scores
         with tf.autodiff.ForwardAccumulator(
-            [v.value for v in self._options.variables], direction
+            [v.value for v in self.variables], direction
         ) as accumulator:
-            outputs = self._model(x, training=False)
+            outputs = self.model(x, training=False)
             if tf.is_tensor(outputs) and outputs.dtype != tf.float64:
                 outputs = tf.cast(outputs, tf.float32)
             logits = scores.of_outputs(outputs).logits(outputs)
@@ -259,7 +212,7 @@ class FisherInformation:
         if not tf.is_tensor(outputs):
             raise ValueError(
                 "`fit_laplace` needs a model with one output. Received: "
-                f"model={self._model.name!r}, which returns "
+                f"model={self.model.name!r}, which returns "
                 f"{type(outputs).__name__}"
             )
         scores = self._options.scores.of_outputs(outputs)
@@ -289,8 +242,8 @@ class FisherInformation:
                 "The Fisher information is NaN or infinite. Check that the "
                 "training did not diverge, and that `from_logits` of the loss "
                 "is right. "
-                f"Received: model={self._model.name!r}, "
-                f"loss={self._options.loss or self._model.loss}"
+                f"Received: model={self.model.name!r}, "
+                f"loss={self._options.loss or self.model.loss}"
             )
 
 

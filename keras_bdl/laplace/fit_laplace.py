@@ -15,13 +15,15 @@ from keras_bdl.data.checked_inputs import check_model
 from keras_bdl.laplace.factor_memory import check_memory_of_factors
 from keras_bdl.laplace.fisher_information import FisherInformation
 from keras_bdl.laplace.fisher_information import FisherOptions
+from keras_bdl.laplace.posterior_of_fisher import EVIDENCE
+from keras_bdl.laplace.posterior_of_fisher import MARGINAL_LIKELIHOOD
+from keras_bdl.laplace.posterior_of_fisher import VALIDATION
+from keras_bdl.laplace.posterior_of_fisher import WEIGHTS
+from keras_bdl.laplace.posterior_of_fisher import posterior_of_fisher
 from keras_bdl.laplace.scores_of_loss import scores_of_loss
 from keras_bdl.laplace.uncertain_variables import uncertain_variables
 from keras_bdl.laplace.validation import best_prior_precision
 from keras_bdl.posteriors.laplace_gaussian import Laplace
-
-MARGINAL_LIKELIHOOD, EVIDENCE = "marginal_likelihood", "evidence"  # synonyms
-VALIDATION, WEIGHTS = "validation", "weights"
 
 
 def fit_laplace(
@@ -186,7 +188,7 @@ def fit_laplace(
         verbose=verbose,
     )
     posterior_of = functools.partial(
-        _posterior_of,
+        posterior_of_fisher,
         prior_precision=prior_precision,
         temperature=temperature,
         dataset_size=dataset_size,
@@ -228,33 +230,3 @@ def _check_data(data, refinements, validation_data, prior_precision):
             f"prior_precision={prior_precision!r}, validation_data of type "
             f"{type(validation_data).__name__}"
         )
-
-
-def _posterior_of(
-    information, *, prior_precision, temperature, dataset_size, before=None
-):
-    """Returns the posterior with a prior precision as the user asked.
-
-    Args:
-        information: The `FisherInformation`.
-        prior_precision: A number, or the way to choose one.
-        temperature: T.
-        dataset_size: N, or `None`.
-        before: The posterior of the pass before, or `None`.
-    """
-    is_number = not isinstance(prior_precision, str)
-    posterior = information.posterior(
-        prior_precision=prior_precision if is_number else 1.0,
-        temperature=temperature,
-        dataset_size=dataset_size,
-    )
-    if before is not None:
-        posterior = posterior.between(before)
-    if is_number:
-        return posterior
-    evidence = posterior.evidence
-    return posterior.with_prior_precision(
-        evidence.prior_of_weights()
-        if prior_precision == WEIGHTS
-        else evidence.maximum()
-    )

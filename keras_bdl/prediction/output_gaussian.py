@@ -15,6 +15,8 @@ from keras_bdl.curvature.plan import Plan
 from keras_bdl.curvature.reductions import in_full_precision
 from keras_bdl.curvature.weight_scope import PinnedWeights
 from keras_bdl.prediction.stateless_call import stateless_call
+from keras_bdl.prediction.unrolled import stacked
+from keras_bdl.prediction.unrolled import unrolls_loops
 from keras_bdl.prediction.variable_block import variable_blocks
 
 # Number of values that the gradients of one layer may have at once.
@@ -40,7 +42,8 @@ class OutputGaussian:
         """Returns the variance of each value, in the shape of the mean."""
         total = tf.zeros_like(tf.reshape(self.mean, [-1, self._size]))
         for root in self.roots:
-            total += tf.reduce_sum(tf.square(root), axis=-1)
+            # tf2onnx 1.17 gives squares of a transposed tensor a wrong shape.
+            total += tf.einsum("enk,enk->en", root, root)
         if self.rest is not None:
             total += tf.linalg.diag_part(self.rest)
         return tf.reshape(total, [-1, *self.mean.shape[1:]])
@@ -190,11 +193,8 @@ def _cotangents(tape, outputs, places):
 
     if not places:
         return []
-    found = tf.map_fn(
-        gradients,
-        tf.range(count),
-        fn_output_signature=[tf.TensorSpec(z.shape, z.dtype) for z in places],
-    )
+    like = [tf.TensorSpec(z.shape, z.dtype) for z in places]
+    found = stacked(gradients, 0, count, like=like)
     return [in_full_precision(dz) for dz in found]
 
 
@@ -243,20 +243,24 @@ def _explicit(layer, rule, calls, blocks):
             rows = [block.whitened(gradients) for block in blocks]
             return tf.cast(tf.concat(rows, axis=-1), dtype)
 
-        rows = tf.map_fn(whitened, tf.range(count), fn_output_signature=dtype)
+        rows = stacked(whitened, 0, count, like=dtype)
         return tf.einsum("nbk,mbk->bnm", rows, rows)
 
     weights = sum(math.prod(v.shape) for b in blocks for v in b.variables)
 
     def example_by_example():
+        def of_example(i):
+            one = [rule.example(x, i) for x in inputs]
+            return of_examples(one, [dz[i : i + 1] for dz in cotangents])[0]
+
         return tf.map_fn(
-            lambda one: of_examples(
-                *tf.nest.map_structure(lambda t: t[None], one)
-            )[0],
-            (inputs, cotangents),
+            of_example,
+            tf.range(tf.shape(cotangents[0])[0]),
             fn_output_signature=tf.TensorSpec([count, count], dtype),
         )
 
+    if unrolls_loops():
+        return of_examples(inputs, cotangents)
     examples = tf.shape(cotangents[0])[0]
     return tf.cond(
         examples <= max(1, _LARGEST // (count * weights)),

@@ -67,8 +67,9 @@ class PosteriorPredictive(SampleModel):
         linearized: As in `keras_bdl.predict`. Defaults to `None`.
         link: As in `keras_bdl.predict`. Defaults to `None`.
         weights_dtype: Dtype in which the samples are stored: `"bfloat16"` and
-            `"float16"` halve the memory. The model computes in the dtype of
-            the network. Defaults to `None`, the dtype of the network.
+            `"float16"` halve the memory, and the size of a SavedModel. The
+            model computes in the dtype of the network. Defaults to `None`,
+            the dtype of the network.
         name: Name of the model. Defaults to `None`.
 
     Call arguments:
@@ -153,15 +154,14 @@ class PosteriorPredictive(SampleModel):
             group.assign(stack, draws.seeds_of_batch(stack.indices, 0))
         if getattr(model, "inputs", None):
             # Describes the outputs while the model is compiled as it is now.
-            single = isinstance(model, keras.Sequential)
-            inputs = model.inputs[0] if single else model.input
-            self(keras.tree.map_structure(_symbol, inputs))
+            self._symbols = Untracked(_symbols(_declared_inputs(model)))
+            self(_symbols(self._symbols.value))  # copies, changed by a call
 
     def call(self, inputs, seed=None, training=None):
         """Returns the averages of the outputs over all samples."""
         del training  # the network runs as in inference
         if self._symbols is None:
-            self._symbols = Untracked(keras.tree.map_structure(_symbol, inputs))
+            self._symbols = Untracked(_symbols(inputs))
         total: Any = None
         done = 0
         for group in self._groups.value:
@@ -225,14 +225,42 @@ class PosteriorPredictive(SampleModel):
             name=config["name"],
         )
         self._owns_network = True
-        self(symbols)
+        if getattr(network, "inputs", None):
+            symbols = _symbols(_declared_inputs(network))  # with their names
+        self._symbols = Untracked(symbols)
         return self
 
 
-def _symbol(tensor):
-    """Returns a symbolic input with an open batch axis."""
-    dtype = keras.backend.standardize_dtype(tensor.dtype)
-    return keras.KerasTensor((None, *tensor.shape[1:]), dtype)
+def _declared_inputs(model):
+    """Returns the inputs of a functional or sequential model."""
+    sequential = isinstance(model, keras.Sequential)
+    return model.inputs[0] if sequential else model.input
+
+
+def _symbols(inputs):
+    """Returns symbolic inputs with an open batch axis and stable names.
+
+    The names become those of the inputs of an exported model: `"inputs"` for
+    one tensor, otherwise the keys of a dictionary or the names of the user.
+    """
+    found = [
+        keras.KerasTensor(
+            (None, *tensor.shape[1:]),
+            keras.backend.standardize_dtype(tensor.dtype),
+            name=_name(path, tensor),
+        )
+        for path, tensor in keras.tree.flatten_with_path(inputs)
+    ]
+    return keras.tree.pack_sequence_as(inputs, found)
+
+
+def _name(path, tensor):
+    given = tensor.name if keras.utils.is_keras_tensor(tensor) else None
+    if given and not given.startswith("keras_tensor"):
+        return given
+    if path and all(isinstance(key, str) for key in path):
+        return "_".join(path)
+    return "_".join(["inputs", *map(str, path)])
 
 
 def _example(symbol):

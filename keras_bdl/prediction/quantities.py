@@ -4,6 +4,7 @@ from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 
+import tensorflow as tf
 from keras import ops
 
 from keras_bdl.arguments import as_list
@@ -39,7 +40,12 @@ _CLASSIFICATION: dict[str, Callable] = {
     "expected_entropy": lambda average: average["entropy"],
     "mutual_information": _information,
     "confidence": lambda average: ops.exp(ops.max(average["log_mean"], -1)),
-    "predicted_classes": lambda average: ops.argmax(average["log_mean"], -1),
+    "predicted_classes": lambda average: tf.argmax(
+        # The function of Keras uses operations that ONNX and LiteRT lack.
+        average["log_mean"],
+        -1,
+        output_type=tf.int32,
+    ),
     "stddev": lambda average: ops.sqrt(average["variance"]),
     "samples": lambda average: average["samples"],
 }
@@ -109,7 +115,7 @@ def named_quantities(
         for pair in zip(averages, likelihoods, strict=True)
     ]
     if len(found) == 1:
-        return found[0][as_names(names)[0]] if single else found[0]
+        return found[0][names] if isinstance(names, str) else found[0]
     return {
         prefix if single else f"{prefix}_{name}": value
         for prefix, values in zip(prefixes, found, strict=True)

@@ -97,7 +97,9 @@ class SampleGroup:
         self.average_of_network = NetworkAverage(
             lambda: network, options, uses_xla=lambda: bool(owner.jit_compile)
         )
-        self._graph = tf.function(self._average, reduce_retracing=True)
+        self._graph = tf.function(
+            self._average, autograph=False, reduce_retracing=True
+        )
         variables = network.variables
 
         def add(kind, i, shape, dtype):

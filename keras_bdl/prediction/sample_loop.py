@@ -7,6 +7,8 @@ from typing import Any
 import tensorflow as tf
 
 from keras_bdl.prediction.split_function import SplitFunction
+from keras_bdl.prediction.unrolled import stacked
+from keras_bdl.prediction.unrolled import unrolls_loops
 
 # Number of output values that may be in memory at once for all samples.
 _LARGEST = 2**24
@@ -56,7 +58,8 @@ def average_over_samples(
         )
     split = SplitFunction(function, fixed, [tensor[0] for tensor in samples])
     shared = split.once(fixed)
-    count = tf.shape(samples[0])[0]
+    count = samples[0].shape[0] if unrolls_loops() else tf.shape(samples[0])[0]
+    in_one_part = in_one_part or unrolls_loops()
     if not split.repeats:
         return average(_with_first_axis(split.for_sample(shared, [])))
 
@@ -66,12 +69,13 @@ def average_over_samples(
             return tf.vectorized_map(
                 lambda rows: split.for_sample(shared, rows), parts
             )
-        return tf.map_fn(
+        return stacked(
             lambda s: split.for_sample(
                 shared, [tf.gather(tensor, s) for tensor in samples]
             ),
-            tf.range(start, start + size),
-            fn_output_signature=split.outputs,
+            start,
+            size,
+            like=split.outputs,
         )
 
     if in_one_part or _are_small(split, samples, examples):

@@ -1,19 +1,28 @@
 """A Keras model whose weights are posterior samples of a network."""
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_bdl import _keras
+from keras_bdl.prediction.average_options import MONTE_CARLO
 from keras_bdl.prediction.average_options import AverageOptions
+from keras_bdl.prediction.exported_file import check_litert
+from keras_bdl.prediction.exported_file import check_onnx
 from keras_bdl.prediction.quantities import IN_CLOSED_FORM
 from keras_bdl.prediction.quantities import as_names
 from keras_bdl.prediction.quantities import checked_names
 from keras_bdl.prediction.sample_group import GroupLayout
 from keras_bdl.prediction.sample_group import SampleGroup
+from keras_bdl.prediction.unrolled import unrolled_loops
+
+# A check of the file, for each format that may lack operations.
+_CHECKS = {"litert": check_litert, "onnx": check_onnx}
 
 
 class SampleModel(keras.Model):
@@ -51,6 +60,7 @@ class SampleModel(keras.Model):
         self._weights_dtype = weights_dtype
         self._symbols: Any = None
         self._owns_network = False
+        self._tables = tf.Module()
         self._groups = Untracked(
             [
                 SampleGroup(
@@ -90,8 +100,12 @@ class SampleModel(keras.Model):
         """Exports the model, as `keras.Model.export` does.
 
         With dropout, a SavedModel has a second endpoint, `serve_with_seed`. Its
-        second argument, an integer, selects the masks. All other formats use
-        the masks of seed 0.
+        second argument, an integer, selects the masks.
+
+        LiteRT and ONNX need the packages of `keras_bdl[export]`. Their results
+        differ from a call by less than `1e-5`. They have no random numbers, so
+        dropout needs a SavedModel. The samples run one after the other, in a
+        graph whose size grows with their number.
 
         Args:
             filepath: Path of the result.
@@ -111,26 +125,52 @@ class SampleModel(keras.Model):
                 )
             input_signature = [self._symbols.value]
         drops = any(group.layout.drops for group in self._groups.value)
-        if format != "tf_saved_model" or not drops:
-            super().export(
-                filepath,
-                format=format,
-                verbose=verbose,
-                input_signature=input_signature,
-                **kwargs,
-            )
+        tables = _tables_in(self._network.value)
+        if format != "tf_saved_model":
+            self._tables.all = tables  # the export of Keras finds them here
+            if format in _CHECKS:
+                self._check_random(format, drops)
+            with unrolled_loops():
+                super().export(
+                    filepath,
+                    format=format,
+                    verbose=verbose,
+                    input_signature=input_signature,
+                    **kwargs,
+                )
+            if format in _CHECKS:
+                _CHECKS[format](str(filepath))
             return
+        # The export of Keras stores each variable twice.
         archive = keras.export.ExportArchive()
-        archive.track(self)
-        archive.add_endpoint("serve", self.__call__, input_signature)
-        archive.add_endpoint(
-            "serve_with_seed",
-            lambda inputs, seed: self(inputs, seed=seed),
-            [*input_signature, tf.TensorSpec((), tf.int32, name="seed")],
-        )
+        for table in tables:
+            archive.track(table)
+        archive.add_endpoint("serve", self.__call__, input_signature, **kwargs)
+        if drops:
+            archive.add_endpoint(
+                "serve_with_seed",
+                lambda inputs, seed: self(inputs, seed=seed),
+                [*input_signature, tf.TensorSpec((), tf.int32, name="seed")],
+            )
         archive.write_out(
             filepath, verbose=True if verbose is None else verbose
         )
+
+    def _check_random(self, format, drops):
+        """Raises an error if a format lacks random numbers that are needed."""
+        if drops:
+            raise ValueError(
+                f"`format={format!r}` has no random numbers for the masks of "
+                'dropout. Use `format="tf_saved_model"`. '
+                f"Received: a model with dropout, {self.name!r}"
+            )
+        if format == "litert" and self._options.link == MONTE_CARLO:
+            raise ValueError(
+                '`format="litert"` has no random numbers for '
+                '`link="monte_carlo"`. Use `link=None`, which draws samples of '
+                "the same Gaussian in advance. "
+                f"Received: format={format!r}"
+            )
 
     def load_own_variables(self, store: Any) -> None:
         """Loads the weights, also into layers that compute with copies."""
@@ -144,6 +184,42 @@ class SampleModel(keras.Model):
             # `Normalization` computes with tensors made of its variables.
             if isinstance(layer, keras.layers.Normalization):
                 layer.finalize_state()
+
+    def save_assets(self, dir_path: str) -> None:
+        """Saves what layers keep outside of variables, such as vocabularies."""
+        for folder, layer in self._layers_with_assets(dir_path):
+            os.makedirs(folder, exist_ok=True)
+            layer.save_assets(folder)
+            state: dict[str, Any] = {}
+            layer.save_own_variables(state)
+            np.savez(os.path.join(folder, "state.npz"), **state)
+
+    def load_assets(self, dir_path: str) -> None:
+        """Loads what `save_assets` saved."""
+        if not self._owns_network:
+            return  # the network of the user, which must not change
+        for folder, layer in self._layers_with_assets(dir_path):
+            with np.load(os.path.join(folder, "state.npz")) as state:
+                layer.load_own_variables(dict(state))
+            layer.load_assets(folder)
+
+    def _layers_with_assets(self, folder):
+        """Yields a folder for each layer of the network that has assets."""
+        layers = _keras.all_layers(self._network.value)
+        with_assets = [
+            layer for layer in layers if hasattr(layer, "save_assets")
+        ]
+        for number, layer in enumerate(with_assets):
+            yield os.path.join(folder, f"network_{number}"), layer
+
+
+def _tables_in(network):
+    """Returns the lookup tables of all layers."""
+    return [
+        found
+        for found in tf.train.TrackableView(network).descendants()
+        if isinstance(found, tf.saved_model.experimental.TrackableResource)
+    ]
 
 
 class Untracked:

@@ -12,6 +12,7 @@ from keras_bdl.posteriors import Ensemble
 from keras_bdl.posteriors import Gaussian
 from keras_bdl.posteriors import Layerwise
 from keras_bdl.posteriors import MCDropout
+from keras_bdl.prediction import output_gaussian
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(6, 3)).astype("float32")
@@ -333,3 +334,33 @@ def test_posteriors_without_a_mean_are_refused(kind):
             task="regression",
             verbose=0,
         )
+
+
+@pytest.mark.filterwarnings("ignore:.*BatchNorm statistics")
+def test_link_example_by_example_gives_the_same(monkeypatch):
+    model = keras.Sequential(
+        [
+            keras.Input((5, 5, 1)),
+            keras.layers.Conv2D(4, 3),
+            keras.layers.BatchNormalization(),
+            keras.layers.LayerNormalization(),
+            keras.layers.Flatten(),
+            keras.layers.Dense(2),
+        ]
+    )
+    posterior = gaussian(model)
+    # As many images as channels: no shape tells the two apart.
+    images = RNG.normal(size=(4, 5, 5, 1)).astype("float32")
+    variances = []
+    for largest in (2**24, 1):
+        monkeypatch.setattr(output_gaussian, "_LARGEST", largest)
+        predictive = bdl.PosteriorPredictive(
+            model,
+            posterior,
+            link="identity",
+            linearized=True,
+            task="regression",
+            outputs="variance",
+        )
+        variances.append(predictive(images))
+    np.testing.assert_allclose(*variances, 1e-4)

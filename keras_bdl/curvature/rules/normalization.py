@@ -100,6 +100,11 @@ class BatchNormalizationRule(Rule):
         inverse = ops.rsqrt(variance + layer.epsilon)
         return (inputs, mean, inverse), outputs
 
+    def example(self, inputs, index):
+        """Returns the inputs of one example, and the statistics of all."""
+        x, *statistics = inputs
+        return (x[index : index + 1], *statistics)
+
     def per_example(self, layer, inputs, cotangents):
         """Returns the gradients of each example."""
         x, mean, inverse = inputs

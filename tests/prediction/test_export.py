@@ -1,0 +1,266 @@
+"""Exported files give the results of a `PosteriorPredictive`."""
+
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_bdl as bdl
+from keras_bdl.posteriors import Ensemble
+from keras_bdl.posteriors import Gaussian
+from keras_bdl.posteriors import MCDropout
+from keras_bdl.prediction import PosteriorPredictive
+from tests.helpers import cross_entropy
+
+RNG = np.random.default_rng(0)
+IMAGES = RNG.normal(size=(30, 8, 8, 1)).astype("float32")
+LABELS = RNG.integers(0, 3, 30)
+VECTORS = RNG.normal(size=(30, 2)).astype("float32")
+OTHERS = RNG.normal(size=(30, 3)).astype("float32")
+OUTPUTS = ("mean", "entropy", "mutual_information", "stddev")
+NAMES = (*OUTPUTS, "predicted_classes")
+# Keras checks `np.object` before a conversion to ONNX.
+pytestmark = pytest.mark.filterwarnings("ignore:In the future .np.object.")
+EXTRA = 'python -m pip install -e ".[export]"'
+DENSE = keras.layers.Dense
+
+
+def gaussian(model, variance=0.01):
+    mean = [np.array(v) for v in model.trainable_variables]
+    return Gaussian(mean, [np.full(m.shape, variance) for m in mean])
+
+
+def convolutional(*layers):
+    """Returns a network with BatchNorm and a ReLU."""
+    model = keras.Sequential(
+        [
+            keras.Input((8, 8, 1)),
+            keras.layers.Conv2D(4, 3, activation="relu"),
+            keras.layers.BatchNormalization(),
+            *layers,
+            keras.layers.Flatten(),
+            DENSE(3),
+        ]
+    )
+    model.compile("sgd", cross_entropy())
+    return model
+
+
+def all_weights(**kwargs):
+    model = convolutional()
+    posterior = gaussian(model)
+    return PosteriorPredictive(
+        model,
+        posterior,
+        samples=3,
+        outputs=NAMES,
+        batch_norm_data=IMAGES,
+        **kwargs,
+    )
+
+
+def laplace(**kwargs):
+    model = convolutional()
+    posterior = bdl.fit_laplace(model, (IMAGES, LABELS), verbose=0)
+    return PosteriorPredictive(model, posterior, **kwargs)
+
+
+def ensemble():
+    models = [convolutional() for _ in range(2)]
+    posterior = Ensemble.from_models(models)
+    return PosteriorPredictive(models[0], posterior, outputs=NAMES)
+
+
+def regression():
+    model = keras.Sequential([keras.Input((2,)), DENSE(8, "tanh"), DENSE(1)])
+    loss = bdl.likelihoods.Gaussian(noise_stddev=0.1)
+    model.compile("sgd", loss)
+    posterior = bdl.fit_laplace(model, VECTORS, verbose=0)
+    return PosteriorPredictive(
+        model, posterior, link="identity", outputs=("mean", "stddev")
+    )
+
+
+def two_inputs():
+    a, b = keras.Input((2,), name="a"), keras.Input((3,), name="b")
+    x = keras.layers.Concatenate()([a, b])
+    model = keras.Model({"a": a, "b": b}, DENSE(3)(x))
+    model.compile("sgd", cross_entropy())
+    return PosteriorPredictive(
+        model, gaussian(model), samples=2, outputs=OUTPUTS
+    )
+
+
+CASES = {
+    "all weights": lambda: (all_weights(), IMAGES),
+    "bfloat16": lambda: (all_weights(weights_dtype="bfloat16"), IMAGES),
+    "float16": lambda: (all_weights(weights_dtype="float16"), IMAGES),
+    "linearised": lambda: (laplace(samples=3, outputs=OUTPUTS), IMAGES),
+    "probit": lambda: (
+        laplace(link="probit", outputs=("mean", "entropy")),
+        IMAGES,
+    ),
+    "identity": lambda: (regression(), VECTORS),
+    "ensemble": lambda: (ensemble(), IMAGES),
+    "two inputs": lambda: (two_inputs(), {"a": VECTORS, "b": OTHERS}),
+}
+
+
+def litert(path):
+    """Returns a function that runs a file of LiteRT."""
+    runtime = pytest.importorskip("ai_edge_litert.interpreter", reason=EXTRA)
+    interpreter = runtime.Interpreter(path)
+    return interpreter.get_signature_runner("serving_default")
+
+
+def onnx(path):
+    """Returns a function that runs a file of ONNX."""
+    runtime = pytest.importorskip("onnxruntime", reason=EXTRA)
+    session = runtime.InferenceSession(path)
+    names = [output.name for output in session.get_outputs()]
+    return lambda **inputs: dict(
+        zip(names, session.run(None, inputs), strict=True)
+    )
+
+
+@pytest.mark.parametrize("format", ["litert", "onnx"])
+@pytest.mark.parametrize("case", CASES)
+def test_litert_and_onnx_answer_like_the_model(format, case, tmp_path):
+    if format == "onnx":
+        pytest.importorskip("tf2onnx", reason=EXTRA)
+    predictive, inputs = CASES[case]()
+    path = str(tmp_path / ("p.tflite" if format == "litert" else "p.onnx"))
+    predictive.export(path, format=format, verbose=False)
+    run = {"litert": litert, "onnx": onnx}[format](path)
+    for batch in (1, 5):
+        x = keras.tree.map_structure(lambda t, n=batch: t[:n], inputs)
+        found = run(**(x if isinstance(x, dict) else {"inputs": x}))
+        expected = predictive(x)
+        assert set(found) == set(expected)
+        for name, value in expected.items():
+            np.testing.assert_allclose(found[name], value, 1e-5, 1e-5)
+
+
+def test_formats_without_random_numbers_are_refused(tmp_path):
+    model = convolutional(keras.layers.Dropout(0.5))
+    dropout = PosteriorPredictive(model, MCDropout(), samples=2)
+    for path in ("p.tflite", "p.onnx"):
+        format = "litert" if path == "p.tflite" else "onnx"
+        with pytest.raises(ValueError, match="masks of dropout. Use `format="):
+            dropout.export(str(tmp_path / path), format=format)
+    drawn = laplace(link="monte_carlo", samples=2)
+    with pytest.raises(ValueError, match="Use `link=None`"):
+        drawn.export(str(tmp_path / "p.tflite"), format="litert")
+
+
+def test_linearised_layers_that_onnx_cannot_compute_are_refused(tmp_path):
+    pytest.importorskip("tf2onnx", reason=EXTRA)
+    path = tmp_path / "p.onnx"
+    predictive = all_weights(linearized=True)
+    with pytest.raises(ValueError, match="ReluGrad.*`linearized=False`"):
+        predictive.export(str(path), format="onnx", verbose=False)
+    assert not path.exists()
+
+
+def test_litert_warns_of_the_flex_delegate(tmp_path):
+    predictive = all_weights(linearized=True)
+    with pytest.warns(UserWarning, match="ReluGrad.*Flex delegate"):
+        predictive.export(
+            str(tmp_path / "p.tflite"), format="litert", verbose=False
+        )
+
+
+@pytest.mark.parametrize("dtype, size", [("float32", 4), ("bfloat16", 2)])
+def test_saved_model_holds_each_sample_once(dtype, size, tmp_path):
+    model = keras.Sequential([keras.Input((50,)), DENSE(400), DENSE(3)])
+    model.compile("sgd", cross_entropy())
+    predictive = PosteriorPredictive(
+        model, gaussian(model), samples=5, weights_dtype=dtype
+    )
+    predictive.export(tmp_path, verbose=False)
+    stored = sum(p.stat().st_size for p in tmp_path.glob("variables/*"))
+    expected = 5 * size * model.count_params()
+    assert expected <= stored < 1.05 * expected
+
+
+def test_signature_has_the_form_that_tensorflow_serving_takes(tmp_path):
+    for number, (predictive, names) in enumerate(
+        [(all_weights(), {"inputs"}), (two_inputs(), {"a", "b"})]
+    ):
+        path = str(tmp_path / str(number))
+        predictive.export(path, verbose=False)
+        signature = tf.saved_model.load(path).signatures["serving_default"]
+        assert signature.structured_input_signature[0] == ()
+        inputs = signature.structured_input_signature[1]
+        outputs = signature.structured_outputs
+        assert set(inputs) == names
+        assert set(outputs) == set(predictive._output_names)
+        # A "row" of the REST interface is one entry of the first axis.
+        assert all(
+            spec.shape[0] is None for spec in (inputs | outputs).values()
+        )
+
+
+LOOKUPS = {
+    "string": (keras.layers.StringLookup, {}, ["a", "b", "c"]),
+    "integer": (keras.layers.IntegerLookup, {}, [10, 20, 30]),
+    "text": (
+        keras.layers.TextVectorization,
+        {"output_sequence_length": 2},
+        ["the cat", "a dog"],
+    ),
+    "tf_idf": (
+        keras.layers.TextVectorization,
+        {"output_mode": "tf_idf"},
+        ["the cat", "the dog"],
+    ),
+}
+
+FRESH = """
+import sys
+import numpy as np
+import tensorflow as tf
+
+paths = sys.argv[1:]
+inputs = [tf.constant(np.load(path + "_x.npy")) for path in paths]
+for path, x in zip(paths, inputs):
+    exported = tf.saved_model.load(path)
+    np.save(path + "_exported.npy", exported.serve(x)["mean"])
+assert "keras_bdl" not in sys.modules
+import keras
+import keras_bdl
+
+for path, x in zip(paths, inputs):
+    loaded = keras.models.load_model(path + ".keras")
+    np.save(path + "_loaded.npy", loaded(x)["mean"])
+"""
+
+
+def test_vocabularies_reach_a_fresh_process(tmp_path):
+    expected = {}
+    for kind, (cls, kwargs, words) in LOOKUPS.items():
+        lookup = cls(**kwargs)
+        lookup.adapt(np.array(words))
+        x = np.array([[word] for word in words])
+        dtype = "int64" if kind == "integer" else "string"
+        layers = [keras.Input((1,), dtype=dtype), lookup]
+        if kind != "tf_idf":
+            layers += [keras.layers.Embedding(9, 4), keras.layers.Flatten()]
+        model = keras.Sequential([*layers, DENSE(3)])
+        model.compile("sgd", cross_entropy())
+        predictive = PosteriorPredictive(model, gaussian(model), samples=2)
+        mean = predictive(tf.constant(x))["mean"]
+        assert np.ptp(mean, axis=0).max() > 1e-3  # the words differ
+        path = str(tmp_path / kind)
+        expected[path] = mean
+        np.save(path + "_x.npy", x)
+        predictive.save(path + ".keras")
+        predictive.export(path, verbose=False)
+    subprocess.run([sys.executable, "-c", FRESH, *expected], check=True)
+    for path, mean in expected.items():
+        for name in ("loaded", "exported"):
+            found = np.load(f"{path}_{name}.npy")
+            np.testing.assert_allclose(found, mean, 1e-6)
