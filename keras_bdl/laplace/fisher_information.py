@@ -113,11 +113,11 @@ class FisherInformation:
         information: Any = None
         totals: Any = None
         for index, batch in enumerate(batches):
-            if information is None and before is None:
+            if information is None:
                 _build(model, batch)
-                information = cls(model, options(model))
-            elif information is None:
-                information = before._emptied()
+                information = (
+                    before._emptied() if before else cls(model, options(model))
+                )
             key = sequence(seed, index).generate_state(2, np.uint32)
             direction = information._step_to_sample(posterior, int(key[0]))
             sums = information._add(batch, key.view(np.int32), direction)
@@ -135,7 +135,7 @@ class FisherInformation:
         return other
 
     def _step_to_sample(self, posterior, seed):
-        """Returns a sample minus the mean, for each of `options.variables`."""
+        """Returns a sample minus the mean, for each of `variables`."""
         if posterior is None:
             return None
         trained = self.model.trainable_variables
@@ -176,7 +176,7 @@ class FisherInformation:
             x,
             omega=tf.convert_to_tensor(weight),
             scores=functools.partial(self._scores, key, logits),
-            variables=options.variables,
+            variables=self.variables,
             factored=options.factored,
             fallback=options.fallback,
         )
