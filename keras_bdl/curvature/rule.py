@@ -139,6 +139,21 @@ class Rule:
         each = [self.per_example(layer, *call) for call in calls]
         return [sum(parts[1:], parts[0]) for parts in zip(*each, strict=True)]
 
+    def of_examples(self, inputs: Any, choose: Callable) -> Any:
+        """Returns the first result of `run` for some of the examples.
+
+        Override this method if `run` returns tensors whose first axis is not
+        the examples.
+
+        Args:
+            inputs: The first result of `run`.
+            choose: Function from a tensor with all examples on the first axis
+                to a tensor with some of them.
+        """
+        return keras.tree.map_structure(
+            lambda t: choose(t) if ops.is_tensor(t) else t, inputs
+        )
+
     def matrix_shape(self, layer: keras.Layer) -> tuple[int, int] | None:
         """Returns `(in, out)` if the kernel is a matrix, `None` otherwise.
 

@@ -38,6 +38,11 @@ class NormalizationRule(Rule):
         outputs = call(inputs, *args, **kwargs)
         return (inputs, call, args, kwargs), outputs
 
+    def of_examples(self, inputs, choose):
+        """Returns the inputs of some examples, with the same arguments."""
+        inputs, *others = inputs
+        return choose(inputs), *others
+
     def per_example(self, layer, inputs, cotangents):
         """Returns the gradients of each example."""
         inputs, call, args, kwargs = inputs
@@ -99,6 +104,11 @@ class BatchNormalizationRule(Rule):
         outputs = call(inputs, training=training, mask=mask)
         inverse = ops.rsqrt(variance + layer.epsilon)
         return (inputs, mean, inverse), outputs
+
+    def of_examples(self, inputs, choose):
+        """Returns the inputs of some examples, with the same statistics."""
+        x, mean, inverse = inputs
+        return choose(x), mean, inverse
 
     def per_example(self, layer, inputs, cotangents):
         """Returns the gradients of each example."""
