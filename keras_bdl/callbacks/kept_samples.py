@@ -18,16 +18,9 @@ class KeptSamples:
 
     A killed run continues from the latest checkpoint. So the file of a dropped
     sample stays until a later checkpoint is written.
-
-    Args:
-        directory: Directory for the samples, one file each. `None` keeps the
-            samples in memory.
-        max_samples: Largest number of samples to keep, or `None`.
     """
 
-    def __init__(self, directory: str | None, max_samples: int | None):
-        self._directory = directory
-        self._max_samples = max_samples
+    def __init__(self):
         self._samples: list = []  # the weights, or the path of their file
         # Arrays that stay in their file until they are read. Reading raises an
         # error if another file has replaced this file.
@@ -48,26 +41,35 @@ class KeptSamples:
     def __iter__(self) -> Iterator[list]:
         return map(self._read, self._samples)
 
-    def take(self, model: keras.Model) -> bool:
+    def take(
+        self,
+        model: keras.Model,
+        *,
+        directory: str | None,
+        max_samples: int | None,
+    ) -> bool:
         """Adds the weights of a model, and drops the oldest samples.
 
         Args:
             model: A built Keras model.
+            directory: Directory for the file of the sample. `None` keeps the
+                sample in memory.
+            max_samples: Largest number of samples to keep, or `None`.
 
         Returns:
             Whether a sample was dropped.
         """
         weights = weights_of_first_replica(model)
-        if self._directory is None:
+        if directory is None:
             sample: Any = [np.array(w) for w in weights]
         else:
-            sample = sample_path(self._directory, self._num_taken)
+            sample = sample_path(directory, self._num_taken)
             write_sample(sample, weights, model.distribute_strategy)
             self._read(sample)
         self._samples.append(sample)
         self._num_taken += 1
         dropped = False
-        while self._max_samples and len(self._samples) > self._max_samples:
+        while max_samples and len(self._samples) > max_samples:
             dropped = True
             self._drop(self._samples.pop(0), model)
         return dropped

@@ -101,7 +101,7 @@ class SampleCollector(StatefulCallback):
             self._evaluation = RunningEvaluation(
                 validation_data, validation_batch_size
             )
-        self._samples = KeptSamples(self.directory, max_samples)
+        self._samples = KeptSamples()
         self._cycle = None  # number of finished cycles, from the step counter
         self._names = None
         self._first_possible_batch = None
@@ -258,7 +258,9 @@ class SampleCollector(StatefulCallback):
 
     def _collect(self):
         self._names = Structure.of(self.model.weights).names
-        dropped = self._samples.take(self.model)
+        dropped = self._samples.take(
+            self.model, directory=self.directory, max_samples=self.max_samples
+        )
         if dropped and self._evaluation is not None:
             self._evaluation.forget()
 

@@ -91,20 +91,6 @@ class Rule:
         """
         return inputs, call(inputs, *args, **kwargs)
 
-    def example(self, inputs: Any, index: Any) -> Any:
-        """Returns the inputs of one example, with a first axis of size 1.
-
-        Override this method if `run` returns tensors without an axis of
-        examples.
-
-        Args:
-            inputs: The first result of `run`.
-            index: Index of the example, an integer tensor.
-        """
-        return keras.tree.map_structure(
-            lambda x: x[index : index + 1] if ops.is_tensor(x) else x, inputs
-        )
-
     def per_example(
         self, layer: keras.Layer, inputs: Any, cotangents: Any
     ) -> list:
@@ -152,6 +138,21 @@ class Rule:
         """
         each = [self.per_example(layer, *call) for call in calls]
         return [sum(parts[1:], parts[0]) for parts in zip(*each, strict=True)]
+
+    def of_examples(self, inputs: Any, choose: Callable) -> Any:
+        """Returns the first result of `run` for some of the examples.
+
+        Override this method if `run` returns tensors whose first axis is not
+        the examples.
+
+        Args:
+            inputs: The first result of `run`.
+            choose: Function from a tensor with all examples on the first axis
+                to a tensor with some of them.
+        """
+        return keras.tree.map_structure(
+            lambda t: choose(t) if ops.is_tensor(t) else t, inputs
+        )
 
     def matrix_shape(self, layer: keras.Layer) -> tuple[int, int] | None:
         """Returns `(in, out)` if the kernel is a matrix, `None` otherwise.

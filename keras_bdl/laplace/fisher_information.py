@@ -14,10 +14,12 @@ from keras_bdl.aliases import Data
 from keras_bdl.aliases import Loss
 from keras_bdl.curvature.fisher import fisher_sums
 from keras_bdl.curvature.losses import Losses
+from keras_bdl.curvature.weight_scope import current_values
 from keras_bdl.data.examples import example_batches
 from keras_bdl.laplace.scores import Scores
 from keras_bdl.laplace.scores import ScoresAt
 from keras_bdl.posteriors.laplace_gaussian import Laplace
+from keras_bdl.prediction.jacobian_vector_product import jacobian_vector_product
 from keras_bdl.prediction.traced import traced
 from keras_bdl.random.keyed_noise import sequence
 
@@ -105,8 +107,9 @@ class FisherInformation:
             posterior: The information of each batch is that of the linearised
                 network at a sample of this posterior. Defaults to `None`: it
                 is that of the network itself.
-            before: The result of an earlier pass with the same arguments, whose
-                trace is used again. Defaults to `None`.
+            before: The result of an earlier pass with the same arguments. The
+                new pass uses its trace again and drops its sums. Defaults to
+                `None`.
         """
         batches, number = example_batches(data, batch_size)
         bar = keras.utils.Progbar(number, verbose=verbose)
@@ -129,7 +132,8 @@ class FisherInformation:
         return information
 
     def _emptied(self):
-        """Returns a copy without sums, with the same traced function."""
+        """Drops the sums. Returns a copy with the same traced function."""
+        self.squares, self.matrices = [], []
         other = copy.copy(self)
         other.examples, other.weight, other.log_likelihood = 0, 0.0, None
         return other
@@ -197,16 +201,19 @@ class FisherInformation:
 
     def _logits(self, x, direction):
         """Returns the logits of the linearised network at a sample."""
-        scores = self._options.scores
-        with tf.autodiff.ForwardAccumulator(
-            [v.value for v in self.variables], direction
-        ) as accumulator:
-            outputs = self.model(x, training=False)
+        variables = self.variables
+        values = current_values(variables)
+
+        def center():
+            with keras.StatelessScope(zip(variables, values, strict=True)):
+                outputs = self.model(x, training=False)
             if tf.is_tensor(outputs) and outputs.dtype != tf.float64:
                 outputs = tf.cast(outputs, tf.float32)
-            logits = scores.of_outputs(outputs).logits(outputs)
-        zero = tf.UnconnectedGradients.ZERO
-        return logits + accumulator.jvp(logits, zero)
+            scores = self._options.scores.of_outputs(outputs)
+            return [scores.logits(outputs)]
+
+        logits, products = jacobian_vector_product(center, values, direction)
+        return logits[0] + products[0]
 
     def _scores(self, key, logits, outputs):
         if not tf.is_tensor(outputs):

@@ -8,6 +8,7 @@ import numpy as np
 from keras_bdl.aliases import ArrayLike
 from keras_bdl.arguments import as_list
 from keras_bdl.arguments import check_bool
+from keras_bdl.posteriors.covariance_blocks import CovarianceBlocks
 from keras_bdl.posteriors.diagonal_gaussian import Gaussian
 from keras_bdl.posteriors.diagonal_gaussian import all_finite
 from keras_bdl.posteriors.diagonal_gaussian import read_only
@@ -104,9 +105,9 @@ class LowRankGaussian(Gaussian):
     def _facts(self):
         return {**super()._facts(), "rank": self.rank, "block": self.block}
 
-    def covariance_blocks(self) -> None:
-        """Returns `None`: the deviations correlate all weights."""
-        return None
+    def covariance_blocks(self) -> CovarianceBlocks | None:
+        """Returns `None` with deviations, which correlate all weights."""
+        return None if self.rank else super().covariance_blocks()
 
     def _spreads(self):
         return super()._spreads() or any(map(np.any, self._deviations))

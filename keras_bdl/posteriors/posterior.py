@@ -138,7 +138,7 @@ class Posterior(InheritedArguments, abc.ABC):
         return list(zip(self.variables(model), self.mean(), strict=True))
 
     def covariance_blocks(self) -> CovarianceBlocks | None:
-        """Returns the covariance as blocks, or `None` if it has others."""
+        """Returns the covariance as blocks, or `None` for any other form."""
         return None
 
     def batch_assignments(

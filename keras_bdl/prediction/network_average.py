@@ -252,7 +252,8 @@ class NetworkAverage:
             # Only the mean has a closed form.
             for average in averages:
                 for name in ("variance", "entropy"):
-                    average[name] = np.nan * average[name]
+                    # `nan * x` would make the gradient of the mean NaN.
+                    average[name] = ops.full_like(average[name], np.nan)
         return averages
 
     def _merge(self, first, second, first_count, second_count):

@@ -132,12 +132,23 @@ def output_gaussians(
                     model, inputs, PinnedWeights(others), training=False
                 )
             outputs = outputs_of(outputs)
+        _check_sizes(outputs)
         # Flat while the tape still records.
         flat = [tf.reshape(o, [-1, math.prod(o.shape[1:])]) for o in outputs]
     return [
         OutputGaussian(output, *_covariance(capture, tape, rows, blocks))
         for output, rows in zip(outputs, flat, strict=True)
     ]
+
+
+def _check_sizes(outputs):
+    for output in outputs:
+        if None in output.shape[1:]:
+            raise ValueError(
+                "`link` needs outputs of a fixed size. Use an input shape "
+                "without `None`, or leave `link` out. "
+                f"Received: an output of shape {tuple(output.shape)}"
+            )
 
 
 def _covariance(capture, tape, outputs, blocks):
@@ -207,7 +218,9 @@ def _roots_of_product(layer, rule, calls, blocks):
     if a.shape[1] != 1 or rows.shape[1] != 1:
         return None
     a = tf.squeeze(a, axis=1)
-    dz = tf.reshape(dz, [dz.shape[0], -1, rows.shape[-1]])
+    # Rows of all outputs: the rule may sort the axes of dz.
+    _, rows = rule.rows(layer, inputs, tf.reshape(dz, [-1, *dz.shape[2:]]))
+    dz = tf.reshape(rows, [dz.shape[0], -1, rows.shape[-1]])
     one = tf.ones_like(a[:, :1])
     bias = rule.bias_of_rows(layer)
     roots = []
@@ -247,21 +260,21 @@ def _explicit(layer, rule, calls, blocks):
         return tf.einsum("nbk,mbk->bnm", rows, rows)
 
     weights = sum(math.prod(v.shape) for b in blocks for v in b.variables)
+    examples = tf.shape(cotangents[0])[0]
+
+    def of_one_example(i):
+        one = [rule.of_examples(x, lambda t: tf.gather(t, [i])) for x in inputs]
+        return of_examples(one, [tf.gather(dz, [i]) for dz in cotangents])[0]
 
     def example_by_example():
-        def of_example(i):
-            one = [rule.example(x, i) for x in inputs]
-            return of_examples(one, [dz[i : i + 1] for dz in cotangents])[0]
-
         return tf.map_fn(
-            of_example,
-            tf.range(tf.shape(cotangents[0])[0]),
+            of_one_example,
+            tf.range(examples),
             fn_output_signature=tf.TensorSpec([count, count], dtype),
         )
 
     if unrolls_loops():
         return of_examples(inputs, cotangents)
-    examples = tf.shape(cotangents[0])[0]
     return tf.cond(
         examples <= max(1, _LARGEST // (count * weights)),
         lambda: of_examples(inputs, cotangents),

@@ -116,11 +116,14 @@ def predict(
         link: How to use the exact Gaussian of the outputs of a linearised
             network, in place of samples of the weights. Needs a posterior of
             independent weights or of Kronecker factors, and is cheap for a last
-            layer or for few outputs. `"identity"` is exact for a regression.
+            layer or for few outputs. `"identity"` is exact for a regression
+            with known noise. Noise that the network predicts is that of m.
             `"probit"` gives a classifier approximate probabilities in closed
             form: its `mutual_information` and `stddev` are NaN.
             `"monte_carlo"` draws the outputs `samples` times, at almost no
-            cost. Defaults to `None`: samples of the weights.
+            cost. Each example has its own distribution: the samples do not
+            show how examples depend on each other. Defaults to `None`: samples
+            of the weights.
         verbose: `0` for silence, `1` for a progress bar, `2` for one line.
             Defaults to `"auto"`, `1`.
 

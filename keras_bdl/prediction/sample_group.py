@@ -119,7 +119,8 @@ class SampleGroup:
         fixed = self.average_of_network.fixed_values(list(enumerate(variables)))
         self._of_network = [add("fixed", i, v.shape, v.dtype) for i, v in fixed]
         self._fixed = self._of_network + [
-            add("covariance", i, shape, weights_dtype or "float32")
+            # float16 has no variances below 6e-8.
+            add("covariance", i, shape, "float32")
             for i, shape in enumerate(layout.shapes)
         ]
         count = layout.count
@@ -187,7 +188,7 @@ class SampleGroup:
         network = self.average_of_network
         seeds = [moved_on(state, 0, seed) for state in _read(self._seeds)]
         found = network(
-            inputs, self._fixed_tensors(), [*_read(self._samples), *seeds]
+            inputs, _read(self._fixed), [*_read(self._samples), *seeds]
         )
         if network.options.moments is None:
             # The network may be compiled with another loss later.
@@ -199,14 +200,6 @@ class SampleGroup:
             )
         return [
             with_all_samples(average, self.layout.count) for average in found
-        ]
-
-    def _fixed_tensors(self):
-        known = len(self._of_network)
-        arrays = _read(self._fixed[known:])
-        return [
-            *_read(self._of_network),
-            *(tf.cast(array, tf.float32) for array in arrays),
         ]
 
 

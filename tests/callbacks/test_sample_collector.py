@@ -72,6 +72,13 @@ def test_every_counts_epochs_and_max_samples_keeps_the_latest():
     assert_samples(collector, [record.epochs[e] for e in (4, 6)])
 
 
+def test_max_samples_and_directory_may_change_after_construction(tmp_path):
+    collector = SampleCollector(every=CYCLE)
+    collector.max_samples, collector.directory = 2, str(tmp_path)
+    fit(make(), collector)
+    assert collector.num_collected == len(list(tmp_path.iterdir())) == 2
+
+
 def test_samples_on_disk_equal_samples_in_memory(tmp_path):
     memory = SampleCollector(every=CYCLE)
     disk = SampleCollector(every=CYCLE, max_samples=3, directory=tmp_path)

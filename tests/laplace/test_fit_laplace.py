@@ -7,6 +7,7 @@ from scipy import stats
 
 import keras_bdl as bdl
 from keras_bdl.laplace import fit_laplace
+from keras_bdl.laplace.fisher_information import FisherInformation
 from keras_bdl.posteriors import Laplace
 from keras_bdl.posteriors import Mixture
 from keras_bdl.posteriors import load
@@ -414,6 +415,52 @@ def test_last_layer_alone_is_uncertain():
     np.testing.assert_allclose(
         posterior.matrices[-1].variance, whole.matrices[-1].variance, rtol=1e-5
     )
+
+
+def recurrent():
+    model = keras.Sequential(
+        [keras.Input((4, 2)), keras.layers.LSTM(3), keras.layers.Dense(3)]
+    )
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", loss)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(12, 4, 2)).astype("float32")
+    return model, (x, rng.integers(0, 3, 12))
+
+
+def test_refinements_go_through_a_recurrent_layer():
+    model, data = recurrent()
+    first, second = (
+        bdl.fit_laplace(
+            model,
+            data,
+            subset="all",
+            fallback=True,
+            refinements=refinements,
+            prior_precision=1.0,
+            verbose=0,
+        )
+        for refinements in (0, 1)
+    )
+    blocks = [p.covariance_blocks().arrays for p in (first, second)]
+    for before, after in zip(*blocks, strict=True):
+        assert np.all(np.isfinite(after))
+        assert before.shape == after.shape
+    assert any(np.any(a != b) for a, b in zip(*blocks, strict=True))
+
+
+def test_memory_holds_the_sums_of_one_pass(monkeypatch):
+    found = []
+    of = FisherInformation.of
+
+    def recorded(*args, **kwargs):
+        found.append(of(*args, **kwargs))
+        return found[-1]
+
+    monkeypatch.setattr(FisherInformation, "of", recorded)
+    model, data = recurrent()
+    bdl.fit_laplace(model, data, refinements=2, verbose=0)
+    assert [len(one.matrices) for one in found] == [0, 0, 1]
 
 
 def test_layers_without_uncertainty_need_no_rule():

@@ -267,6 +267,8 @@ def test_link_needs_independent_weights_or_kronecker_factors():
     mean = [np.array(v) for v in model.trainable_variables]
     deviations = [np.ones((2, *m.shape)) for m in mean]
     swag = bdl.posteriors.LowRankGaussian(mean, None, deviations)
+    diagonal = bdl.posteriors.LowRankGaussian(mean, [m**2 for m in mean])
+    assert len(diagonal.covariance_blocks().layout) == len(mean)
     with pytest.raises(ValueError, match="independent weights or of Kronecker"):
         bdl.predict(
             model, X, swag, linearized=True, link="identity", task="regression"

@@ -317,3 +317,42 @@ def test_half_precision_keeps_small_deviations_of_a_linearised_network():
         for dtype in (None, "float16")
     )
     np.testing.assert_allclose(half, full, rtol=2e-2)
+
+
+def linked(outputs, weights_dtype=None, variance=1e-2):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
+    mean = [np.array(v) for v in model.trainable_variables]
+    return PosteriorPredictive(
+        model,
+        Gaussian(mean, [np.full(m.shape, variance) for m in mean]),
+        linearized=True,
+        link="probit" if outputs == "mean" else "identity",
+        task="classification" if outputs == "mean" else "regression",
+        from_logits=True if outputs == "mean" else None,
+        outputs=outputs,
+        weights_dtype=weights_dtype,
+    )
+
+
+def test_probit_has_gradients_with_respect_to_the_inputs():
+    predictive, x = linked("mean"), tf.constant(X)
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        mean = predictive(x)[:, 0]
+    assert np.all(np.isfinite(tape.gradient(mean, x)))
+
+
+def test_half_precision_keeps_small_variances():
+    stddev = linked("stddev", "float16", variance=1e-9)(X)
+    expected = np.sqrt(1e-9 * (1 + np.sum(np.square(X), -1, keepdims=True)))
+    np.testing.assert_allclose(stddev, np.tile(expected, 3), rtol=1e-4)
+
+
+def test_a_call_prints_no_warning_of_autograph(caplog):
+    logger = tf.get_logger()
+    logger.addHandler(caplog.handler)
+    try:
+        linked("mean")(X)
+    finally:
+        logger.removeHandler(caplog.handler)
+    assert "AutoGraph" not in caplog.text

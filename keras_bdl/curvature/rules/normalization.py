@@ -38,6 +38,11 @@ class NormalizationRule(Rule):
         outputs = call(inputs, *args, **kwargs)
         return (inputs, call, args, kwargs), outputs
 
+    def of_examples(self, inputs, choose):
+        """Returns the inputs of some examples, with the same arguments."""
+        inputs, *others = inputs
+        return choose(inputs), *others
+
     def per_example(self, layer, inputs, cotangents):
         """Returns the gradients of each example."""
         inputs, call, args, kwargs = inputs
@@ -100,10 +105,10 @@ class BatchNormalizationRule(Rule):
         inverse = ops.rsqrt(variance + layer.epsilon)
         return (inputs, mean, inverse), outputs
 
-    def example(self, inputs, index):
-        """Returns the inputs of one example, and the statistics of all."""
-        x, *statistics = inputs
-        return (x[index : index + 1], *statistics)
+    def of_examples(self, inputs, choose):
+        """Returns the inputs of some examples, with the same statistics."""
+        x, mean, inverse = inputs
+        return choose(x), mean, inverse
 
     def per_example(self, layer, inputs, cotangents):
         """Returns the gradients of each example."""

@@ -36,6 +36,17 @@ class WholeLayerRule(Rule):
             )
         return (inputs, call, args, kwargs), outputs
 
+    def of_examples(self, inputs, choose):
+        """Returns the inputs and the other arguments of some examples."""
+        inputs, call, args, kwargs = inputs
+        others = keras.tree.flatten((args, kwargs))
+        chosen = {i: choose(t) for i, t in _of_rows(inputs, others).items()}
+        args, kwargs = keras.tree.pack_sequence_as(
+            (args, kwargs),
+            [chosen.get(i, other) for i, other in enumerate(others)],
+        )
+        return keras.tree.map_structure(choose, inputs), call, args, kwargs
+
     def per_example(self, layer, inputs, cotangents):
         """Returns the gradients of each example."""
         inputs, call, args, kwargs = inputs
@@ -43,12 +54,7 @@ class WholeLayerRule(Rule):
         values = [tf.convert_to_tensor(v.value) for v in variables]
 
         others = keras.tree.flatten((args, kwargs))
-        rows = keras.tree.flatten(inputs)[0].shape[0]
-        of_rows = {
-            i: other
-            for i, other in enumerate(others)
-            if tf.is_tensor(other) and other.shape[:1] == [rows]
-        }
+        of_rows = _of_rows(inputs, others)
 
         def of_one_example(example):
             x, dz, parts = keras.tree.map_structure(lambda t: t[None], example)
@@ -74,3 +80,13 @@ class WholeLayerRule(Rule):
             tf.cast(g, cotangents.dtype) if g.dtype != cotangents.dtype else g
             for g in gradients
         ]
+
+
+def _of_rows(inputs, others):
+    """Returns the other arguments that have a row for each example."""
+    rows = keras.tree.flatten(inputs)[0].shape[0]
+    return {
+        i: other
+        for i, other in enumerate(others)
+        if tf.is_tensor(other) and other.shape[:1] == [rows]
+    }
