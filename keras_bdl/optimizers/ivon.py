@@ -52,12 +52,12 @@ class IVON(NaturalGradient):
     `compile(samples=...)` and `keras_bdl.predict` use posterior samples.
 
     Args:
-        learning_rate: Float or schedule. Defaults to `0.1`.
+        learning_rate: Float or schedule. Defaults to `0.3`.
         beta_2: Decay of the curvature. A single estimate of the curvature is
             nearly all noise, so the average needs a long memory. Defaults to
             `0.99999`.
         initial_curvature: h_0, positive. A smaller value makes the first
-            samples wider. Defaults to `1.0`.
+            samples wider. Defaults to `0.1`.
         clip_radius: Largest absolute value of the clipped term in (5).
             Defaults to `None`: no limit.
         rescale_learning_rate: Whether a is the learning rate times
@@ -67,7 +67,7 @@ class IVON(NaturalGradient):
     Example:
 
     ```python
-    model.compile(keras_bdl.IVON(initial_curvature=0.1), loss=loss)
+    model.compile(keras_bdl.IVON(), loss=loss)
     model.fit(x, y, epochs=2, verbose=0)
     prediction = keras_bdl.predict(model, x_test, verbose=0)
     ```
@@ -81,10 +81,10 @@ class IVON(NaturalGradient):
 
     def __init__(
         self,
-        learning_rate: FloatOrSchedule = 0.1,
+        learning_rate: FloatOrSchedule = 0.3,
         *args,
         beta_2: float = 0.99999,
-        initial_curvature: float = 1.0,
+        initial_curvature: float = 0.1,
         clip_radius: float | None = None,
         rescale_learning_rate: bool = True,
         **kwargs,

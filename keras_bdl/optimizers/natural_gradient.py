@@ -48,7 +48,7 @@ class NaturalGradient(VariationalOptimizer):
             `0.999`.
         initial_curvature: s of every weight before the first step, or
             `"first_batch"`: the first step runs at the means, without noise,
-            and sets s. Defaults to `"first_batch"`.
+            and sets s.
     """
 
     noisy_training = True
@@ -60,7 +60,7 @@ class NaturalGradient(VariationalOptimizer):
         *args,
         beta_1: float = 0.9,
         beta_2: float = 0.999,
-        initial_curvature: float | str = "first_batch",
+        initial_curvature: float | str,
         **kwargs,
     ):
         super().__init__(*args, **kwargs)

@@ -72,7 +72,7 @@ class NoisyKFAC(VOGN):
     Args:
         initial_curvature: Curvature of each weight before the first step, or
             `"first_batch"`: the first step runs at the means, without noise,
-            and sets the curvature. Defaults to `"first_batch"`.
+            and sets the curvature. Defaults to `0.1`.
         exclude_from_inference: Names of layers, of classes of layers or of
             variables that have neither prior nor noise. A kernel and its bias
             must be excluded together. Defaults to `("BatchNormalization",)`.

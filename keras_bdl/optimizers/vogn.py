@@ -7,6 +7,7 @@ from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl import curvature
+from keras_bdl.aliases import FloatOrSchedule
 from keras_bdl.arguments import check_bool
 from keras_bdl.arguments import check_number
 from keras_bdl.optimizers.natural_gradient import NaturalGradient
@@ -50,7 +51,16 @@ class VOGN(NaturalGradient):
     exactly. Between steps the weights of the model are the means;
     `compile(samples=...)` and `keras_bdl.predict` use posterior samples.
 
+    With an `initial_curvature` of c, the first steps are like steps of SGD with
+    the momentum `beta_1` and the learning rate `learning_rate / c`.
+
     Args:
+        learning_rate: Float or schedule. Defaults to `0.005`.
+        initial_curvature: s of every weight before the first step, or
+            `"first_batch"`: the first step runs at the means, without noise,
+            and sets s. Most weights then start with a curvature near zero, so
+            samples are as wide as the prior and the network learns slowly.
+            Defaults to `0.1`.
         damping: Makes steps shorter and is not part of the posterior. The
             damping must be positive if weights are excluded from inference.
             Defaults to `1e-3`.
@@ -78,13 +88,17 @@ class VOGN(NaturalGradient):
 
     def __init__(
         self,
+        learning_rate: FloatOrSchedule = 0.005,
         *args,
+        initial_curvature: float | str = 0.1,
         damping: float = 1e-3,
         curvature_every: int = 1,
         fallback: bool = False,
         **kwargs,
     ):
-        super().__init__(*args, **kwargs)
+        super().__init__(
+            learning_rate, *args, initial_curvature=initial_curvature, **kwargs
+        )
         if self.initial_curvature != "first_batch":
             check_number(
                 "initial_curvature", self.initial_curvature, at_least=0.0

@@ -35,9 +35,8 @@ def test_each_of_several_outputs_has_its_own_loss(cls):
     }
     model = bdl.Model(inputs, outputs)
     # There is no noise in the first step.
-    optimizer = cls(
-        1e-3, **{"initial_curvature": 1e12} if cls is bdl.IVON else {}
-    )
+    start = 1e12 if cls is bdl.IVON else "first_batch"
+    optimizer = cls(1e-3, initial_curvature=start)
     losses = {"real": "mse", "class": cross_entropy(), "idle": None}
     model.compile(optimizer, losses)
     y = {"real": X[:, :2], "class": Y, "idle": X[:, :2]}
@@ -123,7 +122,8 @@ def test_factors_belong_to_their_layer_in_any_order_of_calls():
     # As many inputs and outputs of both, so that they could be exchanged.
     model = Backwards()
     model(X)
-    model.compile(bdl.NoisyKFAC(), cross_entropy())
+    optimizer = bdl.NoisyKFAC(initial_curvature="first_batch")
+    model.compile(optimizer, cross_entropy())
     expected = {
         f.kernel.path: f for f in bdl.curvature.kronecker_factors(model, X, Y)
     }
