@@ -134,6 +134,7 @@ def vogn(run, augmented, seed):
     return variational(
         bdl.VOGN, 2e-3, run, augmented, seed,
         temperature=ramp, beta_2=0.9, damping=5e-3,
+        initial_curvature="first_batch",
     )  # fmt: skip
 
 

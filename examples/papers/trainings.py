@@ -191,6 +191,7 @@ def _natural(optimizer, network, settings, data):
         dataset_size=data.train_size,
         prior_precision=precision,
         temperature=temperature,
+        initial_curvature="first_batch",  # as in the paper
         **settings.given(*NATURAL),
     )
     _sampling(network, optimizer, settings)
