@@ -21,9 +21,6 @@ if hasattr(libc := ctypes.CDLL(None), "mallopt"):
     for option, value in ((-3, 2**30), (-1, 2**30), (-2, 2**26)):
         libc.mallopt(option, value)
 
-# Each of the two test processes has one core.
-tf.config.threading.set_intra_op_parallelism_threads(1)
-
 # Traces are millions of objects that stay. With the thresholds of Python, a
 # tenth of the time goes into looking through them again and again. A full
 # collection would take up to a minute.

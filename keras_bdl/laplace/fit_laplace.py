@@ -17,6 +17,7 @@ from keras_bdl.laplace.fisher_information import FisherInformation
 from keras_bdl.laplace.fisher_information import FisherOptions
 from keras_bdl.laplace.posterior_of_fisher import EVIDENCE
 from keras_bdl.laplace.posterior_of_fisher import MARGINAL_LIKELIHOOD
+from keras_bdl.laplace.posterior_of_fisher import PER_LAYER
 from keras_bdl.laplace.posterior_of_fisher import VALIDATION
 from keras_bdl.laplace.posterior_of_fisher import WEIGHTS
 from keras_bdl.laplace.posterior_of_fisher import posterior_of_fisher
@@ -79,7 +80,8 @@ def fit_laplace(
             than one forward pass. Defaults to `"last_layer"`.
         prior_precision: delta, a number or the way to choose delta.
             `"evidence"` and `"marginal_likelihood"` both choose the maximum of
-            `log_marginal_likelihood`. `"weights"` chooses d / |w*|^2 for d
+            `log_marginal_likelihood`. `"evidence_per_layer"` does the same with
+            one delta for each layer. `"weights"` chooses d / |w*|^2 for d
             weights: the prior then fits the trained weights themselves.
             `"validation"` chooses the power of `sqrt(10)` with the best
             log-likelihood of `keras_bdl.predict` on `validation_data`.
@@ -150,7 +152,7 @@ def fit_laplace(
     if prior_precision is None:
         prior_precision = EVIDENCE if subset == "last_layer" else WEIGHTS
     if isinstance(prior_precision, str):
-        known = (MARGINAL_LIKELIHOOD, EVIDENCE, WEIGHTS, VALIDATION)
+        known = (MARGINAL_LIKELIHOOD, EVIDENCE, PER_LAYER, WEIGHTS, VALIDATION)
         check_choice("prior_precision", prior_precision, known)
     else:
         check_number("prior_precision", prior_precision, above=0.0)

@@ -4,12 +4,14 @@ import keras
 import numpy as np
 
 from keras_bdl.laplace.fisher_information import FisherInformation
+from keras_bdl.laplace.uncertain_variables import innermost_layer_of
 from keras_bdl.posteriors.laplace_gaussian import Laplace
 from keras_bdl.posteriors.matrix_covariance import MatrixCurvature
 
 # Ways to choose the prior precision. The first two are synonyms.
 MARGINAL_LIKELIHOOD, EVIDENCE = "marginal_likelihood", "evidence"
 VALIDATION, WEIGHTS = "validation", "weights"
+PER_LAYER = "evidence_per_layer"
 
 
 def posterior_of_fisher(
@@ -41,12 +43,35 @@ def posterior_of_fisher(
         posterior = posterior.between(before)
     if is_number:
         return posterior
+    if prior_precision == PER_LAYER:
+        deltas = _best_of_each_layer(posterior, information)
+        return posterior.with_prior_precision(deltas)
     evidence = posterior.evidence
     return posterior.with_prior_precision(
         evidence.prior_of_weights()
         if prior_precision == WEIGHTS
         else evidence.maximum()
     )
+
+
+def _best_of_each_layer(posterior, information):
+    """Returns the delta of the highest evidence of the layer of each variable.
+
+    Certain variables get 1, which has no effect.
+    """
+    trained = information.model.trainable_variables
+    uncertain = {id(v) for v in information.variables}
+    deltas = [1.0] * len(trained)
+    layers: dict[int, list[int]] = {}
+    for i, variable in enumerate(trained):
+        if id(variable) in uncertain:
+            layer = innermost_layer_of(information.model, variable)
+            layers.setdefault(id(layer), []).append(i)
+    for indices in layers.values():
+        delta = posterior.evidence_of(indices).maximum()
+        for i in indices:
+            deltas[i] = delta
+    return deltas
 
 
 def _posterior(information, *, prior_precision, temperature, dataset_size):

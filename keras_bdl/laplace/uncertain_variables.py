@@ -35,13 +35,18 @@ def uncertain_variables(
         )
     if subset == "all":
         return variables
-    last = _innermost_layer_of(model, variables[-1])
+    last = innermost_layer_of(model, variables[-1])
     own = {id(v) for v in last.trainable_variables}
     return [v for v in variables if id(v) in own]
 
 
-def _innermost_layer_of(model, variable):
-    """Returns the innermost layer that owns a variable."""
+def innermost_layer_of(model: keras.Model, variable: Any) -> keras.Layer:
+    """Returns the innermost layer that owns a variable.
+
+    Args:
+        model: A built Keras model.
+        variable: One of its trainable variables.
+    """
     owners = [
         layer
         for layer in _keras.inner_layers(model)

@@ -1,6 +1,7 @@
 """Laplace approximation of the posterior."""
 
 import dataclasses
+from collections.abc import Iterable
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,7 +43,8 @@ class Laplace(MatrixNormal):
             the shape of the variable, or `None` for a variable that is in a
             matrix or has no noise.
         matrices: A list of `MatrixCurvature`.
-        prior_precision: delta, positive.
+        prior_precision: delta, positive. A list has one delta for each
+            variable; a matrix takes that of its kernel.
         temperature: T, positive. Defaults to `1.0`.
         scale: Factor of the whole covariance. Defaults to `1.0`.
         names: The `name` of each variable, to recognise the model. Defaults
@@ -58,16 +60,14 @@ class Laplace(MatrixNormal):
         curvature: Sequence[ArrayLike | None],
         matrices: Sequence[MatrixCurvature],
         *,
-        prior_precision: float,
+        prior_precision: float | Sequence[float],
         temperature: float = 1.0,
         # Not `**kwargs`: the variance follows from the curvature.
         scale: float = 1.0,
         names: Sequence[str] | None = None,
         log_likelihood: float | None = None,
     ):
-        self._prior_precision = float(
-            check_number("prior_precision", prior_precision, above=0.0)
-        )
+        self._prior_precision = _as_precision(prior_precision, len(mean))
         self._temperature = float(
             check_number("temperature", temperature, above=0.0)
         )
@@ -77,22 +77,36 @@ class Laplace(MatrixNormal):
         ]
         self._curvatures = as_curvatures("matrices", matrices)
         self._log_likelihood = log_likelihood
-        delta, temperature = self._prior_precision, self._temperature
         super().__init__(
             mean,
-            [c.covariance(delta, temperature) for c in self._curvatures],
+            [
+                c.covariance(self._precision_of(c.kernel), self._temperature)
+                for c in self._curvatures
+            ],
             variance=[
-                None if h is None else 1.0 / (h / temperature + delta)  # (1)
-                for h in self._curvature
+                None
+                if h is None
+                else 1.0
+                / (h / self._temperature + self._precision_of(i))  # (1)
+                for i, h in enumerate(self._curvature)
             ],
             scale=scale,
             names=names,
         )
 
     @property
-    def prior_precision(self) -> float:
-        """Precision of the prior of every uncertain weight, delta."""
+    def prior_precision(self) -> float | list[float]:
+        """Precision of the prior, delta; or one for each variable."""
         return self._prior_precision
+
+    def _variance_of(self, index, curvature):
+        precision = curvature / self._temperature + self._precision_of(index)
+        return 1.0 / precision  # (1)
+
+    def _precision_of(self, index):
+        """Returns delta of a variable."""
+        one = self._prior_precision
+        return one[index] if isinstance(one, list) else one
 
     @property
     def temperature(self) -> float:
@@ -102,13 +116,26 @@ class Laplace(MatrixNormal):
     @property
     def evidence(self) -> Evidence:
         """The `Evidence`: log marginal likelihood as a function of delta."""
-        eigenvalues = [c.eigenvalues for c in self._curvatures]
-        eigenvalues += [h for h in self._curvature if h is not None]
-        means = [
-            mean
-            for i, mean in enumerate(self._mean)
-            if i in self._of_variable or self._curvature[i] is not None
-        ]
+        return self.evidence_of(range(len(self._mean)))
+
+    def evidence_of(self, variables: Iterable[int]) -> Evidence:
+        """Returns what some variables contribute to the `Evidence`.
+
+        Args:
+            variables: Indices of variables. A matrix belongs to its kernel.
+        """
+        variables = set(variables)
+        eigenvalues: list[np.ndarray] = []
+        uncertain: set[int | None] = set()
+        for c in self._curvatures:
+            if c.kernel in variables:
+                eigenvalues.append(c.eigenvalues)
+                uncertain.update((c.kernel, c.bias))
+        for i, h in enumerate(self._curvature):
+            if h is not None and i in variables:
+                eigenvalues.append(h)
+                uncertain.add(i)
+        means = [m for i, m in enumerate(self._mean) if i in uncertain]
         return Evidence(
             [np.asarray(e, "float64") / self.temperature for e in eigenvalues],
             sum(float(np.sum(np.square(m, dtype="float64"))) for m in means),
@@ -127,7 +154,12 @@ class Laplace(MatrixNormal):
         is that of the network at w* (`refinements=0` of `fit_laplace`).
         """
         known = (self._log_likelihood or 0.0) / self.temperature
-        return known + self.evidence(self.prior_precision)
+        kernels = [c.kernel for c in self._curvatures]
+        others = [i for i, h in enumerate(self._curvature) if h is not None]
+        return known + sum(
+            self.evidence_of([i])(self._precision_of(i))
+            for i in (*kernels, *others)
+        )
 
     def needs_batch_norm(self, seed: int) -> bool:
         """Returns `False`: F holds for the statistics in the model."""
@@ -165,11 +197,13 @@ class Laplace(MatrixNormal):
             }
         )
 
-    def with_prior_precision(self, prior_precision: float) -> "Laplace":
+    def with_prior_precision(
+        self, prior_precision: float | Sequence[float]
+    ) -> "Laplace":
         """Returns this posterior with another prior precision.
 
         Args:
-            prior_precision: delta.
+            prior_precision: delta, or one delta for each variable.
         """
         return type(self)(
             **{**self._arguments(), "prior_precision": prior_precision}
@@ -215,6 +249,21 @@ class Laplace(MatrixNormal):
             "names": self.structure.names,
             "log_likelihood": self._log_likelihood,
         }
+
+
+def _as_precision(value, count):
+    """Returns a float, or a list of `count` floats."""
+    if not isinstance(value, (list, tuple, np.ndarray)) or np.ndim(value) == 0:
+        return float(check_number("prior_precision", value, above=0.0))
+    if len(value) != count:
+        raise ValueError(
+            "`prior_precision` must be one number, or one for each of the "
+            f"{count} variables. Received: {len(value)} numbers"
+        )
+    return [
+        float(check_number("prior_precision", delta, above=0.0))
+        for delta in value
+    ]
 
 
 def _between(new, old):

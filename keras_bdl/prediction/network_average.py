@@ -22,12 +22,11 @@ from keras_bdl.prediction.described_output import at_least_float32
 from keras_bdl.prediction.described_output import described_outputs
 from keras_bdl.prediction.described_output import moments_of
 from keras_bdl.prediction.jacobian_vector_product import jacobian_vector_product
+from keras_bdl.prediction.linear_pooling import linear_pooling
 from keras_bdl.prediction.output_gaussian import output_gaussians
 from keras_bdl.prediction.sample_loop import average_over_samples
 from keras_bdl.prediction.stateless_call import seed_states
 from keras_bdl.prediction.stateless_call import stateless_call
-
-_NOTHING = contextlib.nullcontext()
 
 
 class NetworkAverage:
@@ -235,7 +234,12 @@ class NetworkAverage:
         model = self._model()
         values = [values[i] for i in range(len(model.variables))]
         scope = keras.StatelessScope(zip(model.variables, values, strict=True))
-        with dropout_on(model) if self.options.drops else _NOTHING:
+        with contextlib.ExitStack() as stack:
+            if self.options.drops:
+                stack.enter_context(dropout_on(model))
+            if self.options.linearized:
+                pooling = linear_pooling(model, xla=self._uses_xla())
+                stack.enter_context(pooling)
             return stateless_call(model, inputs, scope, training=False)
 
     def _average(self, outputs):

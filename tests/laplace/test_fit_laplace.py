@@ -391,6 +391,32 @@ def test_marginal_likelihood_is_the_maximum_over_prior_precisions(structure):
         assert other.log_marginal_likelihood < posterior.log_marginal_likelihood
 
 
+@pytest.mark.parametrize("structure", ["kronecker", "diagonal"])
+def test_each_layer_can_have_the_precision_of_its_own_evidence(
+    structure, tmp_path
+):
+    posterior = fit(
+        network("sparse_categorical_crossentropy", "softmax"),
+        IMAGES,
+        structure=structure,
+        prior_precision="evidence_per_layer",
+    )
+    deltas = posterior.prior_precision
+    of_layers = set(deltas) - {1.0}  # 1 is that of BatchNorm, without effect
+    assert len(of_layers) == 3
+    for delta in of_layers:
+        for factor in (0.9, 1.1):
+            others = [d * factor if d == delta else d for d in deltas]
+            other = posterior.with_prior_precision(others)
+            best = posterior.log_marginal_likelihood
+            assert other.log_marginal_likelihood < best
+    posterior.save(tmp_path / "posterior")
+    loaded = bdl.posteriors.load(tmp_path / "posterior")
+    assert loaded.prior_precision == deltas
+    for one, same in zip(posterior.sample(3), loaded.sample(3), strict=True):
+        np.testing.assert_array_equal(one, same)
+
+
 def test_temperature_and_size_of_the_data_are_factors_of_the_curvature():
     model = network("sparse_categorical_crossentropy", "softmax")
     labels = np.arange(6) % 4

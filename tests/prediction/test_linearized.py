@@ -97,6 +97,48 @@ def test_each_sample_is_that_of_the_jacobian(case):
         np.testing.assert_allclose(sample, linear, 1e-4, 1e-5)
 
 
+def test_pooling_is_linearised_at_the_maximum():
+    layers = keras.layers
+    model = keras.Sequential(
+        [
+            keras.Input((10, 10, 1)),
+            layers.Conv2D(3, 3, activation="relu"),
+            layers.MaxPooling2D(2),
+            layers.MaxPooling2D(2, strides=1, padding="same"),
+            layers.Reshape((16, 3)),
+            layers.MaxPooling1D(3, strides=4),
+            layers.Flatten(),
+            layers.Dense(2),
+        ]
+    )
+    x = RNG.normal(size=(4, 10, 10, 1)).astype("float32")
+    posterior = gaussian(model)
+    p = bdl.predict(
+        model,
+        x,
+        posterior,
+        samples=3,
+        linearized=True,
+        task="regression",
+        keep_samples=True,
+        verbose=0,
+    )
+    mean = posterior.mean()
+    for variable, value in zip(model.trainable_variables, mean, strict=True):
+        variable.assign(value)
+    with tf.GradientTape() as tape:
+        outputs = model(x, training=False)
+    variables = [v.value for v in model.trainable_variables]
+    rows = [
+        np.reshape(j, (4, 2, -1)) for j in tape.jacobian(outputs, variables)
+    ]
+    for sample, seed in zip(p.samples, posterior.seeds(0, 3), strict=True):
+        pairs = zip(posterior.sample(seed), mean, strict=True)
+        deviation = np.concatenate([np.ravel(w - m) for w, m in pairs])
+        linear = outputs + np.concatenate(rows, -1) @ deviation
+        np.testing.assert_allclose(sample, linear, 1e-4, 1e-4)
+
+
 def test_linear_regression_is_exact():
     """`BayesianRidge` has the posterior in closed form."""
     x = RNG.normal(size=(40, 3)).astype("float32")
