@@ -20,6 +20,7 @@ from keras_bdl.laplace.scores import Scores
 from keras_bdl.laplace.scores import ScoresAt
 from keras_bdl.posteriors.laplace_gaussian import Laplace
 from keras_bdl.prediction.jacobian_vector_product import jacobian_vector_product
+from keras_bdl.prediction.linear_pooling import linear_pooling
 from keras_bdl.prediction.traced import traced
 from keras_bdl.random.keyed_noise import sequence
 
@@ -205,7 +206,9 @@ class FisherInformation:
         values = current_values(variables)
 
         def center():
-            with keras.StatelessScope(zip(variables, values, strict=True)):
+            scope = keras.StatelessScope(zip(variables, values, strict=True))
+            xla = bool(self.model.jit_compile)
+            with scope, linear_pooling(self.model, xla=xla):
                 outputs = self.model(x, training=False)
             if tf.is_tensor(outputs) and outputs.dtype != tf.float64:
                 outputs = tf.cast(outputs, tf.float32)
