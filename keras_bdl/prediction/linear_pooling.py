@@ -28,8 +28,8 @@ def linear_pooling(model: keras.Model, *, xla: bool) -> Iterator[None]:
 
     The derivative of the sum is the sum of mask times derivative. All samples
     share the mask. TensorFlow's own derivative looks for the maximum again for
-    each sample, which takes three times as long. In a graph, it is also wrong
-    for some layers with `padding="same"` behind a ReLU (TensorFlow 2.21).
+    each sample. In a graph, it is also wrong for some layers with
+    `padding="same"` behind a ReLU (TensorFlow 2.21).
 
     Two-dimensional windows that overlap or reach beyond the border look up the
     positions of the maxima, but not under XLA, which lacks this operation.

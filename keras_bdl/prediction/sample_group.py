@@ -19,7 +19,9 @@ from keras_bdl.prediction.stateless_call import seed_states
 
 @dataclasses.dataclass(frozen=True)
 class GroupLayout:
-    """What differs between groups of samples, as plain values for a config.
+    """The shapes and positions of one group of samples.
+
+    A file can hold all attributes.
 
     Attributes:
         count: Number of samples.

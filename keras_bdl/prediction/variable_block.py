@@ -58,7 +58,6 @@ class VariableBlock:
 
             R_k = (Q_S^T dz)_k sqrt(v_k),  v_k = sum_j (Q_A^T a)_j^2 V_jk (1)
 
-
         Args:
             a: The inputs, `(examples, in)`, with ones for the bias.
             dz: The gradients of the outputs, `(n, examples, out)`.
