@@ -623,6 +623,15 @@ def test_a_changed_architecture_is_traced_again():
     np.testing.assert_allclose(p.mean, softmax(model(X)), 1e-5)
 
 
+def test_predictions_of_several_models_give_no_warning_of_retracing(caplog):
+    logger = tf.get_logger()
+    logger.addHandler(caplog.handler)
+    for _ in range(7):  # TensorFlow warns after five traces of one function
+        predict(network(), X, verbose=0)
+    logger.removeHandler(caplog.handler)
+    assert not [r for r in caplog.records if "retracing" in r.getMessage()]
+
+
 def test_a_posterior_of_another_model_is_refused():
     model = network()
     with unchanged(model), pytest.raises(ValueError, match="[Rr]eceived"):
