@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,16 +34,23 @@ class DatasetSize:
         owner: Name of the class that needs N, for error messages.
         maker: Name of a function with an argument `dataset_size` that also
             makes the owner, for error messages. Defaults to `None`.
+        on_count: Function to call after a count. Defaults to `None`.
     """
 
     def __init__(
-        self, given: int | None, owner: str, *, maker: str | None = None
+        self,
+        given: int | None,
+        owner: str,
+        *,
+        maker: str | None = None,
+        on_count: Callable[[], None] | None = None,
     ):
         if given is not None:
             check_number("dataset_size", given, at_least=1)
         self.given = given
         self.owner = owner
         self._maker = maker
+        self._on_count = on_count
         self.counted: int | None = None
         self._variable: Any = None
 
@@ -68,6 +76,8 @@ class DatasetSize:
                 name="dataset_size",
             )
         self._variable.assign(float(examples))
+        if self._on_count is not None:
+            self._on_count()
 
     @property
     def advice(self) -> str:

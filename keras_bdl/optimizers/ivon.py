@@ -8,7 +8,6 @@ from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl.aliases import FloatOrSchedule
-from keras_bdl.arguments import check_bool
 from keras_bdl.arguments import check_number
 from keras_bdl.curvature.weight_scope import WeightScope
 from keras_bdl.optimizers.natural_gradient import NaturalGradient
@@ -57,12 +56,9 @@ class IVON(NaturalGradient):
             nearly all noise, so the average needs a long memory. Defaults to
             `0.99999`.
         initial_curvature: h_0, positive. A smaller value makes the first
-            samples wider. Defaults to `0.1`.
+            samples wider. Defaults to `None`: `8 / sqrt(N)`.
         clip_radius: Largest absolute value of the clipped term in (5).
             Defaults to `None`: no limit.
-        rescale_learning_rate: Whether a is the learning rate times
-            `h_0 + delta_t`. With `False`, a is the learning rate. Defaults to
-            `True`.
 
     Example:
 
@@ -84,12 +80,12 @@ class IVON(NaturalGradient):
         learning_rate: FloatOrSchedule = 0.3,
         *args,
         beta_2: float = 0.99999,
-        initial_curvature: float = 0.1,
+        initial_curvature: float | None = None,
         clip_radius: float | None = None,
-        rescale_learning_rate: bool = True,
         **kwargs,
     ):
-        check_number("initial_curvature", initial_curvature, above=0.0)
+        if initial_curvature is not None:
+            check_number("initial_curvature", initial_curvature, above=0.0)
         super().__init__(
             learning_rate,
             *args,
@@ -100,9 +96,6 @@ class IVON(NaturalGradient):
         if clip_radius is not None:
             check_number("clip_radius", clip_radius, above=0.0)
         self.clip_radius = clip_radius
-        self.rescale_learning_rate = check_bool(
-            "rescale_learning_rate", rescale_learning_rate
-        )
 
     def look(
         self, model: keras.Model, data: Any, draw: Any, loss_scale: Any
@@ -135,12 +128,12 @@ class IVON(NaturalGradient):
         index = _keras.variable_index(self, variable)
         momentum = self._momenta[index]
         g = ops.cast(gradient[0], variable.dtype)
-        step = ops.cast(learning_rate, variable.dtype)
         time = ops.cast(self.iterations + 1, variable.dtype)
         bias = 1.0 - ops.power(ops.cast(self.beta_1, variable.dtype), time)
         m = self.beta_1 * momentum + (1.0 - self.beta_1) * g  # (4)
         self.assign(momentum, m)
         if self.is_excluded(variable):
+            step = ops.cast(learning_rate, variable.dtype)
             self.assign_sub(variable, step / bias * m)
             return
         prior = self.scaled_prior(variable)
@@ -149,8 +142,7 @@ class IVON(NaturalGradient):
         direction = (m / bias + prior * variable) / (h + prior)
         if self.clip_radius is not None:
             direction = ops.clip(direction, -self.clip_radius, self.clip_radius)
-        if self.rescale_learning_rate:
-            step = step * (self.initial_curvature + prior)
+        step = self.step_size(learning_rate, variable)
         self.assign_sub(variable, step * direction)  # (5)
 
     def _new_curvature(self, estimate, variable, prior):
@@ -164,5 +156,4 @@ class IVON(NaturalGradient):
         return {
             **super().get_config(),
             "clip_radius": self.clip_radius,
-            "rescale_learning_rate": self.rescale_learning_rate,
         }

@@ -23,11 +23,9 @@ class MatrixSlots:
         matrix: A `keras_bdl.curvature.plan.Matrix`.
         indices: Indices of the kernel and of the bias among the trainable
             variables. A matrix without a bias has one index.
-        start: The curvature of each weight before the first step: A and S are
-            `sqrt(start)` times the identity.
     """
 
-    def __init__(self, optimizer, matrix, *, indices: list, start: float):
+    def __init__(self, optimizer, matrix, *, indices: list):
         self.indices = indices
         self.kernel = matrix.kernel
         self.bias = matrix.bias
@@ -46,7 +44,7 @@ class MatrixSlots:
         def vector(n, suffix):
             return optimizer.add_variable(
                 (n,),
-                lambda shape, dtype: ops.full(shape, start**0.5, dtype),
+                lambda shape, dtype: ops.zeros(shape, dtype),
                 dtype=matrix.kernel.dtype,
                 name=f"{name}_{suffix}",
             )
@@ -54,9 +52,20 @@ class MatrixSlots:
         # The factor of inputs is (in, in), that of outputs (out, out).
         names = ("inputs", "outputs")
         sides = list(zip(self.shape, names, strict=True))
-        self.factors = [square(n, start**0.5, side) for n, side in sides]
+        self.factors = [square(n, 0.0, side) for n, side in sides]
         self._vectors = [square(n, 1.0, f"{s}_vectors") for n, s in sides]
         self._values = [vector(n, f"{s}_values") for n, s in sides]
+
+    def start(self, curvature):
+        """Sets A and S to the same multiple of the identity.
+
+        Args:
+            curvature: The curvature of each weight, a number.
+        """
+        root = ops.sqrt(curvature)
+        for factor, values in zip(self.factors, self._values, strict=True):
+            factor.assign(root * ops.eye(factor.shape[0], dtype=factor.dtype))
+            values.assign(ops.full_like(values, root))
 
     def join(self, parts):
         """Returns the tensors of kernel and bias as one matrix `(in, out)`.

@@ -2,6 +2,7 @@
 
 import math
 from typing import Any
+from typing import Literal
 
 import keras
 import tensorflow as tf
@@ -14,6 +15,10 @@ from keras_bdl.optimizers.hyperbolic_momentum import thermostat_force
 from keras_bdl.optimizers.hyperbolic_momentum import velocity
 from keras_bdl.optimizers.layer_masses import LayerMasses
 from keras_bdl.optimizers.sampler import Sampler
+
+# The average speed is the first over sqrt(N), the speed limit the second times
+# the average speed.
+AVERAGE_SPEED, MAX_SPEED = 0.15, 10 / 3
 
 
 class MomentumSampler(Sampler):
@@ -30,10 +35,14 @@ class MomentumSampler(Sampler):
     Args:
         average_speed: Root mean square distance that a weight moves in one
             step of size h0, without a speed limit. This distance sets the mass,
-            `m = (average_speed / h0)^-2`. Defaults to `3e-4`.
+            `m = (average_speed / h0)^-2`. Defaults to `None`:
+            `0.15 / sqrt(N)`. The gradient of U grows with N, so a fixed speed
+            would take other steps with more data. For the 50,000 images of the
+            paper, whose chains run longer, the default is twice its `3e-4`.
         max_speed: Largest distance that a weight moves in one step. This
             distance sets the speed limit, `c = max_speed / h0`; `None` means
-            Gaussian momentum, without a limit. Defaults to `1e-3`.
+            Gaussian momentum, without a limit. Defaults to `"auto"`: 10 / 3 of
+            the average speed, as in the paper.
         friction: Share of its momentum that a weight keeps over one step. This
             share sets `D = -log(friction) / h0`. Defaults to `0.9`.
         initial_learning_rate: h0, which sets mass, speed limit and friction.
@@ -55,8 +64,8 @@ class MomentumSampler(Sampler):
     def __init__(
         self,
         *args,
-        average_speed: float = 3e-4,
-        max_speed: float | None = 1e-3,
+        average_speed: float | None = None,
+        max_speed: float | Literal["auto"] | None = "auto",
         friction: float = 0.9,
         initial_learning_rate: float | None = None,
         precondition_every: int | None = None,
@@ -68,8 +77,9 @@ class MomentumSampler(Sampler):
             initial_learning_rate = _initial_value(self._given_learning_rate)
             check_number("learning_rate", initial_learning_rate, above=0.0)
         check_number("initial_learning_rate", initial_learning_rate, above=0.0)
-        check_number("average_speed", average_speed, above=0.0)
-        if max_speed is not None:
+        if average_speed is not None:
+            check_number("average_speed", average_speed, above=0.0)
+        if max_speed not in (None, "auto"):
             check_number("max_speed", max_speed, above=0.0)
         check_number("friction", friction, above=0.0, below=1.0)
         if precondition_end_step is not None and precondition_every is None:
@@ -90,10 +100,27 @@ class MomentumSampler(Sampler):
         self.friction = friction
         self.precondition_every = precondition_every
         self.precondition_end_step = precondition_end_step
-        # (1)
-        self._mass = (average_speed / initial_learning_rate) ** -2
-        self._limit = max_speed and max_speed / initial_learning_rate
-        self._friction_rate = -math.log(friction) / initial_learning_rate
+        self._friction_rate = -math.log(friction) / initial_learning_rate  # (1)
+
+    @property
+    def _speed(self):
+        """The average speed, a tensor if it depends on N."""
+        if self.average_speed is not None:
+            return self.average_speed
+        return AVERAGE_SPEED / ops.sqrt(self.dataset_size.value())
+
+    @property
+    def _mass(self):
+        return (self.initial_learning_rate / self._speed) ** 2  # (1)
+
+    @property
+    def _limit(self):
+        if self.max_speed is None:
+            return None
+        fastest = self.max_speed
+        if fastest == "auto":
+            fastest = MAX_SPEED * self._speed
+        return fastest / self.initial_learning_rate  # (1)
 
     def build(self, variables):
         """Creates a momentum and a thermostat for every variable, all zero."""
@@ -169,7 +196,11 @@ class MomentumSampler(Sampler):
     @property
     def rest_energy(self) -> float | None:
         """`m c^2`, equal for all variables; `None` without a speed limit."""
-        return self._limit and self._mass * self._limit**2
+        if self.max_speed is None:
+            return None
+        if self.max_speed == "auto":
+            return MAX_SPEED**2
+        return float((self.max_speed / self._speed) ** 2)
 
     def _momentum(self, index):
         """Returns a momentum, rescaled if the mass has changed."""
@@ -183,7 +214,9 @@ class MomentumSampler(Sampler):
         if self._masses is None:
             return self._mass, self._limit
         factor = self._masses.factor(index)
-        limit = self._limit and self._limit / ops.sqrt(factor)
+        limit = self._limit
+        if limit is not None:
+            limit = limit / ops.sqrt(factor)
         return self._mass * factor, limit
 
     def get_config(self):

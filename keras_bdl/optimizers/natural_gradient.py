@@ -9,13 +9,12 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bdl import _keras
-from keras_bdl.arguments import check_number
 from keras_bdl.curvature.weight_scope import WeightScope
 from keras_bdl.curvature.weight_scope import current_values
 from keras_bdl.distribute.replica_gradients import for_all_replicas
 from keras_bdl.distribute.replicas import replica_weight
 from keras_bdl.inner_optimizer import loss_scale
-from keras_bdl.optimizers.variational_optimizer import VariationalOptimizer
+from keras_bdl.optimizers.curvature_state import CurvatureState
 from keras_bdl.posteriors import Gaussian
 from keras_bdl.posteriors import Posterior
 from keras_bdl.random.gaussian_weights import EVALUATION
@@ -26,7 +25,7 @@ from keras_bdl.random.gaussian_weights import gaussian_draw_and_score
 from keras_bdl.random.gaussian_weights import random_bits
 
 
-class NaturalGradient(VariationalOptimizer):
+class NaturalGradient(CurvatureState):
     """Base of the optimizers that fit a Gaussian by gradients at its samples.
 
     The variables of the model always hold the means. A training step uses
@@ -40,57 +39,15 @@ class NaturalGradient(VariationalOptimizer):
     result of `look` for one variable, averaged over samples and replicas. A
     subclass whose posterior differs from (1) also overrides `draw` and
     `posterior`.
-
-    Args:
-        beta_1: Decay of the momentum. Defaults to `0.9`.
-        beta_2: Decay of the curvature, near 1 for a long memory. Some papers
-            print `1 - beta_2`, the weight of the new value. Defaults to
-            `0.999`.
-        initial_curvature: s of every weight before the first step, or
-            `"first_batch"`: the first step runs at the means, without noise,
-            and sets s.
     """
 
     noisy_training = True
     needs_scores = False
     _sizes: tuple | None = None
 
-    def __init__(
-        self,
-        *args,
-        beta_1: float = 0.9,
-        beta_2: float = 0.999,
-        initial_curvature: float | str,
-        **kwargs,
-    ):
+    def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        check_number("beta_1", beta_1, at_least=0.0, below=1.0)
-        check_number("beta_2", beta_2, at_least=0.0, below=1.0)
-        self.beta_1 = beta_1
-        self.beta_2 = beta_2
-        self.initial_curvature = initial_curvature
         self._compilation = Compilation()
-
-    def build(self, variables):
-        """Creates a momentum and a curvature for every variable."""
-        if self.built:
-            return
-        super().build(variables)
-        start = self.initial_curvature
-        if start == "first_batch":
-            start = 0.0
-        self._momenta = self.add_optimizer_variables(variables, "momentum")
-        self._curvatures = self.add_curvatures(variables, start)
-
-    def add_curvatures(self, variables: list, start: float) -> list:
-        """Returns one variable for s of each trainable variable.
-
-        Args:
-            variables: The trainable variables of the model.
-            start: Value before the first step.
-        """
-        constant = keras.initializers.Constant(start)
-        return self.add_optimizer_variables(variables, "curvature", constant)
 
     def look(
         self, model: keras.Model, data: Any, draw: Any, loss_scale: Any
@@ -252,15 +209,6 @@ class NaturalGradient(VariationalOptimizer):
         factor = float(self.noise_variance())
         return factor / ops.convert_to_numpy(self.precision(variable))
 
-    def precision(self, variable: keras.Variable) -> tf.Tensor:
-        """Returns s + delta_t of a variable."""
-        return self.curvature(variable) + self.scaled_prior(variable)
-
-    def curvature(self, variable: keras.Variable) -> tf.Tensor:
-        """Returns s of a variable."""
-        index = _keras.variable_index(self, variable)
-        return tf.convert_to_tensor(self._curvatures[index].value)
-
     def noise_variance(self) -> tf.Tensor:
         """Returns `tau / (rho N)`, or 0 before the first curvature."""
         if self.initial_curvature == "first_batch":
@@ -270,15 +218,6 @@ class NaturalGradient(VariationalOptimizer):
     def is_first(self) -> tf.Tensor:
         """Returns whether this is the first step."""
         return ops.equal(self.iterations, 0)
-
-    def get_config(self):
-        """Returns every argument that the constructor accepts."""
-        return {
-            **super().get_config(),
-            "beta_1": self.beta_1,
-            "beta_2": self.beta_2,
-            "initial_curvature": self.initial_curvature,
-        }
 
 
 def _mean(tensors):

@@ -51,10 +51,11 @@ class NoisyKFAC(VOGN):
     With g the mean gradient and `lambda = delta_t + damping`, M moves by
 
         m <- beta_1 m + g + delta_t M                                     (4)
-        M <- M - learning_rate (A + pi sqrt(lambda) I)^-1 m
+        M <- M - a (A + pi sqrt(lambda) I)^-1 m
                  (S + sqrt(lambda) / pi I)^-1                             (5)
 
-    where `pi^2 = (tr A / dim A) / (tr S / dim S)`. All other weights are
+    where `pi^2 = (tr A / dim A) / (tr S / dim S)`, and a is the learning rate
+    times the `initial_curvature` plus `delta_t`. All other weights are
     independent, as in `VOGN`.
 
     The damping of both factors in (5) keeps steps short. The damping is not
@@ -72,7 +73,7 @@ class NoisyKFAC(VOGN):
     Args:
         initial_curvature: Curvature of each weight before the first step, or
             `"first_batch"`: the first step runs at the means, without noise,
-            and sets the curvature. Defaults to `0.1`.
+            and sets the curvature. Defaults to `None`: `8 / sqrt(N)`.
         exclude_from_inference: Names of layers, of classes of layers or of
             variables that have neither prior nor noise. A kernel and its bias
             must be excluded together. Defaults to `("BatchNormalization",)`.
@@ -116,7 +117,7 @@ class NoisyKFAC(VOGN):
         # A weak reference: the model owns the optimizer.
         self._model = weakref.ref(model)
 
-    def add_curvatures(self, variables: list, start: float) -> list:
+    def add_curvatures(self, variables: list) -> list:
         """Returns the variable of s for each trainable variable, or `None`.
 
         A kernel or a bias gets `None` if a matrix with Kronecker factors covers
@@ -133,15 +134,22 @@ class NoisyKFAC(VOGN):
                 indices=[
                     _keras.variable_index(self, v) for v in matrix.variables
                 ],
-                start=start,
             )
             for matrix in found
         ]
         self._matrix_of = {i: m for m in self._matrices for i in m.indices}
         others = [i for i in range(len(variables)) if i not in self._matrix_of]
-        slots = super().add_curvatures([variables[i] for i in others], start)
+        slots = super().add_curvatures([variables[i] for i in others])
         curvatures = dict(zip(others, slots, strict=True))
         return [curvatures.get(i) for i in range(len(variables))]
+
+    def assign_curvatures(self, value: Any) -> None:
+        """Sets the curvature of every weight."""
+        for curvature in self._curvatures:
+            if curvature is not None:
+                curvature.assign(ops.full_like(curvature, value))
+        for matrix in self._matrices:
+            matrix.start(value)
 
     def check(self, variables: list) -> None:
         """Raises if a kernel is excluded without its bias, or the reverse."""
@@ -202,7 +210,7 @@ class NoisyKFAC(VOGN):
         direction = matrix.precondition(
             matrix.join(momenta), prior + self.damping
         )
-        rate = ops.cast(learning_rate, variable.dtype)
+        rate = self.step_size(learning_rate, variable)
         steps = matrix.split(rate * direction)
         for v, step in zip(matrix.variables, steps, strict=True):
             self.assign_sub(v, step)  # (5)

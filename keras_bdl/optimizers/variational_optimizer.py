@@ -89,7 +89,9 @@ class VariationalOptimizer(InheritedArguments, keras.optimizers.Optimizer):
             check_number("temperature", temperature, above=0.0)
         check_number("augmentation_factor", augmentation_factor, above=0.0)
         check_seed(seed)
-        self.dataset_size = DatasetSize(dataset_size, type(self).__name__)
+        self.dataset_size = DatasetSize(
+            dataset_size, type(self).__name__, on_count=self.counted
+        )
         self.prior_precision = prior_precision
         self.temperature = temperature
         self.augmentation_factor = augmentation_factor
@@ -108,6 +110,9 @@ class VariationalOptimizer(InheritedArguments, keras.optimizers.Optimizer):
             aggregation="only_first_replica",
             name="examples",
         )
+
+    def counted(self) -> None:
+        """Does what needs N: `fit` has counted the examples."""
 
     def apply(self, grads, trainable_variables=None):
         """Moves every variable and saves N."""

@@ -34,10 +34,12 @@ class VOGN(NaturalGradient):
 
         m <- beta_1 m + g + delta_t mu                                    (2)
         s <- beta_2 s + (1 - beta_2) h                                    (3)
-        mu <- mu - learning_rate m / (s + delta_t + damping)              (4)
+        mu <- mu - a m / (s + delta_t + damping)                          (4)
 
-    (2) has no factor `1 - beta_1` before g. While gradients stay the same,
-    steps are `1 / (1 - beta_1)` times as long as with this factor.
+    With s_0 the `initial_curvature`, a is the learning rate times
+    `s_0 + delta_t`, so the first steps are like steps of SGD with the momentum
+    `beta_1`. (2) has no factor `1 - beta_1` before g. While gradients stay the
+    same, steps are `1 / (1 - beta_1)` times as long as with this factor.
 
     The loss must be the mean negative log-likelihood. The posterior is
     `p(w) exp(-rho N loss(w) / tau)`: the temperature tau changes only the
@@ -51,16 +53,13 @@ class VOGN(NaturalGradient):
     exactly. Between steps the weights of the model are the means;
     `compile(samples=...)` and `keras_bdl.predict` use posterior samples.
 
-    With an `initial_curvature` of c, the first steps are like steps of SGD with
-    the momentum `beta_1` and the learning rate `learning_rate / c`.
-
     Args:
-        learning_rate: Float or schedule. Defaults to `0.005`.
+        learning_rate: Float or schedule. Defaults to `0.05`.
         initial_curvature: s of every weight before the first step, or
             `"first_batch"`: the first step runs at the means, without noise,
             and sets s. Most weights then start with a curvature near zero, so
             samples are as wide as the prior and the network learns slowly.
-            Defaults to `0.1`.
+            Defaults to `None`: `8 / sqrt(N)`.
         damping: Makes steps shorter and is not part of the posterior. The
             damping must be positive if weights are excluded from inference.
             Defaults to `1e-3`.
@@ -88,18 +87,15 @@ class VOGN(NaturalGradient):
 
     def __init__(
         self,
-        learning_rate: FloatOrSchedule = 0.005,
+        learning_rate: FloatOrSchedule = 0.05,
         *args,
-        initial_curvature: float | str = 0.1,
         damping: float = 1e-3,
         curvature_every: int = 1,
         fallback: bool = False,
         **kwargs,
     ):
-        super().__init__(
-            learning_rate, *args, initial_curvature=initial_curvature, **kwargs
-        )
-        if self.initial_curvature != "first_batch":
+        super().__init__(learning_rate, *args, **kwargs)
+        if self.initial_curvature not in (None, "first_batch"):
             check_number(
                 "initial_curvature", self.initial_curvature, at_least=0.0
             )
@@ -170,7 +166,7 @@ class VOGN(NaturalGradient):
         decay, weight = self.curvature_weights(variable.dtype)
         m = self.beta_1 * momentum + g + prior * variable  # (2)
         s = decay * curvature + weight * h  # (3)
-        step = ops.cast(learning_rate, variable.dtype) * m
+        step = self.step_size(learning_rate, variable) * m
         self.assign(momentum, m)
         self.assign(curvature, s)
         self.assign_sub(variable, step / (s + (prior + self.damping)))  # (4)

@@ -4,35 +4,13 @@ import re
 import runpy
 import subprocess
 import sys
-import warnings
-from pathlib import Path
 
 import keras
-import matplotlib.pyplot as plt
 import pytest
-import tensorflow as tf
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+from tests.examples.conftest import EXAMPLES
 
 pytestmark = pytest.mark.filterwarnings("default")
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    """Runs a script as `python` does, in this process: a start costs 5 s."""
-    level = tf.get_logger().level
-
-    def run(script, *args):
-        script = EXAMPLES / script
-        words = map(str, (script, "--smoke", *args))
-        monkeypatch.setattr(sys, "argv", list(words))
-        monkeypatch.syspath_prepend(script.parent)
-        runpy.run_path(str(script), run_name="__main__")
-        return capsys.readouterr().out
-
-    yield run
-    plt.close("all")
-    tf.get_logger().setLevel(level)
 
 
 def start(script):
@@ -51,7 +29,6 @@ def start(script):
 FULL_SIZE = {
     "sampling.py": lambda names: names["Run"](False).network(),
     "taylor_vi.py": lambda names: names["Run"](False).network(),
-    "compare.py": lambda names: names["Run"](False).network_of_chain(),
     "benchmarks/sampler_step.py": lambda names: names["network"](False),
 }
 
@@ -73,26 +50,6 @@ def test_quickstart_prints_a_report():
     printed = start("quickstart.py")
     assert "accuracy" in printed and "digits 5-9" in printed
     assert "first image of an unknown digit" in printed
-
-
-def test_compare_prints_the_table_and_writes_the_pictures(run, tmp_path):
-    # A new user runs this script first.
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", UserWarning)
-        # The chains of the smoke run are too short to mix.
-        warnings.filterwarnings("ignore", ".*a chain that still drifts")
-        printed = run("compare.py", "--out", tmp_path)
-    reports = json.loads((tmp_path / "reports.json").read_text())
-    assert len(reports) == 20
-    assert all(method in printed for method in reports)
-    assert printed.rstrip().endswith(str(tmp_path))
-    assert {p.stem for p in tmp_path.glob("*.png")} == {
-        "comparison",
-        "reliability",
-        "referral",
-        "entropy_deterministic",
-        "entropy_SWAG",
-    }
 
 
 def test_overhead_prints_its_ratios():

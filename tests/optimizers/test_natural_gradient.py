@@ -25,6 +25,48 @@ def network(optimizer, loss=None):
     return model
 
 
+def curvatures(model):
+    """Returns the curvature of each weight, as one array."""
+    posterior = bdl.posterior_of(model)
+    draws = [posterior.sample(seed) for seed in posterior.seeds(0, 2000)]
+    variances = [np.var(w, axis=0) for w in zip(*draws, strict=True)]
+    size = float(model.optimizer.number_of_examples())
+    flat = np.concatenate([v.ravel() for v in variances])
+    return 1 / (size * flat) - model.optimizer.prior_precision / size
+
+
+@pytest.mark.parametrize("cls", OPTIMIZERS)
+@pytest.mark.parametrize("given", [False, True])
+def test_curvature_starts_at_eight_over_the_square_root_of_n(cls, given):
+    # Steps of length zero, and a curvature that does not change.
+    optimizer = cls(
+        0.0, 48 if given else None, beta_2=1 - 1e-12, prior_precision=1e-3
+    )
+    model = network(optimizer)
+    model.fit(np.tile(X, (4, 1)), np.tile(Y, 4), batch_size=48, verbose=0)
+    found = curvatures(model)
+    expected = 8 / np.sqrt(48)
+    # A variance from 2000 samples has a relative error of sqrt(2 / 2000).
+    assert np.abs(found / expected - 1).max() < 5 * np.sqrt(2 / 2000)
+
+
+@pytest.mark.parametrize("cls", [bdl.OGN, bdl.KFAC])
+def test_first_steps_are_those_of_sgd_with_the_same_learning_rate(cls):
+    x, y = np.tile(X, (4, 1)), np.tile(Y, 4)
+    weights = []
+    for optimizer in (
+        cls(0.05, beta_2=1 - 1e-12, damping=0.0, prior_precision=1e-9),
+        keras.optimizers.SGD(0.05, momentum=0.9),
+    ):
+        keras.utils.set_random_seed(0)
+        model = network(optimizer)
+        start = model.get_weights()
+        model.fit(x, y, batch_size=len(x), epochs=4, verbose=0)
+        weights.append(model.get_weights())
+    for ours, theirs, first in zip(*weights, start, strict=True):
+        np.testing.assert_allclose(ours - first, theirs - first, 1e-3, 1e-6)
+
+
 @pytest.mark.parametrize("cls", OPTIMIZERS)
 def test_each_of_several_outputs_has_its_own_loss(cls):
     inputs = keras.Input((4,))

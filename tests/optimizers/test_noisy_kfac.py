@@ -29,6 +29,7 @@ def noisy_kfac(**kwargs):
         "beta_2": 0.8,
         "damping": 0.1,
         "initial_curvature": 0.09,
+        "rescale_learning_rate": False,
         "update_every": 1,
         "seed": 7,
     }
@@ -235,6 +236,7 @@ def test_kfac_is_noisy_kfac_at_the_means():
         beta_2=0.8,
         damping=0.1,
         initial_curvature=0.09,
+        rescale_learning_rate=False,
         update_every=1,
     )
     model = softmax_regression(optimizer, run_eagerly=True)

@@ -239,6 +239,27 @@ def test_config_keeps_the_initial_step_size_and_not_the_count():
     assert (revived.seed, revived.temperature) == (4, 0.5)
 
 
+def test_default_speed_is_a_number_over_the_square_root_of_n():
+    given = ATMC(1e-3, 10_000, average_speed=1.5e-3, max_speed=5e-3)
+    ours = ATMC(1e-3, 10_000)
+    assert float(ours._mass) == pytest.approx(given._mass)
+    assert float(ours._limit) == pytest.approx(given._limit)
+    assert ours.rest_energy == pytest.approx(given.rest_energy)
+
+
+def test_default_steps_follow_the_mean_loss_whatever_its_number_of_examples():
+    weights = []
+    for size in (100, 1600):
+        w = keras.Variable([1.0, -2.0])
+        optimizer = SGHMC(1e-3, size, temperature=0.0, max_speed=None)
+        optimizer.build([w])
+        for _ in range(3):
+            optimizer.apply([w.value], [w])
+        weights.append(w.numpy())
+    np.testing.assert_allclose(*weights, rtol=1e-5)
+    assert abs(weights[0][0] - 1.0) > 1e-4
+
+
 def test_our_model_counts_n_and_a_keras_model_asks_for_it():
     model = make(ATMC(1e-3), bdl.Sequential)
     model.fit(X, X[:, :2], verbose=0)

@@ -64,6 +64,7 @@ def vogn(**kwargs):
         "beta_2": 0.8,
         "damping": 0.01,
         "initial_curvature": 0.3,
+        "rescale_learning_rate": False,
         "seed": 7,
     }
     return bdl.VOGN(**{**defaults, **kwargs})
@@ -136,6 +137,7 @@ def test_ogn_is_vogn_at_the_means():
         beta_2=0.8,
         damping=0.01,
         initial_curvature=0.3,
+        rescale_learning_rate=False,
     )
     model = check_steps(optimizer, Transcription())
     assert not any(np.any(e) for e in noise_of_next_step(model)[0])

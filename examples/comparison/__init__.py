@@ -1,0 +1,1 @@
+"""The parts of `compare.py`: data, training, methods, tables and pictures."""
