@@ -151,8 +151,9 @@ def natural(training, optimizer, learning_rate):
 
 
 def sampling(training, sampler):
-    # Trains for twice the epochs; the first quarter is burn-in.
-    cycle = bdl.schedules.CyclicalCosine(1e-3, max(1, training.steps // 4))
+    # Trains for twice the epochs. The first quarter is burn-in, and each of 15
+    # cycles gives a sample.
+    cycle = bdl.schedules.CyclicalCosine(1e-3, max(1, training.steps // 10))
     samples = bdl.callbacks.SampleCollector(
         cycle, start_epoch=training.budget.epochs // 2
     )
