@@ -62,8 +62,8 @@ class MatrixSlots:
         Args:
             curvature: The curvature of each weight, a number.
         """
-        root = ops.sqrt(curvature)
         for factor, values in zip(self.factors, self._values, strict=True):
+            root = ops.cast(ops.sqrt(curvature), factor.dtype)
             factor.assign(root * ops.eye(factor.shape[0], dtype=factor.dtype))
             values.assign(ops.full_like(values, root))
 

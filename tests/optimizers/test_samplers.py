@@ -158,7 +158,14 @@ def test_steps_equal_the_equations_under_a_schedule(name):
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay(
         [1], [h0, h0 / 2]
     )
-    optimizer = SAMPLERS[name](schedule, N, temperature=0.5, seed=3)
+    optimizer = SAMPLERS[name](
+        schedule,
+        N,
+        temperature=0.5,
+        average_speed=3e-4,
+        max_speed=1e-3,
+        seed=3,
+    )
     w = keras.Variable(np.linspace(-1, 1, 7).astype("float32"))
     gradient = np.linspace(3, -2, 7)
     expected = (w.numpy().astype("float64"), np.zeros(7), np.zeros(7))
