@@ -67,20 +67,20 @@ def main():
         validation_size=100 if embedded else 500,
     )
     budget = DIGITS if embedded else IMAGES
+    args.out.mkdir(parents=True, exist_ok=True)
     runs, shown = [], scores.Shown()
     for seed, task in enumerate(source.tasks(args.seeds)):
         runs.append(
             scores.run(task, SMOKE if args.smoke else budget, seed, shown)
         )
         keras.utils.clear_session()
-    found = scores.over_seeds(runs)
-
-    args.out.mkdir(parents=True, exist_ok=True)
-    text = f"{scores.table(found)}\n\n{scores.LEGEND}"
-    (args.out / "table.txt").write_text(text + "\n")
-    (args.out / "scores.json").write_text(json.dumps(found, indent=1))
+        # A run that is stopped keeps the seeds that it finished.
+        found = scores.over_seeds(runs)
+        text = f"{scores.table(found)}\n\n{scores.LEGEND}"
+        (args.out / "table.txt").write_text(text + "\n")
+        (args.out / "scores.json").write_text(json.dumps(found, indent=1))
+        print(f"\n{text}")
     draw(args.out, found, shown)
-    print(f"\n{text}")
     print(f"Table, numbers and pictures: {args.out.resolve()}")
 
 
