@@ -211,6 +211,25 @@ def test_signature_has_the_form_that_tensorflow_serving_takes(tmp_path):
         )
 
 
+def test_saved_model_refuses_images_of_another_shape(tmp_path):
+    model = keras.Sequential(
+        [
+            keras.Input((8, 8, 1)),
+            keras.layers.GlobalAveragePooling2D(),
+            DENSE(3),
+        ]
+    )
+    model.compile("sgd", cross_entropy())
+    predictive = PosteriorPredictive(model, gaussian(model), samples=2)
+    predictive.export(tmp_path, verbose=False)
+    exported = tf.saved_model.load(tmp_path)
+    answer = exported.signatures["serving_default"]
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="expected shape .*8,8,1"
+    ):
+        answer(inputs=tf.constant(IMAGES[:2, 1:]))
+
+
 LOOKUPS = {
     "string": (keras.layers.StringLookup, {}, ["a", "b", "c"]),
     "integer": (keras.layers.IntegerLookup, {}, [10, 20, 30]),
