@@ -155,7 +155,10 @@ class PosteriorPredictive(SampleModel):
         if getattr(model, "inputs", None):
             # Describes the outputs while the model is compiled as it is now.
             self._symbols = Untracked(_symbols(_declared_inputs(model)))
-            self(_symbols(self._symbols.value))  # copies, changed by a call
+            try:
+                self(_symbols(self._symbols.value))  # copies, changed by a call
+            except ValueError as error:
+                raise _first(error) from None
 
     def call(self, inputs, seed=None, training=None):
         """Returns the averages of the outputs over all samples."""
@@ -229,6 +232,12 @@ class PosteriorPredictive(SampleModel):
             symbols = _symbols(_declared_inputs(network))  # with their names
         self._symbols = Untracked(symbols)
         return self
+
+
+def _first(error):
+    """Returns the error that Keras has caught and raised in other words."""
+    first = error.__context__
+    return _first(first) if isinstance(first, ValueError) else error
 
 
 def _declared_inputs(model):
