@@ -229,8 +229,8 @@ class PosteriorPredictive(SampleModel):
         )
         self._owns_network = True
         if getattr(network, "inputs", None):
-            symbols = _symbols(_declared_inputs(network))  # with their names
-        self._symbols = Untracked(symbols)
+            symbols = _declared_inputs(network)  # with their names
+        self._symbols = Untracked(_symbols(symbols))
         return self
 
 
@@ -265,7 +265,8 @@ def _symbols(inputs):
 
 def _name(path, tensor):
     given = tensor.name if keras.utils.is_keras_tensor(tensor) else None
-    if given and not given.startswith("keras_tensor"):
+    # Names that Keras has chosen: the second kind belongs to loaded models.
+    if given and not given.startswith(("keras_tensor", "input_layer")):
         return given
     if path and all(isinstance(key, str) for key in path):
         return "_".join(path)
