@@ -155,7 +155,10 @@ class PosteriorPredictive(SampleModel):
         if getattr(model, "inputs", None):
             # Describes the outputs while the model is compiled as it is now.
             self._symbols = Untracked(_symbols(_declared_inputs(model)))
-            self(_symbols(self._symbols.value))  # copies, changed by a call
+            try:
+                self(_symbols(self._symbols.value))  # copies, changed by a call
+            except ValueError as error:
+                raise _first(error) from None
 
     def call(self, inputs, seed=None, training=None):
         """Returns the averages of the outputs over all samples."""
@@ -226,9 +229,15 @@ class PosteriorPredictive(SampleModel):
         )
         self._owns_network = True
         if getattr(network, "inputs", None):
-            symbols = _symbols(_declared_inputs(network))  # with their names
-        self._symbols = Untracked(symbols)
+            symbols = _declared_inputs(network)  # with their names
+        self._symbols = Untracked(_symbols(symbols))
         return self
+
+
+def _first(error):
+    """Returns the error that Keras has caught and raised in other words."""
+    first = error.__context__
+    return _first(first) if isinstance(first, ValueError) else error
 
 
 def _declared_inputs(model):
@@ -256,7 +265,8 @@ def _symbols(inputs):
 
 def _name(path, tensor):
     given = tensor.name if keras.utils.is_keras_tensor(tensor) else None
-    if given and not given.startswith("keras_tensor"):
+    # Names that Keras has chosen: the second kind belongs to loaded models.
+    if given and not given.startswith(("keras_tensor", "input_layer")):
         return given
     if path and all(isinstance(key, str) for key in path):
         return "_".join(path)

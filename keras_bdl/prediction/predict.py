@@ -15,6 +15,7 @@ from keras_bdl.data.batches import Batches
 from keras_bdl.data.checked_inputs import check_model
 from keras_bdl.distribute.workers import lost_worker_explained
 from keras_bdl.posteriors import Posterior
+from keras_bdl.prediction.average_options import EXACT_LINKS
 from keras_bdl.prediction.average_options import AverageOptions
 from keras_bdl.prediction.chosen_draws import chosen_draws
 from keras_bdl.prediction.posterior_draws import AUTO
@@ -145,6 +146,12 @@ def predict(
             "`keep_samples` needs a number of `samples`: parts of the data "
             'may need different numbers with `samples="auto"`. '
             "Received: samples='auto', keep_samples=True"
+        )
+    if link in EXACT_LINKS and keep_samples:
+        raise ValueError(
+            f"`keep_samples` must be `False` with `link={link!r}`, which is a "
+            f"closed form without samples. Received: link={link!r}, "
+            "keep_samples=True"
         )
     options = AverageOptions.for_model(
         model,

@@ -145,11 +145,16 @@ class SampleModel(keras.Model):
         archive = keras.export.ExportArchive()
         for table in tables:
             archive.track(table)
-        archive.add_endpoint("serve", self.__call__, input_signature, **kwargs)
+        archive.add_endpoint(
+            "serve",
+            lambda inputs: self(_of_own_shape(inputs)),
+            input_signature,
+            **kwargs,
+        )
         if drops:
             archive.add_endpoint(
                 "serve_with_seed",
-                lambda inputs, seed: self(inputs, seed=seed),
+                lambda inputs, seed: self(_of_own_shape(inputs), seed=seed),
                 [*input_signature, tf.TensorSpec((), tf.int32, name="seed")],
             )
         archive.write_out(
@@ -211,6 +216,16 @@ class SampleModel(keras.Model):
         ]
         for number, layer in enumerate(with_assets):
             yield os.path.join(folder, f"network_{number}"), layer
+
+
+def _of_own_shape(inputs):
+    """Returns the inputs, with a check of their shapes in the graph.
+
+    A signature of a SavedModel does not check shapes.
+    """
+    return keras.tree.map_structure(
+        lambda tensor: tf.ensure_shape(tensor, tensor.shape), inputs
+    )
 
 
 def _tables_in(network):

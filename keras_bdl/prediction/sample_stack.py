@@ -134,12 +134,15 @@ class SampleStacks:
         kept = _KEPT.get(draws.model)
         self.reused = kept is not None and kept.fits(draws)
         self._kept = kept if kept is not None and self.reused else _Kept(draws)
+        self._stacks_before = len(self._kept.stacks)
+        self._groups_used = 0
         if draws.can_be_kept:
             _KEPT[draws.model] = self._kept
 
     def __iter__(self) -> Iterator[SampleStack]:
         kept = self._kept
         for number, group in enumerate(kept.groups):
+            self._groups_used = max(self._groups_used, number + 1)
             stack = kept.stacks.get(number)
             if stack is None:
                 stack = SampleStack.of(self._draws, group)
@@ -150,12 +153,15 @@ class SampleStacks:
             yield stack
 
     def __str__(self) -> str:
-        groups = len(self._kept.groups)
-        if groups == len(self._kept.stacks):
-            how = "kept from the last call" if self.reused else "drawn once"
+        groups = self._groups_used  # fewer than all with `samples="auto"`
+        if groups <= self._stacks_before:
+            how = "kept from the last call"
+        elif all(number in self._kept.stacks for number in range(groups)):
+            how = "drawn once"
         else:
             how = f"drawn again for each part of the data, in {groups} groups"
-        return f"{len(self._draws)} samples, {how}"
+        samples = sum(map(len, self._kept.groups[:groups]))
+        return f"{samples} samples, {how}"
 
 
 class _Kept:

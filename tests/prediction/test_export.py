@@ -211,6 +211,57 @@ def test_signature_has_the_form_that_tensorflow_serving_takes(tmp_path):
         )
 
 
+class OfDictionary(keras.Model):
+    """A subclassed model whose inputs have names."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.dense = DENSE(3)
+
+    def call(self, inputs):
+        return self.dense(inputs["a"])
+
+
+@pytest.mark.parametrize("subclassed", [False, True])
+def test_names_of_inputs_survive_a_file(subclassed, tmp_path):
+    model = keras.Sequential([keras.Input((2,)), DENSE(3)])
+    if subclassed:
+        model = OfDictionary()
+    x = {"a": VECTORS} if subclassed else VECTORS
+    model(x)
+    model.compile("sgd", cross_entropy())
+    predictive = PosteriorPredictive(model, gaussian(model), samples=2)
+    predictive(x)
+    predictive.save(tmp_path / "p.keras")
+    loaded = keras.models.load_model(
+        tmp_path / "p.keras", custom_objects={"OfDictionary": OfDictionary}
+    )
+    loaded.export(tmp_path, verbose=False)
+    exported = tf.saved_model.load(tmp_path)
+    signature = exported.signatures["serving_default"]
+    names = set(signature.structured_input_signature[1])
+    assert names == ({"a"} if subclassed else {"inputs"})
+
+
+def test_saved_model_refuses_images_of_another_shape(tmp_path):
+    model = keras.Sequential(
+        [
+            keras.Input((8, 8, 1)),
+            keras.layers.GlobalAveragePooling2D(),
+            DENSE(3),
+        ]
+    )
+    model.compile("sgd", cross_entropy())
+    predictive = PosteriorPredictive(model, gaussian(model), samples=2)
+    predictive.export(tmp_path, verbose=False)
+    exported = tf.saved_model.load(tmp_path)
+    answer = exported.signatures["serving_default"]
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match="expected shape .*8,8,1"
+    ):
+        answer(inputs=tf.constant(IMAGES[:2, 1:]))
+
+
 LOOKUPS = {
     "string": (keras.layers.StringLookup, {}, ["a", "b", "c"]),
     "integer": (keras.layers.IntegerLookup, {}, [10, 20, 30]),

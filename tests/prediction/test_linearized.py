@@ -296,6 +296,7 @@ def test_identity_link_equals_bayesian_ridge():
         ({"link": "identity"}, "of a classifier must be one of"),
         ({"link": "probit", "samples": 3}, "`samples` must be `None`"),
         ({"link": "probit", "linearized": False}, "needs a linearised network"),
+        ({"link": "probit", "keep_samples": True}, "without samples"),
     ],
 )
 def test_link_is_checked(laplace, arguments, message):

@@ -222,7 +222,7 @@ def test_what_comes_before_the_first_uncertain_weight_runs_once(only, runs):
 @pytest.mark.parametrize(
     "kwargs, match",
     [
-        ({"outputs": ("mean", "stdev")}, "`outputs` of a class.*'stdev'"),
+        ({"outputs": ("mean", "stdev")}, "^`outputs` of a class.*'stdev'"),
         ({"outputs": ()}, "`outputs` must be one name, or at least one"),
         ({"weights_dtype": "int8"}, "`weights_dtype` must be one of"),
         (

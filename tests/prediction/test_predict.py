@@ -753,6 +753,24 @@ def test_samples_are_drawn_once_until_model_or_posterior_change(capsys):
     assert says(posterior, seed=1, linearized=True).endswith(once)
 
 
+def test_auto_says_how_many_samples_were_drawn(capsys):
+    model = network()
+    posterior = gaussian(model)
+
+    def says(tolerance):
+        p = predict(
+            model, X, posterior, samples="auto", tolerance=tolerance, verbose=2
+        )
+        line = capsys.readouterr().out.splitlines()[-1]
+        number = f"{p.num_samples} samples, "
+        assert number in line
+        return line.split(number)[1]
+
+    assert says(0.5) == "drawn once"
+    assert says(0.5) == "kept from the last call"
+    assert says(0.05) == "drawn once"
+
+
 def test_samples_larger_than_the_memory_give_the_same(monkeypatch, capsys):
     model = network()
     posterior = gaussian(model)
