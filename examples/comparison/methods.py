@@ -43,10 +43,9 @@ def _averaged(training, member=0):
     def train():
         epochs = training.budget.epochs
         start = epochs // 2
-        # Larger steps visit a wider part of the posterior.
         schedule = bdl.schedules.SWASchedule(
             SGD_RATE,
-            2 * SGD_RATE,
+            SGD_RATE,
             swa_start_step=training.steps_per_epoch * start,
         )
         callbacks = {"SWA": bdl.SWA(start), "SWAG": bdl.SWAG(start)}
