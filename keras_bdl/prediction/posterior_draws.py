@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_bdl.arguments import check_count
+from keras_bdl.arguments import check_number
 from keras_bdl.data.batches import Batches
 from keras_bdl.posteriors import Ensemble
 from keras_bdl.posteriors import Gaussian
@@ -43,6 +43,8 @@ _TOLD_BY_STATE = (
 AUTO = "auto"
 SAMPLES_OF_A_STEP = 20
 MOST_SAMPLES = 1000
+# A list of more seeds would fill the memory before anything is checked.
+LARGEST = 1_000_000
 
 
 class PosteriorDraws:
@@ -266,7 +268,9 @@ def _is_told_by_state(posterior):
 
 def _seeds(model, posterior, samples, seed) -> Sequence[Any]:
     if samples not in (None, AUTO):
-        check_count("samples", samples)
+        check_number(
+            "samples", samples, at_least=1, at_most=LARGEST, integer=True
+        )
     if posterior is None:
         return [None]
     if samples == AUTO:

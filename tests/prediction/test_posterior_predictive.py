@@ -230,6 +230,7 @@ def test_what_comes_before_the_first_uncertain_weight_runs_once(only, runs):
             "posterior with a mean",
         ),
         ({"samples": 0}, "`samples` must be a positive integer"),
+        ({"samples": 10**9}, "`samples` must be .* at most 1000000"),
     ],
 )
 def test_wrong_arguments_are_refused(kwargs, match):
