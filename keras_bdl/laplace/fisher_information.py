@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import functools
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,9 @@ from keras_bdl.prediction.jacobian_vector_product import jacobian_vector_product
 from keras_bdl.prediction.linear_pooling import linear_pooling
 from keras_bdl.prediction.traced import traced
 from keras_bdl.random.keyed_noise import sequence
+
+# TensorFlow's message for a label outside the classes.
+_LABEL = re.compile(r"label value of (-?\d+).*valid range of (\[.*?\))")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,7 +171,16 @@ class FisherInformation:
         self.examples += batch.size
         self.weight += float(weight.sum(dtype="float64"))
         y = named.get("y")
-        return self._function(named["x"], y, weight, key, direction)
+        try:
+            return self._function(named["x"], y, weight, key, direction)
+        except tf.errors.InvalidArgumentError as error:
+            label = _LABEL.search(str(error))
+            if label is None:
+                raise
+            raise ValueError(
+                f"`data` must have labels in {label[2]}, the classes of the "
+                f"model. Received: a label {label[1]}"
+            ) from None
 
     def _call(self, x, y, weight, key, direction):
         options = self._options

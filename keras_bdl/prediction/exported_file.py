@@ -36,6 +36,18 @@ def check_litert(filepath: str) -> None:
         )
 
 
+def require_onnx() -> None:
+    """Raises an error with a `pip` command if the converter is missing."""
+    try:
+        import onnx  # noqa: F401
+        import tf2onnx  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            '`format="onnx"` needs the packages onnx and tf2onnx. Run '
+            '`pip install "keras-bdl[export]"`.'
+        ) from error
+
+
 def check_onnx(filepath: str) -> None:
     """Raises an error and deletes the file if ONNX cannot run it.
 
@@ -44,7 +56,7 @@ def check_onnx(filepath: str) -> None:
     Args:
         filepath: Path of the file.
     """
-    import onnx  # installed, the converter needs it
+    import onnx
 
     nodes = _nodes(onnx.load(filepath, load_external_data=False).graph)
     missing = sorted(

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from keras_bdl.aliases import Data
+from keras_bdl.arguments import check_bool
 from keras_bdl.arguments import check_number
 from keras_bdl.arguments import check_verbose
 from keras_bdl.data.batches import Batches
@@ -141,6 +142,7 @@ def predict(
     """
     check_model(model)
     check_number("tolerance", tolerance, above=0.0)
+    check_bool("keep_samples", keep_samples)
     if samples == AUTO and keep_samples:
         raise ValueError(
             "`keep_samples` needs a number of `samples`: parts of the data "

@@ -14,6 +14,7 @@ from keras_bdl.prediction.average_options import MONTE_CARLO
 from keras_bdl.prediction.average_options import AverageOptions
 from keras_bdl.prediction.exported_file import check_litert
 from keras_bdl.prediction.exported_file import check_onnx
+from keras_bdl.prediction.exported_file import require_onnx
 from keras_bdl.prediction.quantities import IN_CLOSED_FORM
 from keras_bdl.prediction.quantities import as_names
 from keras_bdl.prediction.quantities import checked_names
@@ -130,6 +131,8 @@ class SampleModel(keras.Model):
             self._tables.all = tables  # the export of Keras finds them here
             if format in _CHECKS:
                 self._check_random(format, drops)
+            if format == "onnx":
+                require_onnx()
             with unrolled_loops():
                 super().export(
                     filepath,

@@ -649,6 +649,12 @@ def test_wrong_arguments_are_refused(kwargs, match):
         fit(model, **{"data": X, **kwargs})
 
 
+def test_labels_outside_of_the_classes_are_refused():
+    model = model_of(3, sparse(from_logits=True))
+    with pytest.raises(ValueError, match=r"in \[0, 3\).*a label 7"):
+        fit(model, data=(X, np.full(N, 7)))
+
+
 def test_several_outputs_are_refused():
     inputs = keras.Input((IN,))
     outputs = [keras.layers.Dense(units)(inputs) for units in (2, 3)]

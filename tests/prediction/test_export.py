@@ -151,6 +151,15 @@ def test_litert_and_onnx_answer_like_the_model(format, case, tmp_path):
             np.testing.assert_allclose(found[name], value, 1e-5, 1e-5)
 
 
+def test_onnx_without_its_converter_names_the_pip_command(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, "tf2onnx", None)
+    predictive = PosteriorPredictive(convolutional(), samples=1)
+    with pytest.raises(ImportError, match=r"pip install .keras-bdl\[export\]"):
+        predictive.export(str(tmp_path / "p.onnx"), format="onnx")
+
+
 def test_formats_without_random_numbers_are_refused(tmp_path):
     model = convolutional(keras.layers.Dropout(0.5))
     dropout = PosteriorPredictive(model, MCDropout(), samples=2)

@@ -527,6 +527,7 @@ def test_wrong_from_logits_is_noticed_from_the_outputs():
         ({"samples": 2.0}, "`samples` must be a positive integer"),
         ({"samples": True}, "`samples` must be a positive integer.*True"),
         ({"posterior": "swag"}, "`posterior` must be a `keras_bdl.posteriors"),
+        ({"keep_samples": "yes"}, "`keep_samples` must be `True` or `False`"),
         ({"verbose": 3}, "`verbose` must be"),
         ({"task": "ranking"}, "`task` must be one of.*ranking"),
         ({"noise_stddev": 1.0}, "`noise_stddev` must be `None`.*stddev=1.0$"),
