@@ -39,8 +39,10 @@ from tests.helpers import dtype_policy
 
 # Tests with an expensive fixture in common: one process makes it once.
 TOGETHER = (
+    "tests/callbacks/test_checkpoint.py",
     "tests/distribute/",
     "tests/optimizers/test_logistic_regression.py",
+    "tests/test_fresh_process.py",
     "tests/test_pickle.py",
 )
 

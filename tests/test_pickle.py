@@ -1,8 +1,6 @@
 """Pickles of callbacks and posteriors, as `joblib` uses them."""
 
 import pickle
-import subprocess
-import sys
 
 import keras
 import numpy as np
@@ -14,6 +12,7 @@ from keras_bdl import posteriors
 from keras_bdl.laplace import fit_laplace
 from keras_bdl.objectives import TaylorVI
 from tests.helpers import cross_entropy
+from tests.processes import Command
 
 X = np.random.default_rng(0).normal(size=(16, 3)).astype("float32")
 Y = (X[:, 0] > 0).astype("int32")
@@ -131,8 +130,11 @@ def test_pickled_posteriors_draw_the_same_in_another_process(fitted, tmp_path):
         "draws = {name: p.sample(3) for name, p in found.items()}\n"
         "pickle.dump(draws, open(sys.argv[2], 'wb'))\n"
     )
+    (tmp_path / "draw.py").write_text(code)
     paths = [tmp_path / "posteriors", tmp_path / "draws"]
-    subprocess.run([sys.executable, "-c", code, *paths], check=True)
+    process = Command(tmp_path / "draw.py", *paths)
+    printed, _ = process.communicate()
+    assert process.returncode == 0, printed
     draws = pickle.loads(paths[1].read_bytes())
     for name, theirs in draws.items():
         assert_same(theirs, fitted[1][name].sample(3))

@@ -49,10 +49,8 @@ class Size:
 def network(layers, name, dense, conv, size):
     """Returns the layers of a network, for Keras or tf_keras."""
     if name == "MLP":
-        hidden = [
-            dense(400, activation="relu"),
-            dense(400, activation="relu"),
-        ]
+        units = 32 if size.smoke else 400
+        hidden = [dense(units, activation="relu") for _ in range(2)]
         last = [dense(10)]
     else:
         hidden = [

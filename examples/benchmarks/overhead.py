@@ -136,15 +136,6 @@ def alone(call):
     return float(output.split()[-1])
 
 
-def step_on_replicas(rounds, examples, width):
-    (cpu,) = tf.config.list_physical_devices("CPU")
-    tf.config.set_logical_device_configuration(
-        cpu, [tf.config.LogicalDeviceConfiguration()] * 2
-    )
-    scope = bdl.distribute.strategy("mirrored").scope
-    print(step(bdl.Model, rounds, examples, width, scope))
-
-
 def predict(samples, examples):
     """Prints the peak memory that `predict` adds, in MiB."""
     import resource
@@ -170,6 +161,11 @@ def main():
     smoke = parser.parse_args().smoke
     rounds, examples, width = (2, 128, 4) if smoke else (40, 1024, 16)
     draws, inputs = (3, 50_000) if smoke else (30, 100_000)
+    fewest, most = (2, 5) if smoke else (5, 50)
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    tf.config.set_logical_device_configuration(
+        cpu, [tf.config.LogicalDeviceConfiguration()] * 2
+    )
 
     def show(what, value, bound):
         print(f"{what:52}{value:8.4f}  ({bound})", flush=True)
@@ -180,16 +176,17 @@ def main():
     show("training step, keras_bdl / keras", value, "at most 1.02")
     value = first_step(max(rounds // 8, 1), width)
     show("a new network and its first step", value, "below 1")
-    value = alone(f"step_on_replicas({rounds}, {examples}, {width})")
+    scope = bdl.distribute.strategy("mirrored").scope
+    value = step(bdl.Model, rounds, examples, width, scope)
     show("the same on two replicas", value, "at most 1.05")
     value = collection(rounds, examples, width)
     show("SWAG collection / epoch", value, "at most 0.03")
     value = prediction(max(rounds // 8, 2), examples, width, draws)
     what = f"predict, {draws} draws / {draws} plain predicts"
     show(what, value, "at most 1.1")
-    few, many = (alone(f"predict({n}, {inputs})") for n in (5, 50))
+    few, many = (alone(f"predict({n}, {inputs})") for n in (fewest, most))
     show(
-        "peak memory that predict adds, 50 draws / 5 draws",
+        f"peak memory that predict adds, {most} draws / {fewest} draws",
         many / few,
         f"within 10 %; {few:.0f} MiB, {many:.0f} MiB",
     )

@@ -1,3 +1,7 @@
+import contextlib
+import functools
+from typing import NamedTuple
+
 import keras
 import numpy as np
 import pytest
@@ -6,6 +10,8 @@ import tensorflow as tf
 import keras_bdl as bdl
 from keras_bdl.callbacks import Checkpoint
 from keras_bdl.callbacks import StatefulCallback
+from keras_bdl.distribute.variable_copies import assign
+from keras_bdl.distribute.variable_copies import variable_copies
 from keras_bdl.saving import read_state
 from tests.helpers import dtype_policy
 
@@ -87,6 +93,46 @@ def make(model_class=bdl.Sequential, compile=None):
     return model
 
 
+@functools.cache
+def built(make_it):
+    """Returns a model that is traced once, and the values of its variables."""
+    model = make_it()
+    with model.distribute_strategy.scope():
+        model.optimizer.build(model.trainable_variables)
+    return model, copies_of(model)
+
+
+def copies_of(model):
+    return [
+        (copy, copy.numpy())
+        for variable in [*model.variables, *model.optimizer.variables]
+        for copy in variable_copies(variable)
+    ]
+
+
+def made(make_it=make):
+    """Returns the model of `make_it` in its first state.
+
+    A new process has a new model, which is traced for seconds. The tests
+    restore the variables in its place. Those with `make` have new models.
+    """
+    model, values = built(make_it)
+    assign(values)
+    model.stop_training = False
+    keras.utils.set_random_seed(7)
+    return model
+
+
+class Result(NamedTuple):
+    """A model after a run of the command, and the values at its end."""
+
+    model: keras.Model
+    variables: list
+    seen: list
+    history: dict
+    epoch: list
+
+
 def run(
     directory,
     killed_at=None,
@@ -96,10 +142,10 @@ def run(
     steps=None,
     **checkpoint,
 ):
-    """Runs the command once. Returns the model and its `Path` callback."""
+    """Runs the command once and returns its `Result`."""
     if steps is not None:
         checkpoint |= {"every": steps, "unit": "step"}
-    model = make() if model is None else model
+    model = made() if model is None else model
     path = Path()
     callbacks = [path, *checkpoint.get("callbacks", ())]
     callbacks.append(Checkpoint(directory, **checkpoint))
@@ -112,36 +158,33 @@ def run(
         "callbacks": callbacks,
         **(fit or {}),
     }
-    if killed_at is None:
+    killed = contextlib.nullcontext()
+    if killed_at is not None:
+        killed = pytest.raises(Killed)
+    with killed:
         model.fit(**{**data, **fit})
-    else:
-        with pytest.raises(Killed):
-            model.fit(**{**data, **fit})
-    return model, path
+    history = model.history
+    values = [value for _, value in copies_of(model)]
+    return Result(model, values, path.seen, history.history, history.epoch)
 
 
 def assert_same_end(one, other):
-    (a, path_a), (b, path_b) = one, other
-    for u, v in zip(
-        [*a.variables, *a.optimizer.variables],
-        [*b.variables, *b.optimizer.variables],
-        strict=True,
-    ):
+    for u, v in zip(one.variables, other.variables, strict=True):
         np.testing.assert_array_equal(u, v)
-    assert path_a.seen == path_b.seen
-    assert a.history.history == b.history.history
-    assert a.history.epoch == b.history.epoch
+    assert one[2:] == other[2:]
 
 
 @pytest.mark.parametrize(
     "when", [{}, {"every": 2}, {"every": 4, "unit": "step"}], ids=str
 )
 def test_killed_run_ends_like_an_unkilled_run(when, tmp_path):
-    whole = run(tmp_path / "whole", **when)
+    # By default each run has a new model, as in a new process.
+    model = made if when else make
+    whole = run(tmp_path / "whole", model=model(), **when)
     directory = tmp_path / "killed"
     for killed_at in [(0, 5), (2, 4), (4, 0)]:
-        run(directory, killed_at, **when)
-    assert_same_end(run(directory, **when), whole)
+        run(directory, killed_at, model=model(), **when)
+    assert_same_end(run(directory, model=model(), **when), whole)
 
 
 def test_every_counts_epochs_and_the_last_epoch_is_always_saved(tmp_path):
@@ -157,32 +200,36 @@ def test_every_counts_epochs_and_the_last_epoch_is_always_saved(tmp_path):
 
     saved = Saved()
     callbacks = [Checkpoint(tmp_path, every=2), saved]
-    make().fit(X, Y, epochs=5, verbose=0, callbacks=callbacks)
+    made().fit(X, Y, epochs=5, verbose=0, callbacks=callbacks)
     assert saved.epochs == [None, 2, 2, 4, 5]
 
 
-def options():
-    plain = {"model_class": keras.Sequential}
-    two_steps = {"compile": {"steps_per_execution": 2}}
-    return {"plain keras": plain, "two steps an execution": two_steps}
+OPTIONS = {
+    "plain keras": lambda: make(keras.Sequential),
+    "two steps an execution": lambda: make(compile={"steps_per_execution": 2}),
+}
 
 
-@pytest.mark.parametrize("option", options())
+@pytest.mark.parametrize("option", OPTIONS)
 def test_killed_run_ends_the_same_with(option, tmp_path):
-    kwargs = options()[option]
-    whole = run(tmp_path / "whole", model=make(**kwargs), steps=2)
+    model = functools.partial(made, OPTIONS[option])
+    whole = run(tmp_path / "whole", model=model(), steps=2)
     for killed_at in [(1, 3), (3, 0)]:
-        run(tmp_path / "killed", killed_at, model=make(**kwargs), steps=2)
-    again = run(tmp_path / "killed", model=make(**kwargs), steps=2)
+        run(tmp_path / "killed", killed_at, model=model(), steps=2)
+    again = run(tmp_path / "killed", model=model(), steps=2)
     assert_same_end(again, whole)
 
 
 def test_loss_scale_is_part_of_the_checkpoint(tmp_path):
-    with dtype_policy("mixed_float16"):
-        whole = run(tmp_path / "whole")
-        run(tmp_path / "killed", (3, 0))
-        again = run(tmp_path / "killed")
-    assert isinstance(again[0].optimizer, keras.optimizers.LossScaleOptimizer)
+    def model():
+        with dtype_policy("mixed_float16"):
+            return make()
+
+    whole = run(tmp_path / "whole", model=made(model))
+    run(tmp_path / "killed", (3, 0), model=made(model))
+    again = run(tmp_path / "killed", model=made(model))
+    optimizer = again.model.optimizer
+    assert isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
     assert_same_end(again, whole)
 
 
@@ -202,27 +249,27 @@ def test_finished_run_is_not_repeated_and_can_be_extended(tmp_path):
         again = run(tmp_path)
     assert_same_end(again, finished)
     longer = run(tmp_path, fit={"epochs": EPOCHS + 1})
-    assert len(longer[0].history.history["loss"]) == EPOCHS + 1
+    assert len(longer.history["loss"]) == EPOCHS + 1
     whole = run(tmp_path / "whole", fit={"epochs": EPOCHS + 1})
     assert_same_end(longer, whole)
 
 
 def test_stopped_run_stays_stopped_and_callbacks_are_restored(tmp_path):
     stopped = run(tmp_path, callbacks=[Stop()])
-    assert len(stopped[0].history.epoch) == 3
+    assert len(stopped.epoch) == 3
     with pytest.warns(UserWarning, match="is complete: no epoch was run"):
         assert_same_end(run(tmp_path, callbacks=[Stop()]), stopped)
     run(tmp_path / "killed", (2, 0), callbacks=[Stop()])
     again = run(tmp_path / "killed", callbacks=[Stop()])
-    assert len(again[0].history.epoch) == 3
+    assert len(again.epoch) == 3
 
 
 def test_run_killed_just_before_stopping_stays_stopped(tmp_path):
     kill = KillAtEpochEnd(2)
     callbacks = [Path(), Stop(), Checkpoint(tmp_path, callbacks=[]), kill]
     with pytest.raises(Killed):
-        make().fit(X, Y, epochs=EPOCHS, verbose=0, callbacks=callbacks)
-    model = make()
+        made().fit(X, Y, epochs=EPOCHS, verbose=0, callbacks=callbacks)
+    model = made()
     with pytest.warns(UserWarning, match="is complete: no epoch was run"):
         model.fit(X, Y, epochs=EPOCHS, verbose=0, callbacks=callbacks[:3])
     assert model.history.epoch == [0, 1, 2]
@@ -241,42 +288,43 @@ def test_callbacks_of_keras_act_as_in_an_unkilled_run(tmp_path):
 
     fit = {"epochs": 30}
     whole = run(tmp_path / "whole", fit=fit, callbacks=memories())
-    assert len(whole[0].history.epoch) < 30
+    assert len(whole.epoch) < 30
     run(tmp_path / "killed", (2, 3), fit=fit, callbacks=memories())
     again = run(tmp_path / "killed", fit=fit, callbacks=memories())
     assert_same_end(again, whole)
 
 
 def test_copies_of_two_replicas_are_restored_one_by_one(mirrored, tmp_path):
-    def mirrored_run(directory, killed_at=None):
+    def of_two_replicas():
         with mirrored.scope():
-            model = make()
-        validation = {"validation_data": (X, Y)}
-        return run(directory, killed_at, model, fit=validation, steps=3)
+            return make()
+
+    def mirrored_run(directory, killed_at=None):
+        fit = {"validation_data": (X, Y), "epochs": 3}
+        model = made(of_two_replicas)
+        return run(directory, killed_at, model, fit=fit, steps=3)
 
     whole = mirrored_run(tmp_path / "whole")
-    mirrored_run(tmp_path / "killed", (2, 4))
+    mirrored_run(tmp_path / "killed", (1, 4))
     again = mirrored_run(tmp_path / "killed")
-    for a, b in zip(again[0].variables, whole[0].variables, strict=True):
-        for copy, other in zip(a.value.values, b.value.values, strict=True):
-            np.testing.assert_array_equal(copy, other)
+    assert len(whole.variables) >= 2 * len(whole.model.variables)
+    for copy, other in zip(again.variables, whole.variables, strict=True):
+        np.testing.assert_array_equal(copy, other)
     # Metrics are summed over the replicas in an order that is not fixed.
-    for name, values in whole[0].history.history.items():
-        np.testing.assert_allclose(
-            again[0].history.history[name], values, rtol=1e-6
-        )
+    for name, values in whole.history.items():
+        np.testing.assert_allclose(again.history[name], values, rtol=1e-6)
 
 
 def test_error_while_steps_are_skipped_leaves_a_model_that_trains(tmp_path):
     whole = run(tmp_path / "whole", steps=4)
     run(tmp_path / "killed", (2, 4), steps=4)
-    model, _ = run(tmp_path / "killed", (2, 1), steps=4)
+    model = run(tmp_path / "killed", (2, 1), steps=4).model
     assert_same_end(run(tmp_path / "killed", model=model, steps=4), whole)
 
 
 def test_second_fit_of_a_resumed_model_begins_at_its_first_epoch(tmp_path):
     run(tmp_path, (3, 0))
-    model, _ = run(tmp_path)
+    model = run(tmp_path).model
     assert model.fit(X, Y, epochs=2, verbose=0).epoch == [0, 1]
 
 
@@ -299,11 +347,11 @@ def test_wrong_use_is_refused(tmp_path):
     with pytest.raises(ValueError, match="`directory` must be a path.*=None"):
         Checkpoint(None)
     with pytest.raises(ValueError, match="Put it last in the list"):
-        make().fit(
+        made().fit(
             X, Y, verbose=0, callbacks=[Checkpoint(tmp_path / "a"), Path()]
         )
     run(tmp_path / "b")
-    model = make()
+    model = made()
     before = model.get_weights()
     with pytest.raises(ValueError, match="given the callbacks with which"):
         model.fit(X, Y, verbose=0, callbacks=[Checkpoint(tmp_path / "b")])

@@ -1,8 +1,4 @@
-import os
 import random
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -11,6 +7,7 @@ import numpy as np
 import pytest
 
 from keras_bdl.saving import read_state
+from tests.processes import Command
 
 SCRIPT = Path(__file__).with_name("killed_run.py")
 
@@ -21,15 +18,7 @@ def start():
     processes = []
 
     def start(directory, result, **env):
-        processes.append(
-            subprocess.Popen(
-                [sys.executable, SCRIPT, directory, result],
-                env={**os.environ, **env},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-            )
-        )
+        processes.append(Command(SCRIPT, directory, result, **env))
         return processes[-1]
 
     yield start
@@ -39,14 +28,14 @@ def start():
 
 
 def finish(process):
-    process.communicate(timeout=300)
+    process.communicate()
     return process.returncode
 
 
 def kill_after(process, seconds):
-    assert process.stdout.readline() == "training\n"
+    assert "training\n" in process.stdout  # waits for this line
     time.sleep(seconds)
-    process.send_signal(signal.SIGKILL)
+    process.kill()
     return finish(process)
 
 

@@ -29,7 +29,7 @@ def test_other_batches_within_an_epoch_raise_an_error(tmp_path):
 
 def test_other_batches_are_allowed_from_the_next_epoch_on(tmp_path):
     run(tmp_path, (2, 4))
-    model, _ = run(tmp_path, fit={"batch_size": 60})
+    model = run(tmp_path, fit={"batch_size": 60}).model
     assert model.optimizer.iterations.numpy() == 2 * 6 + 3
 
 
@@ -53,7 +53,8 @@ def test_learning_rate_of_the_checkpoint_is_used_with_a_warning(tmp_path):
         UserWarning,
         match="uses the learning rate of the checkpoint.*'0.02'.*'0.01'",
     ):
-        model, _ = run(tmp_path, model=compiled(keras.optimizers.Adam(0.02)))
+        found = compiled(keras.optimizers.Adam(0.02))
+        model = run(tmp_path, model=found).model
     assert float(model.optimizer.learning_rate) == pytest.approx(0.01)
 
 
@@ -70,7 +71,7 @@ def test_learning_rate_changed_by_a_callback_causes_no_warning(
         }
 
     run(tmp_path, (3, 0), **halved())
-    model, _ = run(tmp_path, **halved())  # a warning would raise
+    model = run(tmp_path, **halved()).model  # a warning would raise
     assert float(model.optimizer.learning_rate) < 0.01
 
 

@@ -108,7 +108,11 @@ def test_chain_of_tasks_finds_the_posterior_of_all_data():
     model = keras.Sequential([keras.Input((3,)), layer])
     steps = 1000
     rate = keras.optimizers.schedules.CosineDecay(0.03, steps)
-    model.compile(keras.optimizers.Adam(rate), bdl.likelihoods.Gaussian(1.0))
+    model.compile(
+        keras.optimizers.Adam(rate),
+        bdl.likelihoods.Gaussian(1.0),
+        steps_per_execution=100,
+    )
     precision, score = np.full(3, 1 / 0.7**2), np.zeros(3)
     for scales in ([2.0, 5.0, 4.0], [6.0, 2.0, 3.0], [3.0, 3.0, 8.0]):
         x = np.linalg.qr(rng.normal(size=(30, 3)))[0] * scales

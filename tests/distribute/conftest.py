@@ -1,32 +1,22 @@
 """Two workers, started once for all tests of this folder."""
 
 import os
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from keras_bdl.saving import read_state
 from tests.distribute.cases import CASES
 from tests.helpers import two_workers
+from tests.processes import Command
 
-ROOT = Path(__file__).parents[2]
 PATIENCE = 900  # seconds
 
 
-def start_pair(script, folder):
+def start_pair(module, folder):
     """Starts two workers, which connect through free ports."""
     return [
-        subprocess.Popen(
-            [sys.executable, "-m", script, str(index), str(folder)],
-            env={**os.environ, "PYTHONPATH": str(ROOT), "TF_CONFIG": config},
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        Command(module, index, folder, TF_CONFIG=config)
         for index, config in enumerate(two_workers())
     ]
 

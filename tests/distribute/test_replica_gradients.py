@@ -47,11 +47,8 @@ def test_weighted_examples_and_clipping_equal_one_device(
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("infinite", (0, 15))
 @pytest.mark.parametrize("name", ("SGD", "OGN", "MAP"))
-def test_a_step_that_overflows_on_one_replica_is_skipped_on_all(
-    name, infinite, mirrored
-):
+def test_a_step_that_overflows_on_one_replica_is_skipped_on_all(name, mirrored):
     def scaled():
         inner = METHODS.get(name, METHODS["SGD"])()
         return keras.optimizers.LossScaleOptimizer(inner, initial_scale=8.0)
@@ -59,13 +56,16 @@ def test_a_step_that_overflows_on_one_replica_is_skipped_on_all(
     objective = OBJECTIVES[name]() if name in OBJECTIVES else None
     model = compiled(mirrored, scaled, objective=objective)
     before = [v.numpy() for v in model.trainable_variables]
-    x, y = data(16)
-    x[infinite] = np.inf
-    model.fit(x, y, batch_size=16, shuffle=False, verbose=0)
-    assert model.optimizer.dynamic_scale.numpy() == 4.0
-    for variable, value in zip(model.trainable_variables, before, strict=True):
-        for copy in variable_copies(variable):
-            np.testing.assert_array_equal(copy.numpy(), value)
+    for infinite, scale in ((0, 4.0), (15, 2.0)):  # on the other replica
+        x, y = data(16)
+        x[infinite] = np.inf
+        model.fit(x, y, batch_size=16, shuffle=False, verbose=0)
+        assert model.optimizer.dynamic_scale.numpy() == scale
+        for variable, value in zip(
+            model.trainable_variables, before, strict=True
+        ):
+            for copy in variable_copies(variable):
+                np.testing.assert_array_equal(copy.numpy(), value)
 
 
 @pytest.mark.parametrize(

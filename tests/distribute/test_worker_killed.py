@@ -33,7 +33,8 @@ def killed_while_training(pair, index):
     time.sleep(random.uniform(0.2, 0.8))
     pair[index].kill()
     output, _ = pair[1 - index].communicate(timeout=PATIENCE)
-    assert pair[index].wait() == -9, "over before it was killed"
+    pair[index].communicate()
+    assert pair[index].returncode == -9, "over before it was killed"
     assert pair[1 - index].returncode > 0
     return output
 

@@ -445,7 +445,7 @@ def test_last_layer_alone_is_uncertain():
 
 def recurrent():
     model = keras.Sequential(
-        [keras.Input((4, 2)), keras.layers.LSTM(3), keras.layers.Dense(3)]
+        [keras.Input((4, 2)), keras.layers.SimpleRNN(3), keras.layers.Dense(3)]
     )
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile("sgd", loss)

@@ -88,15 +88,30 @@ def head(cls, inputs, layer):
     return outputs if activation is None else activation(outputs)
 
 
-def network(classes, method, **compiled_losses):
-    """Returns a compiled model with an output for each class of losses."""
+def heads(classes, layer=keras.layers.Dense):
+    """Returns a model with an output for each class of losses."""
     keras.utils.set_random_seed(1)
-    made = {name: make() for name, make in METHODS[method].items()}
-    layer = made.pop("layer", keras.layers.Dense)
     inputs = keras.Input((2,))
-    model = bdl.Model(
+    return bdl.Model(
         inputs, {cls.__name__: head(cls, inputs, layer) for cls in classes}
     )
+
+
+@functools.cache
+def plain_heads(classes):
+    """Returns `heads` without distributions, and their first weights."""
+    model = heads(classes)
+    return model, model.get_weights()
+
+
+def network(classes, method, **compiled_losses):
+    """Returns `heads` in their first state, compiled with a method."""
+    made = {name: make() for name, make in METHODS[method].items()}
+    if "layer" in made:
+        model = heads(classes, made.pop("layer"))
+    else:
+        model, weights = plain_heads(tuple(classes))
+        model.set_weights(weights)
     made.setdefault("optimizer", keras.optimizers.SGD(1e-3))
     model.compile(loss=compiled_losses, run_eagerly=True, **made)
     return model

@@ -63,20 +63,26 @@ WRONG_ON_A_BIT = {
 }
 
 
-def evaluated(outputs, y, loss, metric, model=bdl.Sequential):
+def identity(outputs, model=bdl.Sequential):
+    """Returns a model whose inputs are its outputs."""
+    return model([keras.Input(outputs.shape[1:]), keras.layers.Identity()])
+
+
+def evaluated(outputs, y, loss, metric, model=None):
     """Returns the value of a metric for given outputs, or `None` if refused."""
-    shape = outputs.shape[1:]
-    model = model([keras.Input(shape), keras.layers.Identity()])
+    model = identity(outputs) if model is None else model
     model.compile(loss=loss, metrics=[metric], run_eagerly=True)
+    # The step of `evaluate`, without its data pipeline.
+    batch = [keras.ops.convert_to_tensor(array) for array in (outputs, y)]
     try:
-        logs = model.evaluate(outputs, y, 40, verbose=0, return_dict=True)
+        logs = model.test_step(batch)
     except ValueError as error:
         if "Received: metric=" not in str(error):
             raise
         return None
     logs.pop("loss")
     (value,) = logs.values()
-    return value
+    return np.asarray(value)
 
 
 def accepted(outputs, meant, y, loss, options=None):
@@ -91,12 +97,13 @@ def accepted(outputs, meant, y, loss, options=None):
             of Keras.
     """
     names = set()
+    model = identity(outputs)
     for name in options or METRICS:
         cls = METRICS[name]
         targets = CLASSES if name.startswith("Sparse") and y is ONE_HOT else y
         given = options[name] if options else NEEDED.get(name, {})
         of_name = loss(name) if loss is of_classes else loss
-        found = evaluated(outputs, targets, of_name, cls(**given))
+        found = evaluated(outputs, targets, of_name, cls(**given), model)
         if found is None:
             continue
         names.add(name)
@@ -230,7 +237,8 @@ def test_our_metrics_without_a_known_loss_need_from_logits():
     metric = bdl.metrics.ExpectedCalibrationError()
     loss = cross_entropy()
     with pytest.raises(ValueError, match=r"\(from_logits=True\)` for logits"):
-        evaluated(LOGITS, CLASSES, loss, metric, keras.Sequential)
+        model = identity(LOGITS, keras.Sequential)
+        evaluated(LOGITS, CLASSES, loss, metric, model)
     # The loss of an earlier model does not count for an unknown loss.
     assert evaluated(LOGITS, CLASSES, loss, metric) > 0
     with pytest.raises(ValueError, match="`from_logits` must be given"):

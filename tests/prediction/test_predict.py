@@ -17,6 +17,7 @@ from keras_bdl.prediction import sample_loop
 from keras_bdl.prediction import sample_stack
 from tests.helpers import cross_entropy
 from tests.helpers import dtype_policy
+from tests.helpers import own_garbage
 
 CROSSENTROPY = cross_entropy()
 RNG = np.random.default_rng(0)
@@ -459,13 +460,14 @@ def test_a_model_without_variables_yet_is_built_by_the_data():
 
 
 def test_a_model_is_freed_after_its_predictions():
-    model = network()
-    predict(model, X, gaussian(model), samples=2, verbose=0)
-    reference = weakref.ref(model)
-    del model
-    keras.utils.clear_session()
-    gc.collect()
-    assert reference() is None
+    with own_garbage():
+        model = network()
+        predict(model, X, gaussian(model), samples=2, verbose=0)
+        reference = weakref.ref(model)
+        del model
+        keras.utils.clear_session()
+        gc.collect()
+        assert reference() is None
 
 
 def test_the_progress_bar_counts_draws_times_batches(capsys):

@@ -16,7 +16,7 @@ from tests.helpers import cross_entropy
 X = np.random.default_rng(0).normal(size=(24, 4)).astype("float32")
 Y = np.arange(24) % 3
 THREADS = 8
-ROUNDS = 20
+ROUNDS = 5
 
 
 def network():
@@ -136,7 +136,7 @@ def trained(meanwhile):
         result = pool.submit(meanwhile, model, done)
         try:
             history = model.fit(
-                X, Y, batch_size=8, epochs=40, shuffle=False, verbose=0
+                X, Y, batch_size=8, epochs=15, shuffle=False, verbose=0
             )
         finally:
             done.set()

@@ -1,24 +1,15 @@
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import keras_bdl as bdl
 from tests.helpers import two_workers
+from tests.processes import Command
 
 SCRIPT = Path(__file__).parents[2] / "tpu" / "train.py"
 
 
 def start(directory, *arguments, **environment):
-    return subprocess.Popen(
-        [sys.executable, "-u", SCRIPT, "--strategy", "default", "--smoke"]
-        + ["--directory", directory, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
-    )
+    common = ("--strategy", "default", "--smoke", "--directory", directory)
+    return Command(SCRIPT, *common, *arguments, **environment)
 
 
 def finish(process):
@@ -34,7 +25,7 @@ def test_killed_run_goes_on_by_the_same_command_to_the_same_end(tmp_path):
     for line in process.stdout:
         if line.startswith("Epoch 3/4"):
             break
-    process.send_signal(signal.SIGKILL)
+    process.kill()
     process.communicate()
     assert not (tmp_path / "killed" / "report.json").exists()
     assert "after epoch" in finish(start(tmp_path / "killed"))
