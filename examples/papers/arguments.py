@@ -34,11 +34,14 @@ class Continual:
         data: Name of the data.
         heads: Whether each task has a head of its own (`"multi"`).
         network: The paper's name of the network, which selects the epochs.
+        epochs_of: Name of the data for which the paper prints the epochs.
+            Defaults to `""`: the epochs are those of `continual_learning.py`.
     """
 
     data: str
     heads: Literal["multi", "single"]
     network: str
+    epochs_of: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +97,22 @@ class Robustness:
 
 
 @dataclasses.dataclass(frozen=True)
+class Surface:
+    """Arguments of `show.surface`.
+
+    Attributes:
+        points: Number of points on a ray.
+        grid: Number of points on a side of a plane.
+        images: Number of training images of which the loss is the mean.
+            Defaults to `0`, all.
+    """
+
+    points: int = 21
+    grid: int = 13
+    images: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
 class Sweep:
     """Arguments of `show.sweep`.
 
@@ -134,7 +153,7 @@ ARGUMENTS = {
     "hessian": NoArguments,
     "regression": Regression,
     "robustness": Robustness,
-    "surface": NoArguments,
+    "surface": Surface,
     "sweep": Sweep,
     "table": Table,
 }
@@ -163,7 +182,7 @@ def by_module(modules, table, where):
         if name not in known:
             raise SystemExit(
                 f"{where}: the key `{name}` is unknown. Known keys: title, "
-                f"show, cells, ood"
+                f"show, cells, ood, scales"
                 f"{''.join(f', {other}' for other in known)}."
             )
     return found

@@ -1,19 +1,15 @@
-"""The data of the papers, and digits that replace them."""
+"""The data of the papers at each scale."""
 
 import contextlib
 import dataclasses
 import functools
-from typing import Any
-from typing import NamedTuple
 
-import keras
-import numpy as np
+import digits
 import tensorflow as tf
+from training_data import Data
 
 import keras_bdl as bdl
 from keras_bdl.datasets import SHARED_CLASSES
-from keras_bdl.datasets import ImagePipeline
-from keras_bdl.datasets import pad_crop
 from keras_bdl.datasets import square_crop_flip
 
 # The five classes of CIFAR-10 that are learned, from the code of SWAG. Its
@@ -26,61 +22,6 @@ AUGMENTATIONS = {
 }
 # Out-of-distribution sets of which the VOGN paper uses all training images.
 TRAINING_IMAGES = ("svhn_cropped",)
-
-
-class Digits(NamedTuple):
-    """Digits that replace a data set of a paper.
-
-    Attributes:
-        classes: The digits that are learned.
-        size: Number of training images.
-        parity: Whether the two classes are even and odd digits.
-        noise: Standard deviation of the noise in all images.
-    """
-
-    classes: tuple
-    size: int
-    parity: bool = False
-    noise: float = 0.0
-
-
-DIGITS = {
-    "cifar10": Digits(tuple(range(8)), 300),
-    "cifar100": Digits(tuple(range(10)), 300),
-    "imagenet2012": Digits(tuple(range(10)), 600),
-    "cifar5": Digits(tuple(range(5)), 200),
-    "mnist": Digits(tuple(range(10)), 300),
-    # Two classes with many kinds of images, of poor quality.
-    "retinopathy": Digits(tuple(range(10)), 200, parity=True, noise=0.7),
-}
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Data:
-    """The data of one training.
-
-    Attributes:
-        train: Batches for training.
-        statistics: The same images in a fixed order, without augmentation.
-        validation: Images and labels kept for validation, or `None`.
-        sets: Images and labels by name, `"test"` among them. The
-            out-of-distribution sets have no labels.
-        train_size: Number of training images.
-        steps: Steps of an epoch.
-        input_shape: Shape of an image.
-        classes: Number of classes.
-        epochs: The callback that counts the passes over `train`.
-    """
-
-    train: Any
-    statistics: Any
-    validation: Any
-    sets: dict
-    train_size: int
-    steps: int
-    input_shape: tuple
-    classes: int
-    epochs: Any
 
 
 def load(
@@ -108,13 +49,10 @@ def load(
     if scale == "paper":
         options = {"data_dir": data_dir, "drop_remainder": drop_remainder}
         return _of_paper(name, settings, seed, ood, test, options)
-    return _digits(
-        used(name, scale),
-        settings.batch_size,
-        settings.augmented,
-        scale,
-        seed,
-    )
+    known = used(name, scale), settings.batch_size, settings.augmented
+    if scale == "medium":
+        return _of_mnist(*known, seed, data_dir)
+    return digits.of_scikit_learn(*known, scale, seed)
 
 
 @contextlib.contextmanager
@@ -141,14 +79,16 @@ def used(name, scale):
     """
     if scale == "paper":
         return name
-    if name not in DIGITS:
-        raise SystemExit(
-            f"There is no data {name!r}, only {', '.join(DIGITS)}."
-        )
-    digits = DIGITS[name]
-    if scale == "small":
-        return digits
-    return digits._replace(classes=digits.classes[:5], size=64)
+    known = digits.MNIST if scale == "medium" else digits.DIGITS
+    if name not in known:
+        raise SystemExit(f"There is no data {name!r}, only {', '.join(known)}.")
+    found = known[name]
+    if scale != "smoke":
+        return found
+    return found._replace(classes=found.classes[:5], size=64)
+
+
+_of_mnist = missing_data_is_said()(digits.of_mnist)
 
 
 @missing_data_is_said()
@@ -212,60 +152,3 @@ def _all_classes(splits, stored, known):
         lambda x: (x, tf.fill(tf.shape(x)[:1], missing))
     )
     return splits.test.concatenate(unknown)
-
-
-@functools.cache
-def _digits(digits, batch_size, augment, scale, seed):
-    """Returns digits; augmentation shifts them by up to one pixel.
-
-    All seeds have the same training images.
-    """
-    splits = bdl.datasets.load(
-        "digits", classes=digits.classes, validation_size=150, seed=0
-    )
-    rng = np.random.default_rng(0)
-
-    def changed(part):
-        x, y = part
-        x = x + digits.noise * rng.normal(size=x.shape).astype("float32")
-        return x, y % 2 if digits.parity else y
-
-    x, y = (part[: digits.size] for part in changed(splits.train))
-    test, ood = changed(splits.test), splits.ood
-    if scale == "smoke":
-        test = tuple(part[:50] for part in test)
-        ood = {name: part[:50] for name, part in ood.items()}
-    # `stl10` stands for a test set from another source.
-    sets = {"test": test, "stl10": _other_camera(*test), **ood}
-    spec = bdl.datasets.SPECS["digits"]
-    spec = dataclasses.replace(
-        spec, augment=functools.partial(pad_crop, padding=1)
-    )
-    pipeline = ImagePipeline(spec, spec.image_size, batch_size, False, seed)
-    pixels = (x * spec.stddev + spec.mean) * spec.max_value
-    examples = tf.data.Dataset.from_tensor_slices(
-        (np.arange(len(x)), pixels.astype("float32"), y)
-    )
-    epochs = bdl.datasets.EpochCounter()
-    return Data(
-        pipeline.training(
-            examples, lambda image: image, epochs=epochs, augment=augment
-        ),
-        (x, y),
-        changed(splits.validation),
-        sets,
-        len(x),
-        -(-len(x) // batch_size),
-        splits.input_shape,
-        2 if digits.parity else splits.num_classes,
-        epochs,
-    )
-
-
-def _other_camera(x, y):
-    """Returns digits as from another camera: blurred, darker and noisy."""
-    noise = np.random.default_rng(0).normal(size=x.shape)
-    kernel = np.outer((1, 2, 1), (1, 2, 1))[..., None, None] / 16
-    blurred = keras.ops.conv(x, kernel.astype("float32"), padding="same")
-    shifted = 0.8 * np.asarray(blurred) + 0.5 * noise
-    return shifted.astype("float32"), y

@@ -1,90 +1,17 @@
-"""The networks of the papers, and their small substitutes."""
+"""The networks of the papers."""
 
 import dataclasses
-import functools
 from collections.abc import Callable
 from pathlib import Path
 
 import keras
 import numpy as np
+from substitutes import SUBSTITUTES
+from substitutes import one_layer
 
 import keras_bdl as bdl
 from keras_bdl import applications
 from keras_bdl.applications import SMALL_IMAGES
-
-
-def _convolutional(
-    input_shape, classes, filters=(8, 16), units=(32,), norm=False
-):
-    """Returns convolutions of size 3 with strides 2, then dense layers."""
-    inputs = x = keras.Input(input_shape)
-    for number in filters:
-        x = keras.layers.Conv2D(
-            number, 3, 2, padding="same", use_bias=not norm
-        )(x)
-        if norm:
-            x = keras.layers.BatchNormalization()(x)
-        x = keras.layers.Activation("relu")(x)
-    x = keras.layers.Flatten()(x)
-    for number in units:
-        x = keras.layers.Dense(number, "relu")(x)
-    return bdl.Model(inputs, keras.layers.Dense(classes)(x))
-
-
-def _global_pooling(input_shape, classes, filters=16):
-    """Returns convolutions, then the mean and the maximum of each map."""
-    inputs = x = keras.Input(input_shape)
-    for number in (filters, 2 * filters):
-        x = keras.layers.Conv2D(number, 3, padding="same", activation="relu")(x)
-    pooled = [
-        keras.layers.GlobalAveragePooling2D()(x),
-        keras.layers.GlobalMaxPooling2D()(x),
-    ]
-    x = keras.layers.Concatenate()(pooled)
-    return bdl.Model(inputs, keras.layers.Dense(classes)(x))
-
-
-def _one_layer(input_shape, classes, units=200):
-    inputs = keras.Input(input_shape)
-    x = keras.layers.Flatten()(inputs)
-    x = keras.layers.Dense(units, "relu")(x)
-    return bdl.Model(inputs, keras.layers.Dense(classes)(x))
-
-
-def _tiny(input_shape, classes):
-    """Returns a network with one layer of each kind, for `--scale smoke`."""
-    inputs = keras.Input(input_shape)
-    x = keras.layers.Conv2D(4, 3, 2, use_bias=False)(inputs)
-    x = keras.layers.BatchNormalization()(x)
-    x = keras.layers.Activation("softplus")(x)
-    x = keras.layers.Flatten()(x)
-    return bdl.Model(inputs, keras.layers.Dense(classes)(x))
-
-
-# Networks that learn digits.
-SUBSTITUTES = {
-    "convolutions": _convolutional,
-    "wide convolutions": functools.partial(
-        _convolutional, filters=(16, 32), units=(64,)
-    ),
-    "convolutions with BatchNorm": functools.partial(
-        _convolutional, filters=(16, 32), norm=True
-    ),
-    "convolutions, global pooling": _global_pooling,
-    "one layer": functools.partial(_one_layer, units=50),
-    "ResNet-8": functools.partial(applications.ResNet, 8, filters=8),
-    "PreActResNet-8": functools.partial(
-        applications.PreActResNet, 8, filters=8
-    ),
-    "wide PreActResNet-8": functools.partial(
-        applications.PreActResNet, 8, filters=16
-    ),
-    "PreActResNet-8, softplus": functools.partial(
-        applications.PreActResNet, 8, filters=8, activation="softplus"
-    ),
-    "ResNet++-8": functools.partial(applications.ResNetPlusPlus, 8, filters=8),
-    "tiny": _tiny,
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,25 +24,40 @@ class Network:
         substitute: Name of the network in `SUBSTITUTES` that replaces this
             network on digits.
         arguments: Arguments of the function.
+        medium: The substitute at the scale `medium`. Defaults to `None`, for a
+            network that no recipe has at this scale.
     """
 
     make: Callable | str
     substitute: str
     arguments: dict = dataclasses.field(default_factory=dict)
+    medium: str | None = None
 
 
 _PRE_RESNETS = {
     f"PreResNet-{depth}": Network(
-        "PreResNet", "PreActResNet-8", {"depth": depth}
+        "PreResNet",
+        "PreActResNet-8",
+        {"depth": depth},
+        "strided PreActResNet-20",
     )
     for depth in (56, 110, 164)
 }
+_RADIAL = Network(
+    "VGG16",
+    "convolutions, global pooling",
+    medium="strided convolutions, global pooling",
+)
 # Networks by their names in the papers.
 NETWORKS = {
-    "LeNet-5": Network("LeNet5", "convolutions"),
+    "LeNet-5": Network("LeNet5", "convolutions", medium="LeNet-5"),
     "AlexNet": Network("AlexNet", "wide convolutions"),
     "ResNet-18": Network("ResNet18", "ResNet-8"),
-    "VGG-16": Network("VGG16BN", "convolutions with BatchNorm"),
+    "VGG-16": Network(
+        "VGG16BN",
+        "convolutions with BatchNorm",
+        medium="three convolutions with BatchNorm",
+    ),
     **_PRE_RESNETS,
     "WideResNet-28-10": Network("WideResNet28x10", "wide PreActResNet-8"),
     "DenseNet-161": Network("DenseNet161", "convolutions with BatchNorm"),
@@ -124,24 +66,30 @@ NETWORKS = {
         "ResNet-8",
         {"classifier_activation": None},
     ),
-    "radial/VGG-16": Network("VGG16", "convolutions, global pooling"),
-    "small VGG": Network("VGG16", "convolutions, global pooling"),
-    "VGG-16, 5/8 of the channels": Network(
-        "VGG16", "convolutions, global pooling"
-    ),
-    "MLP 1 x 200": Network(_one_layer, "one layer"),
+    "radial/VGG-16": _RADIAL,
+    "small VGG": _RADIAL,
+    "VGG-16, 5/8 of the channels": _RADIAL,
+    "MLP 1 x 200": Network(one_layer, "one layer"),
     "PreActResNet-18": Network(
         "PreActResNet18",
         "PreActResNet-8, softplus",
         {"activation": "softplus"},
+        "strided PreActResNet-8, softplus",
     ),
-    "ResNet-56++": Network("ResNetPlusPlus56", "ResNet++-8"),
-    "ResNet-50++": Network("ResNetPlusPlus50", "ResNet++-8"),
-    "ResNet-56": Network("ResNet", "ResNet-8", {"depth": 56}),
+    "ResNet-56++": Network(
+        "ResNetPlusPlus56", "ResNet++-8", medium="strided ResNet++-8"
+    ),
+    "ResNet-50++": Network(
+        "ResNetPlusPlus50", "ResNet++-8", medium="strided ResNet++-8"
+    ),
+    "ResNet-56": Network(
+        "ResNet", "ResNet-8", {"depth": 56}, "strided ResNet-8"
+    ),
     "ResNet-50": Network(
         keras.applications.ResNet50,
         "ResNet-8",
         {"classifier_activation": None},
+        "strided ResNet-8",
     ),
 }
 # For images smaller than this, a ResNet-18 has another first layer.
@@ -157,7 +105,17 @@ def used(cell, scale):
     """
     if scale == "smoke":
         return "tiny"
-    return cell.network if scale == "paper" else _named(cell).substitute
+    if scale == "paper":
+        return cell.network
+    network = _named(cell)
+    if scale == "small":
+        return network.substitute
+    if network.medium is None:
+        raise SystemExit(
+            f"The network {cell.network!r} has no substitute at the scale "
+            f"{scale!r}. Name one in `networks.py`."
+        )
+    return network.medium
 
 
 def _named(cell):
@@ -208,7 +166,7 @@ def _of_paper(cell, shapes, settings, data_dir):
         if settings.pretrained:
             _load(model, cell.network, data_dir)
         return model
-    if make is _one_layer:
+    if make is one_layer:
         return make(**shapes, **arguments)
     arguments |= shapes
     return _of_keras(make, cell.network, settings.pretrained, arguments)

@@ -92,9 +92,10 @@ class Predicted:
         first = self.trained[0]
         settings = first.settings
         posterior = self._posterior
-        statistics = None
+        statistics, fraction = None, 1.0
         if posterior is not None and settings.batch_norm_update:
             statistics = first.data.statistics
+            fraction = settings.batch_norm_fraction
         return bdl.predict(
             first.model,
             x[0] if isinstance(x, tuple) else x,
@@ -102,7 +103,7 @@ class Predicted:
             samples=settings.samples if self.method.draws else None,
             seed=first.seed,
             batch_norm_data=_inputs(statistics),
-            batch_norm_fraction=settings.batch_norm_fraction,
+            batch_norm_fraction=fraction,
             task="classification",
             from_logits=True,
             verbose=0,

@@ -7,16 +7,11 @@ import tomllib
 from pathlib import Path
 
 import arguments
+import scales
 import settings
 from typed import record
 
 FOLDER = Path(__file__).parent / "recipes"
-SCALES = ("paper", "small", "smoke")
-# Text that a figure's title adds at scales with other data and networks.
-STANDS_FOR = {
-    "small": "in small: digits and small networks under these names",
-    "smoke": "a few digits, to see that it runs",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +71,7 @@ class Recipe:
             by name of the module.
         cells: The cells that the table or figure shows.
         ood: Names of the out-of-distribution sets.
-        scale: One of `SCALES`.
+        scale: One of `scales.SCALES`.
     """
 
     name: str
@@ -98,16 +93,27 @@ class Recipe:
             words: Text after the title. Defaults to `""`.
         """
         lines = [f"{self.title}{words}"]
-        if self.scale in STANDS_FOR:
-            lines.append(f"({STANDS_FOR[self.scale]})")
+        if self.scale in scales.STANDS_FOR:
+            lines.append(f"({scales.STANDS_FOR[self.scale]})")
         return "\n".join(lines)
 
 
-def names():
-    """Returns the names of all recipes, in the order of each paper."""
+def names(scale=None):
+    """Returns the names of recipes, in the order of each paper.
+
+    Args:
+        scale: Selects the recipes that have this scale. Defaults to `None`,
+            all recipes.
+    """
     paths = FOLDER.glob("*/*.toml")
     found = ((p.parent.name, _number(p.stem), p.stem) for p in paths)
-    return [f"{paper}/{item}" for paper, _, item in sorted(found)]
+    every = [f"{paper}/{item}" for paper, _, item in sorted(found)]
+    return [
+        name
+        for name in every
+        if scale is None
+        or scale in scales.of(_file(name), f"recipes/{name}.toml")
+    ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,6 +126,7 @@ class _Head:
     title: str
     show: tuple[str, ...]
     ood: tuple[str, ...] = ()
+    scales: tuple[str, ...] = scales.USUAL
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,16 +155,20 @@ def load(name, scale):
 
     Args:
         name: `"<paper>/<item>"`.
-        scale: One of `SCALES`. A table of cells may be for some scales only,
-            and a setting may have a value for each scale.
+        scale: One of `scales.SCALES`. A table of cells may be for some scales
+            only, and a setting may have a value for each scale.
     """
     if name not in names():
         raise SystemExit(
             f"There is no recipe {name!r}. `--list` prints all recipes."
         )
+    return read(name, _file(name), scale)
+
+
+def _file(name):
+    """Returns the tables of the file of a recipe."""
     path = FOLDER / f"{name}.toml"
-    content = tomllib.loads(path.read_text(encoding="utf-8"))
-    return read(name, content, scale)
+    return tomllib.loads(path.read_text(encoding="utf-8"))
 
 
 def read(name, content, scale):
@@ -166,20 +177,14 @@ def read(name, content, scale):
     Args:
         name: `"<paper>/<item>"`.
         content: The tables of the file.
-        scale: One of `SCALES`.
+        scale: One of `scales.SCALES`.
     """
     where = f"recipes/{name}.toml"
     content = dict(content)
-    cells = []
+    cells, known = [], scales.of(content, where)
     for number, table in enumerate(content.pop("cells", ()), 1):
         place = f"{where}, [[cells]] number {number}"
-        scales = table.get("scales", SCALES)
-        if not set(scales) <= set(SCALES):
-            raise SystemExit(
-                f"{place}: `scales` must list some of {', '.join(SCALES)}. "
-                f"Received: scales={scales}"
-            )
-        if scale in scales:
+        if scale in scales.of(table, place, known):
             cells += _cells(name.split("/")[0], table, scale, place)
     content = _at_scale(content, scale)
     own = {f.name: f for f in dataclasses.fields(_Head)}
@@ -236,7 +241,7 @@ def _cells(paper, table, scale, where):
 
 
 def _at_scale(table, scale):
-    return {key: at_scale(value, scale) for key, value in table.items()}
+    return {key: scales.value_at(value, scale) for key, value in table.items()}
 
 
 def _options(names, values):
@@ -256,21 +261,6 @@ def _drawn(combinations, count):
     rng = random.Random(0)
     order = sorted((rng.random(), i) for i in range(len(combinations)))
     return [combinations[i] for i in sorted(i for _, i in order[:count])]
-
-
-def at_scale(value, scale):
-    """Returns the value of a setting at a scale.
-
-    Args:
-        value: The value, or a table with a value for each scale. If a table
-            lacks `smoke`, the value of `small` also applies to `smoke`.
-        scale: One of `SCALES`.
-    """
-    if not (isinstance(value, dict) and value.keys() <= set(SCALES)):
-        return value
-    if scale == "smoke" and "smoke" not in value:
-        scale = "small"
-    return value[scale]
 
 
 def in_words(value):

@@ -7,6 +7,7 @@
 A recipe is a table or a figure of a paper. `--scale paper` repeats the paper's
 own experiment, with data from TensorFlow Datasets. `--scale small`, the
 default, takes minutes: it uses digits of scikit-learn and small networks.
+`--scale medium` uses MNIST and narrow networks; some recipes have this scale.
 `--scale smoke` takes seconds, and its numbers mean nothing.
 
 All results are below `--out`. `<out>/<scale>/<recipe>` has the table or figure
@@ -29,6 +30,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import published
 import recipe as recipes
+from scales import SCALES
 
 EXAMPLES = Path(__file__).parents[1]
 # Errors of files that cannot be written, whatever the program does.
@@ -49,7 +51,7 @@ def main():
     parser.add_argument("recipes", nargs="*", metavar="RECIPE")
     parser.add_argument("--list", action="store_true", help="all recipes")
     scales = parser.add_mutually_exclusive_group()
-    scales.add_argument("--scale", choices=recipes.SCALES, default="small")
+    scales.add_argument("--scale", choices=SCALES, default="small")
     scales.add_argument("--smoke", action="store_true", help="--scale smoke")
     parser.add_argument(
         "--seeds",
@@ -74,16 +76,22 @@ def main():
     parser.add_argument("--out", type=Path, default=Path("results/papers"))
     args = parser.parse_args()
 
-    known = recipes.names()
+    scale = "smoke" if args.smoke else args.scale
+    known, of_scale = recipes.names(), recipes.names(scale)
     if args.list:
-        for name in known:
-            print(f"{name:18}{recipes.load(name, args.scale).title}")
+        for name in of_scale:
+            print(f"{name:18}{recipes.load(name, scale).title}")
         return
-    chosen = known if "all" in args.recipes else args.recipes
+    chosen = of_scale if "all" in args.recipes else args.recipes
     for name in args.recipes:
         if name not in (*known, "all"):
             parser.error(
                 "there is no such recipe, --list prints all. "
+                f"Received: {name!r}"
+            )
+        if name not in (*of_scale, "all"):
+            parser.error(
+                f"--scale {scale} has the recipes {', '.join(of_scale)}. "
                 f"Received: {name!r}"
             )
     if not chosen:
@@ -97,7 +105,6 @@ def main():
         args.out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         parser.error(f"--out must be a folder to write to: {error}")
-    scale = "smoke" if args.smoke else args.scale
     seeds = 1 if scale == "smoke" else args.seeds
     try:
         run(chosen, scale, seeds, args)

@@ -4,8 +4,8 @@ import dataclasses
 from pathlib import Path
 
 import keras
-import settings
 import tensorflow as tf
+from lookup import settings_of
 from methods import METHODS
 from predicted import Predicted
 from trained import Trained
@@ -22,7 +22,7 @@ class Session:
     """The folder and the options that all runs share.
 
     Attributes:
-        scale: One of `recipe.SCALES`.
+        scale: One of `scales.SCALES`.
         folder: Folder of the runs.
         strategy: A `tf.distribute.Strategy`.
         seeds: Number of seeds of each cell. Defaults to 1.
@@ -57,7 +57,7 @@ class Session:
             seed: The seed.
             ood: Names of the out-of-distribution sets.
         """
-        known = settings.of(cell, training, self.scale)
+        known = settings_of(cell, training, self.scale)
         check(training, known, f"{cell.paper}, {cell.where}, {cell.label}")
         return Trained(self, cell, training, seed, known, ood)
 

@@ -1,14 +1,9 @@
 """The settings of a training and of its predictions."""
 
 import dataclasses
-import functools
-import tomllib
-from pathlib import Path
 from typing import Literal
 
-import published
 from typed import checked
-from typed import record
 
 # Settings that change the prediction alone. Cells that differ in these alone
 # share a training.
@@ -97,6 +92,8 @@ class Settings:
         initial_temperature: Temperature at the start of its linear ramp.
         temperature_steps: Training steps of this ramp.
         prior_precision: Precision of the prior of the weights.
+        initial_curvature: Curvature before the first step. Defaults to
+            `None`: the first batch gives it, as in the paper of VOGN.
         damping: Damping of a natural-gradient optimizer.
         augmentation_factor: Factor rho of VOGN.
         update_every: Steps between two decompositions of the curvature.
@@ -171,6 +168,7 @@ class Settings:
     initial_temperature: float | None = None
     temperature_steps: int | None = None
     prior_precision: float | None = None
+    initial_curvature: float | None = None
     damping: float | None = None
     augmentation_factor: float | None = None
     update_every: int | None = None
@@ -243,95 +241,3 @@ def check_options(options, where):
         _OtherWords, {k: options[k] for k in options.keys() & others}, where
     )
     return {name: found[name] for name in options}
-
-
-@functools.cache
-def chosen():
-    """Returns the tables of `chosen.toml`, checked."""
-    path = Path(__file__).with_name("chosen.toml")
-    tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    for scale, of_scale in tables.items():
-        _check(of_scale, f"{path.name}, [{scale}]")
-    return tables
-
-
-def _check(tables, where):
-    """Checks tables of settings, and all tables inside them."""
-    for name, table in tables.items():
-        if isinstance(table, dict):
-            _check(table, f"{where[:-1]}.{name}]")
-    settings = {k: v for k, v in tables.items() if not isinstance(v, dict)}
-    checked(Settings, settings, where)
-
-
-@functools.cache
-def check_published():
-    """Checks the settings of all rows in `published.toml`."""
-    for row in published.published()["hyperparameters"]:
-        where = "published.toml, " + ", ".join(
-            row[key] for key in ("paper", "data", "network", "method")
-        )
-        for table in (published.values_of(row), row.get("code", {})):
-            known = {k: v for k, v in table.items() if k not in FACTS}
-            checked(Settings, known, where)
-
-
-def of(cell, training, scale):
-    """Returns the `Settings` of a training.
-
-    At the paper's scale, a setting comes from the paper; if the paper does not
-    print it, from the authors' code; otherwise from `[open]` in `chosen.toml`.
-    At the other scales, all settings come from `chosen.toml`. The options of
-    the cell replace the settings from files.
-
-    Args:
-        cell: The `Cell`.
-        training: Name of the training.
-        scale: The scale.
-    """
-    where = f"{cell.paper}, {cell.where}, {cell.label}"
-    options = check_options(dict(cell.options), where)
-    if scale == "paper":
-        found = _open(cell, training)
-        found |= _printed(cell, training, options.get("augmented"))
-    else:
-        tables = chosen()["small"]
-        found = tables["all"] | tables.get(training, {})
-        if scale == "smoke":
-            found |= chosen()["smoke"]
-    found |= options
-    if "prior_variance" in found:
-        found["prior_precision"] = 1 / found.pop("prior_variance")
-    return record(Settings, found, where)
-
-
-def _printed(cell, training, augmented):
-    """Returns the printed settings of a training, or of a cell's method."""
-    check_published()
-    names = [training, cell.method]
-    if dict(cell.options).get("covariance") in ("scalar", "diagonal"):
-        names.insert(0, f"{training}, learned variances")
-    for name in names:
-        try:
-            found = published.settings(
-                cell.paper,
-                published.printed_data(cell.data),
-                cell.network,
-                name,
-                augmented,
-                code=True,
-            )
-        except ValueError as error:
-            reason = error
-        else:
-            return {k: v for k, v in found.items() if k not in FACTS}
-    raise SystemExit(str(reason))
-
-
-def _open(cell, training):
-    """Returns settings that the paper lacks, from the most specific table."""
-    tables = chosen()["open"]
-    found, of_paper = dict(tables["all"]), tables.get(cell.paper, {})
-    for name in ("all", training, cell.data, cell.network):
-        found |= of_paper.get(name, {})
-    return found

@@ -10,6 +10,7 @@ import data as data_sets
 import keras
 import networks
 import numpy as np
+from compiling import LOSS
 from epochs import EpochBar
 from epochs import EpochClock
 from files import damage_is_said
@@ -18,7 +19,6 @@ from files import read
 from files import write
 from recipe import Cell
 from settings import Settings
-from trainings import LOSS
 from trainings import TRAININGS
 
 import keras_bdl as bdl

@@ -5,17 +5,12 @@ import functools
 import math
 from collections.abc import Callable
 
+import compiling
 import keras
-import learning_rates
 from epochs import DrawnValidation
 from epochs import PriorCrossEntropy
-from initial_variances import times_prior_stddevs
 
 import keras_bdl as bdl
-
-LOSS = functools.partial(
-    keras.losses.SparseCategoricalCrossentropy, from_logits=True
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,48 +33,6 @@ class Training:
     callbacks: Callable = lambda *_: {}
     posterior: Callable | None = None
     needs: tuple[str, ...] = ()
-
-
-def _compiled(network, optimizer, **kwargs):
-    nll = bdl.metrics.NegativeLogLikelihood(from_logits=True, name="log_loss")
-    network.compile(optimizer, LOSS(), metrics=["accuracy", nll], **kwargs)
-
-
-def _sgd(settings, data):
-    return keras.optimizers.SGD(
-        learning_rates.of(settings, data.steps),
-        momentum=settings.momentum,
-        nesterov=settings.nesterov,
-    )
-
-
-def _adam(settings, data):
-    return keras.optimizers.Adam(
-        learning_rates.of(settings, data.steps),
-        amsgrad=settings.optimizer == "AMSGrad",
-        **settings.given("beta_1", "beta_2"),
-    )
-
-
-OPTIMIZERS = {"SGD": _sgd, "Adam": _adam, "AMSGrad": _adam}
-
-
-def _optimizer(settings, data):
-    return OPTIMIZERS[settings.optimizer](settings, data)
-
-
-def _ordinary(network, settings, data):
-    """Compiles with a Keras optimizer, and with the L2 term if one is set."""
-    kwargs = {}
-    l2, of_all = settings.l2_or_weight_decay, settings.l2_of_batch_norm
-    if l2:
-        # l2 w is the gradient of the prior N(0, 1 / (l2 N)).
-        kwargs["objective"] = bdl.objectives.MAP(
-            bdl.priors.Normal((l2 * data.train_size) ** -0.5),
-            dataset_size=data.train_size,
-            exclude_from_inference=() if of_all else ("BatchNormalization",),
-        )
-    _compiled(network, _optimizer(settings, data), **kwargs)
 
 
 def _with_dropout(network, settings, data):
@@ -133,20 +86,6 @@ def _variational_layers(kind, network, settings, data):
     )
 
 
-def _sampling(network, optimizer, settings):
-    """Compiles with the numbers of samples in training and validation."""
-    _compiled(
-        network,
-        optimizer,
-        train_samples=settings.train_samples,
-        samples=settings.validation_samples,
-    )
-
-
-def _variational(network, settings, data):
-    _sampling(network, _optimizer(settings, data), settings)
-
-
 def _first_batch(data, size):
     """Returns the first batch of data in a fixed order."""
     if isinstance(data, tuple):
@@ -170,69 +109,6 @@ def _of_layers(model, settings, data):
     return callbacks
 
 
-NATURAL = ("beta_1", "beta_2", "damping", "augmentation_factor", "update_every")
-
-
-def _natural(optimizer, network, settings, data):
-    """Compiles with an optimizer that learns a distribution or a curvature."""
-    temperature = settings.temperature
-    if settings.initial_temperature:
-        temperature = bdl.schedules.LinearRamp(
-            settings.initial_temperature,
-            temperature,
-            end_step=settings.temperature_steps,
-        )
-    # An L2 term of the mean loss is a prior of precision l2 N.
-    precision = settings.prior_precision
-    if precision is None:
-        precision = settings.l2 * data.train_size
-    optimizer = optimizer(
-        learning_rates.of(settings, data.steps),
-        dataset_size=data.train_size,
-        prior_precision=precision,
-        temperature=temperature,
-        initial_curvature="first_batch",  # as in the paper
-        **settings.given(*NATURAL),
-    )
-    _sampling(network, optimizer, settings)
-
-
-def _objective(objective, network, settings, data):
-    """Compiles with an objective that learns a Gaussian over the weights."""
-    options = {
-        "dataset_size": data.train_size,
-        "temperature": settings.temperature,
-        "prior": bdl.priors.HeNormal(),
-    }
-    if objective is not bdl.objectives.MAP:
-        options["covariance"] = settings.covariance
-        if settings.covariance == "fixed":
-            options["stddev"] = settings.variance**0.5
-    ratio = settings.initial_variance_ratio
-    if ratio:
-        options["stddev"] = ratio**0.5
-    _compiled(
-        network, _optimizer(settings, data), objective=objective(**options)
-    )
-    if ratio:
-        times_prior_stddevs(network, options["prior"])
-
-
-def _sampler(sampler, network, settings, data):
-    """Compiles with a sampler whose step size follows cycles."""
-    optimizer = sampler(
-        bdl.schedules.CyclicalCosine(
-            settings.learning_rate, settings.cycle_epochs * data.steps
-        ),
-        dataset_size=data.train_size,
-        temperature=settings.temperature,
-        average_speed=settings.average_speed,
-        max_speed=settings.max_speed,
-        friction=settings.friction,
-    )
-    _compiled(network, optimizer)
-
-
 def _samples(model, settings, data):
     """Returns a callback that keeps the weights at the end of each cycle."""
     return {
@@ -243,29 +119,31 @@ def _samples(model, settings, data):
 
 
 def _ordinarily(convert=None, callbacks=lambda *_: {}, needs=()):
-    return Training(_ordinary, convert, callbacks, needs=("optimizer", *needs))
+    return Training(
+        compiling.ordinary, convert, callbacks, needs=("optimizer", *needs)
+    )
 
 
 def _layers(kind):
     convert = functools.partial(_variational_layers, kind)
     needs = "optimizer", "prior_stddev", "initial_rho or initial_stddev"
-    return Training(_variational, convert, _of_layers, needs=needs)
+    return Training(compiling.variational, convert, _of_layers, needs=needs)
 
 
 def _of_optimizer(optimizer):
-    compile = functools.partial(_natural, optimizer)
+    compile = functools.partial(compiling.natural, optimizer)
     needs = ("prior_precision or l2",)
     return Training(compile, posterior=bdl.posterior_of, needs=needs)
 
 
 def _of_objective(objective):
-    compile = functools.partial(_objective, objective)
+    compile = functools.partial(compiling.objective, objective)
     needs = "optimizer", "covariance"
     return Training(compile, posterior=bdl.posterior_of, needs=needs)
 
 
 def _of_sampler(sampler):
-    compile = functools.partial(_sampler, sampler)
+    compile = functools.partial(compiling.sampler, sampler)
     needs = "cycle_epochs", "burn_in_epochs"
     needs += "average_speed", "max_speed", "friction"
     return Training(compile, callbacks=_samples, needs=needs)
@@ -293,7 +171,8 @@ TRAININGS = {
     "K-FAC": _of_optimizer(bdl.KFAC),
     "Noisy K-FAC": _of_optimizer(bdl.NoisyKFAC),
     "MAP": Training(
-        functools.partial(_objective, bdl.objectives.MAP), needs=("optimizer",)
+        functools.partial(compiling.objective, bdl.objectives.MAP),
+        needs=("optimizer",),
     ),
     "Taylor VI": _of_objective(bdl.objectives.TaylorVI),
     "Sampled VI": _of_objective(bdl.objectives.SampledVI),

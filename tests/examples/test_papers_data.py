@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "papers"))
 
 import data as data_sets  # noqa: E402
 import settings  # noqa: E402
+from lookup import settings_of  # noqa: E402
 from recipe import Cell  # noqa: E402
 from show import gradient_noise  # noqa: E402
 from show import hessian  # noqa: E402
@@ -98,7 +99,7 @@ def test_vogn_crops_imagenet_images_of_256_pixels(monkeypatch):
     for paper, method, count in (("vogn", "VOGN", 1), ("swag", "SWA", 0)):
         cell = Cell(paper, "imagenet2012", "ResNet-18", method)
         known = dataclasses.replace(
-            settings.of(cell, method, "paper"), batch_size=2, validation_size=1
+            settings_of(cell, method, "paper"), batch_size=2, validation_size=1
         )
         with tfds.testing.mock_data(num_examples=3):
             found = data_sets.load("imagenet2012", known, "paper", 0)
@@ -145,6 +146,7 @@ def test_batches_and_arrays_give_the_same_measurements(data_dir, tmp_path):
             trained,
             trained.posterior("SWAG"),
             trained.loss(),
+            0,
             bdl.diagnostics.loss_cross_section,
             bdl.diagnostics.LossCrossSectionReport,
             [[np.ones((3, 10)), np.ones(10)]],

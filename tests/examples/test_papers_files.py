@@ -84,6 +84,11 @@ def test_error_names_a_damaged_checkpoint(trained):
             "--steps-per-execution must be at least 1. Received: 0",
         ),
         (["all", "--smoke", "--scale", "paper"], "not allowed with argument"),
+        (
+            ["vogn/figure17", "vogn/figure1", "--scale", "medium"],
+            "--scale medium has the recipes atmc/table1, .*, vogn/figure17. "
+            "Received: 'vogn/figure1'",
+        ),
     ],
 )
 def test_wrong_options_end_in_one_sentence(args, said, monkeypatch, capsys):
@@ -94,13 +99,22 @@ def test_wrong_options_end_in_one_sentence(args, said, monkeypatch, capsys):
     assert re.search(said, last), last
 
 
-def test_all_and_a_name_run_every_recipe_once(monkeypatch, tmp_path):
+@pytest.mark.parametrize("scale", ["small", "medium"])
+def test_all_and_a_name_run_every_recipe_once(scale, monkeypatch, tmp_path):
     found = []
     monkeypatch.setattr(run, "run", lambda chosen, *_: found.extend(chosen))
-    out = ["--out", str(tmp_path)]
-    monkeypatch.setattr(sys, "argv", ["run.py", "vogn/table1", "all", *out])
+    args = ["vogn/table1", "all", "--scale", scale, "--out", str(tmp_path)]
+    monkeypatch.setattr(sys, "argv", ["run.py", *args])
     run.main()
-    assert found == run.recipes.names()
+    assert found == run.recipes.names(scale)
+    assert (len(found) == len(run.recipes.names())) == (scale == "small")
+
+
+def test_list_names_the_recipes_of_a_scale(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["run.py", "--list", "--scale", "medium"])
+    run.main()
+    found = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert found == run.recipes.names("medium") and "vogn/table1" in found
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])

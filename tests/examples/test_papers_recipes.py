@@ -12,10 +12,13 @@ PAPERS = Path(__file__).parents[2] / "examples" / "papers"
 sys.path.insert(0, str(PAPERS))
 
 import arguments  # noqa: E402
+import lookup  # noqa: E402
 import published  # noqa: E402
 import recipe as recipes  # noqa: E402
+import scales  # noqa: E402
 import settings  # noqa: E402
 import typed  # noqa: E402
+from lookup import settings_of  # noqa: E402
 from recipe import Cell  # noqa: E402
 
 
@@ -41,6 +44,28 @@ def test_a_recipe_has_a_cell_for_each_combination():
         {"rank": 5, "samples": 1},
         {"rank": 5, "samples": 3},
     ]
+
+
+def test_only_tables_with_a_scale_count_at_this_scale():
+    cells = content()["cells"][0]
+    table = content(scales=["medium", "small"])
+    table["cells"] = [cells, cells | {"scales": ["small"], "method": "SWA"}]
+    found = {
+        scale: {c.method for c in recipes.read("a/b", table, scale).cells}
+        for scale in ("medium", "small", "paper")
+    }
+    assert found == {
+        "medium": {"SWAG"},
+        "small": {"SWAG", "SWA"},
+        "paper": set(),
+    }
+
+
+def test_medium_and_smoke_take_the_value_of_small():
+    table = {"paper": 1, "small": 2}
+    found = {scale: scales.value_at(table, scale) for scale in scales.SCALES}
+    assert found == {"paper": 1, "medium": 2, "small": 2, "smoke": 2}
+    assert scales.value_at(table | {"medium": 3}, "medium") == 3
 
 
 @pytest.mark.parametrize(
@@ -83,6 +108,7 @@ def test_a_recipe_has_a_cell_for_each_combination():
         ({"cells": {"methods": "SWA"}}, "the key `methods` is unknown"),
         ({"cells": {"draw": "all"}}, "`draw` must be an integer"),
         ({"cells": {"scales": ["tiny"]}}, "`scales` must list some of paper"),
+        ({"scales": "medium"}, "Received: scales=medium"),
     ],
 )
 def test_a_wrong_recipe_ends_in_one_error_with_its_file(changes, said):
@@ -108,10 +134,10 @@ def test_a_wrong_recipe_ends_in_one_error_with_its_file(changes, said):
     ],
 )
 def test_a_wrong_chosen_setting_ends_in_one_error(monkeypatch, tables, said):
-    monkeypatch.setattr(settings.tomllib, "loads", lambda text: tables)
-    settings.chosen.cache_clear()
+    monkeypatch.setattr(lookup.tomllib, "loads", lambda text: tables)
+    lookup.chosen.cache_clear()
     with pytest.raises(SystemExit) as error:
-        settings.chosen()
+        lookup.chosen()
     assert str(error.value).startswith(said)
 
 
@@ -127,17 +153,17 @@ def test_a_wrong_published_setting_ends_in_one_error(monkeypatch):
     }
     tables = {"hyperparameters": [row]}
     monkeypatch.setattr(published, "published", lambda: tables)
-    settings.check_published.cache_clear()
+    lookup.check_published.cache_clear()
     with pytest.raises(SystemExit, match="published.toml, swag, any, any, SWA"):
-        settings.check_published()
+        lookup.check_published()
 
 
 def test_error_names_a_missing_setting(monkeypatch):
     tables = {"small": {"all": {"batch_size": 32}}, "smoke": {}}
-    monkeypatch.setattr(settings, "chosen", lambda: tables)
+    monkeypatch.setattr(lookup, "chosen", lambda: tables)
     cell = Cell("swag", "cifar10", "VGG-16", "SWAG", (("rank", 5),))
     with pytest.raises(SystemExit) as error:
-        settings.of(cell, "SWA", "small")
+        settings_of(cell, "SWA", "small")
     assert str(error.value) == (
         "swag, cifar10, VGG-16, SWAG, rank = 5: the key `epochs` is missing. "
         "It must be an integer."
@@ -164,7 +190,7 @@ def test_a_default_and_the_same_value_share_a_run():
         Cell("swag", "cifar10", "VGG-16", "SWAG", options)
         for options in ((), (("batch_norm", True), ("train_samples", 1)))
     ]
-    one, other = (settings.of(cell, "SWA", "small") for cell in cells)
+    one, other = (settings_of(cell, "SWA", "small") for cell in cells)
     assert one == other and one.as_json() == other.as_json()
     assert "batch_norm" not in one.as_json()
 
@@ -172,7 +198,7 @@ def test_a_default_and_the_same_value_share_a_run():
 def test_settings_of_predictions_do_not_name_a_training():
     options = (("rank", 5), ("samples", 3), ("scale", 1.0))
     cell = Cell("swag", "cifar10", "VGG-16", "SWAG", options)
-    known = settings.of(cell, "SWA", "small")
+    known = settings_of(cell, "SWA", "small")
     assert known.as_json(of_predictions=True) == {"samples": 3, "scale": 1.0}
     assert known.as_json()["rank"] == 5
     assert not known.as_json().keys() & set(settings.OF_PREDICTIONS)

@@ -13,6 +13,7 @@ from tests.helpers import assert_moment
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "papers"))
 
+import compiling  # noqa: E402
 import methods  # noqa: E402
 import networks  # noqa: E402
 import published  # noqa: E402
@@ -20,14 +21,15 @@ import recipe as recipes  # noqa: E402
 import settings  # noqa: E402
 import trainings  # noqa: E402
 from epochs import DrawnValidation  # noqa: E402
+from lookup import settings_of  # noqa: E402
 from recipe import Cell  # noqa: E402
 
 
-def cells():
+def cells(scale):
     """Yields one cell for each training and each set of option names."""
     found = {}
-    for name in recipes.names():
-        for cell in recipes.load(name, "paper").cells:
+    for name in recipes.names(scale):
+        for cell in recipes.load(name, scale).cells:
             training = methods.METHODS[cell.method].training
             options = tuple(name for name, _ in cell.options)
             key = (cell.paper, cell.data, cell.network, training, options)
@@ -50,10 +52,10 @@ def of_network(**known):
     )
 
 
-def compiled(cell):
+def compiled(cell, scale="paper"):
     """Returns the settings of a cell, a compiled network, and callbacks."""
     training = methods.METHODS[cell.method].training
-    known = settings.of(cell, training, "paper")
+    known = settings_of(cell, training, scale)
     trainings.check(training, known, "a cell")
     x = np.zeros((known.batch_size, 4, 4, 1), "float32")
     data = types.SimpleNamespace(
@@ -74,7 +76,7 @@ def compiled(cell):
     return known, model, training.callbacks(model, known, data)
 
 
-@pytest.mark.parametrize("cell", cells())
+@pytest.mark.parametrize("cell", cells("paper"))
 def test_every_cell_can_be_compiled_with_the_papers_settings(cell):
     known, model, _ = compiled(cell)
     assert known.epochs or known.pretrained
@@ -268,7 +270,7 @@ def test_dropout_of_vogn_is_active_in_validation():
     metric = bdl.metrics.NegativeLogLikelihood(
         from_logits=True, name="log_loss"
     )
-    loss = trainings.LOSS()
+    loss = compiling.LOSS()
     model.compile(keras.optimizers.SGD(0.0), loss, metrics=["accuracy", metric])
     dense.set_weights([kernel])
     x, y = np.ones((2000, 1), "float32"), np.zeros(2000, "int32")
@@ -484,7 +486,7 @@ def test_prior_variance_and_precision_share_a_run():
             (("prior_variance", 0.1),),
         )
     ]
-    one, other = (settings.of(cell, "VOGN", "small") for cell in cells)
+    one, other = (settings_of(cell, "VOGN", "small") for cell in cells)
     assert one == other
 
 
@@ -529,7 +531,7 @@ def test_networks_follow_the_conventions_of_the_papers_libraries(
     methods = {"vogn": "VOGN", "swag": "SGD", "atmc": "SGD + BatchNorm"}
     options = (("augmented", True),) if paper == "vogn" else ()
     cell = Cell(paper, "cifar10", network, methods[paper], options)
-    known = settings.of(cell, methods[paper], "paper")
+    known = settings_of(cell, methods[paper], "paper")
     data = types.SimpleNamespace(input_shape=(32, 32, 3), classes=10)
     model = networks.make(cell, data, "paper", known)
     norms = [

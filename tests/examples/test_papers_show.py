@@ -21,11 +21,11 @@ sys.path.append(str(EXAMPLES))
 import continual_learning  # noqa: E402
 import measures  # noqa: E402
 import regression  # noqa: E402
-import settings  # noqa: E402
 from arguments import ARGUMENTS  # noqa: E402
 from arguments import Calibration  # noqa: E402
 from arguments import NoArguments  # noqa: E402
 from arguments import Sweep  # noqa: E402
+from lookup import settings_of  # noqa: E402
 from outcome import Outcome  # noqa: E402
 from recipe import Cell  # noqa: E402
 from recipe import Recipe  # noqa: E402
@@ -97,7 +97,7 @@ def test_uci_has_prior_and_learning_rate_of_the_radial_paper():
     train = rng.normal(size=(70, 4)), rng.normal(size=70)
     split = regression.Split(0, train)
     cell = Cell("radial", "", "MLP 1 x 50", "MFVI")
-    known = settings.of(cell, "MFVI", "paper")
+    known = settings_of(cell, "MFVI", "paper")
     known = dataclasses.replace(known, epochs=2)
     nets = PaperNetworks(split, "constant", regression.TABLES, known)
     nets.steps = 2

@@ -43,10 +43,11 @@ def show(outcome, arguments):
     for seed in range(session.seeds):
         for name, of_seeds in accuracies.items():
             own = settings
-            if session.scale == "paper" and name in PRINTED:
+            if arguments.epochs_of and name in PRINTED:
                 own = _with_printed_epochs(name, settings, outcome, arguments)
+            known = {k: v for k, v in vars(own).items() if v is not None}
             # The name of a function, whose address differs between processes.
-            known = vars(own) | {"rho": own.rho.__name__}
+            known["rho"] = own.rho.__name__
             known = [known, seed, *session.precision]
             words = "continual", data, heads, name, known
             path = session.folder / f"{digested(*words)}.json"
@@ -85,6 +86,6 @@ def _learned(name, settings, tasks_of, seed):
 def _with_printed_epochs(name, settings, outcome, arguments):
     """Returns the settings, with the paper's number of epochs for a method."""
     paper, printed = outcome.recipe.paper, PRINTED[name]
-    place = paper, arguments.data, arguments.network, printed
+    place = paper, arguments.epochs_of, arguments.network, printed
     epochs = published.settings(*place)["epochs"]
     return dataclasses.replace(settings, epochs=epochs)

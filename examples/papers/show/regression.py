@@ -6,9 +6,9 @@ import keras
 import numpy as np
 import published
 import regression
-import settings
 from files import digested
 from files import kept
+from lookup import settings_of
 from recipe import Cell
 
 import keras_bdl as bdl
@@ -104,7 +104,7 @@ def _learned(data, name, seed, make, data_dir):
 def _maker(paper, network, scale):
     """Returns a function that makes the networks of a split."""
     if scale == "paper":
-        known = settings.of(Cell(paper, "", network, "MFVI"), "MFVI", scale)
+        known = settings_of(Cell(paper, "", network, "MFVI"), "MFVI", scale)
         return functools.partial(PaperNetworks, known=known)
     return functools.partial(regression.Networks, smoke=scale == "smoke")
 

@@ -14,8 +14,8 @@ from show.table import markdown
 # Eigenvectors of the rays, and pairs of eigenvectors that span the planes.
 RAYS, PLANES = (0, 1, 2, 4, 9), ((0, 1), (2, 3))
 # Half the length of rays and planes, in standard deviations along the first
-# eigenvector, and the numbers of points on a ray and on a side of a plane.
-REACH, POINTS, GRID = 5.0, 21, 13
+# eigenvector.
+REACH = 5.0
 
 
 def show(outcome, arguments):
@@ -26,7 +26,7 @@ def show(outcome, arguments):
 
     Args:
         outcome: The `Outcome`.
-        arguments: The arguments of the recipe, `arguments.NoArguments`.
+        arguments: The arguments of the recipe, `arguments.Surface`.
     """
     results = outcome.results
     figure, axes = panels.figure(
@@ -43,7 +43,9 @@ def show(outcome, arguments):
             posterior, count=min(count, posterior.rank)
         )
         number = len(found.values)
-        around = functools.partial(_around, trained, posterior, trained.loss())
+        around = functools.partial(
+            _around, trained, posterior, trained.loss(), arguments.images
+        )
         reach = REACH * float(np.sqrt(found.values[0]))
         rays = [i for i in RAYS if i < number]
         directions = found.directions(*rays)
@@ -51,7 +53,7 @@ def show(outcome, arguments):
             bdl.diagnostics.loss_cross_section,
             bdl.diagnostics.LossCrossSectionReport,
             directions,
-            np.linspace(-reach, reach, 5 if smoke else POINTS),
+            np.linspace(-reach, reach, 5 if smoke else arguments.points),
             rays,
         )
         posteriors = [trained.posterior(name) for name in lines[0][2:]]
@@ -71,7 +73,7 @@ def show(outcome, arguments):
                 bdl.diagnostics.loss_plane,
                 bdl.diagnostics.LossPlaneReport,
                 found.directions(*pair),
-                np.linspace(-reach, reach, 3 if smoke else GRID),
+                np.linspace(-reach, reach, 3 if smoke else arguments.grid),
                 pair,
             )
             names = [f"eigenvector {i + 1}" for i in pair]
@@ -92,12 +94,20 @@ def _widths(posterior, directions):
 
 
 def _around(
-    trained, posterior, loss, evaluate, report, directions, distances, places
+    trained,
+    posterior,
+    loss,
+    images,
+    evaluate,
+    report,
+    directions,
+    distances,
+    places,
 ):
     """Returns a report on the loss; evaluates the loss once."""
 
     def make():
-        data = trained.data.statistics
+        data = _first(trained, images)
         return evaluate(
             trained.model,
             data,
@@ -111,7 +121,19 @@ def _around(
         ).to_dict()
 
     known = [REACH, len(distances), *places]
+    if images:
+        known.append(f"{images} images")
     path = trained.folder / f"{digested(report.__name__, known)}.json"
     found = kept(path, make)
     with damage_is_said(path):
         return report(**found)
+
+
+def _first(trained, images):
+    """Returns the first training images with their labels; 0 for all."""
+    data = trained.data.statistics
+    if not images:
+        return data
+    if isinstance(data, tuple):
+        return tuple(part[:images] for part in data)
+    return data.unbatch().take(images).batch(trained.settings.batch_size)

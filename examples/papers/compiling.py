@@ -1,0 +1,131 @@
+"""Ways to compile a network: with a loss, an optimizer and an objective."""
+
+import functools
+
+import keras
+import learning_rates
+from initial_variances import times_prior_stddevs
+
+import keras_bdl as bdl
+
+LOSS = functools.partial(
+    keras.losses.SparseCategoricalCrossentropy, from_logits=True
+)
+
+
+def _compiled(network, optimizer, **kwargs):
+    nll = bdl.metrics.NegativeLogLikelihood(from_logits=True, name="log_loss")
+    network.compile(optimizer, LOSS(), metrics=["accuracy", nll], **kwargs)
+
+
+def _sgd(settings, data):
+    return keras.optimizers.SGD(
+        learning_rates.of(settings, data.steps),
+        momentum=settings.momentum,
+        nesterov=settings.nesterov,
+    )
+
+
+def _adam(settings, data):
+    return keras.optimizers.Adam(
+        learning_rates.of(settings, data.steps),
+        amsgrad=settings.optimizer == "AMSGrad",
+        **settings.given("beta_1", "beta_2"),
+    )
+
+
+OPTIMIZERS = {"SGD": _sgd, "Adam": _adam, "AMSGrad": _adam}
+
+
+def _optimizer(settings, data):
+    return OPTIMIZERS[settings.optimizer](settings, data)
+
+
+def ordinary(network, settings, data):
+    """Compiles with a Keras optimizer, and with the L2 term if one is set."""
+    kwargs = {}
+    l2, of_all = settings.l2_or_weight_decay, settings.l2_of_batch_norm
+    if l2:
+        # l2 w is the gradient of the prior N(0, 1 / (l2 N)).
+        kwargs["objective"] = bdl.objectives.MAP(
+            bdl.priors.Normal((l2 * data.train_size) ** -0.5),
+            dataset_size=data.train_size,
+            exclude_from_inference=() if of_all else ("BatchNormalization",),
+        )
+    _compiled(network, _optimizer(settings, data), **kwargs)
+
+
+def _sampling(network, optimizer, settings):
+    """Compiles with the numbers of samples in training and validation."""
+    _compiled(
+        network,
+        optimizer,
+        train_samples=settings.train_samples,
+        samples=settings.validation_samples,
+    )
+
+
+def variational(network, settings, data):
+    """Compiles a network of variational layers."""
+    _sampling(network, _optimizer(settings, data), settings)
+
+
+NATURAL = ("beta_1", "beta_2", "damping", "augmentation_factor", "update_every")
+
+
+def natural(kind, network, settings, data):
+    """Compiles with an optimizer that learns a distribution or a curvature."""
+    temperature = settings.temperature
+    if settings.initial_temperature:
+        temperature = bdl.schedules.LinearRamp(
+            settings.initial_temperature,
+            temperature,
+            end_step=settings.temperature_steps,
+        )
+    # An L2 term of the mean loss is a prior of precision l2 N.
+    precision = settings.prior_precision
+    if precision is None:
+        precision = settings.l2 * data.train_size
+    optimizer = kind(
+        learning_rates.of(settings, data.steps),
+        dataset_size=data.train_size,
+        prior_precision=precision,
+        temperature=temperature,
+        initial_curvature=settings.initial_curvature or "first_batch",
+        **settings.given(*NATURAL),
+    )
+    _sampling(network, optimizer, settings)
+
+
+def objective(kind, network, settings, data):
+    """Compiles with an objective that learns a Gaussian over the weights."""
+    options = {
+        "dataset_size": data.train_size,
+        "temperature": settings.temperature,
+        "prior": bdl.priors.HeNormal(),
+    }
+    if kind is not bdl.objectives.MAP:
+        options["covariance"] = settings.covariance
+        if settings.covariance == "fixed":
+            options["stddev"] = settings.variance**0.5
+    ratio = settings.initial_variance_ratio
+    if ratio:
+        options["stddev"] = ratio**0.5
+    _compiled(network, _optimizer(settings, data), objective=kind(**options))
+    if ratio:
+        times_prior_stddevs(network, options["prior"])
+
+
+def sampler(kind, network, settings, data):
+    """Compiles with a sampler whose step size follows cycles."""
+    optimizer = kind(
+        bdl.schedules.CyclicalCosine(
+            settings.learning_rate, settings.cycle_epochs * data.steps
+        ),
+        dataset_size=data.train_size,
+        temperature=settings.temperature,
+        average_speed=settings.average_speed,
+        max_speed=settings.max_speed,
+        friction=settings.friction,
+    )
+    _compiled(network, optimizer)
