@@ -1,5 +1,6 @@
 import ctypes
 import gc
+import itertools
 import os
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
@@ -8,6 +9,7 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 
 import pytest
 import tensorflow as tf
+from tensorflow.python import pywrap_tfe
 from tensorflow.python.util import tf_stack
 
 # TensorFlow stores the Python stack of every operation, for its error messages.
@@ -60,10 +62,18 @@ def pytest_xdist_make_scheduler(config, log):
     return Together(config, log)
 
 
+# The kernels of eager operations stay for the next tests: to make them again
+# in each test takes a tenth of the time and more. Kernels also hold memory.
+TESTS, TESTS_WITH_KERNELS = itertools.count(1), 50
+
+
 @pytest.fixture(autouse=True)
-def _clean_state():
-    keras.utils.clear_session(free_memory=False)
-    keras.utils.set_random_seed(0)
+def _clean_state(monkeypatch):
+    with monkeypatch.context() as patch:
+        if next(TESTS) % TESTS_WITH_KERNELS:
+            patch.setattr(pywrap_tfe, "TFE_ContextClearCaches", lambda _: None)
+        keras.utils.clear_session(free_memory=False)
+        keras.utils.set_random_seed(0)
 
 
 @pytest.fixture

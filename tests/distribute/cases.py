@@ -47,10 +47,12 @@ LAYERS = {
 # Callbacks that observe a training. This model has no BatchNorm.
 WATCHING = {
     "SGLD": lambda: bdl.callbacks.SampleCollector(1),
-    "SGHMC": lambda: bdl.callbacks.ChainDiagnostics(verbose=0),
+    "ATMC": lambda: bdl.callbacks.ChainDiagnostics(verbose=0),
     "radial": lambda: bdl.callbacks.GradientVariance(*data(8), samples=2),
 }
 ALL = (*METHODS, *OBJECTIVES, *LAYERS)
+# Between workers, ATMC has all that SGHMC and SGNHT have, and VOGN that of OGN.
+ON_WORKERS = tuple(n for n in ALL if n not in ("SGHMC", "SGNHT", "OGN"))
 # Methods that evaluate and predict with their own posterior.
 DRAWING = ("VOGN", "IVON", "mean_field", "radial")
 # Methods for evaluation and prediction, one of each kind.
@@ -376,3 +378,4 @@ CASES = {
     "resumed": resumed,
     "empty": empty,
 }
+CASES_OF_WORKERS = [n for n in CASES if n in ON_WORKERS or n not in ALL]

@@ -7,6 +7,7 @@ import pytest
 
 from keras_bdl.saving import read_state
 from tests.distribute.cases import CASES
+from tests.distribute.cases import CASES_OF_WORKERS
 from tests.helpers import two_workers
 from tests.processes import Command
 
@@ -57,7 +58,9 @@ def results(running, folder):
     while not all(file.exists() for file in files) and time.time() < end:
         time.sleep(0.2)
     states = [read_state(file) for file in files]
-    return {name: [state[name] for state in states] for name in CASES}
+    return {
+        name: [state[name] for state in states] for name in CASES_OF_WORKERS
+    }
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,8 @@ import keras
 import numpy as np
 import pytest
 
-from tests.distribute.cases import ALL
-from tests.distribute.cases import CASES
+from tests.distribute.cases import CASES_OF_WORKERS
+from tests.distribute.cases import ON_WORKERS
 
 
 def by_path(tree):
@@ -26,7 +26,9 @@ def assert_same(ours, theirs, **tolerance):
             )
 
 
-@pytest.mark.parametrize("name", [n for n in CASES if n != "collected"])
+@pytest.mark.parametrize(
+    "name", [n for n in CASES_OF_WORKERS if n != "collected"]
+)
 def test_both_workers_have_identical_results(name, results):
     first, second = results[name]
     # Except for the state of each replica.
@@ -34,14 +36,14 @@ def test_both_workers_have_identical_results(name, results):
     assert_same(first, second)
 
 
-@pytest.mark.parametrize("name", [*ALL, "plain_keras", "evaluated"])
+@pytest.mark.parametrize("name", [*ON_WORKERS, "plain_keras", "evaluated"])
 def test_two_workers_train_and_predict_like_two_devices(name, results, devices):
     two = {**devices(name), "traces": None}
     ours = {**results[name][0], "traces": None}
     assert_same(ours, two, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", ON_WORKERS)
 def test_a_worker_traces_the_training_step_once(name, results):
     for result in results[name]:
         assert result["traces"] == [1, 1]

@@ -11,12 +11,13 @@ import sys
 import keras_bdl as bdl
 from keras_bdl.saving import write_state
 from tests.distribute.cases import CASES
+from tests.distribute.cases import CASES_OF_WORKERS
 
 
 def main(index, folder, *names):
     strategy = bdl.distribute.strategy("auto")
     results = {}
-    for name in names or CASES:
+    for name in names or CASES_OF_WORKERS:
         of_case = os.path.join(folder, name)
         os.makedirs(of_case, exist_ok=True)
         results[name] = CASES[name](strategy, of_case)
