@@ -15,8 +15,8 @@ COLUMNS = {
     "accuracy": ("accuracy", 9, 3),
     "nll": ("NLL", 10, 3),
     **{f"shift {s}": (f"shift {s}", 9, 2) for s in SEVERITIES},
-    "unknown": ("unknown", 9, 3),
-    "seconds": ("time", 5, 0),
+    "unknown": ("unknown", 10, 3),
+    "seconds": ("time", 4, 0),
 }
 NAME_WIDTH = 20
 LEGEND = """\
