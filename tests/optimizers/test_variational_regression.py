@@ -72,7 +72,14 @@ def test_vogn_converges_to_the_exact_mean_and_empirical_fisher():
 
 def test_ivon_converges_to_the_best_independent_gaussian():
     mean, h = fixed_point(
-        bdl.IVON(0.03, N, prior_precision=DELTA, beta_1=0.5, beta_2=0.998),
+        bdl.IVON(
+            0.03,
+            N,
+            prior_precision=DELTA,
+            initial_curvature=0.1,
+            beta_1=0.5,
+            beta_2=0.998,
+        ),
         3000,
     )
     np.testing.assert_allclose(mean, MEAN, atol=0.01)
@@ -89,7 +96,12 @@ def test_vogn_and_the_posterior_agree_where_the_noise_is_known_and_n_large():
     )
     model.compile(
         bdl.VOGN(
-            0.05, prior_precision=1.0, beta_1=0.0, beta_2=0.9, damping=0.0
+            0.05,
+            rescale_learning_rate=False,
+            prior_precision=1.0,
+            beta_1=0.0,
+            beta_2=0.9,
+            damping=0.0,
         ),
         negative_log_likelihood,
     )
@@ -108,7 +120,12 @@ def test_noisy_kfac_finds_the_exact_covariance_where_the_noise_is_known():
     model = bdl.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
     model.compile(
         bdl.NoisyKFAC(
-            0.05, beta_1=0.0, beta_2=0.9, damping=0.0, prior_precision=30.0
+            0.05,
+            rescale_learning_rate=False,
+            beta_1=0.0,
+            beta_2=0.9,
+            damping=0.0,
+            prior_precision=30.0,
         ),
         negative_log_likelihood,
     )

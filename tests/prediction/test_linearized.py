@@ -264,8 +264,9 @@ def test_outputs_drawn_have_the_covariance_of_the_full_jacobian(laplace):
 
 
 def test_identity_link_equals_bayesian_ridge():
-    x = RNG.normal(size=(40, 3)).astype("float32")
-    y = x @ [1.0, -2.0, 0.5] + 0.3 * RNG.normal(size=40)
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(40, 3)).astype("float32")
+    y = x @ [1.0, -2.0, 0.5] + 0.3 * rng.normal(size=40)
     ridge = BayesianRidge(
         alpha_init=1 / 0.3**2, lambda_init=2.0, max_iter=1, fit_intercept=False
     )
@@ -281,7 +282,8 @@ def test_identity_link_equals_bayesian_ridge():
     )
     p = bdl.predict(model, X, posterior, link="identity", verbose=0)
     mean, stddev = ridge.predict(X, return_std=True)
-    np.testing.assert_allclose(p.mean[:, 0], mean, 1e-5)
+    # A mean near zero is a difference of numbers near one.
+    np.testing.assert_allclose(p.mean[:, 0], mean, 1e-5, 1e-6)
     np.testing.assert_allclose(p.stddev[:, 0], stddev, 1e-5)
     predictive = bdl.PosteriorPredictive(
         model, posterior, link="identity", outputs=("mean", "stddev")
