@@ -2,6 +2,7 @@ import ctypes
 import gc
 import itertools
 import os
+import zlib
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -36,6 +37,7 @@ tf.config.set_logical_device_configuration(
 )
 
 import keras
+import numpy as np
 
 from tests.helpers import dtype_policy
 
@@ -65,6 +67,24 @@ def pytest_xdist_make_scheduler(config, log):
 # The kernels of eager operations stay for the next tests: to make them again
 # in each test takes a tenth of the time and more. Kernels also hold memory.
 TESTS, TESTS_WITH_KERNELS = itertools.count(1), 50
+
+
+def _seed_numbers(module, name):
+    if (rng := getattr(module, "RNG", None)) is not None:
+        seed = zlib.crc32(name.encode())
+        rng.bit_generator.state = np.random.default_rng(seed).bit_generator.state
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Seeds `RNG` of the module for the fixtures that its tests share."""
+    _seed_numbers(item.module, item.module.__name__)
+
+
+# A test sees the same numbers whichever tests ran before it.
+@pytest.fixture(autouse=True)
+def _own_numbers(request):
+    _seed_numbers(request.module, request.node.nodeid)
 
 
 @pytest.fixture(autouse=True)
