@@ -26,6 +26,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 from comparison import scores
+from comparison.methods import METHODS
 from comparison.pictures import draw
 from comparison.task import Source
 from comparison.training import Budget
@@ -51,6 +52,7 @@ def arguments():
     add("--known", type=int, default=5, help="number of known classes")
     add("--train-size", type=int, help="number of training images")
     add("--seeds", type=int, default=1, help="number of repetitions")
+    add("--methods", nargs="+", choices=METHODS, help="default: all")
     add("--smoke", action="store_true", help="seconds only")
     add("--out", type=Path, default=Path("results/compare"))
     return parser.parse_args()
@@ -68,11 +70,12 @@ def main():
     )
     budget = DIGITS if embedded else IMAGES
     args.out.mkdir(parents=True, exist_ok=True)
+    if args.smoke:
+        budget = SMOKE
+    methods = {name: METHODS[name] for name in args.methods or METHODS}
     runs, shown = [], scores.Shown()
     for seed, task in enumerate(source.tasks(args.seeds)):
-        runs.append(
-            scores.run(task, SMOKE if args.smoke else budget, seed, shown)
-        )
+        runs.append(scores.run(methods, task, budget, seed, shown))
         keras.utils.clear_session()
         # A run that is stopped keeps the seeds that it finished.
         found = scores.over_seeds(runs)

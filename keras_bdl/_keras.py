@@ -101,6 +101,15 @@ def pass_training(layer: keras.layers.Layer) -> None:
     layer._call_has_training_arg = True
 
 
+def autocast(layer: keras.layers.Layer):
+    """Returns a scope in which variables have the compute dtype of a layer.
+
+    `layer.__call__` opens this scope. `layer.call` needs it.
+    """
+    module = sys.modules[keras.layers.Layer.__module__].backend
+    return module.AutocastScope(layer.compute_dtype)
+
+
 def clear_losses(layer: keras.layers.Layer) -> None:
     """Removes the losses that a trace has left in a layer."""
     layer._clear_losses()

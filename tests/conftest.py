@@ -72,7 +72,9 @@ TESTS, TESTS_WITH_KERNELS = itertools.count(1), 50
 def _seed_numbers(module, name):
     if (rng := getattr(module, "RNG", None)) is not None:
         seed = zlib.crc32(name.encode())
-        rng.bit_generator.state = np.random.default_rng(seed).bit_generator.state
+        rng.bit_generator.state = np.random.default_rng(
+            seed
+        ).bit_generator.state
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -22,7 +22,7 @@ import numpy as np
 # The functions import what they need.
 
 SETTINGS = {
-    "learning_rate": 0.3,
+    "learning_rate": 0.1,
     "prior_precision": 1.0,
     "beta_1": 0.9,
     "beta_2": 0.99999,

@@ -182,7 +182,7 @@ METHODS = {
     "Radial": functools.partial(variational, kind="radial"),
     "Radial ensemble": radial_ensemble,
     "VOGN": functools.partial(natural, optimizer=bdl.VOGN, learning_rate=0.05),
-    "IVON": functools.partial(natural, optimizer=bdl.IVON, learning_rate=0.3),
+    "IVON": functools.partial(natural, optimizer=bdl.IVON, learning_rate=0.1),
     "Noisy K-FAC": functools.partial(
         natural, optimizer=bdl.NoisyKFAC, learning_rate=0.05
     ),

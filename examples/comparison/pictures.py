@@ -13,8 +13,8 @@ GREY = "#BBBBBB"
 
 def highlighted(scores):
     """Returns five names: SGD, and the four best methods under shift."""
-    best = [method for method in scores if method != "SGD"]
-    return ["SGD", *best[:4]]
+    best = [method for method in scores if method != "SGD"][:4]
+    return ["SGD", *best] if "SGD" in scores else best
 
 
 def draw_shift(scores):

@@ -6,7 +6,6 @@ import time
 import numpy as np
 
 import keras_bdl as bdl
-from comparison.methods import METHODS
 from comparison.task import SEVERITIES
 from comparison.training import Training
 
@@ -16,9 +15,9 @@ COLUMNS = {
     "nll": ("NLL", 10, 3),
     **{f"shift {s}": (f"shift {s}", 9, 2) for s in SEVERITIES},
     "unknown": ("unknown", 10, 3),
-    "seconds": ("time", 4, 0),
+    "seconds": ("time", 5, 0),
 }
-NAME_WIDTH = 20
+NAME_WIDTH = 19
 LEGEND = """\
 accuracy, NLL: of new images of the known classes. shift 1, 3, 5: NLL of these
 images turned, blurred or noisy, with a severity of 1, 3 and 5; mean of the
@@ -36,10 +35,11 @@ class Shown:
     labels: np.ndarray | None = None  # of the known images
 
 
-def run(task, budget, seed, shown):
-    """Trains and scores every method.
+def run(methods, task, budget, seed, shown):
+    """Trains and scores methods.
 
     Args:
+        methods: A part of `METHODS`.
         task: The `Task`.
         budget: The `Budget`.
         seed: The seed.
@@ -52,8 +52,8 @@ def run(task, budget, seed, shown):
     y = task.test[1]
     shifted = {s: task.shifted(s, seed) for s in SEVERITIES}
     scores = {}
-    for number, (method, train) in enumerate(METHODS.items(), 1):
-        print(f"[{number}/{len(METHODS)}] {method}, seed {seed}", flush=True)
+    for number, (method, train) in enumerate(methods.items(), 1):
+        print(f"[{number}/{len(methods)}] {method}, seed {seed}", flush=True)
         training.seconds, start = 0.0, time.perf_counter()
         before = training.spent
         predict = train(training)

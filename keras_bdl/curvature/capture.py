@@ -51,12 +51,14 @@ class Capture:
         plan: A `Plan`.
         values: A tensor for each of `plan.variables`.
         tape: A `tf.GradientTape` that watches accessed variables.
+        examples: Size of the batch, an integer or a tensor.
         pure: Whether to drop assignments to variables outside of the plan.
             Defaults to `False`.
     """
 
-    def __init__(self, plan, values, tape, *, pure: bool = False):
+    def __init__(self, plan, values, tape, *, examples, pure: bool = False):
         self.plan = plan
+        self.examples = examples
         self.calls: list[Call] = []
         self.read_in_loss: dict[int, tf.Tensor] = {}
         self._tape = tape
@@ -109,13 +111,12 @@ class Capture:
         """Returns the given value of a variable."""
         return self._scope.value_of(variable)
 
-    def calls_by_layer(self, cotangents, examples, factor=None):
+    def calls_by_layer(self, cotangents, factor=None):
         """Returns the recorded calls and their cotangents, grouped by layer.
 
         Args:
             cotangents: Gradients with respect to `outputs`; `None` for outputs
                 that the loss does not depend on.
-            examples: Size of the batch, an integer or a tensor.
             factor: Factor of all cotangents. Defaults to `None`: 1.
 
         Returns:
@@ -131,7 +132,7 @@ class Capture:
                 continue
             inputs = after([dz], call.inputs)
             dz = in_full_precision(tf.convert_to_tensor(dz))
-            dz = _example_by_example(call, dz, examples)
+            dz = _example_by_example(call, dz, self.examples)
             if factor is not None:
                 dz = dz * ops.cast(factor, dz.dtype)
             pairs.append((inputs, dz))
@@ -141,6 +142,7 @@ class Capture:
         """Runs a layer and records the call."""
         rule = self._rules[id(layer)]
         record = Call(layer, rule)
+        inputs = self._of_each_example(inputs)
         self._open.append(record)
         try:
             record.inputs, outputs = rule.run(
@@ -167,6 +169,18 @@ class Capture:
                 f"Received: layer={layer.name!r}"
             )
         return self._tap(record, z)
+
+    def _of_each_example(self, inputs):
+        """Returns inputs with a row for each example.
+
+        A layer may be called once for all examples, on positions for example.
+        Its outputs then have one row, and are added to those of all examples.
+        """
+        if not tf.is_tensor(inputs) or inputs.shape[:1] != [1]:
+            return inputs
+        if isinstance(self.examples, int) and self.examples == 1:
+            return inputs
+        return tf.repeat(inputs, self.examples, axis=0)
 
     def _tap(self, record, z):
         self._tape.watch(z)

@@ -8,11 +8,11 @@ from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl.aliases import Loss
-from keras_bdl.arguments import check_bool
 from keras_bdl.curvature.capture import Capture
 from keras_bdl.curvature.layer_factors import kronecker_factors_of
 from keras_bdl.curvature.losses import Losses
 from keras_bdl.curvature.plan import Plan
+from keras_bdl.curvature.plan import check_fallback
 from keras_bdl.curvature.reductions import in_full_precision
 from keras_bdl.curvature.weight_scope import current_values
 from keras_bdl.distribute.replicas import first_tensor
@@ -37,8 +37,11 @@ class CapturedPass:
         loss: Loss in place of the loss of the model. Defaults to `None`.
         loss_scale: Factor of the loss in the backward pass. Defaults to
             `None`.
-        fallback: Whether layers that have no rule are differentiated
-            separately for each example. Defaults to `False`.
+        fallback: What to do with layers that have no rule. `True`
+            differentiates them separately for each example, which is slow and
+            takes memory. `"auto"` does so for small layers, with a warning, and
+            raises an error for large ones. `False` raises an error. Defaults to
+            `"auto"`.
         pure: Whether assignments to variables are dropped. Defaults to
             `False`.
 
@@ -58,7 +61,7 @@ class CapturedPass:
         training: bool = True,
         loss: Loss | None = None,
         loss_scale: Any = None,
-        fallback: bool = False,
+        fallback: bool | str = "auto",
         pure: bool = False,
     ):
         x, _, sample_weight = data
@@ -69,8 +72,15 @@ class CapturedPass:
         # The tape records each access to a weight, so that `Capture` can detect
         # accesses outside of layers.
         self._tape = tf.GradientTape(persistent=True)
+        self._examples = ops.shape(first_tensor(x))[0]
         with self._tape:
-            self._capture = Capture(self._plan, values, self._tape, pure=pure)
+            self._capture = Capture(
+                self._plan,
+                values,
+                self._tape,
+                examples=self._examples,
+                pure=pure,
+            )
             with self._capture.recording():
                 with self._capture.forward():
                     self.y_pred = _keras.call_with_training(model, x, training)
@@ -84,8 +94,6 @@ class CapturedPass:
                 self._total = self._total * ops.cast(loss_scale, "float32")
                 self._data = self._data * ops.cast(loss_scale, "float32")
         self._unscale = None if loss_scale is None else 1.0 / loss_scale
-        first = first_tensor(x)
-        self._examples = ops.shape(first)[0]
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         self._all_examples = ops.cast(self._examples * replicas, "float32")
         self._omega = _one_weight_each(sample_weight)
@@ -139,9 +147,12 @@ class CapturedPass:
         cotangents = self._tape.gradient(self._data, self._capture.outputs)
         factors, squares = [], {}
         for layer, rule, calls in self._calls_by_layer(cotangents):
-            found = self._factors(layer, rule, calls, mean_omega)
-            covered = {id(v) for v in found.variables} if found else set()
-            factors += [found] if found else []
+            found = [
+                self._factors(matrix, calls, mean_omega)
+                for matrix in self._plan.matrices(layer, rule)
+            ]
+            covered = {id(v) for f in found for v in f.variables}
+            factors += found
             if any(id(v) not in covered for v in rule.weights(layer)):
                 for key, moments in self._moments(layer, rule, calls).items():
                     squares[key] = None if key in covered else moments[1]
@@ -166,9 +177,7 @@ class CapturedPass:
 
     def _calls_by_layer(self, cotangents):
         with self._capture.computing_rules():
-            yield from self._capture.calls_by_layer(
-                cotangents, self._examples, self._unscale
-            )
+            yield from self._capture.calls_by_layer(cotangents, self._unscale)
 
     def _moments(self, layer, rule, calls):
         """Returns sum_i c_i and n R sum_i c_i^2 / omega_i, by variable `id`."""
@@ -186,13 +195,10 @@ class CapturedPass:
         moments = rule.moments(layer, calls, ops.cast(lacking, dtype))
         return {id(v): pair for v, pair in zip(weights, moments, strict=True)}
 
-    def _factors(self, layer, rule, calls, mean_omega):
-        matrix = self._plan.matrix(layer, rule)
-        if matrix is None:
-            return None
+    def _factors(self, matrix, calls, mean_omega):
         return kronecker_factors_of(
             matrix,
-            [rule.rows(layer, *call) for call in calls],
+            [matrix.rows(*call) for call in calls],
             all_examples=self._all_examples,
             omega=self._omega,
             mean_omega=mean_omega,
@@ -221,7 +227,7 @@ def pure_pass(
     *,
     training: bool,
     loss: Loss | None,
-    fallback: bool,
+    fallback: bool | str,
 ) -> CapturedPass:
     """Returns a `CapturedPass` that leaves the model unchanged.
 
@@ -232,8 +238,7 @@ def pure_pass(
         data: Inputs, targets and sample weights, as arrays or tensors.
         training: Passed to the model.
         loss: Loss in place of the loss of the model, or `None`.
-        fallback: Whether layers that have no rule are differentiated
-            separately for each example.
+        fallback: What to do with layers that have no rule, see `step`.
     """
     data = keras.tree.map_structure(
         lambda t: None if t is None else tf.convert_to_tensor(t), data
@@ -243,6 +248,6 @@ def pure_pass(
         data,
         training=training,
         loss=loss,
-        fallback=check_bool("fallback", fallback),
+        fallback=check_fallback(fallback),
         pure=True,
     )

@@ -46,7 +46,7 @@ def fisher_sums(
     scores: Callable,
     variables: list,
     factored: bool,
-    fallback: bool,
+    fallback: bool | str,
 ) -> FisherSums:
     """Returns sums of Fisher information over the examples of a batch.
 
@@ -76,8 +76,7 @@ def fisher_sums(
         variables: The weights. Each of their layers needs a rule, unless
             `fallback` is `True`.
         factored: Whether matrices get (2) and (3) instead of a diagonal.
-        fallback: Whether layers that have no rule are differentiated
-            separately for each example.
+        fallback: What to do with layers that have no rule, see `step`.
 
     Returns:
         The sums, in float32 or higher precision.
@@ -87,7 +86,8 @@ def fisher_sums(
     values = current_values(plan.variables)
     tape = tf.GradientTape(persistent=True)
     with tape:
-        capture = Capture(plan, values, tape, pure=True)
+        examples = ops.shape(omega)[0]
+        capture = Capture(plan, values, tape, examples=examples, pure=True)
         with capture.recording(), capture.forward():
             outputs = _keras.call_with_training(model, x, training=False)
     backward = _Backward(capture, tape, outputs, omega, factored)
@@ -103,7 +103,8 @@ def fisher_sums(
     )
     factors = [
         KroneckerFactors(m.kernel, m.bias, inputs, sums[id(m.kernel)])
-        for m, inputs in backward.matrices.values()
+        for found in backward.matrices.values()
+        for m, inputs in found
     ]
     covered = {id(v) for matrix in factors for v in matrix.variables}
     squares = [
@@ -125,7 +126,8 @@ class _Backward:
         factored: Whether to compute (2) and (3) for matrices.
 
     Attributes:
-        matrices: Dict from the `id` of a layer to its `Matrix` and (2).
+        matrices: Dict from the `id` of a layer to a list of pairs, a `Matrix`
+            and (2).
     """
 
     def __init__(self, capture, tape, outputs, omega, factored):
@@ -133,22 +135,20 @@ class _Backward:
         self._tape = tape
         self._outputs = outputs
         self._omega = omega
-        self.matrices: dict[int, tuple] = {}
+        self.matrices: dict[int, list] = {}
         # (2) needs no cotangents. The outputs z only give the shape.
         for layer, rule, calls in self._reached_layers(capture.outputs):
-            matrix = capture.plan.matrix(layer, rule) if factored else None
-            if matrix is not None:
-                a, _ = _rows(layer, rule, calls)
-                if matrix.bias is not None:
-                    a = ops.concatenate([a, ops.ones_like(a[..., :1])], axis=-1)
-                self.matrices[id(layer)] = matrix, self._gram(a)  # (2)
+            found = capture.plan.matrices(layer, rule) if factored else []
+            self.matrices[id(layer)] = [
+                (matrix, self._inputs(matrix, calls)) for matrix in found
+            ]
 
     def zeros(self):
         """Returns the sums before the first vector v.
 
         The sums are zeros, in a dict with the `id` of each variable as key.
         """
-        matrices = [matrix for matrix, _ in self.matrices.values()]
+        matrices = [m for found in self.matrices.values() for m, _ in found]
         covered = {id(v) for matrix in matrices for v in matrix.variables}
         shapes = [(m.kernel, 2 * m.shape[1:]) for m in matrices]
         shapes += [
@@ -174,9 +174,8 @@ class _Backward:
         return sums
 
     def _reached_layers(self, cotangents):
-        examples = ops.shape(self._omega)[0]
         with self._capture.computing_rules():
-            for found in self._capture.calls_by_layer(cotangents, examples):
+            for found in self._capture.calls_by_layer(cotangents):
                 # Layers that the outputs do not depend on have no calls.
                 if found[-1]:
                     yield found
@@ -186,31 +185,34 @@ class _Backward:
 
         A matrix with Kronecker factors appears under its kernel.
         """
-        rest = rule.weights(layer)
-        if id(layer) in self.matrices:
-            matrix, _ = self.matrices[id(layer)]
-            _, dz = _rows(layer, rule, calls)
+        covered = set()
+        for matrix, _ in self.matrices[id(layer)]:
+            _, dz = _rows(matrix, calls)
             positions = ops.cast(ops.shape(dz)[1], dz.dtype)
             yield matrix.kernel, self._gram(dz) / positions  # (3)
-            covered = {id(v) for v in matrix.variables}
-            rest = [v for v in rest if id(v) not in covered]
-        if rest:
+            covered |= {id(v) for v in matrix.variables}
+        weights = rule.weights(layer)
+        if any(id(v) not in covered for v in weights):
             omega = ops.cast(self._omega, calls[0][1].dtype)
             moments = rule.moments(layer, calls, omega)
-            squares = zip(rule.weights(layer), moments, strict=True)
-            still = {id(v) for v in rest}
-            for variable, (_, square) in squares:
-                if id(variable) in still:
+            for variable, (_, square) in zip(weights, moments, strict=True):
+                if id(variable) not in covered:
                     yield variable, square  # (1)
+
+    def _inputs(self, matrix, calls):
+        a, _ = _rows(matrix, calls)
+        if matrix.bias is not None:
+            a = ops.concatenate([a, ops.ones_like(a[..., :1])], axis=-1)
+        return self._gram(a)  # (2)
 
     def _gram(self, rows):
         root = ops.sqrt(ops.cast(self._omega, rows.dtype))
         return gram(rows * root[:, None, None])
 
 
-def _rows(layer, rule, calls):
-    """Returns inputs and cotangents of all calls of a layer."""
-    return joined_positions([rule.rows(layer, *call) for call in calls])
+def _rows(matrix, calls):
+    """Returns inputs and cotangents of a matrix in all calls of its layer."""
+    return joined_positions([matrix.rows(*call) for call in calls])
 
 
 def _precision_of(variable):

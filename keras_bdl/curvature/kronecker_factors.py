@@ -19,7 +19,7 @@ def kronecker_factors(
     sample_weight: ArrayLike | None = None,
     training: bool = True,
     loss: Loss | None = None,
-    fallback: bool = False,
+    fallback: bool | str = "auto",
 ) -> list[KroneckerFactors]:
     """Returns the Kronecker factors of the weights that are matrices.
 
@@ -43,9 +43,11 @@ def kronecker_factors(
             `True`.
         loss: Loss as in `compile`, in place of the loss of the model. Defaults
             to `None`.
-        fallback: Whether layers that have no rule are differentiated
-            separately for each example, which is slow. With `False` such
-            layers raise an error. Defaults to `False`.
+        fallback: What to do with layers that have no rule. `True`
+            differentiates them separately for each example, which is slow and
+            takes memory. `"auto"` does so for small layers, with a warning, and
+            raises an error for large ones. `False` raises an error. Defaults to
+            `"auto"`.
 
     Returns:
         A list of `KroneckerFactors`, one for each matrix. Their `variables`

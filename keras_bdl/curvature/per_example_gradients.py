@@ -18,7 +18,7 @@ def per_example_gradients(
     sample_weight: ArrayLike | None = None,
     training: bool = True,
     loss: Loss | None = None,
-    fallback: bool = False,
+    fallback: bool | str = "auto",
 ) -> list[tf.Tensor]:
     """Returns the gradient of each example's loss.
 
@@ -37,9 +37,11 @@ def per_example_gradients(
             `True`.
         loss: Loss as in `compile`, in place of the loss of the model. Defaults
             to `None`.
-        fallback: Whether layers that have no rule are differentiated
-            separately for each example, which is slow. With `False` such
-            layers raise an error. Defaults to `False`.
+        fallback: What to do with layers that have no rule. `True`
+            differentiates them separately for each example, which is slow and
+            takes memory. `"auto"` does so for small layers, with a warning, and
+            raises an error for large ones. `False` raises an error. Defaults to
+            `"auto"`.
 
     Returns:
         A list of tensors in the order of `model.trainable_variables`. The first

@@ -1,35 +1,18 @@
 """Plan of a model: the rule of each layer and the owner of each weight."""
 
-import dataclasses
+import math
+import warnings
+import weakref
 
 import keras
 
 from keras_bdl import _keras
+from keras_bdl.arguments import check_choice
+from keras_bdl.curvature.matrix import Matrix
 from keras_bdl.curvature.rule import Rule
 from keras_bdl.curvature.rule import own_variables
 from keras_bdl.curvature.rule import rule_of
 from keras_bdl.curvature.rules.whole_layer import WholeLayerRule
-
-
-@dataclasses.dataclass
-class Matrix:
-    """The weights of a layer that multiplies its inputs by a matrix.
-
-    Attributes:
-        kernel: The kernel.
-        bias: The bias if it is the last row of the matrix, or `None`.
-        shape: `(in, out)`, where `in` includes the row of the bias.
-    """
-
-    kernel: keras.Variable
-    bias: keras.Variable | None
-    shape: tuple[int, int]
-
-    @property
-    def variables(self) -> list:
-        """The kernel, and the bias if the matrix has a row for the bias."""
-        return [v for v in (self.kernel, self.bias) if v is not None]
-
 
 # The layers inside of these layers get no rules of their own: a recurrent
 # layer, for example, calls its cell many times in a loop.
@@ -40,14 +23,24 @@ SEALED = (
     keras.layers.Wrapper,
 )
 
+# With `fallback="auto"`, a layer with more weights needs a rule: the gradients
+# of all examples are in memory at once.
+SMALL = 2**20
+
+# The layers that a warning has named.
+_TOLD: weakref.WeakSet = weakref.WeakSet()
+
 
 class Plan:
     """A rule for each layer of a model that has trainable weights.
 
     Args:
         model: A built Keras model.
-        fallback: Whether a layer that has no rule is differentiated separately
-            for each example, with its inner layers. Defaults to `False`.
+        fallback: What to do with layers that have no rule. `True`
+            differentiates them separately for each example, with their inner
+            layers. `"auto"` does so for the layers' own weights, up to `SMALL`
+            numbers; inner layers need rules of their own. `False` raises an
+            error. Defaults to `"auto"`.
         variables: The variables to compute curvature for. Layers without such a
             variable need no rule. Defaults to `None`: all trainable variables.
 
@@ -61,7 +54,7 @@ class Plan:
         self,
         model: keras.Model,
         *,
-        fallback: bool = False,
+        fallback: bool | str = "auto",
         variables: list | None = None,
     ):
         self.variables = model.trainable_variables
@@ -69,7 +62,8 @@ class Plan:
             self.variables = list(variables)
         self.rules: list[tuple[keras.Layer, Rule]] = []
         self.owners: dict[int, keras.Layer] = {}
-        self._fallback = fallback
+        self._fallback = check_fallback(fallback)
+        self._without_rule: list[keras.Layer] = []
         self._wanted = {id(v) for v in self.variables}
         inside: set[int] = set()
         for layer in _keras.all_layers(model):
@@ -82,8 +76,9 @@ class Plan:
             rule = None if sealed else rule_of(layer)
             if rule is None:
                 rule = self._whole_layer(layer, own)
-                inner = _keras.inner_layers(layer)
-                inside.update(id(part) for part in inner)
+                if rule.inner:
+                    inner = _keras.inner_layers(layer)
+                    inside.update(id(part) for part in inner)
             self.rules.append((layer, rule))
             for variable in rule.weights(layer):
                 self._own(variable, layer)
@@ -94,21 +89,20 @@ class Plan:
                 "belong to a layer of the model. Create variables in layers. "
                 f"Received: {', '.join(lost)}, which belong to no layer"
             )
+        self._say_which_have_no_rule()
 
-    def matrix(self, layer: keras.Layer, rule: Rule) -> Matrix | None:
-        """Returns the trainable `Matrix` of a layer, or `None`.
+    def matrices(self, layer: keras.Layer, rule: Rule) -> list[Matrix]:
+        """Returns the matrices of a layer with the variables of the plan.
 
         Args:
             layer: A layer of `rules`.
             rule: The rule of the layer.
         """
-        shape = rule.matrix_shape(layer)
-        if shape is None or not self._trains(layer.kernel):
-            return None
-        bias = rule.bias_of_rows(layer)
-        if bias is None or not self._trains(bias):
-            return Matrix(layer.kernel, None, shape)
-        return Matrix(layer.kernel, bias, (shape[0] + 1, shape[1]))
+        found = [m for m in rule.matrices(layer) if self._trains(m.kernel)]
+        for matrix in found:
+            if matrix.bias is not None and not self._trains(matrix.bias):
+                matrix.bias = None
+        return found
 
     def _trains(self, variable):
         return id(variable) in self._wanted
@@ -123,26 +117,59 @@ class Plan:
             )
 
     def _whole_layer(self, layer, own):
-        if self._fallback:
-            return WholeLayerRule()
+        sealed = isinstance(layer, SEALED)
+        if self._fallback is True:
+            return WholeLayerRule(inner=True)
+        if self._fallback == "auto" and _size(own) <= SMALL:
+            self._without_rule.append(layer)
+            return WholeLayerRule(inner=sealed)
         raise ValueError(
             "Per-example curvature has no rule for "
             f"`{type(layer).__name__}` with the weights "
             f"{', '.join(v.path for v in own)}. Register a rule with "
             "`keras_bdl.curvature.register_rule`, pass `fallback=True` to "
             "differentiate this layer example by example, or freeze the layer. "
-            f"Received: layer={layer.name!r}"
+            f"Received: layer={layer.name!r} with {_size(own):,} weights, and "
+            f"fallback={self._fallback!r}"
         )
 
+    def _say_which_have_no_rule(self):
+        new = [layer for layer in self._without_rule if layer not in _TOLD]
+        _TOLD.update(new)
+        if new:
+            names = {f"`{type(layer).__name__}`" for layer in new}
+            warnings.warn(
+                "Per-example curvature has no rule for "
+                f"{', '.join(sorted(names))}, and differentiates these small "
+                "layers example by example. The result is the same. If "
+                "training is too slow, freeze them, or register a rule with "
+                "`keras_bdl.curvature.register_rule`",
+                stacklevel=2,
+            )
 
-def matrices(model: keras.Model, *, fallback: bool = False) -> list[Matrix]:
+
+def check_fallback(fallback: bool | str) -> bool | str:
+    """Returns the argument `fallback`, or raises an error.
+
+    Args:
+        fallback: The argument.
+    """
+    return check_choice("fallback", fallback, (True, False, "auto"))
+
+
+def _size(variables):
+    return sum(math.prod(v.shape) for v in variables)
+
+
+def matrices(
+    model: keras.Model, *, fallback: bool | str = "auto"
+) -> list[Matrix]:
     """Returns a `Matrix` for each `KroneckerFactors` that `step` returns.
 
     Args:
         model: A built Keras model.
         fallback: Whether layers without a rule are allowed. Defaults to
-            `False`.
+            `"auto"`: small layers are.
     """
     plan = Plan(model, fallback=fallback)
-    found = [plan.matrix(layer, rule) for layer, rule in plan.rules]
-    return [matrix for matrix in found if matrix is not None]
+    return [m for layer, rule in plan.rules for m in plan.matrices(layer, rule)]

@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_bdl import _keras
+from keras_bdl.curvature.matrix import Matrix
 from keras_bdl.curvature.reductions import sum_and_squares
 
 
@@ -154,37 +155,13 @@ class Rule:
             lambda t: choose(t) if ops.is_tensor(t) else t, inputs
         )
 
-    def matrix_shape(self, layer: keras.Layer) -> tuple[int, int] | None:
-        """Returns `(in, out)` if the kernel is a matrix, `None` otherwise.
+    def matrices(self, layer: keras.Layer) -> list[Matrix]:
+        """Returns the matrices of the layer that have Kronecker factors.
 
         Args:
             layer: The layer, built.
         """
-        return None
-
-    def rows(
-        self, layer: keras.Layer, inputs: Any, cotangents: Any
-    ) -> tuple[Any, Any]:
-        """Returns inputs and cotangents for the Kronecker factors.
-
-        Args:
-            layer: A layer with a `matrix_shape`.
-            inputs: The first result of `run`.
-            cotangents: dL/dz.
-
-        Returns:
-            The inputs of the matrix, `(examples, positions, in)`, and the
-            cotangents `(examples, positions, out)`.
-        """
-        raise NotImplementedError
-
-    def bias_of_rows(self, layer: keras.Layer) -> keras.Variable | None:
-        """Returns the bias if it is a row of the matrix, or `None`.
-
-        Args:
-            layer: A layer with a `matrix_shape`.
-        """
-        return layer.bias
+        return []
 
 
 def summed_over_positions(cotangents: Any, channel_axis: int = -1) -> Any:
@@ -199,10 +176,13 @@ def summed_over_positions(cotangents: Any, channel_axis: int = -1) -> Any:
     return ops.sum(cotangents, axis=axes) if axes else cotangents
 
 
-_RULES: dict[Any, Rule] = {}  # by class of layers
+# By class of layers, and whether the layer has a low-rank adapter.
+_RULES: dict[tuple[Any, bool], Rule] = {}
 
 
-def register_rule(*layer_classes: type) -> Callable[[type], type]:
+def register_rule(
+    *layer_classes: type, lora: bool = False
+) -> Callable[[type], type]:
     """Returns a class decorator that registers a `Rule` for layers.
 
     Use it for your own layers; see the example of `Rule`. The rule applies to
@@ -212,11 +192,13 @@ def register_rule(*layer_classes: type) -> Callable[[type], type]:
 
     Args:
         *layer_classes: Classes of layers.
+        lora: Whether the rule is for layers with `enable_lora`. Defaults to
+            `False`: for layers without.
     """
 
     def register(rule_class):
         for layer_class in layer_classes:
-            _RULES[layer_class] = rule_class()
+            _RULES[layer_class, lora] = rule_class()
         return rule_class
 
     return register
@@ -229,14 +211,16 @@ def rule_of(layer: Any) -> Rule | None:
         layer: A Keras layer.
     """
     layer_class: Any = type(layer)
-    cls = next((c for c in layer_class.__mro__ if c in _RULES), None)
+    lora = bool(getattr(layer, "lora_enabled", False))
+    classes = layer_class.__mro__
+    cls = next((c for c in classes if (c, lora) in _RULES), None)
     if cls is None or layer_class.call is not cls.call:
         return None
-    if getattr(layer, "quantization_mode", None) is not None:
+    if not lora and getattr(layer, "quantization_mode", None) is not None:
         return None
-    rule = _RULES[cls]
+    rule = _RULES[cls, lora]
     known = {id(v) for v in rule.weights(layer)}
-    # Low-rank adapters and subclasses may train other variables.
+    # Subclasses may train other variables.
     if any(id(v) not in known for v in own_variables(layer)):
         return None
     return rule

@@ -18,7 +18,7 @@ def second_moments(
     sample_weight: ArrayLike | None = None,
     training: bool = True,
     loss: Loss | None = None,
-    fallback: bool = False,
+    fallback: bool | str = "auto",
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
     """Returns the mean gradient and the mean squared per-example gradient.
 
@@ -50,9 +50,11 @@ def second_moments(
             `True`.
         loss: Loss as in `compile`, in place of the loss of the model. Defaults
             to `None`.
-        fallback: Whether layers that have no rule are differentiated
-            separately for each example, which is slow. With `False` such
-            layers raise an error. Defaults to `False`.
+        fallback: What to do with layers that have no rule. `True`
+            differentiates them separately for each example, which is slow and
+            takes memory. `"auto"` does so for small layers, with a warning, and
+            raises an error for large ones. `False` raises an error. Defaults to
+            `"auto"`.
 
     Returns:
         Two lists of tensors, `gradients` and `squares`, in the order of

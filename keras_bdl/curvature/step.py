@@ -7,10 +7,10 @@ import keras
 import tensorflow as tf
 
 from keras_bdl.aliases import Loss
-from keras_bdl.arguments import check_bool
 from keras_bdl.arguments import check_choice
 from keras_bdl.curvature.captured_pass import CapturedPass
 from keras_bdl.curvature.layer_factors import KroneckerFactors
+from keras_bdl.curvature.plan import check_fallback
 
 
 @dataclasses.dataclass
@@ -49,7 +49,7 @@ def step(
     loss_scale: Any = None,
     statistics: str = "squares",
     due: tf.Tensor | None = None,
-    fallback: bool = False,
+    fallback: bool | str = "auto",
 ) -> Step:
     """Returns loss, outputs, gradients and curvature of one batch.
 
@@ -102,9 +102,11 @@ def step(
             step has the cost and the gradients of an ordinary step, and the
             curvature is zeros, which the caller must ignore. Defaults to
             `None`: always compute the curvature.
-        fallback: Whether layers that have no rule are differentiated
-            separately for each example, which is slow. With `False` such
-            layers raise an error. Defaults to `False`.
+        fallback: What to do with layers that have no rule. `True`
+            differentiates them separately for each example, which is slow and
+            takes memory. `"auto"` does so for small layers, with a warning, and
+            raises an error for large ones. `False` raises an error. Defaults to
+            `"auto"`.
 
     Returns:
         A `Step`. Gradients and curvature are in float32 or higher precision.
@@ -124,7 +126,7 @@ def step(
         training=training,
         loss=loss,
         loss_scale=loss_scale,
-        fallback=check_bool("fallback", fallback),
+        fallback=check_fallback(fallback),
     )
 
     if statistics == "factors":

@@ -40,8 +40,7 @@ class FisherOptions:
             the expectation over labels.
         variables: Variables whose information is computed.
         factored: Whether matrices have Kronecker factors.
-        fallback: Whether layers that have no rule are differentiated
-            separately for each example.
+        fallback: What to do with layers that have no rule, see `step`.
     """
 
     loss: Loss | None
@@ -49,7 +48,7 @@ class FisherOptions:
     label_samples: int | None
     variables: list
     factored: bool
-    fallback: bool
+    fallback: bool | str
 
 
 class FisherInformation:

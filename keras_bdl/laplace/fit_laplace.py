@@ -46,7 +46,7 @@ def fit_laplace(
         "LearnedStddev",
     ),
     batch_size: int | None = None,
-    fallback: bool = False,
+    fallback: bool | str = "auto",
     seed: int = 0,
     verbose: str | int = "auto",
 ) -> Laplace:
@@ -114,9 +114,11 @@ def fit_laplace(
             variables. These weights keep their trained values. Defaults to
             `("BatchNormalization", "LearnedStddev")`.
         batch_size: Batch size for arrays. Defaults to `None`, 32.
-        fallback: Whether layers that have no rule in `keras_bdl.curvature`
-            are differentiated separately for each example, which is slow.
-            With `False` such layers raise an error. Defaults to `False`.
+        fallback: What to do with layers that have no rule. `True`
+            differentiates them separately for each example, which is slow and
+            takes memory. `"auto"` does so for small layers, with a warning, and
+            raises an error for large ones. `False` raises an error. Defaults to
+            `"auto"`.
         seed: Selects the drawn labels and the posterior samples of the
             validation. Defaults to `0`.
         verbose: `0` for silence, `1` for a progress bar, `2` for one

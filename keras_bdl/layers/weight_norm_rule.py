@@ -89,9 +89,9 @@ class WeightNormRule:
             found.append(sum_and_squares(bias, example_weights))
         return found
 
-    def matrix_shape(self, layer):
-        """Returns `None`: the layer computes its kernel from variables."""
-        return None
+    def matrices(self, layer):
+        """Returns `[]`: the layer computes its kernel from variables."""
+        return []
 
     def _by_scale(self, layer, inputs, cotangents, unit):
         x = in_full_precision(inputs)

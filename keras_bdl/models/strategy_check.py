@@ -128,6 +128,9 @@ def _check_branches(model, strategy):
     optimizer = inner_optimizer(model)
     names = "gradient_accumulation_steps", "ema_overwrite_frequency"
     given = {n: getattr(optimizer, n, None) for n in names}
+    # Natural gradients keep sums of their own.
+    if steps := getattr(optimizer, "accumulated_batches", None):
+        given[names[0]] = steps
     if not getattr(optimizer, "use_ema", False):
         del given["ema_overwrite_frequency"]
     given = {name: steps for name, steps in given.items() if steps}

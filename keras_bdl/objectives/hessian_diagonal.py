@@ -8,10 +8,10 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bdl.arguments import ShowsArguments
-from keras_bdl.arguments import check_bool
 from keras_bdl.arguments import check_number
 from keras_bdl.arguments import check_seed
 from keras_bdl.curvature.captured_pass import CapturedPass
+from keras_bdl.curvature.plan import check_fallback
 from keras_bdl.random.gaussian_weights import TRAINING
 from keras_bdl.random.gaussian_weights import random_bits
 
@@ -130,13 +130,15 @@ class PerExampleFisher(HessianDiagonal):
     with `gradient_batch_size=1`.
 
     Args:
-        fallback: Whether layers that have no rule in `keras_bdl.curvature`
-            are differentiated separately for each example, which is slow.
-            With `False` such layers raise an error. Defaults to `False`.
+        fallback: What to do with layers that have no rule. `True`
+            differentiates them separately for each example, which is slow and
+            takes memory. `"auto"` does so for small layers, with a warning, and
+            raises an error for large ones. `False` raises an error. Defaults to
+            `"auto"`.
     """
 
-    def __init__(self, fallback: bool = False):
-        self.fallback = check_bool("fallback", fallback)
+    def __init__(self, fallback: bool | str = "auto"):
+        self.fallback = check_fallback(fallback)
 
     def __call__(self, forward: Any, values: list) -> tuple[Any, list]:
         """Returns the outcome of a batch, and (1)."""

@@ -51,7 +51,7 @@ class IVON(NaturalGradient):
     `compile(samples=...)` and `keras_bdl.predict` use posterior samples.
 
     Args:
-        learning_rate: Float or schedule. Defaults to `0.3`.
+        learning_rate: Float or schedule. Defaults to `0.1`.
         beta_2: Decay of the curvature. A single estimate of the curvature is
             nearly all noise, so the average needs a long memory. Defaults to
             `0.99999`.
@@ -77,7 +77,7 @@ class IVON(NaturalGradient):
 
     def __init__(
         self,
-        learning_rate: FloatOrSchedule = 0.3,
+        learning_rate: FloatOrSchedule = 0.1,
         *args,
         beta_2: float = 0.99999,
         initial_curvature: float | None = None,

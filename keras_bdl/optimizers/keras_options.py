@@ -6,7 +6,6 @@ _REFUSED = (
     "clipvalue",
     "global_clipnorm",
     "use_ema",
-    "gradient_accumulation_steps",
 )
 
 # Every optimizer config has these two. They have no effect without `use_ema`.

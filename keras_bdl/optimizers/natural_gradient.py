@@ -9,11 +9,14 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bdl import _keras
+from keras_bdl.arguments import check_bool
+from keras_bdl.arguments import check_count
 from keras_bdl.curvature.weight_scope import WeightScope
 from keras_bdl.curvature.weight_scope import current_values
 from keras_bdl.distribute.replica_gradients import for_all_replicas
 from keras_bdl.distribute.replicas import replica_weight
 from keras_bdl.inner_optimizer import loss_scale
+from keras_bdl.optimizers.accumulator import Accumulator
 from keras_bdl.optimizers.curvature_state import CurvatureState
 from keras_bdl.posteriors import Gaussian
 from keras_bdl.posteriors import Posterior
@@ -34,20 +37,75 @@ class NaturalGradient(CurvatureState):
 
         w = mu + eps sqrt(tau / (rho N (s + delta_t))),  eps ~ N(0, I)    (1)
 
+    With `gradient_accumulation_steps=k`, gradients and curvature are averages
+    over k batches of `fit`, and each k batches make one step: one iteration of
+    the learning rate. With equal batches and `share_sample=True`, the step is
+    that of one batch with all examples, but for BatchNorm and dropout.
+
     A subclass overrides `look`, which computes gradients and curvature at a
     sample, and `update_step`. The first argument of `update_step` is the
     result of `look` for one variable, averaged over samples and replicas. A
     subclass whose posterior differs from (1) also overrides `draw` and
     `posterior`.
+
+    Args:
+        gradient_accumulation_steps: k, the number of batches for one step, at
+            least 2. Defaults to `None`: one batch.
+        share_sample: Whether the k batches of a step have the same posterior
+            sample. With `False`, each has its own, as with `train_samples`.
+            Defaults to `True`.
     """
 
     noisy_training = True
     needs_scores = False
     _sizes: tuple | None = None
+    _accumulator: Accumulator | None = None
 
-    def __init__(self, *args, **kwargs):
+    def __init__(
+        self,
+        *args,
+        gradient_accumulation_steps: int | None = None,
+        share_sample: bool = True,
+        **kwargs,
+    ):
         super().__init__(*args, **kwargs)
+        if gradient_accumulation_steps is not None:
+            check_count(
+                "gradient_accumulation_steps",
+                gradient_accumulation_steps,
+                at_least=2,
+            )
+        # Keras accumulates one tensor for each variable, and its attribute of
+        # the full name stays `None`.
+        self.accumulated_batches = gradient_accumulation_steps
+        self.share_sample = check_bool("share_sample", share_sample)
         self._compilation = Compilation()
+
+    def build(self, variables):
+        """Creates the variables of the posterior and of sums over batches."""
+        if self.built:
+            return
+        super().build(variables)
+        if self.accumulated_batches is not None:
+            self._accumulator = Accumulator(
+                self,
+                self.looked_shapes(variables),
+                keras.backend.result_type(
+                    "float32", *{v.dtype for v in variables}
+                ),
+                self.accumulated_batches,
+            )
+
+    def looked_shapes(self, variables: list) -> list[list]:
+        """Returns the shapes of the tensors that `look` finds.
+
+        Args:
+            variables: The trainable variables of the model.
+
+        Returns:
+            A list of shapes for each variable.
+        """
+        return [[v.shape, v.shape] for v in variables]
 
     def look(
         self, model: keras.Model, data: Any, draw: Any, loss_scale: Any
@@ -111,7 +169,18 @@ class NaturalGradient(CurvatureState):
             variables.append(trainable_variables[start])
             found.append(tuple(grads[start : start + size]))
             start += size
-        super().apply(found, variables)
+        if self._accumulator is None:
+            return super().apply(found, variables)
+        of_index = {_keras.variable_index(self, v): v for v in variables}
+
+        def move(means):
+            super(NaturalGradient, self).apply(
+                list(means.values()), [of_index[i] for i in means]
+            )
+
+        return self._accumulator.add(
+            dict(zip(of_index, found, strict=True)), move
+        )
 
     def draw(
         self,
@@ -159,12 +228,11 @@ class NaturalGradient(CurvatureState):
             stream: `TRAINING` or `EVALUATION`.
             number: Index of the sample.
         """
+        step = self.iterations if stream == TRAINING else 0
+        if self._accumulator is not None and not self.share_sample:
+            step = self._accumulator.batches if stream == TRAINING else 0
         return random_bits(
-            size,
-            seed=self.seed,
-            stream=stream,
-            draw=number,
-            step=self.iterations if stream == TRAINING else 0,
+            size, seed=self.seed, stream=stream, draw=number, step=step
         )
 
     def call_with_draw(self, model: keras.Model, x: Any, draw: int) -> Any:
@@ -218,6 +286,14 @@ class NaturalGradient(CurvatureState):
     def is_first(self) -> tf.Tensor:
         """Returns whether this is the first step."""
         return ops.equal(self.iterations, 0)
+
+    def get_config(self):
+        """Returns every constructor argument."""
+        return {
+            **super().get_config(),
+            "gradient_accumulation_steps": self.accumulated_batches,
+            "share_sample": self.share_sample,
+        }
 
 
 def _mean(tensors):

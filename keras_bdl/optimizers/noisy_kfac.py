@@ -143,6 +143,17 @@ class NoisyKFAC(VOGN):
         curvatures = dict(zip(others, slots, strict=True))
         return [curvatures.get(i) for i in range(len(variables))]
 
+    def looked_shapes(self, variables: list) -> list[list]:
+        """Returns the shapes of the tensors that `look` finds."""
+        shapes = super().looked_shapes(variables)
+        for matrix, places in places_of(self._matrices, variables):
+            ins, outs = matrix.shape
+            of_matrix = [variables[i].shape for i in places]
+            for i in places:
+                shapes[i] = []
+            shapes[places[0]] = [*of_matrix, (ins, ins), (outs, outs)]
+        return shapes
+
     def assign_curvatures(self, value: Any) -> None:
         """Sets the curvature of every weight."""
         for curvature in self._curvatures:

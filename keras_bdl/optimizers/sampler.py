@@ -10,6 +10,7 @@ from keras_bdl import _keras
 from keras_bdl import priors
 from keras_bdl.aliases import FloatOrSchedule
 from keras_bdl.aliases import PriorLike
+from keras_bdl.arguments import check_count
 from keras_bdl.arguments import check_learning_rate
 from keras_bdl.arguments import check_number
 from keras_bdl.arguments import check_seed
@@ -55,6 +56,10 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
             Defaults to `None`: a flat prior. (In layers and objectives, `None`
             means `Normal(1.0)`.)
         seed: Seed of the noise. Defaults to `0`.
+        gradient_accumulation_steps: Number of batches whose gradients are
+            averaged for one step of the chain, at least 2. With equal batches,
+            the step is that of one batch with all examples. Defaults to
+            `None`: one batch.
         name: Name of the optimizer. Defaults to `None`: Keras makes one from
             the name of the class.
         **kwargs: `loss_scale_factor` of `keras.optimizers.Optimizer`. Options
@@ -74,6 +79,7 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
         temperature: FloatOrSchedule = 1.0,
         prior: PriorLike = None,
         seed: int = 0,
+        gradient_accumulation_steps: int | None = None,
         name: str | None = None,
         **kwargs,
     ):
@@ -83,7 +89,18 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
             instead="; write weight decay as a `prior`",
         )
         check_learning_rate(learning_rate)
-        super().__init__(learning_rate=learning_rate, name=name, **kwargs)
+        if gradient_accumulation_steps is not None:
+            check_count(
+                "gradient_accumulation_steps",
+                gradient_accumulation_steps,
+                at_least=2,
+            )
+        super().__init__(
+            learning_rate=learning_rate,
+            gradient_accumulation_steps=gradient_accumulation_steps,
+            name=name,
+            **kwargs,
+        )
         if not callable(temperature):
             check_number("temperature", temperature, at_least=0.0)
         check_seed(seed)

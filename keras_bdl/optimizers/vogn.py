@@ -8,8 +8,8 @@ from keras import ops
 from keras_bdl import _keras
 from keras_bdl import curvature
 from keras_bdl.aliases import FloatOrSchedule
-from keras_bdl.arguments import check_bool
 from keras_bdl.arguments import check_number
+from keras_bdl.curvature.plan import check_fallback
 from keras_bdl.optimizers.natural_gradient import NaturalGradient
 
 
@@ -65,9 +65,11 @@ class VOGN(NaturalGradient):
             Defaults to `1e-3`.
         curvature_every: Number of steps from one update (3) to the next. The
             steps between cost about as much as steps of Adam. Defaults to `1`.
-        fallback: Whether layers that have no rule in `keras_bdl.curvature`
-            are differentiated separately for each example, which is slow.
-            With `False` such layers raise an error. Defaults to `False`.
+        fallback: What to do with layers that have no rule. `True`
+            differentiates them separately for each example, which is slow and
+            takes memory. `"auto"` does so for small layers, with a warning, and
+            raises an error for large ones. `False` raises an error. Defaults to
+            `"auto"`.
 
     Example:
 
@@ -91,7 +93,7 @@ class VOGN(NaturalGradient):
         *args,
         damping: float = 1e-3,
         curvature_every: int = 1,
-        fallback: bool = False,
+        fallback: bool | str = "auto",
         **kwargs,
     ):
         super().__init__(learning_rate, *args, **kwargs)
@@ -105,7 +107,7 @@ class VOGN(NaturalGradient):
         )
         self.damping = damping
         self.curvature_every = curvature_every
-        self.fallback = check_bool("fallback", fallback)
+        self.fallback = check_fallback(fallback)
 
     def check(self, variables: list) -> None:
         """Raises an error if weights are excluded and `damping` is 0."""

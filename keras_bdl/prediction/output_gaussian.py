@@ -124,7 +124,11 @@ def output_gaussians(
     tape = tf.GradientTape(persistent=True)
     with tape:
         capture = Capture(
-            plan, [value_of[id(v)] for v in plan.variables], tape, pure=True
+            plan,
+            [value_of[id(v)] for v in plan.variables],
+            tape,
+            examples=ops.shape(keras.tree.flatten(inputs)[0])[0],
+            pure=True,
         )
         with capture.recording():
             with capture.forward():
@@ -164,9 +168,8 @@ def _covariance(capture, tape, outputs, blocks):
     roots: list = []
     rest: Any = None
     first = [dz[0] for dz in cotangents]
-    examples = ops.shape(outputs)[0]
     with capture.computing_rules():
-        grouped = capture.calls_by_layer(first, examples)
+        grouped = capture.calls_by_layer(first)
         for layer, rule, _ in grouped:
             calls = [
                 (call.inputs, dz)
@@ -211,23 +214,25 @@ def _cotangents(tape, outputs, places):
 
 def _roots_of_product(layer, rule, calls, blocks):
     """Returns R for each block, or `None` if the layer is no such product."""
-    if len(calls) != 1 or rule.matrix_shape(layer) is None:
+    matrices = rule.matrices(layer)
+    if len(calls) != 1 or len(matrices) != 1:
         return None
+    (matrix,) = matrices
     inputs, dz = calls[0]
-    a, rows = rule.rows(layer, inputs, dz[0])
+    a, rows = matrix.rows(inputs, dz[0])
     if a.shape[1] != 1 or rows.shape[1] != 1:
         return None
     a = tf.squeeze(a, axis=1)
     # Rows of all outputs: the rule may sort the axes of dz.
-    _, rows = rule.rows(layer, inputs, tf.reshape(dz, [-1, *dz.shape[2:]]))
+    _, rows = matrix.rows(inputs, tf.reshape(dz, [-1, *dz.shape[2:]]))
     dz = tf.reshape(rows, [dz.shape[0], -1, rows.shape[-1]])
     one = tf.ones_like(a[:, :1])
-    bias = rule.bias_of_rows(layer)
     roots = []
     for block in blocks:
-        has_bias = any(v is bias for v in block.variables)
+        has_bias = any(v is matrix.bias for v in block.variables)
         if any(
-            v is not bias and v is not layer.kernel for v in block.variables
+            v is not matrix.bias and v is not matrix.kernel
+            for v in block.variables
         ):
             return None
         of_kernel = len(block.variables) > has_bias

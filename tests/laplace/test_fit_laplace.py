@@ -502,7 +502,7 @@ def test_layers_without_uncertainty_need_no_rule():
     posterior = fit(model, SEQUENCES, subset="last_layer")
     assert [m.variables for m in posterior.matrices] == [[3, 4]]
     with pytest.raises(ValueError, match="no rule for `LSTM`"):
-        fit(model, SEQUENCES)
+        fit(model, SEQUENCES, fallback=False)
 
 
 def test_excluded_variables_have_no_variance():

@@ -60,7 +60,9 @@ ARGUMENTS = {
     "prior": bdl.priors.Normal(0.5),
     "prior_precision": 2.0,
     "rescale_learning_rate": False,
+    "gradient_accumulation_steps": 2,
     "seed": 4,
+    "share_sample": False,
     "temperature": 0.25,
     "update_every": 4,
 }
@@ -70,7 +72,6 @@ OPTIONS = {
     "clipvalue": 1.0,
     "global_clipnorm": 1.0,
     "use_ema": True,
-    "gradient_accumulation_steps": 2,
 }
 
 RNG = np.random.default_rng(0)
@@ -122,6 +123,9 @@ def test_config_keeps_every_argument(cls):
     assert type(revived) is cls
     assert revived.get_config() == config
     assert float(revived.learning_rate) == given.pop("learning_rate")
+    if hasattr(revived, "accumulated_batches"):
+        steps = given.pop("gradient_accumulation_steps")
+        assert revived.accumulated_batches == steps
     for name, value in given.items():
         assert repr(getattr(revived, name)) == repr(value), name
 

@@ -9,9 +9,16 @@ from keras_bdl.curvature.rules.conv import ConvTransposeRule
 from keras_bdl.curvature.rules.dense import DenseRule
 from keras_bdl.curvature.rules.einsum_dense import EinsumDenseRule
 from keras_bdl.curvature.rules.embedding import EmbeddingRule
+from keras_bdl.curvature.rules.low_rank import LowRankConvRule
+from keras_bdl.curvature.rules.low_rank import LowRankDenseRule
+from keras_bdl.curvature.rules.low_rank import LowRankEinsumDenseRule
+from keras_bdl.curvature.rules.low_rank import LowRankEmbeddingRule
 from keras_bdl.curvature.rules.normalization import BatchNormalizationRule
 from keras_bdl.curvature.rules.normalization import NormalizationRule
 from keras_bdl.curvature.rules.prelu import PReLURule
+from keras_bdl.curvature.rules.reversible_embedding import (
+    ReversibleEmbeddingRule,
+)
 from keras_bdl.curvature.rules.separable_conv import DepthwiseConvRule
 from keras_bdl.curvature.rules.separable_conv import SeparableConvRule
 from keras_bdl.curvature.rules.whole_layer import WholeLayerRule
@@ -24,8 +31,13 @@ __all__ = [
     "DepthwiseConvRule",
     "EinsumDenseRule",
     "EmbeddingRule",
+    "LowRankConvRule",
+    "LowRankDenseRule",
+    "LowRankEinsumDenseRule",
+    "LowRankEmbeddingRule",
     "NormalizationRule",
     "PReLURule",
+    "ReversibleEmbeddingRule",
     "SeparableConvRule",
     "WholeLayerRule",
 ]

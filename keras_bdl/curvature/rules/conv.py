@@ -163,6 +163,6 @@ class ConvTransposeRule(ConvRule):
         for view in windows:
             yield positions_of(view), x
 
-    def matrix_shape(self, layer):
-        """Returns `None`: these kernels have no Kronecker factors here."""
-        return None
+    def matrices(self, layer):
+        """Returns `[]`: these kernels have no Kronecker factors here."""
+        return []

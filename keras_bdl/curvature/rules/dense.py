@@ -1,10 +1,12 @@
 """Rule for dense layers, and the base class of rules with a matrix."""
 
+import functools
 import math
 
 import keras
 from keras import ops
 
+from keras_bdl.curvature.matrix import Matrix
 from keras_bdl.curvature.reductions import in_full_precision
 from keras_bdl.curvature.reductions import outer_moments
 from keras_bdl.curvature.reductions import outer_products
@@ -104,11 +106,16 @@ class MatrixRule(Rule):
             found.append(sum_and_squares(bias, example_weights))
         return found
 
-    def matrix_shape(self, layer):
-        """Returns `(in, out)`; `in` includes all positions of a window."""
+    def matrices(self, layer):
+        """Returns the kernel if it has one group.
+
+        The axis `in` of the matrix includes all positions of a window.
+        """
         if self.groups(layer) > 1:
-            return None
-        return math.prod(layer.kernel.shape[:-1]), layer.kernel.shape[-1]
+            return []
+        *ins, outs = layer.kernel.shape
+        rows = functools.partial(self.rows, layer)
+        return [Matrix(layer.kernel, layer.bias, (math.prod(ins), outs), rows)]
 
     def rows(self, layer, inputs, cotangents):
         """Returns the inputs of all blocks, joined on the last axis, and dz."""

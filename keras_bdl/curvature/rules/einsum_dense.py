@@ -1,11 +1,13 @@
 """Rule for dense layers with an einsum equation."""
 
+import functools
 import math
 import string
 
 import keras
 from keras import ops
 
+from keras_bdl.curvature.matrix import Matrix
 from keras_bdl.curvature.reductions import in_full_precision
 from keras_bdl.curvature.rule import register_rule
 from keras_bdl.curvature.rules.dense import MatrixRule
@@ -58,20 +60,23 @@ class EinsumDenseRule(MatrixRule):
         ]
         return ops.sum(total, axis=same, keepdims=True) if same else total
 
-    def matrix_shape(self, layer):
-        """Returns `(in, out)` if the kernel has the axes `in`, then `out`."""
+    def matrices(self, layer):
+        """Returns the kernel if it has the axes `in`, then `out`.
+
+        The bias is a row of the matrix if it has the indices of `out`.
+        """
         indices = _Indices(layer)
         if indices.kernel != indices.ins + indices.outs:
-            return None
-        return tuple(math.prod(indices.sizes(k)) for k in ("ins", "outs"))
-
-    def bias_of_rows(self, layer):
-        """Returns the bias if it has the indices of `out`, otherwise `None`."""
-        indices = _Indices(layer)
-        if layer.bias is None or not indices.out.endswith(indices.outs):
-            return None
-        same = tuple(layer.bias.shape) == tuple(indices.sizes("outs"))
-        return layer.bias if same else None
+            return []
+        bias, outs = layer.bias, indices.sizes("outs")
+        if bias is not None and not (
+            indices.out.endswith(indices.outs)
+            and list(bias.shape) == list(outs)
+        ):
+            bias = None
+        shape = math.prod(indices.sizes("ins")), math.prod(outs)
+        rows = functools.partial(self.rows, layer)
+        return [Matrix(layer.kernel, bias, shape, rows)]
 
 
 class _Indices:

@@ -3,27 +3,36 @@
 import keras
 import tensorflow as tf
 
+from keras_bdl import _keras
 from keras_bdl.curvature.rule import Rule
+from keras_bdl.curvature.rule import own_variables
+from keras_bdl.curvature.weight_scope import PinnedWeights
 
 
 class WholeLayerRule(Rule):
     """Rule that calls a layer again for each example and differentiates it.
 
-    `fallback=True` uses this rule for layers without a rule.
-    `tf.vectorized_map` computes the gradients of all examples, and memory holds
-    them at once. The layer must return one tensor, and the output of an example
-    must depend on the arguments of this example only. A layer that draws random
-    numbers or keeps statistics raises an error. If another argument, such as a
-    mask, has as many rows as the inputs, the rule splits this argument by
-    example, too.
+    `fallback` uses this rule for layers without a rule. `tf.vectorized_map`
+    computes the gradients of all examples, and memory holds them at once. The
+    layer must return one tensor, and the output of an example must depend on
+    the arguments of this example only. A layer that draws random numbers or
+    keeps statistics raises an error. If another argument, such as a mask, has
+    as many rows as the inputs, the rule splits this argument by example, too.
+
+    Args:
+        inner: Whether the rule covers the weights of inner layers. With
+            `False`, inner layers need rules of their own.
     """
+
+    def __init__(self, *, inner: bool):
+        self.inner = inner
 
     taps = "output"
     calls_again = True
 
     def weights(self, layer):
-        """Returns all trainable variables, including those of inner layers."""
-        return layer.trainable_variables
+        """Returns the trainable variables that the rule covers."""
+        return layer.trainable_variables if self.inner else own_variables(layer)
 
     def run(self, layer, call, inputs, *args, **kwargs):
         """Calls the layer and keeps its arguments for a second call."""
@@ -62,8 +71,8 @@ class WholeLayerRule(Rule):
             args_of_one, kwargs_of_one = keras.tree.pack_sequence_as(
                 (args, kwargs), given
             )
-            scope = keras.StatelessScope(zip(variables, values, strict=True))
-            with tf.GradientTape() as tape, scope:
+            pinned = PinnedWeights(zip(variables, values, strict=True))
+            with tf.GradientTape() as tape, pinned, _keras.autocast(layer):
                 tape.watch(values)
                 outputs = call(x, *args_of_one, **kwargs_of_one)
             return tape.gradient(
