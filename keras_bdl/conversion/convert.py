@@ -6,8 +6,11 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl.aliases import PriorLike
+from keras_bdl.arguments import check_bool
 from keras_bdl.arguments import check_number
+from keras_bdl.arguments import check_verbose
 from keras_bdl.conversion.model_copy import ModelCopy
 from keras_bdl.conversion.model_copy import config_of
 from keras_bdl.conversion.model_copy import copy_values
@@ -15,6 +18,7 @@ from keras_bdl.conversion.replacement_table import RULES
 from keras_bdl.conversion.replacement_table import options_of
 from keras_bdl.conversion.selection import Selection
 from keras_bdl.conversion.selection import own_weights
+from keras_bdl.conversion.selection import summary
 from keras_bdl.distributions import MeanField
 from keras_bdl.layers import Variational
 from keras_bdl.layers.mc_dropout import MCDropout
@@ -30,6 +34,8 @@ def convert(
     means_from_weights: bool = True,
     prior_from_weights: float | None = None,
     rate: float | None = None,
+    strict: bool = False,
+    verbose: str | int = "auto",
     **layer_options,
 ) -> keras.Model:
     """Returns a copy of a model with Bayesian layers.
@@ -51,9 +57,10 @@ def convert(
     Normalisation layers and `PReLU` stay unchanged, because they have numbers
     per feature and no kernel. The copy of a frozen layer is Bayesian and
     frozen: its means and scales do not train. Regularizers and constraints
-    apply to the means. The function raises an error if `to` selects any other
-    layer with weights. Examples are an `LSTM`, a layer that already has
-    distributions, and a subclass of a layer named above.
+    apply to the means. Any other layer with weights stays unchanged, and the
+    printed summary names it. Examples are an `LSTM`, a layer with
+    `enable_lora`, a layer that already has distributions, and a subclass of a
+    layer named above.
 
     As in the paper, `"mc_dropout"` also applies dropout to the inputs of the
     model, in front of the first layer. To prevent this, exclude that layer:
@@ -91,6 +98,10 @@ def convert(
         prior_from_weights: delta of (1). Give either this argument or `prior`.
             Defaults to `None`.
         rate: Dropout rate for `"mc_dropout"`. Defaults to `None`.
+        strict: Whether to raise an error if `to` selects a layer with weights
+            that no rule converts. Defaults to `False`: the layer stays
+            unchanged.
+        verbose: `0` prints no summary. Defaults to `"auto"`, which is `1`.
         **layer_options: Arguments of each converted layer: `estimator`,
             `rho_initializer`, `variational_bias`, `dataset_size`,
             `truncation` for `"mean_field"`, and `seed`, from which each layer
@@ -119,7 +130,7 @@ def convert(
           https://arxiv.org/abs/1506.02142)
     """
     _check_model(model)
-    selection = Selection(to)
+    selection = Selection(to, strict=check_bool("strict", strict))
     named = {"prior": prior, "bias_prior": bias_prior, "rate": rate}
     options = {k: v for k, v in named.items() if v is not None}
     options |= layer_options
@@ -129,6 +140,9 @@ def convert(
             prior_from_weights, prior, means_from_weights, selection.kinds
         )
     kinds = selection.plan(model)
+    if check_verbose(verbose):
+        layers = _keras.inner_layers(model)
+        print(summary(kinds, layers, selection.uncovered))
     replacements = {
         key: functools.partial(_replacement, kind, options, index)
         for index, (key, kind) in enumerate(kinds.items())

@@ -1,6 +1,7 @@
 """Layers whose inner layers `convert` has replaced."""
 
 import functools
+import inspect
 
 import keras
 
@@ -83,8 +84,32 @@ def disassembled(layer):
         cls = type(layer).__bases__[1]  # see `_converted_class`
         made = cls.from_config(layer._origin()["config"])
         return made, converted["build_config"], converted["parts"]
-    made = type(layer).from_config(layer.get_config())
-    return made, layer.get_build_config(), []
+    return _made_again(layer), layer.get_build_config(), []
+
+
+def _made_again(layer):
+    """Returns a new layer from the config of a layer.
+
+    The configs of some layers of KerasHub 0.32, such as
+    `ViTPatchingAndEmbedding`, have entries that their constructors refuse.
+    """
+    config = layer.get_config()
+    try:
+        return type(layer).from_config(config)
+    except TypeError:
+        known = {
+            name
+            for cls in type(layer).__mro__
+            for name in inspect.signature(cls.__init__).parameters
+        }
+        refused = config.keys() - known
+        if not refused:
+            raise
+        made = type(layer).from_config(
+            {name: config[name] for name in config.keys() & known}
+        )
+    vars(made)["_refused_entries"] = refused
+    return made
 
 
 def assemble(layer, build_config, find_parts):
@@ -108,6 +133,8 @@ def assemble(layer, build_config, find_parts):
     origin = keras.saving.serialize_keras_object(layer)
     for not_of_config in ("build_config", "compile_config"):
         origin.pop(not_of_config, None)
+    for name in vars(layer).pop("_refused_entries", ()):
+        del origin["config"][name]
     if builds_itself and not layer.built:
         layer.build_from_config(build_config)
     parts = find_parts(_keras.tracked_layers(layer))

@@ -16,9 +16,16 @@ class Selection:
     Args:
         to: The argument of `keras_bdl.convert`: a kind for all layers, or a
             dictionary from selectors to kinds.
+        strict: Whether to refuse layers with weights that no rule converts.
+
+    Attributes:
+        kinds: All kinds in `to`.
+        uncovered: The selected layers that no rule converts, after `plan`.
     """
 
-    def __init__(self, to):
+    def __init__(self, to, *, strict: bool):
+        self._strict = strict
+        self.uncovered: list[keras.Layer] = []
         rules = to if isinstance(to, dict) else {keras.layers.Layer: to}
         for selector, kind in rules.items():
             _check_kind(kind, may_be_none=rules is to)
@@ -34,13 +41,14 @@ class Selection:
     def plan(self, model):
         """Returns the kind of each layer to convert, by `id`.
 
-        Raises an error if a selector matches no layer, or selects a layer with
-        weights that no rule converts.
+        Raises an error if a selector converts no layer, or in strict mode if it
+        selects a layer with weights that no rule converts.
 
         Args:
             model: A built model.
         """
         containers = _containers(model)
+        closed = _without_config(model)
         plan, uncovered, used = {}, [], set()
         for layer in _keras.inner_layers(model):
             selector, kind = self._rule_of(layer, containers[id(layer)])
@@ -51,14 +59,17 @@ class Selection:
                 # The outermost sealed layer is enough for the error message: a
                 # selector for it also selects the layers inside.
                 uncovered += sealed[:1] if layer.weights else []
-            elif type(layer) in RULES[kind]:
+            elif blocks := [x for x in containers[id(layer)] if x in closed]:
+                uncovered += blocks[:1] if layer.weights else []
+            elif type(layer) in RULES[kind] and not _is_adapted(layer):
                 _check_built(layer)
                 plan[id(layer)] = kind
                 used.add(selector)
             elif _has_weights_of_its_own(layer):
                 uncovered.append(layer)
-        if uncovered:
-            raise ValueError(self._uncovered(uncovered))
+        self.uncovered = list({id(x): x for x in uncovered}.values())
+        if uncovered and (self._strict or not plan):
+            raise ValueError(self._refusal())
         for selector, _ in self._rules:
             if selector not in used:
                 raise ValueError(_useless(selector, model))
@@ -71,7 +82,8 @@ class Selection:
                 return selector, kind
         return None, None
 
-    def _uncovered(self, layers):
+    def _refusal(self):
+        layers = self.uncovered
         names = dict.fromkeys(_class_as_typed(layer) for layer in layers)
         left_out = "".join(f"{name}: None, " for name in names)
         return (
@@ -80,6 +92,24 @@ class Selection:
             f'`to={{{left_out}keras.layers.Layer: "{min(self.kinds)}"}}`. '
             f"Received: {_named(layers)}"
         )
+
+
+def _without_config(model):
+    """Returns the blocks that nobody can make again, for want of a config."""
+    found = []
+    for layer in _keras.inner_layers(model):
+        if isinstance(layer, keras.Model) or not _keras.inner_layers(layer):
+            continue
+        try:
+            layer.get_config()
+        except NotImplementedError:
+            found.append(layer)
+    return found
+
+
+def _is_adapted(layer):
+    """Returns whether a layer computes its kernel from an adapter (LoRA)."""
+    return bool(getattr(layer, "lora_enabled", False))
 
 
 def _check_kind(kind, may_be_none):
@@ -164,6 +194,28 @@ def _class_as_typed(layer):
     name = type(layer).__name__
     is_of_keras = getattr(keras.layers, name, None) is type(layer)
     return f"keras.layers.{name}" if is_of_keras else name
+
+
+def summary(kinds, layers, uncovered):
+    """Returns a text that says what a conversion does.
+
+    Args:
+        kinds: The result of `Selection.plan`.
+        layers: All layers of the model.
+        uncovered: `Selection.uncovered`.
+    """
+    counts = collections.Counter(
+        (kinds[id(layer)], type(layer).__name__)
+        for layer in layers
+        if id(layer) in kinds
+    )
+    lines = []
+    for kind in dict.fromkeys(kinds.values()):
+        of_kind = [f"{n} {cls}" for (k, cls), n in counts.items() if k == kind]
+        lines.append(f"Converted to {kind}: {', '.join(of_kind)}")
+    if uncovered:
+        lines.append(f"Unchanged, no rule converts: {_named(uncovered)}")
+    return "\n".join(lines)
 
 
 def _named(layers):

@@ -376,7 +376,7 @@ def test_error_names_all_unsupported_layers_and_its_advice_works():
         ]
     )
     with pytest.raises(ValueError, match="Embedding: .*Bidirectional: ") as e:
-        convert(model, "mc_dropout", rate=0.1)
+        convert(model, "mc_dropout", rate=0.1, strict=True)
     advice = re.search("`to=(.*?)`", str(e.value)).group(1)
     to = eval(advice, {"keras": keras})  # noqa: S307
     new = convert(model, to, rate=0.1)

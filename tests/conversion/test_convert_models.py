@@ -192,7 +192,7 @@ def test_recurrent_layers_and_wrappers_can_be_left_out(tmp_path):
     )
     names = [layer.name for layer in model.layers[:3]]
     with pytest.raises(ValueError, match=".*".join(["Received", *names])):
-        convert(model, "mean_field")
+        convert(model, "mean_field", strict=True)
     x = np.repeat(X[:, None], 5, 1)
     new = convert(model, {**dict.fromkeys(left_out), layers.Layer: "radial"})
     assert [type(x) for x in bayesian_layers(new)] == [bdl.layers.RadialDense]
@@ -289,7 +289,96 @@ def unused():
 )
 def test_model_that_cannot_be_converted_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
-        convert(make(), "mean_field")
+        convert(make(), "mean_field", strict=True)
+
+
+def test_layers_without_a_rule_stay_and_the_summary_names_them(capsys):
+    model = keras.Sequential(
+        [
+            keras.Input((5, 6)),
+            layers.Dense(4, lora_rank=1, name="adapted"),
+            OwnDense(4, name="own"),
+            layers.LSTM(3, name="memory"),
+            layers.Dense(3),
+            layers.Dense(2),
+        ]
+    )
+    copy = convert(model, "mean_field")
+    x = np.random.default_rng(0).normal(size=(2, 5, 6)).astype("float32")
+    assert_same_outputs(copy, model, x)
+    assert [type(layer).__name__ for layer in copy.layers] == [
+        *("Dense", "OwnDense", "LSTM", "MeanFieldDense", "MeanFieldDense")
+    ]
+    assert capsys.readouterr().out.splitlines() == [
+        "Converted to mean_field: 2 Dense",
+        "Unchanged, no rule converts: Dense: adapted; OwnDense: own; "
+        "LSTM: memory",
+    ]
+    convert(model, "radial", verbose=0)
+    assert not capsys.readouterr().out
+
+
+class WithoutConfig(layers.Layer):
+    def __init__(self, activation, **kwargs):
+        super().__init__(**kwargs)
+        self.dense = layers.Dense(4, activation=activation)
+
+    def build(self, shape):
+        self.dense.build(shape)
+
+    def call(self, x):
+        return self.dense(x)
+
+
+class Outer(layers.Layer):
+    def build(self, shape):
+        self.closed = WithoutConfig(abs, name="closed")
+        self.closed.build(shape)
+        self.dense = layers.Dense(4)
+        self.dense.build(shape)
+
+    def call(self, x):
+        return self.closed(x) + self.dense(x)
+
+
+def test_layers_in_a_block_without_a_config_stay_as_they_are(capsys):
+    model = stack(Outer())
+    with pytest.raises(ValueError, match="Received: WithoutConfig: closed"):
+        convert(model, "mean_field", strict=True)
+    left_out = {WithoutConfig: None, layers.Layer: "mean_field"}
+    for to in ("mean_field", left_out):
+        new = convert(model, to)
+        assert type(new.layers[0].dense) is bdl.layers.MeanFieldDense
+        assert type(new.layers[0].closed.dense) is layers.Dense
+        assert_same_outputs(new, model, X)
+    assert "converts: WithoutConfig: closed" in capsys.readouterr().out
+
+
+class Patches(layers.Layer):
+    """Its config has an entry that its constructor refuses."""
+
+    def __init__(self, units, **kwargs):
+        super().__init__(**kwargs)
+        self.units, self.dense = units, layers.Dense(units)
+
+    def build(self, shape):
+        self.token = self.add_weight((self.units,))
+        self.dense.build(shape)
+
+    def call(self, x):
+        return self.dense(x) + self.token
+
+    def get_config(self):
+        return {**super().get_config(), "units": self.units, "derived": 2}
+
+
+def test_block_whose_config_has_too_many_entries_is_converted(tmp_path):
+    model = stack(Patches(4), layers.Dense(2))
+    new = convert(model, "mean_field")
+    assert type(new.layers[0].dense) is bdl.layers.MeanFieldDense
+    assert_same_outputs(new, model, X)
+    with keras.saving.custom_object_scope({"Patches": Patches}):
+        assert_same_outputs(reloaded(new, tmp_path), model, X)
 
 
 def test_layer_outside_of_the_graph_is_refused_if_it_has_weights():
