@@ -47,6 +47,14 @@ def inner_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
     return layer._flatten_layers(include_self=False)
 
 
+def variables_made_trainable(layer: keras.layers.Layer) -> list:
+    """Returns the layer's own variables that were made as trainable ones.
+
+    `trainable_variables` leaves out those that were frozen later.
+    """
+    return layer._trainable_variables
+
+
 def tracked_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
     """Returns the direct inner layers; `layers` exists only in models."""
     return layer._layers

@@ -6,6 +6,8 @@ import os
 def check_memory(what: str, nbytes: int, advice: str) -> None:
     """Raises an error if a result does not fit into the free memory.
 
+    Prints the size of a result of at least 1 GiB.
+
     Args:
         what: The result, for the message.
         nbytes: Size of the result in bytes.
@@ -18,6 +20,8 @@ def check_memory(what: str, nbytes: int, advice: str) -> None:
             f"{_gib(free)} GiB are free. {advice} "
             f"Received: {nbytes} bytes needed, {free} bytes free"
         )
+    if nbytes >= 2**30:
+        print(f"{what} will take {_gib(nbytes)} GiB of memory")
 
 
 def free_bytes() -> int | None:

@@ -10,6 +10,7 @@ from keras_bdl.callbacks.sample_files import remove_sample
 from keras_bdl.callbacks.sample_files import sample_path
 from keras_bdl.callbacks.sample_files import write_sample
 from keras_bdl.distribute.workers import weights_of_first_replica
+from keras_bdl.posteriors.frozen_weights import unfrozen_weights
 from keras_bdl.saving.state_file import read_state
 
 
@@ -50,6 +51,8 @@ class KeptSamples:
     ) -> bool:
         """Adds the weights of a model, and drops the oldest samples.
 
+        Frozen weights are equal in all samples, and are left out.
+
         Args:
             model: A built Keras model.
             directory: Directory for the file of the sample. `None` keeps the
@@ -59,7 +62,14 @@ class KeptSamples:
         Returns:
             Whether a sample was dropped.
         """
-        weights = weights_of_first_replica(model)
+        kept = {id(v) for v in unfrozen_weights(model)}
+        weights = [
+            w
+            for w, v in zip(
+                weights_of_first_replica(model), model.weights, strict=True
+            )
+            if id(v) in kept
+        ]
         if directory is None:
             sample: Any = [np.array(w) for w in weights]
         else:

@@ -65,7 +65,8 @@ class RunningEvaluation:
         self, model: keras.Model, weights: list, names: list[str] | None
     ) -> None:
         """Predicts with one sample, and adds the result to the mean."""
-        self._take(self._predict(model, Ensemble([weights], names=names)))
+        sample = Ensemble([weights], names=names, covers_frozen=False)
+        self._take(self._predict(model, sample))
 
     def logs(self) -> dict[str, float]:
         """Returns the scores of all samples, or NaN before the first sample."""

@@ -1,6 +1,7 @@
 """The callback `SampleCollector`, which keeps the samples of a sampler."""
 
 import itertools
+import math
 import os
 from typing import Any
 
@@ -15,8 +16,10 @@ from keras_bdl.callbacks.sample_files import put_old_samples_aside
 from keras_bdl.callbacks.stateful_callback import StatefulCallback
 from keras_bdl.data.dataset_size import guard_loss
 from keras_bdl.inner_optimizer import inner_optimizer
+from keras_bdl.memory import check_memory
 from keras_bdl.optimizers.sampler import Sampler
 from keras_bdl.posteriors.ensemble import Ensemble
+from keras_bdl.posteriors.frozen_weights import unfrozen_weights
 from keras_bdl.posteriors.structure import Structure
 
 
@@ -123,7 +126,10 @@ class SampleCollector(StatefulCallback):
                 f"every={self.every}, unit={self.unit!r}, "
                 f"start_epoch={self.start_epoch}"
             )
-        return Ensemble(list(self._samples), names=self._names)
+        samples = Ensemble(
+            list(self._samples), names=self._names, covers_frozen=False
+        )
+        return samples.beside_frozen_weights_of(self.model)
 
     def on_train_begin(self, logs=None):
         """Raises an error if training would miss the end of a cycle."""
@@ -142,6 +148,8 @@ class SampleCollector(StatefulCallback):
         self.keep_to_one_model()
         self.refuse_frozen_model()
         guard_loss(self.model, [inner_optimizer(self.model)])
+        if self.model.built:
+            self._check_memory()
         if self._evaluation is not None:
             self._evaluation.begin(self.model)
         if self.directory is not None:
@@ -189,7 +197,7 @@ class SampleCollector(StatefulCallback):
         is_chain = isinstance(inner_optimizer(self.model), Sampler)
         if self._warned_of_drift or not is_chain:
             return
-        trained = [v.trainable for v in self.model.weights]
+        trained = [v.trainable for v in unfrozen_weights(self.model)]
         self._warned_of_drift = warn_of_drift(
             len(self._samples),
             lambda i: itertools.compress(self._samples[i], trained),
@@ -230,6 +238,7 @@ class SampleCollector(StatefulCallback):
     def _check_length(self):
         """Raises an error for a `fit` in which no cycle ends."""
         epochs, steps = self.params["epochs"], self.params["steps"]
+        self._most = self.max_samples
         if self._samples or (self.unit == "step" and steps is None):
             return
         if self.unit == "epoch":
@@ -240,6 +249,7 @@ class SampleCollector(StatefulCallback):
             ]
             most = ended[1] - ended[0]
         if most > 0:
+            self._most = min(most, self.max_samples or most)
             return
         raise ValueError(
             "`SampleCollector` would take nothing. `start_epoch` must be less "
@@ -256,8 +266,24 @@ class SampleCollector(StatefulCallback):
         """Returns the number of steps until a cycle ends, at least one."""
         return self.every - iterations % self.every
 
+    def _check_memory(self):
+        """Raises an error if the samples would not fit."""
+        if self.directory is not None or self._samples or self._most is None:
+            return
+        each = sum(
+            math.prod(v.shape) * v.value.dtype.size
+            for v in unfrozen_weights(self.model)
+        )
+        check_memory(
+            f"The samples of `SampleCollector` ({self._most} of "
+            f"{each:,} bytes)",
+            self._most * each,
+            "Give a `directory` for them, or a smaller `max_samples`.",
+        )
+
     def _collect(self):
-        self._names = Structure.of(self.model.weights).names
+        self._check_memory()
+        self._names = Structure.of(unfrozen_weights(self.model)).names
         dropped = self._samples.take(
             self.model, directory=self.directory, max_samples=self.max_samples
         )

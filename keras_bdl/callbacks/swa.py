@@ -62,7 +62,9 @@ class SWA(WeightCollector):
     def posterior(self) -> Gaussian:
         """A `Gaussian` without variance. Every sample is the average."""
         self._check_collected()
-        return Gaussian(self._moments(self._mean), names=self._structure.names)
+        mean = self._moments(self._mean)
+        average = Gaussian(mean, names=self._structure.names)
+        return average.beside_frozen_weights_of(self.model)
 
     def on_train_end(self, logs=None):
         """Assigns the average to the model if `replace_weights` is set."""

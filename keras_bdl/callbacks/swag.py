@@ -97,7 +97,7 @@ class SWAG(WeightCollector):
         self._check_collected()
         variance = [s / self.num_collected for s in self._squares]
         deviations = [np.stack(d) for d in zip(*self._columns, strict=True)]
-        return LowRankGaussian(
+        posterior = LowRankGaussian(
             self._moments(self._mean),
             self._moments(variance),
             deviations,
@@ -105,6 +105,7 @@ class SWAG(WeightCollector):
             block=self.block,
             names=self._structure.names,
         )
+        return posterior.beside_frozen_weights_of(self.model)
 
     def get_state(self) -> dict[str, Any]:
         """Returns everything collected, for a checkpoint."""
@@ -122,6 +123,17 @@ class SWAG(WeightCollector):
         self._squares = squares and [np.array(s) for s in squares]
         self._columns.clear()
         self._columns.extend(state["columns"])
+
+    memory_advice = (
+        'Lower `rank`, pass `deviation_dtype="float16"`, or freeze layers with '
+        "`trainable=False`."
+    )
+
+    def _bytes_of_weight(self):
+        # The mean, the squares, and the columns of the latest collections.
+        columns = min(self.rank, self._most_collections() or self.rank)
+        size = np.dtype(self.deviation_dtype).itemsize
+        return 2 * super()._bytes_of_weight() + columns * size
 
     def _collect(self):
         self._column = []

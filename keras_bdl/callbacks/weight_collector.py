@@ -1,5 +1,6 @@
 """The base class of callbacks that collect trainable weights."""
 
+import math
 import warnings
 from typing import Any
 
@@ -10,6 +11,7 @@ from keras_bdl.arguments import check_choice
 from keras_bdl.arguments import check_count
 from keras_bdl.callbacks.stateful_callback import StatefulCallback
 from keras_bdl.inherited_arguments import InheritedArguments
+from keras_bdl.memory import check_memory
 from keras_bdl.posteriors.posterior import Posterior
 from keras_bdl.posteriors.structure import Structure
 
@@ -84,6 +86,8 @@ class WeightCollector(InheritedArguments, StatefulCallback):
         self._check_most_collections()
         self.keep_to_one_model()
         self.refuse_frozen_model()
+        if self.model.built:
+            self._check_memory()
 
     def on_epoch_begin(self, epoch, logs=None):
         """Computes when the next step is due."""
@@ -208,6 +212,7 @@ class WeightCollector(InheritedArguments, StatefulCallback):
         """Adds the weights to the running mean, in float64."""
         variables = self.model.trainable_variables
         if self._structure is None:
+            self._check_memory()
             self._structure = Structure.of(variables)
             self._mean = self._zeros()
             if any(v.dtype == "float64" for v in variables):
@@ -219,6 +224,24 @@ class WeightCollector(InheritedArguments, StatefulCallback):
             before = variable.numpy() - self._mean[i]
             self._mean[i] += before / n
             self._add(i, before, before * ((n - 1) / n))
+
+    def _check_memory(self):
+        """Raises an error if the collected arrays would not fit."""
+        if self._mean is not None:
+            return
+        weights = sum(
+            math.prod(v.shape) for v in self.model.trainable_variables
+        )
+        check_memory(
+            f"What `{type(self).__name__}` collects of {weights:,} weights",
+            weights * self._bytes_of_weight(),
+            self.memory_advice,
+        )
+
+    memory_advice = "Freeze layers with `trainable=False`."
+
+    def _bytes_of_weight(self):
+        return np.dtype("float64").itemsize  # the mean
 
     def _add(self, index, before, after):
         """Uses the deviations of a variable from the old and the new mean.

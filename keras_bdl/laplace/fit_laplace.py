@@ -214,8 +214,8 @@ def fit_laplace(
             seed=seed,
             verbose=verbose,
         )
-        return posterior.with_prior_precision(delta)
-    return posterior
+        posterior = posterior.with_prior_precision(delta)
+    return posterior.beside_frozen_weights_of(model)
 
 
 def _check_data(data, refinements, validation_data, prior_precision):

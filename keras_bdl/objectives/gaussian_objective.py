@@ -220,7 +220,7 @@ class GaussianObjective(Objective):
             id(v): np.square(ops.convert_to_numpy(stddev))
             for v, stddev in zip(inferred, stddevs, strict=True)
         }
-        return Gaussian(
+        posterior = Gaussian(
             [ops.convert_to_numpy(v) for v in variables],
             [
                 np.broadcast_to(of_variable.get(id(v), 0.0), v.shape)
@@ -229,6 +229,7 @@ class GaussianObjective(Objective):
             names=[v.name for v in variables],
             trained_under_draws=self.trained_under_draws,
         )
+        return posterior.beside_frozen_weights_of(model)
 
     def _inferred(self, model):
         excluded = excluded_variables(model, self.exclude_from_inference)

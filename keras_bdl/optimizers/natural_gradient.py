@@ -259,12 +259,13 @@ class NaturalGradient(CurvatureState):
         """
         self.check_learned()
         variables = self.prepare(model)
-        return Gaussian(
+        posterior = Gaussian(
             [ops.convert_to_numpy(v) for v in variables],
             [self.variance(variable) for variable in variables],
             names=[v.name for v in variables],
             trained_under_draws=self.noisy_training,
         )
+        return posterior.beside_frozen_weights_of(model)
 
     def variance(self, variable: keras.Variable) -> np.ndarray:
         """Returns sigma^2 of a variable, an array; zeros if excluded.

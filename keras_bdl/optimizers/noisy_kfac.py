@@ -287,7 +287,7 @@ class NoisyKFAC(VOGN):
         drawn = self._drawn_matrices(variables)
         factor = self.noise_variance()
         covered = {i for _, places in drawn for i in places}
-        return MatrixNormal(
+        posterior = MatrixNormal(
             [ops.convert_to_numpy(v) for v in variables],
             [
                 m.covariance(places, factor, self.scaled_prior(m.kernel))
@@ -300,6 +300,7 @@ class NoisyKFAC(VOGN):
             names=[v.name for v in variables],
             trained_under_draws=self.noisy_training,
         )
+        return posterior.beside_frozen_weights_of(model)
 
     def get_config(self):
         """Returns every constructor argument."""

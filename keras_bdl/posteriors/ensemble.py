@@ -7,9 +7,11 @@ import keras
 import numpy as np
 
 from keras_bdl.arguments import as_list
+from keras_bdl.arguments import check_bool
 from keras_bdl.distribute.workers import weights_of_first_replica
 from keras_bdl.posteriors.diagonal_gaussian import all_finite
 from keras_bdl.posteriors.diagonal_gaussian import read_only
+from keras_bdl.posteriors.frozen_weights import unfrozen_weights
 from keras_bdl.posteriors.posterior import Posterior
 from keras_bdl.posteriors.structure import Structure
 from keras_bdl.posteriors.structure import check_built
@@ -33,6 +35,8 @@ class Ensemble(Posterior):
         members: A list of arrays for each member.
         names: The `name` of each variable, to recognise the model. Defaults
             to `None`: only shapes are compared.
+        covers_frozen: Whether a member also has the frozen weights of the
+            model. Defaults to `True`. `SampleCollector` leaves them out.
 
     Example:
 
@@ -46,8 +50,13 @@ class Ensemble(Posterior):
     can_be_linearized = False
 
     def __init__(
-        self, members: Sequence, *, names: Sequence[str] | None = None
+        self,
+        members: Sequence,
+        *,
+        names: Sequence[str] | None = None,
+        covers_frozen: bool = True,
     ):
+        self.covers_frozen = check_bool("covers_frozen", covers_frozen)
         members = as_list("members", members, "lists of arrays")
         if not members:
             raise ValueError(
@@ -95,8 +104,11 @@ class Ensemble(Posterior):
         return len(self) == 1
 
     def variables(self, model: keras.Model) -> list:
-        """Returns all weights, including BatchNorm statistics."""
-        return model.weights
+        """Returns all weights, including BatchNorm statistics.
+
+        With `covers_frozen=False`, frozen weights are left out.
+        """
+        return model.weights if self.covers_frozen else unfrozen_weights(model)
 
     def needs_batch_norm(self, seed: int) -> bool:
         """Returns `False`: each member has its own statistics."""
@@ -129,12 +141,20 @@ class Ensemble(Posterior):
 
     def get_state(self) -> dict[str, Any]:
         """Returns all arguments."""
-        return {**super().get_state(), "members": self._members}
+        return {
+            **super().get_state(),
+            "members": self._members,
+            "covers_frozen": self.covers_frozen,
+        }
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> "Ensemble":
         """Returns the posterior that `get_state` described."""
-        return cls(state["members"], names=state["structure"]["names"])
+        return cls(
+            state["members"],
+            names=state["structure"]["names"],
+            covers_frozen=state["covers_frozen"],
+        )
 
     def _facts(self):
         return {**super()._facts(), "num_members": len(self)}

@@ -205,16 +205,18 @@ class Laplace(MatrixNormal):
         Args:
             prior_precision: delta, or one delta for each variable.
         """
-        return type(self)(
+        other = type(self)(
             **{**self._arguments(), "prior_precision": prior_precision}
         )
+        other.frozen_weights = self.frozen_weights
+        return other
 
     def get_state(self) -> dict[str, Any]:
         """Returns all arguments."""
         state = super().get_state()
+        kept = ("kind", "structure", "frozen_weights")
         return {
-            "kind": state["kind"],
-            "structure": state["structure"],
+            **{name: state[name] for name in kept if name in state},
             **self._arguments(),
             "matrices": [vars(c) for c in self._curvatures],
         }

@@ -38,4 +38,6 @@ def from_state(state: dict[str, Any]) -> Posterior:
             "that defines its class before you load the file. "
             f"Received: kind={kind!r}, known: {sorted(Posterior.kinds)}"
         )
-    return Posterior.kinds[kind].from_state(state)
+    posterior = Posterior.kinds[kind].from_state(state)
+    posterior.frozen_weights = state.get("frozen_weights")
+    return posterior

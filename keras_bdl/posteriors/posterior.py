@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 from typing import ClassVar
+from typing import Self
 
 import keras
 import numpy as np
@@ -18,6 +19,7 @@ from keras_bdl.distribute.variable_copies import assign
 from keras_bdl.distribute.variable_copies import restored
 from keras_bdl.inherited_arguments import InheritedArguments
 from keras_bdl.posteriors.covariance_blocks import CovarianceBlocks
+from keras_bdl.posteriors.frozen_weights import fingerprint
 from keras_bdl.posteriors.holds_draw import holding_draw
 from keras_bdl.posteriors.structure import Structure
 from keras_bdl.posteriors.structure import check_built
@@ -42,6 +44,8 @@ class Posterior(InheritedArguments, abc.ABC):
 
     Attributes:
         structure: The `Structure` of the covered variables, or `None`.
+        frozen_weights: A fingerprint of the frozen weights of the model, such
+            as those of a pretrained network, or `None` if nothing is frozen.
         kind: Name of the class in files.
         trained_under_draws: Whether training drew the weights from this
             posterior. The BatchNorm statistics of the model are then averages
@@ -61,6 +65,7 @@ class Posterior(InheritedArguments, abc.ABC):
 
     kinds: ClassVar[dict[str, type["Posterior"]]] = {}
     kind: ClassVar[str]
+    frozen_weights: str | None = None
     trained_under_draws: bool = False
     can_be_linearized: ClassVar[bool] = True
     linearized_by_default: ClassVar[bool] = False
@@ -190,6 +195,24 @@ class Posterior(InheritedArguments, abc.ABC):
         check_built(model)
         if self.structure is not None:
             self.structure.check(self.variables(model))
+        if self.frozen_weights not in (None, fingerprint(model)):
+            raise ValueError(
+                "The posterior must be used with the frozen weights that it "
+                "was trained with. Load the same pretrained weights, and "
+                "freeze the same layers. "
+                f"Received: model={model.name!r} with other frozen weights"
+            )
+
+    def beside_frozen_weights_of(self, model: keras.Model) -> Self:
+        """Records the frozen weights of a model, and returns the posterior.
+
+        `check` then refuses models with other frozen weights.
+
+        Args:
+            model: The trained model.
+        """
+        self.frozen_weights = fingerprint(model)
+        return self
 
     @contextlib.contextmanager
     def sampled(self, model: keras.Model, seed: int) -> Iterator[keras.Model]:
@@ -262,6 +285,8 @@ class Posterior(InheritedArguments, abc.ABC):
         state: dict[str, Any] = {"kind": self.kind}
         if self.structure is not None:
             state["structure"] = self.structure.get_state()
+        if self.frozen_weights is not None:
+            state["frozen_weights"] = self.frozen_weights
         return state
 
     @classmethod

@@ -62,6 +62,10 @@ def _latest(found, samples):
             f"{min(lengths)}. Received: samples={samples}"
         )
     return [
-        Ensemble(members_of(one)[-samples:], names=one.structure.names)
+        Ensemble(
+            members_of(one)[-samples:],
+            names=one.structure.names,
+            covers_frozen=one.covers_frozen,
+        )
         for one in found
     ]

@@ -61,7 +61,7 @@ class WeightChains(collections.abc.Mapping):
         self._places = _places(structure)
         if model is not None:
             ensembles[0].check(model)
-            self._places = _trained_places(model)
+            self._places = _trained_places(model, ensembles[0].variables(model))
         self.shapes = {n: structure.shapes[i] for n, i in self._places.items()}
         self.num_chains = len(ensembles)
         self.num_samples = len(ensembles[0])
@@ -99,12 +99,12 @@ def _places(structure):
     return {f"{i}/{name}": i for i, name in enumerate(names)}
 
 
-def _trained_places(model):
+def _trained_places(model, variables):
     trained = {id(v) for v in model.trainable_variables}
-    paths = [v.path for v in model.weights]
+    paths = [v.path for v in variables]
     # In Keras, two layers may have the same name.
     return {
         path if paths.count(path) == 1 else f"{i}/{path}": i
-        for i, (path, v) in enumerate(zip(paths, model.weights, strict=True))
+        for i, (path, v) in enumerate(zip(paths, variables, strict=True))
         if id(v) in trained
     }

@@ -1,0 +1,67 @@
+"""The frozen weights of a model, which a posterior does not cover."""
+
+import hashlib
+import math
+
+import keras
+import numpy as np
+
+from keras_bdl import _keras
+
+# Entries of each variable that go into a fingerprint.
+_ENTRIES = 256
+
+
+def frozen_variables(model: keras.Model) -> list:
+    """Returns the variables that would be trained if nothing were frozen.
+
+    A layer with `trainable=False` has frozen weights, and the kernel of a layer
+    with `enable_lora` is frozen. BatchNorm statistics are not: they change in
+    training.
+
+    Args:
+        model: A built Keras model.
+    """
+    trained = {id(v) for v in model.trainable_variables}
+    could_be_trained = {
+        id(v)
+        for layer in _keras.all_layers(model)
+        for v in _keras.variables_made_trainable(layer)
+    }
+    return [
+        v
+        for v in model.weights
+        if id(v) in could_be_trained and id(v) not in trained
+    ]
+
+
+def unfrozen_weights(model: keras.Model) -> list:
+    """Returns `model.weights` without the frozen variables.
+
+    Args:
+        model: A built Keras model.
+    """
+    frozen = {id(v) for v in frozen_variables(model)}
+    return [v for v in model.weights if id(v) not in frozen]
+
+
+def fingerprint(model: keras.Model) -> str | None:
+    """Returns a short text that differs for other frozen weights.
+
+    The text depends on the shape of each frozen variable and on up to 256 of
+    its numbers. It is `None` if nothing is frozen.
+
+    Args:
+        model: A built Keras model.
+    """
+    frozen = frozen_variables(model)
+    if not frozen:
+        return None
+    found = hashlib.blake2b(digest_size=16)
+    for variable in frozen:
+        step = max(1, math.prod(variable.shape) // _ENTRIES)
+        numbers = keras.ops.reshape(variable, (-1,))[::step]
+        numbers = keras.ops.convert_to_numpy(keras.ops.cast(numbers, "float32"))
+        found.update(f"{tuple(variable.shape)}".encode())
+        found.update(np.ascontiguousarray(numbers).tobytes())
+    return found.hexdigest()

@@ -1,0 +1,107 @@
+"""Posteriors over the weights that are trained beside frozen ones."""
+
+import keras
+import numpy as np
+import pytest
+
+import keras_bdl as bdl
+from tests.helpers import cross_entropy
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(24, 4)).astype("float32")
+Y = RNG.integers(0, 3, 24)
+
+
+def pretrained(seed=1):
+    """A frozen layer, a layer with an adapter, and a head."""
+    keras.utils.set_random_seed(seed)
+    model = bdl.Sequential(
+        [
+            keras.Input((4,)),
+            keras.layers.Dense(6, "tanh", trainable=False),
+            keras.layers.Dense(6, "tanh"),
+            keras.layers.BatchNormalization(),
+            keras.layers.Dense(3),
+        ]
+    )
+    model.layers[1].enable_lora(1)
+    model.compile("sgd", cross_entropy())
+    return model
+
+
+def fit(model, optimizer="sgd", *callbacks, **options):
+    model.compile(optimizer, cross_entropy(), **options)
+    model.fit(X, Y, batch_size=8, epochs=3, verbose=0, callbacks=callbacks)
+    return model
+
+
+def swag(model):
+    callback = bdl.SWAG(start_epoch=0, rank=2)
+    fit(model, "sgd", callback)
+    return callback.posterior
+
+
+def samples(model):
+    callback = bdl.callbacks.SampleCollector(1, unit="epoch")
+    fit(model, bdl.SGNHT(1e-3), callback)
+    return callback.posterior
+
+
+def held(optimizer=None, objective=None):
+    def posterior(model):
+        fit(model, optimizer() if optimizer else "adam", objective=objective)
+        return bdl.posterior_of(model)
+
+    return posterior
+
+
+def laplace(model):
+    return bdl.fit_laplace(
+        fit(model), (X, Y), subset="all", verbose=0
+    ).with_prior_precision(2.0)
+
+
+POSTERIORS = {
+    "SWAG": swag,
+    "samples": samples,
+    "VOGN": held(bdl.VOGN),
+    "Noisy K-FAC": held(bdl.NoisyKFAC),
+    "Taylor VI": held(objective=bdl.objectives.TaylorVI("diagonal")),
+    "Laplace": laplace,
+}
+
+
+@pytest.mark.parametrize("name", POSTERIORS)
+def test_file_holds_what_is_trained_and_fits_no_other_base(name, tmp_path):
+    model = pretrained()
+    posterior = POSTERIORS[name](model)
+    # Two factors and a bias, two of BatchNorm, two of the head.
+    shapes = [(6,), (6, 1), (1, 6), (6,), (6,), (6, 3), (3,)]
+    statistics = [(6,), (6,)] if name == "samples" else []
+    assert sorted(posterior.structure.shapes) == sorted(shapes + statistics)
+
+    path = tmp_path / "posterior.bdl"
+    posterior.save(path)
+    loaded = bdl.posteriors.load(path)
+    options = {"samples": 3, "verbose": 0, "batch_norm_data": X}
+    np.testing.assert_array_equal(
+        bdl.predict(model, X, loaded, **options).mean,
+        bdl.predict(model, X, posterior, **options).mean,
+    )
+    same = pretrained()
+    np.testing.assert_array_equal(same.layers[0].kernel, model.layers[0].kernel)
+    bdl.predict(same, X, loaded, **options)
+    other = pretrained(seed=2)
+    with pytest.raises(ValueError, match="with the frozen weights that it"):
+        bdl.predict(other, X, loaded, **options)
+
+
+def test_deep_ensemble_keeps_frozen_weights_of_each_member():
+    models = [pretrained(1), pretrained(2)]
+    pair = bdl.posteriors.Ensemble.from_models(models)
+    p = bdl.predict(models[0], X, pair, samples=2, keep_samples=True, verbose=0)
+    for k, model in enumerate(models):
+        logits = model.predict(X, verbose=0)
+        expected = np.array(keras.ops.softmax(logits))
+        found = [np.abs(s - expected).max() for s in p.samples]
+        assert min(found) < 1e-5, k
