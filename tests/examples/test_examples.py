@@ -151,3 +151,25 @@ def test_taylor_vi_prints_its_tables_and_draws_the_sweep(run, tmp_path):
 def test_objectives_benchmark_prints_a_ratio(run):
     printed = run("benchmarks/objectives.py")
     assert "TaylorVI, diagonal, step / plain step" in printed
+
+
+def test_fine_tuning_prints_a_line_for_each_method(run, tmp_path):
+    methods = ["IVON", "Laplace, adapters"]
+    printed = run("fine_tuning.py", "--out", tmp_path, "--methods", *methods)
+    table = (tmp_path / "table.txt").read_text()
+    assert table in printed
+    for method in methods:
+        (line,) = (x for x in table.splitlines() if x.startswith(method))
+        accuracy, nll, *_ = map(float, line.removeprefix(method).split())
+        assert 0 <= accuracy <= 1 and nll > 0
+
+
+def test_adapters_benchmark_prints_a_ratio(run):
+    printed = run("benchmarks/adapters.py")
+    assert re.search(r"^VOGN +\d+\.\d\d", printed, re.MULTILINE)
+
+
+def test_pretrained_table_has_a_row_for_each_way(run):
+    printed = run("benchmarks/pretrained.py")
+    assert "| GPT-2 | yes |" in printed
+    assert "| GPT-2, adapters | yes |" in printed
