@@ -1,6 +1,7 @@
 """Predictions of several threads that share a model."""
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import keras
@@ -232,3 +233,44 @@ def test_recurrent_masks_stay_while_another_thread_predicts(run_eagerly):
 
     expected = outputs_of_training(interrupted=False)
     np.testing.assert_array_equal(outputs_of_training(True), expected)
+
+
+class Counted(keras.layers.Layer):
+    """Counts the threads that are in its call at the same time."""
+
+    lock = threading.Lock()
+    inside = most = 0
+
+    def call(self, x):
+        with self.lock:
+            Counted.inside += 1
+            Counted.most = max(Counted.most, Counted.inside)
+        time.sleep(0.2)  # the other thread gets here, if nothing stops it
+        with self.lock:
+            Counted.inside -= 1
+        return x
+
+
+def test_threads_trace_a_model_one_after_the_other():
+    model = compiled(
+        keras.Sequential(
+            [
+                keras.Input((4,)),
+                Counted(),
+                keras.layers.Dropout(0.5),
+                keras.layers.Dense(3),
+            ]
+        ),
+        "sgd",
+    )
+    posteriors = [MCDropout(), Ensemble([model.get_weights()])]
+    start = threading.Barrier(2)
+    Counted.most = 0
+
+    def predict(posterior):
+        start.wait()
+        return predicted((model, {"posterior": posterior}))
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(predict, posteriors))
+    assert Counted.most == 1
