@@ -45,6 +45,37 @@ def unfrozen_weights(model: keras.Model) -> list:
     return [v for v in model.weights if id(v) not in frozen]
 
 
+def check_adapters(model: keras.Model) -> None:
+    """Raises an error for adapters (LoRA) that Keras has merged.
+
+    A `.keras` file has the sum of kernel and adapter as the kernel, and zeros
+    as both factors of the adapter. Samples around two zeros are no samples of
+    the posterior that was learned.
+
+    Args:
+        model: A built Keras model.
+    """
+    for layer in _keras.all_layers(model):
+        if not getattr(layer, "lora_enabled", False):
+            continue
+        factors = [
+            v
+            for v in layer.trainable_variables
+            if v.name.startswith("lora_") and v.name.endswith(("_a", "_b"))
+        ]
+        if len(factors) == 2 and not any(
+            np.any(keras.ops.convert_to_numpy(v)) for v in factors
+        ):
+            raise ValueError(
+                "A posterior of adapters (LoRA) needs the trained adapters. "
+                "Keras adds them to the kernels when it writes a `.keras` or "
+                "weights file, and sets them to zero. Save the posterior with "
+                "`posterior.save` before, and load it into the original "
+                "network with `enable_lora`. Received: "
+                f"{layer.name!r}, whose adapter is zero"
+            )
+
+
 def fingerprint(model: keras.Model) -> str | None:
     """Returns a short text that differs for other frozen weights.
 

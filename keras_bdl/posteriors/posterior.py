@@ -19,6 +19,7 @@ from keras_bdl.distribute.variable_copies import assign
 from keras_bdl.distribute.variable_copies import restored
 from keras_bdl.inherited_arguments import InheritedArguments
 from keras_bdl.posteriors.covariance_blocks import CovarianceBlocks
+from keras_bdl.posteriors.frozen_weights import check_adapters
 from keras_bdl.posteriors.frozen_weights import fingerprint
 from keras_bdl.posteriors.holds_draw import holding_draw
 from keras_bdl.posteriors.structure import Structure
@@ -199,7 +200,8 @@ class Posterior(InheritedArguments, abc.ABC):
             raise ValueError(
                 "The posterior must be used with the frozen weights that it "
                 "was trained with. Load the same pretrained weights, and "
-                "freeze the same layers. "
+                "freeze the same layers. A `.keras` file does not keep them if "
+                "there are adapters: Keras adds adapters to the kernels. "
                 f"Received: model={model.name!r} with other frozen weights"
             )
 
@@ -211,6 +213,7 @@ class Posterior(InheritedArguments, abc.ABC):
         Args:
             model: The trained model.
         """
+        check_adapters(model)
         self.frozen_weights = fingerprint(model)
         return self
 

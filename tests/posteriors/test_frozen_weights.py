@@ -105,3 +105,14 @@ def test_deep_ensemble_keeps_frozen_weights_of_each_member():
         expected = np.array(keras.ops.softmax(logits))
         found = [np.abs(s - expected).max() for s in p.samples]
         assert min(found) < 1e-5, k
+
+
+def test_adapters_that_keras_has_merged_have_no_posterior(tmp_path):
+    model = fit(pretrained(), bdl.IVON())
+    posterior = bdl.posterior_of(model)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    with pytest.raises(ValueError, match="trained adapters.*is zero"):
+        bdl.posterior_of(loaded)
+    with pytest.raises(ValueError, match="Keras adds adapters to the kernels"):
+        posterior.check(loaded)
