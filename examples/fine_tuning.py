@@ -254,7 +254,7 @@ def arguments():
     add("--preset", help="a ViT of KerasHub, such as vit_base_...")
     add("--data", default="digits", help="a name in keras_bdl.datasets.SPECS")
     add("--data-dir", help="folder of TensorFlow Datasets")
-    add("--epochs", type=int, default=30)
+    add("--epochs", type=int, default=100)
     add("--seeds", type=int, default=3, help="number of repetitions")
     add("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     add("--smoke", action="store_true", help="seconds only")

@@ -55,6 +55,11 @@ def variables_made_trainable(layer: keras.layers.Layer) -> list:
     return layer._trainable_variables
 
 
+def own_variables(layer: keras.layers.Layer) -> list:
+    """Returns the variables of a layer without those of inner layers."""
+    return [*layer._trainable_variables, *layer._non_trainable_variables]
+
+
 def tracked_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
     """Returns the direct inner layers; `layers` exists only in models."""
     return layer._layers

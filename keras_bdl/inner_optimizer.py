@@ -36,3 +36,17 @@ def loss_scale(optimizer: keras.optimizers.Optimizer) -> tf.Tensor | None:
     one = tf.ones(())
     scaled = optimizer.scale_loss(one)
     return None if scaled is one else tf.convert_to_tensor(scaled)
+
+
+def batches_of_step(model: keras.Model) -> int:
+    """Returns the number of batches that the optimizer takes for one step.
+
+    Args:
+        model: A compiled Keras model.
+    """
+    optimizer = inner_optimizer(model)
+    # Natural gradients accumulate more than gradients, and do it themselves.
+    for name in ("accumulated_batches", "gradient_accumulation_steps"):
+        if steps := getattr(optimizer, name, None):
+            return steps
+    return 1

@@ -65,7 +65,8 @@ class RunningEvaluation:
         self, model: keras.Model, weights: list, names: list[str] | None
     ) -> None:
         """Predicts with one sample, and adds the result to the mean."""
-        sample = Ensemble([weights], names=names, covers_frozen=False)
+        everything = len(weights) == len(model.weights)
+        sample = Ensemble([weights], names=names, covers_frozen=everything)
         self._take(self._predict(model, sample))
 
     def logs(self) -> dict[str, float]:

@@ -9,6 +9,7 @@ import keras
 
 from keras_bdl.data.dataset_size import DatasetSize
 from keras_bdl.distribute.workers import numbers_of_workers
+from keras_bdl.inner_optimizer import batches_of_step
 from keras_bdl.inner_optimizer import inner_optimizer
 
 _LEARNING_RATE = "learning_rate of the optimizer"
@@ -34,6 +35,7 @@ def command_of(model: keras.Model, params: dict[str, Any]) -> dict[str, Any]:
         },
         "loss": model.loss,
         "train_samples": getattr(model, "train_samples", 1),
+        "gradient_accumulation_steps": batches_of_step(model),
     }
     return {
         "optimizer": type(optimizer).__name__,

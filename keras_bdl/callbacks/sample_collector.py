@@ -15,10 +15,14 @@ from keras_bdl.callbacks.running_evaluation import RunningEvaluation
 from keras_bdl.callbacks.sample_files import put_old_samples_aside
 from keras_bdl.callbacks.stateful_callback import StatefulCallback
 from keras_bdl.data.dataset_size import guard_loss
+from keras_bdl.inner_optimizer import batches_of_step
 from keras_bdl.inner_optimizer import inner_optimizer
 from keras_bdl.memory import check_memory
 from keras_bdl.optimizers.sampler import Sampler
 from keras_bdl.posteriors.ensemble import Ensemble
+from keras_bdl.posteriors.frozen_weights import check_adapters
+from keras_bdl.posteriors.frozen_weights import check_same_frozen_weights
+from keras_bdl.posteriors.frozen_weights import fingerprint
 from keras_bdl.posteriors.frozen_weights import unfrozen_weights
 from keras_bdl.posteriors.structure import Structure
 
@@ -107,6 +111,7 @@ class SampleCollector(StatefulCallback):
         self._samples = KeptSamples()
         self._cycle = None  # number of finished cycles, from the step counter
         self._names = None
+        self._frozen_weights = None
         self._first_possible_batch = None
         self._warned_of_drift = False
         self._is_new = True  # until an epoch begins or a state is restored
@@ -127,9 +132,13 @@ class SampleCollector(StatefulCallback):
                 f"start_epoch={self.start_epoch}"
             )
         samples = Ensemble(
-            list(self._samples), names=self._names, covers_frozen=False
+            list(self._samples),
+            names=self._names,
+            # Without frozen weights, a sample has all weights.
+            covers_frozen=self._frozen_weights is None,
         )
-        return samples.beside_frozen_weights_of(self.model)
+        samples.frozen_weights = self._frozen_weights
+        return samples
 
     def on_train_begin(self, logs=None):
         """Raises an error if training would miss the end of a cycle."""
@@ -147,6 +156,7 @@ class SampleCollector(StatefulCallback):
             )
         self.keep_to_one_model()
         self.refuse_frozen_model()
+        self._check_frozen_weights()
         guard_loss(self.model, [inner_optimizer(self.model)])
         if self.model.built:
             self._check_memory()
@@ -210,6 +220,7 @@ class SampleCollector(StatefulCallback):
             **self._samples.get_state(self.model),
             "cycle": self._cycle,
             "names": self._names,
+            "frozen_weights": self._frozen_weights,
         }
 
     def check_state(self, state: dict[str, Any]) -> None:
@@ -234,6 +245,7 @@ class SampleCollector(StatefulCallback):
         if self._first_possible_batch is not None:
             self._first_possible_batch = 0  # the run resumes within an epoch
         self._names = state["names"]
+        self._frozen_weights = state["frozen_weights"]
 
     def _check_length(self):
         """Raises an error for a `fit` in which no cycle ends."""
@@ -244,9 +256,8 @@ class SampleCollector(StatefulCallback):
         if self.unit == "epoch":
             most = (epochs - self.start_epoch) // self.every
         else:
-            ended = [
-                e * steps // self.every for e in (self.start_epoch, epochs)
-            ]
+            batches = self.every * batches_of_step(self.model)
+            ended = [e * steps // batches for e in (self.start_epoch, epochs)]
             most = ended[1] - ended[0]
         if most > 0:
             self._most = min(most, self.max_samples or most)
@@ -281,8 +292,15 @@ class SampleCollector(StatefulCallback):
             "Give a `directory` for them, or a smaller `max_samples`.",
         )
 
+    def _check_frozen_weights(self):
+        if self._samples:
+            check_same_frozen_weights(self, self.model, self._frozen_weights)
+
     def _collect(self):
-        self._check_memory()
+        if not self._samples:
+            check_adapters(self.model)
+            self._frozen_weights = fingerprint(self.model)
+        self._check_frozen_weights()
         self._names = Structure.of(unfrozen_weights(self.model)).names
         dropped = self._samples.take(
             self.model, directory=self.directory, max_samples=self.max_samples

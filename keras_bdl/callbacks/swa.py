@@ -64,7 +64,8 @@ class SWA(WeightCollector):
         self._check_collected()
         mean = self._moments(self._mean)
         average = Gaussian(mean, names=self._structure.names)
-        return average.beside_frozen_weights_of(self.model)
+        average.frozen_weights = self._frozen_weights
+        return average
 
     def on_train_end(self, logs=None):
         """Assigns the average to the model if `replace_weights` is set."""

@@ -105,7 +105,8 @@ class SWAG(WeightCollector):
             block=self.block,
             names=self._structure.names,
         )
-        return posterior.beside_frozen_weights_of(self.model)
+        posterior.frozen_weights = self._frozen_weights
+        return posterior
 
     def get_state(self) -> dict[str, Any]:
         """Returns everything collected, for a checkpoint."""

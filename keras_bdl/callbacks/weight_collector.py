@@ -11,7 +11,11 @@ from keras_bdl.arguments import check_choice
 from keras_bdl.arguments import check_count
 from keras_bdl.callbacks.stateful_callback import StatefulCallback
 from keras_bdl.inherited_arguments import InheritedArguments
+from keras_bdl.inner_optimizer import batches_of_step
 from keras_bdl.memory import check_memory
+from keras_bdl.posteriors.frozen_weights import check_adapters
+from keras_bdl.posteriors.frozen_weights import check_same_frozen_weights
+from keras_bdl.posteriors.frozen_weights import fingerprint
 from keras_bdl.posteriors.posterior import Posterior
 from keras_bdl.posteriors.structure import Structure
 
@@ -56,6 +60,7 @@ class WeightCollector(InheritedArguments, StatefulCallback):
         self._structure: Any = None
         self._dtype = "float32"
         self._mean = None
+        self._frozen_weights = None
 
     @property
     def _needed(self) -> int:
@@ -86,8 +91,10 @@ class WeightCollector(InheritedArguments, StatefulCallback):
         self._check_most_collections()
         self.keep_to_one_model()
         self.refuse_frozen_model()
-        if self.model.built:
+        if self.model.built and self._mean is None:
             self._check_memory()
+        elif self.model.built:
+            check_same_frozen_weights(self, self.model, self._frozen_weights)
 
     def on_epoch_begin(self, epoch, logs=None):
         """Computes when the next step is due."""
@@ -136,6 +143,7 @@ class WeightCollector(InheritedArguments, StatefulCallback):
             "dtype": self._dtype,
             "structure": self._structure and self._structure.get_state(),
             "mean": _copies(self._mean),
+            "frozen_weights": self._frozen_weights,
         }
 
     def check_state(self, state: dict[str, Any]) -> None:
@@ -162,6 +170,7 @@ class WeightCollector(InheritedArguments, StatefulCallback):
         structure = state["structure"]
         self._structure = structure and Structure(**structure)
         self._mean = _copies(state["mean"])
+        self._frozen_weights = state["frozen_weights"]
 
     @property
     def posterior(self) -> Posterior:
@@ -206,13 +215,15 @@ class WeightCollector(InheritedArguments, StatefulCallback):
         steps = self.params.get("steps")
         if steps is None:
             return None
-        return (epochs - self.start_epoch) * steps // self.every
+        batches = self.every * batches_of_step(self.model)
+        return (epochs - self.start_epoch) * steps // batches
 
     def _collect(self):
         """Adds the weights to the running mean, in float64."""
         variables = self.model.trainable_variables
         if self._structure is None:
-            self._check_memory()
+            check_adapters(self.model)
+            self._frozen_weights = fingerprint(self.model)
             self._structure = Structure.of(variables)
             self._mean = self._zeros()
             if any(v.dtype == "float64" for v in variables):
@@ -227,8 +238,6 @@ class WeightCollector(InheritedArguments, StatefulCallback):
 
     def _check_memory(self):
         """Raises an error if the collected arrays would not fit."""
-        if self._mean is not None:
-            return
         weights = sum(
             math.prod(v.shape) for v in self.model.trainable_variables
         )

@@ -130,6 +130,7 @@ def convert(
           https://arxiv.org/abs/1506.02142)
     """
     _check_model(model)
+    verbose = check_verbose(verbose)
     selection = Selection(to, strict=check_bool("strict", strict))
     named = {"prior": prior, "bias_prior": bias_prior, "rate": rate}
     options = {k: v for k, v in named.items() if v is not None}
@@ -140,9 +141,6 @@ def convert(
             prior_from_weights, prior, means_from_weights, selection.kinds
         )
     kinds = selection.plan(model)
-    if check_verbose(verbose):
-        layers = _keras.inner_layers(model)
-        print(summary(kinds, layers, selection.uncovered))
     replacements = {
         key: functools.partial(_replacement, kind, options, index)
         for index, (key, kind) in enumerate(kinds.items())
@@ -157,6 +155,9 @@ def convert(
                 names = {p.name for p in new.weight_posteriors}
                 names -= set() if bias_prior is None else {"bias"}
                 set_prior_from_means(new, prior_from_weights, names)
+    if verbose:
+        layers = _keras.inner_layers(model)
+        print(summary(kinds, layers, selection.uncovered))
     return copy.model
 
 

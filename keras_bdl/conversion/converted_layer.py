@@ -84,32 +84,44 @@ def disassembled(layer):
         cls = type(layer).__bases__[1]  # see `_converted_class`
         made = cls.from_config(layer._origin()["config"])
         return made, converted["build_config"], converted["parts"]
-    return _made_again(layer), layer.get_build_config(), []
+    made = made_again(layer, layer.get_config())
+    return made, layer.get_build_config(), []
 
 
-def _made_again(layer):
+def made_again(layer, config):
     """Returns a new layer from the config of a layer.
 
     The configs of some layers of KerasHub 0.32, such as
-    `ViTPatchingAndEmbedding`, have entries that their constructors refuse.
+    `ViTPatchingAndEmbedding`, have entries that their constructors refuse. So
+    have those of layers whose constructor takes no `**kwargs`.
+
+    Args:
+        layer: The layer.
+        config: Its config.
     """
-    config = layer.get_config()
     try:
         return type(layer).from_config(config)
     except TypeError:
-        known = {
-            name
-            for cls in type(layer).__mro__
-            for name in inspect.signature(cls.__init__).parameters
-        }
-        refused = config.keys() - known
+        refused = config.keys() - _accepted(type(layer))
         if not refused:
             raise
         made = type(layer).from_config(
-            {name: config[name] for name in config.keys() & known}
+            {name: x for name, x in config.items() if name not in refused}
         )
     vars(made)["_refused_entries"] = refused
     return made
+
+
+def _accepted(cls):
+    """Returns the names of arguments that reach a constructor."""
+    names = set()
+    for base in cls.__mro__:
+        parameters = inspect.signature(base.__init__).parameters
+        names |= parameters.keys()
+        kinds = [p.kind for p in parameters.values()]
+        if inspect.Parameter.VAR_KEYWORD not in kinds:
+            break
+    return names
 
 
 def assemble(layer, build_config, find_parts):

@@ -9,6 +9,7 @@ import keras
 from keras_bdl import _keras
 from keras_bdl.conversion.converted_layer import assemble
 from keras_bdl.conversion.converted_layer import disassembled
+from keras_bdl.conversion.converted_layer import made_again
 from keras_bdl.conversion.selection import own_weights
 from keras_bdl.models.model import Model
 from keras_bdl.models.model import functional_class
@@ -157,6 +158,10 @@ def copy_values(layer, copy):
     store = {}
     layer.save_own_variables(store)
     copy.load_own_variables(store)
+    if getattr(layer, "lora_enabled", False):
+        # Keras stores the sum of the kernel and the adapter.
+        for variable, value in zip(copy.weights, layer.weights, strict=True):
+            variable.assign(value)
     if hasattr(layer, "save_assets"):
         with tempfile.TemporaryDirectory() as directory:
             layer.save_assets(directory)
@@ -183,7 +188,7 @@ def _from_config(layer):
     config = config_of(layer)
     if isinstance(layer, keras.layers.Lambda):
         return type(layer)(**{**config, "function": layer.function})
-    return type(layer).from_config(config)
+    return made_again(layer, config)
 
 
 def _input_layers(model):

@@ -8,6 +8,7 @@ from keras_bdl import _keras
 from keras_bdl.conversion.replacement_table import DETERMINISTIC
 from keras_bdl.conversion.replacement_table import RULES
 from keras_bdl.curvature.plan import SEALED
+from keras_bdl.models.model import functional_class
 
 
 class Selection:
@@ -60,7 +61,9 @@ class Selection:
                 # selector for it also selects the layers inside.
                 uncovered += sealed[:1] if layer.weights else []
             elif blocks := [x for x in containers[id(layer)] if x in closed]:
-                uncovered += blocks[:1] if layer.weights else []
+                converts = type(layer) in RULES[kind]
+                if converts or _has_weights_of_its_own(layer):
+                    uncovered.append(blocks[0])
             elif type(layer) in RULES[kind] and not _is_adapted(layer):
                 _check_built(layer)
                 plan[id(layer)] = kind
@@ -94,11 +97,15 @@ class Selection:
         )
 
 
+# `convert` clones these by their graph.
+_CLONED = (keras.Sequential, functional_class())
+
+
 def _without_config(model):
     """Returns the blocks that nobody can make again, for want of a config."""
     found = []
     for layer in _keras.inner_layers(model):
-        if isinstance(layer, keras.Model) or not _keras.inner_layers(layer):
+        if isinstance(layer, _CLONED) or not _keras.inner_layers(layer):
             continue
         try:
             layer.get_config()

@@ -142,7 +142,6 @@ class Capture:
         """Runs a layer and records the call."""
         rule = self._rules[id(layer)]
         record = Call(layer, rule)
-        inputs = self._of_each_example(inputs)
         self._open.append(record)
         try:
             record.inputs, outputs = rule.run(
@@ -169,18 +168,6 @@ class Capture:
                 f"Received: layer={layer.name!r}"
             )
         return self._tap(record, z)
-
-    def _of_each_example(self, inputs):
-        """Returns inputs with a row for each example.
-
-        A layer may be called once for all examples, on positions for example.
-        Its outputs then have one row, and are added to those of all examples.
-        """
-        if not tf.is_tensor(inputs) or inputs.shape[:1] != [1]:
-            return inputs
-        if isinstance(self.examples, int) and self.examples == 1:
-            return inputs
-        return tf.repeat(inputs, self.examples, axis=0)
 
     def _tap(self, record, z):
         self._tape.watch(z)

@@ -38,9 +38,9 @@ class Plan:
         model: A built Keras model.
         fallback: What to do with layers that have no rule. `True`
             differentiates them separately for each example, with their inner
-            layers. `"auto"` does so for the layers' own weights, up to `SMALL`
-            numbers; inner layers need rules of their own. `False` raises an
-            error. Defaults to `"auto"`.
+            layers. `"auto"` does so if a layer has at most `SMALL` weights of
+            its own; if it has more with those of its inner layers, these need
+            rules of their own. `False` raises an error. Defaults to `"auto"`.
         variables: The variables to compute curvature for. Layers without such a
             variable need no rule. Defaults to `None`: all trainable variables.
 
@@ -73,6 +73,7 @@ class Plan:
             own = layer.trainable_variables if sealed else own_variables(layer)
             if not any(map(self._trains, own)):
                 continue
+            _check_supported(layer, model)
             rule = None if sealed else rule_of(layer)
             if rule is None:
                 rule = self._whole_layer(layer, own)
@@ -119,10 +120,13 @@ class Plan:
     def _whole_layer(self, layer, own):
         sealed = isinstance(layer, SEALED)
         if self._fallback is True:
-            return WholeLayerRule(inner=True)
+            return WholeLayerRule(inner=True, names_rows=True)
         if self._fallback == "auto" and _size(own) <= SMALL:
             self._without_rule.append(layer)
-            return WholeLayerRule(inner=sealed)
+            # Inner layers of a small block need no rules either: some get
+            # inputs that all examples share, such as positions.
+            whole = _size(layer.trainable_variables) <= SMALL
+            return WholeLayerRule(inner=sealed or whole, names_rows=False)
         raise ValueError(
             "Per-example curvature has no rule for "
             f"`{type(layer).__name__}` with the weights "
@@ -146,6 +150,25 @@ class Plan:
                 "`keras_bdl.curvature.register_rule`",
                 stacklevel=2,
             )
+
+
+def _check_supported(layer, model):
+    if getattr(layer, "quantization_mode", None) is not None:
+        raise ValueError(
+            "Per-example curvature needs layers that are not quantised. Freeze "
+            "the layer, or train with `keras_bdl.IVON` or a sampler. Received: "
+            f"layer={layer.name!r}, "
+            f"quantization_mode={layer.quantization_mode!r}"
+        )
+    recurrent = isinstance(
+        layer, (keras.layers.RNN, keras.layers.Bidirectional)
+    )
+    if recurrent and getattr(model, "jit_compile", False) is True:
+        raise ValueError(
+            "Per-example curvature of a recurrent layer cannot be compiled by "
+            "XLA. Pass `jit_compile=False` to `compile`. "
+            f"Received: layer={layer.name!r}, jit_compile=True"
+        )
 
 
 def check_fallback(fallback: bool | str) -> bool | str:

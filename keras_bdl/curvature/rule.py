@@ -216,7 +216,7 @@ def rule_of(layer: Any) -> Rule | None:
     cls = next((c for c in classes if (c, lora) in _RULES), None)
     if cls is None or layer_class.call is not cls.call:
         return None
-    if not lora and getattr(layer, "quantization_mode", None) is not None:
+    if getattr(layer, "quantization_mode", None) is not None:
         return None
     rule = _RULES[cls, lora]
     known = {id(v) for v in rule.weights(layer)}

@@ -13,25 +13,27 @@ _ENTRIES = 256
 
 
 def frozen_variables(model: keras.Model) -> list:
-    """Returns the variables that would be trained if nothing were frozen.
+    """Returns the weights that training does not change.
 
-    A layer with `trainable=False` has frozen weights, and the kernel of a layer
-    with `enable_lora` is frozen. BatchNorm statistics are not: they change in
-    training.
+    These are the weights of a layer with `trainable=False`, the kernel of a
+    layer with `enable_lora`, and all weights of a quantised layer but its
+    adapter. The BatchNorm statistics of other layers change in training.
 
     Args:
         model: A built Keras model.
     """
     trained = {id(v) for v in model.trainable_variables}
-    could_be_trained = {
-        id(v)
-        for layer in _keras.all_layers(model)
-        for v in _keras.variables_made_trainable(layer)
-    }
+    constant: set[int] = set()
+    for layer in _keras.all_layers(model):
+        quantised = getattr(layer, "quantization_mode", None) is not None
+        own = (
+            _keras.own_variables(layer)
+            if quantised or not layer.trainable
+            else _keras.variables_made_trainable(layer)
+        )
+        constant.update(id(v) for v in own)
     return [
-        v
-        for v in model.weights
-        if id(v) in could_be_trained and id(v) not in trained
+        v for v in model.weights if id(v) in constant and id(v) not in trained
     ]
 
 
@@ -90,9 +92,28 @@ def fingerprint(model: keras.Model) -> str | None:
         return None
     found = hashlib.blake2b(digest_size=16)
     for variable in frozen:
-        step = max(1, math.prod(variable.shape) // _ENTRIES)
+        step = max(1, -(-math.prod(variable.shape) // _ENTRIES))
         numbers = keras.ops.reshape(variable, (-1,))[::step]
         numbers = keras.ops.convert_to_numpy(keras.ops.cast(numbers, "float32"))
         found.update(f"{tuple(variable.shape)}".encode())
         found.update(np.ascontiguousarray(numbers).tobytes())
     return found.hexdigest()
+
+
+def check_same_frozen_weights(
+    collector: object, model: keras.Model, before: str | None
+) -> None:
+    """Raises an error if weights were frozen or unfrozen between collections.
+
+    Args:
+        collector: The callback, for the message.
+        model: A built Keras model.
+        before: The `fingerprint` at the first collection.
+    """
+    if fingerprint(model) != before:
+        raise ValueError(
+            f"`{type(collector).__name__}` must collect the same weights all "
+            "the time. Do not freeze or unfreeze layers between two `fit`s, or "
+            "use a new callback. "
+            f"Received: model={model.name!r} with other frozen weights"
+        )

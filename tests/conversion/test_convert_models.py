@@ -354,6 +354,66 @@ def test_layers_in_a_block_without_a_config_stay_as_they_are(capsys):
     assert "converts: WithoutConfig: closed" in capsys.readouterr().out
 
 
+class NormalizesOnly(layers.Layer):
+    def __init__(self, activation, **kwargs):
+        super().__init__(**kwargs)
+        self.norm = layers.LayerNormalization()
+
+    def build(self, shape):
+        self.norm.build(shape)
+
+    def call(self, x):
+        return self.norm(x)
+
+
+class OuterNormalizes(Outer):
+    def build(self, shape):
+        super().build(shape)
+        self.closed = NormalizesOnly(abs)
+        self.closed.build(shape)
+
+    def call(self, x):
+        return self.dense(self.closed(x))
+
+
+def test_strict_conversion_ignores_a_block_that_only_normalizes():
+    new = convert(stack(OuterNormalizes()), "mean_field", strict=True)
+    assert type(new.layers[0].dense) is bdl.layers.MeanFieldDense
+
+
+class Bare(layers.Layer):
+    """Its constructor takes no `**kwargs`, so its config has too much."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.dense = layers.Dense(width)
+
+    def build(self, shape):
+        self.dense.build(shape)
+
+    def call(self, x):
+        return self.dense(x)
+
+
+def test_block_whose_constructor_takes_no_other_arguments_is_converted():
+    model = stack(Bare(4), layers.Dense(2))
+    new = convert(model, "mean_field")
+    assert type(new.layers[0].dense) is bdl.layers.MeanFieldDense
+    assert_same_outputs(new, model, X)
+
+
+def test_a_trained_adapter_keeps_its_factors():
+    model = stack(layers.Dense(4, lora_rank=2), layers.Dense(2))
+    factors = [w for w in model.layers[0].weights if "lora" in w.name]
+    for factor in factors:
+        factor.assign(np.random.default_rng(0).normal(size=factor.shape))
+    new = convert(model, "mean_field")
+    found = [w for w in new.layers[0].weights if "lora" in w.name]
+    for old, copy in zip(factors, found, strict=True):
+        np.testing.assert_array_equal(old, copy)
+    assert_same_outputs(new, model, X)
+
+
 class Patches(layers.Layer):
     """Its config has an entry that its constructor refuses."""
 

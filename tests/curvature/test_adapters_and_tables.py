@@ -224,6 +224,45 @@ def test_small_layers_without_a_rule_are_differentiated_by_default():
         check(make, x, y)
 
 
+class Shared(layers.Layer):
+    """Its second argument has no rows of examples."""
+
+    def build(self, x_shape, table_shape):
+        self.scale = self.add_weight((4,), initializer="ones")
+
+    def call(self, x, table):
+        return x * self.scale * table
+
+
+def test_an_argument_with_as_many_rows_as_examples_is_refused():
+    inputs = keras.Input((EXAMPLES, 4))
+    table = np.ones((EXAMPLES, 4), "float32")
+    model = keras.Model(inputs, Shared()(inputs, ops.array(table)))
+    model.compile(loss="mse")
+    x = np.ones((EXAMPLES, EXAMPLES, 4), "float32")
+    with (
+        pytest.warns(UserWarning, match="no rule for `Shared`"),
+        pytest.raises(ValueError, match="argument 'table' with 6 rows"),
+    ):
+        curvature.second_moments(model, x, x)
+
+
+def test_quantised_adapters_are_refused():
+    model = keras.Sequential([keras.Input((4,)), layers.Dense(3)])
+    model.layers[0].quantize("int8")
+    model.layers[0].enable_lora(2)
+    model.compile(loss="mse")
+    with pytest.raises(ValueError, match="layers that are not quantised"):
+        curvature.second_moments(model, np.ones((2, 4)), np.ones((2, 3)))
+
+
+def test_recurrent_layers_are_refused_under_xla():
+    model = keras.Sequential([keras.Input((4, 2)), layers.LSTM(3)])
+    model.compile(loss="mse", jit_compile=True)
+    with pytest.raises(ValueError, match="Pass `jit_compile=False`"):
+        curvature.second_moments(model, np.ones((2, 4, 2)), np.ones((2, 3)))
+
+
 def test_large_layers_without_a_rule_are_refused(monkeypatch):
     monkeypatch.setattr(curvature.plan, "SMALL", 10)
     with pytest.raises(ValueError, match="`Tokens`.*with 20 weights"):

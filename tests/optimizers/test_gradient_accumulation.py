@@ -117,3 +117,29 @@ def test_a_model_saved_between_two_batches_of_a_step_goes_on(name, tmp_path):
 def test_steps_of_one_batch_are_no_accumulation(name):
     with pytest.raises(ValueError, match="`gradient_accumulation_steps` must"):
         compiled(name, gradient_accumulation_steps=1)
+
+
+@pytest.mark.parametrize("name", ["VOGN", "SGNHT"])
+def test_a_run_resumed_with_another_number_of_batches_is_refused(
+    name, tmp_path
+):
+    def run(steps, epochs):
+        model = compiled(name, gradient_accumulation_steps=steps)
+        checkpoint = bdl.callbacks.Checkpoint(str(tmp_path))
+        model.fit(
+            X, Y, batch_size=3, epochs=epochs, verbose=0, callbacks=[checkpoint]
+        )
+
+    run(3, 1)
+    with pytest.raises(ValueError, match="gradient_accumulation_steps"):
+        run(2, 2)
+
+
+def test_collector_counts_steps_of_the_optimizer():
+    model = compiled("SGNHT", gradient_accumulation_steps=4)
+    few = bdl.callbacks.SampleCollector(4, unit="step")
+    options = {"batch_size": 3, "verbose": 0}
+    with pytest.raises(ValueError, match="would take nothing"):
+        model.fit(X, Y, epochs=3, callbacks=[few], **options)
+    model.fit(X, Y, epochs=4, callbacks=[few], **options)
+    assert len(few.posterior) == 1

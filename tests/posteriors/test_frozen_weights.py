@@ -116,3 +116,50 @@ def test_adapters_that_keras_has_merged_have_no_posterior(tmp_path):
         bdl.posterior_of(loaded)
     with pytest.raises(ValueError, match="Keras adds adapters to the kernels"):
         posterior.check(loaded)
+
+
+def test_frozen_statistics_and_quantised_kernels_are_part_of_the_base():
+    def base(kernel=0.0, mean=0.0):
+        model = pretrained()
+        model.layers[0].kernel.assign_add(kernel * np.ones((4, 6)))
+        model.layers[0].quantize("int8")
+        model.layers[2].trainable = False
+        model.layers[2].moving_mean.assign(np.full(6, mean))
+        model.compile("sgd", cross_entropy())
+        return model
+
+    posterior = swag(base())
+    posterior.check(base())
+    for other in (base(kernel=0.5), base(mean=5.0)):
+        with pytest.raises(ValueError, match="other frozen weights"):
+            posterior.check(other)
+
+
+@pytest.mark.parametrize("name", ["SWAG", "samples"])
+def test_collecting_other_weights_in_a_second_fit_is_refused(name):
+    callback, optimizer = {
+        "SWAG": (bdl.SWAG(start_epoch=0, rank=2), "sgd"),
+        "samples": (
+            bdl.callbacks.SampleCollector(1, unit="epoch"),
+            bdl.SGNHT(1e-3),
+        ),
+    }[name]
+    model = fit(pretrained(), optimizer, callback)
+    model.layers[0].trainable = True
+    with pytest.raises(ValueError, match="collect the same weights all"):
+        fit(model, "sgd" if name == "SWAG" else bdl.SGNHT(1e-3), callback)
+
+
+def test_samples_of_all_weights_fit_a_model_that_was_frozen_later():
+    model = bdl.Sequential(
+        [
+            keras.Input((4,)),
+            keras.layers.Dense(6, "tanh"),
+            keras.layers.Dense(3),
+        ]
+    )
+    posterior = samples(model)
+    before = bdl.predict(model, X, posterior, verbose=0).mean
+    model.layers[0].trainable = False
+    after = bdl.predict(model, X, posterior, verbose=0).mean
+    np.testing.assert_array_equal(before, after)

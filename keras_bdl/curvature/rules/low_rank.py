@@ -47,8 +47,6 @@ class LowRankRule(Rule):
 
     - a layer with the kernel A, the inputs x and the cotangents s B dz,
     - a layer with the kernel B, the inputs s A^T x and the cotangents dz.
-
-    K takes no part in either, so it may be quantised.
     """
 
     bias_rule: Any = None

@@ -1,5 +1,7 @@
 """Rule for any layer, at a high cost in memory."""
 
+import inspect
+
 import keras
 import tensorflow as tf
 
@@ -22,10 +24,13 @@ class WholeLayerRule(Rule):
     Args:
         inner: Whether the rule covers the weights of inner layers. With
             `False`, inner layers need rules of their own.
+        names_rows: Whether any argument with as many rows as the inputs has a
+            row for each example. With `False`, only masks may have as many.
     """
 
-    def __init__(self, *, inner: bool):
+    def __init__(self, *, inner: bool, names_rows: bool):
         self.inner = inner
+        self._any_rows = names_rows
 
     taps = "output"
     calls_again = True
@@ -43,6 +48,8 @@ class WholeLayerRule(Rule):
                 f"Freeze the layer. Received: layer={layer.name!r} with "
                 f"{type(outputs).__name__}"
             )
+        if not self._any_rows:
+            _check_arguments(layer, call, inputs, args, kwargs)
         return (inputs, call, args, kwargs), outputs
 
     def of_examples(self, inputs, choose):
@@ -89,6 +96,22 @@ class WholeLayerRule(Rule):
             tf.cast(g, cotangents.dtype) if g.dtype != cotangents.dtype else g
             for g in gradients
         ]
+
+
+def _check_arguments(layer, call, inputs, args, kwargs):
+    rows = keras.tree.flatten(inputs)[0].shape[0]
+    given = inspect.signature(call).bind(inputs, *args, **kwargs).arguments
+    for name, value in list(given.items())[1:]:
+        tensors = [t for t in keras.tree.flatten(value) if tf.is_tensor(t)]
+        if "mask" in name or rows in (None, 1):
+            continue
+        if any(t.shape[:1] == [rows] for t in tensors):
+            raise ValueError(
+                "A layer without a rule has an argument with as many rows as "
+                "there are examples. If each example has a row, pass "
+                "`fallback=True`; otherwise register a rule. Received: "
+                f"layer={layer.name!r}, argument {name!r} with {rows} rows"
+            )
 
 
 def _of_rows(inputs, others):
