@@ -366,11 +366,12 @@ class NormalizesOnly(layers.Layer):
         return self.norm(x)
 
 
-class OuterNormalizes(Outer):
+class OuterNormalizes(layers.Layer):
     def build(self, shape):
-        super().build(shape)
         self.closed = NormalizesOnly(abs)
         self.closed.build(shape)
+        self.dense = layers.Dense(4)
+        self.dense.build(shape)
 
     def call(self, x):
         return self.dense(self.closed(x))
