@@ -120,13 +120,13 @@ class Plan:
     def _whole_layer(self, layer, own):
         sealed = isinstance(layer, SEALED)
         if self._fallback is True:
-            return WholeLayerRule(inner=True, names_rows=True)
+            return WholeLayerRule(inner=True, any_rows=True)
         if self._fallback == "auto" and _size(own) <= SMALL:
             self._without_rule.append(layer)
             # Inner layers of a small block need no rules either: some get
             # inputs that all examples share, such as positions.
             whole = _size(layer.trainable_variables) <= SMALL
-            return WholeLayerRule(inner=sealed or whole, names_rows=False)
+            return WholeLayerRule(inner=sealed or whole, any_rows=False)
         raise ValueError(
             "Per-example curvature has no rule for "
             f"`{type(layer).__name__}` with the weights "

@@ -24,16 +24,16 @@ class WholeLayerRule(Rule):
     Args:
         inner: Whether the rule covers the weights of inner layers. With
             `False`, inner layers need rules of their own.
-        names_rows: Whether any argument with as many rows as the inputs has a
+        any_rows: Whether any argument with as many rows as the inputs has a
             row for each example. With `False`, only masks may have as many.
     """
 
-    def __init__(self, *, inner: bool, names_rows: bool):
-        self.inner = inner
-        self._any_rows = names_rows
-
     taps = "output"
     calls_again = True
+
+    def __init__(self, *, inner: bool, any_rows: bool):
+        self.inner = inner
+        self._any_rows = any_rows
 
     def weights(self, layer):
         """Returns the trainable variables that the rule covers."""
