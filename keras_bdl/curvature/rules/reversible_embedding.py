@@ -13,6 +13,7 @@ from keras_bdl.curvature.rules.embedding import EmbeddingRule
 from keras_bdl.curvature.rules.embedding import lookup_moments
 
 
+@register_rule(keras.layers.ReversibleEmbedding)
 class ReversibleEmbeddingRule(EmbeddingRule):
     """Rule for `ReversibleEmbedding`.
 
@@ -101,8 +102,3 @@ def _product(layer, inputs, logits, cotangents):
         ratio = in_full_precision(logits) / layer.logit_soft_cap
         dz = dz * (1.0 - ops.square(ratio))
     return positions_of(in_full_precision(inputs)), positions_of(dz)
-
-
-# Keras has this layer since 3.13.
-if hasattr(keras.layers, "ReversibleEmbedding"):
-    register_rule(keras.layers.ReversibleEmbedding)(ReversibleEmbeddingRule)
