@@ -155,8 +155,6 @@ def network(name, way):
             return None
         else:
             model.backbone.enable_lora(2)
-    if isinstance(model, keras.Sequential):
-        return bdl.Sequential(model.layers)
     return bdl.Model(model.inputs, model.outputs)
 
 
