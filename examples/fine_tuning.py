@@ -48,7 +48,7 @@ COLUMNS = {
 
 @dataclasses.dataclass
 class Task:
-    """Images for fine-tuning, and images of classes that nobody trains."""
+    """Images for fine-tuning, and images of other classes."""
 
     train: tuple
     test: tuple

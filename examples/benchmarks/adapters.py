@@ -77,8 +77,8 @@ def main():
     for name, optimizer in optimizers.items():
         model = vit(args, optimizer(dataset_size=1000))
         found = ratio(steps(model), theirs, rounds)
-        kept = sum(v.value.dtype.size * np.prod(v.shape)
-                   for v in model.optimizer.variables)  # fmt: skip
+        variables = model.optimizer.variables
+        kept = sum(v.value.dtype.size * np.prod(v.shape) for v in variables)
         print(f"{name:14s}{found:8.2f}{kept / 2**20:10.2f}", flush=True)
 
 

@@ -5,7 +5,7 @@
 
 Builds small networks of KerasHub and `keras.applications` with random weights:
 whole, with a frozen backbone, and with adapters of rank 2 (`enable_lora`). Each
-method trains each of them for two epochs, predicts, and writes and reads its
+method trains each of them for four epochs, predicts, and writes and reads its
 posterior. Prints a table: "yes", or the number of the error message below it.
 Needs the extra `hub`.
 """

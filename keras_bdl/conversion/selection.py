@@ -102,7 +102,7 @@ _CLONED = (keras.Sequential, functional_class())
 
 
 def _without_config(model):
-    """Returns the blocks that nobody can make again, for want of a config."""
+    """Returns the blocks whose `get_config` fails: they cannot be copied."""
     found = []
     for layer in _keras.inner_layers(model):
         if isinstance(layer, _CLONED) or not _keras.inner_layers(layer):

@@ -73,8 +73,8 @@ def fisher_sums(
         scores: Function of the outputs that returns K and a second function.
             The second function takes k, an integer tensor, and returns the v_ik
             of all examples i, a tensor of the shape of the outputs.
-        variables: The weights. Each of their layers needs a rule, unless
-            `fallback` is `True`.
+        variables: The weights. `fallback` says what happens to those of layers
+            without a rule.
         factored: Whether matrices get (2) and (3) instead of a diagonal.
         fallback: What to do with layers that have no rule, see `step`.
 

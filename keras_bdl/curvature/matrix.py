@@ -29,9 +29,8 @@ class Matrix:
     @property
     def shape(self) -> tuple[int, int]:
         """`(in, out)`, where `in` includes the row of the bias."""
-        return self.kernel_shape[0] + (
-            self.bias is not None
-        ), self.kernel_shape[1]
+        ins, outs = self.kernel_shape
+        return ins + (self.bias is not None), outs
 
     @property
     def variables(self) -> list:

@@ -85,7 +85,7 @@ def test_second_moments_of_a_transformer_equal_a_loop(task, adapted):
     check(make, x, y, rows=False)
 
 
-def test_small_layers_of_a_transformer_are_named_once():
+def test_small_layers_of_a_transformer_are_named():
     model = vit()
     model.compile(loss=cross_entropy())
     x, y = data_of(vit)
