@@ -133,7 +133,9 @@ class VariationalOptimizer(InheritedArguments, keras.optimizers.Optimizer):
             if not tf.executing_eagerly():
                 # A new optimizer has no saved N: raises if N is unknown.
                 self.dataset_size.value()
-            with model.distribute_strategy.scope():
+            # A model without `Input` is built while its first step is traced.
+            # Only outside of that graph do new variables have values at once.
+            with tf.init_scope(), model.distribute_strategy.scope():
                 model.optimizer.build(variables)
         unknown = [
             v.path for v in variables if not _keras.has_variable(self, v)

@@ -212,6 +212,22 @@ def test_resumed_sampler_of_a_keras_model_ends_as_one_without_a_break(tmp_path):
     assert_equal(state(resumed), state(whole))
 
 
+@pytest.mark.parametrize(
+    "make_fit",
+    [functools.partial(bdl.IVON, gradient_accumulation_steps=2), FITS["KFAC"]],
+    ids=["IVON", "KFAC"],
+)
+def test_model_that_fit_builds_trains_like_one_with_an_input(make_fit):
+    states = []
+    for inputs in ([], [keras.Input((4,))]):
+        dense = layers.Dense(3, kernel_initializer=keras.initializers.Ones())
+        model = bdl.Sequential([*inputs, dense, layers.LayerNormalization()])
+        model.compile(make_fit(0.1), cross_entropy())
+        model.fit(X, Y, **FIT)
+        states.append(state(model))
+    assert_equal(*states)
+
+
 @pytest.mark.parametrize("name", REPLICAS)
 def test_two_replicas_stay_equal(name, mirrored):
     with mirrored.scope():
