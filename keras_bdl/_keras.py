@@ -44,20 +44,16 @@ def all_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
 
 def inner_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
     """Returns the layers inside a layer, at all levels."""
-    return layer._flatten_layers(include_self=False)
+    return all_layers(layer)[1:]
 
 
-def variables_made_trainable(layer: keras.layers.Layer) -> list:
-    """Returns the layer's own variables that were made as trainable ones.
+def own_variables(layer: keras.layers.Layer) -> tuple[list, list]:
+    """Returns variables that were made as trainable ones, and all others.
 
-    `trainable_variables` leaves out those that were frozen later.
+    Both lists are without variables of inner layers. `trainable_variables`
+    leaves out those that were frozen later.
     """
-    return layer._trainable_variables
-
-
-def own_variables(layer: keras.layers.Layer) -> list:
-    """Returns the variables of a layer without those of inner layers."""
-    return [*layer._trainable_variables, *layer._non_trainable_variables]
+    return layer._trainable_variables, layer._non_trainable_variables
 
 
 def tracked_layers(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
@@ -97,16 +93,15 @@ def stored_kernel(layer: keras.layers.Layer) -> keras.Variable:
 
 
 def call_with_training(model: keras.layers.Layer, x, training: bool):
-    """Returns the outputs, even if `call` has no argument `training`.
-
-    Args:
-        model: A Keras model.
-        x: A batch of inputs.
-        training: Value for the argument `training` of `call`, if it exists.
-    """
+    """Returns the outputs, even if `call` has no argument `training`."""
     if model._call_has_training_arg:
         return model(x, training=training)
     return model(x)
+
+
+def mask_of(tensor):
+    """Returns the mask that layers have passed on to a tensor, or `None`."""
+    return getattr(tensor, "_keras_mask", None)
 
 
 def pass_training(layer: keras.layers.Layer) -> None:
@@ -159,13 +154,8 @@ def compile_loss(model: keras.Model):
 
 
 def losses_of_outputs(compiled) -> list:
-    """Returns the losses in a result of `compile_loss`, as named tuples."""
+    """Returns the list of losses in a result of `compile_loss`."""
     return compiled._flat_losses
-
-
-def set_losses_of_outputs(compiled, losses: list) -> None:
-    """Replaces the list that `losses_of_outputs` returns."""
-    compiled._flat_losses = losses
 
 
 def compile_metrics(model: keras.Model):
@@ -220,10 +210,7 @@ def set_initial_epoch(model: keras.Model, epoch: int | None) -> None:
 
 
 def strategy_of_model(model: keras.Model):
-    """Returns the strategy whose scope a model was made in, or `None`.
-
-    For `None`, `model.distribute_strategy` is the current strategy.
-    """
+    """Returns the strategy of a model's scope; `None` is the current one."""
     return model._distribute_strategy
 
 
@@ -267,12 +254,6 @@ def _wrap(owner: Any, name: str, wrap: Callable) -> None:
 def variable_index(optimizer: keras.Optimizer, variable) -> int:
     """Returns the index of a variable in all lists of its optimizer."""
     return optimizer._get_variable_index(variable)
-
-
-def has_variable(optimizer: keras.Optimizer, variable) -> bool:
-    """Returns whether an optimizer was built with a variable."""
-    key = optimizer._var_key(variable)
-    return key in optimizer._trainable_variables_indices
 
 
 def optimized_variables(optimizer: keras.Optimizer) -> list[keras.Variable]:

@@ -10,24 +10,20 @@ from keras_bdl.aliases import Schedule
 from keras_bdl.arguments import check_choice
 from keras_bdl.arguments import check_count
 from keras_bdl.callbacks.chain_drift import warn_of_drift
+from keras_bdl.callbacks.collecting_callback import CollectingCallback
 from keras_bdl.callbacks.kept_samples import KeptSamples
 from keras_bdl.callbacks.running_evaluation import RunningEvaluation
 from keras_bdl.callbacks.sample_files import put_old_samples_aside
-from keras_bdl.callbacks.stateful_callback import StatefulCallback
 from keras_bdl.data.dataset_size import guard_loss
 from keras_bdl.inner_optimizer import batches_of_step
 from keras_bdl.inner_optimizer import inner_optimizer
-from keras_bdl.memory import check_memory
 from keras_bdl.optimizers.sampler import Sampler
 from keras_bdl.posteriors.ensemble import Ensemble
-from keras_bdl.posteriors.frozen_weights import check_adapters
-from keras_bdl.posteriors.frozen_weights import check_same_frozen_weights
-from keras_bdl.posteriors.frozen_weights import fingerprint
 from keras_bdl.posteriors.frozen_weights import unfrozen_weights
 from keras_bdl.posteriors.structure import Structure
 
 
-class SampleCollector(StatefulCallback):
+class SampleCollector(CollectingCallback):
     """Keeps the weights at the end of every cycle as a posterior sample.
 
     Use it with the samplers `keras_bdl.ATMC`, `SGNHT`, `SGHMC` and `SGLD`.
@@ -111,7 +107,6 @@ class SampleCollector(StatefulCallback):
         self._samples = KeptSamples()
         self._cycle = None  # number of finished cycles, from the step counter
         self._names = None
-        self._frozen_weights = None
         self._first_possible_batch = None
         self._warned_of_drift = False
         self._is_new = True  # until an epoch begins or a state is restored
@@ -154,12 +149,8 @@ class SampleCollector(StatefulCallback):
                 f"executions. Received: steps_per_execution={at_once}, "
                 f"cycle of {self.every} steps, epoch of {steps} steps"
             )
-        self.keep_to_one_model()
-        self.refuse_frozen_model()
-        self._check_frozen_weights()
+        self.check_model(is_first=not self._samples)
         guard_loss(self.model, [inner_optimizer(self.model)])
-        if self.model.built:
-            self._check_memory()
         if self._evaluation is not None:
             self._evaluation.begin(self.model)
         if self.directory is not None:
@@ -277,30 +268,23 @@ class SampleCollector(StatefulCallback):
         """Returns the number of steps until a cycle ends, at least one."""
         return self.every - iterations % self.every
 
-    def _check_memory(self):
-        """Raises an error if the samples would not fit."""
-        if self.directory is not None or self._samples or self._most is None:
-            return
+    def needed_memory(self) -> tuple[str, int, str] | None:
+        """Returns the size of all samples, if it is known."""
+        if self.directory is not None or self._most is None:
+            return None
         each = sum(
             math.prod(v.shape) * v.value.dtype.size
             for v in unfrozen_weights(self.model)
         )
-        check_memory(
+        return (
             f"The samples of `SampleCollector` ({self._most} of "
             f"{each:,} bytes)",
             self._most * each,
             "Give a `directory` for them, or a smaller `max_samples`.",
         )
 
-    def _check_frozen_weights(self):
-        if self._samples:
-            check_same_frozen_weights(self, self.model, self._frozen_weights)
-
     def _collect(self):
-        if not self._samples:
-            check_adapters(self.model)
-            self._frozen_weights = fingerprint(self.model)
-        self._check_frozen_weights()
+        self.check_weights(is_first=not self._samples)
         self._names = Structure.of(unfrozen_weights(self.model)).names
         dropped = self._samples.take(
             self.model, directory=self.directory, max_samples=self.max_samples

@@ -9,18 +9,14 @@ import numpy as np
 
 from keras_bdl.arguments import check_choice
 from keras_bdl.arguments import check_count
-from keras_bdl.callbacks.stateful_callback import StatefulCallback
+from keras_bdl.callbacks.collecting_callback import CollectingCallback
 from keras_bdl.inherited_arguments import InheritedArguments
 from keras_bdl.inner_optimizer import batches_of_step
-from keras_bdl.memory import check_memory
-from keras_bdl.posteriors.frozen_weights import check_adapters
-from keras_bdl.posteriors.frozen_weights import check_same_frozen_weights
-from keras_bdl.posteriors.frozen_weights import fingerprint
 from keras_bdl.posteriors.posterior import Posterior
 from keras_bdl.posteriors.structure import Structure
 
 
-class WeightCollector(InheritedArguments, StatefulCallback):
+class WeightCollector(InheritedArguments, CollectingCallback):
     """Base of callbacks that average the trainable weights during training.
 
     Training itself does not change. The callback does not collect the weights
@@ -60,7 +56,6 @@ class WeightCollector(InheritedArguments, StatefulCallback):
         self._structure: Any = None
         self._dtype = "float32"
         self._mean = None
-        self._frozen_weights = None
 
     @property
     def _needed(self) -> int:
@@ -89,12 +84,7 @@ class WeightCollector(InheritedArguments, StatefulCallback):
                 f"every={self.every}, steps_per_execution={steps}"
             )
         self._check_most_collections()
-        self.keep_to_one_model()
-        self.refuse_frozen_model()
-        if self.model.built and self._mean is None:
-            self._check_memory()
-        elif self.model.built:
-            check_same_frozen_weights(self, self.model, self._frozen_weights)
+        self.check_model(is_first=self._mean is None)
 
     def on_epoch_begin(self, epoch, logs=None):
         """Computes when the next step is due."""
@@ -221,9 +211,8 @@ class WeightCollector(InheritedArguments, StatefulCallback):
     def _collect(self):
         """Adds the weights to the running mean, in float64."""
         variables = self.model.trainable_variables
-        if self._structure is None:
-            check_adapters(self.model)
-            self._frozen_weights = fingerprint(self.model)
+        self.check_weights(is_first=self._mean is None)
+        if self._mean is None:
             self._structure = Structure.of(variables)
             self._mean = self._zeros()
             if any(v.dtype == "float64" for v in variables):
@@ -236,12 +225,12 @@ class WeightCollector(InheritedArguments, StatefulCallback):
             self._mean[i] += before / n
             self._add(i, before, before * ((n - 1) / n))
 
-    def _check_memory(self):
-        """Raises an error if the collected arrays would not fit."""
+    def needed_memory(self) -> tuple[str, int, str] | None:
+        """Returns the size of everything that is collected."""
         weights = sum(
             math.prod(v.shape) for v in self.model.trainable_variables
         )
-        check_memory(
+        return (
             f"What `{type(self).__name__}` collects of {weights:,} weights",
             weights * self._bytes_of_weight(),
             self.memory_advice,

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl.aliases import Loss
+from keras_bdl.arguments import check_choice
 from keras_bdl.curvature.capture import Capture
 from keras_bdl.curvature.layer_factors import kronecker_factors_of
 from keras_bdl.curvature.losses import Losses
@@ -15,6 +16,10 @@ from keras_bdl.curvature.plan import Plan
 from keras_bdl.curvature.plan import check_fallback
 from keras_bdl.curvature.reductions import in_full_precision
 from keras_bdl.curvature.weight_scope import current_values
+from keras_bdl.data.observations import EXAMPLES
+from keras_bdl.data.observations import OBSERVATIONS
+from keras_bdl.data.observations import POSITIONS
+from keras_bdl.data.observations import count_positions
 from keras_bdl.distribute.replicas import first_tensor
 from keras_bdl.distribute.replicas import mean_of_examples
 
@@ -44,6 +49,8 @@ class CapturedPass:
             `"auto"`.
         pure: Whether assignments to variables are dropped. Defaults to
             `False`.
+        observations: `"examples"` or `"positions"`, see `step`. Defaults to
+            `"examples"`.
 
     Attributes:
         loss: The whole loss.
@@ -63,6 +70,7 @@ class CapturedPass:
         loss_scale: Any = None,
         fallback: bool | str = "auto",
         pure: bool = False,
+        observations: str = EXAMPLES,
     ):
         x, _, sample_weight = data
         self._plan = Plan(model, fallback=fallback)
@@ -96,6 +104,13 @@ class CapturedPass:
         self._unscale = None if loss_scale is None else 1.0 / loss_scale
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         self._all_examples = ops.cast(self._examples * replicas, "float32")
+        self._all_observations = self._all_examples
+        if (
+            check_choice("observations", observations, OBSERVATIONS)
+            == POSITIONS
+        ):
+            positions = count_positions(self.y_pred)
+            self._all_observations = ops.cast(positions * replicas, "float32")
         self._omega = _one_weight_each(sample_weight)
 
     def mean_omega(self) -> tf.Tensor | None:
@@ -180,17 +195,20 @@ class CapturedPass:
             yield from self._capture.calls_by_layer(cotangents, self._unscale)
 
     def _moments(self, layer, rule, calls):
-        """Returns sum_i c_i and n R sum_i c_i^2 / omega_i, by variable `id`."""
+        """Returns sum_i c_i and v R sum_i c_i^2 / omega_i, by variable `id`.
+
+        v is the number of observations on this replica, by default n.
+        """
         weights = rule.weights(layer)
         if not calls:
             zeros = [tf.zeros(v.shape, v.dtype) for v in weights]
             return {id(v): (z, z) for v, z in zip(weights, zeros, strict=True)}
-        # The term of example i in the mean square is c_i^2 n R / omega_i.
+        # The term of example i in the mean square is c_i^2 v R / omega_i.
         if self._omega is None:
-            lacking = tf.fill([self._examples], self._all_examples)
+            lacking = tf.fill([self._examples], self._all_observations)
         else:
-            all_examples = ops.cast(self._all_examples, self._omega.dtype)
-            lacking = tf.math.divide_no_nan(all_examples, self._omega)
+            total = ops.cast(self._all_observations, self._omega.dtype)
+            lacking = tf.math.divide_no_nan(total, self._omega)
         dtype = calls[0][1].dtype
         moments = rule.moments(layer, calls, ops.cast(lacking, dtype))
         return {id(v): pair for v, pair in zip(weights, moments, strict=True)}
@@ -200,6 +218,7 @@ class CapturedPass:
             matrix,
             [matrix.rows(*call) for call in calls],
             all_examples=self._all_examples,
+            all_observations=self._all_observations,
             omega=self._omega,
             mean_omega=mean_omega,
         )
@@ -228,6 +247,7 @@ def pure_pass(
     training: bool,
     loss: Loss | None,
     fallback: bool | str,
+    observations: str = EXAMPLES,
 ) -> CapturedPass:
     """Returns a `CapturedPass` that leaves the model unchanged.
 
@@ -239,6 +259,8 @@ def pure_pass(
         training: Passed to the model.
         loss: Loss in place of the loss of the model, or `None`.
         fallback: What to do with layers that have no rule, see `step`.
+        observations: `"examples"` or `"positions"`, see `step`. Defaults to
+            `"examples"`.
     """
     data = keras.tree.map_structure(
         lambda t: None if t is None else tf.convert_to_tensor(t), data
@@ -250,4 +272,5 @@ def pure_pass(
         loss=loss,
         fallback=check_fallback(fallback),
         pure=True,
+        observations=observations,
     )

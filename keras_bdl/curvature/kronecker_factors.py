@@ -7,6 +7,7 @@ from keras_bdl.aliases import ArrayLike
 from keras_bdl.aliases import Loss
 from keras_bdl.curvature.captured_pass import pure_pass
 from keras_bdl.curvature.layer_factors import KroneckerFactors
+from keras_bdl.data.observations import EXAMPLES
 
 
 # Autograph would rewrite this ordinary Python.
@@ -20,6 +21,7 @@ def kronecker_factors(
     training: bool = True,
     loss: Loss | None = None,
     fallback: bool | str = "auto",
+    observations: str = EXAMPLES,
 ) -> list[KroneckerFactors]:
     """Returns the Kronecker factors of the weights that are matrices.
 
@@ -48,6 +50,8 @@ def kronecker_factors(
             takes memory. `"auto"` does so for small layers, with a warning, and
             raises an error for large ones. `False` raises an error. Defaults to
             `"auto"`.
+        observations: `"examples"` or `"positions"`, see `second_moments`.
+            Defaults to `"examples"`.
 
     Returns:
         A list of `KroneckerFactors`, one for each matrix. Their `variables`
@@ -74,6 +78,7 @@ def kronecker_factors(
         training=training,
         loss=loss,
         fallback=fallback,
+        observations=observations,
     )
     _, factors = run.factors_and_squares(run.mean_omega())
     return factors

@@ -24,7 +24,8 @@ class KroneckerFactors:
 
     The Kronecker product A (x) S approximates the mean of g_i g_i^T over the
     examples. Here g_i is the gradient of l_i with respect to the matrix
-    `(in, out)`, flattened row by row.
+    `(in, out)`, flattened row by row. If each position of an example is an
+    observation, (2) has the L_i and the v of `step` in place of l_i and n.
 
     Attributes:
         kernel: The kernel. Its axes are those of `in`, then those of `out`,
@@ -51,6 +52,7 @@ def kronecker_factors_of(
     rows: list,
     *,
     all_examples: tf.Tensor,
+    all_observations: tf.Tensor,
     omega: tf.Tensor | None = None,
     mean_omega: tf.Tensor | None = None,
 ) -> KroneckerFactors:
@@ -61,6 +63,8 @@ def kronecker_factors_of(
         rows: Pairs of inputs `(n, positions, in)` and cotangents
             `(n, positions, out)` of the mean loss, one pair for each call.
         all_examples: n times the number R of replicas, a float tensor.
+        all_observations: R times the number v of observations, which is n
+            unless the positions of an example count one by one.
         omega: The weights of the examples. Defaults to `None`: ones.
         mean_omega: The mean of `omega` over all replicas. Defaults to `None`.
     """
@@ -74,9 +78,10 @@ def kronecker_factors_of(
         a = ops.concatenate([a, ops.ones_like(a[..., :1])], axis=-1)
     positions = ops.cast(ops.shape(dz)[1], dz.dtype)
     all_examples = ops.cast(all_examples, dz.dtype)
+    all_observations = ops.cast(all_observations, dz.dtype)
     if omega is None:
         inputs = gram(a) / all_examples  # (1)
-        outputs = gram(dz) * all_examples / positions  # (2)
+        outputs = gram(dz) * all_observations / positions  # (2)
         return KroneckerFactors(matrix.kernel, matrix.bias, inputs, outputs)
     root = ops.sqrt(ops.cast(omega, dz.dtype))[:, None, None]
     inputs = tf.math.divide_no_nan(
@@ -84,7 +89,7 @@ def kronecker_factors_of(
     )  # (1)
     # The square of a cotangent contains omega_i^2, but (2) needs omega_i.
     dz = tf.math.divide_no_nan(dz, root)
-    outputs = gram(dz) * all_examples / positions  # (2)
+    outputs = gram(dz) * all_observations / positions  # (2)
     return KroneckerFactors(matrix.kernel, matrix.bias, inputs, outputs)
 
 

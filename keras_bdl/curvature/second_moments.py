@@ -6,6 +6,7 @@ import tensorflow as tf
 from keras_bdl.aliases import ArrayLike
 from keras_bdl.aliases import Loss
 from keras_bdl.curvature.captured_pass import pure_pass
+from keras_bdl.data.observations import EXAMPLES
 
 
 # Autograph would rewrite this ordinary Python.
@@ -19,6 +20,7 @@ def second_moments(
     training: bool = True,
     loss: Loss | None = None,
     fallback: bool | str = "auto",
+    observations: str = EXAMPLES,
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
     """Returns the mean gradient and the mean squared per-example gradient.
 
@@ -55,6 +57,10 @@ def second_moments(
             takes memory. `"auto"` does so for small layers, with a warning, and
             raises an error for large ones. `False` raises an error. Defaults to
             `"auto"`.
+        observations: `"examples"` for (2). With `"positions"`, each value of
+            the loss is an observation, such as each token: with v values in the
+            batch and L_i the sum of those of example i, the squares are
+            `(1/v) sum_i omega_i (dL_i/dw)^2`. Defaults to `"examples"`.
 
     Returns:
         Two lists of tensors, `gradients` and `squares`, in the order of
@@ -78,5 +84,6 @@ def second_moments(
         training=training,
         loss=loss,
         fallback=fallback,
+        observations=observations,
     )
     return run.gradients_and_squares()

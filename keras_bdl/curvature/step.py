@@ -11,6 +11,7 @@ from keras_bdl.arguments import check_choice
 from keras_bdl.curvature.captured_pass import CapturedPass
 from keras_bdl.curvature.layer_factors import KroneckerFactors
 from keras_bdl.curvature.plan import check_fallback
+from keras_bdl.data.observations import EXAMPLES
 
 
 @dataclasses.dataclass
@@ -50,6 +51,7 @@ def step(
     statistics: str = "squares",
     due: tf.Tensor | None = None,
     fallback: bool | str = "auto",
+    observations: str = EXAMPLES,
 ) -> Step:
     """Returns loss, outputs, gradients and curvature of one batch.
 
@@ -63,7 +65,13 @@ def step(
         squares = (1/n) sum_i omega_i g_i^2                               (2)
 
     where the penalties, `model.losses`, are regularizers, activity regularizers
-    and the losses that layers add with `add_loss`. In training, BatchNorm makes
+    and the losses that layers add with `add_loss`. If each position of an
+    example is an observation, such as each token, the loss is the mean over all
+    v positions of the batch. With L_i the sum over the positions of example i,
+
+        squares = (1/v) sum_i omega_i (dL_i/dw)^2                         (3)
+
+    In training, BatchNorm makes
     the examples depend on each other. g_i is then the part of the loss gradient
     that passes through the layer outputs for example i. `KroneckerFactors` has
     the equations of the Kronecker factors.
@@ -107,6 +115,8 @@ def step(
             takes memory. `"auto"` does so for small layers, with a warning, and
             raises an error for large ones. `False` raises an error. Defaults to
             `"auto"`.
+        observations: `"examples"` for (2), or `"positions"` for (3), where
+            masked positions do not count. Defaults to `"examples"`.
 
     Returns:
         A `Step`. Gradients and curvature are in float32 or higher precision.
@@ -127,6 +137,7 @@ def step(
         loss=loss,
         loss_scale=loss_scale,
         fallback=check_fallback(fallback),
+        observations=observations,
     )
 
     if statistics == "factors":

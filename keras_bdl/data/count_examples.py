@@ -25,6 +25,16 @@ class ExampleCount:
     tolerance: int = 0
     endless: bool = False
 
+    def times(self, factor: int) -> "ExampleCount":
+        """Returns the count of something that each example has several of.
+
+        Args:
+            factor: The number of these in each example.
+        """
+        return ExampleCount(
+            factor * self.examples, factor * self.tolerance, self.endless
+        )
+
 
 def count_examples(
     x: Data,

@@ -13,6 +13,10 @@ from keras import ops
 from keras_bdl import _keras
 from keras_bdl.arguments import check_number
 from keras_bdl.data.count_examples import count_examples
+from keras_bdl.data.observations import EXAMPLES
+from keras_bdl.data.observations import POSITIONS
+from keras_bdl.data.observations import is_masked
+from keras_bdl.data.observations import positions_of_example
 from keras_bdl.distribute.keras_fixes import in_several_workers
 from keras_bdl.inner_optimizer import inner_optimizer
 from keras_bdl.likelihoods.loss_check import guard_likelihood
@@ -106,7 +110,10 @@ class DatasetSize:
 
 
 def tell_dataset_size(
-    model: Any, sizes: Sequence[DatasetSize], fit_arguments: dict[str, Any]
+    model: Any,
+    sizes: Sequence[DatasetSize],
+    fit_arguments: dict[str, Any],
+    observations: str = EXAMPLES,
 ) -> None:
     """Counts N for each owner for which the user gave no `dataset_size`.
 
@@ -116,6 +123,8 @@ def tell_dataset_size(
         model: The model that is about to be trained.
         sizes: The `DatasetSize` of every owner.
         fit_arguments: All arguments of `fit`, by name.
+        observations: `"examples"` or `"positions"`, what N counts. Defaults to
+            `"examples"`.
     """
     count = None
     if not _are_of_one_worker(fit_arguments["x"], model.distribute_strategy):
@@ -130,14 +139,17 @@ def tell_dataset_size(
             "`x` must hold at least one training example. "
             f"Received: x={type(fit_arguments['x']).__name__} without examples"
         )
+    if count is not None and observations == POSITIONS:
+        positions = positions_of_example(model)
+        count = None if positions is None else count.times(positions)
     unknown = [size for size in sizes if not size.known]
     for size in sizes:
         if size.given is not None:
-            _compare(size, count)
+            _compare(size, count, observations)
         elif count is None:
             raise ValueError(
-                f"`{size.owner}` needs the number of training examples, but "
-                f"the size of this data is unknown. {size.advice}. "
+                f"`{size.owner}` needs the number of training {observations}, "
+                f"but the size of this data is unknown. {size.advice}. "
                 f"Received: x={type(fit_arguments['x']).__name__}"
             )
         else:
@@ -211,17 +223,39 @@ def _are_of_one_worker(x, strategy):
     return policy is tf.data.experimental.AutoShardPolicy.OFF
 
 
-def _compare(size, count):
+def _compare(size, count, observations):
     if count is None or count.endless:
         return
+    if observations == POSITIONS and size.given < count.examples:
+        return  # a mask may leave out positions
     if abs(size.given - count.examples) <= count.tolerance:
         return
     warnings.warn(
-        f"`{size.owner}` uses another number of training examples than `fit` "
-        "counts. Leave out `dataset_size` to use the counted number. "
+        f"`{size.owner}` uses another number of training {observations} than "
+        "`fit` counts. Leave out `dataset_size` to use the counted number. "
         f"Received: dataset_size={size.given}, counted {count.examples}",
         stacklevel=4,
     )
+
+
+def check_mask(model: Any, methods: Sequence[Any], y_pred: Any) -> None:
+    """Raises an error if N counts masked positions, which have no loss.
+
+    Args:
+        model: A compiled `keras_bdl.Model`.
+        methods: Objective and optimizer of the model.
+        y_pred: The outputs of the model for a batch.
+    """
+    if model.observations == EXAMPLES or not is_masked(y_pred):
+        return
+    for size in dataset_sizes(model, methods):
+        if size.given is None:
+            raise ValueError(
+                f"`{size.owner}` needs the number of positions without those "
+                "that a mask leaves out, which `fit` cannot count. Write "
+                f"`{size.owner}(..., dataset_size=<positions>)`. "
+                'Received: dataset_size=None, observations="positions"'
+            )
 
 
 def guard_loss(model: keras.Model, methods: Sequence[Any]) -> None:

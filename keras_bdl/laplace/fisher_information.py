@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import functools
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -17,6 +18,7 @@ from keras_bdl.curvature.fisher import fisher_sums
 from keras_bdl.curvature.losses import Losses
 from keras_bdl.curvature.weight_scope import current_values
 from keras_bdl.data.examples import example_batches
+from keras_bdl.data.observations import is_masked
 from keras_bdl.laplace.scores import Scores
 from keras_bdl.laplace.scores import ScoresAt
 from keras_bdl.posteriors.laplace_gaussian import Laplace
@@ -64,6 +66,8 @@ class FisherInformation:
         model: The model.
         variables: Variables whose information is computed.
         examples: Number of examples.
+        positions: Number of positions of an example, such as tokens, or `None`
+            if it is not fixed.
         weight: Sum of the sample weights.
         log_likelihood: Log-likelihood of the labels in the data, or `None`.
         squares: Arrays with the sums of the diagonals; `None` for a variable
@@ -80,6 +84,7 @@ class FisherInformation:
         self._function = traced(model, self._call)
         self._layout: list[tuple] = []
         self.examples = 0
+        self.positions: int | None = None
         self.weight = 0.0
         self.log_likelihood: float | None = None
         self.squares: list[np.ndarray | None] = []
@@ -237,6 +242,15 @@ class FisherInformation:
                 f"model={self.model.name!r}, which returns "
                 f"{type(outputs).__name__}"
             )
+        if is_masked(outputs):
+            raise ValueError(
+                "`fit_laplace` needs outputs without a mask, because masked "
+                "positions would count as data. Use sequences of one length, "
+                "and layers without `mask_zero`. "
+                f"Received: model={self.model.name!r} with masked outputs"
+            )
+        sizes = outputs.shape[1:-1]
+        self.positions = None if None in sizes else math.prod(sizes)
         scores = self._options.scores.of_outputs(outputs)
         if logits is not None:
             scores = ScoresAt(scores, logits)

@@ -12,6 +12,9 @@ from keras_bdl.arguments import check_count
 from keras_bdl.arguments import check_number
 from keras_bdl.arguments import check_verbose
 from keras_bdl.data.checked_inputs import check_model
+from keras_bdl.data.observations import EXAMPLES
+from keras_bdl.data.observations import OBSERVATIONS
+from keras_bdl.data.observations import POSITIONS
 from keras_bdl.laplace.factor_memory import check_memory_of_factors
 from keras_bdl.laplace.fisher_information import FisherInformation
 from keras_bdl.laplace.fisher_information import FisherOptions
@@ -40,6 +43,7 @@ def fit_laplace(
     label_samples: int = 1,
     temperature: float = 1.0,
     dataset_size: int | None = None,
+    observations: str | None = None,
     loss: Loss | None = None,
     exclude_from_inference: str | Iterable[str] = (
         "BatchNormalization",
@@ -108,6 +112,9 @@ def fit_laplace(
             prior stays as it is. Defaults to `1.0`.
         dataset_size: N, if `data` is only a part of the training data. Defaults
             to `None`: the function counts the examples.
+        observations: What N counts: `"examples"`, or `"positions"` such as the
+            tokens of sequences, see `keras_bdl.Model.compile`. Defaults to
+            `None`: what `compile` says, and `"examples"` for a model of Keras.
         loss: The negative log-likelihood, as in `compile`. Defaults to
             `None`, the compiled loss.
         exclude_from_inference: Names of layers, of layer classes or of
@@ -167,6 +174,9 @@ def fit_laplace(
         refinements = 0
     if dataset_size is not None:
         check_count("dataset_size", dataset_size)
+    if observations is None:
+        observations = getattr(model, "observations", EXAMPLES)
+    check_choice("observations", observations, OBSERVATIONS)
     _check_data(data, refinements, validation_data, prior_precision)
     verbose = check_verbose(verbose)
     variables_of = functools.partial(
@@ -191,13 +201,15 @@ def fit_laplace(
         batch_size=batch_size,
         verbose=verbose,
     )
+    information = one_pass(seed=seed)
+    if dataset_size is None and observations == POSITIONS:
+        dataset_size = _all_positions(information)
     posterior_of = functools.partial(
         posterior_of_fisher,
         prior_precision=prior_precision,
         temperature=temperature,
         dataset_size=dataset_size,
     )
-    information = one_pass(seed=seed)
     posterior = posterior_of(information)
     for number in range(1, refinements + 1):
         information = one_pass(
@@ -216,6 +228,17 @@ def fit_laplace(
         )
         posterior = posterior.with_prior_precision(delta)
     return posterior.beside_frozen_weights_of(model)
+
+
+def _all_positions(information):
+    if information.positions is None:
+        raise ValueError(
+            '`observations="positions"` needs outputs with a fixed number of '
+            "positions. Give an `Input` with a fixed shape, or `dataset_size`, "
+            "the number of all positions. "
+            f"Received: model={information.model.name!r}"
+        )
+    return information.examples * information.positions
 
 
 def _check_data(data, refinements, validation_data, prior_precision):

@@ -139,11 +139,11 @@ def _guard(compile_loss, owner, warns):
     guards: list[_OneValueEach] = []
 
     def put():
-        losses = [
+        losses = _keras.losses_of_outputs(compile_loss)
+        losses[:] = [
             one._replace(loss=_guarded(one.loss, owner, warns, guards))
-            for one in _keras.losses_of_outputs(compile_loss)
+            for one in losses
         ]
-        _keras.set_losses_of_outputs(compile_loss, losses)
 
     if compile_loss.built:
         put()
@@ -175,8 +175,8 @@ def _unguard(compile_loss, guards):
     if not compile_loss.built:
         vars(compile_loss).pop("build", None)
         return
-    losses = [
+    losses = _keras.losses_of_outputs(compile_loss)
+    losses[:] = [
         one._replace(loss=one.loss.loss) if one.loss in guards else one
-        for one in _keras.losses_of_outputs(compile_loss)
+        for one in losses
     ]
-    _keras.set_losses_of_outputs(compile_loss, losses)

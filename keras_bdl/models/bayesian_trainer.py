@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from keras_bdl import _keras
 from keras_bdl.aliases import ArrayLike
 from keras_bdl.data.dataset_size import dataset_sizes
 from keras_bdl.data.dataset_size import tell_dataset_size
+from keras_bdl.data.observations import EXAMPLES
 from keras_bdl.distribute.replica_gradients import for_all_replicas
 from keras_bdl.distribute.replica_gradients import looks_at_gradients
 from keras_bdl.distribute.replicas import batch_of_group
@@ -47,7 +47,7 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
     train_samples = 1
     samples = 0
     sample_replicas = 1
-    _warned_of_endless_data = False
+    observations = EXAMPLES
     built: bool
     distribute_strategy: tf.distribute.Strategy
 
@@ -60,6 +60,7 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
         train_samples: int = 1,
         samples: int = 0,
         sample_replicas: int = 1,
+        observations: str = EXAMPLES,
         **kwargs,
     ) -> None:
         """Configures the model for training.
@@ -84,10 +85,18 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
                 posterior sample. With the number of all replicas, every
                 replica gets the whole batch, which suits small batches.
                 Defaults to `1`: data parallelism.
+            observations: What N counts. `"examples"`: entries of the first
+                axis of the data. A sequence then counts as one observation,
+                with the mean loss of its tokens. `"positions"`: values of the
+                loss, such as each token of a sequence or each pixel. Defaults
+                to `"examples"`.
             **kwargs: Further arguments of `keras.Model.compile`.
         """
         check_compile_arguments(
-            objective, train_samples=train_samples, samples=samples
+            objective,
+            train_samples=train_samples,
+            samples=samples,
+            observations=observations,
         )
         check_scope(self)
         with self.distribute_strategy.scope():
@@ -101,6 +110,7 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
         self.train_samples = int(train_samples)
         self.samples = int(samples)
         self.sample_replicas = sample_replicas
+        self.observations = observations
         for method in self._methods():
             if isinstance(method, KnowsModel):
                 method.attach(self)
@@ -119,6 +129,7 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
                     train_samples=self.train_samples,
                     samples=self.samples,
                     sample_replicas=self.sample_replicas,
+                    observations=self.observations,
                     auto_scale_loss=self._auto_scale_loss,
                 )
             )
@@ -143,7 +154,9 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
         check_fit(self, arguments.arguments)
         sizes = dataset_sizes(self, self._methods())
         if sizes:
-            tell_dataset_size(self, sizes, arguments.arguments)
+            tell_dataset_size(
+                self, sizes, arguments.arguments, self.observations
+            )
         try:
             return super().fit(*args, **kwargs)
         except BaseException:
@@ -151,23 +164,6 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
             if end_annealing(self):
                 self.train_function = None
             raise
-
-    def warn_of_endless_data(self, examples: int) -> None:
-        """Warns once that N was computed from `steps_per_epoch`.
-
-        Args:
-            examples: Number of examples in these steps.
-        """
-        if self._warned_of_endless_data:
-            return
-        self._warned_of_endless_data = True
-        warnings.warn(
-            "The data has no end, so the size of the training set is taken "
-            "to be batch size x `steps_per_epoch`. Give `dataset_size` if an "
-            "epoch is not one pass over the training set. "
-            f"Received: data of {examples} examples per epoch",
-            stacklevel=4,
-        )
 
     def train_step(self, data):
         """Trains on one batch; some Bayesian methods run their own step."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import keras
 
 from keras_bdl import _keras
+from keras_bdl.data.dataset_size import check_mask
 from keras_bdl.data.dataset_size import guard_loss
 from keras_bdl.distribute.keras_fixes import build_with_a_local_batch
 from keras_bdl.distribute.keras_fixes import in_several_workers
@@ -93,6 +94,7 @@ class CheckedTrainer(DistributedTrainer):
         """
         if training:  # Layers may have been added after `compile`.
             self.guard_likelihood()
+            check_mask(self, self._methods(), y_pred)
         return super().compute_loss(
             x, y, y_pred, sample_weight, training=training
         )

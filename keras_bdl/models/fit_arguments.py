@@ -2,7 +2,9 @@
 
 import keras
 
+from keras_bdl.arguments import check_choice
 from keras_bdl.arguments import check_number
+from keras_bdl.data.observations import OBSERVATIONS
 from keras_bdl.inner_optimizer import inner_optimizer
 from keras_bdl.models.strategy_check import check_seeds
 from keras_bdl.posteriors.posterior_of import posterior_owner
@@ -15,6 +17,7 @@ _DEFAULTS = {
     "train_samples": 1,
     "samples": 0,
     "sample_replicas": 1,
+    "observations": "examples",
     "auto_scale_loss": True,
 }
 
@@ -36,16 +39,18 @@ def compile_config(**arguments):
     }
 
 
-def check_compile_arguments(objective, *, train_samples, samples):
+def check_compile_arguments(objective, *, train_samples, samples, observations):
     """Raises an error that names a wrong argument of `compile`.
 
     Args:
         objective: An object of `keras_bdl.objectives`, or `None`.
         train_samples: Number of posterior samples in a training step.
         samples: Number of posterior samples in an evaluation.
+        observations: What N counts.
     """
     check_number("train_samples", train_samples, at_least=1, integer=True)
     check_number("samples", samples, at_least=0, integer=True)
+    check_choice("observations", observations, OBSERVATIONS)
     # A class such as `MAP`, without `()`, has the methods, too.
     if isinstance(objective, type) or not (
         objective is None

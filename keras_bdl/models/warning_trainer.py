@@ -1,4 +1,4 @@
-"""Warnings of a diverging training and of an export without uncertainty."""
+"""Warnings of a diverging training, endless data and a plain export."""
 
 import functools
 import inspect
@@ -20,9 +20,13 @@ MOST_GROWTH = 1e4
 
 
 class WarningTrainer(DistributedTrainer):
-    """Warns if the loss diverges, and if an export omits the posterior."""
+    """Warns if the loss diverges, and if an export omits the posterior.
+
+    Warns also if N had to be computed from `steps_per_epoch`.
+    """
 
     objective = None
+    _warned_of_endless_data = False
 
     @functools.wraps(keras.Model.fit)
     def fit(self, *args, **kwargs):
@@ -63,6 +67,23 @@ class WarningTrainer(DistributedTrainer):
                 stacklevel=2,
             )
         return super().export(*args, **kwargs)
+
+    def warn_of_endless_data(self, examples: int) -> None:
+        """Warns once that N was computed from `steps_per_epoch`.
+
+        Args:
+            examples: Number of examples in these steps.
+        """
+        if self._warned_of_endless_data:
+            return
+        self._warned_of_endless_data = True
+        warnings.warn(
+            "The data has no end, so the size of the training set is taken "
+            "to be batch size x `steps_per_epoch`. Give `dataset_size` if an "
+            "epoch is not one pass over the training set. "
+            f"Received: data of {examples} examples per epoch",
+            stacklevel=4,
+        )
 
 
 class DivergenceWarning(keras.callbacks.Callback):

@@ -6,6 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bdl import _keras
+
 
 class Accumulator:
     """Sums of tensors over batches, in variables of an optimizer.
@@ -24,6 +26,7 @@ class Accumulator:
         dtype: str,
         steps: int,
     ):
+        self._optimizer = optimizer
         self._steps = steps
         self.batches = optimizer.add_variable(
             (),
@@ -42,33 +45,43 @@ class Accumulator:
             for of_variable in shapes
         ]
 
-    def add(self, found: dict[int, tuple], then: Callable[[dict], Any]) -> None:
-        """Adds the tensors of a batch, and acts after the last batch.
+    def add(
+        self,
+        found: list[tuple],
+        variables: list,
+        step: Callable[[list, list], Any],
+    ) -> None:
+        """Adds the tensors of a batch, and makes a step after the last batch.
 
         Args:
-            found: A tuple of tensors for the index of each variable.
-            then: Function of the averages, called after every `steps` batches.
+            found: A tuple of tensors for each variable.
+            variables: Variables of the model.
+            step: Function of the averages, in the form of `found`, and of
+                `variables`. It is called after every `steps` batches.
         """
-        sums = {i: self._sums[i][: len(found[i])] for i in found}
+        sums = [
+            self._sums[_keras.variable_index(self._optimizer, v)][: len(new)]
+            for v, new in zip(variables, found, strict=True)
+        ]
+        pairs = [
+            [(ops.cast(t, v.dtype), v) for t, v in zip(*both, strict=True)]
+            for both in zip(found, sums, strict=True)
+        ]
         batch = ops.add(self.batches, 1)
 
         def last():
-            then(
-                {
-                    i: tuple(
-                        (ops.cast(t, v.dtype) + v) / self._steps
-                        for t, v in zip(found[i], sums[i], strict=True)
-                    )
-                    for i in found
-                }
-            )
+            means = [
+                tuple((t + v) / self._steps for t, v in of_variable)
+                for of_variable in pairs
+            ]
+            step(means, variables)
             for v in keras.tree.flatten(sums):
                 v.assign(ops.zeros(v.shape, v.dtype))
 
         def not_last():
-            for i in found:
-                for t, v in zip(found[i], sums[i], strict=True):
-                    v.assign_add(ops.cast(t, v.dtype))
+            for of_variable in pairs:
+                for t, v in of_variable:
+                    v.assign_add(t)
 
         ops.cond(ops.equal(ops.mod(batch, self._steps), 0), last, not_last)
         self.batches.assign(batch)

@@ -90,6 +90,8 @@ class CurvatureState(VariationalOptimizer):
             value: The value, a number.
         """
         for curvature in self._curvatures:
+            if curvature is None:
+                continue  # a matrix with Kronecker factors covers the variable
             curvature.assign(ops.full_like(curvature, value))
 
     def start_of_curvature(self) -> Any:

@@ -169,18 +169,10 @@ class NaturalGradient(CurvatureState):
             variables.append(trainable_variables[start])
             found.append(tuple(grads[start : start + size]))
             start += size
+        step = super().apply
         if self._accumulator is None:
-            return super().apply(found, variables)
-        of_index = {_keras.variable_index(self, v): v for v in variables}
-
-        def move(means):
-            super(NaturalGradient, self).apply(
-                list(means.values()), [of_index[i] for i in means]
-            )
-
-        return self._accumulator.add(
-            dict(zip(of_index, found, strict=True)), move
-        )
+            return step(found, variables)
+        return self._accumulator.add(found, variables, step)
 
     def draw(
         self,

@@ -114,8 +114,7 @@ class NoisyKFAC(VOGN):
         Args:
             model: The `keras_bdl.Model` that is compiled with this optimizer.
         """
-        # A weak reference: the model owns the optimizer.
-        self._model = weakref.ref(model)
+        self._model = weakref.ref(model)  # the model owns the optimizer
 
     def add_curvatures(self, variables: list) -> list:
         """Returns the variable of s for each trainable variable, or `None`.
@@ -124,9 +123,7 @@ class NoisyKFAC(VOGN):
         the variable.
         """
         model = None if self._model is None else self._model()
-        found = []
-        if model is not None:
-            found = matrices(model, fallback=self.fallback)
+        found = [] if model is None else matrices(model, fallback=self.fallback)
         self._matrices = [
             MatrixSlots(
                 self,
@@ -156,9 +153,7 @@ class NoisyKFAC(VOGN):
 
     def assign_curvatures(self, value: Any) -> None:
         """Sets the curvature of every weight."""
-        for curvature in self._curvatures:
-            if curvature is not None:
-                curvature.assign(ops.full_like(curvature, value))
+        super().assign_curvatures(value)
         for matrix in self._matrices:
             matrix.start(value)
 
@@ -253,16 +248,13 @@ class NoisyKFAC(VOGN):
                 for i, e in zip(drawn, noise, strict=True)
             }
             self._correlate(variables, noises)
-        return [
-            value if i not in noises else value + noises[i]
-            for i, value in enumerate(values)
-        ]
+        pairs = enumerate(values)
+        return [v + noises[i] if i in noises else v for i, v in pairs]
 
     def _correlate(self, variables, noises):
         """Turns standard normal noise into noise of the posterior."""
         factor = self.noise_variance()
-        drawn = self._drawn_matrices(variables)
-        covered = {i for _, places in drawn for i in places}
+        drawn, covered = self._drawn_matrices(variables)
         for i in noises.keys() - covered:
             precision = self.precision(variables[i])
             noises[i] *= ops.sqrt(ops.cast(factor, precision.dtype) / precision)
@@ -273,8 +265,10 @@ class NoisyKFAC(VOGN):
             noises.update(zip(places, matrix.split(noise), strict=True))
 
     def _drawn_matrices(self, variables):
+        """Returns matrices with their places, and the set of all places."""
         pairs = places_of(self._matrices, variables)
-        return [p for p in pairs if not self.is_excluded(p[0].kernel)]
+        drawn = [p for p in pairs if not self.is_excluded(p[0].kernel)]
+        return drawn, {i for _, places in drawn for i in places}
 
     def posterior(self, model: keras.Model) -> MatrixNormal:
         """Returns the `keras_bdl.posteriors.MatrixNormal` that was learned.
@@ -284,9 +278,8 @@ class NoisyKFAC(VOGN):
         """
         self.check_learned()
         variables = self.prepare(model)
-        drawn = self._drawn_matrices(variables)
+        drawn, covered = self._drawn_matrices(variables)
         factor = self.noise_variance()
-        covered = {i for _, places in drawn for i in places}
         posterior = MatrixNormal(
             [ops.convert_to_numpy(v) for v in variables],
             [

@@ -137,9 +137,8 @@ class VariationalOptimizer(InheritedArguments, keras.optimizers.Optimizer):
             # Only outside of that graph do new variables have values at once.
             with tf.init_scope(), model.distribute_strategy.scope():
                 model.optimizer.build(variables)
-        unknown = [
-            v.path for v in variables if not _keras.has_variable(self, v)
-        ]
+        known = {id(v) for v in _keras.optimized_variables(self)}
+        unknown = [v.path for v in variables if id(v) not in known]
         if unknown:
             raise ValueError(
                 f"`{type(self).__name__}` holds the posterior of the variables "

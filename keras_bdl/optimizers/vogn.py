@@ -157,6 +157,7 @@ class VOGN(NaturalGradient):
             statistics=statistics,
             due=None if self.curvature_every == 1 else self._is_due(),
             fallback=self.fallback,
+            observations=model.observations,
         )
 
     def update_step(self, gradient, variable, learning_rate):

@@ -26,12 +26,10 @@ def frozen_variables(model: keras.Model) -> list:
     constant: set[int] = set()
     for layer in _keras.all_layers(model):
         quantised = getattr(layer, "quantization_mode", None) is not None
-        own = (
-            _keras.own_variables(layer)
-            if quantised or not layer.trainable
-            else _keras.variables_made_trainable(layer)
-        )
-        constant.update(id(v) for v in own)
+        made_trainable, others = _keras.own_variables(layer)
+        constant.update(id(v) for v in made_trainable)
+        if quantised or not layer.trainable:
+            constant.update(id(v) for v in others)
     return [
         v for v in model.weights if id(v) in constant and id(v) not in trained
     ]
@@ -45,6 +43,23 @@ def unfrozen_weights(model: keras.Model) -> list:
     """
     frozen = {id(v) for v in frozen_variables(model)}
     return [v for v in model.weights if id(v) not in frozen]
+
+
+def check_frozen_weights(model: keras.Model, expected: str | None) -> None:
+    """Raises an error if a posterior was trained beside other frozen weights.
+
+    Args:
+        model: A built Keras model.
+        expected: The `fingerprint` of the posterior. `None` accepts any model.
+    """
+    if expected not in (None, fingerprint(model)):
+        raise ValueError(
+            "The posterior must be used with the frozen weights that it "
+            "was trained with. Load the same pretrained weights, and "
+            "freeze the same layers. A `.keras` file does not keep them if "
+            "there are adapters: Keras adds adapters to the kernels. "
+            f"Received: model={model.name!r} with other frozen weights"
+        )
 
 
 def check_adapters(model: keras.Model) -> None:
@@ -98,22 +113,3 @@ def fingerprint(model: keras.Model) -> str | None:
         found.update(f"{tuple(variable.shape)}".encode())
         found.update(np.ascontiguousarray(numbers).tobytes())
     return found.hexdigest()
-
-
-def check_same_frozen_weights(
-    collector: object, model: keras.Model, before: str | None
-) -> None:
-    """Raises an error if weights were frozen or unfrozen between collections.
-
-    Args:
-        collector: The callback, for the message.
-        model: A built Keras model.
-        before: The `fingerprint` at the first collection.
-    """
-    if fingerprint(model) != before:
-        raise ValueError(
-            f"`{type(collector).__name__}` must collect the same weights all "
-            "the time. Do not freeze or unfreeze layers between two `fit`s, or "
-            "use a new callback. "
-            f"Received: model={model.name!r} with other frozen weights"
-        )

@@ -20,6 +20,7 @@ from keras_bdl.distribute.variable_copies import restored
 from keras_bdl.inherited_arguments import InheritedArguments
 from keras_bdl.posteriors.covariance_blocks import CovarianceBlocks
 from keras_bdl.posteriors.frozen_weights import check_adapters
+from keras_bdl.posteriors.frozen_weights import check_frozen_weights
 from keras_bdl.posteriors.frozen_weights import fingerprint
 from keras_bdl.posteriors.holds_draw import holding_draw
 from keras_bdl.posteriors.structure import Structure
@@ -163,7 +164,6 @@ class Posterior(InheritedArguments, abc.ABC):
         Returns:
             Pairs of a variable of the model and a value.
         """
-        del model, seed, batch_index
         return []
 
     def drops(self, seed: int) -> bool:
@@ -196,14 +196,7 @@ class Posterior(InheritedArguments, abc.ABC):
         check_built(model)
         if self.structure is not None:
             self.structure.check(self.variables(model))
-        if self.frozen_weights not in (None, fingerprint(model)):
-            raise ValueError(
-                "The posterior must be used with the frozen weights that it "
-                "was trained with. Load the same pretrained weights, and "
-                "freeze the same layers. A `.keras` file does not keep them if "
-                "there are adapters: Keras adds adapters to the kernels. "
-                f"Received: model={model.name!r} with other frozen weights"
-            )
+        check_frozen_weights(model, self.frozen_weights)
 
     def beside_frozen_weights_of(self, model: keras.Model) -> Self:
         """Records the frozen weights of a model, and returns the posterior.
@@ -275,12 +268,6 @@ class Posterior(InheritedArguments, abc.ABC):
         Args:
             path: The file. An existing file is replaced.
         """
-        folder = os.path.dirname(os.fspath(path))
-        if folder and not os.path.isdir(folder):
-            raise FileNotFoundError(
-                "The directory of `path` must exist. Create it with "
-                f"`os.makedirs`. Received: path={os.fspath(path)!r}"
-            )
         write_state(os.fspath(path), self.get_state())
 
     def get_state(self) -> dict[str, Any]:
@@ -306,10 +293,8 @@ class Posterior(InheritedArguments, abc.ABC):
         if self.structure is None:
             return {}
         shapes = self.structure.shapes
-        return {
-            "num_variables": len(shapes),
-            "num_weights": sum(math.prod(shape) for shape in shapes),
-        }
+        weights = sum(math.prod(shape) for shape in shapes)
+        return {"num_variables": len(shapes), "num_weights": weights}
 
     def _put(self, model, seed):
         assign(self.assignments(model, seed))

@@ -48,7 +48,12 @@ def write_state(path: str, state: dict) -> None:
     restored = keras_bdl.saving.read_state("state.bdl")
     ```
     """
-    path = os.path.abspath(os.fspath(path))
+    given, path = path, os.path.abspath(os.fspath(path))
+    if not os.path.isdir(os.path.dirname(path)):
+        raise FileNotFoundError(
+            "The directory of `path` must exist. Create it with "
+            f"`os.makedirs`. Received: path={os.fspath(given)!r}"
+        )
     arrays: list = []
     document = {
         "format": FORMAT,
