@@ -88,8 +88,9 @@ def sort_non_trainable(layer: keras.layers.Layer, key: Callable) -> None:
 
 
 def stored_kernel(layer: keras.layers.Layer) -> keras.Variable:
-    """Returns the variable that the property `kernel` of a layer reads."""
-    return layer._kernel
+    """Returns the variable that `kernel` or `embeddings` of a layer reads."""
+    is_table = isinstance(layer, keras.layers.Embedding)
+    return layer._embeddings if is_table else layer._kernel
 
 
 def call_with_training(model: keras.layers.Layer, x, training: bool):

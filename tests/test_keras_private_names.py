@@ -56,6 +56,7 @@ def holders():
     layer, optimizer = model.layers[0], model.optimizer
     losses, metrics = model._compile_loss, model._compile_metrics
     wrapper = keras.metrics.MeanMetricWrapper(keras.losses.mean_squared_error)
+    embedding = keras.layers.Embedding(2, 2, mask_zero=True)
     cell = keras.layers.GRUCell(2, dropout=0.5, recurrent_dropout=0.5)
     cell.get_dropout_mask(tf.ones((1, 3)))
     cell.get_recurrent_dropout_mask(tf.ones((1, 2)))
@@ -98,7 +99,9 @@ def holders():
         "_get_variable_index": optimizer,
         "_in_multi_worker_mode": multi_worker,
         "_initial_epoch": model,
+        "_embeddings": embedding,
         "_kernel": layer,
+        "_keras_mask": embedding(np.ones((1, 2))),
         "_layers": layer,
         "_loss_ids": layer,
         "_loss_tracker": model,
@@ -110,9 +113,7 @@ def holders():
         "_symbolic_build": model,
         "_tracker": layer,
         "_trainable_variables": optimizer,
-        "_trainable_variables_indices": optimizer,
         "_unpickle_model": keras.layers.Layer,
-        "_var_key": optimizer,
         "get_random_seed": seeds,
         "global_seed_generator": generators,
         "reduce_per_replica": trainer,

@@ -11,6 +11,9 @@ from keras_bdl.aliases import PriorLike
 from keras_bdl.arguments import check_bool
 from keras_bdl.arguments import check_number
 from keras_bdl.arguments import check_verbose
+from keras_bdl.conversion.adapter import adapted
+from keras_bdl.conversion.adapter import has_adapter
+from keras_bdl.conversion.adapter import keep_adapter
 from keras_bdl.conversion.model_copy import ModelCopy
 from keras_bdl.conversion.model_copy import config_of
 from keras_bdl.conversion.model_copy import copy_values
@@ -20,6 +23,7 @@ from keras_bdl.conversion.selection import Selection
 from keras_bdl.conversion.selection import own_weights
 from keras_bdl.conversion.selection import summary
 from keras_bdl.distributions import MeanField
+from keras_bdl.layers import AdaptedLayer
 from keras_bdl.layers import Variational
 from keras_bdl.layers.mc_dropout import MCDropout
 from keras_bdl.random.keyed_noise import sequence
@@ -58,9 +62,13 @@ def convert(
     per feature and no kernel. The copy of a frozen layer is Bayesian and
     frozen: its means and scales do not train. Regularizers and constraints
     apply to the means. Any other layer with weights stays unchanged, and the
-    printed summary names it. Examples are an `LSTM`, a layer with
-    `enable_lora`, a layer that already has distributions, and a subclass of a
-    layer named above.
+    printed summary names it. Examples are an `LSTM`, a layer that already has
+    distributions, and a subclass of a layer named above.
+
+    A layer with an adapter (`enable_lora`) becomes a
+    `keras_bdl.layers.AdaptedLayer`: the two factors of the adapter and the bias
+    get distributions, and the kernel stays frozen. `"mc_dropout"` leaves such
+    layers unchanged.
 
     As in the paper, `"mc_dropout"` also applies dropout to the inputs of the
     model, in front of the first layer. To prevent this, exclude that layer:
@@ -84,10 +92,10 @@ def convert(
         to: `"mean_field"`, `"radial"` or `"mc_dropout"`. Or a dictionary from
             selectors to these words, or to `None` for layers that stay
             unchanged. A selector is a class of layers, a name, a layer of the
-            model, or a function that returns whether it selects a layer. A
-            selector also selects all layers inside a selected layer. The first
-            selector that matches decides. Layers that no selector matches stay
-            unchanged.
+            model, a function that returns whether it selects a layer, or
+            `"lora"` for all layers with an adapter. A selector also selects all
+            layers inside a selected layer. The first selector that matches
+            decides. Layers that no selector matches stay unchanged.
         prior: Prior of the weights, anything that the layers accept as
             `prior`. Defaults to `None`, for which the layers use
             `keras_bdl.priors.Normal(1.0)`.
@@ -149,12 +157,13 @@ def convert(
     for layer, new in copy.pairs:
         if id(layer) not in kinds:
             copy_values(layer, new)
+            continue
+        if isinstance(new, AdaptedLayer):
+            keep_adapter(layer, new, means_from_weights)
         elif means_from_weights:
             _keep_weights(layer, new)
-            if prior_from_weights is not None and isinstance(new, Variational):
-                names = {p.name for p in new.weight_posteriors}
-                names -= set() if bias_prior is None else {"bias"}
-                set_prior_from_means(new, prior_from_weights, names)
+        if prior_from_weights is not None:
+            _set_priors(new, prior_from_weights, bias_prior)
     if verbose:
         layers = _keras.inner_layers(model)
         print(summary(kinds, layers, selection.uncovered))
@@ -173,7 +182,17 @@ def _replacement(kind, options, index, layer):
     if kind == "mc_dropout":
         inner = type(layer).from_config(config)
         return MCDropout(inner, name=layer.name, **options)
+    if has_adapter(layer):
+        return adapted(kind, layer, config, options)
     return RULES[kind][type(layer)](**{**config, **options})
+
+
+def _set_priors(new, prior_from_weights, bias_prior):
+    for layer in _keras.all_layers(new):
+        if isinstance(layer, Variational):
+            names = {p.name for p in layer.weight_posteriors}
+            names -= set() if bias_prior is None else {"bias"}
+            set_prior_from_means(layer, prior_from_weights, names)
 
 
 def _keep_weights(layer, new):

@@ -5,10 +5,15 @@ import collections
 import keras
 
 from keras_bdl import _keras
+from keras_bdl.conversion.adapter import converts_adapter
+from keras_bdl.conversion.adapter import has_adapter
 from keras_bdl.conversion.replacement_table import DETERMINISTIC
 from keras_bdl.conversion.replacement_table import RULES
 from keras_bdl.curvature.plan import SEALED
 from keras_bdl.models.model import functional_class
+
+# The selector of layers with an adapter.
+ADAPTERS = "lora"
 
 
 class Selection:
@@ -64,7 +69,7 @@ class Selection:
                 converts = type(layer) in RULES[kind]
                 if converts or _has_weights_of_its_own(layer):
                     uncovered.append(blocks[0])
-            elif type(layer) in RULES[kind] and not _is_adapted(layer):
+            elif _is_converted(kind, layer):
                 _check_built(layer)
                 plan[id(layer)] = kind
                 used.add(selector)
@@ -114,9 +119,10 @@ def _without_config(model):
     return found
 
 
-def _is_adapted(layer):
-    """Returns whether a layer computes its kernel from an adapter (LoRA)."""
-    return bool(getattr(layer, "lora_enabled", False))
+def _is_converted(kind, layer):
+    if has_adapter(layer):
+        return converts_adapter(kind, layer)
+    return type(layer) in RULES[kind]
 
 
 def _check_kind(kind, may_be_none):
@@ -173,7 +179,8 @@ def _containers(model):
 
 def _matches(selector, layer):
     if isinstance(selector, str):
-        return layer.name == selector
+        adapted = selector == ADAPTERS and has_adapter(layer)
+        return adapted or layer.name == selector
     if isinstance(selector, type):
         return isinstance(layer, selector)
     if isinstance(selector, keras.layers.Layer):

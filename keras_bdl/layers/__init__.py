@@ -5,6 +5,7 @@ more. `keras_bdl.convert` replaces ordinary layers with these layers.
 """
 
 import keras_bdl.layers.weight_norm_rule  # noqa: F401 (registers the rules)
+from keras_bdl.layers.adapted_layer import AdaptedLayer
 from keras_bdl.layers.mc_dropout import MCDropout
 from keras_bdl.layers.mean_field import MeanFieldConv1D
 from keras_bdl.layers.mean_field import MeanFieldConv2D
@@ -29,6 +30,7 @@ from keras_bdl.layers.weight_norm import WeightNormConv2D
 from keras_bdl.layers.weight_norm import WeightNormDense
 
 __all__ = [
+    "AdaptedLayer",
     "MCDropout",
     "MeanFieldConv1D",
     "MeanFieldConv2D",

@@ -296,7 +296,6 @@ def test_layers_without_a_rule_stay_and_the_summary_names_them(capsys):
     model = keras.Sequential(
         [
             keras.Input((5, 6)),
-            layers.Dense(4, lora_rank=1, name="adapted"),
             OwnDense(4, name="own"),
             layers.LSTM(3, name="memory"),
             layers.Dense(3),
@@ -307,12 +306,11 @@ def test_layers_without_a_rule_stay_and_the_summary_names_them(capsys):
     x = np.random.default_rng(0).normal(size=(2, 5, 6)).astype("float32")
     assert_same_outputs(copy, model, x)
     assert [type(layer).__name__ for layer in copy.layers] == [
-        *("Dense", "OwnDense", "LSTM", "MeanFieldDense", "MeanFieldDense")
+        *("OwnDense", "LSTM", "MeanFieldDense", "MeanFieldDense")
     ]
     assert capsys.readouterr().out.splitlines() == [
         "Converted to mean_field: 2 Dense",
-        "Unchanged, no rule converts: Dense: adapted; OwnDense: own; "
-        "LSTM: memory",
+        "Unchanged, no rule converts: OwnDense: own; LSTM: memory",
     ]
     convert(model, "radial", verbose=0)
     assert not capsys.readouterr().out
@@ -403,12 +401,12 @@ def test_block_whose_constructor_takes_no_other_arguments_is_converted():
     assert_same_outputs(new, model, X)
 
 
-def test_a_trained_adapter_keeps_its_factors():
+def test_a_trained_adapter_that_stays_keeps_its_factors():
     model = stack(layers.Dense(4, lora_rank=2), layers.Dense(2))
     factors = [w for w in model.layers[0].weights if "lora" in w.name]
     for factor in factors:
         factor.assign(np.random.default_rng(0).normal(size=factor.shape))
-    new = convert(model, "mean_field")
+    new = convert(model, {"lora": None, layers.Dense: "mean_field"})
     found = [w for w in new.layers[0].weights if "lora" in w.name]
     for old, copy in zip(factors, found, strict=True):
         np.testing.assert_array_equal(old, copy)

@@ -7,8 +7,10 @@ from keras import layers
 from keras import ops
 
 from keras_bdl import curvature
+from tests.curvature.brute_force import assert_close
 from tests.curvature.brute_force import check
 from tests.helpers import cross_entropy
+from tests.helpers import dtype_policy
 
 EXAMPLES = 6
 RNG = np.random.default_rng(0)
@@ -162,6 +164,66 @@ def test_kronecker_factors_of_an_adapter_equal_those_of_its_two_products():
     for factors, (inputs, outputs) in zip((of_a, of_b), expected, strict=True):
         np.testing.assert_allclose(factors.inputs, inputs, 1e-4, 1e-5)
         np.testing.assert_allclose(factors.outputs, outputs, 1e-4, 1e-5)
+
+
+# An adapted layer, and layers that compute the same as its two products.
+PRODUCTS = {
+    "einsum dense": (
+        (4, 6),
+        lambda: layers.EinsumDense("abc,cde->abde", (4, 2, 3)),
+        lambda: layers.EinsumDense("abc,cdr->abdr", (4, 2, 2)),
+        lambda: layers.EinsumDense("abdr,re->abde", (4, 2, 3)),
+    ),
+    "conv": (
+        (7, 8, 3),
+        lambda: layers.Conv2D(4, 3, strides=2, use_bias=False),
+        lambda: layers.Conv2D(2, 3, strides=2, use_bias=False),
+        lambda: layers.Conv2D(4, 1, use_bias=False),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", PRODUCTS)
+def test_kronecker_factors_of_an_adapter_equal_those_of_two_layers(case):
+    shape, whole, down, up = PRODUCTS[case]
+    layer, frozen, a, b = whole(), whole(), down(), up()
+    model = keras.Sequential([keras.Input(shape), layer])
+    layer.enable_lora(2, lora_alpha=3.0)
+    weights = [RNG.normal(size=v.shape) for v in model.weights]
+    model.set_weights(weights)
+    inputs = keras.Input(shape)
+    apart = keras.Model(inputs, frozen(inputs) + b(1.5 * a(inputs)))
+    for part, weight in zip((frozen, a, b), weights, strict=True):
+        part.kernel.assign(np.reshape(weight, part.kernel.shape))
+    frozen.trainable = False
+    x = RNG.normal(size=(EXAMPLES, *shape)).astype("float32")
+    y = RNG.normal(size=(EXAMPLES, *model.output_shape[1:])).astype("float32")
+    found = []
+    for one in (model, apart):
+        one.compile(loss="mse")
+        found.append(curvature.kronecker_factors(one, x, y, fallback=False))
+    kernels = [f.kernel for f in found[0]]
+    assert [id(k) for k in kernels] == [
+        *(id(layer.lora_kernel_a), id(layer.lora_kernel_b))
+    ]
+    for ours, expected in zip(*found, strict=True):
+        np.testing.assert_allclose(ours.inputs, expected.inputs, 1e-4, 1e-4)
+        np.testing.assert_allclose(ours.outputs, expected.outputs, 1e-4, 1e-5)
+
+
+@pytest.mark.parametrize("case", ["dense", "attention", "conv"])
+def test_half_precision_of_adapters_is_nearly_as_exact(case):
+    make, x, y = adapted(case)
+    exact = [
+        [part.numpy() for part in moments]
+        for moments in curvature.second_moments(make(), x, y)
+    ]
+    with dtype_policy("mixed_float16"):
+        half = make()
+        found = curvature.second_moments(half, x, y)
+    assert all(g.dtype == "float32" for moments in found for g in moments)
+    names = [v.path for v in half.trainable_variables]
+    assert_close(names, found, exact, tolerance=1e-2)
 
 
 @pytest.mark.parametrize("tie_weights", [True, False])

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 
+import keras_bdl as bdl
 from keras_bdl import curvature
 from tests.curvature.brute_force import check
 from tests.helpers import cross_entropy
@@ -83,6 +84,29 @@ def test_second_moments_of_a_transformer_equal_a_loop(task, adapted):
 
     x, y = data_of(task)
     check(make, x, y, rows=False)
+
+
+@pytest.mark.filterwarnings("ignore:Per-example curvature has no rule")
+@pytest.mark.parametrize("optimizer", [bdl.IVON, bdl.VOGN])
+def test_causal_language_model_learns_and_reports_each_token(optimizer):
+    task = gpt2()
+    model = bdl.Model(task.inputs, task.outputs)
+    x, _ = data_of(gpt2)
+    y = (x["token_ids"] + 1) % WORDS
+    model.compile(
+        optimizer(0.1, dataset_size=100 * y.size),
+        cross_entropy(),
+        observations="positions",
+    )
+    logs = model.fit(x, y, epochs=80, verbose=0).history
+    assert logs["loss"][-1] < 0.8 * logs["loss"][0]
+    program = bdl.PosteriorPredictive(
+        model, samples=2, outputs=("mutual_information",)
+    )
+    found = program.predict(x, verbose=0)
+    assert list(found) == ["mutual_information"]
+    assert found["mutual_information"].shape == (EXAMPLES, TOKENS)
+    assert found["mutual_information"].min() > 0
 
 
 def test_small_layers_of_a_transformer_are_named():

@@ -48,10 +48,16 @@ def mean_square(model, x):
     return [np.sum(s, 0) / kept.sum() for s in zip(*squares, strict=True)]
 
 
+def adapted(units):
+    return layers.Dense(units, lora_rank=2)
+
+
+@pytest.mark.parametrize("layer", [layers.Dense, adapted])
 @pytest.mark.parametrize("masked", [False, True])
-def test_squares_are_of_whole_sequences_and_a_mean_over_tokens(masked):
+def test_squares_are_of_whole_sequences_and_a_mean_over_tokens(masked, layer):
     x = PADDED if masked else X
-    model = tagger(masked=masked)
+    model = tagger(masked=masked, layer=layer)
+    model.set_weights([RNG.normal(size=w.shape) for w in model.weights])
     _, squares = curvature.second_moments(model, x, Y, observations="positions")
     for found, expected in zip(squares, mean_square(model, x), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5)
