@@ -94,21 +94,26 @@ class Batches:
             return known
         return min(known, self.steps)
 
-    def chunks(self) -> Iterator[Iterable[Batch]]:
+    def chunks(self, nbytes: int | None = None) -> Iterator[Iterable[Batch]]:
         """Yields parts of the data that can be read many times.
 
-        Arrays are one part. Other data are read into memory part by part. A
-        part ends when its inputs have at least `buffer_bytes`.
+        The data are read into memory part by part.
+
+        Args:
+            nbytes: Size of its inputs in bytes at which a part ends. Defaults
+                to `None`: arrays are one part, and a part of other data ends at
+                `buffer_bytes`.
         """
-        if self.in_memory:
+        if nbytes is None and self.in_memory:
             yield self
             return
+        nbytes = self.buffer_bytes if nbytes is None else nbytes
         chunk: list[Batch] = []
         held = 0
         for batch in self:
             chunk.append(batch)
             held += sum(x.nbytes for x in keras.tree.flatten(batch.inputs))
-            if held >= self.buffer_bytes:
+            if held >= nbytes:
                 yield chunk
                 chunk, held = [], 0
         if chunk:

@@ -43,6 +43,7 @@ def predict(
     keep_samples: bool = False,
     linearized: bool | None = None,
     link: str | None = None,
+    on_batch: Callable[[Any], None] | None = None,
     verbose: str | int = "auto",
 ) -> Any:
     """Predicts with the average over posterior samples.
@@ -126,12 +127,17 @@ def predict(
             cost. Each example has its own distribution: the samples do not
             show how examples depend on each other. Defaults to `None`: samples
             of the weights.
+        on_batch: Function that gets the prediction of each batch in turn, such
+            as the method `add` of `keras_bdl.evaluation.SegmentationReport`.
+            Nothing else is kept, so memory does not grow with the data, and
+            `predict` returns `None`. Defaults to `None`.
         verbose: `0` for silence, `1` for a progress bar, `2` for one line.
             Defaults to `"auto"`, `1`.
 
     Returns:
         A `ClassificationPrediction` or `RegressionPrediction`. A model with
-        several outputs gives one for each output, in the same structure.
+        several outputs gives one for each output, in the same structure. With
+        `on_batch`, `None`.
 
     Example:
 
@@ -166,7 +172,7 @@ def predict(
     )
     _check_noise(noise_stddev, options.moments)
     batches = Batches(x, batch_size=batch_size, steps=steps, pad=True)
-    chunks = batches.chunks()
+    chunks = batches.chunks(None if on_batch is None else _SMALL)
     first = next(chunks)
     _build(model, first)
     parts = itertools.chain([first], chunks)
@@ -191,10 +197,17 @@ def predict(
     with lost_worker_explained(model.distribute_strategy):
         for chunk in parts:
             run.add(chunk)
-    prediction = run.finish()
+            if on_batch is not None:
+                for prediction in run.take():
+                    on_batch(prediction)
+    run.finish()
     if verbose == 2:
         print(f"keras_bdl.predict: {run.stacks}")
-    return prediction
+    return run.prediction() if on_batch is None else None
+
+
+# Bytes of the inputs that are predicted before `on_batch` gets the result.
+_SMALL = 2**24
 
 
 def _check_noise(noise_stddev, moments):

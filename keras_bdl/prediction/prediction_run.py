@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import warnings
 from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -67,6 +68,7 @@ class PredictionRun:
         self._averages: list[list] = []
         self._labels: list[list] = []
         self._counts: list[int] = []
+        self._taken = 0  # batches that `take` has returned
 
     def add(self, chunk: Iterable[Batch]) -> None:
         """Adds the outputs of all samples for one part of the data.
@@ -88,7 +90,9 @@ class PredictionRun:
             )
             in_flight: collections.deque = collections.deque()
             for index, batch in enumerate(chunk, first):
-                seeds = self._draws.seeds_of_batch(stack.indices, index)
+                seeds = self._draws.seeds_of_batch(
+                    stack.indices, self._taken + index
+                )
                 averages = self._forward(batch.inputs, stack, seeds)
                 in_flight.append((index, batch, averages, done, len(stack)))
                 if len(in_flight) > _IN_FLIGHT:
@@ -102,17 +106,35 @@ class PredictionRun:
             if self._is_exact_enough(first, done):
                 break
 
-    def finish(self) -> Any:
-        """Returns a prediction in the structure of the model's outputs."""
+    def take(self) -> Iterator[Any]:
+        """Yields the prediction of each batch since the last call.
+
+        Afterwards, the predictions are forgotten.
+        """
+        for index in range(len(self._averages)):
+            yield self._predictions(slice(index, index + 1))
+        self._taken += len(self._averages)
+        self._averages, self._labels, self._counts = [], [], []
+
+    def finish(self) -> None:
+        """Finishes the progress bar and the checks of the outputs."""
         self._progress.update(self._steps_done, finalize=True)
         for check in self._checks:
             check.finish()
+
+    def prediction(self) -> Any:
+        """Returns a prediction in the structure of the model's outputs."""
+        return self._predictions(slice(None))
+
+    def _predictions(self, batches):
+        """Returns the prediction of some batches."""
+        counts = self._counts[batches]
         predictions = [
-            self._join(*each)
-            for each in zip(
+            self._join(output, averages, counts, labels, noise)
+            for output, averages, labels, noise in zip(
                 self._forward.average.outputs,
-                zip(*self._averages, strict=True),
-                zip(*self._labels, strict=True),
+                zip(*self._averages[batches], strict=True),
+                zip(*self._labels[batches], strict=True),
                 self._noises,
                 strict=True,
             )
@@ -176,9 +198,8 @@ class PredictionRun:
         structure = self._forward.average.structure
         return per_output(argument, value, structure, names=names)
 
-    def _join(self, output, averages, labels, noise_stddev):
+    def _join(self, output, averages, counts, labels, noise_stddev):
         y = None if labels[0] is None else np.concatenate(labels)
-        counts = self._counts
         if output.likelihood.task == "regression":
             return RegressionAverage.join(averages, counts, y, noise_stddev)
         return ClassificationAverage.join(averages, counts, y)

@@ -1,5 +1,6 @@
 import contextlib
 import gc
+import sys
 import weakref
 
 import keras
@@ -179,6 +180,31 @@ def test_all_sources_and_buffers_agree_exactly(kind, buffer_bytes, monkeypatch):
     for name in ("log_mean", "stddev", "expected_entropy", "votes"):
         np.testing.assert_array_equal(getattr(p, name), getattr(expected, name))
     np.testing.assert_array_equal(p.y, Y)
+
+
+@pytest.mark.parametrize("nbytes", [1, 2**24])
+def test_a_function_gets_each_batch_and_nothing_is_kept(nbytes, monkeypatch):
+    monkeypatch.setattr(sys.modules[predict.__module__], "_SMALL", nbytes)
+    # The masks depend on the index of the batch.
+    model = network(keras.layers.Dropout(0.5))
+    options = dict(samples=3, seed=1, verbose=0)
+    data = tf.data.Dataset.from_tensor_slices((X, Y)).batch(8)
+    expected = predict(model, data, MCDropout(), **options)
+    parts, references = [], []
+
+    def add(prediction):
+        assert all(reference() is None for reference in references[:-2])
+        references.append(weakref.ref(prediction))
+        parts.append((prediction.log_mean, prediction.votes, prediction.y))
+
+    found = predict(model, data, MCDropout(), on_batch=add, **options)
+    assert found is None and [len(y) for *_, y in parts] == [8, 8, 5]
+    for part, name in zip(
+        zip(*parts, strict=True), ("log_mean", "votes", "y"), strict=True
+    ):
+        np.testing.assert_array_equal(
+            np.concatenate(part), getattr(expected, name)
+        )
 
 
 def test_every_draw_sees_the_same_order_of_a_shuffled_data_set(monkeypatch):
