@@ -33,6 +33,7 @@ from keras_bdl.evaluation.shift import shift_section
 from keras_bdl.evaluation.smooth_calibration import smooth_calibration_error
 from keras_bdl.prediction import ClassificationPrediction
 from keras_bdl.reports.per_example import PerExample
+from keras_bdl.reports.report import NOT_A_NUMBER
 from keras_bdl.reports.report import Report
 
 
@@ -113,7 +114,9 @@ class ClassificationReport(Report):
     ood: dict
     per_class: dict
     shift: dict
-    per_example: PerExample = dataclasses.field(repr=False, compare=False)
+    per_example: PerExample = dataclasses.field(
+        repr=False, compare=False, metadata=NOT_A_NUMBER
+    )
 
     @classmethod
     def from_prediction(

@@ -14,6 +14,7 @@ from keras_bdl.evaluation.gaussian_mixture import log_densities
 from keras_bdl.evaluation.gaussian_mixture import mixture_interval_coverage
 from keras_bdl.prediction import RegressionPrediction
 from keras_bdl.reports.per_example import PerExample
+from keras_bdl.reports.report import NOT_A_NUMBER
 from keras_bdl.reports.report import Report
 
 LEVELS = (0.5, 0.9, 0.95)
@@ -56,7 +57,9 @@ class RegressionReport(Report):
     coverage: dict
     variance_within: float
     variance_between: float
-    per_example: PerExample = dataclasses.field(repr=False, compare=False)
+    per_example: PerExample = dataclasses.field(
+        repr=False, compare=False, metadata=NOT_A_NUMBER
+    )
 
     @classmethod
     def from_prediction(

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 CELL_WIDTH = 9
+# Metadata of a field of a report that `to_dict` leaves out.
+NOT_A_NUMBER = {"number": False}
 
 
 def format_number(value: float) -> str:
@@ -139,11 +141,10 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the numbers as a dict of plain Python types."""
-        # A field without `repr` holds arrays for a table, not numbers.
         return {
             field.name: copy.deepcopy(getattr(self, field.name))
             for field in dataclasses.fields(self)
-            if field.repr
+            if field.metadata != NOT_A_NUMBER
         }
 
     def to_frame(self) -> Any:
