@@ -28,8 +28,8 @@ from keras_bdl.evaluation.referral import referral_auroc
 from keras_bdl.evaluation.referral import uncertainty_of
 from keras_bdl.evaluation.risk_coverage import aurc
 from keras_bdl.evaluation.risk_coverage import excess_aurc
-from keras_bdl.evaluation.shift import shift_scores
-from keras_bdl.evaluation.shift import shift_section
+from keras_bdl.evaluation.shift_scores import shift_scores
+from keras_bdl.evaluation.shift_scores import shift_section
 from keras_bdl.evaluation.smooth_calibration import smooth_calibration_error
 from keras_bdl.prediction import ClassificationPrediction
 from keras_bdl.reports.per_example import PerExample

@@ -12,9 +12,7 @@ from keras_bdl.data.checked_inputs import as_array
 from keras_bdl.data.checked_inputs import number_blocks
 
 
-def energy_score(
-    logits: ArrayLike, *, temperature: float = 1.0
-) -> np.ndarray:
+def energy_score(logits: ArrayLike, *, temperature: float = 1.0) -> np.ndarray:
     """Returns the energy of each input; high for unknown inputs.
 
     With the logits `f_k` and the temperature T,

@@ -9,9 +9,7 @@ from keras_bdl.evaluation.example_scores import ExampleScores
 MOST_ROWS = 10
 
 
-def per_class_scores(
-    scores: ExampleScores, bins: ClassBins
-) -> dict[str, list]:
+def per_class_scores(scores: ExampleScores, bins: ClassBins) -> dict[str, list]:
     """Returns a list with one number for each class, by name.
 
     For class k, with `tp` the number of inputs of the class that were
