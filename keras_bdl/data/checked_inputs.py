@@ -1,5 +1,6 @@
 """Checks of models, labels, probabilities and predictions."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -7,6 +8,7 @@ import numpy as np
 
 from keras_bdl import _keras
 from keras_bdl.aliases import ArrayLike
+from keras_bdl.data.row_blocks import row_blocks
 
 # Larger than the rounding error of float16 for a sum over a thousand classes.
 SUM_TOLERANCE = 2e-2
@@ -33,6 +35,23 @@ def check_model(model: Any) -> None:
             )
 
 
+def as_array(name: str, values: ArrayLike, dtype: Any = None) -> np.ndarray:
+    """Returns values as an array, without a copy if they are one.
+
+    Args:
+        name: Name of the argument.
+        values: The argument.
+        dtype: Type of the entries. Defaults to `None`, that of the values.
+    """
+    try:
+        return np.asarray(values, dtype=dtype)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"`{name}` must hold numbers, all rows of one length. "
+            f"Received: {name} of type {type(values).__name__}"
+        ) from None
+
+
 def numbers(name: str, values: ArrayLike) -> np.ndarray:
     """Returns values as a float64 array that is not empty and has no NaN.
 
@@ -40,13 +59,7 @@ def numbers(name: str, values: ArrayLike) -> np.ndarray:
         name: Name of the argument.
         values: The argument.
     """
-    try:
-        array = np.asarray(values, dtype="float64")
-    except (TypeError, ValueError):
-        raise ValueError(
-            f"`{name}` must hold numbers, all rows of one length. "
-            f"Received: {name} of type {type(values).__name__}"
-        ) from None
+    array = as_array(name, values, dtype="float64")
     if not array.size:
         raise ValueError(
             f"`{name}` must hold at least one value. "
@@ -71,19 +84,42 @@ def probabilities(name: str, values: ArrayLike) -> np.ndarray:
         name: Name of the argument.
         values: The argument.
     """
-    checked = numbers(name, values)
-    if not checked.ndim:
+    array = as_array(name, values)
+    if not array.ndim:
         raise ValueError(
             f"`{name}` must have the classes on the last axis. "
             f"Received: {name}={values}"
         )
-    if checked.min() < 0:
-        raise ValueError(
-            f"`{name}` must not be negative. Apply a softmax to logits first. "
-            f"Received: {name} with an entry {checked.min():.4g}"
-        )
-    _check_sums(name, checked)
-    return np.asarray(values)
+    for _, block in number_blocks(name, array):
+        if block.min() < 0:
+            raise ValueError(
+                f"`{name}` must not be negative. Apply a softmax to logits "
+                f"first. Received: {name} with an entry {block.min():.4g}"
+            )
+        _check_sums(name, block)
+    return array
+
+
+def number_blocks(
+    name: str, array: np.ndarray
+) -> Iterator[tuple[slice, np.ndarray]]:
+    """Yields float64 blocks of rows, checked as in `numbers`.
+
+    Memory does not grow with the number of rows.
+
+    Args:
+        name: Name of the argument.
+        array: The argument. The last axis is the row; all other axes count
+            rows.
+
+    Yields:
+        The slice of the rows, and the block.
+    """
+    if not array.size:
+        numbers(name, array)  # raises the error
+    rows = array.reshape(-1, array.shape[-1])
+    for block in row_blocks(*rows.shape):
+        yield block, numbers(name, rows[block])
 
 
 def log_probabilities(name: str, prediction: Any) -> np.ndarray:
@@ -93,11 +129,29 @@ def log_probabilities(name: str, prediction: Any) -> np.ndarray:
         name: Name of the argument.
         prediction: A `ClassificationPrediction`.
     """
+    blocks = [log_p for _, log_p, _ in probability_blocks(name, prediction)]
+    return np.concatenate(blocks)
+
+
+def probability_blocks(
+    name: str, prediction: Any
+) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+    """Yields float64 blocks of the probabilities, one row per input.
+
+    Memory does not grow with the number of inputs.
+
+    Args:
+        name: Name of the argument.
+        prediction: A `ClassificationPrediction`.
+
+    Yields:
+        The slice of the inputs, the log probabilities, the probabilities.
+    """
     check_classification(name, prediction)
-    log_probs = numbers(f"{name}.log_mean", prediction.log_mean)
-    log_probs = log_probs.reshape(-1, log_probs.shape[-1])
-    _check_sums(name, np.exp(log_probs))
-    return log_probs
+    for rows, log_p in number_blocks(f"{name}.log_mean", prediction.log_mean):
+        p = np.exp(log_p)
+        _check_sums(name, p)
+        yield rows, log_p, p
 
 
 def check_classification(name: str, prediction: Any) -> None:
@@ -135,15 +189,10 @@ def class_labels(y: ArrayLike, shape: tuple) -> np.ndarray:
         shape: Shape of the prediction, classes on the last axis.
     """
     inputs, classes = shape[:-1], shape[-1]
-    y = numbers("y", y)
+    y = as_array("y", y)
     if y.shape == shape:
-        if not (np.isin(y, (0, 1)).all() and (y.sum(-1) == 1).all()):
-            raise ValueError(
-                "`y` must be one-hot if it has the shape of the prediction. "
-                "For soft labels, pass the integers `y.argmax(-1)`. "
-                f"Received: y with rows such as {y.reshape(-1, classes)[0]}"
-            )
-        return y.reshape(-1, classes).argmax(-1)
+        return _classes_of_one_hot(y)
+    y = numbers("y", y)
     if y.shape not in (inputs, (*inputs, 1)):
         raise ValueError(
             "`y` must hold one integer or one one-hot row for each input, in "
@@ -156,6 +205,21 @@ def class_labels(y: ArrayLike, shape: tuple) -> np.ndarray:
             f"the prediction. Received: y with a label {y[wrong][0]:g}"
         )
     return y.reshape(-1).astype("int64")
+
+
+def _classes_of_one_hot(y):
+    """Returns the integers of one-hot rows, which are checked."""
+    found = np.empty(y.size // y.shape[-1], "int64")
+    for rows, block in number_blocks("y", y):
+        binary = ((block == 0) | (block == 1)).all()
+        if not (binary and (block.sum(-1) == 1).all()):
+            raise ValueError(
+                "`y` must be one-hot if it has the shape of the prediction. "
+                "For soft labels, pass the integers `y.argmax(-1)`. "
+                f"Received: y with rows such as {block[0]}"
+            )
+        found[rows] = block.argmax(-1)
+    return found
 
 
 def targets(y: ArrayLike, shape: tuple) -> np.ndarray:

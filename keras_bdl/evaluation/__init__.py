@@ -12,10 +12,16 @@ from keras_bdl.evaluation.calibration import calibration_bins
 from keras_bdl.evaluation.calibration import expected_calibration_error
 from keras_bdl.evaluation.calibration import maximum_calibration_error
 from keras_bdl.evaluation.classification_report import ClassificationReport
+from keras_bdl.evaluation.classwise_calibration import (
+    classwise_calibration_error,
+)
 from keras_bdl.evaluation.evaluate import evaluate
+from keras_bdl.evaluation.feature_density import FeatureDensity
 from keras_bdl.evaluation.gaussian_mixture import mixture_crps
 from keras_bdl.evaluation.gaussian_mixture import mixture_interval_coverage
 from keras_bdl.evaluation.gaussian_mixture import mixture_log_likelihood
+from keras_bdl.evaluation.logit_scores import energy_score
+from keras_bdl.evaluation.logit_scores import max_logit_score
 from keras_bdl.evaluation.ood import entropy_divergence
 from keras_bdl.evaluation.ood import ood_detection
 from keras_bdl.evaluation.ood import ood_scores
@@ -26,21 +32,33 @@ from keras_bdl.evaluation.referral import referral_accuracy
 from keras_bdl.evaluation.referral import referral_auroc
 from keras_bdl.evaluation.referral import uncertainty_of
 from keras_bdl.evaluation.regression_report import RegressionReport
+from keras_bdl.evaluation.report_table import ReportTable
+from keras_bdl.evaluation.risk_coverage import aurc
+from keras_bdl.evaluation.risk_coverage import excess_aurc
+from keras_bdl.evaluation.smooth_calibration import smooth_calibration_error
+from keras_bdl.evaluation.table import table
 
 __all__ = [
     "BrierDecomposition",
     "CalibrationBins",
     "ClassificationReport",
+    "FeatureDensity",
     "RegressionReport",
+    "ReportTable",
+    "aurc",
     "auroc",
     "average_precision",
     "brier_decomposition",
     "brier_score",
     "calibration_bins",
+    "classwise_calibration_error",
+    "energy_score",
     "entropy_divergence",
     "evaluate",
+    "excess_aurc",
     "expected_calibration_error",
     "fpr_at_tpr",
+    "max_logit_score",
     "maximum_calibration_error",
     "mixture_crps",
     "mixture_interval_coverage",
@@ -49,5 +67,7 @@ __all__ = [
     "ood_scores",
     "referral_accuracy",
     "referral_auroc",
+    "smooth_calibration_error",
+    "table",
     "uncertainty_of",
 ]

@@ -6,8 +6,10 @@ import numpy as np
 
 from keras_bdl.aliases import ArrayLike
 from keras_bdl.arguments import check_count
+from keras_bdl.data.checked_inputs import as_array
 from keras_bdl.data.checked_inputs import class_labels
-from keras_bdl.data.checked_inputs import numbers
+from keras_bdl.data.checked_inputs import number_blocks
+from keras_bdl.evaluation.class_bins import ClassBins
 
 
 class BrierDecomposition(NamedTuple):
@@ -42,11 +44,14 @@ def brier_score(probabilities: ArrayLike, y: ArrayLike) -> float:
     keras_bdl.evaluation.brier_score(prediction.mean, y_test)
     ```
     """
-    probs = numbers("probabilities", probabilities)
+    probs = as_array("probabilities", probabilities)
     y = class_labels(y, probs.shape)
-    chosen = np.take_along_axis(probs, y[:, None], axis=-1)
-    # |p - e_y|^2 = |p|^2 - 2 p_y + 1 needs no one-hot copy.
-    return float(np.mean(np.sum(probs**2, -1) - 2 * chosen[:, 0] + 1))
+    total = 0.0
+    for rows, p in number_blocks("probabilities", probs):
+        chosen = np.take_along_axis(p, y[rows, None], axis=-1)
+        # |p - e_y|^2 = |p|^2 - 2 p_y + 1 needs no one-hot copy.
+        total += np.sum(np.sum(p**2, -1) - 2 * chosen[:, 0] + 1)
+    return float(total / len(y))
 
 
 def brier_decomposition(
@@ -82,28 +87,9 @@ def brier_decomposition(
           Stephenson et al., 2008, for (4)
     """
     check_count("num_bins", num_bins)
-    probs = numbers("probabilities", probabilities)
+    probs = as_array("probabilities", probabilities)
     y = class_labels(y, probs.shape)
-    parts = [
-        _decompose(column, (y == label).astype("float64"), num_bins)
-        for label, column in enumerate(probs.T)
-    ]
-    return BrierDecomposition(*np.sum(parts, axis=0).tolist())
-
-
-def _decompose(p, o, num_bins):
-    """Returns (1) to (4) for one class."""
-    _, bins, count = np.unique(
-        np.clip(np.floor(p * num_bins), 0, num_bins - 1),
-        return_inverse=True,
-        return_counts=True,
-    )
-    p_k = np.bincount(bins, p) / count
-    o_k = np.bincount(bins, o) / count
-    inner_p, inner_o = p - p_k[bins], o - o_k[bins]
-    return (
-        np.average((p_k - o_k) ** 2, weights=count),  # (1)
-        np.average((o_k - o.mean()) ** 2, weights=count),  # (2)
-        o.mean() * (1 - o.mean()),  # (3)
-        np.mean(inner_p**2 - 2 * inner_p * inner_o),  # (4)
-    )
+    bins = ClassBins(probs.shape[-1], num_bins)
+    for rows, p in number_blocks("probabilities", probs):
+        bins.add(p, y[rows])
+    return BrierDecomposition(*bins.brier_parts())

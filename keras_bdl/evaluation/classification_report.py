@@ -1,26 +1,39 @@
 """Report on the predictions of a classifier."""
 
 import dataclasses
+from collections.abc import Mapping
 from collections.abc import Sequence
 
 import numpy as np
 
 from keras_bdl.aliases import ArrayLike
+from keras_bdl.arguments import check_count
+from keras_bdl.data.checked_inputs import check_classification
 from keras_bdl.data.checked_inputs import class_labels
 from keras_bdl.data.checked_inputs import labels_of
-from keras_bdl.data.checked_inputs import log_probabilities
+from keras_bdl.data.checked_inputs import probability_blocks
 from keras_bdl.evaluation import calibration
-from keras_bdl.evaluation.brier import brier_decomposition
-from keras_bdl.evaluation.brier import brier_score
+from keras_bdl.evaluation.brier import BrierDecomposition
+from keras_bdl.evaluation.class_bins import ClassBins
+from keras_bdl.evaluation.example_scores import ExampleScores
 from keras_bdl.evaluation.ood import entropy_divergence
 from keras_bdl.evaluation.ood import ood_scores
+from keras_bdl.evaluation.per_class import per_class_scores
+from keras_bdl.evaluation.per_class import per_class_section
 from keras_bdl.evaluation.ranking import auroc
 from keras_bdl.evaluation.referral import FRACTIONS
 from keras_bdl.evaluation.referral import checked_fractions
 from keras_bdl.evaluation.referral import referral_accuracy
 from keras_bdl.evaluation.referral import referral_auroc
 from keras_bdl.evaluation.referral import uncertainty_of
+from keras_bdl.evaluation.risk_coverage import aurc
+from keras_bdl.evaluation.risk_coverage import excess_aurc
+from keras_bdl.evaluation.shift_scores import shift_scores
+from keras_bdl.evaluation.shift_scores import shift_section
+from keras_bdl.evaluation.smooth_calibration import smooth_calibration_error
 from keras_bdl.prediction import ClassificationPrediction
+from keras_bdl.reports.per_example import PerExample
+from keras_bdl.reports.report import NOT_A_NUMBER
 from keras_bdl.reports.report import Report
 
 
@@ -44,9 +57,16 @@ class ClassificationReport(Report):
             `brier_decomposition`.
         ece: Expected calibration error, bins of equal width.
         ece_mass: Expected calibration error, bins of equal mass.
+        ece_smooth: Calibration error without bins, from
+            `smooth_calibration_error`.
+        ece_classwise: Calibration error of all probabilities, from
+            `classwise_calibration_error`.
         mce: Maximum calibration error, bins of equal width.
         auroc_correctness: Probability that a correct prediction is more
             confident than a wrong one.
+        aurc: Area under the risk-coverage curve, with the uncertainty of
+            `referral`; low is good. See `keras_bdl.evaluation.aurc`.
+        excess_aurc: `aurc` minus the area of the best order.
         entropy: Mean predictive entropy in nats.
         expected_entropy: Mean aleatoric part of the entropy, NaN for a single
             sample.
@@ -58,6 +78,14 @@ class ClassificationReport(Report):
         ood: Dict from the name of an out-of-distribution set to a dict. The
             inner dict holds `num_inputs`, `entropy_divergence` and the results
             of `ood_scores`.
+        per_class: Dict of lists with one entry for each class: `precision`,
+            `recall`, `f1`, `ece` (of the class against all others) and
+            `count`. A ratio of zeros is NaN.
+        shift: Dict from the name of a corruption to a dict of lists with one
+            entry for each `severity`: `num_inputs`, `accuracy`, `nll`,
+            `brier` and `ece`.
+        per_example: `PerExample` with `accuracy`, `nll` and `brier` of single
+            inputs, for `keras_bdl.evaluation.table`. Not a part of `to_dict`.
     """
 
     num_inputs: int
@@ -73,13 +101,22 @@ class ClassificationReport(Report):
     num_bins: int
     ece: float
     ece_mass: float
+    ece_smooth: float
+    ece_classwise: float
     mce: float
     auroc_correctness: float
+    aurc: float
+    excess_aurc: float
     entropy: float
     expected_entropy: float
     mutual_information: float
     referral: dict
     ood: dict
+    per_class: dict
+    shift: dict
+    per_example: PerExample = dataclasses.field(
+        repr=False, compare=False, metadata=NOT_A_NUMBER
+    )
 
     @classmethod
     def from_prediction(
@@ -88,6 +125,8 @@ class ClassificationReport(Report):
         y: ArrayLike | None = None,
         *,
         ood: dict[str, ClassificationPrediction] | None = None,
+        further: dict[str, dict] | None = None,
+        shift: Mapping | None = None,
         num_bins: int = 20,
         fractions: Sequence[float] = FRACTIONS,
         uncertainty: str = "mutual_information",
@@ -99,59 +138,62 @@ class ClassificationReport(Report):
             y: Labels. Defaults to `None`, the labels in the prediction.
             ood: Predictions for out-of-distribution inputs, by name. Defaults
                 to `None`.
+            further: Argument `scores` of `ood_scores`, by the name of the
+                out-of-distribution set. Defaults to `None`.
+            shift: Predictions for shifted inputs, as in `evaluate`. Defaults
+                to `None`.
             num_bins: Number of bins. Defaults to `20`.
             fractions: Fractions of the inputs that are referred. Defaults to
                 `(0.0, 0.1, 0.2, 0.3)`.
             uncertainty: Measure that ranks the inputs for referral. Defaults
                 to `"mutual_information"`.
         """
-        log_probs = log_probabilities("prediction", prediction)
+        check_classification("prediction", prediction)
+        further = further or {}
         y = class_labels(labels_of(prediction, y), prediction.log_mean.shape)
-        probs = np.exp(log_probs)
-        chosen = np.take_along_axis(log_probs, y[:, None], axis=-1)
-        correct = log_probs.argmax(-1) == y
+        bins = ClassBins(
+            prediction.num_classes, check_count("num_bins", num_bins)
+        )
+        scores = ExampleScores.of("prediction", prediction, y, bins=bins)
+        correct, confidence = scores.correct, scores.confidence
         # Logarithms differ even between confidences that round to 1.
-        log_confidence = log_probs.max(-1)
-        confidence = np.exp(log_confidence)
-        parts = brier_decomposition(probs, y, num_bins=num_bins)
+        ranked = scores.log_confidence
+        used, values = uncertainty_of(prediction, uncertainty)
         several = prediction.num_samples > 1
+        information = prediction.mutual_information if several else np.nan
         return cls(
             num_inputs=len(y),
             num_classes=prediction.num_classes,
             num_samples=prediction.num_samples,
-            accuracy=float(correct.mean()),
-            nll=float(-chosen.mean()),
-            brier=brier_score(probs, y),
-            **{f"brier_{k}": v for k, v in parts._asdict().items()},
+            **scores.means(num_bins),
+            **_brier_parts(bins),
             num_bins=num_bins,
-            ece=calibration.expected_calibration_error(
-                confidence, correct, num_bins=num_bins
-            ),
             ece_mass=calibration.expected_calibration_error(
                 confidence, correct, num_bins=num_bins, binning="mass"
             ),
+            ece_smooth=smooth_calibration_error(confidence, correct),
+            ece_classwise=float(bins.calibration_errors().mean()),
             mce=calibration.maximum_calibration_error(
                 confidence, correct, num_bins=num_bins
             ),
-            auroc_correctness=auroc(
-                log_confidence[correct], log_confidence[~correct]
-            ),
+            auroc_correctness=auroc(ranked[correct], ranked[~correct]),
+            aurc=aurc(values, correct),
+            excess_aurc=excess_aurc(values, correct),
             entropy=float(prediction.entropy.mean()),
             expected_entropy=(
                 float(prediction.expected_entropy.mean()) if several else np.nan
             ),
-            mutual_information=(
-                float(prediction.mutual_information.mean())
-                if several
-                else np.nan
-            ),
-            referral=_referral(
-                prediction, probs, y, correct, fractions, uncertainty
-            ),
+            mutual_information=float(np.mean(information)),
+            referral=_referral(prediction, used, values, scores, fractions),
+            per_class=per_class_scores(scores, bins),
             ood={
-                name: _ood(name, prediction, other)
+                name: _ood(name, prediction, other, further.get(name, {}))
                 for name, other in (ood or {}).items()
             },
+            shift=shift_scores(shift or {}, prediction, y, num_bins=num_bins),
+            per_example=PerExample.of(
+                y, accuracy=correct, nll=scores.nll, brier=scores.brier
+            ),
         )
 
     def title(self) -> str:
@@ -169,6 +211,8 @@ class ClassificationReport(Report):
             (f"Calibration, {self.num_bins} bins", self._calibration()),
             ("Uncertainty in nats, mean", self._uncertainty()),
             self._referral_section(),
+            per_class_section(self.per_class),
+            *(shift_section(*item) for item in self.shift.items()),
             *map(self._ood_section, self.ood),
         ]
 
@@ -187,6 +231,8 @@ class ClassificationReport(Report):
         return [
             ["ECE, equal width", self.ece],
             ["ECE, equal mass", self.ece_mass],
+            ["ECE, smooth", self.ece_smooth],
+            ["ECE, classwise", self.ece_classwise],
             ["MCE, equal width", self.mce],
             ["AUROC of correctness", self.auroc_correctness],
         ]
@@ -206,39 +252,53 @@ class ClassificationReport(Report):
         ]
         if self.num_classes == 2:
             rows.append(["AUROC", *curve["auroc"]])
+        rows += [["AURC", self.aurc], ["excess AURC", self.excess_aurc]]
         measure = curve["uncertainty"].replace("_", " ")
         return f"Referral of the most uncertain, by {measure}", rows
 
     def _ood_section(self, name):
         entry = self.ood[name]
         rows = [["", "AUROC", "AUPR in", "AUPR out", "FPR95"]]
-        for measure in ("max_probability", "entropy", "mutual_information"):
-            rows.append([measure.replace("_", " "), *entry[measure].values()])
+        usual = ("max_probability", "entropy", "mutual_information")
+        for measure in dict.fromkeys((*usual, *entry)):
+            if isinstance(entry[measure], dict):
+                row = [measure.replace("_", " "), *entry[measure].values()]
+                rows.append(row)
         rows.append(["entropy KL, both ways", entry["entropy_divergence"]])
         title = f"Out of distribution: {name}, {entry['num_inputs']} inputs"
         return title, rows
 
 
-def _referral(prediction, probs, y, correct, fractions, uncertainty):
-    used, values = uncertainty_of(prediction, uncertainty)
+def _brier_parts(bins):
+    names = BrierDecomposition._fields
+    parts = zip(names, bins.brier_parts(), strict=True)
+    return {f"brier_{name}": part for name, part in parts}
+
+
+def _referral(prediction, used, values, scores, fractions):
     fractions = checked_fractions(fractions)
     areas = [np.nan] * len(fractions)
     if prediction.num_classes == 2:
+        positive = prediction.log_mean.reshape(-1, 2)[:, 1]
         areas = referral_auroc(
-            values, probs[:, 1], y, fractions=fractions
+            values,
+            np.exp(positive, dtype="float64"),
+            scores.y,
+            fractions=fractions,
         ).tolist()
     return {
         "uncertainty": used,
         "fractions": fractions,
         "accuracy": referral_accuracy(
-            values, correct, fractions=fractions
+            values, scores.correct, fractions=fractions
         ).tolist(),
         "auroc": areas,
     }
 
 
-def _ood(name, prediction, other):
-    log_probabilities(f"ood[{name!r}]", other)
+def _ood(name, prediction, other, further):
+    for _ in probability_blocks(f"ood[{name!r}]", other):
+        pass  # checks the block
     if other.num_classes != prediction.num_classes:
         raise ValueError(
             f"`ood[{name!r}]` must be a prediction of the same model, with "
@@ -247,7 +307,7 @@ def _ood(name, prediction, other):
         )
     return {
         "num_inputs": other.entropy.size,
-        **ood_scores(prediction, other),
+        **ood_scores(prediction, other, scores=further),
         "entropy_divergence": entropy_divergence(
             prediction.entropy,
             other.entropy,

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from collections.abc import Sequence
+from typing import Any
 
 from keras_bdl.aliases import ArrayLike
 from keras_bdl.data.checked_inputs import check_classification
@@ -22,6 +23,8 @@ def evaluate(
     ood: ClassificationPrediction
     | Mapping[str, ClassificationPrediction]
     | None = None,
+    scores: Mapping[str, tuple[ArrayLike, Any]] | None = None,
+    shift: Mapping[str, Any] | None = None,
     num_bins: int = 20,
     fractions: Sequence[float] = FRACTIONS,
     uncertainty: str = "mutual_information",
@@ -41,6 +44,18 @@ def evaluate(
         ood: For a classifier, the prediction of the same model for
             out-of-distribution inputs, or a dict of several such predictions
             by name. Defaults to `None`.
+        scores: For a classifier with `ood`, a dict from the name of a further
+            score to a pair: one number for each input, high for unknown
+            inputs, and the same for `ood`, as one array or a dict by name.
+            Use it for `energy_score`, `max_logit_score` and `FeatureDensity`
+            in `keras_bdl.evaluation`. Defaults to `None`.
+        shift: For a classifier, predictions of the same model for the same
+            inputs after a corruption, by the name of the corruption. An entry
+            is a dict from the severity to a prediction, a list for the
+            severities 1, 2, ..., or one prediction, whose severity is the
+            number at the end of the name, as in `"rotation 30"`, or 1. The
+            labels are those in the data of the shifted prediction, or `y`.
+            Defaults to `None`.
         num_bins: For a classifier, the number of bins of the calibration
             errors and of the parts of the Brier score. Defaults to `20`.
         fractions: For a classifier, the fractions of the inputs that are
@@ -61,17 +76,27 @@ def evaluate(
 
     ```python
     unknown = keras_bdl.predict(model, 9.0 * x_test, posterior)
-    report = keras_bdl.evaluate(prediction, y_test, ood={"far": unknown})
+    smaller = [
+        keras_bdl.predict(model, factor * x_test, posterior)
+        for factor in (0.5, 0.25)
+    ]
+    report = keras_bdl.evaluate(
+        prediction, y_test, ood={"far": unknown}, shift={"smaller": smaller}
+    )
     print(report)
     report.ood["far"]["entropy"]["auroc"]
+    report.shift["smaller"]["nll"]
     ```
     """
     if isinstance(prediction, RegressionPrediction):
-        if ood is not None:
-            raise ValueError(
-                "`ood` must be `None` for a regression. Only predictions of "
-                f"classes have an entropy to compare. Received: ood={ood}"
-            )
+        given = {"ood": ood, "scores": scores, "shift": shift}
+        for name, value in given.items():
+            if value is not None:
+                raise ValueError(
+                    f"`{name}` must be `None` for a regression. Only a "
+                    "prediction of classes has the scores to compare. "
+                    f"Received: {name}={value}"
+                )
         return RegressionReport.from_prediction(prediction, y, levels=levels)
     check_classification("prediction", prediction)
     if ood is None:
@@ -83,7 +108,33 @@ def evaluate(
         prediction,  # type: ignore[arg-type]  # its task was checked
         y,
         ood=sets,
+        further=_by_set(scores or {}, sets, isinstance(ood, Mapping)),
+        shift=shift,
         num_bins=num_bins,
         fractions=fractions,
         uncertainty=uncertainty,
     )
+
+
+def _by_set(scores, sets, named):
+    """Returns the argument `scores` of `ood_scores` for each set of `ood`."""
+    found: dict[str, dict] = {name: {} for name in sets}
+    for score, pair in scores.items():
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise ValueError(
+                f"`scores[{score!r}]` must be a pair: the scores of the inputs "
+                "of `prediction`, and the scores of `ood`. "
+                f"Received: {type(pair).__name__}"
+            )
+        inside, outside = pair
+        if not named and sets:
+            outside = {"ood": outside}
+        if not isinstance(outside, Mapping) or set(outside) != set(sets):
+            names = list(outside) if isinstance(outside, Mapping) else "no dict"
+            raise ValueError(
+                f"`scores[{score!r}]` must have an entry for each set in "
+                f"`ood`, {list(sets)}. Received: {names}"
+            )
+        for name, values in outside.items():
+            found[name][score] = inside, values
+    return found

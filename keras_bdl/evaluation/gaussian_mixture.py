@@ -22,13 +22,24 @@ def mixture_log_likelihood(
         means: Means of the components, `(samples, *y.shape)`.
         variances: Positive variances, broadcastable to `means`.
     """
+    return float(np.mean(log_densities(y, means, variances)))
+
+
+def log_densities(
+    y: ArrayLike, means: ArrayLike, variances: ArrayLike
+) -> np.ndarray:
+    """Returns the log density of every target value.
+
+    Args:
+        y: Targets.
+        means: Means of the components, `(samples, *y.shape)`.
+        variances: Positive variances, broadcastable to `means`.
+    """
     y, means, variances = _components(y, means, variances, zero_allowed=False)
     log_density = -0.5 * (
         np.log(2 * np.pi * variances) + (y - means) ** 2 / variances
     )
-    return float(np.mean(np.logaddexp.reduce(log_density, axis=0))) - np.log(
-        len(means)
-    )
+    return np.logaddexp.reduce(log_density, axis=0) - np.log(len(means))
 
 
 def mixture_interval_coverage(
@@ -74,16 +85,26 @@ def mixture_crps(y: ArrayLike, means: ArrayLike, variances: ArrayLike) -> float:
         - Gneiting and Raftery, 2007, eq. 21; Grimit et al., 2006, for
           mixtures
     """
+    return float(np.mean(crps_of_values(y, means, variances)))
+
+
+def crps_of_values(
+    y: ArrayLike, means: ArrayLike, variances: ArrayLike
+) -> np.ndarray:
+    """Returns the score (1) of `mixture_crps` for every target value.
+
+    Args:
+        y: Targets.
+        means: Means of the components, `(samples, *y.shape)`.
+        variances: Variances, at least zero, broadcastable to `means`.
+    """
     y, means, variances = _components(y, means, variances, zero_allowed=True)
-    distance = _mean_absolute(y - means, variances).mean()
+    distance = _mean_absolute(y - means, variances).mean(0)
     # The loop keeps memory linear in the number of components.
-    spread = np.mean(
-        [
-            _mean_absolute(means - m, variances + v).mean()
-            for m, v in zip(means, variances, strict=True)
-        ]
-    )
-    return float(distance - spread / 2)  # (1)
+    spread = np.zeros(y.shape)
+    for m, v in zip(means, variances, strict=True):
+        spread += _mean_absolute(means - m, variances + v).mean(0)
+    return distance - spread / len(means) / 2  # (1)
 
 
 def _mean_absolute(mean, variance):

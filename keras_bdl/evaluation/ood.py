@@ -1,5 +1,7 @@
 """Detection of out-of-distribution inputs by their uncertainty."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from keras_bdl.aliases import ArrayLike
@@ -11,6 +13,9 @@ from keras_bdl.evaluation.ranking import fpr_at_tpr
 from keras_bdl.evaluation.referral import MEASURES
 from keras_bdl.evaluation.referral import uncertainty_of
 from keras_bdl.prediction import ClassificationPrediction
+
+# Keys of an entry in `ClassificationReport.ood`.
+RESERVED = (*MEASURES, "num_inputs", "entropy_divergence")
 
 
 def ood_detection(inside: ArrayLike, outside: ArrayLike) -> dict[str, float]:
@@ -49,27 +54,72 @@ def ood_detection(inside: ArrayLike, outside: ArrayLike) -> dict[str, float]:
 
 
 def ood_scores(
-    inside: ClassificationPrediction, outside: ClassificationPrediction
+    inside: ClassificationPrediction,
+    outside: ClassificationPrediction,
+    *,
+    scores: Mapping[str, tuple[ArrayLike, ArrayLike]] | None = None,
 ) -> dict[str, dict[str, float]]:
     """Scores how well each uncertainty detects out-of-distribution inputs.
 
     Args:
         inside: Prediction for in-distribution inputs.
         outside: Prediction for out-of-distribution inputs.
+        scores: Dict from the name of a further score to the pair of its
+            values for the inputs inside and outside, high for unknown inputs.
+            Use it for `energy_score`, `max_logit_score` and `FeatureDensity`,
+            which a prediction of probabilities does not hold. Defaults to
+            `None`.
 
     Returns:
         A dict with the results of `ood_detection` for `mutual_information`
-        (NaN if either prediction has a single sample), `entropy` and
-        `max_probability`.
+        (NaN if either prediction has a single sample), `entropy`,
+        `max_probability` and the further scores.
+
+    Example:
+
+    ```python
+    inside = keras_bdl.predict(model, x_test, posterior)
+    outside = keras_bdl.predict(model, 9.0 * x_test, posterior)
+    logits = model.predict(x_test), model.predict(9.0 * x_test)
+    energies = tuple(map(keras_bdl.evaluation.energy_score, logits))
+    found = keras_bdl.evaluation.ood_scores(
+        inside, outside, scores={"energy": energies}
+    )
+    found["energy"]["auroc"]
+    ```
     """
-    scores = {}
+    found = {}
     for measure in MEASURES:
         used, known = uncertainty_of(inside, measure)
         used_outside, unknown = uncertainty_of(outside, measure)
-        scores[measure] = ood_detection(known, unknown)
+        found[measure] = ood_detection(known, unknown)
         if not used == used_outside == measure:
-            scores[measure] = dict.fromkeys(scores[measure], np.nan)
-    return scores
+            found[measure] = dict.fromkeys(found[measure], np.nan)
+    sizes = inside.entropy.size, outside.entropy.size
+    for name, pair in (scores or {}).items():
+        if name in RESERVED:
+            raise ValueError(
+                f"`scores` must have names other than {RESERVED}. "
+                f"Received: {name!r}"
+            )
+        known, unknown = _checked_pair(name, pair, sizes)
+        found[name] = ood_detection(known, unknown)
+    return found
+
+
+def _checked_pair(name, pair, sizes):
+    if isinstance(pair, (tuple, list)) and len(pair) == 2:
+        known, unknown = (numbers(f"scores[{name!r}]", part) for part in pair)
+        if (known.size, unknown.size) == sizes:
+            return known, unknown
+        received = f"{known.size} and {unknown.size} scores"
+    else:
+        received = f"{type(pair).__name__}"
+    raise ValueError(
+        f"`scores[{name!r}]` must be a pair: one score for each of the "
+        f"{sizes[0]} inputs inside, and one for each of the {sizes[1]} inputs "
+        f"outside. Received: {received}"
+    )
 
 
 def entropy_divergence(

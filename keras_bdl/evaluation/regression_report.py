@@ -9,10 +9,12 @@ from keras_bdl.aliases import ArrayLike
 from keras_bdl.data.checked_inputs import labels_of
 from keras_bdl.data.checked_inputs import numbers
 from keras_bdl.data.checked_inputs import targets
-from keras_bdl.evaluation.gaussian_mixture import mixture_crps
+from keras_bdl.evaluation.gaussian_mixture import crps_of_values
+from keras_bdl.evaluation.gaussian_mixture import log_densities
 from keras_bdl.evaluation.gaussian_mixture import mixture_interval_coverage
-from keras_bdl.evaluation.gaussian_mixture import mixture_log_likelihood
 from keras_bdl.prediction import RegressionPrediction
+from keras_bdl.reports.per_example import PerExample
+from keras_bdl.reports.report import NOT_A_NUMBER
 from keras_bdl.reports.report import Report
 
 LEVELS = (0.5, 0.9, 0.95)
@@ -41,6 +43,9 @@ class RegressionReport(Report):
             interval. The fraction is NaN if any predictive variance is zero.
         variance_within: Mean variance of the noise, the aleatoric part.
         variance_between: Mean variance over the samples, the epistemic part.
+        per_example: `PerExample` with `log_likelihood`, `crps` and, as
+            `rmse`, the squared error of single values, for
+            `keras_bdl.evaluation.table`. Not a part of `to_dict`.
     """
 
     num_values: int
@@ -52,6 +57,9 @@ class RegressionReport(Report):
     coverage: dict
     variance_within: float
     variance_between: float
+    per_example: PerExample = dataclasses.field(
+        repr=False, compare=False, metadata=NOT_A_NUMBER
+    )
 
     @classmethod
     def from_prediction(
@@ -72,25 +80,34 @@ class RegressionReport(Report):
         mean = numbers("prediction.mean", prediction.mean)
         y = targets(labels_of(prediction, y), mean.shape)
         density, means, variances = _density(prediction, mean)
-        log_likelihood, coverage = np.nan, dict.fromkeys(levels, np.nan)
+        coverage = dict.fromkeys(levels, np.nan)
+        log_density = np.full(y.shape, np.nan)
         if variances.min() > 0:
-            log_likelihood = mixture_log_likelihood(y, means, variances)
+            log_density = log_densities(y, means, variances)
             coverage = {
                 level: mixture_interval_coverage(
                     y, means, variances, level=level
                 )
                 for level in levels
             }
+        crps = crps_of_values(y, means, variances)
+        squared_error = (y - mean) ** 2
         return cls(
             num_values=y.size,
             num_samples=prediction.num_samples,
-            rmse=float(np.sqrt(np.mean((y - mean) ** 2))),
+            rmse=float(np.sqrt(np.mean(squared_error))),
             density=density,
-            log_likelihood=float(log_likelihood),
-            crps=mixture_crps(y, means, variances),
+            log_likelihood=float(np.mean(log_density)),
+            crps=float(np.mean(crps)),
             coverage=coverage,
             variance_within=float(np.mean(prediction.variance_within)),
             variance_between=float(np.mean(prediction.variance_between)),
+            per_example=PerExample.of(
+                y,
+                rmse=squared_error,
+                log_likelihood=log_density,
+                crps=crps,
+            ),
         )
 
     def title(self) -> str:

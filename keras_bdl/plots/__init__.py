@@ -16,6 +16,7 @@ from keras_bdl.plots.referral_curve import referral_curve
 from keras_bdl.plots.regression_bands import regression_bands
 from keras_bdl.plots.regression_bands import regression_comparison
 from keras_bdl.plots.reliability_diagram import reliability_diagram
+from keras_bdl.plots.shift import shift
 from keras_bdl.plots.task_accuracies import task_accuracies
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "regression_bands",
     "regression_comparison",
     "reliability_diagram",
+    "shift",
     "task_accuracies",
     "trace",
 ]

@@ -6,6 +6,7 @@ import numpy as np
 
 from keras_bdl.aliases import ArrayLike
 from keras_bdl.data.checked_inputs import probabilities as checked
+from keras_bdl.data.row_blocks import row_blocks
 from keras_bdl.prediction.prediction import Prediction
 
 
@@ -61,12 +62,11 @@ class ClassificationPrediction(Prediction):
             expected_entropy = self.entropy
         self.expected_entropy = np.asarray(expected_entropy)
         if stddev is None:
-            stddev = np.zeros_like(self.log_mean)
+            # One zero in memory, because the array may be as large as the data.
+            zero = np.zeros((), self.log_mean.dtype)
+            stddev = np.broadcast_to(zero, self.log_mean.shape)
         self.stddev = np.asarray(stddev)
-        if votes is None:
-            classes = np.arange(self.num_classes)
-            votes = classes == self.predicted_classes[..., None]
-        self.votes = np.asarray(votes)
+        self._votes = None if votes is None else np.asarray(votes)
 
     @classmethod
     def from_probabilities(
@@ -81,6 +81,14 @@ class ClassificationPrediction(Prediction):
         probabilities = checked("probabilities", probabilities)
         with np.errstate(divide="ignore"):
             return cls(np.log(probabilities), **kwargs)
+
+    @property
+    def votes(self) -> np.ndarray:
+        """Number of samples that give each class the highest probability."""
+        if self._votes is None:
+            classes = np.arange(self.num_classes)
+            return classes == self.predicted_classes[..., None]
+        return self._votes
 
     @property
     def num_classes(self) -> int:
@@ -110,9 +118,13 @@ class ClassificationPrediction(Prediction):
     @property
     def entropy(self) -> np.ndarray:
         """Entropy of the predictive probabilities in nats, (2)."""
-        # A class of probability 0 adds 0 and not 0 * log 0.
-        finite = np.maximum(self.log_mean, np.finfo("float32").min)
-        return -np.sum(self.mean * finite, axis=-1)
+        rows = self.log_mean.reshape(-1, self.num_classes)
+        entropy = np.empty(len(rows), np.result_type(rows, "float16"))
+        for block in row_blocks(*rows.shape):
+            # A class of probability 0 adds 0 and not 0 * log 0.
+            finite = np.maximum(rows[block], np.finfo("float32").min)
+            entropy[block] = -np.sum(np.exp(rows[block]) * finite, axis=-1)
+        return entropy.reshape(self.log_mean.shape[:-1])
 
     @property
     def mutual_information(self) -> np.ndarray:

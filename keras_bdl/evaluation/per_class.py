@@ -1,0 +1,64 @@
+"""Scores of every class."""
+
+import numpy as np
+
+from keras_bdl.evaluation.class_bins import ClassBins
+from keras_bdl.evaluation.example_scores import ExampleScores
+
+# A longer report shows only the classes with the lowest F1.
+MOST_ROWS = 10
+
+
+def per_class_scores(scores: ExampleScores, bins: ClassBins) -> dict[str, list]:
+    """Returns a list with one number for each class, by name.
+
+    For class k, with `tp` the number of inputs of the class that were
+    classified as k,
+
+        precision = tp / number of inputs classified as k                 (1)
+        recall = tp / number of inputs of class k                         (2)
+        f1 = 2 tp / (denominator of (1) + denominator of (2))             (3)
+
+    A ratio of zeros is NaN. `ece` is the calibration error of the probability
+    of class k, with k against all other classes.
+
+    Args:
+        scores: The scores of the inputs.
+        bins: The bins of the same inputs.
+    """
+    num_classes = len(bins.hits)
+    count = np.bincount(scores.y, minlength=num_classes)
+    claimed = np.bincount(scores.predicted, minlength=num_classes)
+    hits = np.bincount(scores.y[scores.correct], minlength=num_classes)
+    return {
+        "precision": _ratio(hits, claimed),  # (1)
+        "recall": _ratio(hits, count),  # (2)
+        "f1": _ratio(2 * hits, claimed + count),  # (3)
+        "ece": bins.calibration_errors().tolist(),
+        "count": count.tolist(),
+    }
+
+
+def per_class_section(scores: dict[str, list]) -> tuple[str, list]:
+    """Returns the title and the rows of the table of `per_class_scores`.
+
+    Args:
+        scores: Result of `per_class_scores`.
+    """
+    num_classes = len(scores["count"])
+    title, shown = "Classes", list(range(num_classes))
+    if num_classes > MOST_ROWS:
+        title = f"{MOST_ROWS} of {num_classes} classes, those of lowest F1"
+        # NaN, of classes that do not occur, comes last.
+        shown = np.argsort(scores["f1"], kind="stable")[:MOST_ROWS].tolist()
+    rows = [["class", "precision", "recall", "F1", "ECE", "count"]]
+    for k in shown:
+        numbers = [scores[name][k] for name in scores if name != "count"]
+        rows.append([str(k), *numbers, str(scores["count"][k])])
+    return title, rows
+
+
+def _ratio(part, whole):
+    ratio = np.full(len(whole), np.nan)
+    np.divide(part, whole, out=ratio, where=whole > 0)
+    return ratio.tolist()

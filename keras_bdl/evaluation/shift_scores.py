@@ -1,0 +1,145 @@
+"""Scores of predictions for shifted inputs."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from keras_bdl.aliases import ArrayLike
+from keras_bdl.arguments import check_number
+from keras_bdl.data.checked_inputs import check_classification
+from keras_bdl.data.checked_inputs import class_labels
+from keras_bdl.evaluation.example_scores import ExampleScores
+from keras_bdl.prediction import ClassificationPrediction
+
+# A name that ends with a number after a space or an underscore.
+NAMED_SEVERITY = re.compile(r"(.*\S)[\s_]+([-+]?\d+(?:\.\d+)?)")
+
+
+def predictions_by_severity(shift: Any) -> dict[str, dict]:
+    """Returns the predictions by the name of a corruption, then by severity.
+
+    Args:
+        shift: Argument of `keras_bdl.evaluate`.
+    """
+    if not isinstance(shift, Mapping):
+        raise ValueError(
+            "`shift` must be a dict from the name of a corruption to its "
+            "predictions, a dict by severity, a list for the severities 1, 2, "
+            f"... or one prediction. Received: {type(shift).__name__}"
+        )
+    found: dict[str, dict] = {}
+    for name, value in shift.items():
+        corruption, severity = str(name), 1
+        named = NAMED_SEVERITY.fullmatch(corruption)
+        if isinstance(value, Mapping):
+            several = dict(value)
+        elif isinstance(value, (list, tuple)):
+            several = dict(enumerate(value, 1))
+        else:
+            if named:
+                corruption, severity = named[1], _number(named[2])
+            several = {severity: value}
+        if not several:
+            raise ValueError(
+                f"`shift[{name!r}]` must hold at least one prediction. "
+                f"Received: {value!r}"
+            )
+        by_severity = found.setdefault(corruption, {})
+        for severity, prediction in several.items():
+            key = f"severity of `shift[{name!r}]`"
+            check_number(key, severity)
+            if severity in by_severity:
+                raise ValueError(
+                    "`shift` must have one prediction for each corruption "
+                    f"and severity. Received: two of {corruption!r} with "
+                    f"severity {severity}"
+                )
+            check_classification(f"shift[{name!r}]", prediction)
+            by_severity[_number(severity)] = prediction
+    return found
+
+
+def shift_scores(
+    shift: Any,
+    prediction: ClassificationPrediction,
+    y: ArrayLike,
+    *,
+    num_bins: int,
+) -> dict[str, dict[str, list]]:
+    """Returns the scores of shifted inputs, by the name of the corruption.
+
+    Args:
+        shift: Argument of `keras_bdl.evaluate`.
+        prediction: The prediction for the inputs that are not shifted.
+        y: Integer labels of these inputs.
+        num_bins: Number of bins of the calibration error.
+
+    Returns:
+        For each corruption, a dict of lists with one entry for each severity,
+        in rising order.
+    """
+    return {
+        corruption: _lists(
+            {
+                severity: _scores(
+                    f"shift[{corruption!r}][{severity}]",
+                    by_severity[severity],
+                    prediction,
+                    y,
+                    num_bins,
+                )
+                for severity in sorted(by_severity)
+            }
+        )
+        for corruption, by_severity in predictions_by_severity(shift).items()
+    }
+
+
+def shift_section(name: str, scores: dict[str, list]) -> tuple[str, list]:
+    """Returns the title and the rows of the table of one corruption.
+
+    Args:
+        name: Name of the corruption.
+        scores: Entry of the result of `shift_scores`.
+    """
+    rows: list = [["severity", "accuracy", "NLL", "Brier", "ECE"]]
+    columns = [scores[key] for key in ("accuracy", "nll", "brier", "ece")]
+    for severity, *numbers in zip(scores["severity"], *columns, strict=True):
+        rows.append([f"{severity:g}", *numbers])
+    return f"Shift: {name}", rows
+
+
+def _scores(name, shifted, prediction, y, num_bins):
+    if shifted.num_classes != prediction.num_classes:
+        raise ValueError(
+            f"`{name}` must be a prediction of the same model, with "
+            f"{prediction.num_classes} classes. "
+            f"Received: {shifted.num_classes} classes"
+        )
+    inputs = shifted.log_mean.shape[:-1]
+    if shifted.y is not None:
+        y = class_labels(shifted.y, shifted.log_mean.shape)
+    elif np.prod(inputs) != len(y):
+        raise ValueError(
+            f"`{name}` must be a prediction for the inputs of `prediction`, "
+            "shifted and in the same order, or hold labels of its own. "
+            f"Received: {np.prod(inputs)} inputs for {len(y)} labels"
+        )
+    scores = ExampleScores.of(name, shifted, y)
+    return {"num_inputs": len(y), **scores.means(num_bins)}
+
+
+def _lists(by_severity):
+    names = next(iter(by_severity.values()))
+    return {
+        "severity": list(by_severity),
+        **{n: [s[n] for s in by_severity.values()] for n in names},
+    }
+
+
+def _number(value):
+    """Returns an `int` if the value is a whole number, otherwise a `float`."""
+    value = float(value)
+    return int(value) if value.is_integer() else value

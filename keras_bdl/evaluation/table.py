@@ -1,0 +1,231 @@
+"""Several reports side by side."""
+
+from collections.abc import Mapping
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_bdl.arguments import check_count
+from keras_bdl.arguments import check_number
+from keras_bdl.arguments import check_seed
+from keras_bdl.evaluation.bootstrap import bootstrap_means
+from keras_bdl.evaluation.classification_report import ClassificationReport
+from keras_bdl.evaluation.regression_report import RegressionReport
+from keras_bdl.evaluation.report_table import ReportTable
+from keras_bdl.reports.report import Report
+
+DEFAULT_SCORES = {
+    ClassificationReport: ("accuracy", "nll", "brier", "ece", "aurc"),
+    RegressionReport: ("rmse", "log_likelihood", "crps"),
+}
+
+
+def table(
+    reports: Sequence[Report] | Mapping[str, Any],
+    *,
+    scores: Sequence[str] | None = None,
+    level: float = 0.95,
+    repeats: int = 2000,
+    seed: int = 0,
+) -> ReportTable:
+    """Compares reports on the same test examples.
+
+    Use it to see which method is better, and which differences could be
+    chance. A paired bootstrap draws the test examples anew, the same ones for
+    all methods, and gives an interval for each difference of two means.
+
+    With several seeds of both methods, the interval also covers the choice of
+    the seeds: each resample adds a number from Student's t distribution, with
+    the squared standard errors over the seeds as its squared scale. With one
+    seed, a difference is about the two trained networks, and another training
+    may give another sign. Intervals are not corrected for their number: of 20
+    differences that are chance, one excludes 0 at the level 0.95.
+
+    Args:
+        reports: Dict from the name of a method to its report, or to a list of
+            reports, one for each seed. In a list of reports, the names are
+            "1", "2", ...
+        scores: Names of numbers in the reports. Defaults to `None`: accuracy,
+            nll, brier, ece and aurc of classes; rmse, log_likelihood and crps
+            of a regression.
+        level: Probability of the intervals. Defaults to `0.95`.
+        repeats: Number of resamples, or 0 for no intervals. Defaults to
+            `2000`.
+        seed: Seed of the resamples. Defaults to `0`.
+
+    Returns:
+        A `ReportTable`. Print it, or use `to_dict` or `to_frame`.
+
+    Example:
+
+    ```python
+    q = keras_bdl.predict(model, x_test, posterior)
+    table = keras_bdl.evaluation.table(
+        {
+            "ensemble": keras_bdl.evaluate(q, y_test),
+            "other": keras_bdl.evaluate(prediction, y_test),
+        }
+    )
+    print(table)
+    ```
+
+    Reference:
+        - Efron and Tibshirani, 1993, An introduction to the bootstrap,
+          section 13.3, the percentile interval
+    """
+    check_number("level", level, above=0.0, below=1.0)
+    check_count("repeats", repeats, at_least=0)
+    check_seed(seed)
+    methods = _by_name(reports)
+    scores = _checked_scores(scores, methods)
+    values = {
+        score: [
+            [float(r[score]) for r in several] for several in methods.values()
+        ]
+        for score in scores
+    }
+    errors = {
+        score: [_standard_error(v) for v in of_methods]
+        for score, of_methods in values.items()
+    }
+    differences = {}
+    if repeats and len(methods) > 1:
+        _check_examples(methods)
+        differences = {
+            score: _differences(
+                score,
+                methods,
+                values[score],
+                errors[score],
+                level,
+                repeats,
+                seed,
+            )
+            for score in scores
+            if _kept(methods, score)
+        }
+    return ReportTable(
+        names=list(methods),
+        num_reports=[len(several) for several in methods.values()],
+        level=level,
+        mean={
+            score: [float(np.mean(v)) for v in of_methods]
+            for score, of_methods in values.items()
+        },
+        standard_error=errors,
+        differences=differences,
+    )
+
+
+def _by_name(reports):
+    """Returns a list of reports for each name, after a check."""
+    if isinstance(reports, (list, tuple)):
+        reports = {str(i): report for i, report in enumerate(reports, 1)}
+    if not isinstance(reports, Mapping) or not reports:
+        raise ValueError(
+            "`reports` must be a list of reports, or a dict from a name to a "
+            f"report or a list of reports. Received: {type(reports).__name__}"
+        )
+    methods = {
+        str(name): list(value) if isinstance(value, (list, tuple)) else [value]
+        for name, value in reports.items()
+    }
+    kinds = {type(r) for several in methods.values() for r in several}
+    if (
+        not all(methods.values())
+        or len(kinds) != 1
+        or not kinds <= set(DEFAULT_SCORES)
+    ):
+        raise ValueError(
+            "`reports` must hold reports from `keras_bdl.evaluate`, all of "
+            "classes or all of a regression, at least one for each name. "
+            f"Received: {sorted(kind.__name__ for kind in kinds)}"
+        )
+    return methods
+
+
+def _checked_scores(scores, methods):
+    report = next(iter(methods.values()))[0]
+    if scores is None:
+        return DEFAULT_SCORES[type(report)]
+    numbers = [k for k, v in report.to_dict().items() if isinstance(v, float)]
+    if isinstance(scores, str):
+        scores = (scores,)
+    wrong = [score for score in scores if score not in numbers]
+    if wrong or not scores:
+        raise ValueError(
+            f"`scores` must be names among {', '.join(numbers)}. "
+            f"Received: scores={scores!r}"
+        )
+    return tuple(scores)
+
+
+def _check_examples(methods):
+    checksums = {
+        name: {report.per_example.checksum for report in several}
+        for name, several in methods.items()
+    }
+    if len(set.union(*checksums.values())) > 1:
+        first = next(iter(checksums.values()))
+        other = [name for name, found in checksums.items() if found != first]
+        raise ValueError(
+            "`reports` must be on the same test examples in the same order, "
+            "which the paired bootstrap needs. Pass `repeats=0` for a table "
+            "without intervals. Received: other labels in "
+            f"{other or list(checksums)}"
+        )
+
+
+def _kept(methods, score):
+    """Returns whether a score is a mean of finite scores of examples."""
+    return all(
+        score in report.per_example.scores
+        and np.isfinite(report.per_example.scores[score]).all()
+        for several in methods.values()
+        for report in several
+    )
+
+
+def _differences(score, methods, values, errors, level, repeats, seed):
+    columns = np.stack(
+        [r.per_example.scores[score] for s in methods.values() for r in s],
+        axis=1,
+    ).astype("float64")
+    ends = np.cumsum([len(several) for several in methods.values()])[:-1]
+    resampled = bootstrap_means(columns, repeats=repeats, seed=seed)
+    found = columns.mean(0)
+    if score == "rmse":  # of which the squares are kept
+        resampled, found = np.sqrt(resampled), np.sqrt(found)
+    deviations = [
+        part.mean(1) for part in np.split(resampled - found, ends, axis=1)
+    ]
+    rng = np.random.default_rng([seed, 1])
+    tails = (1 - level) / 2, (1 + level) / 2
+    entries = []
+    for i, first in enumerate(methods):
+        for j, second in list(enumerate(methods))[i + 1 :]:
+            deviation = deviations[i] - deviations[j]
+            scale = np.hypot(errors[i], errors[j])  # NaN for a single seed
+            if not np.isnan(scale):
+                freedom = len(values[i]) + len(values[j]) - 2
+                deviation = deviation + scale * rng.standard_t(freedom, repeats)
+            difference = float(np.mean(values[i]) - np.mean(values[j]))
+            low, high = difference + np.quantile(deviation, tails)
+            entries.append(
+                {
+                    "first": first,
+                    "second": second,
+                    "difference": difference,
+                    "low": float(low),
+                    "high": float(high),
+                    "means_something": bool(low > 0 or high < 0),
+                }
+            )
+    return entries
+
+
+def _standard_error(values):
+    if len(values) < 2:
+        return np.nan
+    return float(np.std(values, ddof=1) / np.sqrt(len(values)))
