@@ -35,6 +35,8 @@ from keras_bdl.evaluation.regression_report import RegressionReport
 from keras_bdl.evaluation.report_table import ReportTable
 from keras_bdl.evaluation.risk_coverage import aurc
 from keras_bdl.evaluation.risk_coverage import excess_aurc
+from keras_bdl.evaluation.segmentation_report import SegmentationReport
+from keras_bdl.evaluation.segmentation_scores import SegmentationScores
 from keras_bdl.evaluation.smooth_calibration import smooth_calibration_error
 from keras_bdl.evaluation.table import table
 
@@ -44,6 +46,8 @@ __all__ = [
     "ClassificationReport",
     "FeatureDensity",
     "RegressionReport",
+    "SegmentationReport",
+    "SegmentationScores",
     "ReportTable",
     "aurc",
     "auroc",

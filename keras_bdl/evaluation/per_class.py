@@ -7,6 +7,7 @@ from keras_bdl.evaluation.example_scores import ExampleScores
 
 # A longer report shows only the classes with the lowest F1.
 MOST_ROWS = 10
+_NAMES = {"ece": "ECE", "f1": "F1", "iou": "IoU"}
 
 
 def per_class_scores(scores: ExampleScores, bins: ClassBins) -> dict[str, list]:
@@ -39,19 +40,25 @@ def per_class_scores(scores: ExampleScores, bins: ClassBins) -> dict[str, list]:
     }
 
 
-def per_class_section(scores: dict[str, list]) -> tuple[str, list]:
-    """Returns the title and the rows of the table of `per_class_scores`.
+def per_class_section(
+    scores: dict[str, list], lowest: str = "f1"
+) -> tuple[str, list]:
+    """Returns the title and the rows of a table with a row for each class.
 
     Args:
-        scores: Result of `per_class_scores`.
+        scores: Lists with a number for each class, such as the result of
+            `per_class_scores`. The last one is `count`.
+        lowest: The score that selects the classes of a long table. Defaults to
+            `"f1"`.
     """
     num_classes = len(scores["count"])
     title, shown = "Classes", list(range(num_classes))
     if num_classes > MOST_ROWS:
-        title = f"{MOST_ROWS} of {num_classes} classes, those of lowest F1"
+        name = _NAMES[lowest]
+        title = f"{MOST_ROWS} of {num_classes} classes, those of lowest {name}"
         # NaN, of classes that do not occur, comes last.
-        shown = np.argsort(scores["f1"], kind="stable")[:MOST_ROWS].tolist()
-    rows = [["class", "precision", "recall", "F1", "ECE", "count"]]
+        shown = np.argsort(scores[lowest], kind="stable")[:MOST_ROWS].tolist()
+    rows = [["class", *(_NAMES.get(name, name) for name in scores)]]
     for k in shown:
         numbers = [scores[name][k] for name in scores if name != "count"]
         rows.append([str(k), *numbers, str(scores["count"][k])])

@@ -128,7 +128,7 @@ def predict(
             show how examples depend on each other. Defaults to `None`: samples
             of the weights.
         on_batch: Function that gets the prediction of each batch in turn, such
-            as the method `add` of `keras_bdl.evaluation.SegmentationReport`.
+            as the method `add` of `keras_bdl.evaluation.SegmentationScores`.
             Nothing else is kept, so memory does not grow with the data, and
             `predict` returns `None`. Defaults to `None`.
         verbose: `0` for silence, `1` for a progress bar, `2` for one line.

@@ -1,0 +1,227 @@
+"""Scores of a segmentation, added up batch by batch."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_bdl.aliases import ArrayLike
+from keras_bdl.arguments import check_choice
+from keras_bdl.arguments import check_count
+from keras_bdl.arguments import check_number
+from keras_bdl.data.checked_inputs import as_array
+from keras_bdl.data.checked_inputs import check_classification
+from keras_bdl.data.checked_inputs import class_labels
+from keras_bdl.data.checked_inputs import labels_of
+from keras_bdl.evaluation.class_bins import ClassBins
+from keras_bdl.evaluation.example_scores import ExampleScores
+from keras_bdl.evaluation.referral import FRACTIONS
+from keras_bdl.evaluation.referral import MEASURES
+from keras_bdl.evaluation.referral import checked_fractions
+from keras_bdl.evaluation.referral import kept_weights
+from keras_bdl.evaluation.referral import uncertainty_of
+from keras_bdl.evaluation.segmentation_report import SegmentationReport
+from keras_bdl.prediction import ClassificationPrediction
+
+
+class SegmentationScores:
+    """Adds up the scores of a classifier of pixels, batch by batch.
+
+    Use it for images, volumes or sequences with a label at each position, of
+    which memory cannot hold all predictions. Of each image, only a few numbers
+    for each class are kept.
+
+    Args:
+        ignore_class: Label of pixels that do not count. Defaults to `None`.
+        num_bins: Number of bins of the calibration errors. Defaults to `20`.
+        fractions: Fractions of the images that are referred to an expert.
+            Defaults to `(0.0, 0.1, 0.2, 0.3)`.
+        uncertainty: Measure whose mean over the pixels selects the referred
+            images, as in `keras_bdl.evaluate`. Defaults to
+            `"mutual_information"`.
+
+    Example:
+
+    ```python
+    scores = keras_bdl.evaluation.SegmentationScores()
+    keras_bdl.predict(model, test, posterior, on_batch=scores.add)
+    print(scores.report())
+    ```
+    """
+
+    def __init__(
+        self,
+        *,
+        ignore_class: int | None = None,
+        num_bins: int = 20,
+        fractions: Sequence[float] = FRACTIONS,
+        uncertainty: str = "mutual_information",
+    ):
+        if ignore_class is not None:
+            check_number("ignore_class", ignore_class, integer=True)
+        self.ignore_class = ignore_class
+        self.num_bins = check_count("num_bins", num_bins)
+        self.fractions = checked_fractions(fractions)
+        self.uncertainty = check_choice("uncertainty", uncertainty, MEASURES)
+        self._class_bins: Any = None
+        self._num_samples = 0
+        self._sums = dict.fromkeys(
+            ("pixels", "correct", "nll", "brier", "entropy", "expected"), 0.0
+        )
+        self._bins = np.zeros((2, num_bins))  # sums of confidence, of hits
+        self._images: list[tuple] = []
+
+    def add(
+        self, prediction: ClassificationPrediction, y: ArrayLike | None = None
+    ) -> None:
+        """Adds a batch of images.
+
+        Args:
+            prediction: A `ClassificationPrediction` with the images on the
+                first axis, and at least one axis of positions.
+            y: Labels: integers without the axis of classes, or one-hot.
+                Defaults to `None`, the labels in the prediction.
+        """
+        check_classification("prediction", prediction)
+        shape = prediction.log_mean.shape
+        if len(shape) < 3:
+            raise ValueError(
+                "`prediction` must have a class at each position, in the shape "
+                "(images, positions..., classes). Use `keras_bdl.evaluate` for "
+                f"one class each. Received: a prediction of shape {shape}"
+            )
+        self._check_classes(shape[-1], prediction.num_samples)
+        labels, kept = self._labels(labels_of(prediction, y), shape)
+        self._measure, values = uncertainty_of(prediction, self.uncertainty)
+        # One row for each pixel that counts.
+        rows = prediction.log_mean.reshape(-1, shape[-1])[kept]
+        if not len(rows):
+            return
+        labels = labels[kept]
+        scores = ExampleScores.of(
+            "prediction",
+            ClassificationPrediction(rows),
+            labels,
+            bins=self._class_bins,
+        )
+        for name, total in {
+            "pixels": len(rows),
+            "correct": scores.correct.sum(),
+            "nll": scores.nll.sum(),
+            "brier": scores.brier.sum(),
+            "entropy": prediction.entropy.ravel()[kept].sum(dtype="float64"),
+            "expected": prediction.expected_entropy.ravel()[kept].sum(
+                dtype="float64"
+            ),
+        }.items():
+            self._sums[name] += float(total)
+        last = self.num_bins - 1
+        bins = np.clip(scores.confidence * self.num_bins, 0, last).astype(int)
+        for total, weights in zip(
+            self._bins, (scores.confidence, scores.correct), strict=True
+        ):
+            total += np.bincount(bins, weights, self.num_bins)
+        image = np.repeat(np.arange(shape[0]), kept.size // shape[0])[kept]
+        self._add_images(image, values[kept], labels, scores.predicted)
+
+    def report(self) -> SegmentationReport:
+        """Returns the report on everything that was added."""
+        if not self._images:
+            raise ValueError(
+                "`SegmentationScores` needs pixels that count. Call `add`, or "
+                "pass it to `keras_bdl.predict` as `on_batch`. "
+                f"Received: ignore_class={self.ignore_class} and no pixel"
+            )
+        n = self._sums["pixels"]
+        several = self._num_samples > 1
+        expected = self._sums["expected"] / n if several else np.nan
+        entropy = self._sums["entropy"] / n
+        hits, claimed, count = self._of_images([1.0] * len(self._images))
+        return SegmentationReport(
+            num_images=len(self._images),
+            num_pixels=int(n),
+            num_classes=len(count),
+            num_samples=self._num_samples,
+            accuracy=self._sums["correct"] / n,
+            mean_iou=_mean_iou(hits, claimed, count),
+            nll=self._sums["nll"] / n,
+            brier=self._sums["brier"] / n,
+            num_bins=self.num_bins,
+            ece=float(np.abs(self._bins[0] - self._bins[1]).sum() / n),
+            ece_classwise=float(self._class_bins.calibration_errors().mean()),
+            entropy=entropy,
+            expected_entropy=expected,
+            mutual_information=entropy - expected,
+            referral=self._referral(),
+            per_class={
+                "iou": _ratio(hits, claimed + count - hits),
+                "precision": _ratio(hits, claimed),
+                "recall": _ratio(hits, count),
+                "ece": self._class_bins.calibration_errors().tolist(),
+                "count": count.astype(int).tolist(),
+            },
+        )
+
+    def _check_classes(self, classes, samples):
+        if self._class_bins is None:
+            self._class_bins = ClassBins(classes, self.num_bins)
+            self._num_samples = samples
+        known = len(self._class_bins.hits), self._num_samples
+        if known != (classes, samples):
+            raise ValueError(
+                "`prediction` must have the classes and the number of samples "
+                "of the batches before. Use new `SegmentationScores` for "
+                f"another model. Received: {classes} classes and {samples} "
+                f"samples after {known[0]} classes and {known[1]} samples"
+            )
+
+    def _labels(self, y, shape):
+        """Returns the labels of all pixels, and whether each counts."""
+        y = as_array("y", y)
+        if self.ignore_class is None or y.shape == shape:
+            labels = class_labels(y, shape)
+            return labels, np.ones(labels.shape, bool)
+        kept = y != self.ignore_class
+        labels = class_labels(np.where(kept, y, 0), shape)
+        return labels, kept.ravel()
+
+    def _add_images(self, image, uncertainty, labels, predicted):
+        classes = len(self._class_bins.hits)
+        for i in np.unique(image):
+            here = image == i
+            y, p = labels[here], predicted[here]
+            counts = [
+                np.bincount(values, minlength=classes)
+                for values in (y[y == p], p, y)
+            ]
+            self._images.append((uncertainty[here].mean(), *counts))
+
+    def _of_images(self, weights):
+        """Returns weighted sums: hits, claimed and true pixels by class."""
+        _, *counts = zip(*self._images, strict=True)
+        return [np.tensordot(weights, np.array(c), 1) for c in counts]
+
+    def _referral(self):
+        uncertainty = [image[0] for image in self._images]
+        accuracy, ious = [], []
+        for fraction in self.fractions:
+            weights = kept_weights(uncertainty, fraction)
+            hits, claimed, count = self._of_images(weights)
+            accuracy.append(float(hits.sum() / count.sum()))
+            ious.append(_mean_iou(hits, claimed, count))
+        return {
+            "uncertainty": self._measure,
+            "fractions": self.fractions,
+            "accuracy": accuracy,
+            "mean_iou": ious,
+        }
+
+
+def _mean_iou(hits, claimed, count):
+    return float(np.nanmean(_ratio(hits, claimed + count - hits)))
+
+
+def _ratio(part, whole):
+    ratio = np.full(len(whole), np.nan)
+    np.divide(part, whole, out=ratio, where=whole > 0)
+    return ratio.tolist()
