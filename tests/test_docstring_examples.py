@@ -71,6 +71,19 @@ def _batches():
     return tf.data.Dataset.from_tensor_slices((X, Y)).batch(16)
 
 
+def _segmenter():
+    convolution = keras.layers.Conv2D(2, 3, padding="same")
+    segmenter = keras.Sequential([keras.Input((8, 8, 1)), convolution])
+    segmenter.compile(loss=LOSS)
+    return segmenter
+
+
+def _labelled_images():
+    images = RNG.normal(size=(16, 8, 8, 1)).astype("float32")
+    pixels = (images[..., 0] > 0).astype("int32")
+    return tf.data.Dataset.from_tensor_slices((images, pixels)).batch(8)
+
+
 # What an example takes for granted, made only if the example names it.
 NAMES = {
     "np": lambda: np,
@@ -84,6 +97,8 @@ NAMES = {
     "y_test": lambda: Y,
     "images": lambda: RNG.normal(size=(16, 8, 8, 1)).astype("float32"),
     "labels": lambda: Y[:16],
+    "segmenter": _segmenter,
+    "labelled_images": _labelled_images,
     "train": _batches,
     "val": _batches,
     "loss": lambda: LOSS,

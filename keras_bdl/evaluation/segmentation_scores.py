@@ -44,7 +44,7 @@ class SegmentationScores:
 
     ```python
     scores = keras_bdl.evaluation.SegmentationScores()
-    keras_bdl.predict(model, test, posterior, on_batch=scores.add)
+    keras_bdl.predict(segmenter, labelled_images, on_batch=scores.add)
     print(scores.report())
     ```
     """

@@ -16,6 +16,7 @@ from keras_bdl.plots.referral_curve import referral_curve
 from keras_bdl.plots.regression_bands import regression_bands
 from keras_bdl.plots.regression_bands import regression_comparison
 from keras_bdl.plots.reliability_diagram import reliability_diagram
+from keras_bdl.plots.segmentation_maps import segmentation_maps
 from keras_bdl.plots.shift import shift
 from keras_bdl.plots.task_accuracies import task_accuracies
 
@@ -31,6 +32,7 @@ __all__ = [
     "regression_bands",
     "regression_comparison",
     "reliability_diagram",
+    "segmentation_maps",
     "shift",
     "task_accuracies",
     "trace",

@@ -1,0 +1,154 @@
+"""Pictures of a segmentation beside maps of its uncertainty."""
+
+from typing import Any
+
+import numpy as np
+
+from keras_bdl.aliases import ArrayLike
+from keras_bdl.arguments import check_choice
+from keras_bdl.arguments import check_count
+from keras_bdl.data.checked_inputs import check_classification
+from keras_bdl.plots.canvas import COLORS
+from keras_bdl.plots.canvas import pyplot
+from keras_bdl.prediction import ClassificationPrediction
+
+MEASURES = {
+    "mutual_information": "mutual information",
+    "entropy": "entropy",
+    "expected_entropy": "expected entropy",
+}
+# Background, then the colours of all plots.
+_CLASSES = ("#EDEDED", *COLORS)
+
+
+def segmentation_maps(
+    images: ArrayLike,
+    prediction: ClassificationPrediction,
+    y: ArrayLike | None = None,
+    *,
+    uncertainty: str = "mutual_information",
+    rows: int = 4,
+    class_names: Any = None,
+) -> Any:
+    """Draws images, their labels, the predicted classes and the uncertainty.
+
+    Use it to see where in an image a network does not know. All maps of the
+    uncertainty have one scale, so that rows can be compared.
+
+    Args:
+        images: Images `(n, height, width)` or with one or three channels.
+        prediction: The prediction of the images, from `keras_bdl.predict`.
+        y: Integer labels of the pixels. Defaults to `None`, the labels in the
+            prediction, if there are any.
+        uncertainty: `"mutual_information"`, `"entropy"` or
+            `"expected_entropy"`. Defaults to `"mutual_information"`.
+        rows: Number of images to draw, from the first on. Defaults to `4`.
+        class_names: Names of the classes for the legend. Defaults to `None`,
+            the numbers.
+
+    Returns:
+        The Matplotlib figure.
+
+    Example:
+
+    ```python
+    maps = keras_bdl.predict(segmenter, images)
+    figure = keras_bdl.plots.segmentation_maps(images, maps)
+    figure.savefig("maps.png")
+    ```
+    """
+    check_classification("prediction", prediction)
+    check_choice("uncertainty", uncertainty, tuple(MEASURES))
+    check_count("rows", rows)
+    images = _checked_images(images, prediction)
+    y = prediction.y if y is None else np.asarray(y)
+    rows = min(rows, len(images))
+    plt = pyplot()
+    titles = ["image", *(["label"] if y is not None else []), "predicted"]
+    figure, axes = plt.subplots(
+        rows,
+        len(titles) + 1,
+        figsize=(1.9 * (len(titles) + 1) + 0.6, 1.9 * rows + 0.6),
+        layout="constrained",
+        squeeze=False,
+    )
+    colors = _class_colors(plt, prediction.num_classes)
+    of_classes = {
+        "cmap": colors,
+        "vmin": -0.5,
+        "vmax": prediction.num_classes - 0.5,
+        "interpolation": "nearest",
+    }
+    maps = getattr(prediction, uncertainty)[:rows]
+    for i in range(rows):
+        first, *middle, last = axes[i]
+        gray = images.ndim == 3
+        first.imshow(images[i], **({"cmap": "gray"} if gray else {}))
+        shown = [prediction.predicted_classes[i]]
+        if y is not None:
+            shown = [y[i].reshape(shown[0].shape), *shown]
+        for ax, classes in zip(middle, shown, strict=True):
+            ax.imshow(classes, **of_classes)
+        drawn = last.imshow(
+            maps[i], cmap="magma", vmin=0.0, vmax=max(float(maps.max()), 1e-6)
+        )
+    for ax, title in zip(
+        axes[0], [*titles, MEASURES[uncertainty]], strict=True
+    ):
+        ax.set_title(title, fontsize="medium")
+    for ax in axes.ravel():
+        ax.set_xticks([])
+        ax.set_yticks([])
+    figure.colorbar(drawn, ax=axes[:, -1], label="nats", shrink=0.8)
+    _add_classes(figure, colors, class_names, prediction.num_classes)
+    return figure
+
+
+def _checked_images(images, prediction):
+    images = np.asarray(images)
+    shape = prediction.log_mean.shape
+    if images.ndim == 4 and images.shape[-1] == 1:
+        images = images[..., 0]
+    channels = images.ndim == 3 or (images.ndim == 4 and images.shape[-1] == 3)
+    if not channels or images.shape[:3] != shape[:-1]:
+        raise ValueError(
+            "`images` must be the images of the prediction, in shape "
+            f"{shape[:-1]}, or with one or three channels more. "
+            f"Received: images of shape {images.shape}"
+        )
+    if images.ndim == 4:  # colours
+        images = images.astype("float64")
+        low, high = images.min(), images.max()
+        images = (images - low) / max(high - low, 1e-12)
+    return images
+
+
+def _class_colors(plt, num_classes):
+    if num_classes <= len(_CLASSES):
+        colors = plt.matplotlib.colors.ListedColormap(_CLASSES[:num_classes])
+        return colors
+    return plt.get_cmap("turbo", num_classes)
+
+
+def _add_classes(figure, colors, class_names, num_classes):
+    """Adds a legend of the classes, if there are few."""
+    if num_classes > len(_CLASSES):
+        return
+    names = range(num_classes) if class_names is None else class_names
+    if len(names) != num_classes:
+        raise ValueError(
+            f"`class_names` must have one name for each of the {num_classes} "
+            f"classes. Received: class_names={list(names)}"
+        )
+    from matplotlib.patches import Patch
+
+    handles = [
+        Patch(facecolor=colors(k), edgecolor="#777777", label=str(name))
+        for k, name in enumerate(names)
+    ]
+    figure.legend(
+        handles=handles,
+        loc="outside lower center",
+        ncols=min(num_classes, 6),
+        frameon=False,
+    )
