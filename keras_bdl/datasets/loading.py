@@ -109,12 +109,11 @@ def load(
         stl10 = keras_bdl.datasets.load("stl10", like="cifar10")
 
         # The test images of CIFAR-10 in fog, for `keras_bdl.evaluate`.
-        fog = {
-            s: keras_bdl.predict(
-                model, keras_bdl.datasets.load(f"cifar10_corrupted/fog_{s}").test
-            )
+        fog = [
+            keras_bdl.datasets.load(f"cifar10_corrupted/fog_{s}").test
             for s in range(1, 6)
-        }
+        ]
+        fog = [keras_bdl.predict(model, x) for x in fog]
         report = keras_bdl.evaluate(prediction, shift={"fog": fog})
 
         # SWAG, CIFAR 5 + 5, as in its code: vehicles and birds first.
