@@ -2,6 +2,7 @@ import itertools
 
 import numpy as np
 import pytest
+import scipy.integrate
 
 from keras_bdl.evaluation import aurc
 from keras_bdl.evaluation import excess_aurc
@@ -41,7 +42,7 @@ def test_risk_is_the_error_of_the_referral_curve():
     uncertainty, correct = rng.random(50), rng.random(50) < 0.7
     kept = np.arange(1, 51)
     accuracy = referral_accuracy(uncertainty, correct, fractions=1 - kept / 50)
-    area = np.trapezoid(1 - accuracy, kept / 50) / (1 - 1 / 50)
+    area = scipy.integrate.trapezoid(1 - accuracy, kept / 50) / (1 - 1 / 50)
     np.testing.assert_allclose(aurc(uncertainty, correct), area)
 
 

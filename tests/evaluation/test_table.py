@@ -3,6 +3,7 @@ import sys
 
 import numpy as np
 import pytest
+import scipy.special
 import scipy.stats
 
 from keras_bdl.evaluation import evaluate
@@ -49,12 +50,12 @@ def test_interval_agrees_with_the_paired_bootstrap_of_scipy():
     found = entry(table({"a": a, "b": b}), "nll", "a", "b")
     difference = a.per_example.scores["nll"] - b.per_example.scores["nll"]
     expected = scipy.stats.bootstrap(
-        (difference,), np.mean, method="percentile", n_resamples=2000, rng=0
+        (difference,), np.mean, method="percentile", n_resamples=2000
     ).confidence_interval
     assert found["difference"] == pytest.approx(a.nll - b.nll)
     spread = expected.high - expected.low
-    assert abs(found["low"] - expected.low) < 0.1 * spread
-    assert abs(found["high"] - expected.high) < 0.1 * spread
+    assert abs(found["low"] - expected.low) < 0.12 * spread
+    assert abs(found["high"] - expected.high) < 0.12 * spread
 
 
 def test_only_a_real_difference_means_something():
@@ -121,7 +122,7 @@ def test_infinite_score_has_no_interval():
     ("reports", "kwargs", "message"),
     [
         ([make(1.0), make(1.0, y=Y[::-1])], {}, r"same test examples.*\['2'\]"),
-        ([], {}, "at least one for each name"),
+        ([], {}, "`reports` must be a list of reports"),
         ({"a": []}, {}, "at least one for each name"),
         ([{"nll": 1.0}], {}, "Received: .*dict"),
         ([make(1.0)], {"scores": ["rmse"]}, "`scores` must be names among"),
