@@ -16,8 +16,9 @@ class DataSplits:
 
     Attributes:
         name: Name of the data set.
-        train: Training data. A `tf.data.Dataset` is shuffled and augmented
-            differently in every pass, see `epochs`.
+        train: Training data, or `None` for a set with only test images. A
+            `tf.data.Dataset` is shuffled and augmented differently in every
+            pass, see `epochs`.
         train_eval: The training examples in a fixed order, without
             augmentation. Use `train_eval` for statistics over the training
             data, such as those of BatchNorm.
@@ -28,8 +29,9 @@ class DataSplits:
         input_shape: Shape of one input, for `keras.Input`.
         train_size: N, the exact number of training examples, even if the last
             batch of `train` is smaller. Pass N as `dataset_size`.
-        epochs: An `EpochCounter`, or `None` for arrays. Pass it to `fit` as a
-            callback to make the data of an epoch a function of (seed, epoch).
+        epochs: An `EpochCounter`, or `None` for arrays and without `train`.
+            Pass it to `fit` as a callback to make the data of an epoch a
+            function of (seed, epoch).
     """
 
     name: str

@@ -76,7 +76,6 @@ def load_images(
     labels = class_of_each_label(spec, target, len(reader.label_names))
     decode = decoder(reader, spec, target)
     train_split, validation_split = _train_splits(spec, validation_size)
-    stored_train = reader.examples(train_split)  # downloads
     names = target.class_names or reader.label_names
     selected = selected_classes(classes, target.classes, len(names))
     numbers = renumber(labels, selected)
@@ -85,10 +84,18 @@ def load_images(
         examples = select(reader.examples(split), numbers)
         return pipeline.evaluation(examples, decode)
 
-    train = select(stored_train, numbers)
-    train_size = int(train.cardinality())
-    if train_size <= target.shuffle_buffer:  # all in memory anyway
-        train = train.cache()
+    epochs = train = train_eval = None
+    train_size = 0
+    if train_split is not None:
+        examples = select(reader.examples(train_split), numbers)
+        train_size = int(examples.cardinality())
+        if train_size <= target.shuffle_buffer:  # all in memory anyway
+            examples = examples.cache()
+        epochs = EpochCounter()
+        train = pipeline.training(
+            examples, decode, epochs=epochs, augment=augment
+        )
+        train_eval = pipeline.evaluation(examples, decode)
     stored_test = reader.examples(spec.test_split)
     ood = {}
     if min(numbers) < 0:
@@ -98,11 +105,10 @@ def load_images(
         ood[other.name] = _foreign_inputs(other, pipeline, data_dir)
     if noise:
         ood["noise"] = pipeline.noise(int(stored_test.cardinality()))
-    epochs = EpochCounter()
     return DataSplits(
         name=spec.name,
-        train=pipeline.training(train, decode, epochs=epochs, augment=augment),
-        train_eval=pipeline.evaluation(train, decode),
+        train=train,
+        train_eval=train_eval,
         validation=evaluation(validation_split) if validation_split else None,
         test=evaluation(spec.test_split),
         ood=ood,
@@ -115,6 +121,12 @@ def load_images(
 
 def _train_splits(spec, validation_size):
     """Returns the splits for training and validation, or `None`."""
+    if spec.train_split is None and validation_size:
+        raise ValueError(
+            f"`validation_size` must be `None` for `{spec.name}`, which has "
+            "only test images. "
+            f"Received: validation_size={validation_size}"
+        )
     if validation_size is None:
         return spec.train_split, spec.validation_split
     if validation_size == 0:

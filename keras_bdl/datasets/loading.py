@@ -1,5 +1,6 @@
 """The function `load`, which loads a data set by its name."""
 
+import dataclasses
 from collections.abc import Iterable
 from collections.abc import Sequence
 
@@ -12,6 +13,7 @@ from keras_bdl.datasets.image_pipeline import ImagePipeline
 from keras_bdl.datasets.images import load_images
 from keras_bdl.datasets.specs import SPECS
 from keras_bdl.datasets.specs import DatasetSpec
+from keras_bdl.datasets.tfds_reader import corrupted_name
 
 
 def load(
@@ -45,7 +47,10 @@ def load(
     Args:
         name: `"digits"`, a name in `keras_bdl.datasets.SPECS`, or a
             `DatasetSpec` for any other image-classification set of TensorFlow
-            Datasets.
+            Datasets. For `"cifar10_corrupted"` and `"imagenet2012_corrupted"`,
+            the corruption and its severity from 1 to 5 follow a slash:
+            `"cifar10_corrupted/fog_3"`. Both sets have only test images:
+            `train` is `None`.
         classes: Classes for training and test, which become the labels 0, 1,
             ... in this order. Test images of the other classes become
             `ood["held_out_classes"]`. `"all"` selects all classes. Defaults to
@@ -102,6 +107,14 @@ def load(
         # SWAG, from CIFAR-10 to STL-10. The paper counts monkeys as errors.
         # Here they are out of distribution.
         stl10 = keras_bdl.datasets.load("stl10", like="cifar10")
+
+        # The test images of CIFAR-10 in fog, for `keras_bdl.evaluate`.
+        fog = [
+            keras_bdl.datasets.load(f"cifar10_corrupted/fog_{s}").test
+            for s in range(1, 6)
+        ]
+        fog = [keras_bdl.predict(model, x) for x in fog]
+        report = keras_bdl.evaluate(prediction, shift={"fog": fog})
 
         # SWAG, CIFAR 5 + 5, as in its code: vehicles and birds first.
         data = keras_bdl.datasets.load("cifar10", classes=(0, 1, 2, 8, 9))
@@ -174,6 +187,11 @@ def _ood_sets(ood):
 def _spec(argument, name):
     if isinstance(name, DatasetSpec):
         return name
+    base, _, config = str(name).partition("/")
+    if base.endswith("_corrupted") and base in SPECS:
+        return dataclasses.replace(
+            SPECS[base], name=corrupted_name(argument, base, config)
+        )
     if name not in SPECS:
         raise ValueError(
             f"`{argument}` must be one of {', '.join(SPECS)}, or a "

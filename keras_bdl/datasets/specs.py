@@ -49,7 +49,8 @@ class DatasetSpec:
         prepare: Function `(image, image_size) -> image`. Defaults to
             `resize_with_crop_or_pad`, a central crop.
         max_value: Largest value of a pixel, in (1). Defaults to `255.0`.
-        train_split: Split for training. Defaults to `"train"`.
+        train_split: Split for training. Defaults to `"train"`. `None` is for a
+            set with nothing but test images.
         validation_split: Split for validation. Defaults to `None`, no such
             split.
         test_split: Split for the test. Defaults to `"test"`.
@@ -85,7 +86,7 @@ class DatasetSpec:
     augment: Callable | None = None
     prepare: Callable = resize_with_crop_or_pad
     max_value: float = 255.0
-    train_split: str = "train"
+    train_split: str | None = "train"
     validation_split: str | None = None
     test_split: str = "test"
     label_map: tuple[int, ...] | None = None
@@ -118,6 +119,19 @@ class DatasetSpec:
         stddev = np.array(self.stddev, "float32")
         return (image / np.float32(self.max_value) - mean) / stddev  # (1)
 
+
+CIFAR10_CLASSES = (
+    "airplane",
+    "automobile",
+    "bird",
+    "cat",
+    "deer",
+    "dog",
+    "frog",
+    "horse",
+    "ship",
+    "truck",
+)
 
 _ALL = (
     # The test part of the UCI set, which scikit-learn contains. Pixels are
@@ -160,18 +174,7 @@ _ALL = (
         mean=(0.4914, 0.4822, 0.4465),
         stddev=(0.2470, 0.2435, 0.2616),
         augment=functools.partial(pad_crop_flip, padding=4),
-        class_names=(
-            "airplane",
-            "automobile",
-            "bird",
-            "cat",
-            "deer",
-            "dog",
-            "frog",
-            "horse",
-            "ship",
-            "truck",
-        ),
+        class_names=CIFAR10_CLASSES,
     ),
     DatasetSpec(
         name="cifar100",
@@ -210,6 +213,16 @@ _ALL = (
             "truck",
         ),
     ),
+    # CIFAR-10-C: the test images of CIFAR-10 after 19 corruptions.
+    DatasetSpec(
+        name="cifar10_corrupted",
+        image_size=32,
+        stored_size=32,
+        mean=(0.4914, 0.4822, 0.4465),
+        stddev=(0.2470, 0.2435, 0.2616),
+        train_split=None,
+        class_names=CIFAR10_CLASSES,
+    ),
     # The means and standard deviations that published ResNets use.
     DatasetSpec(
         name="imagenet2012",
@@ -221,6 +234,18 @@ _ALL = (
         test_split="validation",
         batch_size=256,
         shuffle_buffer=16_384,
+    ),
+    # ImageNet-C: 224 x 224 crops of the validation images, which TensorFlow
+    # Datasets corrupts itself.
+    DatasetSpec(
+        name="imagenet2012_corrupted",
+        image_size=224,
+        stored_size=224,
+        mean=(0.485, 0.456, 0.406),
+        stddev=(0.229, 0.224, 0.225),
+        train_split=None,
+        test_split="validation",
+        batch_size=256,
     ),
     # Grades 2, 3 and 4 are "referable" (Radial paper, section 4.1). The
     # statistics are those of the benchmark of Filos et al., 2019,

@@ -18,14 +18,7 @@ class TFDSReader:
     """
 
     def __init__(self, name: str, data_dir: str | None = None):
-        try:
-            import tensorflow_datasets as tfds
-        except ImportError as e:
-            raise ImportError(
-                f"Data set `{name}` needs TensorFlow Datasets, which is not "
-                'installed. Run `pip install "keras-bdl[examples]"`, or load '
-                'the embedded set "digits".'
-            ) from e
+        tfds = _tensorflow_datasets(name)
         self.name = name
         self._tfds = tfds
         self._builder = tfds.builder(name, data_dir=data_dir)
@@ -120,6 +113,39 @@ class TFDSReader:
             "as `data_dir` a folder in which TensorFlow Datasets has prepared "
             "the data set."
         )
+
+
+def corrupted_name(argument: str, name: str, config: str) -> str:
+    """Returns the name of a corrupted set in TensorFlow Datasets.
+
+    Args:
+        argument: Name of the argument of `load`.
+        name: Name of the set.
+        config: What follows the slash, a corruption with its severity.
+    """
+    tfds = _tensorflow_datasets(name)
+    configs = tfds.builder_cls(name).builder_configs
+    if config not in configs:
+        kinds = sorted({known.rpartition("_")[0] for known in configs})
+        raise ValueError(
+            f"`{argument}` must name a corruption and its severity from 1 to "
+            f'5, such as "{name}/{kinds[0]}_3". The corruptions are '
+            f"{', '.join(kinds)}. "
+            f"Received: {argument}={name + '/' * bool(config) + config!r}"
+        )
+    return f"{name}/{config}"
+
+
+def _tensorflow_datasets(name):
+    try:
+        import tensorflow_datasets
+    except ImportError as e:
+        raise ImportError(
+            f"Data set `{name}` needs TensorFlow Datasets, which is not "
+            'installed. Run `pip install "keras-bdl[examples]"`, or load '
+            'the embedded set "digits".'
+        ) from e
+    return tensorflow_datasets
 
 
 def _holds_something(folder):

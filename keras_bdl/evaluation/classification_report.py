@@ -11,13 +11,12 @@ from keras_bdl.arguments import check_count
 from keras_bdl.data.checked_inputs import check_classification
 from keras_bdl.data.checked_inputs import class_labels
 from keras_bdl.data.checked_inputs import labels_of
-from keras_bdl.data.checked_inputs import probability_blocks
 from keras_bdl.evaluation import calibration
 from keras_bdl.evaluation.brier import BrierDecomposition
 from keras_bdl.evaluation.class_bins import ClassBins
 from keras_bdl.evaluation.example_scores import ExampleScores
-from keras_bdl.evaluation.ood import entropy_divergence
-from keras_bdl.evaluation.ood import ood_scores
+from keras_bdl.evaluation.ood import ood_entry
+from keras_bdl.evaluation.ood import ood_section
 from keras_bdl.evaluation.per_class import per_class_scores
 from keras_bdl.evaluation.per_class import per_class_section
 from keras_bdl.evaluation.ranking import auroc
@@ -187,7 +186,7 @@ class ClassificationReport(Report):
             referral=_referral(prediction, used, values, scores, fractions),
             per_class=per_class_scores(scores, bins),
             ood={
-                name: _ood(name, prediction, other, further.get(name, {}))
+                name: ood_entry(name, prediction, other, further.get(name))
                 for name, other in (ood or {}).items()
             },
             shift=shift_scores(shift or {}, prediction, y, num_bins=num_bins),
@@ -213,7 +212,7 @@ class ClassificationReport(Report):
             self._referral_section(),
             per_class_section(self.per_class),
             *(shift_section(*item) for item in self.shift.items()),
-            *map(self._ood_section, self.ood),
+            *(ood_section(*item) for item in self.ood.items()),
         ]
 
     def _quality(self):
@@ -256,18 +255,6 @@ class ClassificationReport(Report):
         measure = curve["uncertainty"].replace("_", " ")
         return f"Referral of the most uncertain, by {measure}", rows
 
-    def _ood_section(self, name):
-        entry = self.ood[name]
-        rows = [["", "AUROC", "AUPR in", "AUPR out", "FPR95"]]
-        usual = ("max_probability", "entropy", "mutual_information")
-        for measure in dict.fromkeys((*usual, *entry)):
-            if isinstance(entry[measure], dict):
-                row = [measure.replace("_", " "), *entry[measure].values()]
-                rows.append(row)
-        rows.append(["entropy KL, both ways", entry["entropy_divergence"]])
-        title = f"Out of distribution: {name}, {entry['num_inputs']} inputs"
-        return title, rows
-
 
 def _brier_parts(bins):
     names = BrierDecomposition._fields
@@ -293,24 +280,4 @@ def _referral(prediction, used, values, scores, fractions):
             values, scores.correct, fractions=fractions
         ).tolist(),
         "auroc": areas,
-    }
-
-
-def _ood(name, prediction, other, further):
-    for _ in probability_blocks(f"ood[{name!r}]", other):
-        pass  # checks the block
-    if other.num_classes != prediction.num_classes:
-        raise ValueError(
-            f"`ood[{name!r}]` must be a prediction of the same model, with "
-            f"{prediction.num_classes} classes. "
-            f"Received: {other.num_classes} classes"
-        )
-    return {
-        "num_inputs": other.entropy.size,
-        **ood_scores(prediction, other, scores=further),
-        "entropy_divergence": entropy_divergence(
-            prediction.entropy,
-            other.entropy,
-            num_classes=prediction.num_classes,
-        ),
     }

@@ -100,7 +100,7 @@ class FeatureDensity:
         self._centre = sums.centre
         values, vectors = np.linalg.eigh(sums.covariance())
         floor = self.jitter * max(values.mean(), 0.0)
-        if values.mean() <= 0 or values.min() + floor <= 0:
+        if values.min() + floor <= 1e-12 * values.max():
             raise ValueError(
                 "`x` must have features that vary within the classes in every "
                 "direction. Pass more inputs, another `layer` or a larger "

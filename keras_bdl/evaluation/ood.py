@@ -7,6 +7,7 @@ import numpy as np
 from keras_bdl.aliases import ArrayLike
 from keras_bdl.arguments import check_count
 from keras_bdl.data.checked_inputs import numbers
+from keras_bdl.data.checked_inputs import probability_blocks
 from keras_bdl.evaluation.ranking import auroc
 from keras_bdl.evaluation.ranking import average_precision
 from keras_bdl.evaluation.ranking import fpr_at_tpr
@@ -165,3 +166,50 @@ def entropy_divergence(
 
     p, q = shares("inside", inside), shares("outside", outside)
     return float(np.sum((p - q) * np.log(p / q)))  # (1)
+
+
+def ood_entry(
+    name: str,
+    inside: ClassificationPrediction,
+    outside: ClassificationPrediction,
+    scores: Mapping[str, tuple[ArrayLike, ArrayLike]] | None = None,
+) -> dict:
+    """Returns the entry of one set in `ClassificationReport.ood`.
+
+    Args:
+        name: Name of the set.
+        inside: Prediction for in-distribution inputs.
+        outside: Prediction for out-of-distribution inputs, which is checked.
+        scores: Argument of `ood_scores`. Defaults to `None`.
+    """
+    for _ in probability_blocks(f"ood[{name!r}]", outside):
+        pass  # checks the block
+    if outside.num_classes != inside.num_classes:
+        raise ValueError(
+            f"`ood[{name!r}]` must be a prediction of the same model, with "
+            f"{inside.num_classes} classes. "
+            f"Received: {outside.num_classes} classes"
+        )
+    return {
+        "num_inputs": outside.entropy.size,
+        **ood_scores(inside, outside, scores=scores),
+        "entropy_divergence": entropy_divergence(
+            inside.entropy, outside.entropy, num_classes=inside.num_classes
+        ),
+    }
+
+
+def ood_section(name: str, entry: dict) -> tuple[str, list]:
+    """Returns the title and the rows of the table of one set.
+
+    Args:
+        name: Name of the set.
+        entry: Result of `ood_entry`.
+    """
+    rows: list = [["", "AUROC", "AUPR in", "AUPR out", "FPR95"]]
+    usual = ("max_probability", "entropy", "mutual_information")
+    for measure in dict.fromkeys((*usual, *entry)):
+        if isinstance(entry[measure], dict):
+            rows.append([measure.replace("_", " "), *entry[measure].values()])
+    rows.append(["entropy KL, both ways", entry["entropy_divergence"]])
+    return f"Out of distribution: {name}, {entry['num_inputs']} inputs", rows

@@ -48,7 +48,7 @@ def predictions_by_severity(shift: Any) -> dict[str, dict]:
             )
         by_severity = found.setdefault(corruption, {})
         for severity, prediction in several.items():
-            key = f"severity of `shift[{name!r}]`"
+            key = f"severity of shift[{name!r}]"
             check_number(key, severity)
             if severity in by_severity:
                 raise ValueError(

@@ -36,7 +36,7 @@ class PerExample:
         y = np.ravel(y)
         kept = slice(None, None, -(-y.size // MOST_KEPT))
         return cls(
-            zlib.crc32(np.ascontiguousarray(y)),
+            zlib.crc32(y.tobytes()),
             {
                 name: np.ravel(values)[kept].astype("float32")
                 for name, values in scores.items()

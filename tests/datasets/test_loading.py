@@ -26,7 +26,12 @@ def labels(data):
     return np.concatenate([y for _, y in data])
 
 
-@pytest.mark.parametrize("name", [n for n in datasets.SPECS if n != "digits"])
+TEST_ONLY = [n for n, s in datasets.SPECS.items() if s.train_split is None]
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in datasets.SPECS if n not in ("digits", *TEST_ONLY)]
+)
 def test_every_set_is_read_without_a_network(name):
     size = {"diabetic_retinopathy_detection": 64}.get(name)
     with tfds.testing.mock_data(num_examples=5):
@@ -38,6 +43,41 @@ def test_every_set_is_read_without_a_network(name):
             assert len(part) == 3
         assert next(iter(data.ood["noise"])).shape == x.shape
     assert data.train_size == 5
+
+
+@pytest.mark.parametrize("name", TEST_ONLY)
+def test_corrupted_set_has_the_test_images_of_the_set(name):
+    clean = datasets.SPECS[name.removesuffix("_corrupted")]
+    with tfds.testing.mock_data(num_examples=3):
+        data = datasets.load(f"{name}/fog_3", batch_size=2)
+        x, y = next(iter(data.test))
+        pixels = next(iter(tfds.load(f"{name}/fog_3")[clean.test_split]))
+    assert x.shape == (2, *data.input_shape) and y.dtype == "int32"
+    # No crop or resize: the stored image is the input.
+    np.testing.assert_allclose(
+        x[0], clean.normalize(pixels["image"].numpy()), atol=1e-5
+    )
+    assert (data.train, data.train_eval, data.train_size) == (None, None, 0)
+    assert data.num_classes == {"cifar10": 10, "imagenet2012": 1000}[clean.name]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("cifar10_corrupted", r'"cifar10_corrupted/brightness_3".*spatter'),
+        ("cifar10_corrupted/fog", r"Received: name='cifar10_corrupted/fog'"),
+        ("imagenet2012_corrupted/fog_6", "severity from 1 to 5"),
+    ],
+)
+def test_corrupted_set_needs_a_corruption_and_a_severity(name, message):
+    with pytest.raises(ValueError, match=message):
+        datasets.load(name)
+
+
+def test_corrupted_set_has_no_validation_part():
+    with tfds.testing.mock_data(num_examples=2):
+        with pytest.raises(ValueError, match="only test images.*=1"):
+            datasets.load("cifar10_corrupted/fog_1", validation_size=1)
 
 
 def test_spec_reads_any_other_set():

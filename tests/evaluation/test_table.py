@@ -1,0 +1,174 @@
+import json
+import sys
+
+import numpy as np
+import pytest
+import scipy.special
+import scipy.stats
+
+from keras_bdl.evaluation import evaluate
+from keras_bdl.evaluation import table
+from keras_bdl.evaluation.bootstrap import bootstrap_means
+from keras_bdl.prediction import ClassificationPrediction
+from keras_bdl.prediction import RegressionPrediction
+from keras_bdl.reports.per_example import MOST_KEPT
+from keras_bdl.reports.per_example import PerExample
+from keras_bdl.reports.report import flat_numbers
+
+Y = np.random.default_rng(9).integers(3, size=300)
+
+
+def make(strength, seed=0, y=Y):
+    logits = np.random.default_rng(seed).normal(size=(len(y), 3))
+    logits += strength * np.eye(3)[y]
+    probs = scipy.special.softmax(logits, -1)
+    return evaluate(ClassificationPrediction.from_probabilities(probs), y)
+
+
+def entry(found, score, first, second):
+    return next(
+        e
+        for e in found.differences[score]
+        if (e["first"], e["second"]) == (first, second)
+    )
+
+
+@pytest.mark.parametrize("n", [200, 40_000])
+def test_resampled_means_have_the_variance_of_the_mean(n):
+    columns = np.random.default_rng(0).gamma(1.0, size=(n, 1))
+    repeats = 300
+    means = bootstrap_means(columns, repeats=repeats, seed=1)
+    expected = columns.var() / n
+    # A variance of `repeats` normal numbers has this relative error.
+    relative = np.sqrt(2 / (repeats - 1))
+    assert abs(means.var(ddof=1) / expected - 1) < 5 * relative
+    assert abs(means.mean() - columns.mean()) < 5 * np.sqrt(expected / repeats)
+
+
+def test_interval_agrees_with_the_paired_bootstrap_of_scipy():
+    a, b = make(1.0), make(1.3, seed=1)
+    found = entry(table({"a": a, "b": b}), "nll", "a", "b")
+    difference = a.per_example.scores["nll"] - b.per_example.scores["nll"]
+    expected = scipy.stats.bootstrap(
+        (difference,), np.mean, method="percentile", n_resamples=2000
+    ).confidence_interval
+    assert found["difference"] == pytest.approx(a.nll - b.nll)
+    spread = expected.high - expected.low
+    assert abs(found["low"] - expected.low) < 0.12 * spread
+    assert abs(found["high"] - expected.high) < 0.12 * spread
+
+
+def test_only_a_real_difference_means_something():
+    found = table({"good": make(3.0), "bad": make(0.5), "also": make(3.0, 1)})
+    assert entry(found, "nll", "good", "bad")["means_something"]
+    assert entry(found, "accuracy", "good", "bad")["means_something"]
+    assert not entry(found, "nll", "good", "also")["means_something"]
+    lines = {line.split()[0]: line for line in str(found).splitlines()[3:7]}
+    assert "*" not in lines["bad"]
+    assert lines["good"].count("*") == lines["also"].count("*") == 3
+
+
+def test_standard_error_is_over_the_seeds_and_widens_the_interval():
+    seeds = [make(s) for s in (1.0, 1.2, 1.6)]
+    others = [make(s, seed=1) for s in (1.4, 1.5, 1.6)]
+    found = table({"a": seeds, "b": others}, scores=["nll", "ece"])
+    values = [report.nll for report in seeds]
+    assert found.mean["nll"][0] == pytest.approx(np.mean(values))
+    assert found.standard_error["nll"][0] == pytest.approx(
+        scipy.stats.sem(values)
+    )
+    of_seeds = entry(found, "nll", "a", "b")
+    scale = np.hypot(*found.standard_error["nll"])
+    width = of_seeds["high"] - of_seeds["low"]
+    assert width > 2 * scipy.stats.t(4).ppf(0.975) * scale * 0.9
+    single = entry(table([seeds[0], others[0]]), "nll", "1", "2")
+    assert width > single["high"] - single["low"]
+    # The calibration error is no mean over the examples.
+    assert "ece" not in found.differences
+    assert "±" in str(found)
+
+
+def test_rmse_is_resampled_as_a_root():
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=200)
+    a, b = (
+        evaluate(
+            RegressionPrediction(
+                y + s * rng.normal(size=200), variance_within=np.full(200, 1.0)
+            ),
+            y,
+        )
+        for s in (1.0, 2.0)
+    )
+    found = table({"a": a, "b": b})
+    assert entry(found, "rmse", "a", "b")["means_something"]
+    assert entry(found, "rmse", "a", "b")["difference"] == pytest.approx(
+        a.rmse - b.rmse
+    )
+    np.testing.assert_allclose(
+        a.per_example.scores["crps"].mean(), a.crps, rtol=1e-5
+    )
+
+
+def test_infinite_score_has_no_interval():
+    wrong = ClassificationPrediction.from_probabilities([[1.0, 0.0]] * 2)
+    report = evaluate(wrong, [0, 1])
+    found = table([report, report])
+    assert found.mean["nll"] == [np.inf, np.inf]
+    assert set(found.differences) == {"accuracy", "brier"}
+
+
+@pytest.mark.parametrize(
+    ("reports", "kwargs", "message"),
+    [
+        ([make(1.0), make(1.0, y=Y[::-1])], {}, r"same test examples.*\['2'\]"),
+        ([], {}, "`reports` must be a list of reports"),
+        ({"a": []}, {}, "at least one for each name"),
+        ([{"nll": 1.0}], {}, "Received: .*dict"),
+        ([make(1.0)], {"scores": ["rmse"]}, "`scores` must be names among"),
+        ([make(1.0)], {"level": 95}, "`level` must be a number.*95"),
+    ],
+)
+def test_wrong_tables_are_refused(reports, kwargs, message):
+    with pytest.raises(ValueError, match=message):
+        table(reports, **kwargs)
+    if "same test" in message:
+        assert not table(reports, repeats=0).differences
+
+
+def test_kept_scores_are_float32_and_bounded():
+    y = np.zeros(2 * MOST_KEPT + 1, "int8")
+    kept = PerExample.of(y, nll=np.arange(len(y))).scores["nll"]
+    assert kept.dtype == "float32" and len(kept) <= MOST_KEPT
+    assert "per_example" not in make(1.0).to_dict()
+
+
+def test_frame_needs_pandas_and_has_one_column_for_each_number(monkeypatch):
+    report = make(1.0)
+    flat = flat_numbers(report.to_dict())
+    assert flat["referral.accuracy.1"] == report.referral["accuracy"][1]
+    assert flat["per_class.f1.2"] == report.per_class["f1"][2]
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    for needs_pandas in (report, table([report])):
+        with pytest.raises(ImportError, match="`pip install pandas`"):
+            needs_pandas.to_frame()
+
+
+def test_frame_has_one_row_for_each_method():
+    pytest.importorskip("pandas")
+    report = make(1.0)
+    assert report.to_frame().loc[0, "nll"] == report.nll
+    frame = table({"a": report, "b": [report, report]}).to_frame()
+    assert list(frame.index) == ["a", "b"]
+    assert frame.loc["b", "nll_error"] == 0.0
+
+
+def test_notebook_shows_the_tables_with_escaped_names():
+    report = make(1.0)
+    text = table({"a<b": report})._repr_html_()
+    assert "a&lt;b" in text and "a<b" not in text
+    assert text.count("<table>") == text.count("</table>") == 1
+    page = report._repr_html_()
+    assert f"{report.nll:.4f}</td>" in page
+    assert page.count("<tr>") == sum(len(r) for _, r in report.sections())
+    json.dumps(report.to_dict())
