@@ -156,32 +156,26 @@ class RiskControl(SavedMethod):
         return ControlledSets(self, prediction, probs >= threshold)
 
     def _search(self, probs, truth, whole, allowed):
-        """Returns the largest float that keeps (1), 0 if none does.
-
-        The bits of floats from 0 on are integers of the same order.
-        """
-        bits = np.dtype(f"u{probs.dtype.itemsize}")
-
-        def number(code):
-            return np.array(code, bits).view(probs.dtype)[()]
-
-        low, high = 0, int(np.array(2.0, probs.dtype).view(bits))
+        """Returns the largest threshold that keeps (1), 0 if none does."""
+        # Sets change at these thresholds. No probability reaches the last.
+        candidates = np.concatenate([[0.0], np.unique(probs), [2.0]])
+        low, high = 0, len(candidates) - 1
         losses_low, losses_high = whole, self._losses(probs, truth, 2.0)
         _check_monotone(losses_low, losses_high)
         if _total(whole) > allowed:
             return 0.0
         if _total(losses_high) <= allowed:
-            return 2.0  # empty sets have a loss that is low enough
+            return 2.0  # even empty sets have a low loss
         while high - low > 1:
             middle = (low + high) // 2
-            losses = self._losses(probs, truth, number(middle))
+            losses = self._losses(probs, truth, candidates[middle])
             _check_monotone(losses_low, losses)
             _check_monotone(losses, losses_high)
             if _total(losses) <= allowed:  # (1)
                 low, losses_low = middle, losses
             else:
                 high, losses_high = middle, losses
-        return float(number(low))
+        return float(candidates[low])
 
     def _losses(self, probs, truth, threshold):
         losses = losses_of(self.loss)(probs >= threshold, truth)

@@ -60,7 +60,7 @@ METHODS = {
     ),
     "quantiles": (
         lambda seed: ConformalizedQuantiles(),
-        regressed(140, samples=3),
+        regressed(140),
     ),
 }
 

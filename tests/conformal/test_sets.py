@@ -56,6 +56,7 @@ def brute_force(score, calibration, test, seed, per_class=False):
     return sets
 
 
+@pytest.mark.filterwarnings("ignore:Coverage 0.8 is only kept by infinite")
 @pytest.mark.parametrize("per_class", [False, True])
 @pytest.mark.parametrize(
     "make, score, data",
