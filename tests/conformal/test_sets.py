@@ -22,7 +22,7 @@ def score_lac(p, c, u):
 
 
 def score_aps(p, c, u):
-    """Romano et al.: the probability down to the class, less u times its own."""
+    """Romano et al.: the sum down to the class, less u times its own."""
     before = [p[j] for j in range(len(p)) if (-p[j], j) < (-p[c], c)]
     return sum(before) + p[c] - u * p[c]
 
