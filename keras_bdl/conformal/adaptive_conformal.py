@@ -175,7 +175,8 @@ class AdaptiveConformal(SavedMethod):
     def _cutoff(self):
         """Returns the largest score in the set of the next step."""
         count = len(self._sorted)
-        k = math.ceil((count + 1) * self._levels[-1])
+        # The sum of many steps is off by rounding; an integer stays one.
+        k = math.ceil((count + 1) * self._levels[-1] - 1e-9)
         if k > count:
             return math.inf
         return self._sorted[k - 1] if k > 0 else -math.inf

@@ -126,5 +126,5 @@ def test_predictive_with_sets_is_saved_and_exported(tmp_path):
     loaded = keras.models.load_model(tmp_path / "net.keras")
     np.testing.assert_array_equal(loaded.predict(x, verbose=0)["set"], expected)
     served.export(tmp_path / "net", verbose=False)
-    serve = tf.saved_model.load(str(tmp_path / "net")).serve
-    np.testing.assert_array_equal(serve(x)["set"], expected)
+    exported = tf.saved_model.load(str(tmp_path / "net"))
+    np.testing.assert_array_equal(exported.serve(x)["set"], expected)
