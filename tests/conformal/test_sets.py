@@ -98,6 +98,22 @@ def test_without_randomness_aps_adds_whole_probabilities():
     np.testing.assert_allclose(method.scores(CALIBRATION), scores)
 
 
+def test_penalty_of_raps_begins_after_the_free_ranks():
+    method = RAPS(randomized=False, penalty=0.3, free_ranks=1)
+    found = method.class_scores(TEST.log_mean, np.ones(25))
+    expected = [[score_raps(p, c, 0.0) for c in range(5)] for p in TEST.mean]
+    np.testing.assert_allclose(found, expected)
+
+
+def test_score_of_the_last_class_is_1_whatever_the_sums_round_to():
+    log_probs = CALIBRATION.log_mean.astype("float32")
+    totals = np.exp(log_probs).astype("float64").sum(-1)
+    assert len(np.unique(totals)) > 5
+    least = ClassificationPrediction(log_probs, y=log_probs.argmin(-1))
+    method = APS(randomized=False).fit(least, coverage=0.5)
+    assert method.cutoff.values == 1.0 and method(least).membership.all()
+
+
 def test_score_of_a_label_is_a_column_of_all_scores_to_the_last_bit():
     for dtype in ("float32", "float64"):
         for data in (*TIES, classified(50, classes=37)):
