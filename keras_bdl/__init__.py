@@ -25,17 +25,18 @@ Models:
 
 Folders:
 
-    applications   networks of the papers      likelihoods    losses, regression
-    callbacks      collect, save, measure      metrics        during `fit`
-    continual      task after task             models         Model, Sequential
-    conversion     convert                     objectives     TaylorVI, MAP
-    curvature      per-example gradients       optimizers     samplers, VOGN
-    data           batches, N                  plots          pictures
-    datasets       data of the papers          posteriors     learned weights
-    diagnostics    chains, gradients, loss     prediction     predict
-    distribute     several devices             priors         assumed weights
-    distributions  of single tensors           protocols      interfaces
-    evaluation     reports on predictions      schedules      of step sizes
+    applications   networks of the papers    likelihoods    losses, regression
+    callbacks      collect, save, measure    metrics        during `fit`
+    conformal      sets with a coverage      models         Model, Sequential
+    continual      task after task           objectives     TaylorVI, MAP
+    conversion     convert                   optimizers     samplers, VOGN
+    curvature      per-example gradients     plots          pictures
+    data           batches, N                posteriors     learned weights
+    datasets       data of the papers        prediction     predict
+    diagnostics    chains, gradients, loss   priors         assumed weights
+    distribute     several devices           protocols      interfaces
+    distributions  of single tensors         schedules      of step sizes
+    evaluation     reports on predictions
     layers         variational layers
 """
 
@@ -50,6 +51,7 @@ if keras.backend.backend() != "tensorflow":
 
 from keras_bdl import applications  # noqa: E402
 from keras_bdl import callbacks  # noqa: E402
+from keras_bdl import conformal  # noqa: E402
 from keras_bdl import continual  # noqa: E402
 from keras_bdl import conversion  # noqa: E402
 from keras_bdl import curvature  # noqa: E402
@@ -110,6 +112,7 @@ __all__ = [
     "Sequential",
     "applications",
     "callbacks",
+    "conformal",
     "continual",
     "conversion",
     "convert",

@@ -31,6 +31,7 @@ ORDER = [
     "prediction",
     "metrics",
     "evaluation",
+    "conformal",
     "models",
     "conversion",
     "optimizers",

@@ -12,6 +12,7 @@ from keras_bdl.plots.entropy_histograms import entropy_histograms
 from keras_bdl.plots.gradient_variance import gradient_variance
 from keras_bdl.plots.loss_surface import loss_cross_section
 from keras_bdl.plots.loss_surface import loss_plane
+from keras_bdl.plots.prediction_sets import prediction_sets
 from keras_bdl.plots.referral_curve import referral_curve
 from keras_bdl.plots.regression_bands import regression_bands
 from keras_bdl.plots.regression_bands import regression_comparison
@@ -28,6 +29,7 @@ __all__ = [
     "gradient_variance",
     "loss_cross_section",
     "loss_plane",
+    "prediction_sets",
     "referral_curve",
     "regression_bands",
     "regression_comparison",

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from keras_bdl import plots
+from keras_bdl.conformal import LAC
+from keras_bdl.conformal import NormalizedResiduals
 from keras_bdl.evaluation import calibration_bins
 from keras_bdl.evaluation import evaluate
 from keras_bdl.evaluation import referral_accuracy
@@ -49,10 +51,12 @@ def make_regression(n=20):
 def draw_every_one(ax):
     x, regression = make_regression()
     p, q = make_prediction(), make_prediction(seed=1)
+    sets = LAC().fit(p)(p)
     return {
         "reliability": lambda: plots.reliability_diagram(p, ax=ax),
         "entropies": lambda: plots.entropy_histograms(p, q, ax=ax),
         "referral": lambda: plots.referral_curve(p, ax=ax),
+        "sets": lambda: plots.prediction_sets(sets, ax=ax),
         "bands": lambda: plots.regression_bands(x, regression, ax=ax),
     }
 
@@ -73,6 +77,31 @@ def test_axes_are_created_or_used_and_returned(name, tmp_path):
     _, ax = plt.subplots()
     assert draw_every_one(ax)[name]() is ax
     assert len(plt.get_fignums()) == len(figures) + 1
+
+
+def test_sets_show_the_share_and_the_coverage_of_each_size():
+    p = make_prediction()
+    sets = LAC().fit(p, coverage=0.6)(p)
+    ax = plots.prediction_sets(sets)
+    sizes, inside = sets.sizes, sets.contains()
+    shares = [bar.get_height() for bar in ax.patches]
+    expected = [100 * np.mean(sizes == s) for s in np.unique(sizes)]
+    np.testing.assert_allclose(shares, expected)
+    _, coverage = ax.lines[0].get_data()
+    expected = [100 * inside[sizes == s].mean() for s in np.unique(sizes)]
+    np.testing.assert_allclose(coverage, expected)
+    labels = [tick.get_text() for tick in ax.get_xticklabels()]
+    assert labels == [str(s) for s in np.unique(sizes)]
+    assert ax.lines[-1].get_ydata()[0] == 60.0
+
+
+def test_intervals_are_drawn_by_width_and_other_things_refused():
+    _, p = make_regression()
+    intervals = NormalizedResiduals().fit(p, p.mean + 0.1)(p)
+    ax = plots.prediction_sets(intervals, p.mean)
+    assert len(ax.patches) == 4 and ax.get_xlabel() == "width"
+    with pytest.raises(ValueError, match="`sets` must be the result"):
+        plots.prediction_sets(p)
 
 
 def test_reliability_shows_the_gaps_of_bins_of_equal_size():

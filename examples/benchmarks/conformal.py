@@ -1,0 +1,339 @@
+"""Compares `keras_bdl.conformal` with MAPIE, and times a large calibration.
+
+    python examples/benchmarks/conformal.py [--smoke]
+    python examples/benchmarks/conformal.py --rows 1000000 --classes 1000
+
+Without `--rows`, both libraries get the same probabilities, the same labels and
+the same random numbers. Prints on how many rows the sets differ, and the ratio
+of the best times, measured in turns. Needs the extra `bench`. They differ for:
+
+- APS and RAPS with ties: MAPIE adds all classes as probable as the last one.
+- APS and RAPS with zeros: MAPIE never adds classes of probability 0. Its
+  coverage is too low if such labels occur.
+- False-negative rate: MAPIE compares the thresholds of a grid.
+
+With `--rows`, calibrates and evaluates on made-up float32 predictions in a
+memory map on disk, 4 GB for a million rows of a thousand classes. Prints the
+time and the largest memory of the process.
+"""
+
+import argparse
+import os
+import tempfile
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+import psutil
+from timing import ratio
+
+from keras_bdl import conformal as cf
+from keras_bdl.prediction import ClassificationPrediction
+from keras_bdl.prediction import RegressionPrediction
+
+SEED = 7
+
+
+def estimators():
+    """Returns classes of estimators that look up their predictions."""
+    from sklearn.base import BaseEstimator
+    from sklearn.base import ClassifierMixin
+    from sklearn.base import RegressorMixin
+
+    class Classifier(ClassifierMixin, BaseEstimator):
+        def __init__(self, probs):
+            self.probs = probs
+            self.classes_ = np.arange(probs.shape[1])
+
+        def fit(self, x, y):
+            return self
+
+        def predict_proba(self, x):
+            return self.probs[x[:, 0].astype(int)]
+
+        def predict(self, x):
+            return self.predict_proba(x).argmax(1)
+
+    class Regressor(RegressorMixin, BaseEstimator):
+        def __init__(self, values):
+            self.values = values
+            self.fitted_ = True
+
+        def fit(self, x, y):
+            return self
+
+        def predict(self, x):
+            return self.values[x[:, 0].astype(int)]
+
+    return Classifier, Regressor
+
+
+def classified(n, classes, kind):
+    """Returns probabilities and labels; ties are multiples of a number."""
+    rng = np.random.default_rng(0)
+    probs = rng.dirichlet(np.full(classes, 0.3), n)
+    y = (rng.uniform(size=(n, 1)) > probs.cumsum(1)).sum(1)
+    if kind:
+        probs = rng.multinomial(8, probs) + (kind == "ties")
+        probs = probs / probs.sum(1, keepdims=True)
+    return probs, np.clip(y, 0, classes - 1)
+
+
+def compare_sets(name, n, classes, kind, rounds):
+    from mapie.classification import SplitConformalClassifier
+    from sklearn.model_selection import StratifiedShuffleSplit
+
+    probs, y = classified(2 * n, classes, kind)
+    predictions = [
+        ClassificationPrediction.from_probabilities(p)
+        for p in (probs[:n], probs[n:])
+    ]
+    # The same floats for both: `mean` is the exponential of a logarithm.
+    probs = np.concatenate([p.mean for p in predictions])
+    x = np.arange(2 * n)[:, None]
+    classifier = estimators()[0](probs)
+    raps = name == "raps"
+    options = {} if name == "lac" else {"include_last_label": "randomized"}
+
+    def theirs():
+        mapie = SplitConformalClassifier(
+            classifier,
+            confidence_level=0.9,
+            conformity_score=name,
+            # An instance goes on; an integer starts again in `predict_set`.
+            random_state=SEED if raps else np.random.RandomState(SEED),
+        )
+        mapie.conformalize(x[:n], y[:n])
+        sets = mapie.predict_set(x[n:], conformity_score_params=options)[1]
+        return mapie._mapie_classifier, sets[..., 0]
+
+    mapie, expected = theirs()
+    chosen = np.arange(n)
+    if raps:
+        score = mapie.conformity_score_function_
+        # MAPIE chooses penalty and ranks on some of the rows.
+        split = StratifiedShuffleSplit(
+            1, test_size=score.size_raps, random_state=SEED
+        )
+        chosen, _ = next(split.split(x[:n], y[:n]))
+        method = cf.RAPS(
+            seed=SEED,
+            penalty=float(np.ravel(score.lambda_star)[0]),
+            free_ranks=int(np.ravel(score.k_star)[0]),
+        )
+    else:
+        method = {"lac": cf.LAC(), "aps": cf.APS(seed=SEED)}[name]
+    calibration = ClassificationPrediction(predictions[0].log_mean[chosen])
+
+    def ours():
+        method.fit(calibration, y[chosen], coverage=0.9)
+        if not raps:
+            return method(predictions[1]).membership
+        # The random numbers of the calibration, once more, as MAPIE has them.
+        cutoffs = np.full(n, method.cutoff.values)
+        return method.sets_at(predictions[1], cutoffs).membership
+
+    found = ours()
+    rows = np.any(found != expected, axis=1).sum()
+    covered = [s[np.arange(n), y[n:]].mean() for s in (found, expected)]
+    label = f"{name}{', ' * bool(kind)}{kind}"
+    times = ratio(ours, theirs, rounds)
+    print(
+        f"{label:24}{rows:8} of {n}{covered[0]:12.4f}{covered[1]:10.4f}"
+        f"{times:12.2f}"
+    )
+    if raps:
+        cutoff = float(np.ravel(mapie.quantiles_)[0])
+        print(f"{'':8}cutoffs {method.cutoff.values:.9f} and {cutoff:.9f}")
+
+
+def compare_intervals(n, rounds):
+    from mapie.conformity_scores import ResidualNormalisedScore
+    from mapie.regression import ConformalizedQuantileRegressor
+    from mapie.regression import SplitConformalRegressor
+    from scipy.special import ndtri
+
+    rng = np.random.default_rng(1)
+    mean, stddev = rng.normal(size=2 * n), rng.uniform(0.5, 2, 2 * n)
+    y = mean + stddev * rng.standard_t(4, 2 * n)
+    x = np.arange(2 * n)[:, None]
+    regressor = estimators()[1]
+    calibration, test = (
+        RegressionPrediction(mean[part], variance_within=stddev[part] ** 2)
+        for part in (slice(0, n), slice(n, 2 * n))
+    )
+
+    def normalised():
+        mapie = SplitConformalRegressor(
+            regressor(mean),
+            confidence_level=0.9,
+            conformity_score=ResidualNormalisedScore(
+                regressor(stddev), prefit=True
+            ),
+        )
+        mapie.conformalize(x[:n], y[:n])
+        return mapie.predict_interval(x[n:])[1][..., 0]
+
+    reach = -ndtri(0.05) * stddev
+    three = [regressor(v) for v in (mean - reach, mean + reach, mean)]
+
+    def quantiles():
+        mapie = ConformalizedQuantileRegressor(
+            three, confidence_level=0.9, prefit=True
+        )
+        mapie.conformalize(x[:n], y[:n])
+        found = mapie.predict_interval(x[n:], symmetric_correction=True)
+        return found[1][..., 0]
+
+    for name, method, theirs in (
+        ("normalised residuals", cf.NormalizedResiduals(), normalised),
+        ("quantiles", cf.ConformalizedQuantiles(), quantiles),
+    ):
+
+        def ours(method=method):
+            method.fit(calibration, y[:n], coverage=0.9)
+            found = method(test)
+            return np.stack([found.lower, found.upper], 1)
+
+        found, expected = ours(), theirs()
+        gap = np.abs(found - expected).max()
+        times = ratio(ours, theirs, rounds)
+        print(f"{name:24}{gap:17.1e} apart{times:29.2f}")
+
+
+def compare_risk(n, labels, rounds):
+    from mapie.risk_control import MultiLabelClassificationController
+
+    rng = np.random.default_rng(2)
+    probs = rng.uniform(size=(2 * n, labels))
+    y = rng.uniform(size=probs.shape) < probs
+    y[:, 0] = True  # MAPIE wants a label in every row
+    pairs = np.stack([1 - probs, probs], -1)
+    calibration, test = (
+        ClassificationPrediction.from_probabilities(p)
+        for p in (pairs[:n], pairs[n:])
+    )
+    x = np.arange(2 * n)[:, None]
+    both = np.concatenate([calibration.mean[..., 1], test.mean[..., 1]])
+
+    def theirs():
+        mapie = MultiLabelClassificationController(
+            lambda x: both[np.ravel(x).astype(int)],
+            target_level=0.9,
+        )
+        mapie.calibrate(x[:n], y[:n])
+        return mapie.predict(x[n:])[..., 0]
+
+    control = cf.RiskControl()
+
+    def ours():
+        return control.fit(calibration, y[:n].astype(int))(test).membership
+
+    found, expected = ours(), theirs()
+    rows = np.any(found != expected, axis=1).sum()
+    rates = [
+        ((y[n:] & ~s).sum(1) / y[n:].sum(1)).mean() for s in (found, expected)
+    ]
+    times = ratio(ours, theirs, rounds)
+    print(
+        f"{'false-negative rate':24}{rows:8} of {n}{1 - rates[0]:12.4f}"
+        f"{1 - rates[1]:10.4f}{times:12.2f}"
+    )
+
+
+def large(rows, classes):
+    """Calibrates on one half and evaluates on the other."""
+    process = psutil.Process()
+    rng = np.random.default_rng(0)
+    with tempfile.NamedTemporaryFile() as file:
+        shape = (rows, classes)
+        log_mean = np.memmap(file.name, "float32", "w+", shape=shape)
+        y = np.empty(rows, "int64")
+        for start in range(0, rows, 10_000):
+            part = log_mean[start : start + 10_000]
+            logits = rng.standard_normal(part.shape, "float32") * 3
+            # The label has the law of the model.
+            noise = rng.gumbel(size=part.shape).astype("float32")
+            y[start : start + 10_000] = (logits + noise).argmax(1)
+            logits -= logits.max(1, keepdims=True)
+            part[:] = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+        log_mean.flush()
+        half = rows // 2
+        predictions = [
+            ClassificationPrediction(
+                values,
+                expected_entropy=np.zeros(len(values)),
+                stddev=np.broadcast_to(np.float32(0), values.shape),
+                votes=np.broadcast_to(np.int8(0), values.shape),
+            )
+            for values in (log_mean[:half], log_mean[half:])
+        ]
+        del part
+        print(f"{rows} rows of {classes} classes, half of them calibration")
+        print(
+            f"{'':20}{'fit, s':>10}{'evaluate, s':>13}{'own MiB':>10}", end=""
+        )
+        print(f"{'coverage':>10}{'size':>10}")
+        for method in (
+            cf.LAC(),
+            cf.APS(),
+            cf.RAPS(),
+            cf.LAC(per_class=True),
+            cf.APS(per_class=True),
+        ):
+            before = anonymous(process)
+            peak = [before]
+            blocks = method.blocks
+
+            def watched(prediction, blocks=blocks, peak=peak):
+                for item in blocks(prediction):
+                    yield item
+                    peak.append(anonymous(process))
+
+            method.blocks = watched
+            start = time.perf_counter()
+            method.fit(predictions[0], y[:half])
+            fitted = time.perf_counter()
+            report = method(predictions[1]).evaluate(y[half:])
+            end = time.perf_counter()
+            name = type(method).__name__ + " per class" * method.per_class
+            print(
+                f"{name:20}{fitted - start:10.1f}{end - fitted:13.1f}"
+                f"{(max(peak) - before) / 2**20:10.0f}"
+                f"{report.coverage:10.4f}{report.mean_size:10.2f}"
+            )
+
+
+def anonymous(process):
+    """Returns the memory of the process without the mapped file."""
+    info = process.memory_info()
+    return info.rss - getattr(info, "shared", 0)
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, help="time as many rows")
+    parser.add_argument("--classes", type=int, default=1000)
+    parser.add_argument("--smoke", action="store_true", help="seconds only")
+    args = parser.parse_args()
+    if args.rows:
+        large(args.rows, args.classes)
+        return
+    n, rounds = (200, 1) if args.smoke else (3000, 3)
+    print(f"{n} calibration rows and {n} others, coverage 0.9")
+    print(
+        f"{'':24}{'rows that differ':>16}{'coverage':>12}{'MAPIE':>10}", end=""
+    )
+    print(f"{'time / MAPIE':>14}")
+    for name in ("lac", "aps", "raps"):
+        for kind in ("", "ties", "ties and zeros"):
+            compare_sets(name, n, 20, kind, rounds)
+    compare_risk(n, 20, rounds)
+    compare_intervals(n, rounds)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,216 @@
+"""Report on the coverage of sets and intervals."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from keras_bdl.reports.report import Report
+
+# Probability of each interval in the report.
+CONFIDENCE = 0.95
+# Largest number of groups that are printed one by one.
+MOST_GROUPS = 20
+# First size of each group of set sizes.
+SIZES = (0, 1, 2, 3, 4, 6, 11, 101)
+
+
+@dataclasses.dataclass(frozen=True)
+class CoverageReport(Report):
+    """Coverage and sizes of sets or intervals, from their `evaluate`.
+
+    Attributes:
+        name: Name of the method.
+        num_values: Number of labels or target values.
+        level: The coverage that `fit` was asked for.
+        coverage: Share of the labels or targets inside their sets.
+        interval: Exact 95 % interval of Clopper and Pearson for the
+            probability that a set contains its target.
+        expected: Central 95 % interval for `coverage` if the data are
+            exchangeable with the calibration data, by the Beta-binomial law:
+            k and n + 1 - k from the calibration, and as many values as here.
+            NaN if the sets have no single cutoff.
+        mean_size: Mean number of classes, or mean width.
+        median_size: Median number of classes, or median width.
+        empty: Share of the empty sets.
+        full: Share of the sets with all classes, or of infinite intervals.
+        by_size: A dictionary from each range of sizes to count, coverage and
+            `interval` of its sets.
+        by_group: The same for each class, or each target.
+    """
+
+    name: str
+    num_values: int
+    level: float
+    coverage: float
+    interval: tuple[float, float]
+    expected: tuple[float, float]
+    mean_size: float
+    median_size: float
+    empty: float
+    full: float
+    by_size: dict
+    by_group: dict
+
+    @classmethod
+    def from_arrays(
+        cls,
+        method: Any,
+        covered: np.ndarray,
+        sizes: np.ndarray,
+        *,
+        full: np.ndarray,
+        groups: np.ndarray,
+        num_groups: int,
+    ) -> "CoverageReport":
+        """Returns the report on sets.
+
+        Args:
+            method: The method of the sets.
+            covered: Whether each set contains its target.
+            sizes: Number of classes or width of each set, -1 for an empty
+                interval.
+            full: Whether each set contains everything.
+            groups: Number of the class or target of each set.
+            num_groups: Number of classes or targets.
+        """
+        count, total = len(covered), int(covered.sum())
+        integers = np.issubdtype(sizes.dtype, np.integer)
+        by_size = _by_count if integers else _by_width
+        return cls(
+            name=type(method).__name__,
+            num_values=count,
+            level=method.coverage,
+            coverage=total / count,
+            interval=clopper_pearson(total, count),
+            expected=_expected(method.cutoff, count),
+            mean_size=float(np.maximum(sizes, 0).mean()),
+            median_size=float(np.median(np.maximum(sizes, 0))),
+            empty=float(np.mean(sizes <= 0 if integers else sizes < 0)),
+            full=float(full.mean()),
+            by_size=by_size(sizes, covered),
+            by_group=_by_group(groups, covered, num_groups),
+        )
+
+    def title(self) -> str:
+        """Returns the first line of the printed report."""
+        return (
+            f"{self.name}: {self.num_values} values, asked for a coverage of "
+            f"{self.level:g}"
+        )
+
+    def sections(self) -> list[tuple]:
+        """Returns a pair of title and rows for each table."""
+        rows = [
+            ["coverage", self.coverage],
+            ["95 % interval of it", *self.interval],
+            ["95 % expected within", *self.expected],
+        ]
+        sizes = [
+            ["mean size", self.mean_size],
+            ["median size", self.median_size],
+            ["share of empty sets", self.empty],
+            ["share of infinite sets", self.full],
+        ]
+        found = [("Coverage", rows), ("Sets", sizes)]
+        found.append(_table("By size", self.by_size))
+        groups = {k: v for k, v in self.by_group.items() if v["count"]}
+        if len(groups) > 1:
+            title = "By class or target"
+            if len(groups) > MOST_GROUPS:
+                lowest = sorted(groups, key=lambda g: groups[g]["coverage"])
+                groups = {g: groups[g] for g in lowest[:MOST_GROUPS]}
+                title += f", the {MOST_GROUPS} with the lowest coverage"
+            found.append(_table(title, groups))
+        return found
+
+
+def clopper_pearson(
+    successes: int, count: int, confidence: float = CONFIDENCE
+) -> tuple[float, float]:
+    """Returns the exact interval of a probability.
+
+    Args:
+        successes: Number of successes.
+        count: Number of trials.
+        confidence: Probability that the interval holds, at least. Defaults to
+            `0.95`.
+    """
+    from scipy.special import betaincinv
+
+    tail, failures = (1 - confidence) / 2, count - successes
+    low = betaincinv(successes, failures + 1, tail) if successes else 0.0
+    high = betaincinv(successes + 1, failures, 1 - tail) if failures else 1.0
+    return float(low), float(high)
+
+
+def _expected(cutoff, count):
+    """Returns where the measured coverage is expected, as an interval."""
+    import scipy.stats
+
+    if cutoff is None or cutoff.ranks.size > 1:
+        return float("nan"), float("nan")
+    k, n = int(cutoff.ranks.sum()), int(cutoff.counts.sum())
+    if k > n:
+        return 1.0, 1.0
+    law = scipy.stats.betabinom(count, k, n + 1 - k)
+    low, high = law.ppf([(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]) / count
+    return float(low), float(high)
+
+
+def _table(title, groups):
+    rows = [
+        [str(name), str(g["count"]), g["coverage"], *g["interval"]]
+        for name, g in groups.items()
+    ]
+    return f"{title}: count, coverage, 95 % interval", rows
+
+
+def _entry(covered):
+    total, count = int(covered.sum()), len(covered)
+    return {
+        "count": count,
+        "coverage": total / count if count else float("nan"),
+        "interval": clopper_pearson(total, count) if count else (0.0, 1.0),
+    }
+
+
+def _by_count(sizes, covered):
+    places = np.searchsorted(SIZES, sizes, side="right") - 1
+    found = {}
+    for i, first in enumerate(SIZES):
+        chosen = places == i
+        if chosen.any():
+            last = SIZES[i + 1] - 1 if i + 1 < len(SIZES) else None
+            name = f"{first}+" if last is None else f"{first}-{last}"
+            name = str(first) if first == last else name
+            found[name] = _entry(covered[chosen])
+    return found
+
+
+def _by_width(sizes, covered):
+    """Returns entries for up to four groups of equally many intervals."""
+    finite = sizes[np.isfinite(sizes)]
+    largest = max(finite.max(initial=0.0), 1e-300)
+    rounded = np.round(sizes / largest, 4)  # rounding errors make no groups
+    edges = np.unique(np.quantile(rounded, [0.25, 0.5, 0.75], method="lower"))
+    places = np.searchsorted(edges, rounded)
+    found = {}
+    for i in np.unique(places):
+        chosen = places == i
+        low, high = sizes[chosen].min(), sizes[chosen].max()
+        found[f"{low:.6g} to {high:.6g}"] = _entry(covered[chosen])
+    return found
+
+
+def _by_group(groups, covered, num_groups):
+    counts = np.bincount(groups, minlength=num_groups)
+    totals = np.bincount(groups[covered], minlength=num_groups)
+    return {
+        g: {
+            "count": int(count),
+            "coverage": int(total) / int(count) if count else float("nan"),
+            "interval": clopper_pearson(int(total), int(count)),
+        }
+        for g, (count, total) in enumerate(zip(counts, totals, strict=True))
+    }

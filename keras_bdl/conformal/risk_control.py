@@ -1,0 +1,230 @@
+"""Conformal risk control of a bounded monotone loss."""
+
+import warnings
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+from typing import Self
+
+import numpy as np
+
+from keras_bdl.aliases import ArrayLike
+from keras_bdl.arguments import check_bool
+from keras_bdl.arguments import check_number
+from keras_bdl.conformal.conformal import check_task
+from keras_bdl.conformal.controlled_sets import ControlledSets
+from keras_bdl.conformal.controlled_sets import class_probabilities
+from keras_bdl.conformal.controlled_sets import losses_of
+from keras_bdl.conformal.controlled_sets import true_labels
+from keras_bdl.conformal.cutoff import decimal
+from keras_bdl.conformal.saved_method import SavedMethod
+from keras_bdl.data.checked_inputs import labels_of
+from keras_bdl.data.checked_inputs import probabilities
+from keras_bdl.prediction import ClassificationPrediction
+
+
+class RiskControl(SavedMethod):
+    """Sets of labels whose expected loss is below a bound.
+
+    Use this method for several labels per example: segmentation, multi-label
+    classification. With p the predictive probabilities, L_i(t) the loss of
+    calibration example i with the set {labels with p >= t}, and B the largest
+    possible loss,
+
+        t = the largest threshold with
+            (L_1(t) + ... + L_n(t) + B) / (n + 1) <= risk                 (1)
+
+    With exchangeable data, the expected loss of a new example is at most
+    `risk`. The expectation is over calibration and new data; for one
+    calibration set, the mean loss may be somewhat larger. `fit` compares the
+    set of every distinct probability, not those of a grid.
+
+    Two classes mean that a label is absent or present, and sets hold present
+    labels: the shape of the sets is that of the labels. With more classes, the
+    sets hold pairs of a label and a class, on a last axis of classes.
+
+    Args:
+        loss: `"false_negative_rate"`, the share of the true labels outside the
+            set; `"miscoverage"`, 1 if any true label is outside; or a function
+            of `(inside, y)`, two boolean arrays with the examples on the first
+            axis, that returns one loss for each example. A larger set must not
+            have a larger loss. Defaults to `"false_negative_rate"`.
+        loss_bound: B. Defaults to `1.0`.
+        presence: Whether two classes mean absent and present. Otherwise sets
+            hold both classes like any others. Defaults to `True`.
+
+    Example:
+
+    ```python
+    control = keras_bdl.conformal.RiskControl().fit(prediction, y, risk=0.1)
+    sets = control(keras_bdl.predict(model, x_test))
+    sets.membership, sets.evaluate(y_test).loss
+    ```
+
+    Reference:
+        - [Angelopoulos et al., 2024](https://arxiv.org/abs/2208.02814),
+          theorem 1; the paper's lambda is our 1 - t
+    """
+
+    risk: float | None = None
+    fitted_threshold: float | None = None
+    label_shape: tuple | None = None
+
+    def __init__(
+        self,
+        loss: str | Callable = "false_negative_rate",
+        *,
+        loss_bound: float = 1.0,
+        presence: bool = True,
+    ):
+        losses_of(loss)
+        self.loss = loss
+        self.loss_bound = check_number("loss_bound", loss_bound, above=0.0)
+        self.presence = check_bool("presence", presence)
+
+    def fit(
+        self,
+        prediction: ClassificationPrediction,
+        y: ArrayLike | None = None,
+        *,
+        risk: float = 0.1,
+    ) -> Self:
+        """Finds the threshold for a risk.
+
+        Args:
+            prediction: Prediction for data that were not used in training.
+            y: Labels, integers or one-hot, for each label of each example.
+                Defaults to `None`, the labels that the prediction found in
+                its data.
+            risk: Largest allowed expected loss. Defaults to `0.1`.
+
+        Returns:
+            This object.
+        """
+        check_number("risk", risk, above=0.0, below=self.loss_bound)
+        check_task("prediction", prediction, "classification")
+        probabilities("prediction.mean", prediction.mean)
+        y = labels_of(prediction, y)
+        probs = class_probabilities(prediction, self.presence)
+        truth = true_labels(prediction, y, self.presence)
+        allowed = decimal(risk) * (len(probs) + 1) - decimal(self.loss_bound)
+        whole = self._losses(probs, truth, 0.0)
+        if whole.max() > risk:
+            raise ValueError(
+                "The loss of the set of all labels must be at most `risk` for "
+                "every example. Change the loss, or raise `risk`. Received: "
+                f"risk={risk}, a loss of {whole.max():.4g} of the whole set"
+            )
+        self.fitted_threshold = self._search(probs, truth, whole, allowed)
+        self.risk = float(risk)
+        self.label_shape = probs.shape[1:]
+        if allowed < 0:
+            least = -(-decimal(self.loss_bound) // decimal(risk)) - 1
+            warnings.warn(
+                f"Risk {risk:g} is only kept by the set of all labels: "
+                f"{len(probs)} calibration examples are fewer than the {least} "
+                "that are needed.",
+                stacklevel=2,
+            )
+        return self
+
+    @property
+    def threshold(self) -> float:
+        """The threshold t: a set holds the labels with p >= t."""
+        if self.fitted_threshold is None:
+            raise RuntimeError(
+                "`RiskControl` is not fitted yet. Call `fit(prediction, y)` "
+                "with held-out data. Received: no threshold"
+            )
+        return self.fitted_threshold
+
+    def __call__(self, prediction: ClassificationPrediction) -> ControlledSets:
+        """Returns the set of labels of each example.
+
+        Args:
+            prediction: A prediction of the model that `fit` received.
+        """
+        threshold = self.threshold
+        check_task("prediction", prediction, "classification")
+        probabilities("prediction.mean", prediction.mean)
+        probs = class_probabilities(prediction, self.presence)
+        if probs.ndim != len(self.label_shape or ()) + 1:
+            raise ValueError(
+                "`prediction` must have the labels of `fit`. Received: labels "
+                f"of shape {probs.shape[1:]}, and {self.label_shape} in `fit`"
+            )
+        return ControlledSets(self, prediction, probs >= threshold)
+
+    def _search(self, probs, truth, whole, allowed):
+        """Returns the largest threshold that keeps (1), 0 if none does."""
+        # Sets change at these thresholds. No probability reaches the last.
+        candidates = np.concatenate([[0.0], np.unique(probs), [2.0]])
+        low, high = 0, len(candidates) - 1
+        losses_low, losses_high = whole, self._losses(probs, truth, 2.0)
+        _check_monotone(losses_low, losses_high)
+        if _total(whole) > allowed:
+            return 0.0
+        if _total(losses_high) <= allowed:
+            return 2.0  # even empty sets have a low loss
+        while high - low > 1:
+            middle = (low + high) // 2
+            losses = self._losses(probs, truth, candidates[middle])
+            _check_monotone(losses_low, losses)
+            _check_monotone(losses, losses_high)
+            if _total(losses) <= allowed:  # (1)
+                low, losses_low = middle, losses
+            else:
+                high, losses_high = middle, losses
+        return float(candidates[low])
+
+    def _losses(self, probs, truth, threshold):
+        losses = losses_of(self.loss)(probs >= threshold, truth)
+        losses = np.asarray(losses, "float64")
+        if losses.shape != (len(probs),) or not np.all(
+            losses <= self.loss_bound
+        ):
+            raise ValueError(
+                "`loss` must return one number of at most `loss_bound` for "
+                f"each example, {len(probs)} here. Received: losses of shape "
+                f"{losses.shape}, the largest {losses.max():.4g}"
+            )
+        return losses
+
+    def get_config(self) -> dict[str, Any]:
+        """Returns every constructor argument, a function by its name."""
+        loss = self.loss if isinstance(self.loss, str) else self.loss.__name__
+        return {**super().get_config(), "loss": loss}
+
+    @classmethod
+    def _arguments(cls, config, custom_objects):
+        loss = config["loss"]
+        return {**config, "loss": custom_objects.get(loss, loss)}
+
+    def _get_fitted(self):
+        return {
+            "threshold": self.threshold,
+            "risk": self.risk,
+            "label_shape": list(self.label_shape),
+        }
+
+    def _set_fitted(self, fitted):
+        self.fitted_threshold = fitted["threshold"]
+        self.risk = fitted["risk"]
+        self.label_shape = tuple(fitted["label_shape"])
+
+
+def _total(losses):
+    """Returns the exact sum of floats."""
+    if np.all(losses == np.rint(losses)):
+        return Fraction(float(losses.sum()))
+    return Fraction(float(losses.sum()) * (1 + 1e-12))
+
+
+def _check_monotone(of_larger_set, of_smaller_set):
+    # Rounding may change the order of sums.
+    if np.any(of_larger_set > of_smaller_set + 1e-9):
+        raise ValueError(
+            "`loss` must not be larger for a larger set. Conformal risk "
+            "control holds for such losses only. Received: a loss that grew "
+            f"by {np.max(of_larger_set - of_smaller_set):.4g}"
+        )

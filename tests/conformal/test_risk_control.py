@@ -1,0 +1,109 @@
+import numpy as np
+import pytest
+
+from keras_bdl import conformal
+from keras_bdl.conformal import LAC
+from keras_bdl.conformal import RiskControl
+from keras_bdl.prediction import ClassificationPrediction
+from tests.conformal.helpers import classified
+
+
+def masks(n=30, shape=(4, 3), classes=2, seed=0):
+    """Returns a segmentation of small images, and its labels."""
+    pool = classified(n * int(np.prod(shape)), classes, seed)
+    log_mean = pool.log_mean.reshape(n, *shape, classes)
+    return ClassificationPrediction(log_mean, y=pool.y.reshape(n, *shape))
+
+
+def brute_force(losses, candidates, n, risk):
+    """Returns the largest threshold that equation (1) allows, by a loop."""
+    kept = [t for t in candidates if (sum(losses(t)) + 1) / (n + 1) <= risk]
+    return max(kept)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_threshold_for_masks_is_that_of_a_loop_over_all(classes):
+    p = masks(classes=classes)
+
+    def losses(t):
+        found = []
+        for probs, y in zip(p.mean, p.y, strict=True):
+            missed = true = 0
+            for pixel in np.ndindex(y.shape):
+                if classes == 2 and y[pixel] == 0:
+                    continue
+                true += 1
+                missed += probs[pixel][y[pixel]] < t
+            found.append(missed / true if true else 0.0)
+        return found
+
+    control = RiskControl().fit(p, risk=0.15)
+    # The risk jumps at the probability of a true label only.
+    true = np.take_along_axis(p.mean, p.y[..., None], -1)[..., 0]
+    jumps = true[p.y == 1] if classes == 2 else true.ravel()
+    expected = brute_force(losses, jumps, 30, 0.15)
+    assert control.threshold == expected
+    report = control(p).evaluate()
+    np.testing.assert_allclose(report.loss, np.mean(losses(control.threshold)))
+    assert report.mean_size == control(p).membership.sum() / 30
+
+
+def test_risk_of_missing_the_label_gives_the_sets_of_lac():
+    p, test = classified(50), classified(40, seed=1)
+    control = RiskControl("miscoverage").fit(p, risk=0.2)
+    sets = LAC().fit(p, coverage=0.8)(test)
+    np.testing.assert_array_equal(control(test).membership, sets.membership)
+
+
+def false_negatives(inside, y):
+    return (y & ~inside).reshape(len(y), -1).sum(1) / 12
+
+
+def test_loss_of_the_user_is_controlled_and_saved_by_its_name(tmp_path):
+    p = masks()
+    control = RiskControl(false_negatives, loss_bound=1.0).fit(p, risk=0.1)
+    threshold = control.threshold
+    total = false_negatives(p.mean[..., 1] >= threshold, p.y == 1).sum()
+    above = np.nextafter(threshold, 1)
+    more = false_negatives(p.mean[..., 1] >= above, p.y == 1).sum()
+    assert (total + 1) / 31 <= 0.1 < (more + 1) / 31
+    control.save(tmp_path / "risk.bdl")
+    with pytest.raises(ValueError, match="pass `custom_objects`"):
+        conformal.load(tmp_path / "risk.bdl")
+    loaded = conformal.load(
+        tmp_path / "risk.bdl",
+        custom_objects={"false_negatives": false_negatives},
+    )
+    np.testing.assert_array_equal(loaded(p).membership, control(p).membership)
+    assert str(loaded(p).evaluate()) == str(control(p).evaluate())
+
+
+def test_too_few_examples_give_the_set_of_all_labels_and_say_so():
+    p = masks(8)
+    with pytest.warns(UserWarning, match="8 calibration examples.*the 9"):
+        control = RiskControl().fit(p, risk=0.1)
+    assert control(p).membership.all()
+
+
+def test_losses_outside_the_theorem_are_refused():
+    p = masks()
+    for loss, message in (
+        (lambda inside, y: inside.mean((1, 2)), "must be at most `risk`"),
+        (lambda inside, y: y.mean((1, 2)) + 9.0, "of at most `loss_bound`"),
+        (lambda inside, y: 0.0, "one number of at most"),
+        (
+            # Grows with the set, apart from empty and whole sets.
+            lambda inside, y: np.select(
+                [inside.all((1, 2)), inside.any((1, 2))],
+                [0, inside.mean((1, 2))],
+                0.6,
+            ),
+            "must not be larger for a larger set",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            RiskControl(loss).fit(p)
+    with pytest.raises(ValueError, match="`loss` must be one of"):
+        RiskControl("recall")
+    with pytest.raises(ValueError, match="`risk` must be a number"):
+        RiskControl().fit(p, risk=1.5)
