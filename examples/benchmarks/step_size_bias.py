@@ -23,7 +23,7 @@ import tensorflow as tf
 
 import keras_bdl as bdl
 
-CHAINS = 4096
+CHAINS = 16384
 FRICTION = 4.0
 STEP_SIZES = (0.4, 0.2, 0.1, 0.05)
 MOMENTA = {"Gaussian": None, "hyperbolic": 1.0}
@@ -45,7 +45,8 @@ def variance_bias(
     w = keras.Variable(start.astype("float32"))
     optimizer.build([w])
 
-    @tf.function(jit_compile=True)
+    # Without XLA, which makes the random numbers more slowly on a CPU.
+    @tf.function
     def mean_square(seed, steps):
         total = tf.zeros(CHAINS)
         for step in tf.range(steps):
@@ -57,7 +58,7 @@ def variance_bias(
             total += tf.square(w.value)
         return total / tf.cast(steps, "float32")
 
-    # Passes tensors: a new Python number would be traced and compiled again.
+    # Passes tensors: a new Python number would be traced again.
     settling, measured = int(20 / step_size), int(weight_steps / CHAINS)
     mean_square(tf.constant(0), tf.constant(settling))  # thermostats settle
     squares = mean_square(tf.constant(1), tf.constant(measured)).numpy()

@@ -6,6 +6,8 @@ import matplotlib.pyplot as plt
 import pytest
 import tensorflow as tf
 
+from tests.helpers import own_garbage
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -19,7 +21,8 @@ def run(monkeypatch, capsys):
         words = map(str, (script, "--smoke", *args))
         monkeypatch.setattr(sys, "argv", list(words))
         monkeypatch.syspath_prepend(script.parent)
-        runpy.run_path(str(script), run_name="__main__")
+        with own_garbage():  # Some scripts call `clear_session`.
+            runpy.run_path(str(script), run_name="__main__")
         return capsys.readouterr().out
 
     yield run

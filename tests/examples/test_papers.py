@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -12,6 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
+
+from tests.processes import Command
 
 PAPERS = Path(__file__).parents[2] / "examples" / "papers"
 sys.path.insert(0, str(PAPERS))
@@ -99,18 +100,13 @@ def test_a_killed_run_resumes_and_a_finished_run_is_only_read(
     run, tmp_path, capsys
 ):
     killed, whole = tmp_path / "killed", tmp_path / "whole"
-    process = subprocess.Popen(
-        command(ONE, "--smoke", "--out", killed),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=ENV,
-    )
+    process = Command(PAPERS / "run.py", ONE, "--smoke", "--out", killed)
     deadline = time.monotonic() + 120
     while not list(killed.rglob("latest.bdl")):
-        assert process.poll() is None and time.monotonic() < deadline
+        assert process.returncode is None and time.monotonic() < deadline
         time.sleep(0.001)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    process.kill()
+    process.communicate()
     assert not list(killed.rglob("history.json")), "was not killed in time"
     run(ONE, "--smoke", "--out", killed)
     run(ONE, "--smoke", "--out", whole)

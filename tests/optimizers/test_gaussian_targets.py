@@ -57,7 +57,7 @@ def whitened_samples(cls, max_speed):
     )
     sampler.build([w])
 
-    @tf.function(jit_compile=True)
+    @tf.function
     def run():
         for step in tf.range(STEPS):
             sampler.apply([loss_gradient(w.value, step)], [w])

@@ -21,13 +21,14 @@ def negative_log_likelihood(y_true, y_pred):
 @pytest.mark.parametrize("name", ["ATMC", "SGNHT"])
 def test_minibatches_give_the_exact_posterior_of_every_weight(name, max_speed):
     sampler = getattr(bdl, name)(
+        dataset_size=N,
         learning_rate=1e-2,
         average_speed=2e-3,
         max_speed=max_speed,
         prior=bdl.priors.Normal(0.2),
     )
     model = bdl.Sequential([keras.Input((3,)), keras.layers.Dense(CHAINS)])
-    model.compile(sampler, negative_log_likelihood, steps_per_execution=10)
+    model.compile(sampler, negative_log_likelihood, steps_per_execution=50)
 
     design = np.column_stack([X, np.ones(N)])
     precision = design.T @ design + np.eye(4) / 0.2**2
@@ -39,12 +40,18 @@ def test_minibatches_give_the_exact_posterior_of_every_weight(name, max_speed):
     model.set_weights(
         [np.tile(mean[:3, None], CHAINS), np.full(CHAINS, mean[3])]
     )
-    samples = bdl.callbacks.SampleCollector(every=5, start_epoch=50)
+    samples = bdl.callbacks.SampleCollector(every=1, start_epoch=10)
     # Not arrays: after `set_random_seed` Keras shuffles them in the same way in
     # every epoch, and what repeats itself is no noise.
     data = tf.data.Dataset.from_tensor_slices((X, Y[:, None]))
-    data = data.shuffle(N, seed=1).batch(50)
-    model.fit(data, epochs=250, verbose=0, callbacks=[samples])
+    data = data.shuffle(N, seed=1).batch(50).repeat()
+    model.fit(
+        data,
+        epochs=50,
+        steps_per_epoch=50,  # five passes over the data
+        verbose=0,
+        callbacks=[samples],
+    )
 
     draws = [samples.posterior.sample(s) for s in range(samples.num_collected)]
     draws = np.array([[*kernel, bias] for kernel, bias in draws])

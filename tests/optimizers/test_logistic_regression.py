@@ -57,17 +57,24 @@ def nuts():
 @pytest.mark.parametrize("name", ["ATMC", "SGNHT"])
 def test_minibatches_give_the_posterior_of_nuts(name, nuts):
     sampler = getattr(bdl, name)(
+        dataset_size=N,
         learning_rate=3e-2,
         average_speed=5e-3,
         max_speed=1.25e-2,
         prior=bdl.priors.Normal(PRIOR_STDDEV),
     )
     model = bdl.Sequential([keras.Input((3,)), keras.layers.Dense(CHAINS)])
-    model.compile(sampler, negative_log_likelihood, steps_per_execution=10)
-    samples = bdl.callbacks.SampleCollector(every=5, start_epoch=150)
+    model.compile(sampler, negative_log_likelihood, steps_per_execution=50)
+    samples = bdl.callbacks.SampleCollector(every=1, start_epoch=30)
     data = tf.data.Dataset.from_tensor_slices((X, Y))
-    data = data.shuffle(N, seed=1).batch(50)
-    model.fit(data, epochs=350, verbose=0, callbacks=[samples])
+    data = data.shuffle(N, seed=1).batch(50).repeat()
+    model.fit(
+        data,
+        epochs=70,
+        steps_per_epoch=50,  # five passes over the data
+        verbose=0,
+        callbacks=[samples],
+    )
 
     draws = [samples.posterior.sample(s) for s in range(samples.num_collected)]
     draws = np.array([[*kernel, bias] for kernel, bias in draws])

@@ -35,7 +35,7 @@ def sample(optimizer, steps, energy_gradient, start=0.0):
     w = keras.Variable(np.full((2, CHAINS), start, "float32"))
     optimizer.build([w])
 
-    @tf.function(jit_compile=True)
+    @tf.function
     def run():
         for i in tf.range(steps):
             gradient = energy_gradient(w.value, i)
