@@ -94,7 +94,7 @@ def trained(method, train, epochs):
 
     if method == "IVON":
         # Each pixel counts, or the data say little against the prior.
-        model.compile(bdl.IVON(cosine(0.1)), LOSS, observations="positions")
+        model.compile(bdl.IVON(cosine(0.5)), LOSS, observations="positions")
     elif method == "SWAG":
         model.compile(keras.optimizers.SGD(0.05, momentum=0.9), LOSS)
     else:
@@ -117,7 +117,7 @@ def main():
     parser.add_argument("--out", type=Path, default=Path("results"))
     arguments = parser.parse_args()
     smoke = arguments.smoke
-    number, epochs, samples = (40, 8, 3) if smoke else (300, 20, 20)
+    number, epochs, samples = (16, 2, 2) if smoke else (300, 20, 20)
     train, test = shapes(number, seed=0), shapes(4 * number, seed=1)
     unknown = shapes(number, seed=2, unknown=True)
     arguments.out.mkdir(parents=True, exist_ok=True)

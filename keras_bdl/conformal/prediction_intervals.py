@@ -83,7 +83,7 @@ class PredictionIntervals:
         widths = self._widths().reshape(rows, -1)
         if getattr(self.method, "joint", False):
             # The guarantee is for all targets of an example together.
-            covered, widths = covered.all(1), widths.mean(1)
+            covered, widths = np.asarray(covered.all(1)), widths.mean(1)
         count = covered.size // rows
         return CoverageReport.from_arrays(
             self.method,

@@ -173,3 +173,15 @@ def test_pretrained_table_has_a_row_for_each_way(run):
     printed = run("benchmarks/pretrained.py")
     assert "| GPT-2 | yes |" in printed
     assert "| GPT-2, adapters | yes |" in printed
+
+
+def test_decisions_prints_sets_referral_and_drift(run):
+    printed = run("decisions.py")
+    assert "to a doctor: " in printed
+    assert len(re.findall(r"^times 1\.\d+ ", printed, re.MULTILINE)) == 4
+
+
+def test_segmentation_prints_a_report_and_draws_maps(run, tmp_path):
+    printed = run("segmentation.py", "--out", tmp_path)
+    assert "Segmentation of 64 images into 3 classes" in printed
+    assert (tmp_path / "segmentation_MC_dropout.png").exists()
