@@ -199,7 +199,10 @@ def _by_width(sizes, covered):
     for i in np.unique(places):
         chosen = places == i
         low, high = sizes[chosen].min(), sizes[chosen].max()
-        found[f"{low:.6g} to {high:.6g}"] = _entry(covered[chosen])
+        name = f"{low:.3g} to {high:.3g}"
+        if name in found:  # widths that hardly differ
+            name = f"{low:.6g} to {high:.6g}"
+        found[name] = _entry(covered[chosen])
     return found
 
 

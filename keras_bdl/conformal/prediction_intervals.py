@@ -77,10 +77,8 @@ class PredictionIntervals:
                 found in its data.
         """
         rows = len(self)
-        covered: np.ndarray
-        widths: np.ndarray
-        covered = self.contains(y).reshape(rows, -1)
-        widths = self._widths().reshape(rows, -1)
+        covered: Any = self.contains(y).reshape(rows, -1)
+        widths: Any = self._widths().reshape(rows, -1)
         if getattr(self.method, "joint", False):
             # The guarantee is for all targets of an example together.
             covered, widths = np.asarray(covered.all(1)), widths.mean(1)
