@@ -36,6 +36,6 @@ def bootstrap_means(
     means = np.empty((repeats, columns.shape[1]))
     for repeat in range(repeats):
         drawn = rng.integers(units, size=units)
-        weight = np.bincount(drawn, minlength=units)
+        weight = np.bincount(drawn, minlength=units).astype("float64")
         means[repeat] = weight @ columns / (weight @ size)
     return means
