@@ -65,6 +65,10 @@ def names(tmp_path, monkeypatch):
             for _ in range(4)
         ]
     )
+    segmenter = keras.Sequential(
+        [keras.Input((8, 8, 1)), keras.layers.Conv2D(2, 3, padding="same")]
+    )
+    segmenter.compile(loss=loss)
     return {
         "keras": keras,
         "bdl": bdl,
@@ -83,6 +87,11 @@ def names(tmp_path, monkeypatch):
         "samples_2": chain,
         "p": p,
         "p_svhn": p,
+        "np": np,
+        "segmenter": segmenter,
+        "labelled_images": tf.data.Dataset.from_tensor_slices(
+            (rng.normal(size=(6, 8, 8, 1)), rng.integers(0, 2, (6, 8, 8)))
+        ).batch(3),
     }
 
 
