@@ -18,6 +18,7 @@ import keras_hub
 import numpy as np
 import tensorflow as tf
 from timing import ratio
+from timing import show_control
 
 import keras_bdl as bdl
 
@@ -57,7 +58,7 @@ def main():
     )
     parser.add_argument("--smoke", action="store_true", help="seconds only")
     args = parser.parse_args()
-    batch, rounds = (2, 2) if args.smoke else (32, 20)
+    batch, rounds = (2, 2) if args.smoke else (32, 40)
     rng = np.random.default_rng(0)
     x = rng.normal(size=(batch, 64, 64, 3)).astype("float32")
     data = tf.data.Dataset.from_tensors((x, rng.integers(0, 10, batch)))
@@ -71,15 +72,16 @@ def main():
     trained = sum(int(np.prod(v.shape)) for v in adam.trainable_variables)
     frozen = adam.count_params() - trained
     print(f"{trained:,} weights trained, {frozen:,} frozen, batch {batch}")
-    print(f"{'step of':14s}{'/ Adam':>8s}{'MiB kept':>10s}")
+    print(f"{'step of':14s}{'/ Adam':>22s}{'MiB kept':>10s}")
     theirs = steps(adam)
+    show_control(theirs, rounds)
     optimizers = {"VOGN": bdl.VOGN} if args.smoke else OPTIMIZERS
     for name, optimizer in optimizers.items():
         model = vit(args, optimizer(dataset_size=1000))
         found = ratio(steps(model), theirs, rounds)
         variables = model.optimizer.variables
         kept = sum(v.value.dtype.size * np.prod(v.shape) for v in variables)
-        print(f"{name:14s}{found:8.2f}{kept / 2**20:10.2f}", flush=True)
+        print(f"{name:14s}{found!s:>22}{kept / 2**20:10.2f}", flush=True)
 
 
 if __name__ == "__main__":

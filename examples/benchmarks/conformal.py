@@ -4,8 +4,8 @@
     python examples/benchmarks/conformal.py --rows 1000000 --classes 1000
 
 Without `--rows`, both libraries get the same probabilities, the same labels and
-the same random numbers. Prints on how many rows the sets differ, and the ratio
-of the best times, measured in turns. Needs the extra `bench`. They differ for:
+the same random numbers. Prints on how many rows the sets differ, and the median
+of the paired ratios of the times. Needs the extra `bench`. They differ for:
 
 - APS and RAPS with ties: MAPIE adds all classes as probable as the last one.
 - APS and RAPS with zeros: MAPIE never adds classes of probability 0. Its

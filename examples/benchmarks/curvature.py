@@ -4,10 +4,10 @@
 
 Measures whole steps of `VOGN` and its relatives, including the draws of the
 weights, in batches of 128. Both steps of a pair run in turns, so that other
-work on the machine slows both; the ratio of the best times is printed. Peak
-memory is that of a separate process. With the extra `bench` installed, the same
-networks run in PyTorch with the squared gradients of BackPACK, relative to Adam
-in PyTorch.
+work on the machine slows both; the median of the paired ratios is printed, with
+a 95 % interval. Peak memory is that of a separate process. With the extra
+`bench` installed, the same networks run in PyTorch with the squared gradients
+of BackPACK, relative to Adam in PyTorch.
 """
 
 import argparse
@@ -24,6 +24,8 @@ import numpy as np
 import tensorflow as tf
 from keras import layers
 from timing import ratio
+from timing import show_control
+from timing import text
 
 import keras_bdl as bdl
 
@@ -216,7 +218,7 @@ def main():
 
     def show(what, value, bound=""):
         bound = f"  ({bound})" if bound else ""
-        print(f"{what:52}{value:8.3f}{bound}", flush=True)
+        print(f"{what:52}{text(value):>22}{bound}", flush=True)
 
     def compare(ours, name, rounds, theirs=adam, steps=1, **options):
         ours = steps_of(ours, name, batch, steps, **options)
@@ -236,6 +238,8 @@ def main():
     for name, (rounds, bound) in bounds.items():
         if smoke and name != "LeNet-5":
             continue
+        plain = steps_of(adam, name, batch, 1)
+        show_control(plain, 1 if smoke else rounds)
         show(f"{name}, VOGN / Adam", compare(vogn, name, rounds), bound)
         value = compare(vogn, name, rounds // 2, vogn, draws=2)
         show(f"{name}, VOGN with two draws / one", value, "2.0")
@@ -243,7 +247,7 @@ def main():
         for other, optimizer in others.items():
             make = functools.partial(natural, optimizer)
             # Ten steps, one of which decomposes the factors.
-            value = compare(make, name, rounds // 10, steps=10)
+            value = compare(make, name, max(rounds // 10, 10), steps=10)
             show(f"{name}, {other} / Adam", value)
     name = largest
     value = compare(vogn, name, 5, steps=10, curvature_every=10)

@@ -7,9 +7,9 @@ default. A ratio of 1 is the time of the same network without distributions.
 Other libraries are measured against the same plain network in their framework:
 TensorFlow Probability under tf_keras, and bayesian-torch, with a training loop
 in this file. Both steps of a pair run in turns, so that other work on the
-machine slows both; the ratio of the best times is printed. Each framework has
-its own process. bayesian-torch is skipped where it is not installed; `--torch`
-names the Python of an environment that has it.
+machine slows both; the median of the paired ratios is printed, with a 95 %
+interval. Each framework has its own process. bayesian-torch is skipped where it
+is not installed; `--torch` names the Python of an environment that has it.
 """
 
 import argparse
@@ -22,6 +22,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 from timing import ratio
+from timing import show_control
 
 INPUTS = {"MLP": (784,), "CNN": (32, 32, 3)}
 # Largest accepted ratios, by estimator.
@@ -36,8 +37,8 @@ class Size:
 
     def __init__(self, smoke):
         self.smoke = smoke
-        self.batch_size, self.rounds = (8, 1) if smoke else (128, 8)
-        self.steps = {"MLP": 2, "CNN": 1} if smoke else {"MLP": 30, "CNN": 4}
+        self.batch_size, self.rounds = (8, 1) if smoke else (128, 40)
+        self.steps = {"MLP": 2, "CNN": 1} if smoke else {"MLP": 10, "CNN": 1}
 
     def data(self, name):
         rng = np.random.default_rng(0)
@@ -69,7 +70,7 @@ def show(library, layer, estimator, name, value):
     if library == "keras_bdl":
         target = f"at most {TARGETS[name][estimator]}"
     print(
-        f"{name:5}{library:24}{layer:12}{estimator:10}{value:8.2f}  {target}",
+        f"{name:5}{library:24}{layer:12}{estimator:10}{value!s:>22}  {target}",
         flush=True,
     )
 
@@ -101,6 +102,7 @@ def ours(size):
         theirs = fit_of(keras, plain, size, name)
         if name == "MLP":
             print(f"Keras compiles with XLA here: {plain.jit_compile}\n")
+        show_control(theirs, size.rounds)
         for estimator in TARGETS[name]:
             for family, (dense, conv) in families.items():
                 if estimator not in dense.estimators:
@@ -252,7 +254,7 @@ def main():
         FRAMEWORKS[args.framework](Size(args.smoke))
         return
 
-    print(f"{'':5}{'':24}{'':12}{'':10}{'ratio':>8}  target", flush=True)
+    print(f"{'':5}{'':24}{'':12}{'':10}{'ratio':>22}  target", flush=True)
     for name in FRAMEWORKS:
         command = [args.torch if name == "torch" else sys.executable]
         command += ["-W", "ignore", __file__, "--framework", name]

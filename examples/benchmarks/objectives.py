@@ -4,8 +4,8 @@
 
 The network is a PreActResNet-18 with softplus and a quarter of its width, on
 images of 32 x 32 pixels. Both training steps of a pair run in turns, so that
-other work on the machine slows both; the ratio of the best times is printed.
-Peak memory is that of a separate process.
+other work on the machine slows both; the median of the paired ratios is
+printed, with a 95 % interval. Peak memory is that of a separate process.
 """
 
 import argparse
@@ -21,6 +21,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 from timing import ratio
+from timing import show_control
+from timing import text
 
 import keras_bdl as bdl
 from keras_bdl.objectives import MAP
@@ -107,12 +109,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smoke", action="store_true", help="seconds only")
     smoke = parser.parse_args().smoke
-    batch, network, rounds = (4, SMALL, 1) if smoke else (BATCH, NETWORK, 12)
+    batch, network, rounds = (4, SMALL, 1) if smoke else (BATCH, NETWORK, 40)
     names = ["TaylorVI, diagonal"] if smoke else list(OBJECTIVES)
 
     def show(what, value, bound=""):
         bound = f"  ({bound})" if bound else ""
-        print(f"{what:52}{value:9.3f}{bound}", flush=True)
+        print(f"{what:52}{text(value):>22}{bound}", flush=True)
 
     if not smoke:
         # Runs first: a process inherits the peak memory of its parent.
@@ -123,6 +125,7 @@ def main():
             show(f"{name}, peak memory / plain step", peak / usual)
 
     plain = steps_of(None, batch, network)
+    show_control(plain, rounds)
     for name in names:
         start = time.perf_counter()
         ours = steps_of(OBJECTIVES[name](), batch, network)

@@ -3,9 +3,9 @@
     python examples/benchmarks/overhead.py [--smoke]
 
 Both functions of a pair run in turns, so that other work on the machine slows
-both; the ratio of the best times is printed. Memory is the peak of a separate
-process. The two replicas are logical CPUs of one machine, so communication
-costs almost nothing here.
+both; the median of the paired ratios is printed, with a 95 % interval. Memory
+is the peak of a separate process. The two replicas are logical CPUs of one
+machine, so communication costs almost nothing here.
 """
 
 import argparse
@@ -21,6 +21,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from timing import ratio
+from timing import text
 from timing import timed
 
 import keras_bdl as bdl
@@ -168,7 +169,7 @@ def main():
     )
 
     def show(what, value, bound):
-        print(f"{what:52}{value:8.4f}  ({bound})", flush=True)
+        print(f"{what:52}{text(value):>22}  ({bound})", flush=True)
 
     value = step(keras.Model, rounds, examples, width)
     show("training step, keras / keras", value, "1: the noise of the next")

@@ -4,8 +4,9 @@
 
 The network has two convolutions and two dense layers. A plain pass is a traced
 `model(x, training=False)` on the same batch. Both functions of a pair run in
-turns, and the ratio of the best times is printed. "predict again" is the second
-call of `keras_bdl.predict` with the same posterior.
+turns, and the median of the paired ratios is printed, with a 95 % interval.
+"predict again" is the second call of `keras_bdl.predict` with the same
+posterior.
 
 With the extra `bench` installed, PyTorch does the same work in plain passes of
 its own network: `torch.func.vmap` over an ensemble, and the linearised
@@ -172,14 +173,14 @@ def show_torch(samples, sizes, rounds):
             found = ratio(
                 lambda x=x, f=function: f(x), lambda x=x: plain(x), rounds
             )
-            print(f"{name:66}{size:8}{found:10.1f}")
+            print(f"{name:66}{size:8}{found!s:>24}")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smoke", action="store_true", help="seconds only")
     smoke = parser.parse_args().smoke
-    samples, rounds = (2, 1) if smoke else (30, 20)
+    samples, rounds = (2, 1) if smoke else (30, 40)
     sizes = (1,) if smoke else (1, 32, 512)
     rng = np.random.default_rng(0)
     plain_model = network()
@@ -187,8 +188,8 @@ def main():
         lambda x: plain_model(x, training=False), reduce_retracing=True
     )
     print(f"{samples} samples, in plain passes of the same batch")
-    print(f"{'':20}{'images':>8}{'program':>10}{'predict again':>15}", end="")
-    print(f"{'/ Keras predict':>17}{'MiB':>8}")
+    print(f"{'':20}{'images':>8}{'program':>24}{'predict again':>24}", end="")
+    print(f"{'/ Keras predict':>24}{'MiB':>8}")
     for name, model, posterior, options in cases():
         options = {"samples": samples, **options}
         predictive = bdl.PosteriorPredictive(model, posterior, **options)
@@ -219,8 +220,8 @@ def main():
             called = ratio(again, once, few)
             compared = ratio(again, of_keras, few)
             print(
-                f"{name:20}{size:8}{in_graph:10.1f}{called:15.1f}"
-                f"{compared:17.2f}{mib:8.1f}"
+                f"{name:20}{size:8}{in_graph!s:>24}{called!s:>24}"
+                f"{compared!s:>24}{mib:8.1f}"
             )
 
     if laplace is None:

@@ -1,6 +1,47 @@
-"""Ratios of times on a machine that also does other work."""
+"""Ratios of times on a machine that also does other work.
+
+Two functions run in turns, so that other work slows both. The ratio of each
+pair of neighbouring times is one measurement. Their median does not move if
+some pairs are disturbed, and its interval says how much is known.
+"""
 
 import time
+
+import numpy as np
+
+WARM_UP = 2
+RESAMPLES = 2000
+
+
+class Ratio(float):
+    """The median of paired ratios of times.
+
+    Attributes:
+        low: Lower end of its 95 % bootstrap interval.
+        high: Upper end of the interval.
+        rounds: Number of pairs.
+    """
+
+    def __new__(cls, ratios):
+        self = super().__new__(cls, np.median(ratios))
+        self.rounds = len(ratios)
+        rng = np.random.default_rng(0)
+        drawn = rng.choice(ratios, (RESAMPLES, len(ratios)))
+        medians = np.median(drawn, axis=1)
+        self.low, self.high = np.percentile(medians, [2.5, 97.5])
+        return self
+
+    def __str__(self):
+        return f"{self:.2f} ({self.low:.2f} to {self.high:.2f})"
+
+    def is_wide(self, margin):
+        """Returns whether half the interval is more than a share of it."""
+        return self.high - self.low > 2 * margin * self
+
+
+def text(value):
+    """Returns a number, or a `Ratio` with its interval, as text."""
+    return str(value) if isinstance(value, Ratio) else f"{value:.3f}"
 
 
 def timed(function):
@@ -9,11 +50,32 @@ def timed(function):
     return time.perf_counter() - start
 
 
-def ratio(ours, theirs, rounds):
-    """Returns the ratio of the best times, measured in turns."""
-    ours(), theirs()  # trace
-    times = {ours: [], theirs: []}
-    for i in range(rounds):
-        for function in (ours, theirs) if i % 2 else (theirs, ours):
-            times[function].append(timed(function))
-    return min(times[ours]) / min(times[theirs])
+def ratio(ours, theirs, rounds, *, margin=0.05, most=4):
+    """Returns the time of a function over that of another, measured in turns.
+
+    Args:
+        ours: Function without arguments.
+        theirs: Function without arguments.
+        rounds: Number of pairs. If the interval is wider than `margin` allows,
+            as many more are measured.
+        margin: Largest half width of the interval, as a share of the ratio.
+        most: At most this many times `rounds` pairs are measured.
+    """
+    for _ in range(WARM_UP):
+        ours(), theirs()
+    ratios = []
+    while True:
+        for _ in range(rounds):
+            if len(ratios) % 2:
+                mine, other = timed(ours), timed(theirs)
+            else:
+                other, mine = timed(theirs), timed(ours)
+            ratios.append(mine / other)
+        found = Ratio(ratios)
+        if len(ratios) >= most * rounds or not found.is_wide(margin):
+            return found
+
+
+def show_control(plain, rounds, **options):
+    """Prints the ratio of a function to itself: 1 but for the noise."""
+    print(f"control, plain / plain: {ratio(plain, plain, rounds, **options)}")
