@@ -20,7 +20,7 @@ from keras_bdl import _keras
 PACKAGE = Path(keras_bdl.__file__).parent
 ADAPTER = PACKAGE / "_keras.py"
 # Public, in spite of their names.
-OF_NAMED_TUPLES = {"_asdict", "_make", "_replace"}
+OF_NAMED_TUPLES = {"_asdict", "_fields", "_make", "_replace"}
 # Names in the adapter that are its own.
 OWN = {"_trainer_class", "_wrap"}
 
