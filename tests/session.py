@@ -7,10 +7,7 @@ import zlib
 
 import pytest
 import tensorflow as tf
-from tensorflow.core.protobuf import config_pb2
-from tensorflow.core.protobuf import rewriter_config_pb2
 from tensorflow.python import pywrap_tfe
-from tensorflow.python.eager import context
 from tensorflow.python.util import tf_stack
 
 # TensorFlow stores the Python stack of every operation, for its error messages.
@@ -28,13 +25,6 @@ if hasattr(libc := ctypes.CDLL(None), "mallopt"):
 # tenth of the time goes into looking through them again and again. A full
 # collection would take up to a minute.
 gc.set_threshold(100_000, 50, 1_000_000)
-
-# TensorFlow optimizes each graph twice. Once is enough for a few steps, and a
-# test that traces a model takes a tenth less time.
-_REWRITE = rewriter_config_pb2.RewriterConfig(meta_optimizer_iterations="ONE")
-context.context()._config = config_pb2.ConfigProto(
-    graph_options=config_pb2.GraphOptions(rewrite_options=_REWRITE)
-)
 
 # Two logical CPUs for the distribution tests. TensorFlow allows this only
 # before the first op, hence here and not in a fixture.
