@@ -10,6 +10,20 @@ from keras_bdl.random.keyed_noise import sequence
 CONVOLUTIONS = (keras.layers.Conv1D, keras.layers.Conv2D, keras.layers.Conv3D)
 
 
+def frozen_layers(model: keras.Model) -> set[int]:
+    """Returns the `id` of each layer that an `AdaptedLayer` keeps frozen.
+
+    Args:
+        model: A built model.
+    """
+    return {
+        id(inner)
+        for adapted_layer in _keras.all_layers(model)
+        if isinstance(adapted_layer, AdaptedLayer)
+        for inner in _keras.all_layers(adapted_layer.layer)
+    }
+
+
 def has_adapter(layer: keras.layers.Layer) -> bool:
     """Returns whether a layer computes its kernel from an adapter.
 
@@ -61,6 +75,9 @@ def adapted(
     }
     unbiased = {"use_bias": False} if "use_bias" in bias else {}
     down, up = _factors(layer, config, bias, unbiased)
+    regularizer = config.get("kernel_regularizer") or config.get(
+        "embeddings_regularizer"
+    )
     seeds: list[dict] = [{}, {}]
     if options.get("seed") is not None:
         # The factors need different noise.
@@ -74,6 +91,7 @@ def adapted(
             RULES[kind][cls](
                 **arguments,
                 **common,
+                **_regularized(cls, regularizer),
                 **{**options, **seed},
                 name=f"{name}_lora_{suffix}",
             )
@@ -177,6 +195,13 @@ def _factors(layer, config, bias, unbiased):
             },
         ),
     )
+
+
+def _regularized(cls, regularizer):
+    """Returns the argument by which Keras regularizes both factors."""
+    of_table = issubclass(cls, keras.layers.Embedding)
+    name = "embeddings" if of_table else "kernel"
+    return {f"{name}_regularizer": regularizer}
 
 
 def _indices(layer):

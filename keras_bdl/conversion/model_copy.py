@@ -159,6 +159,10 @@ def copy_values(layer, copy):
     layer.save_own_variables(store)
     copy.load_own_variables(store)
     if getattr(layer, "lora_enabled", False):
+        if not copy.lora_enabled:
+            # A block that made the copy knows nothing of the adapter.
+            copy.enable_lora(layer.lora_rank, lora_alpha=layer.lora_alpha)
+            copy.trainable = layer.trainable
         # Keras stores the sum of the kernel and the adapter.
         for variable, value in zip(copy.weights, layer.weights, strict=True):
             variable.assign(value)

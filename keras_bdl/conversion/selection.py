@@ -6,10 +6,12 @@ import keras
 
 from keras_bdl import _keras
 from keras_bdl.conversion.adapter import converts_adapter
+from keras_bdl.conversion.adapter import frozen_layers
 from keras_bdl.conversion.adapter import has_adapter
 from keras_bdl.conversion.replacement_table import DETERMINISTIC
 from keras_bdl.conversion.replacement_table import RULES
 from keras_bdl.curvature.plan import SEALED
+from keras_bdl.layers.adapted_layer import AdaptedLayer
 from keras_bdl.models.model import functional_class
 
 # The selector of layers with an adapter.
@@ -55,8 +57,11 @@ class Selection:
         """
         containers = _containers(model)
         closed = _without_config(model)
+        frozen = frozen_layers(model)
         plan, uncovered, used = {}, [], set()
         for layer in _keras.inner_layers(model):
+            if id(layer) in frozen:
+                continue
             selector, kind = self._rule_of(layer, containers[id(layer)])
             sealed = [x for x in containers[id(layer)] if isinstance(x, SEALED)]
             if kind is None:
@@ -179,8 +184,8 @@ def _containers(model):
 
 def _matches(selector, layer):
     if isinstance(selector, str):
-        adapted = selector == ADAPTERS and has_adapter(layer)
-        return adapted or layer.name == selector
+        adapted = has_adapter(layer) or isinstance(layer, AdaptedLayer)
+        return (selector == ADAPTERS and adapted) or layer.name == selector
     if isinstance(selector, type):
         return isinstance(layer, selector)
     if isinstance(selector, keras.layers.Layer):

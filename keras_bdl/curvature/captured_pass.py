@@ -109,7 +109,8 @@ class CapturedPass:
             check_choice("observations", observations, OBSERVATIONS)
             == POSITIONS
         ):
-            positions = count_positions(self.y_pred)
+            counted = losses.counted(data[1])
+            positions = count_positions(self.y_pred, counted)
             self._all_observations = ops.cast(positions * replicas, "float32")
         self._omega = _one_weight_each(sample_weight)
 

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from keras_bdl import _keras
 from keras_bdl.aliases import Loss
+from keras_bdl.likelihoods.implied_noise import ignored_class
 from keras_bdl.likelihoods.loss_check import check_reductions
 from keras_bdl.likelihoods.loss_check import one_value_each
 
@@ -64,6 +65,18 @@ class Losses:
         """
         with one_value_each(_OWNER, _keras.compile_loss(self._judge)) as loss:
             return loss(y, y_pred, sample_weight)
+
+    def counted(self, y: Any) -> tf.Tensor | None:
+        """Returns whether the loss counts each label, or `None` if all.
+
+        Args:
+            y: The targets.
+        """
+        losses = keras.tree.flatten(self._judge.loss)
+        ignored = ignored_class(losses[0]) if len(losses) == 1 else None
+        if ignored is None:
+            return None
+        return tf.not_equal(tf.cast(y, "int64"), ignored)
 
     def of_outputs(self) -> tf.Tensor | None:
         """Returns the penalties in the loss that depend on outputs of layers.

@@ -71,8 +71,8 @@ def step(
 
         squares = (1/v) sum_i omega_i (dL_i/dw)^2                         (3)
 
-    In training, BatchNorm makes
-    the examples depend on each other. g_i is then the part of the loss gradient
+    In training, BatchNorm makes the examples depend on each other. The gradient
+    of an example, in (2) and (3), is then the part of the loss gradient
     that passes through the layer outputs for example i. `KroneckerFactors` has
     the equations of the Kronecker factors.
 

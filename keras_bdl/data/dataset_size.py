@@ -19,6 +19,7 @@ from keras_bdl.data.observations import is_masked
 from keras_bdl.data.observations import positions_of_example
 from keras_bdl.distribute.keras_fixes import in_several_workers
 from keras_bdl.inner_optimizer import inner_optimizer
+from keras_bdl.likelihoods.implied_noise import ignored_class
 from keras_bdl.likelihoods.loss_check import guard_likelihood
 
 
@@ -139,17 +140,21 @@ def tell_dataset_size(
             "`x` must hold at least one training example. "
             f"Received: x={type(fit_arguments['x']).__name__} without examples"
         )
+    fewest = None  # a smaller N needs no warning down to this number
     if count is not None and observations == POSITIONS:
-        positions = positions_of_example(model)
+        # A mask may leave out all but one position of an example.
+        fewest, positions = count.examples, positions_of_example(model)
+        if positions is None:
+            _refuse_open_positions(sizes, model)
         count = None if positions is None else count.times(positions)
     unknown = [size for size in sizes if not size.known]
     for size in sizes:
         if size.given is not None:
-            _compare(size, count, observations)
+            _compare(size, count, fewest)
         elif count is None:
             raise ValueError(
-                f"`{size.owner}` needs the number of training {observations}, "
-                f"but the size of this data is unknown. {size.advice}. "
+                f"`{size.owner}` needs the number of training examples, but "
+                f"the size of this data is unknown. {size.advice}. "
                 f"Received: x={type(fit_arguments['x']).__name__}"
             )
         else:
@@ -223,36 +228,56 @@ def _are_of_one_worker(x, strategy):
     return policy is tf.data.experimental.AutoShardPolicy.OFF
 
 
-def _compare(size, count, observations):
+def _refuse_open_positions(sizes, model):
+    for size in sizes:
+        if size.given is None:
+            raise ValueError(
+                f"`{size.owner}` needs the number of positions of an example, "
+                "which the outputs of the model leave open. Give a fixed shape "
+                f"to `keras.Input`, or write `{size.owner}(..., "
+                "dataset_size=<positions of all examples>)`. "
+                f"Received: model={model.name!r}, dataset_size=None, "
+                'observations="positions"'
+            )
+
+
+def _compare(size, count, fewest):
     if count is None or count.endless:
         return
-    if observations == POSITIONS and size.given < count.examples:
-        return  # a mask may leave out positions
+    if fewest is not None and fewest < size.given < count.examples:
+        return
     if abs(size.given - count.examples) <= count.tolerance:
         return
     warnings.warn(
-        f"`{size.owner}` uses another number of training {observations} than "
-        "`fit` counts. Leave out `dataset_size` to use the counted number. "
+        f"`{size.owner}` uses another number of observations than `fit` "
+        "counts. Leave out `dataset_size` to use the counted number. "
         f"Received: dataset_size={size.given}, counted {count.examples}",
         stacklevel=4,
     )
 
 
 def check_mask(model: Any, methods: Sequence[Any], y_pred: Any) -> None:
-    """Raises an error if N counts masked positions, which have no loss.
+    """Raises an error if N counts positions that have no loss.
+
+    A mask or an ignored class leaves out such positions.
 
     Args:
         model: A compiled `keras_bdl.Model`.
         methods: Objective and optimizer of the model.
         y_pred: The outputs of the model for a batch.
     """
-    if model.observations == EXAMPLES or not is_masked(y_pred):
+    if model.observations == EXAMPLES:
+        return
+    losses = keras.tree.flatten(model.loss)
+    ignored = any(ignored_class(loss) is not None for loss in losses)
+    if not ignored and not is_masked(y_pred):
         return
     for size in dataset_sizes(model, methods):
         if size.given is None:
             raise ValueError(
                 f"`{size.owner}` needs the number of positions without those "
-                "that a mask leaves out, which `fit` cannot count. Write "
+                "that a mask or `ignore_class` leaves out, which `fit` cannot "
+                "count. Write "
                 f"`{size.owner}(..., dataset_size=<positions>)`. "
                 'Received: dataset_size=None, observations="positions"'
             )

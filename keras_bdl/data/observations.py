@@ -1,5 +1,6 @@
 """What the number N counts: examples, or positions within them."""
 
+import functools
 import math
 from typing import Any
 
@@ -30,20 +31,24 @@ def positions_of_example(model: keras.Model) -> int | None:
     return None if None in sizes else math.prod(sizes)
 
 
-def count_positions(y_pred: Any) -> Any:
+def count_positions(y_pred: Any, counted: Any = None) -> Any:
     """Returns the number of positions over which Keras averages the loss.
 
     Masked positions do not count.
 
     Args:
         y_pred: The outputs of a model for a batch.
+        counted: A boolean tensor, whether the loss counts each position.
+            Defaults to `None`: all.
     """
     outputs = keras.tree.flatten(y_pred)
     _check_one_output(outputs)
-    mask = _keras.mask_of(outputs[0])
-    if mask is not None:
-        return ops.sum(ops.cast(mask, "int32"))
-    return ops.prod(ops.shape(outputs[0])[:-1])
+    shape = ops.shape(outputs[0])[:-1]
+    masks = [_keras.mask_of(outputs[0]), counted]
+    masks = [ops.reshape(m, shape) for m in masks if m is not None]
+    if not masks:
+        return ops.prod(shape)
+    return ops.sum(ops.cast(functools.reduce(ops.logical_and, masks), "int32"))
 
 
 def is_masked(y_pred: Any) -> bool:

@@ -32,7 +32,8 @@ class SegmentationScores:
     for each class are kept.
 
     Args:
-        ignore_class: Label of pixels that do not count. Defaults to `None`.
+        ignore_class: Label of pixels that do not count. It may be no class,
+            such as 255 or -1, if labels are integers. Defaults to `None`.
         num_bins: Number of bins of the calibration errors. Defaults to `20`.
         fractions: Fractions of the images that are referred to an expert.
             Defaults to `(0.0, 0.1, 0.2, 0.3)`.
@@ -180,7 +181,7 @@ class SegmentationScores:
         y = as_array("y", y)
         if self.ignore_class is None or y.shape == shape:
             labels = class_labels(y, shape)
-            return labels, np.ones(labels.shape, bool)
+            return labels, labels != self.ignore_class
         kept = y != self.ignore_class
         labels = class_labels(np.where(kept, y, 0), shape)
         return labels, kept.ravel()

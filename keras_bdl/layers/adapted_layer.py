@@ -58,7 +58,8 @@ class AdaptedLayer(keras.layers.Layer):
         self.scale = scale
         self.activation = keras.activations.get(activation)
         self.supports_masking = layer.supports_masking
-        layer.trainable = False
+        for part in (layer,) if self.trainable else (layer, down, up):
+            part.trainable = False
 
     @property
     def trainable(self) -> bool:

@@ -35,6 +35,17 @@ def loss_function(loss):
     return loss, {}
 
 
+def ignored_class(loss):
+    """Returns the class that a loss ignores, or `None`.
+
+    Args:
+        loss: The loss of one output, in any form that `compile` accepts.
+    """
+    if loss is None or isinstance(loss, str):
+        return None
+    return loss_function(loss)[1].get("ignore_class")
+
+
 NO_LIKELIHOOD = (
     keras.losses.binary_focal_crossentropy,
     keras.losses.categorical_focal_crossentropy,

@@ -88,8 +88,9 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
             observations: What N counts. `"examples"`: entries of the first
                 axis of the data. A sequence then counts as one observation,
                 with the mean loss of its tokens. `"positions"`: values of the
-                loss, such as each token of a sequence or each pixel. Defaults
-                to `"examples"`.
+                loss, such as each token of a sequence or each pixel. With a
+                mask or `ignore_class`, the method then needs `dataset_size`.
+                Defaults to `"examples"`.
             **kwargs: Further arguments of `keras.Model.compile`.
         """
         check_compile_arguments(

@@ -9,7 +9,10 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bdl import _keras
+from keras_bdl.curvature.losses import Losses
 from keras_bdl.curvature.weight_scope import WeightScope
+from keras_bdl.data.observations import EXAMPLES
+from keras_bdl.data.observations import count_positions
 from keras_bdl.distribute.replicas import first_tensor
 
 
@@ -86,6 +89,17 @@ class BatchPass:
         self._excluded = excluded
         self._state = state
         self.new_state: list | None = None
+
+    def observations(self, y_pred: Any) -> Any:
+        """Returns the number of observations, see `keras_bdl.Model.compile`.
+
+        Args:
+            y_pred: The outputs of the model.
+        """
+        if self.model.observations == EXAMPLES:
+            return self.examples
+        counted = Losses(self.model).counted(self.data[1])
+        return count_positions(y_pred, counted)
 
     @property
     def gradient_scale(self) -> Any:

@@ -85,7 +85,8 @@ class SquaredGradient(HessianDiagonal):
     g_i the gradient of example i. On average over minibatches, (1) is the sum
     of two terms: the empirical Fisher information, which is the mean of g_i^2,
     and `(S - 1)` times the square of the mean of g_i. The second term vanishes
-    where the gradients of the examples average out.
+    where the gradients of the examples average out. With
+    `compile(observations="positions")`, S and the g_i are those of positions.
 
     Example:
 
@@ -108,7 +109,7 @@ class SquaredGradient(HessianDiagonal):
     def __call__(self, forward: Any, values: list) -> tuple[Any, list]:
         """Returns the outcome of a batch, and (1)."""
         outcome, gradients = forward.with_gradient(values)
-        size = ops.cast(forward.examples, "float32")
+        size = ops.cast(forward.observations(outcome.y_pred), "float32")
         return outcome, [
             ops.cast(size, g.dtype) * ops.square(g)  # (1)
             for g in gradients
@@ -123,7 +124,9 @@ class PerExampleFisher(HessianDiagonal):
 
         h = (1/n) sum_i g_i^2                                             (1)
 
-    with g_i the gradient of the loss of example i. All n gradients are
+    with g_i the gradient of the loss of example i. With
+    `compile(observations="positions")`, (1) is (3) of
+    `keras_bdl.curvature.step`. All n gradients are
     computed at once, as in `keras_bdl.curvature.second_moments`. A
     `sample_weight` multiplies g_i^2, as if the example occurred that many
     times. Without `sample_weight` and BatchNorm, (1) equals `SquaredGradient`
@@ -149,6 +152,7 @@ class PerExampleFisher(HessianDiagonal):
             values=values,
             loss_scale=forward.gradient_scale,
             fallback=self.fallback,
+            observations=forward.model.observations,
         )
         _, shares = run.gradients_and_squares()
         # `shares` are parts of the mean over all replicas, but (1) is the mean

@@ -30,7 +30,8 @@ class VOGN(NaturalGradient):
 
     At the samples, VOGN computes the gradient of each example. Over examples,
     samples and replicas, g is the mean of these gradients and h is the mean of
-    their squares:
+    their squares. If N counts positions, h is (3) of
+    `keras_bdl.curvature.step`.
 
         m <- beta_1 m + g + delta_t mu                                    (2)
         s <- beta_2 s + (1 - beta_2) h                                    (3)

@@ -130,7 +130,8 @@ def predict(
         on_batch: Function that gets the prediction of each batch in turn, such
             as the method `add` of `keras_bdl.evaluation.SegmentationScores`.
             Nothing else is kept, so memory does not grow with the data, and
-            `predict` returns `None`. Defaults to `None`.
+            `predict` returns `None`. `noise_stddev` must then fit each batch.
+            Defaults to `None`.
         verbose: `0` for silence, `1` for a progress bar, `2` for one line.
             Defaults to `"auto"`, `1`.
 
@@ -149,6 +150,11 @@ def predict(
     check_model(model)
     check_number("tolerance", tolerance, above=0.0)
     check_bool("keep_samples", keep_samples)
+    if on_batch is not None and not callable(on_batch):
+        raise ValueError(
+            "`on_batch` must be a function of a prediction, or `None`. "
+            f"Received: on_batch={on_batch!r}"
+        )
     if samples == AUTO and keep_samples:
         raise ValueError(
             "`keep_samples` needs a number of `samples`: parts of the data "

@@ -118,6 +118,8 @@ class PredictionRun:
 
     def finish(self) -> None:
         """Finishes the progress bar and the checks of the outputs."""
+        # Keras up to 3.12 needs the total for `verbose=2`.
+        self._progress.target = self._steps_done
         self._progress.update(self._steps_done, finalize=True)
         for check in self._checks:
             check.finish()

@@ -108,6 +108,69 @@ def test_training_leaves_the_kernel_and_adds_the_kl_of_the_adapter():
     np.testing.assert_array_equal(layer.layer.get_weights()[0], kernel)
 
 
+def test_a_frozen_adapter_stays_frozen():
+    model, _ = adapted_network("Dense")
+    model.layers[0].trainable = False
+    copy = convert(model, {"lora": "mean_field"}, verbose=0)
+    assert not copy.trainable_weights
+
+
+def test_converting_again_leaves_the_frozen_kernel():
+    model, x = adapted_network("Dense")
+    model.add(layers.Dense(3))
+    once = convert(model, {"lora": "mean_field"}, verbose=0)
+    copy = convert(once, {"lora": None, layers.Layer: "radial"}, verbose=0)
+    kinds = [type(layer).__name__ for layer in copy.layers]
+    assert kinds == ["AdaptedLayer", "RadialDense"]
+    assert type(copy.layers[0].layer) is layers.Dense
+    np.testing.assert_allclose(copy(x), model(x), rtol=1e-5, atol=1e-5)
+
+
+def test_regularizers_apply_to_both_factors_and_the_bias():
+    layer = layers.Dense(4, kernel_regularizer="l2", bias_regularizer="l2")
+    model = keras.Sequential([keras.Input((5,)), layer])
+    layer.enable_lora(2)
+    for weight in model.weights:
+        weight.assign(RNG.normal(size=weight.shape))
+    copy = convert(model, {"lora": "mean_field"}, verbose=0)
+    assert sum(map(float, copy.losses)) == pytest.approx(
+        sum(map(float, model.losses)), rel=1e-5
+    )
+
+
+class Attention(layers.Layer):
+    """A block that makes its layers itself, with an adapter in one."""
+
+    def build(self, shape):
+        self.attention = layers.MultiHeadAttention(2, 3, name="attention")
+        self.attention.build(shape, shape)
+
+    def call(self, x):
+        return self.attention(x, x)
+
+
+def test_adapters_inside_a_block_stay_if_another_layer_is_converted():
+    block = Attention()
+    model = keras.Sequential(
+        [keras.Input((5, 4)), block, layers.Dense(3, name="head")]
+    )
+    block.attention.trainable = False
+    block.attention.query_dense.trainable = True
+    block.attention.query_dense.enable_lora(2, lora_alpha=3.0)
+    for weight in model.weights:
+        weight.assign(RNG.normal(size=weight.shape))
+    x = RNG.normal(size=(2, 5, 4)).astype("float32")
+    for to in ({"head": "mean_field"}, {"lora": "mean_field"}):
+        copy = convert(model, to, verbose=0)
+        np.testing.assert_allclose(copy(x), model(x), rtol=1e-4, atol=1e-4)
+    (trained,) = (
+        w
+        for w in convert(model, {"head": "radial"}, verbose=0).weights
+        if w.name == "lora_kernel_a"
+    )
+    assert trained.trainable
+
+
 def test_other_layers_stay_and_dropout_has_no_rule(capsys):
     model = keras.Sequential(
         [

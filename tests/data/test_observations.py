@@ -81,6 +81,70 @@ def test_factors_of_one_sequence_have_the_product_of_the_squares():
     )
 
 
+def test_ignored_class_is_left_out_like_a_masked_position():
+    y = np.where(RNG.random(Y.shape) < 0.4, -1, Y)
+    model = tagger()
+    loss = keras.losses.SparseCategoricalCrossentropy(True, ignore_class=-1)
+    model.compile("sgd", loss, observations="positions")
+    _, squares = curvature.second_moments(model, X, y, observations="positions")
+    expected = []
+    for x, labels in zip(X, y, strict=True):
+        with tf.GradientTape() as tape:
+            each = keras.losses.sparse_categorical_crossentropy(
+                np.maximum(labels, 0), model(x[None])[0], from_logits=True
+            )
+            total = tf.reduce_sum(tf.where(labels >= 0, each, 0.0))
+        variables = [v.value for v in model.trainable_variables]
+        expected.append([g**2 for g in tape.gradient(total, variables)])
+    for found, rows in zip(squares, zip(*expected, strict=True), strict=True):
+        np.testing.assert_allclose(
+            found, np.sum(rows, 0) / (y >= 0).sum(), rtol=1e-5
+        )
+    model.compile(bdl.IVON(), loss, observations="positions")
+    with pytest.raises(ValueError, match="mask or `ignore_class` leaves out"):
+        model.fit(X, y, verbose=0)
+
+
+@pytest.mark.parametrize(
+    "estimate",
+    [bdl.objectives.SquaredGradient(), bdl.objectives.PerExampleFisher()],
+)
+def test_taylor_vi_of_sequences_of_one_token_equals_that_of_tokens(estimate):
+    # Other tokens have no influence, so squares of sequences are of tokens.
+    x = X * (np.arange(TIME) == 0)[:, None]
+    states = []
+    for inputs, labels, shape in (
+        (x, Y, (TIME, 2)),
+        (x.reshape(-1, 2), Y.ravel(), (2,)),
+    ):
+        model = bdl.Sequential(
+            [
+                keras.Input(shape),
+                layers.Dense(
+                    CLASSES, use_bias=False, kernel_initializer="ones"
+                ),
+            ]
+        )
+        objective = bdl.objectives.TaylorVI(
+            "diagonal", hessian_diagonal=estimate
+        )
+        model.compile(
+            keras.optimizers.SGD(0.1),
+            cross_entropy(),
+            objective=objective,
+            observations="positions",
+        )
+        model.fit(inputs, labels, batch_size=len(inputs), epochs=2, verbose=0)
+        states.append(
+            [
+                *model.get_weights(),
+                *(np.array(v) for v in objective.trainable_variables),
+            ]
+        )
+    for a, b in zip(*states, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("masked", [False, True])
 def test_vogn_takes_the_squares_of_tokens(masked):
     x = PADDED if masked else X
@@ -147,6 +211,14 @@ def test_what_cannot_be_counted_is_refused():
         tagger(bdl.IVON(), masked=True).fit(PADDED, Y, verbose=0)
     with pytest.raises(ValueError, match="outputs without a mask"):
         bdl.fit_laplace(tagger(masked=True), (PADDED, Y), verbose=0)
+    with pytest.warns(UserWarning, match="dataset_size=6, counted 18"):
+        tagger(bdl.IVON(dataset_size=N)).fit(X, Y, verbose=0)
+    open_length = bdl.Sequential(
+        [keras.Input((None, 2)), layers.Dense(CLASSES)]
+    )
+    open_length.compile(bdl.IVON(), cross_entropy(), observations="positions")
+    with pytest.raises(ValueError, match="Give a fixed shape to `keras.Input`"):
+        open_length.fit(X, Y, verbose=0)
     with pytest.raises(ValueError, match="`observations` must be one of"):
         tagger(observations="tokens")
     inputs = keras.Input((TIME, 2))

@@ -97,6 +97,17 @@ def test_referral_drops_the_images_of_highest_mean_uncertainty(measure):
     )
 
 
+def test_ignored_class_of_one_hot_labels_does_not_count():
+    prediction, y = predicted()
+    reports = []
+    for labels in (y, np.eye(CLASSES)[y]):
+        scores = SegmentationScores(ignore_class=2)
+        scores.add(prediction, labels)
+        reports.append(scores.report())
+    assert reports[0].num_pixels == (y != 2).sum()
+    assert str(reports[0]) == str(reports[1])
+
+
 def test_wrong_batches_are_refused():
     prediction, y = predicted()
     scores = SegmentationScores()
