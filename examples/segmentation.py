@@ -149,8 +149,7 @@ def main():
         figure = bdl.plots.segmentation_maps(
             unknown[0],
             maps,
-            # The label 255 has no colour of its own.
-            np.where(unknown[1] == 255, 0, unknown[1]),
+            unknown[1],
             class_names=CLASSES,
         )
         figure.savefig(path, dpi=150)

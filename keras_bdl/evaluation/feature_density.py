@@ -12,6 +12,14 @@ from keras_bdl.data.batches import Batches
 from keras_bdl.data.checked_inputs import check_model
 from keras_bdl.data.checked_inputs import numbers
 
+_NORMALIZATIONS = (
+    keras.layers.BatchNormalization,
+    keras.layers.GroupNormalization,
+    keras.layers.LayerNormalization,
+    keras.layers.Normalization,
+    keras.layers.RMSNormalization,
+)
+
 
 class FeatureDensity:
     """Scores inputs by their distance from the classes, in feature space.
@@ -33,7 +41,8 @@ class FeatureDensity:
     Args:
         model: A `keras.Sequential` or functional model whose shapes are known.
         layer: A layer of the model, or its name, whose output is h. Defaults
-            to `None`, the input of the last layer with weights.
+            to `None`, the input of the last layer with weights that is no
+            normalisation, also inside of a model that is a layer.
         jitter: Added to the eigenvalues of C, as a share of their mean. A
             feature that is constant in training would have no inverse.
             Defaults to `1e-6`.
@@ -196,12 +205,19 @@ def _features_of(model, layer):
                 f"Received: layer={layer!r}"
             )
         return model.get_layer(layer).output
-    heads = [inner for inner in model.layers if inner.weights]
+    heads = [
+        inner
+        for inner in model.layers
+        if inner.weights and not isinstance(inner, _NORMALIZATIONS)
+    ]
     if not heads:
         raise ValueError(
             "`model` must have a layer with weights. "
             f"Received: model={model.name!r}"
         )
+    if isinstance(heads[-1], keras.Model):
+        inner = heads[-1]
+        return keras.Model(inner.inputs, _features_of(inner, None))(inner.input)
     return heads[-1].input
 
 

@@ -15,6 +15,9 @@ from keras_bdl.evaluation.regression_report import RegressionReport
 from keras_bdl.evaluation.report_table import ReportTable
 from keras_bdl.reports.report import Report
 
+# With fewer examples, the percentile interval is too narrow.
+FEWEST_EXAMPLES = 20
+
 DEFAULT_SCORES = {
     ClassificationReport: ("accuracy", "nll", "brier", "ece", "aurc"),
     RegressionReport: ("rmse", "log_likelihood", "crps"),
@@ -35,12 +38,14 @@ def table(
     chance. A paired bootstrap draws the test examples anew, the same ones for
     all methods, and gives an interval for each difference of two means.
 
-    With several seeds of both methods, the interval also covers the choice of
-    the seeds: each resample adds a number from Student's t distribution, with
-    the squared standard errors over the seeds as its squared scale. With one
-    seed, a difference is about the two trained networks, and another training
-    may give another sign. Intervals are not corrected for their number: of 20
-    differences that are chance, one excludes 0 at the level 0.95.
+    With several seeds, the interval also covers the choice of the seeds. Each
+    resample adds a number from Student's t distribution. Its scale is the
+    standard error of the difference over the seeds. A method with one seed is
+    taken to vary as much as the other one. With one seed of both, a difference
+    is about the two trained networks, and another training may give another
+    sign. Intervals are not corrected for their number: of 20 differences that
+    are chance, one excludes 0 at the level 0.95. With fewer than 20 test
+    examples, no difference means something: the intervals are too narrow.
 
     Args:
         reports: Dict from the name of a method to its report, or to a list of
@@ -97,7 +102,6 @@ def table(
                 score,
                 methods,
                 values[score],
-                errors[score],
                 level,
                 repeats,
                 seed,
@@ -187,7 +191,7 @@ def _kept(methods, score):
     )
 
 
-def _differences(score, methods, values, errors, level, repeats, seed):
+def _differences(score, methods, values, level, repeats, seed):
     columns = np.stack(
         [r.per_example.scores[score] for s in methods.values() for r in s],
         axis=1,
@@ -206,9 +210,8 @@ def _differences(score, methods, values, errors, level, repeats, seed):
     for i, first in enumerate(methods):
         for j, second in list(enumerate(methods))[i + 1 :]:
             deviation = deviations[i] - deviations[j]
-            scale = np.hypot(errors[i], errors[j])  # NaN for a single seed
-            if not np.isnan(scale):
-                freedom = len(values[i]) + len(values[j]) - 2
+            scale, freedom = _error_of_seeds(values[i], values[j])
+            if freedom:
                 deviation = deviation + scale * rng.standard_t(freedom, repeats)
             difference = float(np.mean(values[i]) - np.mean(values[j]))
             low, high = difference + np.quantile(deviation, tails)
@@ -219,10 +222,28 @@ def _differences(score, methods, values, errors, level, repeats, seed):
                     "difference": difference,
                     "low": float(low),
                     "high": float(high),
-                    "means_something": bool(low > 0 or high < 0),
+                    "means_something": bool(low > 0 or high < 0)
+                    and len(columns) >= FEWEST_EXAMPLES,
                 }
             )
     return entries
+
+
+def _error_of_seeds(first, second):
+    """Returns the standard error of a difference, and its degrees of freedom.
+
+    A method with a single seed is taken to vary as the other one does. With
+    two single seeds, both results are 0: nothing is known.
+    """
+    freedom = len(first) + len(second) - 2
+    if not freedom:
+        return 0.0, 0
+    if min(len(first), len(second)) > 1:
+        scale = np.hypot(_standard_error(first), _standard_error(second))
+        return scale, freedom
+    several = first if len(first) > 1 else second
+    inverse = 1 / len(first) + 1 / len(second)
+    return np.std(several, ddof=1) * np.sqrt(inverse), freedom
 
 
 def _standard_error(values):

@@ -38,10 +38,12 @@ def segmentation_maps(
     Args:
         images: Images `(n, height, width)` or with one or three channels.
         prediction: The prediction of the images, from `keras_bdl.predict`.
-        y: Integer labels of the pixels. Defaults to `None`, the labels in the
+        y: Labels of the pixels, integers or one-hot. A label that is no class,
+            such as 255, stays white. Defaults to `None`, the labels in the
             prediction, if there are any.
         uncertainty: `"mutual_information"`, `"entropy"` or
-            `"expected_entropy"`. Defaults to `"mutual_information"`.
+            `"expected_entropy"`. Defaults to `"mutual_information"`, or the
+            entropy if there is only one posterior sample.
         rows: Number of images to draw, from the first on. Defaults to `4`.
         class_names: Names of the classes for the legend. Defaults to `None`,
             the numbers.
@@ -61,7 +63,9 @@ def segmentation_maps(
     check_choice("uncertainty", uncertainty, tuple(MEASURES))
     check_count("rows", rows)
     images = _checked_images(images, prediction)
-    y = prediction.y if y is None else np.asarray(y)
+    y = _checked_labels(prediction.y if y is None else y, prediction)
+    if prediction.num_samples == 1 and uncertainty == "mutual_information":
+        uncertainty = "entropy"  # one sample has no mutual information
     rows = min(rows, len(images))
     plt = pyplot()
     titles = ["image", *(["label"] if y is not None else []), "predicted"]
@@ -86,7 +90,7 @@ def segmentation_maps(
         first.imshow(images[i], **({"cmap": "gray"} if gray else {}))
         shown = [prediction.predicted_classes[i]]
         if y is not None:
-            shown = [y[i].reshape(shown[0].shape), *shown]
+            shown = [y[i], *shown]
         for ax, classes in zip(middle, shown, strict=True):
             ax.imshow(classes, **of_classes)
         drawn = last.imshow(
@@ -121,6 +125,23 @@ def _checked_images(images, prediction):
         low, high = images.min(), images.max()
         images = (images - low) / max(high - low, 1e-12)
     return images
+
+
+def _checked_labels(y, prediction):
+    """Returns integers, masked where a label is no class; or `None`."""
+    if y is None:
+        return None
+    shape = prediction.log_mean.shape
+    y = np.asarray(y)
+    if y.shape == shape and shape[-1] > 1:
+        y = y.argmax(-1)
+    if y.shape not in (shape[:-1], (*shape[:-1], 1)):
+        raise ValueError(
+            f"`y` must have one label for each pixel, in shape {shape[:-1]}. "
+            f"Received: y of shape {y.shape}"
+        )
+    y = y.reshape(shape[:-1])
+    return np.ma.masked_outside(y, 0, shape[-1] - 1)
 
 
 def _class_colors(plt, num_classes):

@@ -77,3 +77,12 @@ def test_wrong_use_is_refused(model):
         FeatureDensity(model).fit(X, Y - 1)
     with pytest.raises(ValueError, match="`y` must be given"):
         FeatureDensity(model).fit(X)
+
+
+def test_features_lie_inside_a_nested_model_and_before_a_normalisation(model):
+    nested = keras.Sequential(
+        [keras.Input((3,)), model, keras.layers.BatchNormalization()]
+    )
+    expected = FeatureDensity(model).fit(X, Y).score(X)
+    found = FeatureDensity(nested).fit(X, Y).score(X)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)

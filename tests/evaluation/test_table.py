@@ -9,6 +9,7 @@ import scipy.stats
 from keras_bdl.evaluation import evaluate
 from keras_bdl.evaluation import table
 from keras_bdl.evaluation.bootstrap import bootstrap_means
+from keras_bdl.evaluation.table import _error_of_seeds
 from keras_bdl.prediction import ClassificationPrediction
 from keras_bdl.prediction import RegressionPrediction
 from keras_bdl.reports.per_example import MOST_KEPT
@@ -134,6 +135,38 @@ def test_wrong_tables_are_refused(reports, kwargs, message):
         table(reports, **kwargs)
     if "same test" in message:
         assert not table(reports, repeats=0).differences
+
+
+@pytest.mark.parametrize(("first", "second"), [(1, 4), (5, 1), (3, 3)])
+def test_error_over_seeds_covers_a_difference_of_zero(first, second):
+    rng = np.random.default_rng(0)
+    repeats, inside = 4000, 0
+    for _ in range(repeats):
+        a, b = rng.normal(size=first), rng.normal(size=second)
+        scale, freedom = _error_of_seeds(a, b)
+        reach = scale * scipy.stats.t.ppf(0.975, freedom)
+        inside += abs(a.mean() - b.mean()) < reach
+    error = np.sqrt(0.95 * 0.05 / repeats)
+    # Two methods of several seeds may have other variances: no exact law.
+    assert inside / repeats > 0.95 - 5 * error
+    if 1 in (first, second):
+        assert inside / repeats < 0.95 + 5 * error
+
+
+def test_few_examples_prove_nothing():
+    for n, something in ((19, False), (20, True)):
+        y = np.arange(n) % 3
+        sure, unsure = (
+            evaluate(
+                ClassificationPrediction.from_probabilities(
+                    np.where(np.eye(3)[y] > 0, p, (1 - p) / 2)
+                ),
+                y,
+            )
+            for p in (0.9, 0.8)
+        )
+        (found,) = table([sure, unsure]).differences["nll"]
+        assert found["means_something"] is something
 
 
 def test_kept_scores_are_float32_and_bounded():
