@@ -27,8 +27,8 @@ from keras_bdl.prediction import ClassificationPrediction
 class SegmentationScores:
     """Adds up the scores of a classifier of pixels, batch by batch.
 
-    Use it for images, volumes or sequences with a label at each position, of
-    which memory cannot hold all predictions. Of each image, only a few numbers
+    Use it for images, volumes or sequences with a label at each position. Their
+    predictions may be larger than the memory: of each image, only a few numbers
     for each class are kept.
 
     Args:

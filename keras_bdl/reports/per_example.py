@@ -17,8 +17,8 @@ class PerExample:
     a report stays small.
 
     Attributes:
-        checksum: A number that differs between sets of labels. Two reports
-            with the same number are about the same examples.
+        checksum: A number that differs between sets of labels. With equal
+            numbers, two reports are taken to be about the same examples.
         scores: Dict from a name to one score for each kept example.
     """
 
