@@ -80,7 +80,7 @@ def prediction_sets(
         markersize=5,
         capsize=3,
         linewidth=1.4,
-        label="coverage, 95 % interval",
+        label="coverage" + ", 95 % interval" * np.isfinite(reach).all(),
     )
     ax.axhline(
         100 * report.level,

@@ -172,6 +172,28 @@ def test_report_counts_by_size_and_by_class():
     assert "95 % expected within" in str(report)
 
 
+def test_each_class_with_its_own_cutoff_has_its_own_expected_interval():
+    import scipy.stats
+
+    test = classified(300, seed=1)
+    method = LAC(per_class=True).fit(classified(200), coverage=0.7)
+    report = method(test).evaluate()
+    assert np.isnan(report.expected).all()
+    for c, group in report.by_group.items():
+        n, k = method.cutoff.counts[c], method.cutoff.ranks[c]
+        count = (test.y == c).sum()
+        law = scipy.stats.betabinom(count, k, n + 1 - k)
+        assert group["expected"] == tuple(law.ppf([0.025, 0.975]) / count)
+        low, high = (f"{end:.4f}" for end in group["expected"])
+        line = str(report).split("By class or target")[1].splitlines()[1 + c]
+        assert line.split()[-2:] == [low, high]
+    assert "share of sets with all classes" in str(report)
+    # One cutoff for all classes has no law for a single class.
+    report = LAC().fit(classified(200), coverage=0.7)(test).evaluate()
+    groups = report.by_group.values()
+    assert np.isnan([group["expected"] for group in groups]).all()
+
+
 def test_saved_methods_give_the_same_sets(tmp_path):
     with pytest.warns(UserWarning, match="infinite sets"):
         methods = [
