@@ -117,7 +117,7 @@ class RiskControl(SavedMethod):
             )
         self.fitted_threshold = self._search(probs, truth, whole, allowed)
         self.risk = float(risk)
-        self.label_shape = probs.shape[1:]
+        self.label_shape = prediction.log_mean.shape[1:]
         if allowed < 0:
             least = -(-decimal(self.loss_bound) // decimal(risk)) - 1
             warnings.warn(
@@ -142,18 +142,31 @@ class RiskControl(SavedMethod):
         """Returns the set of labels of each example.
 
         Args:
-            prediction: A prediction of the model that `fit` received.
+            prediction: A prediction of the model that `fit` received. Images
+                may have another size: labels on two or more axes.
         """
         threshold = self.threshold
         check_task("prediction", prediction, "classification")
         probabilities("prediction.mean", prediction.mean)
+        self._check_labels(prediction.log_mean.shape[1:])
         probs = class_probabilities(prediction, self.presence)
-        if probs.ndim != len(self.label_shape or ()) + 1:
-            raise ValueError(
-                "`prediction` must have the labels of `fit`. Received: labels "
-                f"of shape {probs.shape[1:]}, and {self.label_shape} in `fit`"
-            )
         return ControlledSets(self, prediction, probs >= threshold)
+
+    def _check_labels(self, shape):
+        """Raises an error unless labels and classes are those of `fit`."""
+        fitted = self.label_shape
+        space = len(fitted) > 2  # axes of an image may have another length
+        if (
+            len(shape) != len(fitted)
+            or shape[-1] != fitted[-1]
+            or not (space or shape == fitted)
+        ):
+            raise ValueError(
+                "`prediction` must have the labels and the classes of `fit`. "
+                f"Received: labels of shape {shape[:-1]} with {shape[-1]} "
+                f"classes, and of shape {fitted[:-1]} with {fitted[-1]} "
+                "classes in `fit`"
+            )
 
     def _search(self, probs, truth, whole, allowed):
         """Returns the largest threshold that keeps (1), 0 if none does."""

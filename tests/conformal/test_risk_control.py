@@ -85,6 +85,34 @@ def test_too_few_examples_give_the_set_of_all_labels_and_say_so():
     assert control(p).membership.all()
 
 
+def test_labels_or_classes_of_another_model_are_refused(tmp_path):
+    sizes = {
+        "one label": (),
+        "four labels": (4,),
+        "five labels": (5,),
+        "images": (4, 3),
+    }
+    data = {
+        (name, classes): masks(30, shape, classes)
+        for name, shape in sizes.items()
+        for classes in (2, 3, 4)
+    }
+    for kind, p in data.items():
+        control = RiskControl().fit(p, risk=0.2)
+        control.save(tmp_path / "risk.bdl")
+        loaded = conformal.load(tmp_path / "risk.bdl")
+        for other, q in data.items():
+            for method in (control, loaded):
+                if other == kind:
+                    assert len(method(q)) == 30
+                    continue
+                # Four labels, present or absent, are not four classes.
+                with pytest.raises(ValueError, match="the classes of `fit`"):
+                    method(q)
+        if kind[0] == "images":
+            assert len(loaded(masks(5, (7, 2), kind[1]))) == 5
+
+
 def test_losses_outside_the_theorem_are_refused():
     p = masks()
     for loss, message in (
