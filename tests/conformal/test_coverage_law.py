@@ -134,6 +134,22 @@ def test_rank_is_exact_where_floats_round():
     assert least_count(0.9) == 9 and least_count(0.95) == 19
 
 
+def test_rank_of_a_level_from_arithmetic_is_that_of_its_decimal_number():
+    level = np.arange(0.5, 1, 0.05)[-1]
+    assert level > 0.95 and rank(19, level) == rank(19, 0.95) == 19
+    assert least_count(level) == 19
+    calibration = classified(19)
+    sets = LAC().fit(calibration, coverage=level)(calibration)
+    assert sets.sizes.mean() < 5 and not sets.method.cutoff.infinite
+    # Nine examples are enough for a risk of 0.1, also for 1 - 0.9.
+    ones = classified(9)
+    control = RiskControl("miscoverage").fit(ones, risk=1 - 0.9)
+    assert control.threshold > 0
+    # Levels near 0 or 1 stay inside.
+    assert rank(10, 1e-300) == 1 and rank(10, np.nextafter(1, 0)) == 11
+    assert least_count(np.nextafter(1, 0)) > 10**15
+
+
 def test_equal_scores_are_ordered_by_their_keys():
     scores, keys = np.array([1.0, 0, 0, 0]), np.array([0.5, 0.3, 0.9, 0.6])
     cutoff = Cutoff.of(scores, 0.4, keys)
