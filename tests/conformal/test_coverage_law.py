@@ -13,6 +13,7 @@ from keras_bdl.conformal import RiskControl
 from keras_bdl.conformal.cutoff import Cutoff
 from keras_bdl.conformal.cutoff import least_count
 from keras_bdl.conformal.cutoff import rank
+from keras_bdl.prediction import ClassificationPrediction
 from tests.conformal.helpers import classified
 from tests.conformal.helpers import regressed
 from tests.conformal.helpers import rows
@@ -118,6 +119,21 @@ def test_mean_risk_over_1000_random_splits_is_below_its_bound():
     # Theorem 2 of the paper: at most 2 B / (n + 1) below, if no two
     # probabilities are equal.
     assert 0.2 - 2 / 40 - 5 * error <= np.mean(risks) <= 0.2 + 5 * error
+
+
+def test_coverage_of_aps_is_exact_over_seeds_and_not_for_a_fixed_one():
+    # Two classes of equal probability, and a label that is either by chance.
+    found = []
+    for seed in range(200):
+        covered = []
+        for label in (0, 1):
+            p = ClassificationPrediction(np.log([[0.5, 0.5]]), y=[label])
+            sets = APS(seed=seed).fit(p, coverage=0.5)(p)
+            covered.append(sets.membership.mean())
+        found.append(np.mean(covered))
+    # It depends on which of the two rows gets the larger number of a seed.
+    assert set(found) == {0.25, 0.75}
+    assert abs(np.mean(found) - 0.5) < 5 * 0.25 / np.sqrt(200)
 
 
 def test_law_of_the_coverage_is_the_beta_distribution_of_the_rank():
