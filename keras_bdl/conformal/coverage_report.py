@@ -167,8 +167,8 @@ def _expected(cutoff, group, count):
     if k > n:
         return 1.0, 1.0
     # `ppf` of the law adds the probabilities again for each step of a search.
-    law = scipy.stats.betabinom(count, k, n + 1 - k)
-    total = law.pmf(np.arange(count + 1)).cumsum()
+    values = np.arange(count + 1)
+    total = scipy.stats.betabinom.pmf(values, count, k, n + 1 - k).cumsum()
     tails = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
     low, high = np.searchsorted(total, tails) / count
     return float(low), float(high)
