@@ -123,6 +123,11 @@ class AdaptiveConformal(SavedMethod):
         return self
 
     @property
+    def joint(self) -> bool:
+        """Whether the sets hold all targets of an example together."""
+        return getattr(self.method, "joint", False)
+
+    @property
     def level(self) -> float:
         """The level 1 - a_t of the next step."""
         return self.levels[-1]

@@ -18,21 +18,26 @@ class APS(SetPredictor):
         set = {c: score of c <= cutoff}                                   (2)
 
     Classes of equal probability are ranked by their number. Equal scores are
-    ordered by v, so the result is exact for any probabilities. A set may be
+    ordered by v, so ties do no harm to the coverage. A set may be
     empty.
 
     With exchangeable data, a new set contains its label with probability
     k/(n + 1), where k = ceil((n + 1) * coverage). The coverage given the
     calibration data is one draw of Beta(k, n + 1 - k). With `per_class=True`
-    both hold for each class, with n the labels of the class. With
-    `randomized=False` the probability is at least k/(n + 1).
+    both hold for each class, with n the labels of the class.
+
+    These statements are exact over the data and over v, so with a new `seed`
+    for each use. A fixed seed is one draw of v: over calibration sets that all
+    use it, the mean coverage is near k/(n + 1), a little above or below. With
+    `randomized=False` nothing depends on v, and the probability is at least
+    k/(n + 1).
 
     Args:
         randomized: Whether v is random. Otherwise v is 1, and sets of the same
             input are always equal. Defaults to `True`.
         seed: Selects v: row i of the calibration data gets number i of
             `np.random.RandomState(seed)`, and later rows the next numbers.
-            Defaults to `0`.
+            The default does not change from use to use. Defaults to `0`.
 
     Example:
 

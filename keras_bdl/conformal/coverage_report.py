@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_bdl.reports.report import NOT_A_NUMBER
 from keras_bdl.reports.report import Report
 
 # Probability of each interval in the report.
@@ -21,22 +22,27 @@ class CoverageReport(Report):
 
     Attributes:
         name: Name of the method.
-        num_values: Number of labels or target values.
+        num_values: Number of labels or target values: with several targets,
+            rows times targets, or rows if the method is `joint`.
         level: The coverage that `fit` was asked for.
         coverage: Share of the labels or targets inside their sets.
         interval: Exact 95 % interval of Clopper and Pearson for the
-            probability that a set contains its target.
+            probability that a set contains its target. NaN for several
+            targets without `joint`: those of one example are not independent.
         expected: Central 95 % interval for `coverage` if the data are
             exchangeable with the calibration data, by the Beta-binomial law:
             k and n + 1 - k from the calibration, and as many values as here.
-            NaN if the sets have no single cutoff.
+            NaN if the sets have no single cutoff; `by_group` then has one for
+            each class or target.
         mean_size: Mean number of classes, or mean width.
         median_size: Median number of classes, or median width.
         empty: Share of the empty sets.
         full: Share of the sets with all classes, or of infinite intervals.
         by_size: A dictionary from each range of sizes to count, coverage and
             `interval` of its sets.
-        by_group: The same for each class, or each target.
+        by_group: The same for each class, or each target, and `expected` of
+            its own cutoff, NaN without one.
+        of_classes: Whether these are sets of classes, not intervals.
     """
 
     name: str
@@ -51,6 +57,7 @@ class CoverageReport(Report):
     full: float
     by_size: dict
     by_group: dict
+    of_classes: bool = dataclasses.field(metadata=NOT_A_NUMBER)
 
     @classmethod
     def from_arrays(
@@ -75,21 +82,26 @@ class CoverageReport(Report):
             num_groups: Number of classes or targets.
         """
         count, total = len(covered), int(covered.sum())
-        integers = np.issubdtype(sizes.dtype, np.integer)
-        by_size = _by_count if integers else _by_width
+        of_classes = np.issubdtype(sizes.dtype, np.integer)
+        by_size = _by_count if of_classes else _by_width
+        # Several targets of one example depend on each other.
+        entry = _entry if of_classes or num_groups == 1 else _pooled
+        cutoff, several = method.cutoff, (float("nan"), float("nan"))
+        single = cutoff is not None and cutoff.ranks.size == 1
         return cls(
             name=type(method).__name__,
             num_values=count,
             level=method.coverage,
             coverage=total / count,
-            interval=clopper_pearson(total, count),
-            expected=_expected(method.cutoff, count),
+            interval=entry(covered)["interval"],
+            expected=_expected(cutoff, 0, count) if single else several,
             mean_size=float(np.maximum(sizes, 0).mean()),
             median_size=float(np.median(np.maximum(sizes, 0))),
-            empty=float(np.mean(sizes <= 0 if integers else sizes < 0)),
+            empty=float(np.mean(sizes <= 0 if of_classes else sizes < 0)),
             full=float(full.mean()),
-            by_size=by_size(sizes, covered),
-            by_group=_by_group(groups, covered, num_groups),
+            by_size=by_size(sizes, covered, entry),
+            by_group=_by_group(groups, covered, num_groups, cutoff),
+            of_classes=of_classes,
         )
 
     def title(self) -> str:
@@ -109,10 +121,13 @@ class CoverageReport(Report):
         sizes = [
             ["mean size", self.mean_size],
             ["median size", self.median_size],
-            ["share of empty sets", self.empty],
-            ["share of infinite sets", self.full],
         ]
-        found = [("Coverage", rows), ("Sets", sizes)]
+        if self.of_classes:
+            kind, full = "sets", "share of sets with all classes"
+        else:
+            kind, full = "intervals", "share of infinite intervals"
+        sizes += [[f"share of empty {kind}", self.empty], [full, self.full]]
+        found = [("Coverage", rows), (kind.capitalize(), sizes)]
         found.append(_table("By size", self.by_size))
         groups = {k: v for k, v in self.by_group.items() if v["count"]}
         if len(groups) > 1:
@@ -144,26 +159,37 @@ def clopper_pearson(
     return float(low), float(high)
 
 
-def _expected(cutoff, count):
-    """Returns where the measured coverage is expected, as an interval."""
+def _expected(cutoff, group, count):
+    """Returns where a measured coverage is expected, as an interval."""
     import scipy.stats
 
-    if cutoff is None or cutoff.ranks.size > 1:
-        return float("nan"), float("nan")
-    k, n = int(cutoff.ranks.sum()), int(cutoff.counts.sum())
+    k, n = int(cutoff.ranks.flat[group]), int(cutoff.counts.flat[group])
     if k > n:
         return 1.0, 1.0
-    law = scipy.stats.betabinom(count, k, n + 1 - k)
-    low, high = law.ppf([(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]) / count
+    # `ppf` of the law adds the probabilities again for each step of a search.
+    values = np.arange(count + 1)
+    total = scipy.stats.betabinom.pmf(values, count, k, n + 1 - k).cumsum()
+    tails = [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]
+    low, high = np.searchsorted(total, tails) / count
     return float(low), float(high)
 
 
 def _table(title, groups):
+    heads, names = "count, coverage, 95 % interval", ["interval"]
+    if any(
+        np.isfinite(g.get("expected", np.nan)).all() for g in groups.values()
+    ):
+        heads, names = f"{heads}, 95 % expected", ["interval", "expected"]
     rows = [
-        [str(name), str(g["count"]), g["coverage"], *g["interval"]]
-        for name, g in groups.items()
+        [
+            str(group),
+            str(g["count"]),
+            g["coverage"],
+            *(end for name in names for end in g[name]),
+        ]
+        for group, g in groups.items()
     ]
-    return f"{title}: count, coverage, 95 % interval", rows
+    return f"{title}: {heads}", rows
 
 
 def _entry(covered):
@@ -175,7 +201,12 @@ def _entry(covered):
     }
 
 
-def _by_count(sizes, covered):
+def _pooled(covered):
+    """Returns an entry without an interval."""
+    return {**_entry(covered), "interval": (float("nan"), float("nan"))}
+
+
+def _by_count(sizes, covered, entry):
     places = np.searchsorted(SIZES, sizes, side="right") - 1
     found = {}
     for i, first in enumerate(SIZES):
@@ -184,11 +215,11 @@ def _by_count(sizes, covered):
             last = SIZES[i + 1] - 1 if i + 1 < len(SIZES) else None
             name = f"{first}+" if last is None else f"{first}-{last}"
             name = str(first) if first == last else name
-            found[name] = _entry(covered[chosen])
+            found[name] = entry(covered[chosen])
     return found
 
 
-def _by_width(sizes, covered):
+def _by_width(sizes, covered, entry):
     """Returns entries for up to four groups of equally many intervals."""
     finite = sizes[np.isfinite(sizes)]
     largest = max(finite.max(initial=0.0), 1e-300)
@@ -202,18 +233,22 @@ def _by_width(sizes, covered):
         name = f"{low:.3g} to {high:.3g}"
         if name in found:  # widths that hardly differ
             name = f"{low:.6g} to {high:.6g}"
-        found[name] = _entry(covered[chosen])
+        found[name] = entry(covered[chosen])
     return found
 
 
-def _by_group(groups, covered, num_groups):
+def _by_group(groups, covered, num_groups, cutoff):
     counts = np.bincount(groups, minlength=num_groups)
     totals = np.bincount(groups[covered], minlength=num_groups)
+    own = cutoff is not None and cutoff.ranks.size == num_groups
     return {
         g: {
             "count": int(count),
             "coverage": int(total) / int(count) if count else float("nan"),
             "interval": clopper_pearson(int(total), int(count)),
+            "expected": _expected(cutoff, g, int(count))
+            if own and count
+            else (float("nan"), float("nan")),
         }
         for g, (count, total) in enumerate(zip(counts, totals, strict=True))
     }

@@ -124,9 +124,17 @@ def least_count(level: float) -> int:
 
 
 def decimal(number: float) -> fractions.Fraction:
-    """Returns the shortest decimal number that reads as this float.
+    """Returns the decimal number that a float stands for.
+
+    It has 12 digits at most: arithmetic such as `np.arange(0.5, 1, 0.05)`
+    gives 0.9500000000000004, which stands for 0.95. A number that 12 digits
+    cannot tell from an integer is taken as it is.
 
     Args:
         number: A finite float.
     """
-    return fractions.Fraction(repr(float(number)))
+    number = float(number)
+    rounded = fractions.Fraction(f"{number:.12g}")
+    if rounded.denominator == 1:
+        return fractions.Fraction(repr(number))
+    return rounded

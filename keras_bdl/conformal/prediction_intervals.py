@@ -72,6 +72,10 @@ class PredictionIntervals:
     def evaluate(self, y: ArrayLike | None = None) -> CoverageReport:
         """Returns coverage and widths, in total, by width and by target.
 
+        The targets of an example depend on each other. With several targets,
+        only each target has intervals of its coverage, unless the method is
+        `joint`: an example is then covered if all its targets are.
+
         Args:
             y: Targets. Defaults to `None`, the targets that the prediction
                 found in its data.

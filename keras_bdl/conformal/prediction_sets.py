@@ -1,5 +1,6 @@
 """Sets of classes, one for each row of a prediction."""
 
+import operator
 from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
@@ -114,6 +115,13 @@ class PredictionSets:
 
     def __getitem__(self, row: int) -> np.ndarray:
         """Returns the classes in the set of one row."""
+        try:
+            row = operator.index(row)
+        except TypeError:
+            raise TypeError(
+                "The row of a set must be an integer. Read several sets from "
+                f"`membership` or `blocks()`. Received: {row!r}"
+            ) from None
         row = range(len(self))[row]
         keys = self._keys[row : row + 1]
         log_probs = self.prediction.log_mean[row : row + 1]

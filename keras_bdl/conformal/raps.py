@@ -17,7 +17,8 @@ class RAPS(APS):
         p_(1) + ... + p_(r-1) + v p_(r) + penalty * max(0, r - free_ranks)  (1)
 
     The guarantee is that of `APS`, if `penalty` and `free_ranks` do not depend
-    on the calibration data: choose them before, or on other data.
+    on the calibration data: choose them before, or on other data. As there, it
+    is exact with a new `seed` for each use; a fixed seed is one draw of v.
 
     Args:
         penalty: Weight of the penalty, at least zero. Defaults to `0.01`.

@@ -1,5 +1,6 @@
 """Conformal risk control of a bounded monotone loss."""
 
+import math
 import warnings
 from collections.abc import Callable
 from fractions import Fraction
@@ -37,7 +38,10 @@ class RiskControl(SavedMethod):
     With exchangeable data, the expected loss of a new example is at most
     `risk`. The expectation is over calibration and new data; for one
     calibration set, the mean loss may be somewhat larger. `fit` compares the
-    set of every distinct probability, not those of a grid.
+    set of every distinct probability, not those of a grid. The sum in (1) is
+    exact if all losses are multiples of 2^-20, such as 0, 1/2 and 1. Otherwise
+    a trillionth is added, 10^-12 of the sum of their sizes, so that a rounded
+    loss such as 1/3 never lets a threshold pass that is too large.
 
     Two classes mean that a label is absent or present, and sets hold present
     labels: the shape of the sets is that of the labels. With more classes, the
@@ -117,7 +121,7 @@ class RiskControl(SavedMethod):
             )
         self.fitted_threshold = self._search(probs, truth, whole, allowed)
         self.risk = float(risk)
-        self.label_shape = probs.shape[1:]
+        self.label_shape = prediction.log_mean.shape[1:]
         if allowed < 0:
             least = -(-decimal(self.loss_bound) // decimal(risk)) - 1
             warnings.warn(
@@ -142,18 +146,31 @@ class RiskControl(SavedMethod):
         """Returns the set of labels of each example.
 
         Args:
-            prediction: A prediction of the model that `fit` received.
+            prediction: A prediction of the model that `fit` received. Images
+                may have another size: labels on two or more axes.
         """
         threshold = self.threshold
         check_task("prediction", prediction, "classification")
         probabilities("prediction.mean", prediction.mean)
+        self._check_labels(prediction.log_mean.shape[1:])
         probs = class_probabilities(prediction, self.presence)
-        if probs.ndim != len(self.label_shape or ()) + 1:
-            raise ValueError(
-                "`prediction` must have the labels of `fit`. Received: labels "
-                f"of shape {probs.shape[1:]}, and {self.label_shape} in `fit`"
-            )
         return ControlledSets(self, prediction, probs >= threshold)
+
+    def _check_labels(self, shape):
+        """Raises an error unless labels and classes are those of `fit`."""
+        fitted = self.label_shape
+        space = len(fitted) > 2  # axes of an image may have another length
+        if (
+            len(shape) != len(fitted)
+            or shape[-1] != fitted[-1]
+            or not (space or shape == fitted)
+        ):
+            raise ValueError(
+                "`prediction` must have the labels and the classes of `fit`. "
+                f"Received: labels of shape {shape[:-1]} with {shape[-1]} "
+                f"classes, and of shape {fitted[:-1]} with {fitted[-1]} "
+                "classes in `fit`"
+            )
 
     def _search(self, probs, truth, whole, allowed):
         """Returns the largest threshold that keeps (1), 0 if none does."""
@@ -214,10 +231,13 @@ class RiskControl(SavedMethod):
 
 
 def _total(losses):
-    """Returns the exact sum of floats."""
-    if np.all(losses == np.rint(losses)):
-        return Fraction(float(losses.sum()))
-    return Fraction(float(losses.sum()) * (1 + 1e-12))
+    """Returns the sum of losses, never below the exact one."""
+    total = Fraction(math.fsum(losses))
+    steps = losses * 2.0**20
+    if np.all(steps == np.rint(steps)) and abs(total) < 2**32:
+        return total  # exact: no loss was rounded, nor was the sum
+    # A loss such as 1/3 is rounded, perhaps down.
+    return total + Fraction(1e-12) * Fraction(math.fsum(np.abs(losses)))
 
 
 def _check_monotone(of_larger_set, of_smaller_set):

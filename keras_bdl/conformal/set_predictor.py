@@ -1,6 +1,7 @@
 """Base class of conformal methods for classifiers."""
 
 import abc
+import copy
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -65,7 +66,10 @@ class SetPredictor(Conformal):
             This object.
         """
         coverage = check_coverage(coverage)
-        y = self._labels(prediction, y)
+        # The number of classes may differ from that of an earlier `fit`.
+        unfitted = copy.copy(self)
+        unfitted.num_classes = None
+        y = unfitted._labels(prediction, y)
         keys = self.draw_keys(0, len(y))
         scores = self._label_scores(prediction, y, keys)
         classes = prediction.num_classes

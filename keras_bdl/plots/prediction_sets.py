@@ -71,6 +71,7 @@ def prediction_sets(
     ends = 100 * np.array([group["interval"] for group in groups])
     # A coverage of 0 or 1 equals one of the ends, up to rounding.
     reach = np.maximum(np.abs(ends.T - coverage), 0.0)
+    known = np.isfinite(reach).all()  # not for several targets
     ax.errorbar(
         places,
         coverage,
@@ -80,7 +81,7 @@ def prediction_sets(
         markersize=5,
         capsize=3,
         linewidth=1.4,
-        label="coverage, 95 % interval",
+        label="coverage, 95 % interval" if known else "coverage",
     )
     ax.axhline(
         100 * report.level,

@@ -119,4 +119,12 @@ def test_wrong_use_is_refused():
     two = regressed(60, (2,))
     with pytest.raises(ValueError, match="Use `joint=True`"):
         AdaptiveConformal(NormalizedResiduals()).fit(two)
-    AdaptiveConformal(NormalizedResiduals(joint=True)).fit(two).update(two)
+
+
+def test_series_of_several_targets_covers_whole_examples():
+    two = regressed(60, (2,))
+    method = AdaptiveConformal(NormalizedResiduals(joint=True))
+    intervals = method.fit(two).update(two)
+    report = intervals.evaluate()
+    assert report.num_values == 60
+    assert report.coverage == intervals.contains().all(1).mean()

@@ -13,6 +13,7 @@ from keras_bdl.conformal import RiskControl
 from keras_bdl.conformal.cutoff import Cutoff
 from keras_bdl.conformal.cutoff import least_count
 from keras_bdl.conformal.cutoff import rank
+from keras_bdl.prediction import ClassificationPrediction
 from tests.conformal.helpers import classified
 from tests.conformal.helpers import regressed
 from tests.conformal.helpers import rows
@@ -120,6 +121,21 @@ def test_mean_risk_over_1000_random_splits_is_below_its_bound():
     assert 0.2 - 2 / 40 - 5 * error <= np.mean(risks) <= 0.2 + 5 * error
 
 
+def test_coverage_of_aps_is_exact_over_seeds_and_not_for_a_fixed_one():
+    # Two classes of equal probability, and a label that is either by chance.
+    found = []
+    for seed in range(200):
+        covered = []
+        for label in (0, 1):
+            p = ClassificationPrediction(np.log([[0.5, 0.5]]), y=[label])
+            sets = APS(seed=seed).fit(p, coverage=0.5)(p)
+            covered.append(sets.membership.mean())
+        found.append(np.mean(covered))
+    # It depends on which of the two rows gets the larger number of a seed.
+    assert set(found) == {0.25, 0.75}
+    assert abs(np.mean(found) - 0.5) < 5 * 0.25 / np.sqrt(200)
+
+
 def test_law_of_the_coverage_is_the_beta_distribution_of_the_rank():
     law = LAC().fit(classified(39), coverage=0.8).coverage_law()
     assert law.args == (32, 8)
@@ -132,6 +148,22 @@ def test_rank_is_exact_where_floats_round():
         for n in range(99, 3000, 100):
             assert rank(n, level) == round((n + 1) * level)
     assert least_count(0.9) == 9 and least_count(0.95) == 19
+
+
+def test_rank_of_a_level_from_arithmetic_is_that_of_its_decimal_number():
+    level = np.arange(0.5, 1, 0.05)[-1]
+    assert level > 0.95 and rank(19, level) == rank(19, 0.95) == 19
+    assert least_count(level) == 19
+    calibration = classified(19)
+    sets = LAC().fit(calibration, coverage=level)(calibration)
+    assert sets.sizes.mean() < 5 and not sets.method.cutoff.infinite
+    # Nine examples are enough for a risk of 0.1, also for 1 - 0.9.
+    ones = classified(9)
+    control = RiskControl("miscoverage").fit(ones, risk=1 - 0.9)
+    assert control.threshold > 0
+    # Levels near 0 or 1 stay inside.
+    assert rank(10, 1e-300) == 1 and rank(10, np.nextafter(1, 0)) == 11
+    assert least_count(np.nextafter(1, 0)) > 10**15
 
 
 def test_equal_scores_are_ordered_by_their_keys():

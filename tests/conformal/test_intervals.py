@@ -111,6 +111,30 @@ def test_each_target_has_a_cutoff_or_all_share_one():
     assert report.num_values == 20
 
 
+def test_only_each_of_several_targets_has_intervals_of_its_coverage():
+    pool = regressed(60, (2,))
+    pool.y[:, 1] = pool.mean[:, 1]  # no miss
+    p, test = rows(pool, slice(0, 40)), rows(pool, slice(40, 60))
+    method = NormalizedResiduals().fit(p, coverage=0.8)
+    report = method(test).evaluate()
+    assert report.num_values == 40
+    assert np.isnan([report.interval, report.expected]).all()
+    assert np.isnan([g["interval"] for g in report.by_size.values()]).all()
+    assert str(report).count("n/a") == 4 + 2 * len(report.by_size)
+    law = scipy.stats.betabinom(20, K, 41 - K)
+    for c, group in report.by_group.items():
+        inside = int(method(test).contains()[:, c].sum())
+        exact = scipy.stats.binomtest(inside, 20).proportion_ci()
+        np.testing.assert_allclose(group["interval"], exact)
+        assert group["expected"] == tuple(law.ppf([0.025, 0.975]) / 20)
+    assert "95 % expected" in str(report).split("By class or target")[1]
+    # The same sets of whole examples have one interval.
+    joint = NormalizedResiduals(joint=True).fit(p, coverage=0.8)(test)
+    assert joint.evaluate().expected == report.by_group[0]["expected"]
+    assert np.isfinite(joint.evaluate().interval).all()
+    assert "share of infinite intervals" in str(report)
+
+
 def test_target_with_the_score_of_the_cutoff_is_inside():
     # Rounding of the ends must not lose targets that tie with the cutoff.
     for seed in range(50):

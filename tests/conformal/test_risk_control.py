@@ -85,6 +85,58 @@ def test_too_few_examples_give_the_set_of_all_labels_and_say_so():
     assert control(p).membership.all()
 
 
+def test_labels_or_classes_of_another_model_are_refused(tmp_path):
+    sizes = {
+        "one label": (),
+        "four labels": (4,),
+        "five labels": (5,),
+        "images": (4, 3),
+    }
+    data = {
+        (name, classes): masks(30, shape, classes)
+        for name, shape in sizes.items()
+        for classes in (2, 3, 4)
+    }
+    for kind, p in data.items():
+        control = RiskControl().fit(p, risk=0.2)
+        control.save(tmp_path / "risk.bdl")
+        loaded = conformal.load(tmp_path / "risk.bdl")
+        for other, q in data.items():
+            for method in (control, loaded):
+                if other == kind:
+                    assert len(method(q)) == 30
+                    continue
+                # Four labels, present or absent, are not four classes.
+                with pytest.raises(ValueError, match="the classes of `fit`"):
+                    method(q)
+        if kind[0] == "images":
+            assert len(loaded(masks(5, (7, 2), kind[1]))) == 5
+
+
+def test_threshold_may_meet_its_bound_with_equality():
+    # Two true labels each. A threshold of 0.3 misses one of two labels in
+    # three of the examples: (3/2 + 1) / 10 is the risk, to the last bit.
+    present = np.full((9, 2), 0.8)
+    present[:3, 0] = 0.2
+    present[3:, 0] = 0.3
+    log_mean = np.log(np.stack([1 - present, present], -1))
+    p = ClassificationPrediction(log_mean, y=np.ones((9, 2), int))
+    probs = np.exp(log_mean[..., 1])
+    control = RiskControl().fit(p, risk=0.25)
+    assert control.threshold == probs[3, 0]
+    control.fit(p, risk=0.2499)
+    assert control.threshold == probs[0, 0]
+
+
+def test_rounded_losses_that_just_meet_the_bound_do_not_pass():
+    p = ClassificationPrediction(np.log(np.full((3, 2), 0.5)), y=[1, 1, 1])
+    for loss, threshold in ((1 / 3, p.mean[0, 1]), (0.3333, 2.0)):
+        # In floats, (1/3 + 1/3 + 1/3 + 1) / 4 is 1/2, the risk. The loss may
+        # have been a little above 1/3 before it was rounded.
+        control = RiskControl(lambda inside, y, a=loss: a * ~inside)
+        assert control.fit(p, risk=0.5).threshold == threshold
+
+
 def test_losses_outside_the_theorem_are_refused():
     p = masks()
     for loss, message in (

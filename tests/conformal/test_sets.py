@@ -7,6 +7,7 @@ from keras_bdl import conformal
 from keras_bdl.conformal import APS
 from keras_bdl.conformal import LAC
 from keras_bdl.conformal import RAPS
+from keras_bdl.conformal import AdaptiveConformal
 from keras_bdl.conformal import RiskControl
 from keras_bdl.conformal import set_predictor
 from keras_bdl.prediction import ClassificationPrediction
@@ -172,6 +173,28 @@ def test_report_counts_by_size_and_by_class():
     assert "95 % expected within" in str(report)
 
 
+def test_each_class_with_its_own_cutoff_has_its_own_expected_interval():
+    import scipy.stats
+
+    test = classified(300, seed=1)
+    method = LAC(per_class=True).fit(classified(200), coverage=0.7)
+    report = method(test).evaluate()
+    assert np.isnan(report.expected).all()
+    for c, group in report.by_group.items():
+        n, k = method.cutoff.counts[c], method.cutoff.ranks[c]
+        count = (test.y == c).sum()
+        law = scipy.stats.betabinom(count, k, n + 1 - k)
+        assert group["expected"] == tuple(law.ppf([0.025, 0.975]) / count)
+        low, high = (f"{end:.4f}" for end in group["expected"])
+        line = str(report).split("By class or target")[1].splitlines()[1 + c]
+        assert line.split()[-2:] == [low, high]
+    assert "share of sets with all classes" in str(report)
+    # One cutoff for all classes has no law for a single class.
+    report = LAC().fit(classified(200), coverage=0.7)(test).evaluate()
+    groups = report.by_group.values()
+    assert np.isnan([group["expected"] for group in groups]).all()
+
+
 def test_saved_methods_give_the_same_sets(tmp_path):
     with pytest.warns(UserWarning, match="infinite sets"):
         methods = [
@@ -205,6 +228,31 @@ def test_wrong_data_are_refused(method):
         method.fit(ClassificationPrediction(log_mean), CALIBRATION.y)
     with pytest.raises(ValueError, match="must be a `ClassificationPredict"):
         method.fit(RegressionPrediction(np.zeros(40)), CALIBRATION.y)
+
+
+@pytest.mark.filterwarnings("ignore:Coverage .* is only kept by infinite")
+def test_another_fit_may_have_another_number_of_classes():
+    five, three = CALIBRATION, classified(40, classes=3)
+    for make in (LAC, APS, RAPS, lambda: AdaptiveConformal(LAC())):
+        expected = make().fit(three, coverage=0.8)(three).membership
+        method = make().fit(five)
+        # A failed `fit` leaves the earlier one.
+        with pytest.raises(ValueError, match="integers from 0 to 2"):
+            method.fit(three, np.full(40, 3))
+        assert method(five).membership.shape == (40, 5)
+        method.fit(three, coverage=0.8)
+        np.testing.assert_array_equal(method(three).membership, expected)
+        with pytest.raises(ValueError, match="the classes of `fit`"):
+            method(five)
+
+
+def test_several_rows_of_sets_at_once_are_refused():
+    sets = LAC().fit(CALIBRATION)(TEST)
+    np.testing.assert_array_equal(sets[np.int64(3)], sets[3])
+    assert len(list(sets)) == 25
+    for rows in (slice(0, 3), [0, 3], 1.0):
+        with pytest.raises(TypeError, match="Read several sets from"):
+            sets[rows]
 
 
 def test_wrong_arguments_are_refused():
