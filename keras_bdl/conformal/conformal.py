@@ -92,7 +92,7 @@ class Conformal(SavedMethod):
             prediction: A prediction.
             cutoffs: Largest score in the set of each row.
             first_row: Number of rows before this prediction. Defaults to `0`.
-            owner: The object that reports name. Defaults to `None`, this
+            owner: The object whose name reports show. Defaults to `None`, this
                 object.
         """
 

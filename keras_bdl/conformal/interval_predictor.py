@@ -149,7 +149,7 @@ class IntervalPredictor(Conformal):
             prediction: A prediction.
             cutoffs: Largest score in the interval of each row.
             first_row: Without effect: nothing is random. Defaults to `0`.
-            owner: The object that reports name. Defaults to `None`, this
+            owner: The object whose name reports show. Defaults to `None`, this
                 object.
         """
         del first_row

@@ -28,7 +28,8 @@ class PredictionSets:
         limits: Function of the keys of a block that returns the largest score
             inside each set, `(rows, 1)` or `(rows, classes)`; or an array with
             one limit for each row.
-        owner: The object that reports name. Defaults to `None`, the method.
+        owner: The object whose name reports show. Defaults to `None`, the
+            method.
 
     Attributes:
         method: The fitted method.

@@ -140,7 +140,7 @@ class SetPredictor(Conformal):
             cutoffs: Largest score in the set of each row.
             first_row: Number of rows before this prediction, also those of the
                 calibration. Defaults to `0`.
-            owner: The object that reports name. Defaults to `None`, this
+            owner: The object whose name reports show. Defaults to `None`, this
                 object.
         """
         self.check_prediction(prediction)
