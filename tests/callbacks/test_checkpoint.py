@@ -300,7 +300,7 @@ def test_copies_of_two_replicas_are_restored_one_by_one(mirrored, tmp_path):
             return make()
 
     def mirrored_run(directory, killed_at=None):
-        fit = {"validation_data": (X, Y), "epochs": 3}
+        fit = {"epochs": 3}
         model = made(of_two_replicas)
         return run(directory, killed_at, model, fit=fit, steps=3)
 
