@@ -127,7 +127,7 @@ def main():
         scores = bdl.evaluation.SegmentationScores(uncertainty="entropy")
         bdl.predict(
             model,
-            tf.data.Dataset.from_tensor_slices(test).batch(64),
+            tf.data.Dataset.from_tensor_slices(test).batch(32),
             posterior,
             samples=samples,
             on_batch=scores.add,

@@ -10,6 +10,8 @@ import time
 import numpy as np
 
 WARM_UP = 2
+# Fewer pairs have no interval that says anything: they only try the code.
+FEWEST = 10
 RESAMPLES = 2000
 
 
@@ -56,12 +58,14 @@ def ratio(ours, theirs, rounds, *, margin=0.05, most=4):
     Args:
         ours: Function without arguments.
         theirs: Function without arguments.
-        rounds: Number of pairs. If the interval is wider than `margin` allows,
-            as many more are measured.
+        rounds: Number of pairs. If there are at least 10 and the interval is
+            wider than `margin` allows, as many more are measured.
         margin: Largest half width of the interval, as a share of the ratio.
         most: At most this many times `rounds` pairs are measured.
     """
-    for _ in range(WARM_UP):
+    if rounds < FEWEST:
+        most = 1
+    for _ in range(1 if rounds < FEWEST else WARM_UP):
         ours(), theirs()
     ratios = []
     while True:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from tests.processes import Command
 
@@ -44,15 +43,6 @@ def run(monkeypatch):
         program.main()
 
     return run
-
-
-@pytest.fixture
-def unoptimized_graphs():
-    """Skips the graph optimizer, a quarter of the time of short trainings."""
-    options = tf.config.optimizer.set_experimental_options
-    options({"disable_meta_optimizer": True})
-    yield
-    options({"disable_meta_optimizer": False})
 
 
 @pytest.fixture(scope="module")
