@@ -20,7 +20,8 @@ class CollectingCallback(StatefulCallback):
     def needed_memory(self) -> tuple[str, int, str] | None:
         """Returns the arguments of `check_memory`, for all collections.
 
-        `None` means that no memory is needed, or that nobody can tell.
+        The result is `None` if no memory is needed, or if the number of
+        collections is unknown.
         """
         raise NotImplementedError
 

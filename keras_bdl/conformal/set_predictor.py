@@ -21,10 +21,8 @@ from keras_bdl.conformal.prediction_sets import PredictionSets
 from keras_bdl.data.checked_inputs import class_labels
 from keras_bdl.data.checked_inputs import labels_of
 from keras_bdl.data.checked_inputs import probabilities
+from keras_bdl.data.row_blocks import row_blocks
 from keras_bdl.prediction import ClassificationPrediction
-
-# Numbers in a block of rows: 8 MiB in float64, whatever the number of rows.
-BLOCK_SIZE = 2**20
 
 
 class SetPredictor(Conformal):
@@ -176,10 +174,7 @@ class SetPredictor(Conformal):
         Args:
             prediction: A prediction that `check_prediction` accepts.
         """
-        rows, classes = prediction.log_mean.shape
-        step = max(1, BLOCK_SIZE // classes)
-        for start in range(0, rows, step):
-            chosen = slice(start, min(start + step, rows))
+        for chosen in row_blocks(*prediction.log_mean.shape):
             block = np.asarray(prediction.log_mean[chosen])
             if block.dtype.itemsize < 4:
                 block = block.astype("float32")

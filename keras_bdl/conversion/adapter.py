@@ -4,6 +4,7 @@ import keras
 
 from keras_bdl import _keras
 from keras_bdl.conversion.replacement_table import RULES
+from keras_bdl.curvature.rules.low_rank import low_rank_equations
 from keras_bdl.layers.adapted_layer import AdaptedLayer
 from keras_bdl.random.keyed_noise import sequence
 
@@ -45,8 +46,7 @@ def converts_adapter(kind: str, layer: keras.layers.Layer) -> bool:
     if getattr(layer, "quantization_mode", None) is not None:
         return False
     if isinstance(layer, keras.layers.EinsumDense):
-        x, kernel, out = _indices(layer)
-        return kernel[-1] not in x and kernel[-1] in out
+        return low_rank_equations(layer) is not None
     if isinstance(layer, CONVOLUTIONS):
         # `"causal"` pads the first of two convolutions like the only one.
         return layer.groups == 1
@@ -171,25 +171,24 @@ def _factors(layer, config, bias, unbiased):
             (cls, {"filters": rank, **options, **unbiased}),
             (cls, {"filters": layer.filters, **one, **bias}),
         )
-    x, kernel, out = _indices(layer)
-    e = kernel[-1]
-    r = next(c for c in "rstuvwxyz" if c not in x + kernel + out)
-    hidden = out.replace(e, r)
+    to_rank, from_rank = low_rank_equations(layer)
+    hidden = to_rank.split("->")[1]
+    r = from_rank.split(",")[1][0]
     shape = list(layer.partial_output_shape)
-    shape[out.index(e) - len(out)] = rank
+    shape[hidden.index(r) - len(hidden)] = rank
     cls = keras.layers.EinsumDense
     return (
         (
             cls,
             {
-                "equation": f"{x},{kernel[:-1]}{r}->{hidden}",
+                "equation": to_rank,
                 "output_shape": shape,
             },
         ),
         (
             cls,
             {
-                "equation": f"{hidden},{r}{e}->{out}",
+                "equation": from_rank,
                 "output_shape": layer.partial_output_shape,
                 **bias,
             },
@@ -202,9 +201,3 @@ def _regularized(cls, regularizer):
     of_table = issubclass(cls, keras.layers.Embedding)
     name = "embeddings" if of_table else "kernel"
     return {f"{name}_regularizer": regularizer}
-
-
-def _indices(layer):
-    """Returns the indices of inputs, kernel and outputs of an equation."""
-    operands, out = layer.equation.replace(" ", "").split("->")
-    return *operands.split(","), out

@@ -1,4 +1,4 @@
-"""What the number N counts: examples, or positions within them."""
+"""Whether the number N counts examples or their positions."""
 
 import functools
 import math

@@ -32,9 +32,9 @@ def per_class_scores(scores: ExampleScores, bins: ClassBins) -> dict[str, list]:
     claimed = np.bincount(scores.predicted, minlength=num_classes)
     hits = np.bincount(scores.y[scores.correct], minlength=num_classes)
     return {
-        "precision": _ratio(hits, claimed),  # (1)
-        "recall": _ratio(hits, count),  # (2)
-        "f1": _ratio(2 * hits, claimed + count),  # (3)
+        "precision": ratio_of_counts(hits, claimed),  # (1)
+        "recall": ratio_of_counts(hits, count),  # (2)
+        "f1": ratio_of_counts(2 * hits, claimed + count),  # (3)
         "ece": bins.calibration_errors().tolist(),
         "count": count.tolist(),
     }
@@ -65,7 +65,13 @@ def per_class_section(
     return title, rows
 
 
-def _ratio(part, whole):
+def ratio_of_counts(part: np.ndarray, whole: np.ndarray) -> list[float]:
+    """Returns a ratio for each class, NaN for a ratio of zeros.
+
+    Args:
+        part: Numerators.
+        whole: Denominators.
+    """
     ratio = np.full(len(whole), np.nan)
     np.divide(part, whole, out=ratio, where=whole > 0)
     return ratio.tolist()

@@ -15,6 +15,7 @@ from keras_bdl.data.checked_inputs import class_labels
 from keras_bdl.data.checked_inputs import labels_of
 from keras_bdl.evaluation.class_bins import ClassBins
 from keras_bdl.evaluation.example_scores import ExampleScores
+from keras_bdl.evaluation.per_class import ratio_of_counts
 from keras_bdl.evaluation.referral import FRACTIONS
 from keras_bdl.evaluation.referral import MEASURES
 from keras_bdl.evaluation.referral import checked_fractions
@@ -155,9 +156,9 @@ class SegmentationScores:
             mutual_information=entropy - expected,
             referral=self._referral(),
             per_class={
-                "iou": _ratio(hits, claimed + count - hits),
-                "precision": _ratio(hits, claimed),
-                "recall": _ratio(hits, count),
+                "iou": ratio_of_counts(hits, claimed + count - hits),
+                "precision": ratio_of_counts(hits, claimed),
+                "recall": ratio_of_counts(hits, count),
                 "ece": self._class_bins.calibration_errors().tolist(),
                 "count": count.astype(int).tolist(),
             },
@@ -219,10 +220,4 @@ class SegmentationScores:
 
 
 def _mean_iou(hits, claimed, count):
-    return float(np.nanmean(_ratio(hits, claimed + count - hits)))
-
-
-def _ratio(part, whole):
-    ratio = np.full(len(whole), np.nan)
-    np.divide(part, whole, out=ratio, where=whole > 0)
-    return ratio.tolist()
+    return float(np.nanmean(ratio_of_counts(hits, claimed + count - hits)))

@@ -32,8 +32,9 @@ COLLECTORS = {
 }
 
 
-def fit(callback):
-    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3)])
+def fit(callback, inputs=True):
+    inputs = [keras.Input((4,))] if inputs else []
+    model = keras.Sequential([*inputs, keras.layers.Dense(3)])
     model.compile("sgd", "mse")
     x, y = np.zeros((8, 4), "float32"), np.zeros((8, 3), "float32")
     model.fit(x, y, batch_size=4, epochs=3, verbose=0, callbacks=[callback])
@@ -48,6 +49,14 @@ def test_collector_needs_the_bytes_that_it_checks(name, monkeypatch):
         fit(make())
     monkeypatch.setattr(memory, "free_bytes", lambda: nbytes)
     fit(make())
+
+
+@pytest.mark.parametrize("name", ["SWAG", "samples"])
+def test_collector_checks_a_model_that_fit_builds(name, monkeypatch):
+    make, nbytes, _ = COLLECTORS[name]
+    monkeypatch.setattr(memory, "free_bytes", lambda: nbytes - 1)
+    with pytest.raises(ValueError, match=f"{nbytes} bytes needed"):
+        fit(make(), inputs=False)
 
 
 def test_samples_in_files_need_no_memory(monkeypatch, tmp_path):

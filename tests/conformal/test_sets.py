@@ -9,7 +9,7 @@ from keras_bdl.conformal import LAC
 from keras_bdl.conformal import RAPS
 from keras_bdl.conformal import AdaptiveConformal
 from keras_bdl.conformal import RiskControl
-from keras_bdl.conformal import set_predictor
+from keras_bdl.data import row_blocks
 from keras_bdl.prediction import ClassificationPrediction
 from keras_bdl.prediction import RegressionPrediction
 from tests.conformal.helpers import classified
@@ -76,7 +76,7 @@ def brute_force(score, calibration, test, seed, per_class=False):
 def test_sets_are_those_of_a_loop_over_the_definition(
     make, score, data, per_class, monkeypatch
 ):
-    monkeypatch.setattr(set_predictor, "BLOCK_SIZE", 35)  # seven rows
+    monkeypatch.setattr(row_blocks, "BLOCK_ENTRIES", 35)  # seven rows
     calibration, test = data
     method = make(per_class=per_class).fit(calibration, coverage=0.8)
     expected = brute_force(score, calibration, test, 3, per_class)

@@ -126,36 +126,53 @@ def _factor(variable, **attributes):
     )
 
 
+def low_rank_equations(layer: keras.layers.EinsumDense) -> tuple | None:
+    """Returns the equations of the products with A and with B.
+
+    In the product with A, the index of the rank takes the place of the last
+    index e of the kernel. The result is `None` unless e is an index of the
+    outputs alone.
+
+    Args:
+        layer: The layer.
+    """
+    operands, out = layer.equation.replace(" ", "").split("->")
+    x, kernel = operands.split(",")
+    e = kernel[-1]
+    if e in x or e not in out:
+        return None
+    r = next(c for c in "rstuvwxyz" if c not in x + kernel + out)
+    hidden = out.replace(e, r)
+    return f"{x},{kernel[:-1]}{r}->{hidden}", f"{hidden},{r}{e}->{out}"
+
+
 @register_rule(keras.layers.EinsumDense, lora=True)
 class LowRankEinsumDenseRule(LowRankRule):
     """Rule for an `EinsumDense` with an adapter.
 
-    The last index e of the kernel must be an index of the outputs alone. In the
-    product with A, the index of the rank takes the place of e.
+    The last index of the kernel must be an index of the outputs alone, see
+    `low_rank_equations`.
     """
 
     bias_rule = EinsumDenseRule()
 
     def weights(self, layer):
-        """Returns A and B; without the index e above, no weights."""
-        x, kernel, out = self._equation(layer)
-        if kernel[-1] in x or kernel[-1] not in out:
+        """Returns A and B; without these equations, no weights."""
+        if low_rank_equations(layer) is None:
             return []
         return super().weights(layer)
 
     def products(self, layer):
         """Returns the products with A and with B."""
         a, b = layer.lora_kernel_a, layer.lora_kernel_b
-        x, kernel, out = self._equation(layer)
-        e = kernel[-1]
-        r = next(c for c in "rstuvwxyz" if c not in x + kernel + out)
-        hidden = out.replace(e, r)
-        to_rank = f"{x},{kernel[:-1]}{r}->{hidden}"
-        from_rank = f"{hidden},{r}{e}->{out}"
+        to_rank, from_rank = low_rank_equations(layer)
+        # The cotangents of the outputs, times B.
+        factors, out = from_rank.split("->")
+        hidden, of_b = factors.split(",")
 
         def to_a(inputs, dz):
             return inputs, ops.einsum(
-                f"{out},{r}{e}->{hidden}", dz, _scaled(layer, b)
+                f"{out},{of_b}->{hidden}", dz, _scaled(layer, b)
             )
 
         def to_b(inputs, dz):
@@ -167,11 +184,6 @@ class LowRankEinsumDenseRule(LowRankRule):
             Product(rule, _factor(a, equation=to_rank), a, to_a),
             Product(rule, _factor(b, equation=from_rank), b, to_b),
         ]
-
-    def _equation(self, layer):
-        """Returns the indices of the inputs, the kernel and the outputs."""
-        operands, out = layer.equation.replace(" ", "").split("->")
-        return *operands.split(","), out
 
 
 @register_rule(keras.layers.Dense, lora=True)
