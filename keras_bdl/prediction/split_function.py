@@ -62,10 +62,11 @@ class SplitFunction:
         computed = [t for t in shared if t.ref() not in given]
         self._once = None
         if computed:
-            self._once = traced.prune(arguments[:count], computed)
+            self._once = _part(traced, arguments[:count], computed)
         self.repeats = bool(repeated)
         if self.repeats:
-            self._for_sample = traced.prune(
+            self._for_sample = _part(
+                traced,
                 [*shared, *arguments[count:]],
                 [tensor for tensor in outputs if tensor.op in repeated],
             )
@@ -106,6 +107,14 @@ class SplitFunction:
             for place in self._places
         ]
         return tf.nest.pack_sequence_as(self._structure, outputs)
+
+
+def _part(traced, inputs, outputs):
+    part = traced.prune(inputs, outputs)
+    # `prune` also copies what computes the inputs. Nobody needs it, and its own
+    # inputs have no value. A second `prune` starts from inputs that nothing
+    # computes, and leaves it out.
+    return part.prune(part.inputs, part.outputs)
 
 
 def _dependent(sources, outputs):

@@ -12,24 +12,11 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture
-def unoptimized_graphs():
-    """Skips the graph optimizer, a quarter of the time of short trainings."""
-    options = tf.config.optimizer.set_experimental_options
-    options({"disable_meta_optimizer": True})
-    yield
-    options({"disable_meta_optimizer": False})
-
-
-@pytest.fixture
-def run(monkeypatch, capsys, request):
+def run(monkeypatch, capsys):
     """Runs a script as `python` does, in this process: a start costs 5 s."""
     level = tf.get_logger().level
 
     def run(script, *args):
-        # A linearised prediction leaves inputs unfed that only the optimizer
-        # removes.
-        if script != "benchmarks/prediction.py":
-            request.getfixturevalue("unoptimized_graphs")
         script = EXAMPLES / script
         words = map(str, (script, "--smoke", *args))
         monkeypatch.setattr(sys, "argv", list(words))

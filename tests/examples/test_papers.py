@@ -72,7 +72,7 @@ def test_every_published_table_and_figure_has_a_recipe(names):
 # A network after one epoch predicts best with a posterior without width.
 @pytest.mark.filterwarnings("ignore:The best prior precision is at the end")
 def test_every_recipe_passes_in_smoke_and_writes_its_report(
-    names, run, unoptimized_graphs, tmp_path
+    names, run, tmp_path
 ):
     run("all", "--smoke", "--out", tmp_path)
     for name in names:
