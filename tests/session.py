@@ -78,7 +78,7 @@ def _seed_numbers(module, name):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    """Sets the graph optimizer, and seeds `RNG` for the fixtures of a module."""
+    """Sets the graph optimizer. Seeds `RNG` for the fixtures of a module."""
     optimized = ALWAYS_OPTIMIZED or item.nodeid.startswith(OPTIMIZED)
     tf.config.optimizer.set_experimental_options(
         {"disable_meta_optimizer": not optimized}
@@ -99,6 +99,14 @@ def _clean_state(monkeypatch):
             patch.setattr(pywrap_tfe, "TFE_ContextClearCaches", lambda _: None)
         keras.utils.clear_session(free_memory=False)
         keras.utils.set_random_seed(0)
+
+
+@pytest.fixture
+def graph_optimizer():
+    """Optimizes graphs as a user's process does: same graphs, same rounding."""
+    tf.config.optimizer.set_experimental_options(
+        {"disable_meta_optimizer": False}
+    )
 
 
 @pytest.fixture

@@ -160,7 +160,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smoke", action="store_true", help="seconds only")
     smoke = parser.parse_args().smoke
-    rounds, examples, width = (2, 128, 4) if smoke else (40, 1024, 16)
+    rounds, examples, width = (1, 128, 4) if smoke else (40, 1024, 16)
     draws, inputs = (3, 50_000) if smoke else (30, 100_000)
     fewest, most = (2, 5) if smoke else (5, 50)
     (cpu,) = tf.config.list_physical_devices("CPU")
@@ -182,7 +182,7 @@ def main():
     show("the same on two replicas", value, "at most 1.05")
     value = collection(rounds, examples, width)
     show("SWAG collection / epoch", value, "at most 0.03")
-    value = prediction(max(rounds // 8, 2), examples, width, draws)
+    value = prediction(max(rounds // 8, 1), examples, width, draws)
     what = f"predict, {draws} draws / {draws} plain predicts"
     show(what, value, "at most 1.1")
     few, many = (alone(f"predict({n}, {inputs})") for n in (fewest, most))

@@ -87,7 +87,7 @@ def test_every_recipe_passes_in_smoke_and_writes_its_report(
 
 
 def test_a_killed_run_resumes_and_a_finished_run_is_only_read(
-    run, tmp_path, capsys
+    run, graph_optimizer, tmp_path, capsys
 ):
     killed, whole = tmp_path / "killed", tmp_path / "whole"
     process = Command(PAPERS / "run.py", ONE, "--smoke", "--out", killed)
