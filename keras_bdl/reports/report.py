@@ -22,7 +22,9 @@ def format_number(value: float) -> str:
     """
     if math.isnan(value):
         return "n/a"
-    if value == 0 or 1e-3 <= abs(value) < 1e4:
+    if value == 0:
+        return "0.0000"  # zero may be negative
+    if 1e-3 <= abs(value) < 1e4:
         return f"{value:.4f}"
     return f"{value:.3e}"
 

@@ -57,7 +57,7 @@ def brute_force(score, calibration, test, seed, per_class=False):
     return sets
 
 
-@pytest.mark.filterwarnings("ignore:Coverage 0.8 is only kept by infinite")
+@pytest.mark.filterwarnings("ignore:Coverage 0.8 is only kept by sets")
 @pytest.mark.parametrize("per_class", [False, True])
 @pytest.mark.parametrize(
     "make, score, data",
@@ -196,7 +196,7 @@ def test_each_class_with_its_own_cutoff_has_its_own_expected_interval():
 
 
 def test_saved_methods_give_the_same_sets(tmp_path):
-    with pytest.warns(UserWarning, match="infinite sets"):
+    with pytest.warns(UserWarning, match="sets with every class"):
         methods = [
             LAC().fit(CALIBRATION),
             APS(seed=3).fit(CALIBRATION),
@@ -230,7 +230,7 @@ def test_wrong_data_are_refused(method):
         method.fit(RegressionPrediction(np.zeros(40)), CALIBRATION.y)
 
 
-@pytest.mark.filterwarnings("ignore:Coverage .* is only kept by infinite")
+@pytest.mark.filterwarnings("ignore:Coverage .* is only kept by sets")
 def test_another_fit_may_have_another_number_of_classes():
     five, three = CALIBRATION, classified(40, classes=3)
     for make in (LAC, APS, RAPS, lambda: AdaptiveConformal(LAC())):
