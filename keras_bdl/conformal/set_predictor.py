@@ -260,7 +260,7 @@ class SetPredictor(Conformal):
                 f"{least} that are needed. Every set holds all classes."
             )
         warnings.warn(
-            f"Coverage {self.coverage:g} is only kept by sets with every class: "
-            f"{what}",
+            f"Coverage {self.coverage:g} is only kept by sets with every "
+            f"class: {what}",
             stacklevel=3,
         )
