@@ -106,6 +106,26 @@ def test_penalty_of_raps_begins_after_the_free_ranks():
     np.testing.assert_allclose(found, expected)
 
 
+def test_tuned_raps_has_the_ranks_and_the_penalty_of_a_loop():
+    tuning = classified(80, classes=12, seed=2)
+    ranks = sorted(
+        sum((-p[j], j) <= (-p[c], c) for j in range(12))
+        for p, c in zip(tuning.mean, tuning.y, strict=True)
+    )
+    tuned = RAPS.tuned(tuning, coverage=0.8, seed=3, penalties=(0, 0.1, 9))
+    assert tuned.free_ranks == ranks[65 - 1]  # ceil(81 * 0.8) = 65
+    sizes = {}
+    for penalty in (0, 0.1, 9):
+        options = {"penalty": penalty, "free_ranks": tuned.free_ranks}
+        method = RAPS(seed=3, **options).fit(tuning, coverage=0.8)
+        sizes[penalty] = method(tuning).membership.sum()
+    assert len(set(sizes.values())) == 3
+    assert tuned.penalty == min(sizes, key=sizes.get) != 0
+    assert tuned.seed == 3 and tuned.cutoff is None
+    with pytest.raises(ValueError, match="`penalties` must hold at least one"):
+        RAPS.tuned(tuning, penalties=())
+
+
 def test_score_of_the_last_class_is_1_whatever_the_sums_round_to():
     log_probs = CALIBRATION.log_mean.astype("float32")
     totals = np.exp(log_probs).astype("float64").sum(-1)
