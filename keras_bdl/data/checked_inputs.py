@@ -214,6 +214,26 @@ def class_labels(y: ArrayLike, shape: tuple) -> np.ndarray:
     return y.reshape(-1).astype("int64")
 
 
+def kept_labels(
+    y: ArrayLike, shape: tuple, ignore_class: int | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns one integer label per input, and whether each counts.
+
+    Args:
+        y: Integers or one-hot rows.
+        shape: Shape of the prediction, classes on the last axis.
+        ignore_class: Label of inputs that do not count, or `None`. It may be
+            no class if labels are integers.
+    """
+    y = as_array("y", y)
+    if ignore_class is None or y.shape == shape:
+        labels = class_labels(y, shape)
+        return labels, labels != ignore_class
+    kept = y != ignore_class
+    labels = class_labels(np.where(kept, y, 0), shape)
+    return labels, kept.ravel()
+
+
 def _classes_of_one_hot(y):
     """Returns the integers of one-hot rows, which are checked."""
     found = np.empty(y.size // y.shape[-1], "int64")

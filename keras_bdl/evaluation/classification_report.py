@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from keras_bdl.evaluation.referral import referral_accuracy
 from keras_bdl.evaluation.referral import referral_auroc
 from keras_bdl.evaluation.referral import uncertainty_of
 from keras_bdl.evaluation.risk_coverage import aurc
+from keras_bdl.evaluation.risk_coverage import aurc_of_examples
 from keras_bdl.evaluation.risk_coverage import excess_aurc
 from keras_bdl.evaluation.shift_scores import shift_scores
 from keras_bdl.evaluation.shift_scores import shift_section
@@ -83,9 +85,11 @@ class ClassificationReport(Report):
         shift: Dict from the name of a corruption to a dict of lists with one
             entry for each `severity`: `num_inputs`, `accuracy`, `nll`,
             `brier` and `ece`.
-        per_example: `PerExample` with `accuracy`, `nll` and `brier` of single
-            inputs, for `keras_bdl.evaluation.table`. Not a part of `to_dict`.
+        per_example: `PerExample` with numbers of single inputs, for
+            `keras_bdl.evaluation.table`. Not a part of `to_dict`.
     """
+
+    TABLE_SCORES: ClassVar = ("accuracy", "nll", "brier", "ece", "aurc")
 
     num_inputs: int
     num_classes: int
@@ -191,7 +195,13 @@ class ClassificationReport(Report):
             },
             shift=shift_scores(shift or {}, prediction, y, num_bins=num_bins),
             per_example=PerExample.of(
-                y, accuracy=correct, nll=scores.nll, brier=scores.brier
+                y,
+                formulas={"ece": "gaps"},
+                accuracy=correct,
+                nll=scores.nll,
+                brier=scores.brier,
+                ece=scores.gaps(num_bins),
+                aurc=aurc_of_examples(values, correct),
             ),
         )
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -43,10 +44,11 @@ class RegressionReport(Report):
             interval. The fraction is NaN if any predictive variance is zero.
         variance_within: Mean variance of the noise, the aleatoric part.
         variance_between: Mean variance over the samples, the epistemic part.
-        per_example: `PerExample` with `log_likelihood`, `crps` and, as
-            `rmse`, the squared error of single values, for
+        per_example: `PerExample` with numbers of single inputs, for
             `keras_bdl.evaluation.table`. Not a part of `to_dict`.
     """
+
+    TABLE_SCORES: ClassVar = ("rmse", "log_likelihood", "crps")
 
     num_values: int
     num_samples: int
@@ -104,9 +106,16 @@ class RegressionReport(Report):
             variance_between=float(np.mean(prediction.variance_between)),
             per_example=PerExample.of(
                 y,
-                rmse=squared_error,
-                log_likelihood=log_density,
-                crps=crps,
+                formulas={"rmse": "root"},
+                # The targets of one input depend on each other.
+                **{
+                    name: values.reshape(len(values), -1).mean(1)
+                    for name, values in (
+                        ("rmse", squared_error),
+                        ("log_likelihood", log_density),
+                        ("crps", crps),
+                    )
+                },
             ),
         )
 
