@@ -29,7 +29,7 @@ from keras_bdl.evaluation.referral import uncertainty_of
 from keras_bdl.evaluation.risk_coverage import aurc
 from keras_bdl.evaluation.risk_coverage import aurc_of_examples
 from keras_bdl.evaluation.risk_coverage import excess_aurc
-from keras_bdl.evaluation.shift_scores import shift_scores
+from keras_bdl.evaluation.shift_scores import classification_shift
 from keras_bdl.evaluation.shift_scores import shift_section
 from keras_bdl.evaluation.smooth_calibration import smooth_calibration_error
 from keras_bdl.prediction import ClassificationPrediction
@@ -193,7 +193,9 @@ class ClassificationReport(Report):
                 name: ood_entry(name, prediction, other, further.get(name))
                 for name, other in (ood or {}).items()
             },
-            shift=shift_scores(shift or {}, prediction, y, num_bins=num_bins),
+            shift=classification_shift(
+                shift or {}, prediction, y, num_bins=num_bins
+            ),
             per_example=PerExample.of(
                 y,
                 formulas={"ece": "gaps"},
@@ -221,7 +223,7 @@ class ClassificationReport(Report):
             ("Uncertainty in nats, mean", self._uncertainty()),
             self._referral_section(),
             per_class_section(self.per_class),
-            *(shift_section(*item) for item in self.shift.items()),
+            *(shift_section(*item, _SHIFT) for item in self.shift.items()),
             *(ood_section(*item) for item in self.ood.items()),
         ]
 
@@ -264,6 +266,9 @@ class ClassificationReport(Report):
         rows += [["AURC", self.aurc], ["excess AURC", self.excess_aurc]]
         measure = curve["uncertainty"].replace("_", " ")
         return f"Referral of the most uncertain, by {measure}", rows
+
+
+_SHIFT = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier", "ece": "ECE"}
 
 
 def _brier_parts(bins):

@@ -430,6 +430,20 @@ def test_shift_draws_each_corruption_from_the_unshifted_score():
         np.testing.assert_allclose(line.get_ydata(), [report.ece, *scores])
 
 
+def test_shift_of_a_regression_draws_its_crps():
+    _, p = make_regression()
+    worse = RegressionPrediction(p.mean + 1, y=p.mean)
+    report = evaluate(p, p.mean, shift={"fog": worse})
+    ax = plots.shift(report)
+    drawn = ax.lines[0].get_ydata()
+    np.testing.assert_allclose(
+        drawn, [report.crps, *report.shift["fog"]["crps"]]
+    )
+    assert ax.get_ylabel() == "CRPS"
+    with pytest.raises(ValueError, match="`score` must be one of.*rmse"):
+        plots.shift(report, score="nll")
+
+
 def test_shift_of_several_reports_draws_their_means_and_one_corruption():
     reports = {"SWAG": make_shifted(), "SGD": make_shifted(seed=5)}
     ax = plots.shift(reports)
