@@ -18,6 +18,7 @@ from sklearn import preprocessing
 
 import keras_bdl as bdl
 
+HEAD = "mean radius  accuracy  coverage  entropy  distance  p of a drift"
 keras.utils.set_random_seed(0)
 data = datasets.load_breast_cancer()
 order = np.random.default_rng(0).permutation(len(data.data))
@@ -40,7 +41,10 @@ epochs = 5 if "--smoke" in sys.argv else 40
 model.fit(x, y, batch_size=16, epochs=epochs, verbose=0)
 posterior = bdl.fit_laplace(model, (x, y), verbose=0)
 sets = bdl.conformal.LAC(per_class=True)
-sets.fit(bdl.predict(model, x_held_out, posterior, samples=100), y_held_out)
+sets.fit(
+    bdl.predict(model, x_held_out, posterior, samples=100, verbose=0),
+    y_held_out,
+)
 density = bdl.evaluation.FeatureDensity(model).fit(x, y)
 usual = density.score(x_held_out)
 for drift in (1.0, 1.1, 1.25, 1.5):
@@ -51,11 +55,9 @@ for drift in (1.0, 1.1, 1.25, 1.5):
         print(report, answers.evaluate(y), sep="\n\n")
         sure, right = answers.sizes == 1, p.predicted_classes == y
         print(f"\none diagnosis: {sum(sure)}, right: {right[sure].mean():.1%}")
-        print(f"to a doctor: {sum(~sure)}\n\nmean radius  accuracy  coverage")
-    distance = density.score(x)
+        print(f"to a doctor: {sum(~sure)}\n")
+        print(HEAD)
+    distance, inside = density.score(x), answers.contains(y).mean()
     noticed = stats.ks_2samp(usual, distance).pvalue  # needs no label
-    print(
-        f"times {drift:<8}{report.accuracy:7.3f}{answers.contains(y).mean():10.3f}"
-        f", entropy {report.entropy:.3f}, distance {distance.mean():.1f}, "
-        f"p of a drift {noticed:.2g}"
-    )
+    print(f"times {drift:<7}{report.accuracy:8.3f}{inside:10.3f}", end="")
+    print(f"{report.entropy:9.3f}{distance.mean():10.1f}{noticed:14.2g}")
