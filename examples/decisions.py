@@ -40,23 +40,20 @@ model.compile("adam", keras.losses.SparseCategoricalCrossentropy(True))
 epochs = 5 if "--smoke" in sys.argv else 40
 model.fit(x, y, batch_size=16, epochs=epochs, verbose=0)
 posterior = bdl.fit_laplace(model, (x, y), verbose=0)
+options = {"posterior": posterior, "samples": 100, "verbose": 0}
 sets = bdl.conformal.LAC(per_class=True)
-sets.fit(
-    bdl.predict(model, x_held_out, posterior, samples=100, verbose=0),
-    y_held_out,
-)
+sets.fit(bdl.predict(model, x_held_out, **options), y_held_out)
 density = bdl.evaluation.FeatureDensity(model).fit(x, y)
 usual = density.score(x_held_out)
 for drift in (1.0, 1.1, 1.25, 1.5):
     x, y = patients(test, drift)
-    p = bdl.predict(model, x, posterior, samples=100, verbose=0)
+    p = bdl.predict(model, x, **options)
     report, answers = bdl.evaluate(p, y, uncertainty="entropy"), sets(p)
     if drift == 1.0:
         print(report, answers.evaluate(y), sep="\n\n")
         sure, right = answers.sizes == 1, p.predicted_classes == y
-        print(f"\none diagnosis: {sum(sure)}, right: {right[sure].mean():.1%}")
-        print(f"to a doctor: {sum(~sure)}\n")
-        print(HEAD)
+        print(f"\none diagnosis: {sum(sure)}, right {right[sure].mean():.1%}")
+        print(f"to a doctor: {sum(~sure)}\n\n{HEAD}")
     distance, inside = density.score(x), answers.contains(y).mean()
     noticed = stats.ks_2samp(usual, distance).pvalue  # needs no label
     print(f"times {drift:<7}{report.accuracy:8.3f}{inside:10.3f}", end="")

@@ -15,11 +15,11 @@ from keras_bdl.conformal.controlled_sets import ControlledSets
 from keras_bdl.conformal.controlled_sets import RiskReport
 from keras_bdl.conformal.coverage_report import CoverageReport
 from keras_bdl.conformal.lac import LAC
-from keras_bdl.conformal.load import load
 from keras_bdl.conformal.normalized_residuals import NormalizedResiduals
 from keras_bdl.conformal.prediction_intervals import PredictionIntervals
 from keras_bdl.conformal.prediction_sets import PredictionSets
 from keras_bdl.conformal.risk_control import RiskControl
+from keras_bdl.conformal.saved_method import load
 
 __all__ = [
     "APS",

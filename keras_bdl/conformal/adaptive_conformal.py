@@ -13,8 +13,8 @@ from keras_bdl.arguments import check_count
 from keras_bdl.arguments import check_number
 from keras_bdl.conformal.conformal import Conformal
 from keras_bdl.conformal.conformal import check_coverage
-from keras_bdl.conformal.load import from_state
 from keras_bdl.conformal.saved_method import SavedMethod
+from keras_bdl.conformal.saved_method import from_state
 
 
 class AdaptiveConformal(SavedMethod):

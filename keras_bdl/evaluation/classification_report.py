@@ -15,11 +15,11 @@ from keras_bdl.data.checked_inputs import labels_of
 from keras_bdl.evaluation import calibration
 from keras_bdl.evaluation.brier import BrierDecomposition
 from keras_bdl.evaluation.class_bins import ClassBins
+from keras_bdl.evaluation.class_bins import per_class_scores
+from keras_bdl.evaluation.class_bins import per_class_section
 from keras_bdl.evaluation.example_scores import ExampleScores
 from keras_bdl.evaluation.ood import ood_entry
 from keras_bdl.evaluation.ood import ood_section
-from keras_bdl.evaluation.per_class import per_class_scores
-from keras_bdl.evaluation.per_class import per_class_section
 from keras_bdl.evaluation.ranking import auroc
 from keras_bdl.evaluation.referral import FRACTIONS
 from keras_bdl.evaluation.referral import checked_fractions
@@ -188,7 +188,7 @@ class ClassificationReport(Report):
             ),
             mutual_information=float(np.mean(information)),
             referral=_referral(prediction, used, values, scores, fractions),
-            per_class=per_class_scores(scores, bins),
+            per_class=per_class_scores(y, scores.predicted, bins),
             ood={
                 name: ood_entry(name, prediction, other, further.get(name))
                 for name, other in (ood or {}).items()

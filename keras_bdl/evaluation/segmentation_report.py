@@ -3,7 +3,7 @@
 import dataclasses
 from typing import ClassVar
 
-from keras_bdl.evaluation.per_class import per_class_section
+from keras_bdl.evaluation.class_bins import per_class_section
 from keras_bdl.reports.per_example import PerExample
 from keras_bdl.reports.report import NOT_A_NUMBER
 from keras_bdl.reports.report import Report

@@ -14,8 +14,8 @@ from keras_bdl.data.checked_inputs import check_classification
 from keras_bdl.data.checked_inputs import kept_labels
 from keras_bdl.data.checked_inputs import labels_of
 from keras_bdl.evaluation.class_bins import ClassBins
+from keras_bdl.evaluation.class_bins import ratio_of_counts
 from keras_bdl.evaluation.example_scores import ExampleScores
-from keras_bdl.evaluation.per_class import ratio_of_counts
 from keras_bdl.evaluation.referral import FRACTIONS
 from keras_bdl.evaluation.referral import MEASURES
 from keras_bdl.evaluation.referral import checked_fractions
