@@ -2,10 +2,10 @@
 
     python examples/decisions.py [--smoke]
 
-A network learns to tell malignant from benign tumours (scikit-learn's breast
-cancer data). It answers with sets of diagnoses that hold the truth nine times
-in ten, for each class. Patients without a set of exactly one diagnosis go to a
-doctor. Then a device measures too much: which numbers notice?
+A network learns to tell malignant tumours, class 0, from benign ones, class 1
+(scikit-learn's breast cancer data). It answers with sets of diagnoses that hold
+the truth nine times in ten, for each class. Patients without a set of exactly
+one diagnosis go to a doctor. Then a device measures too much: who notices?
 """
 
 import sys
