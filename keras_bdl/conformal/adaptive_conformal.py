@@ -1,6 +1,7 @@
 """Adaptive conformal inference for data that drift over time."""
 
 import bisect
+import collections
 import math
 from typing import Any
 from typing import Self
@@ -12,8 +13,8 @@ from keras_bdl.arguments import check_count
 from keras_bdl.arguments import check_number
 from keras_bdl.conformal.conformal import Conformal
 from keras_bdl.conformal.conformal import check_coverage
-from keras_bdl.conformal.load import from_state
 from keras_bdl.conformal.saved_method import SavedMethod
+from keras_bdl.conformal.saved_method import from_state
 
 
 class AdaptiveConformal(SavedMethod):
@@ -88,7 +89,7 @@ class AdaptiveConformal(SavedMethod):
         self.method = method
         self.step_size = check_number("step_size", step_size, above=0.0)
         self.window = window
-        self._recent: list[float] = []
+        self._recent: collections.deque[float] = collections.deque()
         self._sorted: list[float] = []
         self._levels: list[float] = []
         self._rows = 0
@@ -117,7 +118,7 @@ class AdaptiveConformal(SavedMethod):
         self.method.fit(prediction, y, coverage=coverage)
         scores = self._scores(prediction, y, 0)
         self.coverage, self._rows = coverage, len(scores)
-        self._recent = scores[-self.window :] if self.window else scores
+        self._recent = collections.deque(scores, maxlen=self.window)
         self._sorted = sorted(self._recent)
         self._levels = [coverage]
         return self
@@ -130,7 +131,8 @@ class AdaptiveConformal(SavedMethod):
     @property
     def level(self) -> float:
         """The level 1 - a_t of the next step."""
-        return self.levels[-1]
+        self._check_fitted()
+        return self._levels[-1]
 
     @property
     def levels(self) -> np.ndarray:
@@ -187,11 +189,11 @@ class AdaptiveConformal(SavedMethod):
         return self._sorted[k - 1] if k > 0 else -math.inf
 
     def _add(self, score):
+        if len(self._recent) == self.window:
+            oldest = bisect.bisect_left(self._sorted, self._recent[0])
+            del self._sorted[oldest]
         self._recent.append(score)
         bisect.insort(self._sorted, score)
-        if self.window and len(self._recent) > self.window:
-            oldest = self._recent.pop(0)
-            del self._sorted[bisect.bisect_left(self._sorted, oldest)]
 
     def _scores(self, prediction, y, first_row):
         scores = self.method.scores(prediction, y, first_row=first_row)
@@ -235,6 +237,7 @@ class AdaptiveConformal(SavedMethod):
 
     def _set_fitted(self, fitted):
         self.coverage, self._rows = fitted["coverage"], fitted["rows"]
-        self._recent = fitted["recent"].tolist()
+        recent = fitted["recent"].tolist()
+        self._recent = collections.deque(recent, maxlen=self.window)
         self._sorted = sorted(self._recent)
         self._levels = fitted["levels"].tolist()

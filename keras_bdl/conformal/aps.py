@@ -1,10 +1,22 @@
 """Adaptive sets of classes."""
 
+from collections.abc import Sequence
+from typing import Any
+from typing import Self
+
 import numpy as np
 
+from keras_bdl.aliases import ArrayLike
 from keras_bdl.arguments import check_bool
+from keras_bdl.arguments import check_count
 from keras_bdl.arguments import check_number
+from keras_bdl.conformal.conformal import check_coverage
+from keras_bdl.conformal.cutoff import rank
 from keras_bdl.conformal.set_predictor import SetPredictor
+from keras_bdl.prediction import ClassificationPrediction
+
+# Penalties that the paper of `RAPS` tries.
+PENALTIES = (0.001, 0.01, 0.1, 0.2, 0.5)
 
 
 class APS(SetPredictor):
@@ -56,6 +68,8 @@ class APS(SetPredictor):
         self.randomized = check_bool("randomized", randomized)
         check_number("seed", seed, at_least=0, below=2**32, integer=True)
         self.seed = seed
+        # State of the stream of random numbers before some rows.
+        self._states: dict[tuple, Any] = {}
 
     def ranked_scores(
         self, sorted_probs: np.ndarray, keys: np.ndarray
@@ -88,12 +102,9 @@ class APS(SetPredictor):
         self, log_probs: np.ndarray, keys: np.ndarray, y: np.ndarray
     ) -> np.ndarray:
         """Returns the score of each label, from sorted values."""
-        chosen = np.take_along_axis(log_probs, y[:, None], axis=-1)
-        before = np.arange(log_probs.shape[-1]) < y[:, None]
-        rank = (log_probs > chosen).sum(-1)
-        rank += ((log_probs == chosen) & before).sum(-1)
+        above = _classes_above(log_probs, y)
         scores = self.ranked_scores(_descending(log_probs), keys)
-        return np.take_along_axis(scores, rank[:, None], axis=-1)[:, 0]
+        return np.take_along_axis(scores, above[:, None], axis=-1)[:, 0]
 
     def sizes(
         self, log_probs: np.ndarray, keys: np.ndarray, limits: np.ndarray
@@ -113,9 +124,130 @@ class APS(SetPredictor):
         """
         if not self.randomized:
             return super().draw_keys(first, count)
-        stream = np.random.RandomState(self.seed)
+        seed, stream = self.seed, np.random.RandomState(self.seed)
+        # Row by row, the time stays that of one row.
+        known = [row for s, row in self._states if s == seed and row <= first]
+        start = max(known, default=0)
+        if start:
+            stream.set_state(self._states[seed, start])
+        stream.uniform(size=first - start)
+        states = {(seed, first): stream.get_state()}
         # MAPIE subtracts u p_(r) from the sum up to r, and u = 1 - v.
-        return 1.0 - stream.uniform(size=first + count)[first:]
+        keys = 1.0 - stream.uniform(size=count)
+        self._states = {**states, (seed, first + count): stream.get_state()}
+        return keys
+
+
+class RAPS(APS):
+    """Adaptive sets with a penalty on classes of a low rank.
+
+    Use this method in place of `APS` if there are many classes: the tail of
+    small and noisy probabilities makes the sets of `APS` large. The score of
+    the class of rank r is
+
+        p_(1) + ... + p_(r-1) + v p_(r) + penalty * max(0, r - free_ranks)  (1)
+
+    The guarantee is that of `APS`, if `penalty` and `free_ranks` do not depend
+    on the calibration data: choose them before, or with `tuned` on other data.
+    As there, it is exact with a new `seed` for each use; a fixed seed is one
+    draw of v.
+
+    Args:
+        penalty: Weight of the penalty, at least zero. Defaults to `0.01`.
+        free_ranks: Number of ranks without a penalty. Defaults to `5`.
+
+    Example:
+
+    ```python
+    conformal = keras_bdl.conformal.RAPS(free_ranks=1).fit(prediction, y)
+    conformal(keras_bdl.predict(model, x_test)).sizes
+    ```
+
+    Reference:
+        - [Angelopoulos et al., 2021](https://arxiv.org/abs/2009.14193), eq. 4;
+          `penalty` is the paper's lambda, `free_ranks` its k_reg; `tuned` is
+          its appendix E
+    """
+
+    def __init__(self, *, penalty: float = 0.01, free_ranks: int = 5, **kwargs):
+        super().__init__(**kwargs)
+        self.penalty = check_number("penalty", penalty, at_least=0.0)
+        self.free_ranks = check_count("free_ranks", free_ranks, at_least=0)
+
+    @classmethod
+    def tuned(
+        cls,
+        prediction: ClassificationPrediction,
+        y: ArrayLike | None = None,
+        *,
+        coverage: float = 0.9,
+        penalties: Sequence[float] = PENALTIES,
+        **kwargs: Any,
+    ) -> Self:
+        """Returns the method with the smallest sets on tuning data.
+
+        `free_ranks` is the number of ranks that hold the label for the share
+        `coverage` of the tuning data. `penalty` is the one with the smallest
+        mean size of their sets.
+
+        The guarantee holds if `fit` gets other data than these: split the data
+        that were not used in training in two.
+
+        Args:
+            prediction: Prediction for data that neither the training nor `fit`
+                uses.
+            y: Labels. Defaults to `None`, those in the prediction.
+            coverage: The coverage that `fit` will get. Defaults to `0.9`.
+            penalties: Penalties to try. Defaults to the paper's `(0.001, 0.01,
+                0.1, 0.2, 0.5)`.
+            **kwargs: Other arguments of the constructor.
+
+        Example:
+
+        ```python
+        other, labels = keras_bdl.predict(model, x_test), y_test
+        conformal = keras_bdl.conformal.RAPS.tuned(other, labels)
+        conformal.fit(prediction, y, coverage=0.9)
+        ```
+        """
+        if not np.size(penalties):
+            raise ValueError(
+                "`penalties` must hold at least one penalty. "
+                f"Received: penalties={penalties!r}"
+            )
+        method = cls(**kwargs)
+        y = method._labels(prediction, y)
+        ranks = np.empty(len(y), int)
+        for rows, block in method.blocks(prediction):
+            ranks[rows] = 1 + _classes_above(block, y[rows])
+        k = min(rank(len(y), check_coverage(coverage)), len(y))
+        free_ranks = int(np.partition(ranks, k - 1)[k - 1])
+        methods = [
+            cls(penalty=penalty, free_ranks=free_ranks, **kwargs)
+            for penalty in np.ravel(penalties).tolist()
+        ]
+        sizes = [
+            method.fit(prediction, y, coverage=coverage)(prediction).sizes
+            for method in methods
+        ]
+        best = methods[int(np.argmin(np.mean(sizes, axis=1)))]
+        return cls(**best.get_config())
+
+    def ranked_scores(
+        self, sorted_probs: np.ndarray, keys: np.ndarray
+    ) -> np.ndarray:
+        """Returns the score of every rank, (1)."""
+        ranks = np.arange(1, sorted_probs.shape[-1] + 1)
+        penalty = self.penalty * np.maximum(0, ranks - self.free_ranks)
+        return super().ranked_scores(sorted_probs, keys) + penalty  # (1)
+
+
+def _classes_above(log_probs, y):
+    """Returns the number of classes that rank above each label."""
+    chosen = np.take_along_axis(log_probs, y[:, None], axis=-1)
+    before = np.arange(log_probs.shape[-1]) < y[:, None]
+    above = (log_probs > chosen).sum(-1)
+    return above + ((log_probs == chosen) & before).sum(-1)
 
 
 def _descending(log_probs):

@@ -22,7 +22,12 @@ class Conformal(SavedMethod):
 
     The guarantee needs calibration data and new data that are exchangeable,
     for example drawn independently from one source, and calibration data that
-    were not used in training.
+    were not used in training. A new set then contains its target with
+    probability of at least `coverage`. Without equal scores, the coverage
+    given the calibration data is one draw of Beta(k, n + 1 - k), with n the
+    number of scores and k = ceil((n + 1) * coverage); with equal scores it is
+    larger. With a cutoff for each class or target, this holds for each of
+    them.
 
     Attributes:
         coverage: The coverage given to `fit`, or `None` before.

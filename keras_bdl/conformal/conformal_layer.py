@@ -7,14 +7,14 @@ import numpy as np
 from keras import ops
 
 from keras_bdl.conformal.aps import APS
+from keras_bdl.conformal.aps import RAPS
 from keras_bdl.conformal.conformalized_quantiles import ConformalizedQuantiles
 from keras_bdl.conformal.interval_predictor import IntervalPredictor
 from keras_bdl.conformal.lac import LAC
-from keras_bdl.conformal.load import from_state
 from keras_bdl.conformal.normalized_residuals import NormalizedResiduals
-from keras_bdl.conformal.raps import RAPS
 from keras_bdl.conformal.risk_control import RiskControl
 from keras_bdl.conformal.saved_method import SavedMethod
+from keras_bdl.conformal.saved_method import from_state
 
 # Other programs round a probability in another way.
 TOLERANCE = 1e-6

@@ -27,10 +27,7 @@ class ConformalizedQuantiles(IntervalPredictor):
 
     The cutoff may be negative: intervals that were too wide get narrower.
 
-    With exchangeable data, a new interval contains its target with
-    probability of at least `coverage`. Without equal scores, the coverage
-    given the calibration data is one draw of Beta(k, n + 1 - k), with
-    k = ceil((n + 1) * coverage); with equal scores it is larger.
+    The coverage has the guarantee of `keras_bdl.conformal.Conformal`.
 
     Args:
         source: The predictive distribution: `"mixture"` is one Gaussian for

@@ -2,14 +2,18 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from keras_bdl.aliases import ArrayLike
-from keras_bdl.data.checked_inputs import class_labels
-from keras_bdl.data.checked_inputs import labels_of
+from keras_bdl.conformal.coverage_report import groups_by_size
+from keras_bdl.conformal.label_losses import LabelLosses
+from keras_bdl.conformal.label_losses import label_blocks
+from keras_bdl.conformal.label_losses import name_of
+from keras_bdl.conformal.label_losses import present_only
+from keras_bdl.memory import check_memory
 from keras_bdl.prediction import ClassificationPrediction
 from keras_bdl.reports.report import Report
 
@@ -17,16 +21,15 @@ from keras_bdl.reports.report import Report
 class ControlledSets:
     """Sets of labels, one for each example, from `RiskControl`.
 
+    The sets are computed when they are read, in blocks of examples.
+
     Args:
         method: The fitted method.
         prediction: The prediction.
-        membership: Whether each label is in the set.
 
     Attributes:
         method: The fitted method.
         prediction: The prediction.
-        membership: Whether each label is in the set, examples on the first
-            axis.
 
     Example:
 
@@ -36,20 +39,43 @@ class ControlledSets:
     ```
     """
 
-    def __init__(
-        self,
-        method: Any,
-        prediction: ClassificationPrediction,
-        membership: np.ndarray,
-    ):
+    def __init__(self, method: Any, prediction: ClassificationPrediction):
         self.method = method
         self.prediction = prediction
-        self.membership = membership
+        self._sizes: np.ndarray | None = None
+
+    @property
+    def membership(self) -> np.ndarray:
+        """Whether each label is in the set, examples on the first axis."""
+        shape = self.prediction.log_mean.shape
+        if present_only(shape, self.method.presence):
+            shape = shape[:-1]
+        check_memory(
+            "The membership of all sets",
+            math.prod(shape),
+            "Read `blocks()`, which yields some examples at a time.",
+        )
+        whole = np.empty(shape, bool)
+        for rows, inside in self.blocks():
+            whole[rows] = inside
+        return whole
 
     @property
     def sizes(self) -> np.ndarray:
         """Number of labels in each set."""
-        return self.membership.reshape(len(self), -1).sum(1)
+        if self._sizes is None:
+            sizes = np.empty(len(self), "int64")
+            for rows, inside in self.blocks():
+                sizes[rows] = inside.reshape(len(inside), -1).sum(1)
+            self._sizes = sizes
+        return self._sizes
+
+    def blocks(self) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yields slices of examples, and `membership` of these examples."""
+        threshold = np.float64(self.method.threshold)
+        presence = self.method.presence
+        for rows, probs in label_blocks(self.prediction, presence):
+            yield rows, probs >= threshold
 
     def evaluate(self, y: ArrayLike | None = None) -> "RiskReport":
         """Returns the mean loss and the sizes.
@@ -58,26 +84,24 @@ class ControlledSets:
             y: Labels, integers or one-hot. Defaults to `None`, the labels
                 that the prediction found in its data.
         """
-        y = labels_of(self.prediction, y)
-        truth = true_labels(self.prediction, y, self.method.presence)
-        losses = np.asarray(
-            losses_of(self.method.loss)(self.membership, truth), "float64"
-        )
-        spread = losses.std(ddof=1) if len(losses) > 1 else math.nan
-        labels = self.membership.size // len(losses)
+        found = LabelLosses(self.method, self.prediction, y)
+        losses, sizes = found.at(self.method.threshold), self.sizes
         return RiskReport(
-            loss_name=self.method.get_config()["loss"],
+            loss_name=name_of(self.method.loss),
             num_examples=len(losses),
             risk=self.method.risk,
-            loss=float(losses.mean()),
-            standard_error=float(spread / math.sqrt(len(losses))),
-            mean_size=float(self.sizes.mean()),
-            mean_share=float(self.sizes.mean() / labels),
-            mean_true=float(truth.sum() / len(losses)),
+            **_mean_loss(losses),
+            mean_size=float(sizes.mean()),
+            mean_share=float(sizes.mean() / found.num_labels),
+            mean_true=found.num_true / len(losses),
+            by_size={
+                name: {"count": int(chosen.sum()), **_mean_loss(losses[chosen])}
+                for name, chosen in groups_by_size(sizes)
+            },
         )
 
     def __len__(self) -> int:
-        return len(self.membership)
+        return len(self.prediction.log_mean)
 
     def __repr__(self) -> str:
         return f"ControlledSets({len(self)} sets by {self.method!r})"
@@ -96,6 +120,8 @@ class RiskReport(Report):
         mean_size: Mean number of labels in a set.
         mean_share: Mean share of all labels in a set.
         mean_true: Mean number of true labels.
+        by_size: A dictionary from each range of sizes to `count`, `loss` and
+            `standard_error` of its examples.
     """
 
     loss_name: str
@@ -106,6 +132,7 @@ class RiskReport(Report):
     mean_size: float
     mean_share: float
     mean_true: float
+    by_size: dict
 
     def title(self) -> str:
         """Returns the first line of the printed report."""
@@ -130,76 +157,24 @@ class RiskReport(Report):
                     ["mean number of true labels", self.mean_true],
                 ],
             ),
+            (
+                "By size: count, mean loss, standard error",
+                [
+                    [
+                        size,
+                        str(group["count"]),
+                        group["loss"],
+                        group["standard_error"],
+                    ]
+                    for size, group in self.by_size.items()
+                ],
+            ),
         ]
 
 
-def losses_of(loss: str | Callable) -> Callable:
-    """Returns a loss function.
-
-    Args:
-        loss: Its name, or the function.
-    """
-    if callable(loss):
-        return loss
-    if loss not in _LOSSES:
-        raise ValueError(
-            f"`loss` must be one of {tuple(_LOSSES)} or a function of "
-            "`(inside, y)`. For a saved function of your own, pass "
-            "`custom_objects` to `keras_bdl.conformal.load`. "
-            f"Received: loss={loss!r}"
-        )
-    return _LOSSES[loss]
-
-
-def class_probabilities(
-    prediction: ClassificationPrediction, presence: bool
-) -> np.ndarray:
-    """Returns the probability of each label that a set may hold.
-
-    Args:
-        prediction: The prediction.
-        presence: Whether two classes mean absent and present.
-    """
-    log_mean = prediction.log_mean
-    if presence and log_mean.shape[-1] == 2:
-        log_mean = log_mean[..., 1]
-    if log_mean.dtype.itemsize < 4:
-        log_mean = log_mean.astype("float32")
-    return np.exp(log_mean)
-
-
-def true_labels(
-    prediction: ClassificationPrediction, y: ArrayLike, presence: bool
-) -> np.ndarray:
-    """Returns whether each label that a set may hold is true.
-
-    Args:
-        prediction: The prediction.
-        y: Labels, integers or one-hot.
-        presence: Whether two classes mean absent and present.
-    """
-    shape = prediction.log_mean.shape
-    y = class_labels(y, shape).reshape(shape[:-1])
-    if presence and shape[-1] == 2:
-        return y == 1
-    return y[..., None] == np.arange(shape[-1])
-
-
-def _missed(inside, y):
-    missed = (y & ~inside).reshape(len(y), -1).sum(1)
-    return missed, y.reshape(len(y), -1).sum(1)
-
-
-def _false_negative_rate(inside, y):
-    missed, true = _missed(inside, y)
-    return missed / np.maximum(true, 1)
-
-
-def _miscoverage(inside, y):
-    return (_missed(inside, y)[0] > 0).astype("float64")
-
-
-_LOSSES = {
-    "false_negative_rate": _false_negative_rate,
-    "miscoverage": _miscoverage,
-}
+def _mean_loss(losses):
+    spread = losses.std(ddof=1) if len(losses) > 1 else math.nan
+    return {
+        "loss": float(losses.mean()),
+        "standard_error": float(spread / math.sqrt(len(losses))),
+    }

@@ -1,10 +1,13 @@
 """Report on the coverage of sets and intervals."""
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
+from typing import ClassVar
 
 import numpy as np
 
+from keras_bdl.reports.per_example import PerExample
 from keras_bdl.reports.report import NOT_A_NUMBER
 from keras_bdl.reports.report import Report
 
@@ -43,7 +46,11 @@ class CoverageReport(Report):
         by_group: The same for each class, or each target, and `expected` of
             its own cutoff, NaN without one.
         of_classes: Whether these are sets of classes, not intervals.
+        per_example: `PerExample` with numbers of single examples, for
+            `keras_bdl.evaluation.table`. Not a part of `to_dict`.
     """
+
+    TABLE_SCORES: ClassVar = ("coverage", "mean_size")
 
     name: str
     num_values: int
@@ -58,11 +65,15 @@ class CoverageReport(Report):
     by_size: dict
     by_group: dict
     of_classes: bool = dataclasses.field(metadata=NOT_A_NUMBER)
+    per_example: PerExample = dataclasses.field(
+        repr=False, compare=False, metadata=NOT_A_NUMBER
+    )
 
     @classmethod
     def from_arrays(
         cls,
         method: Any,
+        y: np.ndarray,
         covered: np.ndarray,
         sizes: np.ndarray,
         *,
@@ -74,6 +85,7 @@ class CoverageReport(Report):
 
         Args:
             method: The method of the sets.
+            y: Labels or targets, examples on the first axis.
             covered: Whether each set contains its target.
             sizes: Number of classes or width of each set, -1 for an empty
                 interval.
@@ -83,7 +95,7 @@ class CoverageReport(Report):
         """
         count, total = len(covered), int(covered.sum())
         of_classes = np.issubdtype(sizes.dtype, np.integer)
-        by_size = _by_count if of_classes else _by_width
+        by_size = (_by_count if of_classes else _by_width)(sizes)
         # Several targets of one example depend on each other.
         entry = _entry if of_classes or num_groups == 1 else _pooled
         cutoff, several = method.cutoff, (float("nan"), float("nan"))
@@ -99,9 +111,14 @@ class CoverageReport(Report):
             median_size=float(np.median(np.maximum(sizes, 0))),
             empty=float(np.mean(sizes <= 0 if of_classes else sizes < 0)),
             full=float(full.mean()),
-            by_size=by_size(sizes, covered, entry),
+            by_size={name: entry(covered[chosen]) for name, chosen in by_size},
             by_group=_by_group(groups, covered, num_groups, cutoff),
             of_classes=of_classes,
+            per_example=PerExample.of(
+                y,
+                coverage=covered.reshape(len(y), -1).mean(1),
+                mean_size=np.maximum(sizes, 0).reshape(len(y), -1).mean(1),
+            ),
         )
 
     def title(self) -> str:
@@ -206,35 +223,43 @@ def _pooled(covered):
     return {**_entry(covered), "interval": (float("nan"), float("nan"))}
 
 
-def _by_count(sizes, covered, entry):
+def groups_by_size(sizes: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+    """Yields the name of each range of sizes, and which sets are in it.
+
+    Args:
+        sizes: Number of labels in each set.
+    """
+    if sizes.max() < SIZES[-1]:
+        return _by_count(sizes)
+    return _by_width(sizes.astype("float64"))
+
+
+def _by_count(sizes):
     places = np.searchsorted(SIZES, sizes, side="right") - 1
-    found = {}
     for i, first in enumerate(SIZES):
         chosen = places == i
         if chosen.any():
             last = SIZES[i + 1] - 1 if i + 1 < len(SIZES) else None
             name = f"{first}+" if last is None else f"{first}-{last}"
-            name = str(first) if first == last else name
-            found[name] = entry(covered[chosen])
-    return found
+            yield str(first) if first == last else name, chosen
 
 
-def _by_width(sizes, covered, entry):
-    """Returns entries for up to four groups of equally many intervals."""
+def _by_width(sizes):
+    """Yields up to four groups of equally many intervals."""
     finite = sizes[np.isfinite(sizes)]
     largest = max(finite.max(initial=0.0), 1e-300)
     rounded = np.round(sizes / largest, 4)  # rounding errors make no groups
     edges = np.unique(np.quantile(rounded, [0.25, 0.5, 0.75], method="lower"))
     places = np.searchsorted(edges, rounded)
-    found = {}
+    names = set()
     for i in np.unique(places):
         chosen = places == i
         low, high = sizes[chosen].min(), sizes[chosen].max()
         name = f"{low:.3g} to {high:.3g}"
-        if name in found:  # widths that hardly differ
+        if name in names:  # widths that hardly differ
             name = f"{low:.6g} to {high:.6g}"
-        found[name] = entry(covered[chosen])
-    return found
+        names.add(name)
+        yield name, chosen
 
 
 def _by_group(groups, covered, num_groups, cutoff):

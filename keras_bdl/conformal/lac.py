@@ -18,11 +18,8 @@ class LAC(SetPredictor):
     logarithm also tells probabilities apart that round to 1. Sets of hard
     inputs may miss their label more often than others, and a set may be empty.
 
-    With exchangeable data, a new set contains its label with probability of
-    at least `coverage`. Without equal scores, the coverage given the
-    calibration data is one draw of Beta(k, n + 1 - k), with
-    k = ceil((n + 1) * coverage); with equal scores it is larger. With
-    `per_class=True` both hold for each class, with n the labels of the class.
+    The coverage has the guarantee of `keras_bdl.conformal.Conformal`, with
+    `per_class=True` for each class.
 
     Example:
 

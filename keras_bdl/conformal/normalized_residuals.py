@@ -17,10 +17,7 @@ class NormalizedResiduals(IntervalPredictor):
         score of y = |y - m| / s                                          (1)
         interval = [m - s * cutoff, m + s * cutoff]                       (2)
 
-    With exchangeable data, a new interval contains its target with
-    probability of at least `coverage`. Without equal scores, the coverage
-    given the calibration data is one draw of Beta(k, n + 1 - k), with
-    k = ceil((n + 1) * coverage); with equal scores it is larger.
+    The coverage has the guarantee of `keras_bdl.conformal.Conformal`.
 
     Args:
         normalized: Whether to divide by s. Otherwise all intervals have the

@@ -81,6 +81,7 @@ class PredictionIntervals:
                 found in its data.
         """
         rows = len(self)
+        y = targets(labels_of(self.prediction, y), self.lower.shape)
         covered: Any = self.contains(y).reshape(rows, -1)
         widths: Any = self._widths().reshape(rows, -1)
         if getattr(self.method, "joint", False):
@@ -89,6 +90,7 @@ class PredictionIntervals:
         count = covered.size // rows
         return CoverageReport.from_arrays(
             self.method,
+            y,
             covered.ravel(),
             np.where(widths < 0, -1.0, widths).ravel(),
             full=np.isposinf(widths).ravel(),

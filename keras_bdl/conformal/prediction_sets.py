@@ -107,6 +107,7 @@ class PredictionSets:
         classes = self.prediction.log_mean.shape[1]
         return CoverageReport.from_arrays(
             self._owner,
+            y,
             covered,
             self._sizes,
             full=self._sizes == classes,

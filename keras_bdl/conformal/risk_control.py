@@ -14,13 +14,12 @@ from keras_bdl.arguments import check_bool
 from keras_bdl.arguments import check_number
 from keras_bdl.conformal.conformal import check_task
 from keras_bdl.conformal.controlled_sets import ControlledSets
-from keras_bdl.conformal.controlled_sets import class_probabilities
-from keras_bdl.conformal.controlled_sets import losses_of
-from keras_bdl.conformal.controlled_sets import true_labels
 from keras_bdl.conformal.cutoff import decimal
+from keras_bdl.conformal.label_losses import LabelLosses
+from keras_bdl.conformal.label_losses import losses_of
+from keras_bdl.conformal.label_losses import name_of
 from keras_bdl.conformal.saved_method import SavedMethod
-from keras_bdl.data.checked_inputs import labels_of
-from keras_bdl.data.checked_inputs import probabilities
+from keras_bdl.data.checked_inputs import probability_blocks
 from keras_bdl.prediction import ClassificationPrediction
 
 
@@ -38,10 +37,11 @@ class RiskControl(SavedMethod):
     With exchangeable data, the expected loss of a new example is at most
     `risk`. The expectation is over calibration and new data; for one
     calibration set, the mean loss may be somewhat larger. `fit` compares the
-    set of every distinct probability, not those of a grid. The sum in (1) is
-    exact if all losses are multiples of 2^-20, such as 0, 1/2 and 1. Otherwise
-    a trillionth is added, 10^-12 of the sum of their sizes, so that a rounded
-    loss such as 1/3 never lets a threshold pass that is too large.
+    set of every distinct probability, not those of a grid. It reads the
+    prediction in blocks of examples, and keeps one loss of each. The sum in
+    (1) is exact if all losses are multiples of 2^-20, such as 0, 1/2 and 1.
+    Otherwise a trillionth is added, 10^-12 of the sum of their sizes, so that
+    a rounded loss such as 1/3 never lets a threshold pass that is too large.
 
     Two classes mean that a label is absent or present, and sets hold present
     labels: the shape of the sets is that of the labels. With more classes, the
@@ -50,12 +50,16 @@ class RiskControl(SavedMethod):
     Args:
         loss: `"false_negative_rate"`, the share of the true labels outside the
             set; `"miscoverage"`, 1 if any true label is outside; or a function
-            of `(inside, y)`, two boolean arrays with the examples on the first
-            axis, that returns one loss for each example. A larger set must not
-            have a larger loss. Defaults to `"false_negative_rate"`.
+            of `(inside, y)`, two boolean arrays with some of the examples on
+            the first axis, that returns one loss for each example. A larger
+            set must not have a larger loss. Defaults to
+            `"false_negative_rate"`.
         loss_bound: B. Defaults to `1.0`.
         presence: Whether two classes mean absent and present. Otherwise sets
             hold both classes like any others. Defaults to `True`.
+        ignore_class: Label of positions that do not count, such as 255 in
+            segmentation. The loss sees them neither in the set nor true.
+            Defaults to `None`.
 
     Example:
 
@@ -80,8 +84,12 @@ class RiskControl(SavedMethod):
         *,
         loss_bound: float = 1.0,
         presence: bool = True,
+        ignore_class: int | None = None,
     ):
         losses_of(loss)
+        if ignore_class is not None:
+            check_number("ignore_class", ignore_class, integer=True)
+        self.ignore_class = ignore_class
         self.loss = loss
         self.loss_bound = check_number("loss_bound", loss_bound, above=0.0)
         self.presence = check_bool("presence", presence)
@@ -107,26 +115,25 @@ class RiskControl(SavedMethod):
         """
         check_number("risk", risk, above=0.0, below=self.loss_bound)
         check_task("prediction", prediction, "classification")
-        probabilities("prediction.mean", prediction.mean)
-        y = labels_of(prediction, y)
-        probs = class_probabilities(prediction, self.presence)
-        truth = true_labels(prediction, y, self.presence)
-        allowed = decimal(risk) * (len(probs) + 1) - decimal(self.loss_bound)
-        whole = self._losses(probs, truth, 0.0)
+        _check_probabilities(prediction)
+        calibration = LabelLosses(self, prediction, y)
+        count = len(prediction.log_mean)
+        allowed = decimal(risk) * (count + 1) - decimal(self.loss_bound)
+        whole = calibration.at(0.0)
         if whole.max() > risk:
             raise ValueError(
                 "The loss of the set of all labels must be at most `risk` for "
                 "every example. Change the loss, or raise `risk`. Received: "
                 f"risk={risk}, a loss of {whole.max():.4g} of the whole set"
             )
-        self.fitted_threshold = self._search(probs, truth, whole, allowed)
+        self.fitted_threshold = _search(calibration, whole, allowed)
         self.risk = float(risk)
         self.label_shape = prediction.log_mean.shape[1:]
         if allowed < 0:
             least = -(-decimal(self.loss_bound) // decimal(risk)) - 1
             warnings.warn(
                 f"Risk {risk:g} is only kept by the set of all labels: "
-                f"{len(probs)} calibration examples are fewer than the {least} "
+                f"{count} calibration examples are fewer than the {least} "
                 "that are needed.",
                 stacklevel=2,
             )
@@ -135,12 +142,7 @@ class RiskControl(SavedMethod):
     @property
     def threshold(self) -> float:
         """The threshold t: a set holds the labels with p >= t."""
-        if self.fitted_threshold is None:
-            raise RuntimeError(
-                "`RiskControl` is not fitted yet. Call `fit(prediction, y)` "
-                "with held-out data. Received: no threshold"
-            )
-        return self.fitted_threshold
+        return self._check_fitted()
 
     def __call__(self, prediction: ClassificationPrediction) -> ControlledSets:
         """Returns the set of labels of each example.
@@ -149,12 +151,19 @@ class RiskControl(SavedMethod):
             prediction: A prediction of the model that `fit` received. Images
                 may have another size: labels on two or more axes.
         """
-        threshold = self.threshold
+        self._check_fitted()
         check_task("prediction", prediction, "classification")
-        probabilities("prediction.mean", prediction.mean)
+        _check_probabilities(prediction)
         self._check_labels(prediction.log_mean.shape[1:])
-        probs = class_probabilities(prediction, self.presence)
-        return ControlledSets(self, prediction, probs >= threshold)
+        return ControlledSets(self, prediction)
+
+    def _check_fitted(self):
+        if self.fitted_threshold is None:
+            raise RuntimeError(
+                "`RiskControl` is not fitted yet. Call `fit(prediction, y)` "
+                "with held-out data. Received: no threshold"
+            )
+        return self.fitted_threshold
 
     def _check_labels(self, shape):
         """Raises an error unless labels and classes are those of `fit`."""
@@ -172,45 +181,20 @@ class RiskControl(SavedMethod):
                 "classes in `fit`"
             )
 
-    def _search(self, probs, truth, whole, allowed):
-        """Returns the largest threshold that keeps (1), 0 if none does."""
-        # Sets change at these thresholds. No probability reaches the last.
-        candidates = np.concatenate([[0.0], np.unique(probs), [2.0]])
-        low, high = 0, len(candidates) - 1
-        losses_low, losses_high = whole, self._losses(probs, truth, 2.0)
-        _check_monotone(losses_low, losses_high)
-        if _total(whole) > allowed:
-            return 0.0
-        if _total(losses_high) <= allowed:
-            return 2.0  # even empty sets have a low loss
-        while high - low > 1:
-            middle = (low + high) // 2
-            losses = self._losses(probs, truth, candidates[middle])
-            _check_monotone(losses_low, losses)
-            _check_monotone(losses, losses_high)
-            if _total(losses) <= allowed:  # (1)
-                low, losses_low = middle, losses
-            else:
-                high, losses_high = middle, losses
-        return float(candidates[low])
-
-    def _losses(self, probs, truth, threshold):
-        losses = losses_of(self.loss)(probs >= threshold, truth)
-        losses = np.asarray(losses, "float64")
-        if losses.shape != (len(probs),) or not np.all(
-            losses <= self.loss_bound
-        ):
-            raise ValueError(
-                "`loss` must return one number of at most `loss_bound` for "
-                f"each example, {len(probs)} here. Received: losses of shape "
-                f"{losses.shape}, the largest {losses.max():.4g}"
-            )
-        return losses
-
     def get_config(self) -> dict[str, Any]:
         """Returns every constructor argument, a function by its name."""
-        loss = self.loss if isinstance(self.loss, str) else self.loss.__name__
-        return {**super().get_config(), "loss": loss}
+        return {**super().get_config(), "loss": name_of(self.loss)}
+
+    def get_state(self) -> dict[str, Any]:
+        """Returns the content of a saved file as nested dicts and arrays."""
+        name = getattr(self.loss, "__name__", "")
+        if callable(self.loss) and not name.isidentifier():
+            raise ValueError(
+                "`loss` must be a function with a name to be saved, so that "
+                "`keras_bdl.conformal.load` can find it in `custom_objects`. "
+                f"Define it with `def`. Received: loss={self.loss!r}"
+            )
+        return super().get_state()
 
     @classmethod
     def _arguments(cls, config, custom_objects):
@@ -228,6 +212,40 @@ class RiskControl(SavedMethod):
         self.fitted_threshold = fitted["threshold"]
         self.risk = fitted["risk"]
         self.label_shape = tuple(fitted["label_shape"])
+
+
+def _search(calibration, whole, allowed):
+    """Returns the largest threshold that keeps (1), 0 if none does."""
+    losses_low, losses_high = whole, calibration.at(2.0)
+    _check_monotone(losses_low, losses_high)
+    if _total(whole) > allowed:
+        return 0.0
+    if _total(losses_high) <= allowed:
+        return 2.0  # even empty sets have a low loss
+    # `low` keeps (1), and no threshold above `high` does.
+    low, high = 0.0, calibration.below
+    while low < high:
+        middle = _between(low, high)
+        losses = calibration.at(middle)
+        _check_monotone(losses_low, losses)
+        _check_monotone(losses, losses_high)
+        if _total(losses) <= allowed:  # (1)
+            low, losses_low = calibration.above, losses
+        else:
+            high, losses_high = calibration.below, losses
+    return low
+
+
+def _between(low, high):
+    """Returns the float half-way between two, by count, above the lower."""
+    # The bits of floats above zero are integers in the same order.
+    first, last = np.array([low, high]).view("int64").tolist()
+    return float(np.array(last - (last - first) // 2).view("float64"))
+
+
+def _check_probabilities(prediction):
+    for _ in probability_blocks("prediction", prediction):
+        pass  # checks the block
 
 
 def _total(losses):

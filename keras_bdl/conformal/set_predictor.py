@@ -83,7 +83,7 @@ class SetPredictor(Conformal):
             cutoff = Cutoff.of(scores, coverage, keys)
         self.coverage, self.cutoff = coverage, cutoff
         self.num_classes = classes
-        self._warn_of_infinite_sets()
+        self._warn_of_whole_sets()
         return self
 
     def __call__(
@@ -244,7 +244,7 @@ class SetPredictor(Conformal):
         super()._set_fitted(fitted)
         self.num_classes = fitted["num_classes"]
 
-    def _warn_of_infinite_sets(self):
+    def _warn_of_whole_sets(self):
         cutoff, least = self.cutoff, least_count(self.coverage)
         wrong = int(np.sum(cutoff.infinite))
         if not wrong:
@@ -260,6 +260,7 @@ class SetPredictor(Conformal):
                 f"{least} that are needed. Every set holds all classes."
             )
         warnings.warn(
-            f"Coverage {self.coverage:g} is only kept by infinite sets: {what}",
+            f"Coverage {self.coverage:g} is only kept by sets with every "
+            f"class: {what}",
             stacklevel=3,
         )

@@ -186,11 +186,14 @@ def class_labels(y: ArrayLike, shape: tuple) -> np.ndarray:
 
     Args:
         y: Integers or one-hot rows.
-        shape: Shape of the prediction, classes on the last axis.
+        shape: Shape of the prediction, classes on the last axis. The number of
+            classes may be `None`, not known.
     """
     inputs, classes = shape[:-1], shape[-1]
     y = as_array("y", y)
-    if y.shape == shape:
+    if classes is None and y.shape[:-1] == inputs and y.shape[-1] > 1:
+        classes = y.shape[-1]
+    if y.shape == (*inputs, classes):
         return _classes_of_one_hot(y)
     y = numbers("y", y)
     if y.shape not in (inputs, (*inputs, 1)):
@@ -198,13 +201,37 @@ def class_labels(y: ArrayLike, shape: tuple) -> np.ndarray:
             "`y` must hold one integer or one one-hot row for each input, in "
             f"shape {inputs} or {shape}. Received: y of shape {y.shape}"
         )
-    wrong = (y != np.floor(y)) | (y < 0) | (y >= classes)
+    wrong = (y != np.floor(y)) | (y < 0)
+    allowed = "of at least 0"
+    if classes is not None:
+        wrong |= y >= classes
+        allowed = f"from 0 to {classes - 1}, the classes of the prediction"
     if wrong.any():
         raise ValueError(
-            f"`y` must hold integers from 0 to {classes - 1}, the classes of "
-            f"the prediction. Received: y with a label {y[wrong][0]:g}"
+            f"`y` must hold integers {allowed}. "
+            f"Received: y with a label {y[wrong][0]:g}"
         )
     return y.reshape(-1).astype("int64")
+
+
+def kept_labels(
+    y: ArrayLike, shape: tuple, ignore_class: int | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns one integer label per input, and whether each counts.
+
+    Args:
+        y: Integers or one-hot rows.
+        shape: Shape of the prediction, classes on the last axis.
+        ignore_class: Label of inputs that do not count, or `None`. It may be
+            no class if labels are integers.
+    """
+    y = as_array("y", y)
+    if ignore_class is None or y.shape == shape:
+        labels = class_labels(y, shape)
+        return labels, labels != ignore_class
+    kept = y != ignore_class
+    labels = class_labels(np.where(kept, y, 0), shape)
+    return labels, kept.ravel()
 
 
 def _classes_of_one_hot(y):

@@ -11,7 +11,14 @@ from keras_bdl.arguments import check_number
 from keras_bdl.arguments import check_seed
 
 
-def corrupt(images: Any, kind: str, severity: int = 3, *, seed: int = 0) -> Any:
+def corrupt(
+    images: Any,
+    kind: str,
+    severity: int = 3,
+    *,
+    seed: int = 0,
+    value_range: tuple[float, float] | None = None,
+) -> Any:
     """Returns images that are turned, moved, blurred or noisy.
 
     Use this function to see how a model behaves when its inputs change: a good
@@ -26,18 +33,19 @@ def corrupt(images: Any, kind: str, severity: int = 3, *, seed: int = 0) -> Any:
     | `"noise"`, stddev as share of range | 0.08 | 0.12 | 0.18 | 0.26 | 0.38 |
     | `"contrast"`, what is left of it | 0.4 | 0.3 | 0.2 | 0.1 | 0.05 |
 
-    The range is that of the values in `images`, and no value leaves it. Borders
-    repeat the outermost pixels. Noise and contrast are as strong as in
-    ImageNet-C.
+    No value leaves the range. Borders repeat the outermost pixels. Noise and
+    contrast are as strong as in ImageNet-C. The result of an image depends on
+    the seed and on its place among all images, not on the size of a batch.
 
     Args:
         images: An array `(n, height, width, channels)` of any range, or a
-            batched `tf.data.Dataset` of images or of pairs `(images, labels)`.
-            With a data set, the range is that of each batch.
+            batched `tf.data.Dataset` of images or of tuples `(images, ...)`.
         kind: `"rotation"`, `"translation"`, `"blur"`, `"noise"` or
             `"contrast"`.
         severity: From 1 to 5. Defaults to `3`.
         seed: Selects directions and noise. Defaults to `0`.
+        value_range: Lowest and highest value of a pixel. Defaults to `None`,
+            those in `images`. A data set is then read once to find them.
 
     Returns:
         Images in the form of `images`, in their dtype.
@@ -60,10 +68,6 @@ def corrupt(images: Any, kind: str, severity: int = 3, *, seed: int = 0) -> Any:
     function, strengths = _KINDS[kind]
     strength = strengths[severity - 1]
 
-    def corrupted(batch, number):
-        rng = np.random.default_rng([seed, number])
-        return _corrupted(np.asarray(batch), function, strength, rng)
-
     if not isinstance(images, tf.data.Dataset):
         images = np.asarray(images)
         if images.ndim != 4:
@@ -71,20 +75,83 @@ def corrupt(images: Any, kind: str, severity: int = 3, *, seed: int = 0) -> Any:
                 "`images` must have the axes (n, height, width, channels). "
                 f"Received: images of shape {images.shape}"
             )
-        return corrupted(images, 0)
+        bounds = _bounds(value_range, [images])
+        rng = np.random.default_rng([seed, 0])
+        return _corrupted(images, function, strength, rng, bounds)
 
-    def of_batch(number, batch):
-        x, *labels = batch if isinstance(batch, tuple) else (batch,)
-        y = tf.numpy_function(corrupted, [x, number], x.dtype)
-        y.set_shape(x.shape)
-        return (y, *labels) if labels else y
+    _check_data(images, value_range)
+    every = (_parts(batch)[0] for batch in images.as_numpy_iterator())
+    bounds = _bounds(value_range, every)
 
-    return images.enumerate().map(of_batch)
+    def batches():
+        # One stream for all batches.
+        rng = np.random.default_rng([seed, 0])
+        for batch in images.as_numpy_iterator():
+            x, *others = _parts(batch)
+            x = _corrupted(x, function, strength, rng, bounds)
+            yield (x, *others) if isinstance(batch, tuple) else x
+
+    found = tf.data.Dataset.from_generator(
+        batches, output_signature=images.element_spec
+    )
+    count = images.cardinality()
+    if count == tf.data.UNKNOWN_CARDINALITY:
+        return found
+    return found.apply(tf.data.experimental.assert_cardinality(count))
 
 
-def _corrupted(images, function, strength, rng):
+def _check_data(data, value_range):
+    spec = _parts(data.element_spec)[0]
+    if not isinstance(spec, tf.TensorSpec) or spec.shape.rank not in (None, 4):
+        raise ValueError(
+            "`images` must be a data set of batches of images, with the axes "
+            "(n, height, width, channels), alone or first in a tuple. Call "
+            "`images.batch(32)` if the elements are single images. "
+            f"Received: elements of {data.element_spec}"
+        )
+    infinite = data.cardinality() == tf.data.INFINITE_CARDINALITY
+    if infinite and value_range is None:
+        raise ValueError(
+            "`value_range` must be given for a data set without an end. "
+            "Received: value_range=None"
+        )
+
+
+def _parts(element):
+    return element if isinstance(element, tuple) else (element,)
+
+
+def _bounds(value_range, batches):
+    """Returns the lowest and the highest value, after a check."""
+    if value_range is None:
+        lowest, highest = np.inf, -np.inf
+        for batch in batches:
+            _check_finite(batch)
+            if batch.size:
+                lowest = min(lowest, float(batch.min()))
+                highest = max(highest, float(batch.max()))
+        return lowest, highest
+    if np.shape(value_range) == (2,) and value_range[0] < value_range[1]:
+        return tuple(value_range)
+    raise ValueError(
+        "`value_range` must be a pair of the lowest and the highest value. "
+        f"Received: value_range={value_range!r}"
+    )
+
+
+def _check_finite(images):
+    if not np.isfinite(images).all():
+        raise ValueError(
+            "`images` must hold finite numbers. Find the cause of the others. "
+            f"Received: {int(np.sum(~np.isfinite(images)))} pixels that are "
+            "NaN or infinite"
+        )
+
+
+def _corrupted(images, function, strength, rng, bounds):
+    _check_finite(images)
     values = images.astype("float32")
-    lowest, highest = values.min(initial=np.inf), values.max(initial=-np.inf)
+    lowest, highest = np.float32(bounds)
     found = function(values, strength, rng, highest - lowest)
     found = np.clip(found, lowest, highest)
     if np.issubdtype(images.dtype, np.integer):

@@ -9,12 +9,10 @@ from keras_bdl.evaluation.brier import brier_decomposition
 from keras_bdl.evaluation.brier import brier_score
 from keras_bdl.evaluation.calibration import CalibrationBins
 from keras_bdl.evaluation.calibration import calibration_bins
+from keras_bdl.evaluation.calibration import classwise_calibration_error
 from keras_bdl.evaluation.calibration import expected_calibration_error
 from keras_bdl.evaluation.calibration import maximum_calibration_error
 from keras_bdl.evaluation.classification_report import ClassificationReport
-from keras_bdl.evaluation.classwise_calibration import (
-    classwise_calibration_error,
-)
 from keras_bdl.evaluation.evaluate import evaluate
 from keras_bdl.evaluation.feature_density import FeatureDensity
 from keras_bdl.evaluation.gaussian_mixture import mixture_crps

@@ -1,5 +1,7 @@
 """Means of resampled examples."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 # More examples are joined into this many random groups, which are resampled.
@@ -7,9 +9,13 @@ MOST_UNITS = 2**14
 
 
 def bootstrap_means(
-    columns: np.ndarray, *, repeats: int, seed: int
-) -> np.ndarray:
-    """Returns the means of the columns over resampled rows.
+    sums: Callable[[np.ndarray, int], np.ndarray],
+    count: int,
+    *,
+    repeats: int,
+    seed: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the means of columns over all rows, and over resampled rows.
 
     Each repeat draws as many rows as there are, with replacement, and uses
     them for all columns. The difference of two columns of the result is a
@@ -17,25 +23,24 @@ def bootstrap_means(
     random rows: the mean of a resample has the same variance.
 
     Args:
-        columns: Finite numbers, one row for each example.
+        sums: Function from the group of each row, and the number of groups, to
+            the sums of the columns over the rows of each group.
+        count: Number of rows.
         repeats: Number of resamples.
         seed: Seed of the resamples.
 
     Returns:
-        An array with one row for each repeat.
+        The means over all rows, and an array with one row for each repeat.
     """
     rng = np.random.default_rng(seed)
-    size = np.ones(len(columns))
-    if len(columns) > MOST_UNITS:
-        group = rng.permutation(len(columns)) % MOST_UNITS
-        size = np.bincount(group).astype("float64")
-        columns = np.stack(
-            [np.bincount(group, column) for column in columns.T], axis=1
-        )
-    units = len(size)
+    group, units = np.arange(count), count
+    if count > MOST_UNITS:
+        group, units = rng.permutation(count) % MOST_UNITS, MOST_UNITS
+    size = np.bincount(group, minlength=units).astype("float64")
+    columns = sums(group, units)
     means = np.empty((repeats, columns.shape[1]))
     for repeat in range(repeats):
         drawn = rng.integers(units, size=units)
         weight = np.bincount(drawn, minlength=units).astype("float64")
         means[repeat] = weight @ columns / (weight @ size)
-    return means
+    return columns.sum(0) / count, means

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -14,11 +15,11 @@ from keras_bdl.data.checked_inputs import labels_of
 from keras_bdl.evaluation import calibration
 from keras_bdl.evaluation.brier import BrierDecomposition
 from keras_bdl.evaluation.class_bins import ClassBins
+from keras_bdl.evaluation.class_bins import per_class_scores
+from keras_bdl.evaluation.class_bins import per_class_section
 from keras_bdl.evaluation.example_scores import ExampleScores
 from keras_bdl.evaluation.ood import ood_entry
 from keras_bdl.evaluation.ood import ood_section
-from keras_bdl.evaluation.per_class import per_class_scores
-from keras_bdl.evaluation.per_class import per_class_section
 from keras_bdl.evaluation.ranking import auroc
 from keras_bdl.evaluation.referral import FRACTIONS
 from keras_bdl.evaluation.referral import checked_fractions
@@ -26,8 +27,9 @@ from keras_bdl.evaluation.referral import referral_accuracy
 from keras_bdl.evaluation.referral import referral_auroc
 from keras_bdl.evaluation.referral import uncertainty_of
 from keras_bdl.evaluation.risk_coverage import aurc
+from keras_bdl.evaluation.risk_coverage import aurc_of_examples
 from keras_bdl.evaluation.risk_coverage import excess_aurc
-from keras_bdl.evaluation.shift_scores import shift_scores
+from keras_bdl.evaluation.shift_scores import classification_shift
 from keras_bdl.evaluation.shift_scores import shift_section
 from keras_bdl.evaluation.smooth_calibration import smooth_calibration_error
 from keras_bdl.prediction import ClassificationPrediction
@@ -83,9 +85,11 @@ class ClassificationReport(Report):
         shift: Dict from the name of a corruption to a dict of lists with one
             entry for each `severity`: `num_inputs`, `accuracy`, `nll`,
             `brier` and `ece`.
-        per_example: `PerExample` with `accuracy`, `nll` and `brier` of single
-            inputs, for `keras_bdl.evaluation.table`. Not a part of `to_dict`.
+        per_example: `PerExample` with numbers of single inputs, for
+            `keras_bdl.evaluation.table`. Not a part of `to_dict`.
     """
+
+    TABLE_SCORES: ClassVar = ("accuracy", "nll", "brier", "ece", "aurc")
 
     num_inputs: int
     num_classes: int
@@ -184,14 +188,22 @@ class ClassificationReport(Report):
             ),
             mutual_information=float(np.mean(information)),
             referral=_referral(prediction, used, values, scores, fractions),
-            per_class=per_class_scores(scores, bins),
+            per_class=per_class_scores(y, scores.predicted, bins),
             ood={
                 name: ood_entry(name, prediction, other, further.get(name))
                 for name, other in (ood or {}).items()
             },
-            shift=shift_scores(shift or {}, prediction, y, num_bins=num_bins),
+            shift=classification_shift(
+                shift or {}, prediction, y, num_bins=num_bins
+            ),
             per_example=PerExample.of(
-                y, accuracy=correct, nll=scores.nll, brier=scores.brier
+                y,
+                formulas={"ece": "gaps"},
+                accuracy=correct,
+                nll=scores.nll,
+                brier=scores.brier,
+                ece=scores.gaps(num_bins),
+                aurc=aurc_of_examples(values, correct),
             ),
         )
 
@@ -211,7 +223,7 @@ class ClassificationReport(Report):
             ("Uncertainty in nats, mean", self._uncertainty()),
             self._referral_section(),
             per_class_section(self.per_class),
-            *(shift_section(*item) for item in self.shift.items()),
+            *(shift_section(*item, _SHIFT) for item in self.shift.items()),
             *(ood_section(*item) for item in self.ood.items()),
         ]
 
@@ -254,6 +266,9 @@ class ClassificationReport(Report):
         rows += [["AURC", self.aurc], ["excess AURC", self.excess_aurc]]
         measure = curve["uncertainty"].replace("_", " ")
         return f"Referral of the most uncertain, by {measure}", rows
+
+
+_SHIFT = {"accuracy": "accuracy", "nll": "NLL", "brier": "Brier", "ece": "ECE"}
 
 
 def _brier_parts(bins):

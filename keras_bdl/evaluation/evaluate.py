@@ -49,13 +49,12 @@ def evaluate(
             inputs, and the same for `ood`, as one array or a dict by name.
             Use it for `energy_score`, `max_logit_score` and `FeatureDensity`
             in `keras_bdl.evaluation`. Defaults to `None`.
-        shift: For a classifier, predictions of the same model for the same
-            inputs after a corruption, by the name of the corruption. An entry
-            is a dict from the severity to a prediction, a list for the
-            severities 1, 2, ..., or one prediction, whose severity is the
-            number at the end of the name, as in `"rotation 30"`, or 1. The
-            labels are those in the data of the shifted prediction, or `y`.
-            Defaults to `None`.
+        shift: Predictions of the same model for the same inputs after a
+            corruption, by the name of the corruption. An entry is a dict from
+            the severity to a prediction, a list for the severities 1, 2, ...,
+            or one prediction, whose severity is the number at the end of the
+            name, as in `"rotation 30"`, or 1. The labels are those in the data
+            of the shifted prediction, or `y`. Defaults to `None`.
         num_bins: For a classifier, the number of bins of the calibration
             errors and of the parts of the Brier score. Defaults to `20`.
         fractions: For a classifier, the fractions of the inputs that are
@@ -89,7 +88,7 @@ def evaluate(
     ```
     """
     if isinstance(prediction, RegressionPrediction):
-        given = {"ood": ood, "scores": scores, "shift": shift}
+        given = {"ood": ood, "scores": scores}
         for name, value in given.items():
             if value is not None:
                 raise ValueError(
@@ -97,7 +96,9 @@ def evaluate(
                     "prediction of classes has the scores to compare. "
                     f"Received: {name}={value}"
                 )
-        return RegressionReport.from_prediction(prediction, y, levels=levels)
+        return RegressionReport.from_prediction(
+            prediction, y, shift=shift, levels=levels
+        )
     check_classification("prediction", prediction)
     if ood is None:
         ood = {}

@@ -71,6 +71,15 @@ class ExampleScores:
         """The highest probability."""
         return np.exp(self.log_confidence)
 
+    def gaps(self, num_bins: int) -> np.ndarray:
+        """Returns confidence minus correctness, and the bin of each input.
+
+        Args:
+            num_bins: Number of bins of equal width.
+        """
+        bins = np.clip(np.floor(self.confidence * num_bins), 0, num_bins - 1)
+        return np.stack([self.confidence - self.correct, bins], 1)
+
     def means(self, num_bins: int) -> dict[str, float]:
         """Returns accuracy, nll, brier and ece.
 

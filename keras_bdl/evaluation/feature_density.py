@@ -10,6 +10,7 @@ from keras_bdl.aliases import Data
 from keras_bdl.arguments import check_number
 from keras_bdl.data.batches import Batches
 from keras_bdl.data.checked_inputs import check_model
+from keras_bdl.data.checked_inputs import class_labels
 from keras_bdl.data.checked_inputs import numbers
 
 _NORMALIZATIONS = (
@@ -90,11 +91,11 @@ class FeatureDensity:
         Returns:
             This object.
         """
-        y = None if y is None else _integers(y)
+        y = None if y is None else _labels(y)
         sums = _ClassSums()
         for batch, h in self._batches(x, batch_size):
             rows = slice(batch.start, batch.start + batch.size)
-            labels = _integers(batch.y) if y is None else y[rows]
+            labels = _labels(batch.y) if y is None else y[rows]
             if len(labels) != len(h):
                 raise ValueError(
                     "`y` must hold one label for each input. "
@@ -151,6 +152,7 @@ class FeatureDensity:
         if batches.in_memory:
             batches = Batches(x, batch_size=batch_size, pad=True)
         for batch in batches:
+            _check_shapes(self._features, batch.inputs)
             h = self._features.predict_on_batch(batch.inputs)[: batch.size]
             h = numbers("features of `x`", h)
             yield batch, h.reshape(len(h), -1, h.shape[-1]).mean(1)
@@ -221,24 +223,33 @@ def _features_of(model, layer):
     return heads[-1].input
 
 
-def _integers(y):
-    """Returns labels as integers that are not negative."""
+def _check_shapes(model, inputs):
+    """Raises an error unless arrays have the shapes that a model reads."""
+    if isinstance(inputs, dict):
+        return  # Keras names the entry that does not fit
+    arrays = keras.tree.flatten(inputs)
+    # A wrong number of arrays has a clear error of Keras.
+    for array, tensor in zip(arrays, model.inputs, strict=False):
+        given, shape = array.shape[1:], tuple(tensor.shape[1:])
+        # Keras adds or removes a last axis of length 1.
+        if not any(_fits(g, shape) for g in (given, (*given, 1))) and not (
+            given[-1:] == (1,) and _fits(given[:-1], shape)
+        ):
+            raise ValueError(
+                "`x` must have the shape that the model reads, "
+                f"{(None, *shape)}. Received: x of shape {(None, *given)}"
+            )
+
+
+def _fits(given, shape):
+    return len(given) == len(shape) and all(
+        length in (None, own) for own, length in zip(given, shape, strict=True)
+    )
+
+
+def _labels(y):
     if y is None:
         raise ValueError(
             "`y` must be given if the data have no labels. Received: y=None"
         )
-    y = numbers("y", y)
-    if y.ndim > 1 and y.shape[-1] > 1:
-        if not (np.isin(y, (0, 1)).all() and (y.sum(-1) == 1).all()):
-            raise ValueError(
-                "`y` must hold one integer or one one-hot row for each input. "
-                f"Received: y of shape {y.shape}"
-            )
-        return y.reshape(-1, y.shape[-1]).argmax(-1)
-    if (y != np.floor(y)).any() or y.min() < 0:
-        wrong = y[(y != np.floor(y)) | (y < 0)]
-        raise ValueError(
-            "`y` must hold integers of at least 0. "
-            f"Received: y with a label {wrong[0]:g}"
-        )
-    return y.ravel().astype("int64")
+    return class_labels(y, (len(np.atleast_1d(y)), None))

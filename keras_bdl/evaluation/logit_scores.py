@@ -20,7 +20,8 @@ def energy_score(logits: ArrayLike, *, temperature: float = 1.0) -> np.ndarray:
         energy = -T log sum_k exp(f_k / T)                                (1)
 
     Use the energy, like an entropy, in `ood_detection`. For the samples of a
-    posterior, average the energies over the samples.
+    posterior, average the energies over the samples. A logit of plus infinity,
+    or all of minus infinity, gives an energy of minus or plus infinity.
 
     Args:
         logits: Outputs of a classifier before the softmax, classes on the
@@ -47,8 +48,11 @@ def energy_score(logits: ArrayLike, *, temperature: float = 1.0) -> np.ndarray:
 
     def energy(block):
         highest = block.max(-1, keepdims=True)
-        total = np.exp((block - highest) / temperature).sum(-1)
-        return -(highest[:, 0] + temperature * np.log(total))  # (1)
+        # One infinite logit decides, and infinity minus itself is NaN.
+        centre = np.where(np.isfinite(highest), highest, 0.0)
+        with np.errstate(over="ignore", divide="ignore"):
+            total = np.exp((block - centre) / temperature).sum(-1)
+            return -(centre[:, 0] + temperature * np.log(total))  # (1)
 
     return _by_rows(logits, energy)
 

@@ -1,7 +1,9 @@
 """Report on the predictions of a regression."""
 
 import dataclasses
+from collections.abc import Mapping
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -12,6 +14,8 @@ from keras_bdl.data.checked_inputs import targets
 from keras_bdl.evaluation.gaussian_mixture import crps_of_values
 from keras_bdl.evaluation.gaussian_mixture import log_densities
 from keras_bdl.evaluation.gaussian_mixture import mixture_interval_coverage
+from keras_bdl.evaluation.shift_scores import shift_scores
+from keras_bdl.evaluation.shift_scores import shift_section
 from keras_bdl.prediction import RegressionPrediction
 from keras_bdl.reports.per_example import PerExample
 from keras_bdl.reports.report import NOT_A_NUMBER
@@ -43,10 +47,15 @@ class RegressionReport(Report):
             interval. The fraction is NaN if any predictive variance is zero.
         variance_within: Mean variance of the noise, the aleatoric part.
         variance_between: Mean variance over the samples, the epistemic part.
-        per_example: `PerExample` with `log_likelihood`, `crps` and, as
-            `rmse`, the squared error of single values, for
+        shift: Dict from the name of a corruption to a dict of lists with one
+            entry for each `severity`: `num_values`, `rmse`, `log_likelihood`,
+            `crps`, `variance_within`, `variance_between`, and `coverage` of
+            the largest level.
+        per_example: `PerExample` with numbers of single inputs, for
             `keras_bdl.evaluation.table`. Not a part of `to_dict`.
     """
+
+    TABLE_SCORES: ClassVar = ("rmse", "log_likelihood", "crps")
 
     num_values: int
     num_samples: int
@@ -57,6 +66,7 @@ class RegressionReport(Report):
     coverage: dict
     variance_within: float
     variance_between: float
+    shift: dict
     per_example: PerExample = dataclasses.field(
         repr=False, compare=False, metadata=NOT_A_NUMBER
     )
@@ -67,6 +77,7 @@ class RegressionReport(Report):
         prediction: RegressionPrediction,
         y: ArrayLike | None = None,
         *,
+        shift: Mapping | None = None,
         levels: Sequence[float] = LEVELS,
     ) -> "RegressionReport":
         """Returns the report on a prediction.
@@ -74,6 +85,8 @@ class RegressionReport(Report):
         Args:
             prediction: A `RegressionPrediction`.
             y: Targets. Defaults to `None`, the targets in the prediction.
+            shift: Predictions for shifted inputs, as in `evaluate`. Defaults
+                to `None`.
             levels: Probabilities of the intervals. Defaults to
                 `(0.5, 0.9, 0.95)`.
         """
@@ -102,13 +115,41 @@ class RegressionReport(Report):
             coverage=coverage,
             variance_within=float(np.mean(prediction.variance_within)),
             variance_between=float(np.mean(prediction.variance_between)),
+            shift=shift_scores(
+                shift or {},
+                _check_regression,
+                lambda name, other: cls._shifted(name, other, mean, y, levels),
+            ),
             per_example=PerExample.of(
                 y,
-                rmse=squared_error,
-                log_likelihood=log_density,
-                crps=crps,
+                formulas={"rmse": "root"},
+                # The targets of one input depend on each other.
+                **{
+                    name: values.reshape(len(values), -1).mean(1)
+                    for name, values in (
+                        ("rmse", squared_error),
+                        ("log_likelihood", log_density),
+                        ("crps", crps),
+                    )
+                },
             ),
         )
+
+    @classmethod
+    def _shifted(cls, name, shifted, mean, y, levels):
+        """Returns the scores of a prediction for shifted inputs."""
+        if shifted.y is None and np.shape(shifted.mean) != mean.shape:
+            raise ValueError(
+                f"`{name}` must be a prediction for the inputs of "
+                "`prediction`, shifted and in the same order, or hold targets "
+                "of its own. Received: a mean of shape "
+                f"{np.shape(shifted.mean)} for targets of shape {mean.shape}"
+            )
+        own = y if shifted.y is None else shifted.y
+        report = cls.from_prediction(shifted, own, levels=levels)
+        scores = {key: report[key] for key in _SHIFT if key != "coverage"}
+        coverage = report.coverage[max(levels)] if levels else np.nan
+        return {"num_values": report.num_values, **scores, "coverage": coverage}
 
     def title(self) -> str:
         """Returns the first line of the printed report."""
@@ -123,6 +164,8 @@ class RegressionReport(Report):
             "gaussian": "Gaussian of the total variance",
             "mixture": f"mixture of {self.num_samples} Gaussians",
         }[self.density]
+        widest = f"{100 * max(self.coverage, default=0):g} % covers"
+        heads = {**_SHIFT, "coverage": widest}
         if not self.variance_within:
             density += ", without noise"
         return [
@@ -145,7 +188,27 @@ class RegressionReport(Report):
                     ["between samples (epistemic)", self.variance_between],
                 ],
             ),
+            *(shift_section(*item, heads) for item in self.shift.items()),
         ]
+
+
+_SHIFT = {
+    "rmse": "RMSE",
+    "log_likelihood": "log-lik.",
+    "crps": "CRPS",
+    "coverage": "coverage",
+    "variance_within": "within",
+    "variance_between": "between",
+}
+
+
+def _check_regression(name, prediction):
+    if getattr(prediction, "task", None) != "regression":
+        raise ValueError(
+            f"`{name}` must be a `RegressionPrediction` for one model output, "
+            "from `keras_bdl.predict`. "
+            f"Received: {type(prediction).__name__}"
+        )
 
 
 def _density(prediction, mean):

@@ -14,6 +14,7 @@ HIGH_IS_GOOD = (
     "auroc_correctness",
     "brier_resolution",
     "log_likelihood",
+    "mean_iou",
 )
 
 
@@ -31,8 +32,10 @@ class ReportTable(Report):
         differences: Dict from a score to a list with a dict for each pair of
             methods: `first`, `second`, `difference` (first minus second), the
             ends `low` and `high` of its interval, and `means_something`,
-            whether the interval excludes 0. A score that is no mean over the
-            examples, such as `ece`, has no entry.
+            whether the interval excludes 0. A score without numbers of
+            single examples, such as `mce`, or with infinite ones, has no entry.
+        asked: The coverage that sets were asked for: the best coverage is the
+            nearest. `None` for other reports.
     """
 
     names: list
@@ -41,6 +44,7 @@ class ReportTable(Report):
     mean: dict
     standard_error: dict
     differences: dict
+    asked: float | None = None
 
     def title(self) -> str:
         """Returns the first line of the printed table."""
@@ -80,19 +84,21 @@ class ReportTable(Report):
     def to_frame(self) -> Any:
         """Returns a `pandas.DataFrame` with one row for each method.
 
-        The standard error of a score has a column such as `"nll_error"`.
+        The score `nll` has the columns `"nll"` and `"nll_error"`, its standard
+        error. Further columns compare with the best method, whose own entries
+        are NaN: `"nll_difference"`, `"nll_low"`, `"nll_high"` and
+        `"nll_means_something"`.
         """
-        rows = [
-            {
-                name: values[i]
-                for score in self.mean
-                for name, values in (
-                    (score, self.mean[score]),
-                    (f"{score}_error", self.standard_error[score]),
-                )
-            }
-            for i in range(len(self.names))
-        ]
+        rows: list[dict] = [{} for _ in self.names]
+        for score in self.mean:
+            to_best = {other: e for other, *e in self._to_best(score)}
+            for i, (name, row) in enumerate(zip(self.names, rows, strict=True)):
+                row[score] = self.mean[score][i]
+                row[f"{score}_error"] = self.standard_error[score][i]
+                if score in self.differences:
+                    entry = to_best.get(name, [np.nan] * 4)
+                    for column, value in zip(_TO_BEST, entry, strict=True):
+                        row[f"{score}_{column}"] = value
         return data_frame(rows, self.names)
 
     def _cell(self, score, i):
@@ -109,6 +115,8 @@ class ReportTable(Report):
         mean = np.array(self.mean[score])
         if np.isnan(mean).all():
             return None
+        if score == "coverage" and self.asked is not None:
+            mean = np.abs(mean - self.asked)
         best = np.nanargmax if score in HIGH_IS_GOOD else np.nanargmin
         return int(best(mean))
 
@@ -119,31 +127,33 @@ class ReportTable(Report):
             return set()
         same = {
             self.names.index(name)
-            for entry in self._to_best(score)
-            if not entry["means_something"]
-            for name in (entry["first"], entry["second"])
+            for name, *_, means_something in self._to_best(score)
+            if not means_something
         }
         return {best} | same
 
     def _to_best(self, score):
-        best = self._best(score)
-        return [
-            entry
-            for entry in self.differences.get(score, ())
-            if best is not None
-            and self.names[best] in (entry["first"], entry["second"])
-        ]
+        """Returns name, difference, its interval and verdict of each other."""
+        best, found = self._best(score), []
+        for entry in (
+            self.differences.get(score, ()) if best is not None else ()
+        ):
+            ends = entry["difference"], entry["low"], entry["high"]
+            other, reference = entry["first"], entry["second"]
+            if other == self.names[best]:
+                other, reference = reference, other
+                ends = -ends[0], -ends[2], -ends[1]
+            if reference == self.names[best]:
+                found.append((other, *ends, entry["means_something"]))
+        return found
 
     def _difference_rows(self):
         rows: list = [["", "difference", "from", "to"]]
         for score in self.differences:
-            best = self._best(score)
-            for entry in self._to_best(score):
-                ends = entry["difference"], entry["low"], entry["high"]
-                other = entry["first"]
-                if other == self.names[best]:
-                    other = entry["second"]
-                    ends = -ends[0], -ends[2], -ends[1]
-                label = f"{score}: {other} - {self.names[best]}"
+            for other, *ends, _ in self._to_best(score):
+                label = f"{score}: {other} - {self.names[self._best(score)]}"
                 rows.append([label, *ends])
         return rows
+
+
+_TO_BEST = ("difference", "low", "high", "means_something")

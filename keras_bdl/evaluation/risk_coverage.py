@@ -88,3 +88,41 @@ def _area(errors):
         return np.nan
     risk = np.cumsum(errors) / np.arange(1, errors.size + 1)  # (1)
     return float(np.mean((risk[1:] + risk[:-1]) / 2))  # (2)
+
+
+def aurc_of_examples(uncertainty: ArrayLike, correct: ArrayLike) -> np.ndarray:
+    """Returns one number for each input, whose mean is `aurc`.
+
+    The mean over resampled inputs is the area of these inputs, up to terms of
+    second order: a number is `aurc` plus the influence of an input, which is
+    one more error and one more place before all inputs that are more
+    uncertain. With the weight `w_k` of r(k) in (2) of `aurc`, an input of rank
+    j has
+
+        n e_j sum_(k>=j) w_k / k - sum_(i>=j) e_i / i + mean error          (1)
+
+    Args:
+        uncertainty: Uncertainty of each input.
+        correct: Whether each input was classified correctly.
+    """
+    errors = _ordered_errors(uncertainty, correct)
+    count = errors.size
+    if count < 2:
+        return np.full(count, np.nan)
+    places = np.arange(1, count + 1)
+    weights = np.full(count, 1 / (count - 1))
+    weights[[0, -1]] /= 2
+    own = _sums_from(weights / places)
+    later = _sums_from(errors / places)
+    _, place, group = np.unique(
+        np.ravel(uncertainty), return_inverse=True, return_counts=True
+    )
+    # Inputs of equal uncertainty share their places.
+    first = np.repeat(np.arange(len(group)), group)
+    own, later = (np.bincount(first, v) / group for v in (own, later))
+    wrong = 1.0 - np.ravel(correct)
+    return count * wrong * own[place] - later[place] + errors.mean()  # (1)
+
+
+def _sums_from(values):
+    return np.cumsum(values[::-1])[::-1]

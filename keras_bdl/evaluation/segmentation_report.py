@@ -1,8 +1,11 @@
 """Report on the predictions of a classifier of pixels."""
 
 import dataclasses
+from typing import ClassVar
 
-from keras_bdl.evaluation.per_class import per_class_section
+from keras_bdl.evaluation.class_bins import per_class_section
+from keras_bdl.reports.per_example import PerExample
+from keras_bdl.reports.report import NOT_A_NUMBER
 from keras_bdl.reports.report import Report
 
 
@@ -37,7 +40,11 @@ class SegmentationReport(Report):
         per_class: Dict of lists with one entry for each class: `iou`,
             `precision`, `recall`, `ece` and `count`, the number of pixels. A
             ratio of zeros is NaN.
+        per_example: `PerExample` with numbers of single images, for
+            `keras_bdl.evaluation.table`. Not a part of `to_dict`.
     """
+
+    TABLE_SCORES: ClassVar = ("accuracy", "mean_iou", "nll", "brier", "ece")
 
     num_images: int
     num_pixels: int
@@ -55,6 +62,9 @@ class SegmentationReport(Report):
     mutual_information: float
     referral: dict
     per_class: dict
+    per_example: PerExample = dataclasses.field(
+        repr=False, compare=False, metadata=NOT_A_NUMBER
+    )
 
     def title(self) -> str:
         """Returns the first line of the printed report."""

@@ -1,5 +1,6 @@
 """Scores of a segmentation, added up batch by batch."""
 
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,13 +10,12 @@ from keras_bdl.aliases import ArrayLike
 from keras_bdl.arguments import check_choice
 from keras_bdl.arguments import check_count
 from keras_bdl.arguments import check_number
-from keras_bdl.data.checked_inputs import as_array
 from keras_bdl.data.checked_inputs import check_classification
-from keras_bdl.data.checked_inputs import class_labels
+from keras_bdl.data.checked_inputs import kept_labels
 from keras_bdl.data.checked_inputs import labels_of
 from keras_bdl.evaluation.class_bins import ClassBins
+from keras_bdl.evaluation.class_bins import ratio_of_counts
 from keras_bdl.evaluation.example_scores import ExampleScores
-from keras_bdl.evaluation.per_class import ratio_of_counts
 from keras_bdl.evaluation.referral import FRACTIONS
 from keras_bdl.evaluation.referral import MEASURES
 from keras_bdl.evaluation.referral import checked_fractions
@@ -23,6 +23,7 @@ from keras_bdl.evaluation.referral import kept_weights
 from keras_bdl.evaluation.referral import uncertainty_of
 from keras_bdl.evaluation.segmentation_report import SegmentationReport
 from keras_bdl.prediction import ClassificationPrediction
+from keras_bdl.reports.per_example import PerExample
 
 
 class SegmentationScores:
@@ -30,7 +31,7 @@ class SegmentationScores:
 
     Use it for images, volumes or sequences with a label at each position. Their
     predictions may be larger than the memory: of each image, only a few numbers
-    for each class are kept.
+    for each class and bin are kept.
 
     Args:
         ignore_class: Label of pixels that do not count. It may be no class,
@@ -70,8 +71,9 @@ class SegmentationScores:
         self._sums = dict.fromkeys(
             ("pixels", "correct", "nll", "brier", "entropy", "expected"), 0.0
         )
-        self._bins = np.zeros((2, num_bins))  # sums of confidence, of hits
         self._images: list[tuple] = []
+        self._image_sums: list[np.ndarray] = []  # nll, brier, gap of each bin
+        self._checksum = 0
 
     def add(
         self, prediction: ClassificationPrediction, y: ArrayLike | None = None
@@ -93,7 +95,8 @@ class SegmentationScores:
                 f"one class each. Received: a prediction of shape {shape}"
             )
         self._check_classes(shape[-1], prediction.num_samples)
-        labels, kept = self._labels(labels_of(prediction, y), shape)
+        y = labels_of(prediction, y)
+        labels, kept = kept_labels(y, shape, self.ignore_class)
         self._measure, values = uncertainty_of(prediction, self.uncertainty)
         # One row for each pixel that counts.
         rows = prediction.log_mean.reshape(-1, shape[-1])[kept]
@@ -117,14 +120,8 @@ class SegmentationScores:
             ),
         }.items():
             self._sums[name] += float(total)
-        last = self.num_bins - 1
-        bins = np.clip(scores.confidence * self.num_bins, 0, last).astype(int)
-        for total, weights in zip(
-            self._bins, (scores.confidence, scores.correct), strict=True
-        ):
-            total += np.bincount(bins, weights, self.num_bins)
         image = np.repeat(np.arange(shape[0]), kept.size // shape[0])[kept]
-        self._add_images(image, values[kept], labels, scores.predicted)
+        self._add_images(image, values[kept], scores)
 
     def report(self) -> SegmentationReport:
         """Returns the report on everything that was added."""
@@ -149,7 +146,7 @@ class SegmentationScores:
             nll=self._sums["nll"] / n,
             brier=self._sums["brier"] / n,
             num_bins=self.num_bins,
-            ece=float(np.abs(self._bins[0] - self._bins[1]).sum() / n),
+            ece=float(np.abs(np.sum(self._image_sums, 0)[2:]).sum() / n),
             ece_classwise=float(self._class_bins.calibration_errors().mean()),
             entropy=entropy,
             expected_entropy=expected,
@@ -162,6 +159,7 @@ class SegmentationScores:
                 "ece": self._class_bins.calibration_errors().tolist(),
                 "count": count.astype(int).tolist(),
             },
+            per_example=self._per_example(),
         )
 
     def _check_classes(self, classes, samples):
@@ -177,26 +175,41 @@ class SegmentationScores:
                 f"samples after {known[0]} classes and {known[1]} samples"
             )
 
-    def _labels(self, y, shape):
-        """Returns the labels of all pixels, and whether each counts."""
-        y = as_array("y", y)
-        if self.ignore_class is None or y.shape == shape:
-            labels = class_labels(y, shape)
-            return labels, labels != self.ignore_class
-        kept = y != self.ignore_class
-        labels = class_labels(np.where(kept, y, 0), shape)
-        return labels, kept.ravel()
-
-    def _add_images(self, image, uncertainty, labels, predicted):
+    def _add_images(self, image, uncertainty, scores):
         classes = len(self._class_bins.hits)
+        self._checksum = zlib.crc32(scores.y.tobytes(), self._checksum)
+        gaps, bins = scores.gaps(self.num_bins).T
+        bins = bins.astype(int)
         for i in np.unique(image):
             here = image == i
-            y, p = labels[here], predicted[here]
+            y, p = scores.y[here], scores.predicted[here]
             counts = [
                 np.bincount(values, minlength=classes)
                 for values in (y[y == p], p, y)
             ]
             self._images.append((uncertainty[here].mean(), *counts))
+            sums = scores.nll[here].sum(), scores.brier[here].sum()
+            of_bins = np.bincount(bins[here], gaps[here], self.num_bins)
+            self._image_sums.append(np.array([*sums, *of_bins]))
+
+    def _per_example(self):
+        """Returns the numbers of each image whose means give the scores."""
+        _, *counts = zip(*self._images, strict=True)
+        hits, claimed, true = map(np.array, counts)
+        nll, brier, *gaps = np.transpose(self._image_sums)
+        pixels = true.sum(1)
+        ratios = {"accuracy": hits.sum(1), "nll": nll, "brier": brier}
+        return PerExample.of(
+            self._checksum,
+            formulas={
+                **dict.fromkeys(ratios, "ratio"),
+                "ece": "summed gaps",
+                "mean_iou": "iou",
+            },
+            ece=np.stack([*gaps, pixels], 1),
+            mean_iou=np.concatenate([hits, claimed, true], 1),
+            **{k: np.stack([v, pixels], 1) for k, v in ratios.items()},
+        )
 
     def _of_images(self, weights):
         """Returns weighted sums: hits, claimed and true pixels by class."""

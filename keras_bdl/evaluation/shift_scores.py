@@ -1,12 +1,12 @@
 """Scores of predictions for shifted inputs."""
 
 import re
+from collections.abc import Callable
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from keras_bdl.aliases import ArrayLike
 from keras_bdl.arguments import check_number
 from keras_bdl.data.checked_inputs import check_classification
 from keras_bdl.data.checked_inputs import class_labels
@@ -17,12 +17,36 @@ from keras_bdl.prediction import ClassificationPrediction
 NAMED_SEVERITY = re.compile(r"(.*\S)[\s_]+([-+]?\d+(?:\.\d+)?)")
 
 
-def predictions_by_severity(shift: Any) -> dict[str, dict]:
-    """Returns the predictions by the name of a corruption, then by severity.
+def shift_scores(
+    shift: Any, check: Callable, scores: Callable
+) -> dict[str, dict[str, list]]:
+    """Returns the scores of shifted inputs, by the name of the corruption.
 
     Args:
         shift: Argument of `keras_bdl.evaluate`.
+        check: Function of a name and a prediction that raises an error for a
+            prediction of another task.
+        scores: Function of a name and a prediction that returns its scores.
+
+    Returns:
+        For each corruption, a dict of lists with one entry for each severity,
+        in rising order.
     """
+    return {
+        corruption: _lists(
+            {
+                severity: scores(
+                    f"shift[{corruption!r}][{severity}]", by_severity[severity]
+                )
+                for severity in sorted(by_severity)
+            }
+        )
+        for corruption, by_severity in _by_severity(shift, check).items()
+    }
+
+
+def _by_severity(shift, check):
+    """Returns the predictions by the name of a corruption, then by severity."""
     if not isinstance(shift, Mapping):
         raise ValueError(
             "`shift` must be a dict from the name of a corruption to its "
@@ -56,56 +80,45 @@ def predictions_by_severity(shift: Any) -> dict[str, dict]:
                     f"and severity. Received: two of {corruption!r} with "
                     f"severity {severity}"
                 )
-            check_classification(f"shift[{name!r}]", prediction)
+            check(f"shift[{name!r}]", prediction)
             by_severity[_number(severity)] = prediction
     return found
 
 
-def shift_scores(
+def classification_shift(
     shift: Any,
     prediction: ClassificationPrediction,
-    y: ArrayLike,
+    y: np.ndarray,
     *,
     num_bins: int,
 ) -> dict[str, dict[str, list]]:
-    """Returns the scores of shifted inputs, by the name of the corruption.
+    """Returns the scores of a classifier on shifted inputs.
 
     Args:
         shift: Argument of `keras_bdl.evaluate`.
-        prediction: The prediction for the inputs that are not shifted.
+        prediction: Prediction for the inputs that are not shifted.
         y: Integer labels of these inputs.
         num_bins: Number of bins of the calibration error.
-
-    Returns:
-        For each corruption, a dict of lists with one entry for each severity,
-        in rising order.
     """
-    return {
-        corruption: _lists(
-            {
-                severity: _scores(
-                    f"shift[{corruption!r}][{severity}]",
-                    by_severity[severity],
-                    prediction,
-                    y,
-                    num_bins,
-                )
-                for severity in sorted(by_severity)
-            }
-        )
-        for corruption, by_severity in predictions_by_severity(shift).items()
-    }
+    return shift_scores(
+        shift,
+        check_classification,
+        lambda name, shifted: _scores(name, shifted, prediction, y, num_bins),
+    )
 
 
-def shift_section(name: str, scores: dict[str, list]) -> tuple[str, list]:
+def shift_section(
+    name: str, scores: dict[str, list], heads: dict[str, str]
+) -> tuple[str, list]:
     """Returns the title and the rows of the table of one corruption.
 
     Args:
         name: Name of the corruption.
         scores: Entry of the result of `shift_scores`.
+        heads: Head of the column of each score.
     """
-    rows: list = [["severity", "accuracy", "NLL", "Brier", "ECE"]]
-    columns = [scores[key] for key in ("accuracy", "nll", "brier", "ece")]
+    rows: list = [["severity", *heads.values()]]
+    columns = [scores[key] for key in heads]
     for severity, *numbers in zip(scores["severity"], *columns, strict=True):
         rows.append([f"{severity:g}", *numbers])
     return f"Shift: {name}", rows

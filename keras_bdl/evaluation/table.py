@@ -10,18 +10,11 @@ from keras_bdl.arguments import check_count
 from keras_bdl.arguments import check_number
 from keras_bdl.arguments import check_seed
 from keras_bdl.evaluation.bootstrap import bootstrap_means
-from keras_bdl.evaluation.classification_report import ClassificationReport
-from keras_bdl.evaluation.regression_report import RegressionReport
 from keras_bdl.evaluation.report_table import ReportTable
 from keras_bdl.reports.report import Report
 
 # With fewer examples, the percentile interval is too narrow.
 FEWEST_EXAMPLES = 20
-
-DEFAULT_SCORES = {
-    ClassificationReport: ("accuracy", "nll", "brier", "ece", "aurc"),
-    RegressionReport: ("rmse", "log_likelihood", "crps"),
-}
 
 
 def table(
@@ -47,13 +40,22 @@ def table(
     are chance, one excludes 0 at the level 0.95. With fewer than 20 test
     examples, no difference means something: the intervals are too narrow.
 
+    A calibration error of few examples is too large by chance, and more so in
+    a resample. Its intervals are wider by this difference of both methods, and
+    reach as far in both directions as the resamples in one. Those of the area
+    under the risk-coverage curve use its first-order change with each example.
+    A resample of a `SegmentationReport` is one of images.
+
     Args:
         reports: Dict from the name of a method to its report, or to a list of
             reports, one for each seed. In a list of reports, the names are
-            "1", "2", ...
+            "1", "2", ... Reports are those of `keras_bdl.evaluate`, of
+            `SegmentationScores`, or of sets and intervals in
+            `keras_bdl.conformal` that were asked for the same coverage.
         scores: Names of numbers in the reports. Defaults to `None`: accuracy,
             nll, brier, ece and aurc of classes; rmse, log_likelihood and crps
-            of a regression.
+            of a regression; accuracy, mean_iou, nll, brier and ece of a
+            segmentation; coverage and mean_size of sets.
         level: Probability of the intervals. Defaults to `0.95`.
         repeats: Number of resamples, or 0 for no intervals. Defaults to
             `2000`.
@@ -90,34 +92,30 @@ def table(
         ]
         for score in scores
     }
-    errors = {
-        score: [_standard_error(v) for v in of_methods]
-        for score, of_methods in values.items()
-    }
     differences = {}
     if repeats and len(methods) > 1:
         _check_examples(methods)
+        kept = [score for score in scores if _kept(methods, score)]
+        resamples = _resamples(methods, kept, repeats, seed) if kept else {}
         differences = {
             score: _differences(
-                score,
-                methods,
-                values[score],
-                level,
-                repeats,
-                seed,
+                list(methods), values[score], resamples[score], level, seed
             )
-            for score in scores
-            if _kept(methods, score)
+            for score in kept
         }
     return ReportTable(
         names=list(methods),
         num_reports=[len(several) for several in methods.values()],
         level=level,
+        asked=_asked(methods),
         mean={
             score: [float(np.mean(v)) for v in of_methods]
             for score, of_methods in values.items()
         },
-        standard_error=errors,
+        standard_error={
+            score: [_standard_error(v) for v in of_methods]
+            for score, of_methods in values.items()
+        },
         differences=differences,
     )
 
@@ -139,20 +137,36 @@ def _by_name(reports):
     if (
         not all(methods.values())
         or len(kinds) != 1
-        or not kinds <= set(DEFAULT_SCORES)
+        or not all(getattr(kind, "TABLE_SCORES", ()) for kind in kinds)
     ):
         raise ValueError(
-            "`reports` must hold reports from `keras_bdl.evaluate`, all of "
-            "classes or all of a regression, at least one for each name. "
+            "`reports` must hold reports of one kind on predictions, such as "
+            "those from `keras_bdl.evaluate`, at least one for each name. "
             f"Received: {sorted(kind.__name__ for kind in kinds)}"
         )
     return methods
 
 
+def _asked(methods):
+    """Returns the coverage that all sets were asked for, or `None`."""
+    asked = {
+        report.level
+        for several in methods.values()
+        for report in several
+        if "coverage" in report.TABLE_SCORES
+    }
+    if len(asked) > 1:
+        raise ValueError(
+            "`reports` must be on sets of one coverage. Call `fit` with the "
+            f"same `coverage`. Received: {sorted(asked)}"
+        )
+    return asked.pop() if asked else None
+
+
 def _checked_scores(scores, methods):
     report = next(iter(methods.values()))[0]
     if scores is None:
-        return DEFAULT_SCORES[type(report)]
+        return report.TABLE_SCORES
     numbers = [k for k, v in report.to_dict().items() if isinstance(v, float)]
     if isinstance(scores, str):
         scores = (scores,)
@@ -182,7 +196,7 @@ def _check_examples(methods):
 
 
 def _kept(methods, score):
-    """Returns whether a score is a mean of finite scores of examples."""
+    """Returns whether reports hold finite numbers of examples for a score."""
     return all(
         score in report.per_example.scores
         and np.isfinite(report.per_example.scores[score]).all()
@@ -191,30 +205,58 @@ def _kept(methods, score):
     )
 
 
-def _differences(score, methods, values, level, repeats, seed):
-    columns = np.stack(
-        [r.per_example.scores[score] for s in methods.values() for r in s],
-        axis=1,
-    ).astype("float64")
-    ends = np.cumsum([len(several) for several in methods.values()])[:-1]
-    resampled = bootstrap_means(columns, repeats=repeats, seed=seed)
-    found = columns.mean(0)
-    if score == "rmse":  # of which the squares are kept
-        resampled, found = np.sqrt(resampled), np.sqrt(found)
-    deviations = [
-        part.mean(1) for part in np.split(resampled - found, ends, axis=1)
+def _resamples(methods, scores, repeats, seed):
+    """Returns deviations of resampled scores, their bias, and the examples.
+
+    Deviations and biases are lists with one entry for each method.
+    """
+    kept = [
+        (score, i, report.per_example)
+        for score in scores
+        for i, several in enumerate(methods.values())
+        for report in several
     ]
+    count = len(next(iter(kept[0][2].scores.values())))
+    widths = []
+
+    def sums(unit, num_units):
+        columns = [p.sums(score, unit, num_units) for score, _, p in kept]
+        widths.extend(part.shape[1] for part in columns)
+        return np.concatenate(columns, 1)
+
+    means = bootstrap_means(sums, count, repeats=repeats, seed=seed)
+    ends = np.cumsum(widths)[:-1]
+    parts = [np.split(m, ends, axis=-1) for m in means]
+    found: dict[str, list] = {score: [[] for _ in methods] for score in scores}
+    biased = {}
+    for (score, i, p), whole, resampled in zip(kept, *parts, strict=True):
+        deviation = p.score(score, resampled) - p.score(score, whole)
+        found[score][i].append(deviation)
+        biased[score] = p.is_biased(score)
+    return {
+        score: ([np.mean(d, axis=0) for d in several], biased[score], count)
+        for score, several in found.items()
+    }
+
+
+def _differences(names, values, resampled, level, seed):
+    deviations, biased, count = resampled
     rng = np.random.default_rng([seed, 1])
     tails = (1 - level) / 2, (1 + level) / 2
     entries = []
-    for i, first in enumerate(methods):
-        for j, second in list(enumerate(methods))[i + 1 :]:
+    for i, first in enumerate(names):
+        for j, second in list(enumerate(names))[i + 1 :]:
             deviation = deviations[i] - deviations[j]
             scale, freedom = _error_of_seeds(values[i], values[j])
             if freedom:
-                deviation = deviation + scale * rng.standard_t(freedom, repeats)
+                noise = rng.standard_t(freedom, len(deviation))
+                deviation = deviation + scale * noise
+            low, high = np.quantile(deviation, tails)
+            if biased:
+                bias = abs(deviations[i].mean()) + abs(deviations[j].mean())
+                low, high = min(low, -high) - bias, max(high, -low) + bias
             difference = float(np.mean(values[i]) - np.mean(values[j]))
-            low, high = difference + np.quantile(deviation, tails)
+            low, high = difference + low, difference + high
             entries.append(
                 {
                     "first": first,
@@ -223,7 +265,7 @@ def _differences(score, methods, values, level, repeats, seed):
                     "low": float(low),
                     "high": float(high),
                     "means_something": bool(low > 0 or high < 0)
-                    and len(columns) >= FEWEST_EXAMPLES,
+                    and count >= FEWEST_EXAMPLES,
                 }
             )
     return entries

@@ -7,22 +7,31 @@ import numpy as np
 
 from keras_bdl.arguments import check_choice
 from keras_bdl.evaluation import ClassificationReport
+from keras_bdl.evaluation import RegressionReport
 from keras_bdl.plots.canvas import add_method_legend
 from keras_bdl.plots.canvas import method_styles
 from keras_bdl.plots.canvas import open_axes
 
-SCORES = {
-    "accuracy": "accuracy",
-    "nll": "negative log-likelihood",
-    "brier": "Brier score",
-    "ece": "ECE",
+# Scores of each kind of report; the first is the default.
+SCORES: dict[type, dict[str, str]] = {
+    ClassificationReport: {
+        "nll": "negative log-likelihood",
+        "accuracy": "accuracy",
+        "brier": "Brier score",
+        "ece": "ECE",
+    },
+    RegressionReport: {
+        "crps": "CRPS",
+        "rmse": "RMSE",
+        "log_likelihood": "log-likelihood",
+    },
 }
 
 
 def shift(
     reports: Any,
     *,
-    score: str = "nll",
+    score: str | None = None,
     corruption: str | None = None,
     ax: Any = None,
 ) -> Any:
@@ -34,10 +43,11 @@ def shift(
     mean over the corruptions, and a thin line for each corruption.
 
     Args:
-        reports: A `ClassificationReport` with `shift`, from
-            `keras_bdl.evaluate`, or a dict of them by name.
-        score: `"accuracy"`, `"nll"`, `"brier"` or `"ece"`. Defaults to
-            `"nll"`.
+        reports: A report with `shift`, from `keras_bdl.evaluate`, or a dict of
+            them by name.
+        score: `"accuracy"`, `"nll"`, `"brier"` or `"ece"` of a classifier,
+            `"rmse"`, `"log_likelihood"` or `"crps"` of a regression. Defaults
+            to `None`: `"nll"` or `"crps"`.
         corruption: Name of the only corruption to draw. Defaults to `None`,
             all. The mean over several corruptions needs the same severities
             for all of them.
@@ -54,9 +64,13 @@ def shift(
     keras_bdl.plots.shift(report, score="accuracy")
     ```
     """
-    check_choice("score", score, tuple(SCORES))
     several = isinstance(reports, Mapping)
     named = dict(reports) if several else {None: reports}
+    known = SCORES.get(
+        type(next(iter(named.values()), None)), SCORES[ClassificationReport]
+    )
+    score = score or next(iter(known))
+    check_choice("score", score, tuple(known))
     lines = {
         name: _lines(name, report, score, corruption)
         for name, report in named.items()
@@ -90,7 +104,7 @@ def shift(
         if count > 1:
             title += f" (thick: mean of {count} corruptions)"
     ax.set_xlabel(title)
-    ax.set_ylabel(SCORES[score])
+    ax.set_ylabel(known[score])
     _set_ticks(ax, lines)
     add_method_legend(ax)
     return ax
@@ -103,9 +117,9 @@ def _draw(ax, line, name, style):
 def _lines(name, report, score, corruption):
     """Returns severities and scores of a report, by corruption."""
     which = "" if name is None else f"[{name!r}]"
-    if not isinstance(report, ClassificationReport) or not report.shift:
+    if not getattr(report, "shift", None) or score not in report.to_dict():
         raise ValueError(
-            f"`reports{which}` must be a `ClassificationReport` with shifted "
+            f"`reports{which}` must be a report of one kind with shifted "
             "predictions. Call `keras_bdl.evaluate(..., shift=...)`. "
             f"Received: {type(report).__name__} without shift"
         )

@@ -2,16 +2,17 @@
 
 import dataclasses
 import zlib
+from collections.abc import Mapping
 
 import numpy as np
 
-# 4 MiB for each score.
+# 4 MiB for each number of an example.
 MOST_KEPT = 2**20
 
 
 @dataclasses.dataclass(frozen=True)
 class PerExample:
-    """Scores of single test examples as float32 arrays.
+    """Numbers of single test examples whose means give the scores of a report.
 
     Of more than 1,048,576 examples, every second, third, ... is kept, so that
     a report stays small.
@@ -19,26 +20,98 @@ class PerExample:
     Attributes:
         checksum: A number that differs between sets of labels. With equal
             numbers, two reports are taken to be about the same examples.
-        scores: Dict from a name to one score for each kept example.
+        scores: Dict from a name to float32 numbers, one row for each kept
+            example.
+        formulas: Dict from a name to how the means of the columns give the
+            score: `"mean"`, if there is no entry, is the mean itself, `"root"`
+            its root, `"ratio"` the ratio of two means. `"gaps"` is the
+            calibration error, from pairs of a gap and the number of its bin;
+            `"summed gaps"` the same, from a column for each bin and one of
+            counts; `"iou"` the mean over the classes, from columns of hits,
+            claimed and true pixels of each class.
     """
 
     checksum: int
     scores: dict[str, np.ndarray]
+    formulas: dict[str, str]
 
     @classmethod
-    def of(cls, y: np.ndarray, **scores: np.ndarray) -> "PerExample":
-        """Returns the scores that are kept.
+    def of(
+        cls,
+        y: np.ndarray | int,
+        *,
+        formulas: Mapping[str, str] | None = None,
+        **scores: np.ndarray,
+    ) -> "PerExample":
+        """Returns the numbers that are kept.
 
         Args:
-            y: Labels or targets of all examples.
-            **scores: One score for each example, by name.
+            y: Labels or targets of all examples, or their checksum.
+            formulas: See above. Defaults to `None`, all means.
+            **scores: Numbers with the examples on the first axis, by name.
         """
-        y = np.ravel(y)
-        kept = slice(None, None, -(-y.size // MOST_KEPT))
+        checksum = (
+            y if isinstance(y, int) else zlib.crc32(np.ravel(y).tobytes())
+        )
+        count = len(next(iter(scores.values())))
+        kept = slice(None, None, -(-count // MOST_KEPT))
         return cls(
-            zlib.crc32(y.tobytes()),
+            checksum,
             {
-                name: np.ravel(values)[kept].astype("float32")
+                name: np.asarray(values)[kept].astype("float32")
                 for name, values in scores.items()
             },
+            dict(formulas or {}),
         )
+
+    def sums(self, name: str, unit: np.ndarray, num_units: int) -> np.ndarray:
+        """Returns the sums of the columns of a score over groups of examples.
+
+        Args:
+            name: Name of the score.
+            unit: Number of the group of each example.
+            num_units: Number of groups.
+        """
+        values = self.scores[name]
+        if self.formulas.get(name) == "gaps":
+            gaps, bins = values[:, 0], values[:, 1].astype(int)
+            width = bins.max() + 1
+            sums = np.bincount(unit * width + bins, gaps, num_units * width)
+            return sums.reshape(num_units, width)
+        columns = values.reshape(len(values), -1).T
+        return np.stack(
+            [np.bincount(unit, column, num_units) for column in columns], 1
+        )
+
+    def score(self, name: str, means: np.ndarray) -> np.ndarray:
+        """Returns the score of means of the columns, on the last axis.
+
+        Args:
+            name: Name of the score.
+            means: Means, in the columns of `sums`.
+        """
+        return _FORMULAS[self.formulas.get(name, "mean")](means)
+
+    def is_biased(self, name: str) -> bool:
+        """Returns whether a score is larger for fewer examples, by chance."""
+        return "gaps" in self.formulas.get(name, "mean")
+
+
+def _mean_iou(means):
+    hits, claimed, true = np.split(means, 3, axis=-1)
+    joined = claimed + true - hits
+    ratio = np.full(hits.shape, np.nan)
+    np.divide(hits, joined, out=ratio, where=joined > 0)
+    return np.nanmean(ratio, axis=-1)
+
+
+_FORMULAS = {
+    "mean": lambda means: means[..., 0],
+    "root": lambda means: np.sqrt(means[..., 0]),
+    "ratio": lambda means: means[..., 0] / means[..., 1],
+    "gaps": lambda means: np.abs(means).sum(-1),
+    "summed gaps": lambda means: (
+        np.abs(means[..., :-1]).sum(-1) / means[..., -1]
+    ),
+    "iou": _mean_iou,
+}

@@ -8,6 +8,7 @@ from collections.abc import KeysView
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
+from typing import ClassVar
 
 CELL_WIDTH = 9
 # Metadata of a field of a report that `to_dict` leaves out.
@@ -22,7 +23,9 @@ def format_number(value: float) -> str:
     """
     if math.isnan(value):
         return "n/a"
-    if value == 0 or 1e-3 <= abs(value) < 1e4:
+    if value == 0:
+        return "0.0000"  # zero may be negative
+    if 1e-3 <= abs(value) < 1e4:
         return f"{value:.4f}"
     return f"{value:.3e}"
 
@@ -130,7 +133,13 @@ class Report:
     Read a number as an attribute (`report.nll`) or an item (`report["nll"]`).
     A number that the data do not define is NaN and prints as "n/a"; an
     example is the AUROC of correctness if all predictions are correct.
+
+    Attributes:
+        TABLE_SCORES: Names of the numbers that `keras_bdl.evaluation.table`
+            shows, without names in a report that has no table.
     """
+
+    TABLE_SCORES: ClassVar[tuple[str, ...]] = ()
 
     def __getitem__(self, name: str) -> Any:
         return self.to_dict()[name]

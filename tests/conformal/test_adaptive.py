@@ -128,3 +128,27 @@ def test_series_of_several_targets_covers_whole_examples():
     report = intervals.evaluate()
     assert report.num_values == 60
     assert report.coverage == intervals.contains().all(1).mean()
+
+
+def test_rows_one_by_one_draw_as_few_random_numbers_as_rows_at_once(
+    monkeypatch,
+):
+    drawn = []
+
+    class Counted(np.random.RandomState):
+        def uniform(self, size):
+            drawn.append(size)
+            return super().uniform(size=size)
+
+    p = classified(300, seed=2)
+    whole = AdaptiveConformal(APS(seed=4)).fit(classified())
+    expected = whole.update(p).membership
+    monkeypatch.setattr(np.random, "RandomState", Counted)
+    adaptive = AdaptiveConformal(APS(seed=4)).fit(classified())
+    found = [
+        adaptive.update(rows(p, slice(i, i + 1))).membership[0]
+        for i in range(300)
+    ]
+    np.testing.assert_array_equal(found, expected)
+    # Each row has a score and a set; `fit` has two scores of each row.
+    assert sum(drawn) <= 2 * (60 + 300)

@@ -33,7 +33,7 @@ def in_a_layer(method, inputs):
     return results[0]
 
 
-@pytest.mark.filterwarnings("ignore:Coverage .* is only kept by infinite")
+@pytest.mark.filterwarnings("ignore:Coverage .* is only kept by sets")
 def test_deterministic_sets_equal_those_of_numpy():
     infinite = classified(6)
     for method in (

@@ -82,13 +82,13 @@ def test_coverage_over_1000_random_splits_has_its_beta_law(name):
     assert p_value(uniform) > 0.01
 
 
-@pytest.mark.parametrize("make", [LAC, APS])
+@pytest.mark.parametrize("make", [LAC, APS, RAPS])
 def test_coverage_of_each_class_has_its_beta_law(make):
     pool = classified(260, classes=3)
     classes = np.arange(3)
     found, totals, ns = [], [], []
     for seed, (calibration, test) in enumerate(splits(pool, 90)):
-        options = {"seed": seed} if make is APS else {}
+        options = {} if make is LAC else {"seed": seed}
         method = make(per_class=True, **options).fit(calibration, coverage=0.7)
         inside = method(test).contains()
         found.append([inside[test.y == c].sum() for c in classes])

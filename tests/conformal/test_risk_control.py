@@ -4,6 +4,7 @@ import pytest
 from keras_bdl import conformal
 from keras_bdl.conformal import LAC
 from keras_bdl.conformal import RiskControl
+from keras_bdl.data import row_blocks
 from keras_bdl.prediction import ClassificationPrediction
 from tests.conformal.helpers import classified
 
@@ -159,3 +160,80 @@ def test_losses_outside_the_theorem_are_refused():
         RiskControl("recall")
     with pytest.raises(ValueError, match="`risk` must be a number"):
         RiskControl().fit(p, risk=1.5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_threshold_in_blocks_is_the_largest_of_all_probabilities(
+    dtype, monkeypatch
+):
+    p = masks()
+    p = ClassificationPrediction(p.log_mean.astype(dtype), y=p.y)
+    probs, present = p.mean[..., 1], p.y == 1
+
+    def losses(t):
+        missed = (present & (probs < t)).sum((1, 2))
+        return missed / np.maximum(present.sum((1, 2)), 1)
+
+    sizes = []
+
+    def loss(inside, y):
+        sizes.append(len(inside))
+        return (y & ~inside).sum((1, 2)) / np.maximum(y.sum((1, 2)), 1)
+
+    expected = brute_force(losses, np.unique(probs), 30, 0.15)
+    monkeypatch.setattr(row_blocks, "BLOCK_ENTRIES", 7 * 24)
+    control = RiskControl(loss).fit(p, risk=0.15)
+    assert control.threshold == expected
+    assert max(sizes) == 7
+    # No more passes than halvings, for 360 probabilities among 2^62 floats.
+    assert sum(sizes) <= 30 * 62
+    sets = control(p)
+    np.testing.assert_array_equal(sets.membership, probs >= expected)
+    report = sets.evaluate()
+    np.testing.assert_allclose(report.loss, losses(expected).mean())
+    assert sum(group["count"] for group in report.by_size.values()) == 30
+    group = report.by_size["6-10"]
+    chosen = losses(expected)[(sets.sizes >= 6) & (sets.sizes <= 10)]
+    assert group["count"] == len(chosen) > 1
+    np.testing.assert_allclose(group["loss"], chosen.mean())
+    np.testing.assert_allclose(
+        group["standard_error"], chosen.std(ddof=1) / np.sqrt(len(chosen))
+    )
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_ignored_positions_count_neither_as_true_nor_as_inside(classes):
+    p, q = masks(classes=classes), masks(12, classes=classes, seed=1)
+    ignored = np.random.default_rng(2).uniform(size=p.y.shape) < 0.3
+    y = np.where(ignored, 255, p.y)
+    control = RiskControl(ignore_class=255).fit(p, y, risk=0.15)
+    seen = []
+
+    def loss(inside, truth):
+        seen.append((inside, truth))
+        return (truth & ~inside).reshape(len(truth), -1).sum(1) / 36
+
+    RiskControl(loss, ignore_class=255).fit(p, y, risk=0.15)
+    for inside, truth in seen:
+        assert not inside[ignored].any() and not truth[ignored].any()
+    # The same images, where ignored pixels are not there.
+    true = np.take_along_axis(p.mean, p.y[..., None], -1)[..., 0]
+    counts = ~ignored & ((p.y == 1) | (classes > 2))
+
+    def losses(t):
+        missed = (counts & (true < t)).sum((1, 2))
+        return missed / np.maximum(counts.sum((1, 2)), 1)
+
+    expected = brute_force(losses, true[counts], 30, 0.15)
+    assert control.threshold == expected
+    assert control(q).evaluate().mean_true > 0
+    report = control(q).evaluate(np.full(q.y.shape, 255))
+    assert report.loss == report.mean_true == 0.0
+
+
+def test_loss_without_a_name_is_not_saved(tmp_path):
+    control = RiskControl(lambda inside, y: false_negatives(inside, y))
+    control.fit(masks(), risk=0.1)
+    with pytest.raises(ValueError, match="a function with a name to be saved"):
+        control.save(tmp_path / "risk.bdl")
+    assert "Loss: <lambda>" in str(control(masks()).evaluate())

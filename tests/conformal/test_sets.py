@@ -57,7 +57,7 @@ def brute_force(score, calibration, test, seed, per_class=False):
     return sets
 
 
-@pytest.mark.filterwarnings("ignore:Coverage 0.8 is only kept by infinite")
+@pytest.mark.filterwarnings("ignore:Coverage 0.8 is only kept by sets")
 @pytest.mark.parametrize("per_class", [False, True])
 @pytest.mark.parametrize(
     "make, score, data",
@@ -104,6 +104,26 @@ def test_penalty_of_raps_begins_after_the_free_ranks():
     found = method.class_scores(TEST.log_mean, np.ones(25))
     expected = [[score_raps(p, c, 0.0) for c in range(5)] for p in TEST.mean]
     np.testing.assert_allclose(found, expected)
+
+
+def test_tuned_raps_has_the_ranks_and_the_penalty_of_a_loop():
+    tuning = classified(80, classes=12, seed=2)
+    ranks = sorted(
+        sum((-p[j], j) <= (-p[c], c) for j in range(12))
+        for p, c in zip(tuning.mean, tuning.y, strict=True)
+    )
+    tuned = RAPS.tuned(tuning, coverage=0.8, seed=3, penalties=(0, 0.1, 9))
+    assert tuned.free_ranks == ranks[65 - 1]  # ceil(81 * 0.8) = 65
+    sizes = {}
+    for penalty in (0, 0.1, 9):
+        options = {"penalty": penalty, "free_ranks": tuned.free_ranks}
+        method = RAPS(seed=3, **options).fit(tuning, coverage=0.8)
+        sizes[penalty] = method(tuning).membership.sum()
+    assert len(set(sizes.values())) == 3
+    assert tuned.penalty == min(sizes, key=sizes.get) != 0
+    assert tuned.seed == 3 and tuned.cutoff is None
+    with pytest.raises(ValueError, match="`penalties` must hold at least one"):
+        RAPS.tuned(tuning, penalties=())
 
 
 def test_score_of_the_last_class_is_1_whatever_the_sums_round_to():
@@ -196,7 +216,7 @@ def test_each_class_with_its_own_cutoff_has_its_own_expected_interval():
 
 
 def test_saved_methods_give_the_same_sets(tmp_path):
-    with pytest.warns(UserWarning, match="infinite sets"):
+    with pytest.warns(UserWarning, match="sets with every class"):
         methods = [
             LAC().fit(CALIBRATION),
             APS(seed=3).fit(CALIBRATION),
@@ -230,7 +250,7 @@ def test_wrong_data_are_refused(method):
         method.fit(RegressionPrediction(np.zeros(40)), CALIBRATION.y)
 
 
-@pytest.mark.filterwarnings("ignore:Coverage .* is only kept by infinite")
+@pytest.mark.filterwarnings("ignore:Coverage .* is only kept by sets")
 def test_another_fit_may_have_another_number_of_classes():
     five, three = CALIBRATION, classified(40, classes=3)
     for make in (LAC, APS, RAPS, lambda: AdaptiveConformal(LAC())):

@@ -9,6 +9,7 @@ import keras_bdl as bdl
 KINDS = ("rotation", "translation", "blur", "noise", "contrast")
 RNG = np.random.default_rng(0)
 IMAGES = RNG.normal(size=(6, 20, 20, 2)).astype("float32")
+DATA = tf.data.Dataset.from_tensor_slices(IMAGES)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -62,13 +63,22 @@ def test_seed_selects_the_result_and_the_range_is_kept():
     assert bdl.datasets.corrupt(pixels, "rotation").dtype == "uint8"
 
 
-def test_batches_of_a_data_set_keep_their_labels():
-    labels = np.arange(6)
-    data = tf.data.Dataset.from_tensor_slices((IMAGES, labels)).batch(4)
-    batches = list(bdl.datasets.corrupt(data, "rotation"))
-    assert np.concatenate([y for _, y in batches]).tolist() == list(range(6))
-    x = np.concatenate([x for x, _ in batches])
-    assert x.shape == IMAGES.shape and np.any(x != IMAGES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_of_any_size_hold_the_images_of_the_array(kind):
+    expected = bdl.datasets.corrupt(IMAGES, kind, seed=3)
+    assert np.any(expected != IMAGES)
+    source = tf.data.Dataset.from_tensor_slices((IMAGES, np.arange(6)))
+    for size in (1, 4):
+        data = bdl.datasets.corrupt(source.batch(size), kind, seed=3)
+        assert data.cardinality() == len(source.batch(size))
+        for _ in range(2):  # a second reading begins anew
+            batches = list(data)
+            x, y = (np.concatenate(part) for part in zip(*batches, strict=True))
+            np.testing.assert_allclose(x, expected, atol=1e-6)
+            assert y.tolist() == list(range(6))
+    alone = source.map(lambda x, y: x).batch(4).repeat()
+    alone = bdl.datasets.corrupt(alone, kind, seed=3, value_range=(-9, 9))
+    assert next(iter(alone)).shape == (4, 20, 20, 2)
 
 
 @pytest.mark.parametrize(
@@ -77,6 +87,10 @@ def test_batches_of_a_data_set_keep_their_labels():
         (IMAGES, {"kind": "fog"}, "`kind` must be one of"),
         (IMAGES, {"kind": "blur", "severity": 6}, "`severity` must be"),
         (IMAGES[0], {"kind": "blur"}, "height, width, channels"),
+        (DATA, {"kind": "blur"}, r"Call `images.batch\(32\)`"),
+        (DATA.batch(2).repeat(), {"kind": "blur"}, "without an end"),
+        (IMAGES, {"kind": "blur", "value_range": (1, 0)}, "a pair of the low"),
+        (np.where(IMAGES > 2, np.nan, IMAGES), {"kind": "blur"}, "NaN or inf"),
     ],
 )
 def test_wrong_arguments_are_refused(images, arguments, message):

@@ -75,6 +75,8 @@ def test_wrong_use_is_refused(model):
         FeatureDensity(model).fit(X, Y.repeat(2))
     with pytest.raises(ValueError, match="integers of at least 0.*-1"):
         FeatureDensity(model).fit(X, Y - 1)
+    with pytest.raises(ValueError, match="the shape that the model reads"):
+        FeatureDensity(model).fit(X, Y).score(X[:, :2])
     with pytest.raises(ValueError, match="`y` must be given"):
         FeatureDensity(model).fit(X)
 

@@ -76,3 +76,10 @@ def test_wrong_further_scores_are_refused(scores, message):
         evaluate(inside, ood=outside, scores=scores)
     with pytest.raises(ValueError, match="an entry for each set in `ood`"):
         evaluate(inside, scores={"energy": (np.zeros(20), np.zeros(10))})
+
+
+def test_infinite_logits_have_the_energy_of_the_limit():
+    inf = np.inf
+    logits = [[-inf, 2.0, 1.0], [inf, 1.0, -inf], [-inf] * 3, [inf, inf, 0.0]]
+    expected = [-np.log(np.exp(2.0) + np.exp(1.0)), -inf, inf, -inf]
+    np.testing.assert_allclose(energy_score(logits), expected)

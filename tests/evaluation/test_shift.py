@@ -80,9 +80,35 @@ def test_wrong_shift_is_refused(shift, message):
         evaluate(make(), Y, shift=shift)
 
 
-def test_regression_has_no_shift():
-    with pytest.raises(ValueError, match="`shift` must be `None` for a reg"):
-        evaluate(RegressionPrediction([1.0]), [1.0], shift={})
+def test_shift_of_a_regression_has_the_scores_of_its_own_report():
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=(50, 2))
+    plain, *shifted = (
+        RegressionPrediction(
+            y + s * rng.normal(size=y.shape),
+            variance_within=np.full(y.shape, 0.25),
+            variance_between=np.full(y.shape, s**2),
+        )
+        for s in (0.5, 1.0, 2.0)
+    )
+    report = evaluate(plain, y, shift={"fog": shifted})
+    assert report.shift["fog"]["severity"] == [1, 2]
+    for i, p in enumerate(shifted):
+        alone = evaluate(p, y)
+        found = {key: values[i] for key, values in report.shift["fog"].items()}
+        assert found.pop("coverage") == alone.coverage[0.95]
+        assert found.pop("severity") == i + 1
+        assert found == {key: alone[key] for key in found}
+        assert {"rmse", "log_likelihood", "crps", "num_values"} <= set(found)
+    assert "95 % covers" in str(report)
+    assert json.loads(json.dumps(report.shift)) == report.shift
+    with pytest.raises(ValueError, match="must be a `RegressionPrediction`"):
+        evaluate(plain, y, shift={"fog": make()})
+    few = RegressionPrediction(np.zeros((3, 2)))
+    with pytest.raises(ValueError, match=r"shift\['fog'\]\[1\].*same order"):
+        evaluate(plain, y, shift={"fog": few})
+    with pytest.raises(ValueError, match="`ood` must be `None` for a reg"):
+        evaluate(plain, y, ood={})
 
 
 def test_scores_of_classes_agree_with_scikit_learn():

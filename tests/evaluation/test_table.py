@@ -6,7 +6,12 @@ import pytest
 import scipy.special
 import scipy.stats
 
+from keras_bdl.conformal import APS
+from keras_bdl.conformal import LAC
+from keras_bdl.evaluation import SegmentationScores
+from keras_bdl.evaluation import aurc
 from keras_bdl.evaluation import evaluate
+from keras_bdl.evaluation import expected_calibration_error
 from keras_bdl.evaluation import table
 from keras_bdl.evaluation.bootstrap import bootstrap_means
 from keras_bdl.evaluation.table import _error_of_seeds
@@ -15,6 +20,7 @@ from keras_bdl.prediction import RegressionPrediction
 from keras_bdl.reports.per_example import MOST_KEPT
 from keras_bdl.reports.per_example import PerExample
 from keras_bdl.reports.report import flat_numbers
+from keras_bdl.reports.report import format_number
 
 Y = np.random.default_rng(9).integers(3, size=300)
 
@@ -38,7 +44,13 @@ def entry(found, score, first, second):
 def test_resampled_means_have_the_variance_of_the_mean(n):
     columns = np.random.default_rng(0).gamma(1.0, size=(n, 1))
     repeats = 300
-    means = bootstrap_means(columns, repeats=repeats, seed=1)
+    whole, means = bootstrap_means(
+        lambda unit, units: np.bincount(unit, columns[:, 0], units)[:, None],
+        n,
+        repeats=repeats,
+        seed=1,
+    )
+    np.testing.assert_allclose(whole, columns.mean(0))
     expected = columns.var() / n
     # A variance of `repeats` normal numbers has this relative error.
     relative = np.sqrt(2 / (repeats - 1))
@@ -65,14 +77,16 @@ def test_only_a_real_difference_means_something():
     assert entry(found, "accuracy", "good", "bad")["means_something"]
     assert not entry(found, "nll", "good", "also")["means_something"]
     lines = {line.split()[0]: line for line in str(found).splitlines()[3:7]}
-    assert "*" not in lines["bad"]
-    assert lines["good"].count("*") == lines["also"].count("*") == 3
+    # Calibration errors of 300 examples are hard to tell apart.
+    assert lines["bad"].count("*") == 1
+    assert not entry(found, "ece", "good", "bad")["means_something"]
+    assert lines["good"].count("*") == lines["also"].count("*") == 5
 
 
 def test_standard_error_is_over_the_seeds_and_widens_the_interval():
     seeds = [make(s) for s in (1.0, 1.2, 1.6)]
     others = [make(s, seed=1) for s in (1.4, 1.5, 1.6)]
-    found = table({"a": seeds, "b": others}, scores=["nll", "ece"])
+    found = table({"a": seeds, "b": others}, scores=["nll", "mce"])
     values = [report.nll for report in seeds]
     assert found.mean["nll"][0] == pytest.approx(np.mean(values))
     assert found.standard_error["nll"][0] == pytest.approx(
@@ -84,8 +98,8 @@ def test_standard_error_is_over_the_seeds_and_widens_the_interval():
     assert width > 2 * scipy.stats.t(4).ppf(0.975) * scale * 0.9
     single = entry(table([seeds[0], others[0]]), "nll", "1", "2")
     assert width > single["high"] - single["low"]
-    # The calibration error is no mean over the examples.
-    assert "ece" not in found.differences
+    # The largest error of a bin has no numbers of single examples.
+    assert "mce" not in found.differences
     assert "±" in str(found)
 
 
@@ -116,7 +130,7 @@ def test_infinite_score_has_no_interval():
     report = evaluate(wrong, [0, 1])
     found = table([report, report])
     assert found.mean["nll"] == [np.inf, np.inf]
-    assert set(found.differences) == {"accuracy", "brier"}
+    assert set(found.differences) == {"accuracy", "brier", "ece", "aurc"}
 
 
 @pytest.mark.parametrize(
@@ -194,6 +208,168 @@ def test_frame_has_one_row_for_each_method():
     frame = table({"a": report, "b": [report, report]}).to_frame()
     assert list(frame.index) == ["a", "b"]
     assert frame.loc["b", "nll_error"] == 0.0
+    assert np.isnan(frame.loc["a", "nll_low"])
+    found = table({"good": make(3.0), "bad": make(0.5)})
+    entries = entry(found, "nll", "good", "bad")
+    row = found.to_frame().loc["bad"]
+    assert row["nll_difference"] == -entries["difference"] > 0
+    assert row["nll_low"] == -entries["high"] > 0
+    assert row["nll_high"] == -entries["low"]
+    assert row["nll_means_something"] is True
+
+
+def test_zero_has_no_sign():
+    assert "-0.0000" not in str(table([make(1.0), make(1.0)]))
+    assert format_number(-0.0) == "0.0000"
+
+
+def resampled_report(report_of, n, repeats=200, seed=5):
+    """Returns scores of reports on resampled examples."""
+    rng = np.random.default_rng(seed)
+    return np.array(
+        [report_of(rng.integers(n, size=n)) for _ in range(repeats)]
+    )
+
+
+@pytest.mark.parametrize("score", ["ece", "aurc", "rmse"])
+def test_resampled_scores_are_those_of_resampled_examples(score):
+    n = 400
+    rng = np.random.default_rng(3)
+    if score == "rmse":
+        y = rng.normal(size=n)
+        mean = y + rng.gamma(1.0, size=n)
+        report = evaluate(RegressionPrediction(mean), y)
+
+        def resampled(i):
+            return np.sqrt(np.mean((mean - y)[i] ** 2))
+
+    else:
+        y = rng.integers(3, size=n)
+        probs = scipy.special.softmax(
+            rng.normal(size=(n, 3)) + 1.5 * np.eye(3)[y], -1
+        )
+        probs = np.round(probs, 2)  # some confidences are equal
+        p = ClassificationPrediction.from_probabilities(
+            probs / probs.sum(-1, keepdims=True)
+        )
+        report = evaluate(p, y)
+        correct, confidence = p.predicted_classes == y, p.confidence
+
+        def resampled(i):
+            if score == "ece":
+                return expected_calibration_error(confidence[i], correct[i])
+            return aurc(p.entropy[i], correct[i])
+
+    whole, means = bootstrap_means(
+        lambda *group: report.per_example.sums(score, *group),
+        n,
+        repeats=2000,
+        seed=0,
+    )
+    of = report.per_example.score
+    np.testing.assert_allclose(of(score, whole), report[score], rtol=1e-5)
+    found, expected = of(score, means), resampled_report(resampled, n)
+    # A standard deviation of 200 numbers has a relative error of 5 %.
+    np.testing.assert_allclose(found.std(), expected.std(), rtol=0.25)
+    error = expected.std() / np.sqrt(200)
+    bias = expected.mean() - report[score]
+    if score == "aurc":  # of first order, without the small bias
+        assert abs(bias) < 0.2 * expected.std()
+        bias = 0.0
+    assert abs(found.mean() - report[score] - bias) < 5 * error
+
+
+def test_calibration_errors_of_two_calibrated_models_are_not_told_apart():
+    rng = np.random.default_rng(0)
+    alarms = 0
+    for _ in range(40):
+        # The second model sees the sign of the logit alone.
+        z = 2 * rng.normal(size=300)
+        p, y = scipy.special.expit(z), rng.uniform(size=300)
+        y = (y < p).astype(int)
+        coarse = np.where(z > 0, 0.7735, 0.2265)  # E[p | z > 0], and less
+        reports = [
+            evaluate(
+                ClassificationPrediction.from_probabilities(
+                    np.stack([1 - q, q], 1)
+                ),
+                y,
+            )
+            for q in (p, coarse)
+        ]
+        found = table(reports, scores="ece", repeats=200)
+        alarms += found.differences["ece"][0]["means_something"]
+    assert alarms <= 2
+    worse = table({"a": make(3.0), "b": make(0.1)}, scores=["ece"])
+    assert entry(worse, "ece", "a", "b")["means_something"]
+
+
+def test_segmentations_are_resampled_by_image():
+    rng = np.random.default_rng(0)
+    reports, logits = [], []
+    y = rng.integers(3, size=(30, 4, 5))
+    for strength in (1.0, 2.0):
+        logits.append(rng.normal(size=(*y.shape, 3)) + strength * np.eye(3)[y])
+        scores = SegmentationScores(num_bins=5)
+        for rows in (slice(0, 11), slice(11, 30)):
+            p = ClassificationPrediction(
+                scipy.special.log_softmax(logits[-1][rows], -1)
+            )
+            scores.add(p, y[rows])
+        reports.append(scores.report())
+    for name in ("accuracy", "mean_iou", "nll", "brier", "ece"):
+        per_image = reports[0].per_example
+        columns = per_image.sums(name, np.arange(30), 30)
+        chosen = [3, 3, 7, 20]
+        alone = SegmentationScores(num_bins=5)
+        alone.add(
+            ClassificationPrediction(
+                scipy.special.log_softmax(logits[0][chosen], -1)
+            ),
+            y[chosen],
+        )
+        np.testing.assert_allclose(
+            per_image.score(name, columns[chosen].mean(0)),
+            alone.report()[name],
+            rtol=1e-5,
+        )
+    found = table({"weak": reports[0], "strong": reports[1]})
+    assert list(found.mean) == ["accuracy", "mean_iou", "nll", "brier", "ece"]
+    assert entry(found, "mean_iou", "weak", "strong")["means_something"]
+    assert "mean_iou: weak - strong" in str(found)
+
+
+def test_sets_have_the_best_coverage_nearest_to_what_they_were_asked_for():
+    rng = np.random.default_rng(0)
+    y = rng.integers(5, size=600)
+    p = ClassificationPrediction(
+        scipy.special.log_softmax(
+            rng.normal(size=(600, 5)) + 1.5 * np.eye(5)[y], -1
+        ),
+        y=y,
+    )
+    halves = [
+        ClassificationPrediction(p.log_mean[rows], y=y[rows])
+        for rows in (slice(0, 300), slice(300, 600))
+    ]
+    reports = {
+        name: method.fit(halves[0], coverage=0.8)(halves[1]).evaluate()
+        for name, method in {
+            "LAC": LAC(),
+            "whole": APS(randomized=False),
+        }.items()
+    }
+    found = table(reports)
+    difference = entry(found, "mean_size", "LAC", "whole")
+    assert difference["means_something"] and difference["high"] < 0
+    assert difference["difference"] == pytest.approx(
+        reports["LAC"].mean_size - reports["whole"].mean_size
+    )
+    nearest = min(reports, key=lambda name: abs(reports[name].coverage - 0.8))
+    assert found._best("coverage") == list(reports).index(nearest)
+    reports["other"] = LAC().fit(halves[0], coverage=0.9)(halves[1]).evaluate()
+    with pytest.raises(ValueError, match="sets of one coverage.*0.8, 0.9"):
+        table(reports)
 
 
 def test_notebook_shows_the_tables_with_escaped_names():

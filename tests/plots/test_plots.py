@@ -9,6 +9,7 @@ import pytest
 from keras_bdl import plots
 from keras_bdl.conformal import LAC
 from keras_bdl.conformal import NormalizedResiduals
+from keras_bdl.conformal import RiskControl
 from keras_bdl.evaluation import calibration_bins
 from keras_bdl.evaluation import evaluate
 from keras_bdl.evaluation import referral_accuracy
@@ -93,6 +94,17 @@ def test_sets_show_the_share_and_the_coverage_of_each_size():
     labels = [tick.get_text() for tick in ax.get_xticklabels()]
     assert labels == [str(s) for s in np.unique(sizes)]
     assert ax.lines[-1].get_ydata()[0] == 60.0
+
+
+def test_controlled_sets_show_the_mean_loss_of_each_size():
+    p = make_prediction()
+    sets = RiskControl("miscoverage").fit(p, risk=0.3)(p)
+    ax = plots.prediction_sets(sets)
+    missed = ~sets.membership[np.arange(len(p.y)), p.y]
+    expected = [100 * missed[sets.sizes == s].mean() for s in (1, 2)]
+    np.testing.assert_allclose(ax.lines[0].get_ydata()[:2], expected)
+    assert ax.lines[-1].get_ydata()[0] == 30.0
+    assert ax.get_xlabel() == "labels in the set"
 
 
 def test_intervals_are_drawn_by_width_and_other_things_refused():
@@ -416,6 +428,20 @@ def test_shift_draws_each_corruption_from_the_unshifted_score():
         scores = report.shift[line.get_label()]["ece"]
         np.testing.assert_allclose(line.get_xdata(), [0, 1, 2, 3])
         np.testing.assert_allclose(line.get_ydata(), [report.ece, *scores])
+
+
+def test_shift_of_a_regression_draws_its_crps():
+    _, p = make_regression()
+    worse = RegressionPrediction(p.mean + 1, y=p.mean)
+    report = evaluate(p, p.mean, shift={"fog": worse})
+    ax = plots.shift(report)
+    drawn = ax.lines[0].get_ydata()
+    np.testing.assert_allclose(
+        drawn, [report.crps, *report.shift["fog"]["crps"]]
+    )
+    assert ax.get_ylabel() == "CRPS"
+    with pytest.raises(ValueError, match="`score` must be one of.*rmse"):
+        plots.shift(report, score="nll")
 
 
 def test_shift_of_several_reports_draws_their_means_and_one_corruption():
