@@ -200,7 +200,8 @@ axes[0].set_yscale("log")
 #
 # Arguments that all variational layers have:
 #
-# - `prior`: distribution of the weights before the data. `None` is `Normal(1.0)`.
+# - `prior`: distribution of the weights before the data. `None` is
+#   `Normal(1.0)`.
 # - `estimator`: how outputs come from a draw, see below.
 # - `rho_initializer`: start of the standard deviations, which are
 #   `softplus(rho)`. `None` is -5.
