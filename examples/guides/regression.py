@@ -23,7 +23,7 @@ from matplotlib import pyplot as plt
 import keras_bdl as bdl
 
 SMOKE = "--smoke" in sys.argv
-EPOCHS = 2 if SMOKE else 60
+EPOCHS = 6 if SMOKE else 60
 
 
 def wave(x):
