@@ -134,7 +134,7 @@ def of_objective(training, objective):
     # TaylorVI needs second derivatives, which ReLU does not have.
     model = training.start(activation="gelu")
     optimizer = keras.optimizers.Adam(training.cosine(ADAM_RATES["objective"]))
-    # Learned variances grow to those of the prior: see the guide.
+    # Learned variances grow to those of the prior.
     objective = objective(
         "fixed",
         learning_rate_equivalent=0.3,

@@ -1,0 +1,222 @@
+# %% [markdown]
+# # Regression: noise or ignorance?
+#
+# A network predicts a number. How far off can it be, and would more data help?
+# At the end you have a network that predicts its own noise, a posterior that
+# grows where data are missing, and a report in the units of your data.
+#
+# Two things make a prediction uncertain. *Noise* is in the data: measure the
+# same thing twice, and the results differ. *Ignorance* is in the network: it
+# has seen no data like this. More data remove ignorance, never noise.
+#
+# This wave has both: noise that grows from left to right, a gap in the middle,
+# and no data at the ends.
+
+# %%
+import sys
+
+import keras
+import numpy as np
+import sklearn.datasets
+from matplotlib import pyplot as plt
+
+import keras_bdl as bdl
+
+SMOKE = "--smoke" in sys.argv
+EPOCHS = 6 if SMOKE else 60
+
+
+def wave(x):
+    """Returns the true mean and the standard deviation of the noise."""
+    return np.sin(2 * x) + x / 3, 0.05 + 0.25 / (1 + np.exp(-2 * x))
+
+
+def measured(x):
+    """Returns inputs and noisy targets of a network."""
+    mean, stddev = wave(x)
+    y = mean + stddev * rng.normal(size=len(x))
+    return x[:, None].astype("float32"), y[:, None].astype("float32")
+
+
+rng = np.random.default_rng(0)
+sides = rng.uniform(-3.0, -0.8, 150), rng.uniform(0.8, 3.0, 150)
+x, y = measured(np.concatenate(sides))
+grid = np.linspace(-4.5, 4.5, 300)
+
+# %% [markdown]
+# ## A network that predicts its noise
+#
+# A regression needs a *likelihood*: how are the targets spread around the
+# prediction? With `Gaussian`, the network returns a mean and a standard
+# deviation. Mean squared error has no standard deviation; it implies one
+# certain noise.
+
+# %%
+loss = bdl.likelihoods.Gaussian()
+
+
+def network():
+    return bdl.Sequential(
+        [
+            keras.Input((1,)),
+            keras.layers.Dense(50, activation="tanh"),
+            keras.layers.Dense(50, activation="tanh"),
+            keras.layers.Dense(2, bdl.likelihoods.mean_and_stddev),
+        ]
+    )
+
+
+def train(model):
+    steps = EPOCHS * -(-len(x) // 16)
+    rate = keras.optimizers.schedules.CosineDecay(1e-2, steps)
+    model.compile(keras.optimizers.Adam(rate), loss)
+    model.fit(x, y, batch_size=16, epochs=EPOCHS, verbose=0)
+    return model
+
+
+keras.utils.set_random_seed(0)
+model = train(network())
+p = bdl.predict(model, grid[:, None], verbose=0)
+ax = bdl.plots.regression_bands(grid, p, x_train=x, y_train=y, truth=wave(grid))
+
+# %% [markdown]
+# The network has found the noise: the band is narrow on the left and wide on
+# the right, as the dotted lines of the truth. But in the gap and at the ends,
+# it is just as sure, and wrong. One network has noise and no ignorance.
+#
+# ## Add ignorance
+#
+# Any posterior adds it. Here are three: several networks, a Gaussian around the
+# end of a training (SWAG), and distributions over the weights (mean-field
+# layers). The likelihood stays the same.
+
+# %%
+predictions = {"one network": p}
+
+members = [model]
+for _ in range(1 if SMOKE else 3):
+    members.append(train(network()))
+ensemble = bdl.posteriors.Ensemble.from_models(members)
+predictions["ensemble"] = bdl.predict(model, grid[:, None], ensemble, verbose=0)
+
+swag = bdl.SWAG(start_epoch=EPOCHS // 2)
+model = network()
+model.compile(keras.optimizers.SGD(0.01, momentum=0.9, clipnorm=1.0), loss)
+model.fit(x, y, batch_size=16, epochs=EPOCHS, callbacks=[swag], verbose=0)
+predictions["SWAG"] = bdl.predict(
+    model, grid[:, None], swag.posterior, verbose=0
+)
+
+variational = bdl.convert(network(), "mean_field", estimator="local")
+train(variational)
+predictions["mean-field"] = bdl.predict(variational, grid[:, None], verbose=0)
+
+figure = bdl.plots.regression_comparison(
+    grid, predictions, x_train=x, y_train=y, truth=wave(grid), columns=2
+)
+
+# %% [markdown]
+# The inner band is ignorance, the outer band adds the noise. `evaluate` scores
+# new points. The log-likelihood is high where the truth is likely under the
+# prediction, and 95 % of the points should lie in the interval of 95 %:
+
+# %%
+places = {
+    "in the data": np.concatenate(sides),
+    "in the gap": rng.uniform(-0.8, 0.8, 300),
+    "outside": rng.uniform(3.0, 4.5, 300),
+}
+ways = {
+    "one network": (members[0], None),
+    "ensemble": (members[0], ensemble),
+    "SWAG": (model, swag.posterior),
+    "mean-field": (variational, None),
+}
+print(f"{'':14}{'log-likelihood':>16}{'95 % covers':>14}{'ignorance':>12}")
+for place, inputs in places.items():
+    x_new, y_new = measured(inputs)
+    print(place)
+    for name, (net, posterior) in ways.items():
+        p = bdl.predict(net, x_new, posterior, verbose=0)
+        r = bdl.evaluate(p, y_new)
+        print(
+            f"  {name:12}{r.log_likelihood:16.2f}{r.coverage[0.95]:14.2f}"
+            f"{r.variance_between**0.5:12.2f}"
+        )
+
+# %% [markdown]
+# `variance_within` is the noise, `variance_between` the ignorance, and
+# `variance` their sum. Outside of the data no network is wide enough: a tanh
+# layer goes flat there, and the truth does not. Trust the band between the
+# data, not far away from them.
+#
+# ## Which likelihood?
+#
+# All three names are in `bdl.likelihoods`:
+#
+# - The noise is known: `loss=Gaussian(noise_stddev=0.1)`, and the last layer
+#   returns the means.
+# - The noise is one unknown number for each target: a layer `LearnedStddev()`
+#   after the means, and `loss=Gaussian()`.
+# - The noise depends on the input: `Dense(2, activation=mean_and_stddev)`, and
+#   `loss=Gaussian()`, as above.
+#
+# `bdl.Model` warns of mean squared error if a method needs a likelihood.
+#
+# ## Real data, in their own units
+#
+# The diabetes data have 10 inputs and one target, the progress of the disease.
+# Networks learn best from standardised numbers. `rescaled` returns to the units
+# of the data.
+
+# %%
+inputs, target = sklearn.datasets.load_diabetes(return_X_y=True, scaled=False)
+order = np.random.default_rng(0).permutation(len(target))
+inputs, target = inputs[order], target[order, None]
+shift, scale = inputs[:350].mean(0), inputs[:350].std(0)
+inputs = ((inputs - shift) / scale).astype("float32")
+y_shift, y_scale = target[:350].mean(), target[:350].std()
+x_train, y_train = inputs[:350], (target[:350] - y_shift) / y_scale
+x_test, y_test = inputs[350:], target[350:]
+
+net = bdl.Sequential(
+    [
+        keras.Input((10,)),
+        bdl.layers.MeanFieldDense(50, activation="tanh", estimator="local"),
+        bdl.layers.MeanFieldDense(1, estimator="local"),
+        bdl.likelihoods.LearnedStddev(),
+    ]
+)
+net.compile(
+    keras.optimizers.Adam(1e-2),
+    loss=bdl.likelihoods.Gaussian(),
+    metrics=[bdl.metrics.RootMeanSquaredError()],
+)
+net.fit(x_train, y_train, epochs=EPOCHS, verbose=0)
+p = bdl.predict(net, x_test, verbose=0).rescaled(y_scale, y_shift)
+print(bdl.evaluate(p, y_test))
+
+# %%
+figure, ax = plt.subplots(figsize=(6, 4), layout="constrained")
+ax.errorbar(
+    p.mean[:, 0], y_test[:, 0], xerr=2 * p.stddev[:, 0], fmt="o", alpha=0.5
+)
+ax.axline((150, 150), slope=1, color="black")
+ax.set(xlabel="predicted, with two standard deviations", ylabel="measured")
+
+# %% [markdown]
+# The bars are wide: most of what decides the disease is not in these ten
+# inputs. `p.variance_within` says so, it is almost all of the variance. More
+# patients would not help, other measurements would.
+#
+# Use the metrics of `bdl.metrics` with predicted or learned noise. They compare
+# targets with the means. Those of Keras would compare targets with the standard
+# deviations, too, and are refused.
+#
+# ## Next
+#
+# - [Decisions](decisions.py): intervals that contain the truth in 90 % of the
+#   cases, with a guarantee, around any of these predictions.
+# - [Sampling](sampling.py): chains, the most careful posterior.
+# - [Measured](../README.md): nine methods beside a Gaussian process, on the
+#   wave and on diabetes, made by `python examples/regression.py`.
