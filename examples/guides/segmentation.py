@@ -69,7 +69,7 @@ def u_net(rate=0.0):
     layers = keras.layers
 
     def block(x, filters):
-        for _ in range(2):
+        for _ in range(1 if SMOKE else 2):
             x = layers.Conv2D(filters, 3, padding="same", activation="relu")(x)
         return layers.Dropout(rate)(x) if rate else x
 
