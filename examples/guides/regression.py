@@ -92,7 +92,7 @@ ax = bdl.plots.regression_bands(grid, p, x_train=x, y_train=y, truth=wave(grid))
 # around the trained network.
 
 # %%
-members = [model, *(train(network()) for _ in range(1 if SMOKE else 3))]
+members = [model, *(train(network()) for _ in range(1 if SMOKE else 2))]
 variational = bdl.convert(
     model, "mean_field", prior_from_weights=0.3, estimator="local", verbose=0
 )
@@ -108,7 +108,7 @@ predictions = {
     for name, (net, posterior) in ways.items()
 }
 figure = bdl.plots.regression_comparison(
-    grid, predictions, x_train=x, y_train=y, truth=wave(grid), columns=2
+    grid, predictions, x_train=x, y_train=y, truth=wave(grid)
 )
 
 # %% [markdown]
@@ -135,9 +135,9 @@ for place, inputs in places.items():
         )
 
 # %% [markdown]
-# Between the data, every posterior is far better than one network, and in the
-# data none loses much. `variance_within` is the noise, `variance_between` the
-# ignorance, and `variance` their sum.
+# In the gap, every posterior is far better than one network. The first block
+# shows what that costs where there are data. `variance_within` is the noise,
+# `variance_between` the ignorance, and `variance` their sum.
 #
 # Outside of the data no network is wide enough: a tanh layer goes flat there,
 # and the truth does not. Trust the band between the data, not far away from
