@@ -20,9 +20,6 @@ SHORT = {
     "fit(*digits.train,": "fit(*digits.train, verbose=0,",
     "start_epoch=20)": "start_epoch=0)",
     "epochs=40": "epochs=3",
-    "start_epoch=160": "start_epoch=0",
-    "epochs=300": "epochs=3",
-    "epochs=1000": "epochs=260",  # two samples
 }
 
 
@@ -83,8 +80,6 @@ def names(tmp_path, monkeypatch):
         "x_test": x,
         "y_test": y,
         "posterior": chain,
-        "samples_1": chain,
-        "samples_2": chain,
         "p": p,
         "p_svhn": p,
         "np": np,

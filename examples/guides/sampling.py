@@ -1,0 +1,197 @@
+# %% [markdown]
+# # Sampling, and whether to believe it
+#
+# Other methods fit a shape to the posterior. A sampler walks through it. How do
+# you run one, and how do you find out that it has not arrived yet? You sample a
+# small network with ATMC, check two chains with four instruments, and see what
+# a chain looks like that does not mix.
+#
+# Sample when you want the posterior itself and can afford a long training. If
+# you need a cheap answer, start with [a first posterior](first_posterior.py).
+
+# %%
+import sys
+
+import keras
+import matplotlib.pyplot as plt
+import tensorflow as tf
+
+import keras_bdl as bdl
+
+SMOKE = "--smoke" in sys.argv
+EPOCHS, BURN_IN, CYCLE = (12, 4, 2) if SMOKE else (600, 200, 10)
+TRAIN, BATCH = 200, 50
+
+digits = bdl.datasets.load("digits", classes=range(10))
+x, y = (part[:TRAIN] for part in digits.train)
+x_test, y_test = digits.test
+loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def network():
+    return bdl.Sequential(
+        [
+            keras.Input(digits.input_shape),
+            keras.layers.Flatten(),
+            keras.layers.Dense(20, activation="relu"),
+            keras.layers.Dense(10),
+        ]
+    )
+
+
+# %% [markdown]
+# ## A chain
+#
+# A sampler is an optimizer that adds noise of the right size: its weights do
+# not stop at the best network, they wander among the good ones. The learning
+# rate falls in cycles. `SampleCollector` keeps the last weights of each cycle,
+# from an epoch on, when the start is forgotten (the *burn-in*).
+# `ChainDiagnostics` measures while training runs.
+
+
+# %%
+def chain(seed, epochs=EPOCHS, **options):
+    """Returns a model, its collected samples, and measurements."""
+    keras.utils.set_random_seed(seed)
+    # Shuffles anew in every epoch.
+    batches = tf.data.Dataset.from_tensor_slices((x, y))
+    batches = batches.shuffle(TRAIN, seed=seed).batch(BATCH)
+    cycle = bdl.schedules.CyclicalCosine(0.03, CYCLE * TRAIN // BATCH)
+    model = network()
+    model.compile(
+        bdl.ATMC(cycle, prior=bdl.priors.Normal(0.3), seed=seed, **options),
+        loss,
+    )
+    samples = bdl.callbacks.SampleCollector(cycle, start_epoch=BURN_IN)
+    diagnostics = bdl.callbacks.ChainDiagnostics(verbose=0)
+    model.fit(
+        batches,
+        epochs=epochs,
+        shuffle=False,  # the data are shuffled already
+        callbacks=[samples, diagnostics],
+        verbose=0,
+    )
+    return model, samples, diagnostics
+
+
+model, samples, diagnostics = chain(seed=0)
+p = bdl.predict(model, x_test, posterior=samples.posterior, verbose=0)
+one = bdl.predict(model, x_test, verbose=0)
+print(f"one sample   NLL {bdl.evaluate(one, y_test).nll:.3f}")
+print(f"all samples  NLL {bdl.evaluate(p, y_test).nll:.3f}")
+
+# %% [markdown]
+# One sample is a mediocre network: it carries the noise. The average over the
+# samples is the prediction.
+#
+# What to set:
+#
+# - **Number of examples.** `bdl.Model` and `bdl.Sequential` count the training
+#   data. With a plain `keras.Model`, write `bdl.ATMC(...,
+#   dataset_size=50_000)`.
+# - **Loss.** The mean negative log-likelihood, such as a cross-entropy or
+#   `bdl.likelihoods.Gaussian`.
+# - **Prior.** `None` is flat, which costs most where data are few. A layer with
+#   one of `bdl.priors` as its regularizer keeps that prior. Weight decay raises
+#   an error, because it would change the posterior.
+# - **Step size.** `average_speed` is the distance that a weight moves in a
+#   step, `0.15 / sqrt(N)` by default.
+# - **Temperature.** `temperature=0.1` samples a sharper distribution.
+# - **Shuffling.** After `set_random_seed`, Keras reuses one shuffle of arrays
+#   in every epoch, which biases samplers. Shuffle with `tf.data`, as here.
+# - **Network.** BatchNorm and sampling do not go well together. The paper has a
+#   network without: `bdl.applications.ResNetPlusPlus56()`.
+#
+# ## Instrument 1: temperatures
+#
+# In equilibrium, two quantities of every variable are equal to the temperature
+# of the chain, which is 1 here. The table marks a variable that is not there.
+
+# %%
+print(diagnostics.table())
+
+# %% [markdown]
+# 99 % of the variables should lie in their band. If fewer do, the steps are too
+# long, or no thermostat takes out the noise of the gradients. A configurational
+# temperature far from 1 belongs to a variable that has not reached equilibrium.
+#
+# ## Instruments 2 to 4: two chains
+#
+# Start a second chain from other weights. Look at what the chains *predict*:
+# weights have symmetries, predictions do not. Here is the probability of the
+# true class of one image, sample by sample:
+
+# %%
+_, others, _ = chain(seed=1)
+images = x_test[:100]
+probabilities = bdl.diagnostics.prediction_chains(
+    [samples, others], model, images, verbose=0
+)
+unsure = int(p.entropy[:100].argmax())
+entry = (unsure, int(y_test[unsure]))
+figure, axes = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
+bdl.plots.trace(
+    probabilities, entry=entry, name="p(true class) of one image", ax=axes[0]
+)
+bdl.plots.autocorrelation(probabilities, entry=entry, ax=axes[1])
+
+# %% [markdown]
+# *Trace* (left): chains that have converged cross each other all the time, and
+# none of them drifts. *Autocorrelation* (right): how long a sample remembers
+# the one before. *R-hat* compares the spread between chains with the spread
+# within them, for all images and classes. Near 1 is good, above 1.1 is not.
+# *ESS*, the effective sample size, is the number of independent samples that
+# these samples are worth:
+
+# %%
+print(bdl.diagnostics.convergence(probabilities))
+
+# %% [markdown]
+# ## A chain that does not mix
+#
+# The same sampler, too slow: a hundredth of the speed.
+
+# %%
+if not SMOKE:
+    slow = [chain(seed, 350, average_speed=1e-4)[1] for seed in (0, 1)]
+    stuck = bdl.diagnostics.prediction_chains(slow, model, images, verbose=0)
+    bdl.plots.trace(stuck, entry=entry, name="p(true class) of one image")
+    found = bdl.diagnostics.convergence(stuck)
+    print(f"median R-hat {found.total['r_hat_median']:.2f}")
+
+# %% [markdown]
+# Each line goes its own way. `SampleCollector` warns after a training that
+# still drifts; it needs about eight samples to tell. What helps, in this order:
+#
+# 1. Train longer, and start collecting later.
+# 2. Raise `average_speed`, until temperatures leave their bands.
+# 3. Use longer cycles, so that samples forget more in between.
+# 4. Give the sampler a proper `prior`: directions that the data do not
+#    determine have no equilibrium under a flat one.
+#
+# ## Other samplers
+#
+# - **`bdl.ATMC`**: one thermostat per weight measures the noise of the
+#   minibatches and adds only the friction that is missing.
+# - **`bdl.SGNHT`**: one thermostat per weight; the friction is always added.
+# - **`bdl.SGHMC`**: constant friction, no thermostat. The noise of the
+#   minibatches makes samples too wide.
+# - **`bdl.SGLD`**: no momentum. The learning rate means what it means for SGD.
+#
+# They have the same interface. Start with `ATMC`.
+#
+# ## What next
+#
+# - A long chain survives a kill with `bdl.callbacks.Checkpoint`:
+#   [serving](serving.py). `SampleCollector(directory=...)` keeps the samples on
+#   disk.
+# - Speeds, priors and temperatures, measured: [settings](settings.md).
+# - A small ResNet++ with three seeds: `examples/sampling.py`, and its results
+#   in the [examples](../README.md).
+# - Noise of gradients, the shape of the loss, the Hessian:
+#   [diagnostics](diagnostics.md).
+#
+# References: [Heek and Kalchbrenner, 2019](https://arxiv.org/abs/1908.03491)
+# (ATMC), [Ding et al., 2014](https://papers.nips.cc/paper/5592) (SGNHT), [Chen
+# et al., 2014](https://arxiv.org/abs/1402.4102) (SGHMC), [Vehtari et al.,
+# 2021](https://arxiv.org/abs/1903.08008) (R-hat and ESS).
