@@ -41,7 +41,9 @@ def name_page(name: PublicName, used_in: dict[str, str]) -> str:
     lines += ["", _signature(name.value, paths[0].strip("`"))]
     lines += [to_markdown(_documentation(name))]
     if inspect.isclass(name.value):
-        lines += _methods(name.value)
+        lines += _members("Methods and properties", _methods(name.value))
+    if inspect.ismodule(name.value):
+        lines += _members("Functions", _functions(name.value))
     if used_in:
         lines += ["## Used in", ""]
         for path, title in used_in.items():
@@ -82,11 +84,11 @@ def _signature(value, path):
 
 
 def _arguments(signature, width=WIDTH):
-    """Returns the arguments without annotations, one a line if they are many."""
+    """Returns arguments without annotations, one a line if they are many."""
     bare = [
         p.replace(annotation=inspect.Parameter.empty)
         for p in signature.parameters.values()
-        if p.name != "self"
+        if p.name not in ("self", "cls")
     ]
     inside = str(inspect.Signature(bare))[1:-1]
     inside = re.sub(r"<(?:class|function) '?([\w.]+)'?[^>]*>", r"\1", inside)
@@ -96,28 +98,42 @@ def _arguments(signature, width=WIDTH):
     return "\n    " + ",\n    ".join(parts) + ",\n"
 
 
-def _methods(cls):
-    """Returns the sections of the methods that the package adds to a class."""
-    found = {}
-    for base in cls.__mro__:
-        if not base.__module__.startswith("keras_bdl"):
-            continue
-        for name, value in vars(base).items():
-            if not name.startswith("_") and not _is_foreign(cls, name):
-                found.setdefault(name, value)
+def _members(title, members):
+    """Returns a section with the documented members of a class or module."""
     lines = []
-    for name, value in sorted(found.items()):
-        member = getattr(value, "__func__", value)
-        text = inspect.getdoc(member) if _is_member(member) else None
+    for name, value in sorted(members.items()):
+        text = inspect.getdoc(value)
         if not text:
             continue
         call = name
-        if not isinstance(member, property):
-            signature = inspect.signature(getattr(cls, name))
-            call = f"{name}({_arguments(signature, width=10**4)})"
+        if callable(value):
+            arguments = _arguments(inspect.signature(value), width=10**4)
+            call = f"{name}({arguments})"
         body = textwrap.indent(to_markdown(text), "    ").strip()
         lines += [f"`{call}`", f":   {body}", ""]
-    return ["## Methods and properties", "", *lines] if lines else []
+    return [f"## {title}", "", *lines] if lines else []
+
+
+def _functions(module):
+    """Returns the functions that a module defines, by name."""
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if inspect.isfunction(value) and value.__module__ == module.__name__
+    }
+
+
+def _methods(cls):
+    """Returns the methods and properties that the package adds to a class."""
+    found = {}
+    for base in cls.__mro__:
+        if base.__module__.startswith("keras_bdl"):
+            for name, value in vars(base).items():
+                value = getattr(value, "__func__", value)
+                is_new = not _is_foreign(cls, name)
+                if is_new and not name.startswith("_") and _is_member(value):
+                    found.setdefault(name, value)
+    return found
 
 
 def _is_member(value):

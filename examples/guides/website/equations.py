@@ -4,9 +4,10 @@ import html
 import re
 
 GREEK = {
-    **dict(zip("alpha beta gamma delta xi lambda mu".split(), "αβγδξλμ")),
-    **dict(zip("pi rho sigma tau theta phi psi omega".split(), "πρστθφψω")),
-    **{"eps": "ε", "Gamma": "Γ", "Phi": "Φ"},
+    **{"alpha": "α", "beta": "β", "gamma": "γ", "delta": "δ", "eps": "ε"},
+    **{"xi": "ξ", "lambda": "λ", "mu": "μ", "pi": "π", "rho": "ρ"},
+    **{"sigma": "σ", "tau": "τ", "theta": "θ", "phi": "φ", "psi": "ψ"},
+    **{"omega": "ω", "Gamma": "Γ", "Phi": "Φ"},
 }
 SIGNS = {
     **{"<-": "←", "->": "→", "<=": "≤", ">=": "≥", "!=": "≠", "||": "‖"},
@@ -63,7 +64,8 @@ def _line(text):
             inside = f"<i>{script}</i>" if short else _line(script)
             out.append(f"<{tag}>{inside}</{tag}>")
             continue
-        if (name := NAME.match(text, at)) and name[0].split("_")[0] not in GREEK:
+        name = NAME.match(text, at)
+        if name and name[0].split("_")[0] not in GREEK:
             out.append(f"<code>{name[0]}</code>")
             at = name.end()
             continue

@@ -4,6 +4,7 @@ import inspect
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,9 @@ ROOT = Path(keras_bdl.__file__).parent.parent
 MENTION = re.compile(r"\b(?:keras_bdl|bdl)((?:\.[A-Za-z]\w*)+)")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PublicName:
-    """A public class, function or value, with all of its public paths.
+    """A public class, function, module or value, with all of its public paths.
 
     Attributes:
         path: The path of its page below `keras_bdl`, such as
@@ -41,7 +42,8 @@ class PublicName:
     @property
     def source(self) -> Path | None:
         """File of a class or function, relative to the repository."""
-        if not (inspect.isclass(self.value) or inspect.isfunction(self.value)):
+        kinds = (inspect.isclass, inspect.isfunction, inspect.ismodule)
+        if not any(kind(self.value) for kind in kinds):
             return None
         file = inspect.getsourcefile(inspect.unwrap(self.value))
         return Path(file).relative_to(ROOT)
@@ -56,6 +58,7 @@ def folders() -> dict[str, Any]:
     }
 
 
+@cache
 def public_names() -> list[PublicName]:
     """Returns every public name once, in alphabetical order."""
     paths: dict[int, list[str]] = {}
@@ -64,7 +67,7 @@ def public_names() -> list[PublicName]:
     for folder, module in modules.items():
         for name in module.__all__:
             value = getattr(module, name)
-            if not inspect.ismodule(value):
+            if folder or not inspect.ismodule(value):
                 path = f"{folder}.{name}" if folder else name
                 paths.setdefault(id(value), []).append(path)
                 values[id(value)] = value
