@@ -73,6 +73,14 @@ class Architecture:
         stem: The layers before the first block.
         branch: The convolutions in the branch of every block.
         stages: The stages, in order.
+
+    Example:
+
+    ```python
+    depth = keras_bdl.applications.Architecture.of_depth(8)
+    model = keras_bdl.applications.ResNet(depth, (8, 8, 1), 10, filters=4)
+    depth.depth  # 8
+    ```
     """
 
     stem: Stem

@@ -130,6 +130,26 @@ class StatefulCallback(FitCallback):
         skipping: Whether Keras now reports steps that the killed run had
             already done. After these steps, `Checkpoint` calls `set_state`
             again, which undoes their changes.
+
+    Example:
+
+    ```python
+    class CountSteps(keras_bdl.callbacks.StatefulCallback):
+        def __init__(self):
+            super().__init__()
+            self.steps = 0
+
+        def on_train_batch_end(self, batch, logs=None):
+            self.steps += 1
+
+        def get_state(self):
+            return {"steps": self.steps}
+
+        def set_state(self, state):
+            self.steps = state["steps"]
+
+    model.fit(x, y, callbacks=[CountSteps()], verbose=0)
+    ```
     """
 
     skipping = False

@@ -46,7 +46,15 @@ def resize(image: Any, image_size: int) -> Any:
 
 
 def pad_crop(image: Any, key: Any, image_size: int, padding: int) -> Any:
-    """Adds a black frame to an image, and cuts a random square out of both."""
+    """Adds a black frame to an image, and cuts a random square out of both.
+
+    Example:
+
+    ```python
+    key = tf.constant([0, 1])
+    keras_bdl.datasets.pad_crop(tf.zeros((8, 8, 1)), key, 8, padding=1)
+    ```
+    """
     frame = ((padding, padding), (padding, padding), (0, 0))
     shape = (image_size, image_size, image.shape[-1])
     return tf.image.stateless_random_crop(tf.pad(image, frame), shape, key)
@@ -103,6 +111,13 @@ def square_crop_flip(
 
     The length of the square is `fraction` of the shorter side: with the
     default, 224 of 256 pixels.
+
+    Example:
+
+    ```python
+    key = tf.constant([0, 1])
+    keras_bdl.datasets.square_crop_flip(tf.zeros((10, 12, 3)), key, 8)
+    ```
 
     Reference:
         - [Osawa et al., 2019](https://arxiv.org/abs/1906.02506), appendix E

@@ -97,6 +97,12 @@ def wait_for_all(strategy: tf.distribute.Strategy) -> None:
 
     Args:
         strategy: The strategy of the model.
+
+    Example:
+
+    ```python
+    keras_bdl.distribute.wait_for_all(tf.distribute.get_strategy())
+    ```
     """
     numbers_of_workers(strategy, [0])
 

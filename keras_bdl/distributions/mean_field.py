@@ -22,6 +22,13 @@ class MeanField(WeightDistribution):
     Args:
         mean: Means, a float32 tensor.
         stddev: Standard deviations, of the same shape.
+
+    Example:
+
+    ```python
+    q = keras_bdl.distributions.MeanField(tf.zeros(3), tf.ones(3))
+    q.log_prob(tf.constant([0.1, 0.2, 0.3]))
+    ```
     """
 
     @classmethod

@@ -41,6 +41,13 @@ class Radial(WeightDistribution):
         mean: Means, a float32 tensor.
         stddev: Scales of the noise, of the same shape.
 
+    Example:
+
+    ```python
+    q = keras_bdl.distributions.Radial(tf.zeros(3), tf.ones(3))
+    q.log_prob(tf.constant([0.1, 0.2, 0.3]))
+    ```
+
     Reference:
         - Farquhar et al., [Radial Bayesian Neural Networks](
           https://arxiv.org/abs/1907.00865). (2) contains the Jacobian, which

@@ -82,6 +82,13 @@ def brier_decomposition(
         y: Integer labels or one-hot rows.
         num_bins: Number of bins for each class. Defaults to `20`.
 
+    Example:
+
+    ```python
+    parts = keras_bdl.evaluation.brier_decomposition(prediction.mean, y_test)
+    parts.reliability
+    ```
+
     Reference:
         - Murphy, 1973, A new vector partition of the probability score;
           Stephenson et al., 2008, for (4)

@@ -147,6 +147,15 @@ def maximum_calibration_error(
         num_bins: Number of bins. Defaults to `20`.
         binning: `"width"` for bins of equal width on [0, 1], or `"mass"` for
             bins with equally many examples. Defaults to `"width"`.
+
+    Example:
+
+    ```python
+    correct = prediction.predicted_classes == y_test
+    keras_bdl.evaluation.maximum_calibration_error(
+        prediction.confidence, correct
+    )
+    ```
     """
     bins = calibration_bins(
         confidence, correct, num_bins=num_bins, binning=binning

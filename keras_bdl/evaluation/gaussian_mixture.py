@@ -21,6 +21,13 @@ def mixture_log_likelihood(
         y: Targets.
         means: Means of the components, `(samples, *y.shape)`.
         variances: Positive variances, broadcastable to `means`.
+
+    Example:
+
+    ```python
+    means = np.zeros((8, 64))  # 8 samples of 64 predictions
+    keras_bdl.evaluation.mixture_log_likelihood(x[:, 0], means, 1.0)
+    ```
     """
     return float(np.mean(log_densities(y, means, variances)))
 
@@ -56,6 +63,15 @@ def mixture_interval_coverage(
         means: Means of the components, `(samples, *y.shape)`.
         variances: Positive variances, broadcastable to `means`.
         level: Probability of the interval.
+
+    Example:
+
+    ```python
+    means = np.zeros((8, 64))  # 8 samples of 64 predictions
+    keras_bdl.evaluation.mixture_interval_coverage(
+        x[:, 0], means, 1.0, level=0.95
+    )
+    ```
     """
     from scipy.special import ndtr
 
@@ -80,6 +96,13 @@ def mixture_crps(y: ArrayLike, means: ArrayLike, variances: ArrayLike) -> float:
         y: Targets.
         means: Means of the components, `(samples, *y.shape)`.
         variances: Variances, at least zero, broadcastable to `means`.
+
+    Example:
+
+    ```python
+    means = np.zeros((8, 64))  # 8 samples of 64 predictions
+    keras_bdl.evaluation.mixture_crps(x[:, 0], means, 1.0)
+    ```
 
     Reference:
         - Gneiting and Raftery, 2007, eq. 21; Grimit et al., 2006, for

@@ -69,6 +69,12 @@ def max_logit_score(logits: ArrayLike) -> np.ndarray:
     Returns:
         An array without the class axis.
 
+    Example:
+
+    ```python
+    keras_bdl.evaluation.max_logit_score(model.predict(x, verbose=0))
+    ```
+
     Reference:
         - [Hendrycks et al., 2022](https://arxiv.org/abs/1911.11132)
     """

@@ -150,6 +150,13 @@ def entropy_divergence(
         num_bins: Number of bins. Defaults to `50`.
         smoothing: Added to the fraction in every bin. Defaults to `1e-7`.
 
+    Example:
+
+    ```python
+    known, unknown = prediction.entropy[:32], prediction.entropy[32:]
+    keras_bdl.evaluation.entropy_divergence(known, unknown, num_classes=2)
+    ```
+
     Reference:
         - [Maddox et al., 2019](https://arxiv.org/abs/1902.02476), table 1,
           which does not state its bins

@@ -29,6 +29,13 @@ def auroc(
         negative: Scores of the examples that should score low.
         positive_weights: Weight of each positive. Defaults to `None`, ones.
         negative_weights: Weight of each negative. Defaults to `None`, ones.
+
+    Example:
+
+    ```python
+    known, unknown = prediction.entropy[:32], prediction.entropy[32:]
+    keras_bdl.evaluation.auroc(unknown, known)
+    ```
     """
     hits, alarms = _sweep(
         positive, negative, positive_weights, negative_weights
@@ -51,6 +58,13 @@ def average_precision(positive: ArrayLike, negative: ArrayLike) -> float:
     Args:
         positive: Scores of the examples that should score high.
         negative: Scores of the examples that should score low.
+
+    Example:
+
+    ```python
+    known, unknown = prediction.entropy[:32], prediction.entropy[32:]
+    keras_bdl.evaluation.average_precision(unknown, known)
+    ```
     """
     hits, alarms = _sweep(positive, negative)
     if not hits[-1] or not alarms[-1]:
@@ -70,6 +84,13 @@ def fpr_at_tpr(
         tpr: Smallest fraction of the positives at or above the threshold. The
             function uses the highest threshold with at least this fraction.
             Defaults to `0.95`.
+
+    Example:
+
+    ```python
+    known, unknown = prediction.entropy[:32], prediction.entropy[32:]
+    keras_bdl.evaluation.fpr_at_tpr(unknown, known, tpr=0.95)
+    ```
     """
     check_number("tpr", tpr, above=0.0, at_most=1.0)
     hits, alarms = _sweep(positive, negative)

@@ -76,6 +76,14 @@ def referral_auroc(
     Returns:
         An array with one area for each fraction, NaN if only one class
         remains.
+
+    Example:
+
+    ```python
+    keras_bdl.evaluation.referral_auroc(
+        prediction.entropy, prediction.mean[:, 1], y_test
+    )
+    ```
     """
     score, positive = np.ravel(score), np.ravel(y) == 1
     areas = []
@@ -133,6 +141,12 @@ def uncertainty_of(
         measure: `"mutual_information"`, `"entropy"` or `"max_probability"`.
             A prediction with a single sample has no mutual information, and
             the function uses the entropy. Defaults to `"mutual_information"`.
+
+    Example:
+
+    ```python
+    name, values = keras_bdl.evaluation.uncertainty_of(prediction, "entropy")
+    ```
     """
     check_choice("uncertainty", measure, MEASURES)
     if measure == "mutual_information" and prediction.num_samples == 1:

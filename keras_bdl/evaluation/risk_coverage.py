@@ -59,6 +59,13 @@ def excess_aurc(uncertainty: ArrayLike, correct: ArrayLike) -> float:
     Returns:
         A number from 0 to 1, NaN for a single input.
 
+    Example:
+
+    ```python
+    correct = prediction.predicted_classes == y_test
+    keras_bdl.evaluation.excess_aurc(prediction.entropy, correct)
+    ```
+
     Reference:
         - [Geifman et al., 2019](https://arxiv.org/abs/1805.08206), eq. 3
     """

@@ -182,6 +182,14 @@ class MaximumCalibrationError(StreamingCalibrationError):
             further examples.
         sample_weight: Weight of each example.
 
+    Example:
+
+    ```python
+    metric = keras_bdl.metrics.MaximumCalibrationError(from_logits=True)
+    model.compile("sgd", loss, metrics=[metric])
+    model.evaluate(x, y, verbose=0)
+    ```
+
     Reference:
         - [Guo et al., 2017](https://arxiv.org/abs/1706.04599), eq. 5
     """

@@ -56,6 +56,14 @@ class BrierScore(ClassificationMean):
             further examples.
         sample_weight: Weight of each example.
 
+    Example:
+
+    ```python
+    metric = keras_bdl.metrics.BrierScore(from_logits=True)
+    model.compile("sgd", loss, metrics=[metric])
+    model.evaluate(x, y, verbose=0)
+    ```
+
     Reference:
         - Brier, 1950, Verification of forecasts expressed in terms of
           probability, Monthly Weather Review 78
@@ -122,6 +130,14 @@ class PredictiveEntropy(ClassificationMean):
             logit) of class 1. Axes between the batch and the classes hold
             further examples.
         sample_weight: Weight of each example.
+
+    Example:
+
+    ```python
+    metric = keras_bdl.metrics.PredictiveEntropy(from_logits=True)
+    model.compile("sgd", loss, metrics=[metric])
+    model.evaluate(x, y, verbose=0)
+    ```
     """
 
     default_name = "predictive_entropy"

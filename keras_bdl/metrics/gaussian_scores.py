@@ -107,6 +107,15 @@ class GaussianLogLikelihood(GaussianScore):
         y_pred: `(batch, 2 * targets)`; the shape of `y_true` if
             `noise_stddev` is given.
         sample_weight: Weight of each example.
+
+    Example:
+
+    ```python
+    metric = keras_bdl.metrics.GaussianLogLikelihood()
+    means_and_stddevs = tf.constant([[0.0, 1.0], [2.0, 0.5]])
+    metric.update_state(tf.constant([[0.5], [2.0]]), means_and_stddevs)
+    metric.result()
+    ```
     """
 
     # Keras callbacks with `mode="auto"` read this direction.
@@ -135,6 +144,15 @@ class ContinuousRankedProbabilityScore(GaussianScore):
         y_pred: `(batch, 2 * targets)`; the shape of `y_true` if
             `noise_stddev` is given.
         sample_weight: Weight of each example.
+
+    Example:
+
+    ```python
+    metric = keras_bdl.metrics.ContinuousRankedProbabilityScore()
+    means_and_stddevs = tf.constant([[0.0, 1.0], [2.0, 0.5]])
+    metric.update_state(tf.constant([[0.5], [2.0]]), means_and_stddevs)
+    metric.result()
+    ```
 
     Reference:
         - Gneiting and Raftery, 2007, Strictly proper scoring rules,
@@ -170,6 +188,15 @@ class IntervalCoverage(GaussianScore):
         y_pred: `(batch, 2 * targets)`; the shape of `y_true` if
             `noise_stddev` is given.
         sample_weight: Weight of each example.
+
+    Example:
+
+    ```python
+    metric = keras_bdl.metrics.IntervalCoverage(0.95)
+    means_and_stddevs = tf.constant([[0.0, 1.0], [2.0, 0.5]])
+    metric.update_state(tf.constant([[0.5], [2.0]]), means_and_stddevs)
+    metric.result()
+    ```
     """
 
     default_name = "interval_coverage"

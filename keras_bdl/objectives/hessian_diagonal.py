@@ -138,6 +138,13 @@ class PerExampleFisher(HessianDiagonal):
             takes memory. `"auto"` does so for small layers, with a warning, and
             raises an error for large ones. `False` raises an error. Defaults to
             `"auto"`.
+
+    Example:
+
+    ```python
+    hessian = keras_bdl.objectives.PerExampleFisher()
+    keras_bdl.objectives.TaylorVI("diagonal", hessian_diagonal=hessian)
+    ```
     """
 
     def __init__(self, fallback: bool | str = "auto"):
@@ -184,6 +191,13 @@ class Hutchinson(HessianDiagonal):
         probes: Number of random vectors z, whose estimates are averaged.
             Defaults to `1`.
         seed: Seed of the signs. Defaults to `0`.
+
+    Example:
+
+    ```python
+    hessian = keras_bdl.objectives.Hutchinson(probes=2)
+    keras_bdl.objectives.TaylorVI("diagonal", hessian_diagonal=hessian)
+    ```
     """
 
     def __init__(self, probes: int = 1, *, seed: int = 0):

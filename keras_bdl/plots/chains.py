@@ -101,6 +101,13 @@ def autocorrelation(
 
     Returns:
         The axes.
+
+    Example:
+
+    ```python
+    chains = np.random.default_rng(0).normal(size=(2, 100))
+    keras_bdl.plots.autocorrelation(chains)
+    ```
     """
     chains = quantity(check_chains(chains), entry)
     rho = diagnostics.autocorrelation(chains, max_lag=max_lag)

@@ -39,6 +39,13 @@ def entropy_histograms(
 
     Returns:
         The axes.
+
+    Example:
+
+    ```python
+    unknown = keras_bdl.predict(model, 5.0 * x, posterior, verbose=0)
+    keras_bdl.plots.entropy_histograms(prediction, unknown)
+    ```
     """
     classifications({"inside": inside, "outside": outside})
     check_count("num_bins", num_bins)

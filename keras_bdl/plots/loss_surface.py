@@ -48,6 +48,20 @@ def loss_cross_section(
     Returns:
         The axes. If the surface is steep, use `ax.set_yscale("log")` and
         `ax.set_ylim` to make the minimum visible.
+
+    Example:
+
+    ```python
+    swag = keras_bdl.SWAG(start_epoch=0, rank=2)
+    model.fit(x, y, epochs=4, callbacks=[swag], verbose=0)
+    axes = keras_bdl.diagnostics.posterior_eigenvectors(
+        swag.posterior, count=2
+    )
+    section = keras_bdl.diagnostics.loss_cross_section(
+        model, train, axes.directions(), distances=[-1, 0, 1]
+    )
+    keras_bdl.plots.loss_cross_section(section)
+    ```
     """
     labels = _checked_section(section, names, gaussian)
     check_number("stddevs", stddevs, at_least=0)

@@ -51,6 +51,12 @@ def referral_curve(
 
     Returns:
         The axes.
+
+    Example:
+
+    ```python
+    keras_bdl.plots.referral_curve(prediction, y_test)
+    ```
     """
     check_choice("score", score, tuple(SCORES))
     check_number("highest", highest, above=0, below=1)

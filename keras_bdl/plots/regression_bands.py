@@ -48,6 +48,16 @@ def regression_bands(
 
     Returns:
         The axes.
+
+    Example:
+
+    ```python
+    within, between = np.full((2, 64, 1), 0.1)
+    bands = keras_bdl.prediction.RegressionPrediction(
+        x[:, :1], variance_within=within, variance_between=between
+    )
+    keras_bdl.plots.regression_bands(x[:, 0], bands)
+    ```
     """
     if not isinstance(prediction, RegressionPrediction):
         raise ValueError(

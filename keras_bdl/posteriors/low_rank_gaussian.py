@@ -44,6 +44,15 @@ class LowRankGaussian(Gaussian):
             covariance block-diagonal. Defaults to `False`, one `z2` for the
             whole network.
 
+    Example:
+
+    ```python
+    mean = model.get_weights()
+    variance = [np.full_like(w, 0.01) for w in mean]
+    posterior = keras_bdl.posteriors.LowRankGaussian(mean, variance, scale=1)
+    keras_bdl.predict(model, x_test, posterior, verbose=0)
+    ```
+
     Reference:
         - [Maddox et al., 2019](https://arxiv.org/abs/1902.02476), eq. 1,
           with K for `c` and 1/2 for `scale`

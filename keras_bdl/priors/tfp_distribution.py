@@ -236,6 +236,14 @@ def get(prior: PriorLike | None) -> Any:
     Args:
         prior: `None`, one of `keras_bdl.priors`, a distribution of TensorFlow
             Probability, or any other object with `log_prob` and `sample`.
+
+    Example:
+
+    ```python
+    import tensorflow_probability as tfp
+
+    prior = keras_bdl.priors.get(tfp.distributions.Laplace(0.0, 1.0))
+    ```
     """
     if prior is None or isinstance(prior, Prior):
         return prior

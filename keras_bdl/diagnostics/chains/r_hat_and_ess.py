@@ -30,6 +30,13 @@ def autocorrelation(
 
     Returns:
         Array of shape `(chains, max_lag + 1, ...)`, NaN for a constant chain.
+
+    Example:
+
+    ```python
+    chains = np.random.default_rng(0).normal(size=(2, 100, 3))
+    keras_bdl.diagnostics.autocorrelation(chains, max_lag=10)
+    ```
     """
     chains = check_chains(chains, min_chains=1)
     samples = chains.shape[1]
@@ -84,6 +91,13 @@ def effective_sample_size(chains: ArrayLike) -> np.ndarray:
     Returns:
         ESS of every quantity, in the shape of one sample.
 
+    Example:
+
+    ```python
+    chains = np.random.default_rng(0).normal(size=(2, 100, 3))
+    keras_bdl.diagnostics.effective_sample_size(chains)
+    ```
+
     Reference:
         - [Vehtari et al., 2021](https://arxiv.org/abs/1903.08008), section
           3.2, without splitting the chains.
@@ -137,6 +151,13 @@ def potential_scale_reduction(
 
     Returns:
         R-hat of every quantity, in the shape of one sample.
+
+    Example:
+
+    ```python
+    chains = np.random.default_rng(0).normal(size=(2, 100, 3))
+    keras_bdl.diagnostics.potential_scale_reduction(chains)
+    ```
 
     Reference:
         - [Gelman and Rubin, 1992](https://doi.org/10.1214/ss/1177011136)

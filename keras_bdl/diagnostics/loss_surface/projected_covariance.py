@@ -35,6 +35,15 @@ def projected_covariance(
 
     Returns:
         Array of float64 with a row and a column for each direction.
+
+    Example:
+
+    ```python
+    swag = keras_bdl.SWAG(start_epoch=0)
+    model.fit(x, y, epochs=4, callbacks=[swag], verbose=0)
+    direction = [np.ones(v.shape) for v in model.trainable_variables]
+    keras_bdl.diagnostics.projected_covariance(swag.posterior, [direction])
+    ```
     """
     covariance = PosteriorCovariance(posterior)
     units = unit_vectors(directions, covariance.shapes)
@@ -61,6 +70,15 @@ def project_weights(weights: list, directions: Any, center: Any) -> np.ndarray:
     Returns:
         Array of float64 with a row for each network and a column for each
         direction.
+
+    Example:
+
+    ```python
+    center = model.get_weights()
+    direction = [np.ones_like(w) for w in center]
+    moved = [w + 0.1 for w in center]
+    keras_bdl.diagnostics.project_weights([moved], [direction], center)
+    ```
     """
     shapes = _shapes_of(weights)
     units = unit_vectors(directions, shapes)
