@@ -140,8 +140,8 @@ bdl.plots.autocorrelation(probabilities, entry=entry, ax=axes[1])
 # none of them drifts. *Autocorrelation* (right): how long a sample remembers
 # the one before. *R-hat* compares the spread between chains with the spread
 # within them, for all images and classes. Near 1 is good, above 1.1 is not.
-# *ESS*, the effective sample size, is the number of independent samples that
-# these samples are worth:
+# Where some quantities are above, train longer. *ESS*, the effective sample
+# size, is the number of independent samples that these samples are worth:
 
 # %%
 print(bdl.diagnostics.convergence(probabilities))
