@@ -155,7 +155,7 @@ ax.legend(frameon=False)
 # %% [markdown]
 # `Checkpoint` writes one file at the end of every epoch and replaces it in one
 # piece, so a kill at any moment leaves a whole file. `every=1000, unit="step"`
-# also writes within epochs. [Checkpoints](checkpoints.md) has the rules: what
+# also writes within epochs. [Checkpoints](serving.py) has the rules: what
 # makes a continued run exactly the same, and what a changed command does.
 #
 # ## Several machines

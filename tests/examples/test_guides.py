@@ -32,7 +32,7 @@ def cells(guide):
 
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("guide", GUIDES, ids=lambda guide: guide.stem)
-def test_guide_runs_and_draws(guide, monkeypatch, unoptimized_graphs):
+def test_guide_runs_and_draws(guide, monkeypatch, request):
     monkeypatch.setattr(sys, "argv", [str(guide), "--smoke"])
     monkeypatch.syspath_prepend(guide.parent)
     try:
