@@ -7,6 +7,7 @@ import sys
 import matplotlib.pyplot as plt
 import pytest
 
+import keras_bdl as bdl
 from tests.examples.conftest import EXAMPLES
 from tests.helpers import own_garbage
 
@@ -35,6 +36,9 @@ def cells(guide):
 def test_guide_runs_and_draws(guide, monkeypatch, request):
     monkeypatch.setattr(sys, "argv", [str(guide), "--smoke"])
     monkeypatch.syspath_prepend(guide.parent)
+    if "strategy(\"mirrored\")" in guide.read_text():
+        mirrored = request.getfixturevalue("mirrored")
+        monkeypatch.setattr(bdl.distribute, "strategy", lambda _: mirrored)
     try:
         with own_garbage():
             runpy.run_path(str(guide), run_name="__main__")
