@@ -129,16 +129,6 @@ def test_layers_benchmark_prints_a_ratio_for_each_estimator(run):
         assert printed.count(f" {estimator} ") >= 1
 
 
-def test_natural_gradient_prints_its_table_and_draws(run, tmp_path):
-    printed = run("natural_gradient.py", "--seeds", "1", "--out", tmp_path)
-    table = (tmp_path / "table.txt").read_text()
-    assert table in printed
-    for name in ("Adam", "MC dropout", "VOGN", "IVON"):
-        assert f"{name}, augmentation" in table
-    pictures = {p.stem for p in tmp_path.glob("*.png")}
-    assert pictures == {"convergence", "entropy"}
-
-
 def test_taylor_vi_prints_its_tables_and_draws_the_sweep(run, tmp_path):
     printed = run("taylor_vi.py", "--seeds", "1", "--out", tmp_path)
     table = (tmp_path / "table.txt").read_text()
