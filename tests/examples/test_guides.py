@@ -36,7 +36,7 @@ def cells(guide):
 def test_guide_runs_and_draws(guide, monkeypatch, request):
     monkeypatch.setattr(sys, "argv", [str(guide), "--smoke"])
     monkeypatch.syspath_prepend(guide.parent)
-    if "strategy(\"mirrored\")" in guide.read_text():
+    if 'strategy("mirrored")' in guide.read_text():
         mirrored = request.getfixturevalue("mirrored")
         monkeypatch.setattr(bdl.distribute, "strategy", lambda _: mirrored)
     try:
