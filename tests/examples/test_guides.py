@@ -17,7 +17,6 @@ README = EXAMPLES.parent / "README.md"
 # What a guide writes where the README has the numbers of a full run.
 AS_IN_README = {
     "epochs=EPOCHS": "epochs=40",
-    "start_epoch=EPOCHS // 2": "start_epoch=20",
     ", verbose=0": "",
 }
 
@@ -65,12 +64,15 @@ def test_readme_links_to_guide(guide):
     assert f"(examples/guides/{guide.name})" in README.read_text()
 
 
-def test_first_posterior_begins_with_the_code_of_the_readme():
-    code = "".join(cells(FOLDER / "first_posterior.py")["code"])
+@pytest.mark.parametrize(
+    ("number", "name"),
+    enumerate(("first_posterior", "trained_model", "variational_layers")),
+)
+def test_guide_begins_with_a_snippet_of_the_readme(number, name):
+    code = "".join(cells(FOLDER / f"{name}.py")["code"])
     for ours, theirs in AS_IN_README.items():
         code = code.replace(ours, theirs)
-    network, callback, _ = re.findall(
-        r"```python\n(.*?)```", README.read_text(), re.S
-    )
-    for snippet in (network.split("\n\n", 1)[1], callback):
-        assert snippet.split("  # digits 5 to 9")[0].strip() in code
+    snippets = re.findall(r"```python\n(.*?)```", README.read_text(), re.S)
+    assert len(snippets) == 3
+    *_, snippet = snippets[number].split("\n\n", 1)
+    assert snippet.split("  # digits 5 to 9")[0].strip() in code
