@@ -175,8 +175,9 @@ axes[1].invert_yaxis()
 # confidence and accuracy: lower is better. On images like those of training,
 # the differences are small, and an interval that contains 0 means that a
 # difference may be chance. They grow as the images turn: Adam alone stays sure
-# of what it no longer knows. This is one run with one seed; the home page has a
-# table of more methods, with three.
+# of what it no longer knows. This is one run with one seed; [the
+# README](../../README.md#measured-on-images) has a table of more methods, with
+# three.
 #
 # ## Settings of the optimizers
 #

@@ -104,10 +104,10 @@ print(f"all samples  NLL {bdl.evaluate(p, y_test).nll:.3f}")
 #
 # ## Instrument 1: temperatures
 #
-# After the burn-in, two averages of every variable should be equal to the
-# temperature of the chain, which is 1 here: one of the velocities of the
+# After the burn-in, two averages should be equal to the temperature of the
+# chain, which is 1 here, for every variable: one of the velocities of the
 # weights (*kinetic*), one of weights and gradients (*configurational*). The
-# table marks a variable outside of the band that chance allows.
+# table says "out of its band" for the first and "far from T" for the second.
 
 # %%
 print(diagnostics.table())
