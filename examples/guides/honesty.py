@@ -215,8 +215,9 @@ for name, q in {"before": on_rest, "after": scaling(on_rest)}.items():
 # %% [markdown]
 # A network that is calibrated already gains nothing. `VectorScaling` and
 # `IsotonicCalibration` have the same interface and need more held-out data.
-# None of them helps with shifted images: they know only what they were fitted
-# on.
+# None of them has seen shifted images. A softer network is often less wrong
+# there, too ([the table](../../README.md#measured-on-images)), but one number
+# serves images of every kind: it cannot tell which of them to doubt.
 #
 # ## What a report cannot tell
 #

@@ -214,8 +214,8 @@ for ax, images, title in (
 
 # %% [markdown]
 # Points above the line are too sure, points below it not sure enough. The
-# number fits the data that it saw: it cannot know how sure to be of turned
-# digits. `VectorScaling` has a scale and an offset for each class,
+# number fits the data that it saw, and turned digits may need another one.
+# `VectorScaling` has a scale and an offset for each class,
 # `IsotonicCalibration` an increasing function for each class; both need more
 # held-out data. A scaled prediction is one distribution: it has no mutual
 # information, and cannot say what the network has not learned.
