@@ -100,7 +100,7 @@ for classes in (sets[i] for i in range(4)):
 # ## From sets to a rule
 #
 # A set with exactly one diagnosis is an answer. A set with two says "one of
-# these", an empty one says "unlike anything I was shown". Both go to a doctor.
+# these", an empty one says "none is probable enough". Both go to a doctor.
 
 # %%
 alone = sets.sizes == 1

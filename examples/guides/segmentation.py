@@ -58,7 +58,7 @@ train, test = shapes(IMAGES, seed=0), shapes(IMAGES, seed=1)
 # %% [markdown]
 # ## Train
 #
-# Any network with a class for each pixel works, and it is trained as ever. This
+# Any network with a class for each pixel works, and you train it as usual. This
 # small U-Net has dropout, so the posterior is free: `MCDropout` leaves dropout
 # on when the network predicts.
 

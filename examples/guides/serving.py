@@ -1,8 +1,8 @@
 # %% [markdown]
 # # From training to serving
 #
-# How does a posterior get from a training that may be killed into a server that
-# has never heard of `keras_bdl`? You resume a run, save a posterior, and export
+# How does a posterior get from a training that may be killed into a server
+# without `keras_bdl`? You resume a run, save a posterior, and export
 # the network with its posterior samples as one program. A fresh process then
 # answers requests with TensorFlow alone.
 

@@ -188,9 +188,9 @@ axes[0].set_yscale("log")
 
 # %% [markdown]
 # `nll` falls at once, `kl` slowly: training gives up precision that the data do
-# not ask for. Long training is worth its time. `compile(..., samples=10)` makes
-# `evaluate` and validation average over 10 drawn networks, too; by default,
-# they use the means.
+# not ask for. So train long. `compile(..., samples=10)` makes `evaluate` and
+# validation average over 10 drawn networks, too; by default, they use the
+# means.
 #
 # `keras_bdl.Sequential` and `keras_bdl.Model` count the training examples, on
 # which the weight of the KL depends. In a plain `keras.Model`, pass
