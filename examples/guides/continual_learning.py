@@ -114,7 +114,7 @@ figure = bdl.plots.task_accuracies(
 
 # %% [markdown]
 # Each panel begins when its task is learned. A line that falls is forgetting.
-# The plain network is best at the task of the day and forgets the others. The
+# The plain network is best at the latest task and forgets the others. The
 # mean-field network gives up a little of each new task, and keeps far more of
 # the old ones.
 #

@@ -6,7 +6,7 @@
 # sets of diagnoses that hold the truth in nine of ten cases, a rule for
 # referral, and an alarm for data that have changed.
 #
-# The promise needs no assumption on the model. It needs held-out examples with
+# The promise holds for any model, good or bad. It needs held-out examples with
 # labels, and new data of the same kind. The method is called *conformal
 # prediction*.
 
@@ -74,9 +74,11 @@ def predict(x):
 # %% [markdown]
 # ## Sets in place of one answer
 #
-# `LAC` finds the threshold for which the probabilities above it hold the truth
-# in nine of ten held-out cases. `per_class=True` finds one threshold for each
-# class, so that the rare class has the same promise as the common one.
+# `LAC` finds a threshold. A set has all classes with a probability above the
+# threshold, and holds the truth in nine of ten held-out cases.
+# `per_class=True` finds one threshold for each class, so that the rare class
+# has the same promise as the common one. For sets that hold the truth in 95 %
+# of the cases, write `coverage=0.95`.
 
 # %%
 conformal = bdl.conformal.LAC(per_class=True)
@@ -91,13 +93,14 @@ for classes in (sets[i] for i in range(4)):
 # The *coverage* is the share of the sets that contain the truth. It is close to
 # what you asked for, and not equal to it: the test is finite, and so are the
 # held-out data. The last column says where the coverage of each class is
-# expected in 95 % of the cases; [the exact law](conformal.md). A coverage
-# outside means that the new data are not like the held-out data.
+# expected in 95 % of the cases, by [the exact
+# law](conformal.md#what-is-guaranteed). A coverage outside suggests that the
+# new data are not like the held-out data.
 #
 # ## From sets to a rule
 #
 # A set with exactly one diagnosis is an answer. A set with two says "one of
-# these", an empty one says "unlike anything I was shown". Both go to a doctor.
+# these", an empty one says "none is probable enough". Both go to a doctor.
 
 # %%
 alone = sets.sizes == 1
@@ -141,7 +144,10 @@ for method in (bdl.conformal.LAC(), bdl.conformal.APS(), bdl.conformal.RAPS()):
 # The promise holds for data of the same kind. Now a device measures the radius
 # too large. Which number notices? Not the entropy: the network is sure of
 # itself. The distance of the features from those of the training notices, and
-# it needs no label:
+# it needs no label. The features are the outputs of the layer before the last.
+# A statistical test (Kolmogorov and Smirnov) compares the distances of new
+# patients with those of held-out ones. Take a p-value below 0.01 for an alarm.
+# If nothing has changed, the alarm is false in one case of a hundred:
 
 # %%
 density = bdl.evaluation.FeatureDensity(model).fit(x, y)
@@ -171,10 +177,14 @@ right.set(xlabel="radius, times", ylabel="distance / usual distance")
 figure.tight_layout()
 
 # %% [markdown]
-# If labels arrive later, let the threshold follow them. `AdaptiveConformal`
-# asks for more after each miss, and for less after each hit. Whatever the data
-# do, the share of misses in T steps differs from what you asked for by at most
-# `bound()`. This is a statement on the whole series:
+# The images of a new scanner are the same case: compare their distances with
+# those of held-out images of the old one. To judge one input instead of a
+# group, compare with a quantile: `distance > np.quantile(usual, 0.99)`.
+#
+# If labels arrive later, let the threshold of the sets follow them.
+# `AdaptiveConformal` makes sets larger after each miss, and smaller after each
+# hit. Whatever the data do, the share of misses in T steps differs from what
+# you asked for by at most `bound()`. This is a statement on the whole series:
 
 # %%
 adaptive = bdl.conformal.AdaptiveConformal(bdl.conformal.LAC(), step_size=0.02)
@@ -192,10 +202,10 @@ print(f"after {len(labels)} steps, at most {adaptive.bound():.2f} from 0.9")
 # %% [markdown]
 # ## Intervals of a regression
 #
-# `NormalizedResiduals` stretches the predictive deviation until the intervals
-# hold the promise. `ConformalizedQuantiles` starts from two quantiles of the
-# prediction. Here, one group of patients gets noisier measurements, and the
-# model that predicts them is far too sure:
+# `NormalizedResiduals` stretches the predicted standard deviation until the
+# intervals keep the promise. `ConformalizedQuantiles` starts from two quantiles
+# of the prediction. These numbers are made here: one half is noisier than the
+# other, and the prediction of their noise is three times too small.
 
 # %%
 rng = np.random.default_rng(0)

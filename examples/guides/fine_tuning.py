@@ -3,8 +3,8 @@
 #
 # You have a large pretrained network and forty labelled images. How do you fit
 # it to your task and keep track of what those few images leave open? You freeze
-# the network, train small adapters (LoRA) with a posterior over them, and save
-# a file that is as small as the adapters.
+# the network, train small adapters (LoRA, low-rank adaptation) with a posterior
+# over them, and save a file that is as small as the adapters.
 
 # %%
 import importlib.util
@@ -29,7 +29,8 @@ RANK = 4
 # the digits 0 to 7. In your work, the backbone comes from `keras.applications`
 # or from KerasHub, see below. Pretrained transformers normalise their features,
 # and so does this network. A posterior over the weights of a layer with large
-# inputs starts far too wide: normalise them first.
+# inputs starts far too wide: [normalise
+# them](gotchas.md#large-inputs-of-a-layer) first.
 
 # %%
 keras.utils.set_random_seed(0)
@@ -99,9 +100,9 @@ trained = sum(int(np.prod(v.shape)) for v in ivon.trainable_variables)
 print(f"{trained} of {ivon.count_params()} weights are trained")
 
 # %% [markdown]
-# The first training is the usual one, by Adam. For a posterior, either replace
-# the optimizer, as `bdl.IVON()` here, or add one to the network that you have
-# fine-tuned already:
+# The first training is the usual one, by Adam. There are two ways to a
+# posterior. Replace the optimizer, here by `bdl.IVON()`. Or add a posterior to
+# the network that Adam has fine-tuned, here by `bdl.fit_laplace`:
 
 # %%
 ways = {
@@ -124,11 +125,11 @@ if not SMOKE:
 # `bdl.SWAG` and the samplers collect the trained weights only.
 # `bdl.convert(model, {"lora": "mean_field"})` gives the two factors of each
 # adapter a distribution; `"head": "mean_field"` adds the head. With
-# `subset="all"`, Laplace covers all adapters.
+# `subset="all"`, Laplace covers all adapters and the head.
 #
 # ## What has it learned, and what not?
 #
-# The test has all other images of 8 and 9. And the digits 0 to 7, which the new
+# The test has all other images of 8 and 9, and the digits 0 to 7, which the new
 # head has never seen:
 
 # %%
@@ -149,17 +150,19 @@ for ax, (name, way) in zip(axes.flat, ways.items(), strict=False):
 
 # %% [markdown]
 # Be careful with the last column. A posterior over adapters knows what forty
-# images leave open about 8 and 9. The frozen backbone has certain features of
-# every image, whichever adapter follows, so the posterior may say little about
-# images of something else. Test it on inputs that you fear, and see
-# `FeatureDensity` in [Is it honest?](honesty.py). One run with so few images is
-# an anecdote: [means over seeds, with a transformer](pretrained.md).
+# images leave open about 8 and 9. The frozen backbone is sure of the features
+# of every image, so the posterior may say little about images of something
+# else. Test it on inputs that you fear, and see `FeatureDensity` in [Is it
+# honest?](honesty.py#unknown-inputs-other-scores-than-entropy). One run with so
+# few images proves little: [means over seeds, with a
+# transformer](pretrained.md#measured).
 #
 # ## A small file
 #
 # The file of the posterior holds what was trained, and a fingerprint of the
-# frozen weights. Together with the pretrained weights, it is all you need. A
-# model with other frozen weights is refused:
+# frozen weights. Together with the pretrained weights, it is all you need. The
+# new model is not compiled, so `predict` needs `task` and `from_logits`. A
+# model with other frozen weights raises an error:
 
 # %%
 path = Path(tempfile.mkdtemp()) / "adapters.bdl"
@@ -190,14 +193,18 @@ except ValueError as error:
     print(error)
 
 # %% [markdown]
-# Keep no `.keras` file in its place: Keras adds adapters to the kernels when it
-# writes one. To serve the network, export a [PosteriorPredictive](serving.py).
+# Do not keep a `.keras` file in its place: Keras adds adapters to the kernels
+# when it writes one. To serve the network, export a
+# [PosteriorPredictive](serving.py#one-program).
 #
 # ## A backbone of KerasHub
 #
-# Build the task, call `enable_lora` on its backbone, and make it a
-# `keras_bdl.Model`. With `ViTBackbone.from_preset(...)`, the backbone has its
-# pretrained weights.
+# Build the task, call `enable_lora` on its backbone, which also freezes the
+# rest of the backbone, and make the task a `keras_bdl.Model`. This network has
+# random weights. For pretrained ones, replace `vit` by
+# `ViTBackbone.from_preset("vit_base_patch16_224_imagenet")`, and bring your
+# images into the form that the preset expects:
+# `ViTImageConverter.from_preset` with the same name, of `keras_hub.layers`.
 
 # %%
 if importlib.util.find_spec("keras_hub") is None:

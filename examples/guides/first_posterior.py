@@ -96,12 +96,12 @@ for ax, (name, (network, posterior)) in zip(
 
 # %% [markdown]
 # A single network cannot disagree with itself: its mutual information is 0. And
-# SWAG found next to nothing. The reason is a lesson: these digits are easy, the
-# network fits every training image by the time SWAG starts, the gradients
-# vanish, and the weights stand still. So start earlier, while the weights still
-# move, and try a larger `scale`. The scale can change after training. NLL is
-# the negative log-likelihood of the true class, the loss of the training on new
-# data: lower is better.
+# SWAG found next to nothing, for a reason: these digits are easy, the network
+# fits every training image by the time SWAG starts, the gradients vanish, and
+# the weights stand still. So start earlier, while the weights still move, and
+# try a larger `scale`. The scale can change after training. NLL is the negative
+# log-likelihood of the true class: the loss of the training, on new data. Lower
+# is better.
 
 
 # %%
@@ -140,7 +140,7 @@ ways["SWAG"] = (second, wider)
 #   separately for each variable.
 # - **`scale`** multiplies the covariance; 0.5 is the formula of the paper.
 #
-# **BatchNorm.** Its statistics belong to the weights they were collected with,
+# **BatchNorm.** The statistics belong to the weights they were collected with,
 # and every posterior sample has other weights. Pass training data, and
 # `predict` estimates the statistics again for each sample: `bdl.predict(model,
 # x, swag.posterior, batch_norm_data=x_train)`. This reads the training data
@@ -217,6 +217,8 @@ for ax, (name, (network, posterior)) in zip(
 #   [trained_model](trained_model.py).
 # - You want a number that says how good the uncertainty is:
 #   [honesty](honesty.py).
+# - Which method for your problem: [choose](choose.md). What goes wrong most
+#   often: [gotchas](gotchas.md).
 # - You have to act on the answer: [decisions](decisions.py).
 # - Save, resume a killed run, export: [serving](serving.py).
 # - Learning rates and other settings of every method: [settings](settings.md).

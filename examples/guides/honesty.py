@@ -197,8 +197,9 @@ for score in ("entropy", "mutual_information", "energy", "feature density"):
 #
 # ## If it is over-confident
 #
-# Fit one number on held-out data. All probabilities become softer or sharper,
-# and the most probable class stays:
+# A large `ece`, with points above the line in the reliability diagram, means
+# over-confidence. *Temperature scaling* fits one number on held-out data. All
+# probabilities become softer or sharper, and the most probable class stays:
 
 # %%
 held_out, rest = slice(None, 200), slice(200, None)
@@ -214,16 +215,16 @@ for name, q in {"before": on_rest, "after": scaling(on_rest)}.items():
 # %% [markdown]
 # A network that is calibrated already gains nothing. `VectorScaling` and
 # `IsotonicCalibration` have the same interface and need more held-out data.
-# None of them helps with shifted images: they know only what they were fitted
-# on.
+# None of them has seen shifted images. A softer network is often less wrong
+# there, too ([the table](../../README.md#measured-on-images)), but one number
+# serves images of every kind: it cannot tell which of them to doubt.
 #
 # ## What a report cannot tell
 #
 # - Every number is about inputs like those of the test. A posterior averages
 #   over networks of *this* architecture, trained on *these* data. If all of
 #   them share a mistake, they agree on it.
-# - Mutual information compares inputs for one model. It has no scale that
-#   compares two architectures.
+# - Mutual information compares inputs for one model, not two architectures.
 # - Labels that are wrong count against the network. Look at the images with the
 #   highest loss before you believe the last digit.
 #
@@ -236,8 +237,7 @@ for name, q in {"before": on_rest, "after": scaling(on_rest)}.items():
 # - Turn doubt into actions with a guarantee: [decisions](decisions.py).
 # - The network is over-confident and trained: [Your trained
 #   model](trained_model.py).
-# - Which method for my problem: [settings](settings.md) and the tables in the
-#   [examples](../README.md).
+# - Which method for my problem: [choose](choose.md).
 #
 # References: [Guo et al., 2017](https://arxiv.org/abs/1706.04599)
 # (calibration), [Ovadia et al., 2019](https://arxiv.org/abs/1906.02530)

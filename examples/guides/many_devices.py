@@ -82,8 +82,8 @@ for name, p in {"known": known, "unknown": unknown}.items():
 #   in a step, so the gradient has less noise than on one device.
 # - All devices hold the same posterior afterwards.
 #
-# If batches are small, there is little to share. `sample_replicas` then gives
-# the whole batch to several devices, and each draws its own weights:
+# A small batch is hard to divide. `sample_replicas` then gives the whole batch
+# to several devices, and each draws its own weights:
 #
 # ```python
 # with strategy.scope():
@@ -99,7 +99,7 @@ for name, p in {"known": known, "unknown": unknown}.items():
 # with the weights, logs and posterior that it would have had.
 #
 # The next cell is such a command, as a function. It trains with SWAG, whose
-# posterior is collected along the way. `accident` stops the run in the middle
+# posterior is collected along the way. `Accident` stops the run in the middle
 # of an epoch.
 
 
@@ -155,7 +155,8 @@ ax.legend(frameon=False)
 # %% [markdown]
 # `Checkpoint` writes one file at the end of every epoch and replaces it in one
 # piece, so a kill at any moment leaves a whole file. `every=1000, unit="step"`
-# also writes within epochs. [Checkpoints](serving.py) has the rules: what
+# also writes within epochs. [From training to
+# serving](serving.py#a-training-that-survives-being-killed) has the rules: what
 # makes a continued run exactly the same, and what a changed command does.
 #
 # ## Several machines
@@ -180,9 +181,10 @@ ax.legend(frameon=False)
 # All machines end with the same weights and posteriors. If one dies, the others
 # stop and say so. Start the same commands again, and they continue.
 #
-# Keras has two faults with several machines. `strategy("multi_worker")` and
-# `bdl.Model` repair them. For a plain `keras.Model` under a strategy of your
-# own, call `bdl.distribute.mend_keras()`.
+# On several machines, `fit` of Keras 3.12 to 3.15 fails.
+# `strategy("multi_worker")` and `bdl.Model` repair it. For a plain
+# `keras.Model` under a strategy of your own, call
+# `bdl.distribute.mend_keras()`.
 #
 # ## TPUs
 #
@@ -196,4 +198,5 @@ ax.legend(frameon=False)
 #
 # - [A first posterior](first_posterior.py) and the other guides: each works
 #   under a strategy.
-# - [Serving](serving.py): save the posterior and load it elsewhere.
+# - [From training to serving](serving.py): save the posterior and load it
+#   elsewhere.

@@ -93,7 +93,7 @@ ax.legend(frameon=False, loc="upper left")
 # ## The family
 #
 # - `VOGN` computes the curvature from the gradients of single examples.
-# - `NoisyKFAC` also learns correlations within each layer. It is the dearest.
+# - `NoisyKFAC` also learns correlations within each layer. It costs most.
 # - `OGN` and `KFAC` are the same two, trained without noise. `bdl.predict` uses
 #   their means, because samples around them are often much worse.
 #
@@ -108,8 +108,9 @@ ax.legend(frameon=False, loc="upper left")
 #   as GELU, softplus, SiLU or tanh.
 # - `MAP`: the loss plus the prior, for comparison. It has no posterior.
 #
-# `"fixed"` gives all weights one variance. `learning_rate_equivalent=0.3` is
-# the variance that SGD with this learning rate has, by the paper.
+# `"fixed"` gives all weights one variance. `learning_rate_equivalent=0.3` sets
+# it to the variance that SGD with this learning rate and with batches of
+# `gradient_batch_size` has, by the paper on Taylor VI.
 
 # %%
 width = {"learning_rate_equivalent": 0.3, "gradient_batch_size": 32}
@@ -174,14 +175,16 @@ axes[1].invert_yaxis()
 # confidence and accuracy: lower is better. On images like those of training,
 # the differences are small, and an interval that contains 0 means that a
 # difference may be chance. They grow as the images turn: Adam alone stays sure
-# of what it no longer knows. This is one run with one seed; the home page has a
-# table of more methods, with three.
+# of what it no longer knows. This is one run with one seed; [the
+# README](../../README.md#measured-on-images) has a table of more methods, with
+# three.
 #
 # ## Settings of the optimizers
 #
-# - `learning_rate`: 0.1 for IVON, 0.05 for the others by default. They mean the
-#   same as in SGD with momentum; IVON averages its gradients, so 0.5 is what
-#   0.05 is for the others. Let it fall along a cosine.
+# - `learning_rate`: 0.1 for IVON, 0.05 for the others by default. For the
+#   others, it means what it means for SGD with momentum. IVON averages its
+#   gradients: a rate of 0.5 is that of SGD with 0.05 and momentum 0.9. Let it
+#   fall along a cosine.
 # - `train_samples=5` in `compile`: posterior samples in a training step.
 #   `samples=10`: in `evaluate` and validation.
 # - `prior_precision`: precision of the prior `N(0, 1/prior_precision)` of every
@@ -204,12 +207,12 @@ axes[1].invert_yaxis()
 #
 # ## Settings of the objectives
 #
-# `"scalar"` learns one variance for each tensor, `"diagonal"` one for each
-# weight. Learned variances need enough data. A network that fits all its
-# training data has no gradient left, so learned variances of Taylor VI grow to
-# those of the prior, and drawn networks predict at random. Then use a small
-# fixed variance, the means alone, or `SampledVI`. On a network with BatchNorm,
-# pass training data to `bdl.predict(..., batch_norm_data=x)`.
+# Beside `"fixed"`, `"scalar"` learns one variance for each tensor, `"diagonal"`
+# one for each weight. Learned variances need enough data. A network that fits
+# all its training data has no gradient left, so learned variances of Taylor VI
+# grow to those of the prior, and drawn networks predict at random. Then use a
+# small fixed variance, the means alone, or `SampledVI`. With BatchNorm, pass
+# training data to `bdl.predict(..., batch_norm_data=x)`.
 #
 # ## The curvature alone
 #

@@ -48,8 +48,8 @@ grid = np.linspace(-4.5, 4.5, 300)
 #
 # A regression needs a *likelihood*: how are the targets spread around the
 # prediction? With `Gaussian`, the network returns a mean and a standard
-# deviation. Mean squared error has no standard deviation; it implies one
-# certain noise.
+# deviation. Mean squared error has no standard deviation; it implies the same,
+# fixed noise everywhere.
 
 # %%
 loss = bdl.likelihoods.Gaussian()
@@ -81,7 +81,7 @@ ax = bdl.plots.regression_bands(grid, p, x_train=x, y_train=y, truth=wave(grid))
 
 # %% [markdown]
 # The network has found the noise: the band is narrow on the left and wide on
-# the right, as the dotted lines of the truth. But in the gap and at the ends,
+# the right, like the dotted lines of the truth. But in the gap and at the ends,
 # it is just as sure, and wrong. One network has noise and no ignorance.
 #
 # ## Add ignorance
@@ -199,10 +199,10 @@ ax.set(xlabel="predicted, with two standard deviations", ylabel="measured")
 
 # %% [markdown]
 # The bars are wide, and most of the variance is noise: ten numbers do not
-# decide the progress of a disease. More patients would help little, other
-# measurements would. The report also says whether the width is right: an
-# interval of 95 % that contains all the points is too wide. A conformal method
-# corrects that, see the first link below.
+# decide the progress of a disease. More patients would help little; other
+# measurements may. The report also says whether the width is right: an interval
+# of 95 % that contains all the points is too wide. A conformal method corrects
+# that, see the first link below.
 #
 # Use the metrics of `bdl.metrics` with predicted or learned noise. They compare
 # targets with the means. Those of Keras would compare targets with the standard

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Sampling, and whether to believe it
 #
-# Other methods fit a shape to the posterior. A sampler walks through it. How do
-# you run one, and how do you find out that it has not arrived yet? You sample a
-# small network with ATMC, check two chains with four instruments, and see what
-# a chain looks like that does not mix.
+# Other methods fit a shape to the posterior. A sampler walks through it, and
+# its path is a *chain*. How do you run one, and how do you find out that it has
+# not arrived yet? You sample a small network with ATMC, check two chains with
+# four instruments, and see chains that do not *mix*: each stays where it began.
 #
 # Sample when you want the posterior itself and can afford a long training. If
 # you need a cheap answer, start with [a first posterior](first_posterior.py).
@@ -44,9 +44,9 @@ def network():
 #
 # A sampler is an optimizer that adds noise of the right size: its weights do
 # not stop at the best network, they wander among the good ones. The learning
-# rate falls in cycles. `SampleCollector` keeps the last weights of each cycle,
-# from an epoch on, when the start is forgotten (the *burn-in*).
-# `ChainDiagnostics` measures while training runs.
+# rate falls in cycles. `SampleCollector` keeps the last weights of each cycle.
+# It skips the first epochs, the *burn-in*, in which the chain forgets its
+# start. `ChainDiagnostics` measures while training runs.
 
 
 # %%
@@ -104,16 +104,19 @@ print(f"all samples  NLL {bdl.evaluate(p, y_test).nll:.3f}")
 #
 # ## Instrument 1: temperatures
 #
-# In equilibrium, two quantities of every variable are equal to the temperature
-# of the chain, which is 1 here. The table marks a variable that is not there.
+# After the burn-in, two averages should be equal to the temperature of the
+# chain, which is 1 here, for every variable: one of the velocities of the
+# weights (*kinetic*), one of weights and gradients (*configurational*). The
+# table says "out of its band" for the first and "far from T" for the second.
 
 # %%
 print(diagnostics.table())
 
 # %% [markdown]
 # 99 % of the variables should lie in their band. If fewer do, the steps are too
-# long, or no thermostat takes out the noise of the gradients. A configurational
-# temperature far from 1 belongs to a variable that has not reached equilibrium.
+# long, or the sampler has no thermostat, which takes out the noise of the
+# gradients. A configurational temperature far from 1 belongs to a variable that
+# still remembers its start.
 #
 # ## Instruments 2 to 4: two chains
 #
@@ -139,9 +142,9 @@ bdl.plots.autocorrelation(probabilities, entry=entry, ax=axes[1])
 # *Trace* (left): chains that have converged cross each other all the time, and
 # none of them drifts. *Autocorrelation* (right): how long a sample remembers
 # the one before. *R-hat* compares the spread between chains with the spread
-# within them, for all images and classes. Near 1 is good, above 1.1 is not.
-# Where some quantities are above, train longer. *ESS*, the effective sample
-# size, is the number of independent samples that these samples are worth:
+# within them, for all images and classes. Near 1 is good. If some are above
+# 1.1, train longer. *ESS*, the effective sample size, is the number of
+# independent samples that these samples are worth:
 
 # %%
 print(bdl.diagnostics.convergence(probabilities))
@@ -164,7 +167,7 @@ if not SMOKE:
 # still drifts; it needs about eight samples to tell. What helps, in this order:
 #
 # 1. Train longer, and start collecting later.
-# 2. Raise `average_speed`, until temperatures leave their bands.
+# 2. Raise `average_speed`, as long as the temperatures stay in their bands.
 # 3. Use longer cycles, so that samples forget more in between.
 # 4. Give the sampler a proper `prior`: directions that the data do not
 #    determine have no equilibrium under a flat one.

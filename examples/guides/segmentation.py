@@ -58,7 +58,7 @@ train, test = shapes(IMAGES, seed=0), shapes(IMAGES, seed=1)
 # %% [markdown]
 # ## Train
 #
-# Any network with a class for each pixel works, and it is trained as ever. This
+# Any network with a class for each pixel works, and you train it as usual. This
 # small U-Net has dropout, so the posterior is free: `MCDropout` leaves dropout
 # on when the network predicts.
 
@@ -160,7 +160,8 @@ mean_information(maps)
 # little against the prior, and natural gradients and variational layers learn
 # slowly or not at all. With `observations="positions"`, each pixel counts.
 # Pixels of one image are alike, so the posterior is then too narrow; a
-# `temperature` above 1 is between the two.
+# `temperature` above 1 is between the two. The learning rate of IVON is 0.5
+# here: with the default, 0.1, it was still learning after 20 epochs.
 
 # %%
 keras.utils.set_random_seed(0)

@@ -1,8 +1,8 @@
 # %% [markdown]
 # # From training to serving
 #
-# How does a posterior get from a training that may be killed into a server that
-# has never heard of `keras_bdl`? You resume a run, save a posterior, and export
+# How does a posterior get from a training that may be killed into a server
+# without `keras_bdl`? You resume a run, save a posterior, and export
 # the network with its posterior samples as one program. A fresh process then
 # answers requests with TensorFlow alone.
 
@@ -73,9 +73,13 @@ plt.gca().set(xlabel="epoch", ylabel="loss", title="killed and resumed")
 # shuffle, and the data sets of `keras_bdl.datasets` with their `epochs`
 # callback. With another shuffle, the run is as good, but not the same.
 #
+# - On a machine that may be taken away, the directory must be on a disk that
+#   stays, such as a network disk or a mounted bucket. Start the same command on
+#   the next machine.
 # - Put `Checkpoint` last in the list, and give each `fit` its own directory.
 # - To start over, delete the directory. To train longer, raise `epochs`.
-# - A changed loss or hyper-parameter raises an error.
+# - A changed loss or hyper-parameter raises an error. One change only warns: if
+#   `learning_rate` is another number, the run keeps the old one.
 # - `every=1000, unit="step"` also writes after every 1,000 steps.
 # - `Checkpoint(callbacks=[...])` also saves callbacks of Keras that are listed
 #   earlier.
@@ -185,14 +189,13 @@ if not SMOKE:
 
 # %% [markdown]
 # The server doubts digits that are turned: the uncertainty has arrived. What it
-# does with the doubt is [a decision](decisions.py), and the sets of a conformal
-# method can be part of the exported model.
+# does with the doubt is [a decision](decisions.py). [Sets with a
+# guarantee](conformal.md#save-load-export) can be part of the exported model.
 #
 # ## What next
 #
 # - Phones, browsers, other runtimes: [LiteRT and ONNX, TensorFlow
 #   Serving](saving_and_export.md), and what each of them can run.
-# - `predict` and a shared model in a web server: `bdl.predict` does not change
-#   the model, so several threads may share it, also while another thread
-#   trains.
+# - A web server with `keras_bdl`: `bdl.predict` does not change the model, so
+#   several threads may share the model, also while another thread trains it.
 # - A script with arguments and percentiles: `examples/serving.py`.

@@ -5,8 +5,8 @@
 # get uncertainty from it? You give a trained network a posterior in seconds
 # with `fit_laplace`, and see what this changes on images that are turned.
 #
-# You need the network and its training data, or a few hundred labelled examples
-# of the same kind.
+# You need the network, such as a `.keras` file, and its training data. A few
+# hundred labelled examples of the same kind will do, too.
 
 # %%
 import sys
@@ -65,14 +65,21 @@ print(laplace)
 # posterior: a prediction then costs little more than one forward pass.
 #
 # The loss must be a mean negative log-likelihood: a cross-entropy, or
-# `bdl.likelihoods.Gaussian` for a regression. If the network has a compiled
-# loss of another kind, pass `loss=`.
+# `bdl.likelihoods.Gaussian` for a regression.
+#
+# - **You have only a part of the training data**, or other examples of the same
+#   kind: `fit_laplace(..., dataset_size=50_000)` says how many examples the
+#   network was trained with. Otherwise the posterior is wider.
+# - **The file has no compiled loss, or another one**: pass `loss=` to
+#   `fit_laplace`. `predict` then needs `task="classification"` and
+#   `from_logits=True`, or `False` if the network ends in a softmax.
+# - **Keep some examples for the test**: of 500, give 300 to `fit_laplace` and
+#   200 to `evaluate`.
 #
 # ## What has changed?
 #
-# A good posterior shows where a network has no business to be sure. So turn the
-# test images by more and more degrees. `evaluate` scores the turned images,
-# too:
+# A good posterior shows where a network should not be sure. So turn the test
+# images by more and more degrees. `evaluate` scores the turned images, too:
 
 # %%
 severities = (1, 3, 5)  # 10, 30 and 60 degrees
@@ -105,20 +112,21 @@ bdl.plots.shift(reports, score="nll", ax=axes[1])
 # the true class, and punishes being sure and wrong. On turned digits it rises
 # less with the posterior. On upright ones, doubt costs a little.
 #
-# **`link="probit"`** needs no samples. The outputs of a linearised network are
-# exactly Gaussian, and the probit formula turns this Gaussian into
-# probabilities. It has no mutual information. `link="monte_carlo"` draws the
-# outputs instead of the weights, and has it. For a regression,
-# `link="identity"` is exact.
+# **`link="probit"`** needs no samples. The outputs of a linearised network (see
+# below) are exactly Gaussian, and the probit formula turns this Gaussian into
+# probabilities. The prediction has no mutual information. With
+# `link="monte_carlo"`, which draws the outputs instead of the weights, it has.
+# For a regression, `link="identity"` is exact.
 #
 # ## Why the network is linearised
 #
 # The Gaussian of Laplace belongs to a network that is linear in its weights. So
 # `predict` uses this network: a sample w predicts `f(x, w*) + J (w - w*)`, with
-# the trained weights w* and the Jacobian J of the outputs. With
-# `linearized=False`, the samples run through the network itself. For the last
-# layer, both ways agree, because the network is linear in it. For all weights,
-# a Gaussian that is wide leaves the region where the network is nearly linear:
+# the trained weights w* and the Jacobian J, the derivative of the outputs by
+# the weights. With `linearized=False`, the samples run through the network
+# itself. For the last layer, both ways agree, because the network is linear in
+# it. For all weights, a wide Gaussian leaves the region where the network is
+# nearly linear:
 
 
 # %%
@@ -148,10 +156,8 @@ for name, posterior in posteriors.items():
 # "Classical" is the approximation of the textbooks: the curvature at w* alone
 # (`refinements=0`). A network that fits its training data predicts
 # probabilities near 0 and 1 there, its curvature is close to zero, and the
-# Gaussian is too wide. `refinements`, 3 by default, average the curvature over
-# the posterior itself, one pass over the data each.
-#
-# Any other posterior with a mean takes `linearized=True`, too.
+# Gaussian is too wide. Each refinement, 3 by default, reads the data once more
+# and averages the curvature over the posterior.
 #
 # ## What to change first
 #
@@ -208,8 +214,8 @@ for ax, images, title in (
 
 # %% [markdown]
 # Points above the line are too sure, points below it not sure enough. The
-# number fits the data that it saw: it cannot know how sure to be of turned
-# digits. `VectorScaling` has a scale and an offset for each class,
+# number fits the data that it saw, and turned digits may need another one.
+# `VectorScaling` has a scale and an offset for each class,
 # `IsotonicCalibration` an increasing function for each class; both need more
 # held-out data. A scaled prediction is one distribution: it has no mutual
 # information, and cannot say what the network has not learned.
@@ -220,6 +226,7 @@ for ax, images, title in (
 #   `laplace.save("laplace.bdl")`, `bdl.posteriors.load("laplace.bdl")`. Serve
 #   both: [serving](serving.py).
 # - Test it properly: [honesty](honesty.py).
+# - Sets that hold the truth in 95 % of the cases: [decisions](decisions.py).
 # - The network is a large pretrained one: [fine_tuning](fine_tuning.py).
 #
 # References: [Ritter et al., 2018](https://openreview.net/forum?id=Skdvd2xAZ),

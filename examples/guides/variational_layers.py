@@ -124,8 +124,8 @@ for ax in axes:
 # Lower is better in both pictures. Wider weights stop the network from being
 # sure of digits that it has never seen, and they cost something on the digits
 # that it knows. Choose the width on validation data. The last layer alone is
-# the cheapest choice and gains less. With narrow weights, the longer training
-# may even make a network surer.
+# the cheapest choice and gains less. With narrow weights, the network may even
+# become surer, because it trains longer.
 #
 # The entropy of a prediction is 0 where the network is sure. Left the ordinary
 # network, right the widest weights in all layers:
@@ -146,7 +146,7 @@ for ax, (title, net) in zip(axes, shown.items(), strict=True):
 # `convert` prints which layers it converted. Normalisation layers stay as they
 # are, and so do layers without a rule, such as `LSTM`; the summary names these.
 # With `strict=True` they raise an error. In a layer with `enable_lora` the two
-# factors of the adapter get distributions, see the guide on fine-tuning.
+# factors of the adapter get distributions: [fine-tuning](fine_tuning.py).
 # Without `prior_from_weights`, the prior is N(0, 1), and `prior=` takes another
 # one.
 #
@@ -188,9 +188,9 @@ axes[0].set_yscale("log")
 
 # %% [markdown]
 # `nll` falls at once, `kl` slowly: training gives up precision that the data do
-# not ask for. Long training is worth its time. `compile(..., samples=10)` makes
-# `evaluate` and validation average over 10 drawn networks, too; by default,
-# they use the means.
+# not ask for. So train long. `compile(..., samples=10)` makes `evaluate` and
+# validation average over 10 drawn networks, too; by default, they use the
+# means.
 #
 # `keras_bdl.Sequential` and `keras_bdl.Model` count the training examples, on
 # which the weight of the KL depends. In a plain `keras.Model`, pass
@@ -202,7 +202,7 @@ axes[0].set_yscale("log")
 #
 # - `prior`: distribution of the weights before the data. `None` is
 #   `Normal(1.0)`.
-# - `estimator`: how outputs come from a draw, see below.
+# - `estimator`: how a layer draws, see below.
 # - `rho_initializer`: start of the standard deviations, which are
 #   `softplus(rho)`. `None` is -5.
 # - `variational_bias`: whether the bias has a distribution, too.
