@@ -143,8 +143,8 @@ bdl.plots.autocorrelation(probabilities, entry=entry, ax=axes[1])
 # none of them drifts. *Autocorrelation* (right): how long a sample remembers
 # the one before. *R-hat* compares the spread between chains with the spread
 # within them, for all images and classes. Near 1 is good. If some are above
-# 1.1, train longer. *ESS*, the effective sample size, is the number of
-# independent samples that these samples are worth:
+# 1.1, as about one in ten here, train longer. *ESS*, the effective sample size,
+# is the number of independent samples that these samples are worth:
 
 # %%
 print(bdl.diagnostics.convergence(probabilities))

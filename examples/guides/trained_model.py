@@ -110,7 +110,7 @@ bdl.plots.shift(reports, score="nll", ax=axes[1])
 # The accuracy hardly changes: Laplace rarely changes which class is most
 # probable. The probabilities change. The NLL is the negative log-likelihood of
 # the true class, and punishes being sure and wrong. On turned digits it rises
-# less with the posterior. On upright ones, doubt costs a little.
+# less with the posterior. On upright ones, doubt costs something.
 #
 # **`link="probit"`** needs no samples. The outputs of a linearised network (see
 # below) are exactly Gaussian, and the probit formula turns this Gaussian into
