@@ -58,14 +58,14 @@ import numpy as np
 from tests.helpers import dtype_policy
 
 # The graph optimizer takes an eighth of the time of short trainings. It is on
-# for these folders, whose programs rely on it for their speed, in the processes
-# that tests start, and everywhere with this variable.
-OPTIMIZED = ("tests/distribute/", "tests/prediction/")
+# for these folders, whose programs rely on it, in the processes that tests
+# start, and everywhere with this variable.
+OPTIMIZED = ("tests/prediction/",)
 ALWAYS_OPTIMIZED = bool(os.environ.get("KERAS_BDL_TEST_GRAPH_OPTIMIZER"))
 
 # The kernels of eager operations stay for the next tests: to make them again
 # in each test takes a tenth of the time and more. Kernels also hold memory.
-TESTS, TESTS_WITH_KERNELS = itertools.count(1), 50
+TESTS, TESTS_WITH_KERNELS = itertools.count(1), 150
 
 
 def _seed_numbers(module, name):
