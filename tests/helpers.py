@@ -8,6 +8,7 @@ import socket
 
 import keras
 import numpy as np
+import tensorflow as tf
 
 
 def cross_entropy():
@@ -24,6 +25,13 @@ def dtype_policy(name):
         yield
     finally:
         keras.config.set_dtype_policy(before)
+
+
+def optimize_graphs(on):
+    """Sets whether TensorFlow rewrites the graphs that run from here on."""
+    tf.config.optimizer.set_experimental_options(
+        {"disable_meta_optimizer": not on}
+    )
 
 
 @contextlib.contextmanager

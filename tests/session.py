@@ -56,6 +56,7 @@ import keras
 import numpy as np
 
 from tests.helpers import dtype_policy
+from tests.helpers import optimize_graphs
 
 # The graph optimizer takes an eighth of the time of short trainings. It is on
 # for these folders, whose programs rely on it, in the processes that tests
@@ -79,10 +80,7 @@ def _seed_numbers(module, name):
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
     """Sets the graph optimizer. Seeds `RNG` for the fixtures of a module."""
-    optimized = ALWAYS_OPTIMIZED or item.nodeid.startswith(OPTIMIZED)
-    tf.config.optimizer.set_experimental_options(
-        {"disable_meta_optimizer": not optimized}
-    )
+    optimize_graphs(ALWAYS_OPTIMIZED or item.nodeid.startswith(OPTIMIZED))
     _seed_numbers(item.module, item.module.__name__)
 
 
@@ -104,9 +102,7 @@ def _clean_state(monkeypatch):
 @pytest.fixture
 def graph_optimizer():
     """Optimizes graphs as a user's process does: same graphs, same rounding."""
-    tf.config.optimizer.set_experimental_options(
-        {"disable_meta_optimizer": False}
-    )
+    optimize_graphs(True)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 from keras_bdl.saving import read_state
 from tests.distribute.cases import CASES
 from tests.distribute.cases import CASES_OF_WORKERS
+from tests.helpers import optimize_graphs
 from tests.helpers import two_workers
 from tests.processes import Command
 
@@ -70,6 +71,9 @@ def devices(mirrored, tmp_path_factory):
 
     def run(name):
         if name not in known:
+            # As in the processes of the workers: the eigenvectors of a
+            # Kronecker factor depend on the last digit.
+            optimize_graphs(True)
             known[name] = CASES[name](mirrored, tmp_path_factory.mktemp(name))
         return known[name]
 
