@@ -49,8 +49,10 @@ class SampleModel(keras.Model):
         weights_dtype: str | None,
         name: str | None,
     ):
-        super().__init__(name=name)
-        self.autocast = False  # the network casts its inputs
+        # The network casts its inputs and its weights, each layer by its own
+        # policy.
+        super().__init__(name=name, dtype="float32")
+        self.autocast = False
         self.supports_jit = getattr(model, "supports_jit", True)
         self._network = Untracked(model)
         self._output_names = checked_names(outputs)

@@ -107,6 +107,29 @@ def test_several_inputs_and_outputs_of_a_subclassed_model(policy):
         )
 
 
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_mixed_precision_gives_the_average_of_a_loop(policy):
+    with dtype_policy(policy):
+        model = keras.Sequential(
+            [
+                keras.Input((2,)),
+                keras.layers.Dense(8, "relu"),
+                keras.layers.Dense(8, "tanh"),
+                keras.layers.Dense(3, dtype="float32"),
+            ]
+        )
+        model.compile("sgd", cross_entropy())
+        posterior = gaussian(model)
+        predictive = PosteriorPredictive(model, posterior, samples=4)
+        p = predictive(X)["mean"]
+        outputs = []
+        for seed in posterior.seeds(0, 4):
+            with posterior.sampled(model, seed):
+                # In a graph, as in the program: `bfloat16` rounds otherwise.
+                outputs.append(model.predict(X, verbose=0))
+    np.testing.assert_allclose(p, softmax(outputs).mean(0), 1e-5, 1e-5)
+
+
 def last_layer():
     model = keras.Sequential(
         [
