@@ -78,7 +78,16 @@ def resnet20():
     return keras.Model(inputs, layers.Dense(10)(x))
 
 
-NETS = {"ResNet-20": resnet20, "LeNet-5": lenet, "MLP": mlp}
+def preact_resnet():
+    return bdl.applications.PreActResNet18(filters=16, activation="softplus")
+
+
+NETS = {
+    "ResNet-20": resnet20,
+    "LeNet-5": lenet,
+    "MLP": mlp,
+    "PreActResNet": preact_resnet,
+}
 
 
 def batch_of(net, batch):
@@ -115,7 +124,8 @@ def steps_of(method, name, batch, steps=1, **options):
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         **arguments,
     )
-    net.optimizer.build(net.trainable_variables)
+    if "objective" not in arguments:  # it builds the optimizer itself
+        net.optimizer.build(net.trainable_variables)
     data = tf.data.Dataset.from_tensors(batch_of(net, batch)).repeat()
     iterator = iter(data)
     net.make_train_function()

@@ -99,8 +99,11 @@ class CapturedPass:
             if of_outputs is not None:
                 self._data = self.loss - of_outputs
             if loss_scale is not None:
-                self._total = self._total * ops.cast(loss_scale, "float32")
-                self._data = self._data * ops.cast(loss_scale, "float32")
+                scale = ops.cast(loss_scale, "float32")
+                self._total = self._total * scale
+                self._data = (
+                    self._total if of_outputs is None else self._data * scale
+                )
         self._unscale = None if loss_scale is None else 1.0 / loss_scale
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         self._all_examples = ops.cast(self._examples * replicas, "float32")
@@ -124,11 +127,9 @@ class CapturedPass:
 
     def gradients(self) -> list:
         """Returns the gradients of the whole loss, by autodiff."""
-        values = [self._capture.value_of(v) for v in self._plan.variables]
-        gradients = self._tape.gradient(
-            self._total, values, unconnected_gradients="zero"
+        return self._unscaled_all(
+            self._tape.gradient(self._total, self._values())
         )
-        return [self._unscaled(tf.convert_to_tensor(g)) for g in gradients]
 
     def gradients_and_squares(self) -> tuple[list, list]:
         """Returns gradients and mean squared per-example gradients."""
@@ -149,18 +150,25 @@ class CapturedPass:
                 gradients[key] += self._unscaled(g)
         return list(gradients.values()), squares
 
-    def factors_and_squares(
+    def gradients_squares_and_factors(
         self, mean_omega: tf.Tensor | None
-    ) -> tuple[list, list]:
-        """Returns a list of mean squares and a list of Kronecker factors.
+    ) -> tuple[list, list, list]:
+        """Returns gradients, mean squares and Kronecker factors.
 
-        The first list has an entry for each variable. The entry is `None` if
-        the second list has factors for the variable.
+        The first two lists have an entry for each variable. A mean square is
+        `None` if the third list has factors for the variable.
 
         Args:
             mean_omega: The result of the method `mean_omega`.
         """
-        cotangents = self._tape.gradient(self._data, self._capture.outputs)
+        if self._total is self._data:  # one backward pass for both
+            cotangents, gradients = self._tape.gradient(
+                self._data, [self._capture.outputs, self._values()]
+            )
+            gradients = self._unscaled_all(gradients)
+        else:
+            cotangents = self._tape.gradient(self._data, self._capture.outputs)
+            gradients = self.gradients()
         factors, squares = [], {}
         for layer, rule, calls in self._calls_by_layer(cotangents):
             found = [
@@ -173,7 +181,7 @@ class CapturedPass:
                 for key, moments in self._moments(layer, rule, calls).items():
                     squares[key] = None if key in covered else moments[1]
         variables = self._plan.variables
-        return [squares.get(id(v)) for v in variables], factors
+        return gradients, [squares.get(id(v)) for v in variables], factors
 
     def per_example(self) -> list:
         """Returns n R c_i for all examples i, a tensor for each variable."""
@@ -223,6 +231,18 @@ class CapturedPass:
             omega=self._omega,
             mean_omega=mean_omega,
         )
+
+    def _values(self):
+        return [self._capture.value_of(v) for v in self._plan.variables]
+
+    def _unscaled_all(self, gradients):
+        """Returns one tensor for each of `_values`; `None` becomes zeros."""
+        return [
+            tf.zeros_like(value)
+            if gradient is None
+            else self._unscaled(tf.convert_to_tensor(gradient))
+            for value, gradient in zip(self._values(), gradients, strict=True)
+        ]
 
     def _unscaled(self, gradient):
         if self._unscale is None:

@@ -80,5 +80,5 @@ def kronecker_factors(
         fallback=fallback,
         observations=observations,
     )
-    _, factors = run.factors_and_squares(run.mean_omega())
+    *_, factors = run.gradients_squares_and_factors(run.mean_omega())
     return factors

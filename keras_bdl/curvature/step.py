@@ -146,7 +146,7 @@ def step(
     def with_curvature():
         if statistics == "squares":
             return *run.gradients_and_squares(), []
-        return run.gradients(), *run.factors_and_squares(mean_omega)
+        return run.gradients_squares_and_factors(mean_omega)
 
     if due is None:
         gradients, squares, factors = with_curvature()

@@ -175,3 +175,14 @@ def test_segmentation_prints_a_report_and_draws_maps(run, tmp_path):
     printed = run("segmentation.py", "--out", tmp_path)
     assert "Segmentation of 64 images into 3 classes" in printed
     assert (tmp_path / "segmentation_MC_dropout.png").exists()
+
+
+def test_operations_benchmark_counts_the_matrix_products_of_both_steps(run):
+    printed = run(
+        "benchmarks/operations.py", "--network", "MLP", "--rows", "99"
+    )
+    products = re.findall(r"^\w*MatMul +(.*)", printed, re.MULTILINE)
+    numbers = [list(map(float, row.split())) for row in products]
+    vogn, adam = (sum(row[i] for row in numbers) for i in (1, 3))
+    # Forward 3 and backward 5; VOGN squares 3 more and sums the biases.
+    assert adam == 8 and vogn >= 11

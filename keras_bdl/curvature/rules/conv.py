@@ -14,6 +14,12 @@ from keras_bdl.curvature.rules.dense import MatrixRule
 from keras_bdl.curvature.rules.dense import positions_of
 from keras_bdl.curvature.rules.windows import Windows
 
+# To join a few channels for each position of a window takes two to three times
+# as long as a convolution that copies them. With more channels or a larger
+# window, the products of the convolution take longer.
+_FEW_CHANNELS = 4
+_SMALL_WINDOW = 100
+
 
 @register_rule(keras.layers.Conv1D, keras.layers.Conv2D, keras.layers.Conv3D)
 class ConvRule(MatrixRule):
@@ -43,6 +49,15 @@ class ConvRule(MatrixRule):
         """Yields the inputs at each position of the window, and the same dz."""
         x, dz = self._examples(layer, inputs, cotangents)
         yield from self._views(layer, x, dz, layer.kernel_size)
+
+    def rows(self, layer, inputs, cotangents):
+        """Returns the inputs at all positions of the window, joined, and dz."""
+        x, dz = self._examples(layer, inputs, cotangents)
+        channels = x.shape[-1]
+        size = math.prod(layer.kernel_size) * channels
+        if layer.rank != 2 or channels > _FEW_CHANNELS or size > _SMALL_WINDOW:
+            return super().rows(layer, inputs, cotangents)
+        return positions_of(_patches(layer, x, size)), positions_of(dz)
 
     def kernel_of_blocks(self, layer, blocks):
         """Returns the joined blocks with the axis order of the kernel."""
@@ -81,6 +96,22 @@ class ConvRule(MatrixRule):
         dz = positions_of(dz)
         for view in windows:
             yield positions_of(view), dz
+
+
+def _patches(layer, x, size):
+    """Returns the window at each output, with all its inputs as channels."""
+    # Each filter copies one input of the window.
+    copies = ops.reshape(
+        ops.eye(size, dtype=x.dtype), (*layer.kernel_size, -1, size)
+    )
+    return ops.conv(
+        x,
+        copies,
+        strides=layer.strides,
+        padding=layer.padding,
+        data_format="channels_last",
+        dilation_rate=layer.dilation_rate,
+    )
 
 
 def channels_last(tensor, data_format):
