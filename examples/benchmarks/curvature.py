@@ -1,6 +1,6 @@
 """Cost of per-example second moments, relative to steps of Adam.
 
-    python examples/benchmarks/curvature.py [--smoke]
+    python examples/benchmarks/curvature.py [--smoke] [--networks LeNet-5 MLP]
 
 Measures whole steps of `VOGN` and its relatives, including the draws of the
 weights, in batches of 128. Both steps of a pair run in turns, so that other
@@ -223,7 +223,13 @@ def backpack_steps(name, batch):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smoke", action="store_true", help="seconds only")
-    smoke = parser.parse_args().smoke
+    bounds = {"ResNet-20": (40, 1.5), "LeNet-5": (200, 1.6), "MLP": (200, 2.0)}
+    parser.add_argument(
+        "--networks", nargs="+", choices=bounds, default=[*bounds]
+    )
+    options = parser.parse_args()
+    smoke = options.smoke
+    networks = ["LeNet-5"] if smoke else options.networks
     batch = 8 if smoke else BATCH
 
     def show(what, value, bound=""):
@@ -235,7 +241,7 @@ def main():
         theirs = steps_of(theirs, name, batch, steps)
         return ratio(ours, theirs, 1 if smoke else rounds)
 
-    largest = "LeNet-5" if smoke else "ResNet-20"
+    largest = networks[0]
     # Runs first: a process inherits the peak memory of its parent.
     peaks = [memory(method, largest, batch) for method in ("VOGN", "Adam")]
     value = peaks[0] / peaks[1]
@@ -244,10 +250,8 @@ def main():
         value,
         f"1.25; {peaks[1]:.0f} MiB",
     )
-    bounds = {"ResNet-20": (40, 1.5), "LeNet-5": (200, 1.6), "MLP": (200, 2.0)}
-    for name, (rounds, bound) in bounds.items():
-        if smoke and name != "LeNet-5":
-            continue
+    for name in networks:
+        rounds, bound = bounds[name]
         plain = steps_of(adam, name, batch, 1)
         show_control(plain, 1 if smoke else rounds)
         show(f"{name}, VOGN / Adam", compare(vogn, name, rounds), bound)
@@ -270,7 +274,9 @@ def main():
     except ImportError:
         print("BackPACK is not installed")
         return
-    for name in ("LeNet-5", "MLP"):
+    for name in networks:
+        if name == "ResNet-20":
+            continue
         value = ratio(*backpack_steps(name, batch), 1 if smoke else 200)
         show(f"{name}, BackPACK / Adam of PyTorch", value)
 

@@ -8,7 +8,9 @@ of 128. For each kind of operation, the table has the time in both steps and how
 often the operation runs. Time that an operation waits for threads of its own
 counts. Two operations can run at once, so the sum of a column can be more than
 the time of a step. The profiler makes small operations slower: compare the
-columns, and take ratios of whole steps from the other benchmarks.
+columns, and take ratios of whole steps from the other benchmarks. Operations
+inside of a program that XLA compiled, such as the draw of the weights, are not
+in the table. The largest differences come first.
 """
 
 import argparse
@@ -120,7 +122,7 @@ def main():
         for operations in (ours, plain)
     )
     kinds = {*of_ours, *of_plain}
-    kinds = sorted(kinds, key=lambda k: of_plain[k][0] - of_ours[k][0])
+    kinds = sorted(kinds, key=lambda k: -abs(of_plain[k][0] - of_ours[k][0]))
     row = "{:32}{:>9}{:>9}{:>9}{:>9}".format
     print(row(name, options.method, "", "Adam", ""))
     print(row("kind of operation", "ms", "number", "ms", "number"))
