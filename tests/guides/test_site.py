@@ -25,7 +25,7 @@ sys.path.remove(str(GUIDES))
 
 BY_PATH = public_names.by_path()
 NAMES = public_names.public_names()
-READ = [*GUIDES.glob("*.md"), *pages.python_guides()]
+READ = [*GUIDES.glob("*.md"), *public_names.python_guides()]
 TEXTS = {path.relative_to(ROOT): path.read_text() for path in READ}
 
 
@@ -93,6 +93,19 @@ def test_every_public_name_is_shown_by_an_executed_example():
     for _ in range(3):
         shown |= {n for n in NAMES if n not in shown and is_shown_by(n, shown)}
     assert {n.path for n in NAMES} - {n.path for n in shown} == NOT_RUN
+
+
+def test_methods_that_no_guide_calls_come_last():
+    page = api.name_page(BY_PATH["IVON"], {"README.md": "keras_bdl"})
+    used, authors = page.split("## For authors of methods\n")
+    assert "## Used in" in used
+    assert "`look(" in authors and "`look(" not in used
+    page = api.name_page(BY_PATH["posteriors.Gaussian"], {})
+    used, authors = page.split("## For authors of methods\n")
+    assert "`with_scale(" in used and "`with_scale(" not in authors
+    # Nothing extends this class.
+    page = api.name_page(BY_PATH["datasets.DatasetSpec"], {})
+    assert "`normalize(" in page and "For authors of methods" not in page
 
 
 def test_arguments_of_every_docstring_become_a_list():
@@ -167,6 +180,60 @@ def test_links_of_guides_lead_to_files_and_headings():
             file = ROOT / path.parent / target if target else ROOT / path
             assert file.exists(), (path, target)
             assert not anchor or anchor in anchors(file), (path, anchor)
+
+
+def rows(text, heading):
+    """Returns the cells of the first table below a heading."""
+    table = re.search(r"^\|.*?(?=\n[^|])", text.split(heading)[1], re.M | re.S)
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in table[0].splitlines()[2:]
+    ]
+
+
+# What `choose.md` calls the methods of the README.
+CHOSEN = {
+    "`bdl.IVON`": "IVON",
+    "`bdl.objectives.SampledVI`": "sampled VI",
+    "`bdl.layers.MeanFieldDense`": "mean-field",
+    "`bdl.objectives.TaylorVI`": "Taylor VI",
+    "`bdl.fit_laplace`": "Laplace, last layer",
+    "`bdl.SWAG`": "SWAG",
+    "`bdl.posteriors.MCDropout`": "MC dropout",
+    "`bdl.posteriors.Ensemble`": "deep ensemble",
+    "`bdl.posteriors.Mixture`": "multi-SWAG",
+    "`bdl.prediction.TemperatureScaling`": "temperature scaling",
+    "`bdl.ATMC`": "ATMC",
+    "`bdl.VOGN`": "VOGN",
+    "`bdl.NoisyKFAC`": "Noisy K-FAC",
+    "SGD": "SGD",
+}
+
+
+def test_numbers_of_choose_are_those_of_the_readme():
+    readme = (ROOT / "README.md").read_text()
+    measured = {}
+    for method, *cells in rows(readme, "## Measured on images"):
+        means = [cell.split(" ")[0] for cell in cells]
+        accuracy, nll, _, shift, unknown, time = means
+        measured[method] = [time, accuracy, nll, shift, unknown]
+    choose = (GUIDES / "choose.md").read_text()
+    found = {}
+    for _, take, *numbers in rows(choose, "## From your situation"):
+        name = re.match(r"\[?(`[^`]+`|\w+)", take)[1]
+        found[CHOSEN[name]] = numbers
+    assert found == {name: measured[name] for name in CHOSEN.values()}
+
+
+def test_cost_of_a_prediction_is_that_of_the_benchmark():
+    """The column "again" of `examples/README.md`, one row for a posterior."""
+    readme = (ROOT / "examples" / "README.md").read_text()
+    again = collections.defaultdict(list)
+    for name, _, _, passes, *_ in rows(readme, "## Cost of a prediction"):
+        again[name].append(passes)
+    choose = (GUIDES / "choose.md").read_text()
+    for name, *passes in rows(choose, "## What a prediction costs"):
+        assert passes in again.values(), name
 
 
 def test_verdicts_are_those_of_the_results():

@@ -11,6 +11,7 @@ import keras_bdl
 from website.docstrings import to_markdown
 from website.public_names import ROOT
 from website.public_names import PublicName
+from website.public_names import called_methods
 from website.public_names import folders
 
 WIDTH = 72
@@ -40,14 +41,20 @@ def name_page(name: PublicName, used_in: dict[str, str]) -> str:
         lines[-1] += f" · [source]({source})"
     lines += ["", _signature(name.value, paths[0].strip("`"))]
     lines += [to_markdown(_documentation(name))]
+    hooks: dict = {}
     if inspect.isclass(name.value):
-        lines += _members("Methods and properties", _methods(name.value))
+        methods = _methods(name.value)
+        hooks = _hooks(name.value, methods)
+        own = {m: v for m, v in methods.items() if m not in hooks}
+        lines += _members("Methods and properties", own)
     if inspect.ismodule(name.value):
         lines += _members("Functions", _functions(name.value))
     if used_in:
         lines += ["## Used in", ""]
         for path, title in used_in.items():
             lines += [f"- [{title}]({os.path.relpath(path, here)})"]
+        lines += [""]
+    lines += _members("For authors of methods", hooks)
     return "\n".join(lines) + "\n"
 
 
@@ -134,6 +141,21 @@ def _methods(cls):
                 if is_new and not name.startswith("_") and _is_member(value):
                     found.setdefault(name, value)
     return found
+
+
+def _hooks(cls, methods):
+    """Returns the methods for authors: no guide and no example calls them.
+
+    A class without subclasses and package bases has none: nothing extends it.
+    """
+    family = {*cls.__mro__, *cls.__subclasses__()} - {cls}
+    if not any(c.__module__.startswith("keras_bdl") for c in family):
+        return {}
+    return {
+        name: value
+        for name, value in methods.items()
+        if inspect.isfunction(value) and name not in called_methods()
+    }
 
 
 def _is_member(value):

@@ -12,18 +12,12 @@ from website.api import source_page
 from website.public_names import ROOT
 from website.public_names import PublicName
 from website.public_names import mentions
+from website.public_names import python_guides
 
-GUIDES = ROOT / "examples" / "guides"
 LINK = re.compile(r"(?<=\]\()(?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?(?=\))")
 FENCE = re.compile(r"(^ *(```+).*?^ *\2`*\s*$)", re.DOTALL | re.MULTILINE)
 CODE = re.compile(r"(?<![\[`])`((?:keras_bdl|bdl)\.[^`\n]+)`(?![`\]])")
 HEADING = re.compile(r"^# (.+)$", re.MULTILINE)
-
-
-def python_guides() -> list[Path]:
-    """Returns the guides that are Python files."""
-    files = sorted(GUIDES.glob("*.py"))
-    return [f for f in files if "# %% [markdown]" in f.read_text()]
 
 
 def title_of(markdown: str) -> str:

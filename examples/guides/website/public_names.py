@@ -11,6 +11,7 @@ from typing import Any
 import keras_bdl
 
 ROOT = Path(keras_bdl.__file__).parent.parent
+GUIDES = ROOT / "examples" / "guides"
 MENTION = re.compile(r"\b(?:keras_bdl|bdl)((?:\.[A-Za-z]\w*)+)")
 
 
@@ -82,6 +83,21 @@ def public_names() -> list[PublicName]:
         )
         found.append(PublicName(first, tuple(others), value))
     return sorted(found, key=lambda n: (n.folder, n.name.lower(), n.name))
+
+
+def python_guides() -> list[Path]:
+    """Returns the guides that are Python files."""
+    files = sorted(GUIDES.glob("*.py"))
+    return [f for f in files if "# %% [markdown]" in f.read_text()]
+
+
+@cache
+def called_methods() -> frozenset[str]:
+    """Returns the names of methods that the guides and examples call."""
+    files = [ROOT / "README.md", *GUIDES.glob("*.md"), *python_guides()]
+    texts = [file.read_text() for file in files]
+    texts += [inspect.getdoc(name.value) or "" for name in public_names()]
+    return frozenset(re.findall(r"\.(\w+)\(", "\n".join(texts)))
 
 
 def mentions(text: str, by_path: dict[str, PublicName]) -> Iterator[PublicName]:
