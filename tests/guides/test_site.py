@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pytest
 
+import keras_bdl as bdl
+
 ROOT = Path(__file__).parents[2]
 GUIDES = ROOT / "examples" / "guides"
 sys.path.insert(0, str(GUIDES))
 from website import api
 from website import docstrings
 from website import equations
+from website import outputs
 from website import pages
 from website import public_names
 
@@ -149,6 +152,39 @@ def test_indented_code_is_no_equation():
     assert equations.is_equation("    x + f(x)      (1)")
     assert not equations.is_equation("    net = keras_bdl.Model(x, y)")
     assert not equations.is_equation("    rank   how many columns")
+
+
+def printed(text, name="stdout"):
+    return {"output_type": "stream", "name": name, "text": text}
+
+
+def result(text):
+    return {"output_type": "execute_result", "data": {"text/plain": text}}
+
+
+def test_outputs_are_printed_text_in_one_piece_and_pictures():
+    picture = {"output_type": "display_data", "data": {"image/png": ""}}
+    cell = [
+        printed("one\nINFO:tensorflow:Using\n"),
+        printed("I0000 00:00 oneDNN\nUserWarning: mind\n", "stderr"),
+        printed("two\n"),
+    ]
+    assert outputs.printed_warnings(cell) == ["UserWarning: mind"]
+    assert outputs.shown(cell) == [printed("one\ntwo\n")]
+    # What a plot returns is no output; a value is one.
+    assert outputs.shown([result("<Axes: >"), picture]) == [picture]
+    assert outputs.shown([result("<History at 0x7f>")]) == []
+    assert outputs.shown([result("0.5")]) == [result("0.5")]
+    with pytest.raises(ValueError, match="progress bar"):
+        outputs.shown([printed("1/3\r2/3\r3/3")])
+
+
+def test_page_needs_a_picture_or_a_block_of_code(tmp_path):
+    site = pages.Pages(tmp_path, BY_PATH)
+    for folder, module in {"": bdl, **public_names.folders()}.items():
+        site.add(f"api/{folder}.md", api.folder_page(folder, module, []))
+    with pytest.raises(ValueError, match="bare.md has no picture and no block"):
+        site.add("bare.md", "Words alone.")
 
 
 def test_navigation_has_every_guide():

@@ -64,7 +64,11 @@ def folder_page(folder: str, module: ModuleType, names: list) -> str:
     text = inspect.getdoc(module)
     if module is keras_bdl:  # Its lists are made for `help`.
         text = text[: text.index("Methods:")]
-    lines = [f"# {folder}", "", to_markdown(text), "| name | |", "|---|---|"]
+    code = "import keras_bdl as bdl"
+    if module is not keras_bdl:
+        code = f"from keras_bdl import {folder}"
+    lines = [f"# {folder}", "", f"```py\n{code}\n```", "", to_markdown(text)]
+    lines += ["| name | |", "|---|---|"]
     for name in names:
         first = (_documentation(name).splitlines() or [""])[0]
         path = os.path.relpath(page_of(name), here)

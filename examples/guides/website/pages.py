@@ -71,6 +71,8 @@ class Pages:
         if path in self.written:
             return
         text = (ROOT / path).read_text() if text is None else text
+        if "```" not in text and "![" not in text:
+            raise ValueError(f"{path} has no picture and no block of code")
         self.written[path] = text
         here = PurePosixPath(path).parent
         wanted = []
@@ -82,7 +84,7 @@ class Pages:
             return f"{found[1]}{suffix}{found[2] or ''}"
 
         def prose(part):
-            part = LINK.sub(link, part)
+            part = LINK.sub(link, part).replace(" ± ", "\u00a0±\u00a0")
             return CODE.sub(lambda x: self._name(x, path), part)
 
         text = outside_fences(text, prose)

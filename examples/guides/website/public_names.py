@@ -10,7 +10,8 @@ from typing import Any
 
 import keras_bdl
 
-ROOT = Path(keras_bdl.__file__).parent.parent
+ROOT = Path(__file__).parents[3]
+PACKAGE = Path(keras_bdl.__file__).parent  # may be installed elsewhere
 GUIDES = ROOT / "examples" / "guides"
 MENTION = re.compile(r"\b(?:keras_bdl|bdl)((?:\.[A-Za-z]\w*)+)")
 
@@ -47,7 +48,7 @@ class PublicName:
         if not any(kind(self.value) for kind in kinds):
             return None
         file = inspect.getsourcefile(inspect.unwrap(self.value))
-        return Path(file).relative_to(ROOT)
+        return Path(PACKAGE.name) / Path(file).relative_to(PACKAGE)
 
 
 def folders() -> dict[str, Any]:
