@@ -13,6 +13,7 @@ from website.public_names import ROOT
 from website.public_names import PublicName
 from website.public_names import called_methods
 from website.public_names import folders
+from website.public_names import methods_in_guides
 
 WIDTH = 72
 
@@ -152,13 +153,16 @@ def _hooks(cls, methods):
 
     A class without subclasses and package bases has none: nothing extends it.
     """
-    family = {*cls.__mro__, *cls.__subclasses__()} - {cls}
-    if not any(c.__module__.startswith("keras_bdl") for c in family):
+    family = {*cls.__mro__, *cls.__subclasses__()}
+    family = {c for c in family if c.__module__.startswith("keras_bdl")}
+    if family == {cls}:
         return {}
+    examples = "\n".join(inspect.getdoc(c) or "" for c in family)
+    called = methods_in_guides() | called_methods(examples)
     return {
         name: value
         for name, value in methods.items()
-        if inspect.isfunction(value) and name not in called_methods()
+        if inspect.isfunction(value) and name not in called
     }
 
 

@@ -93,12 +93,15 @@ def python_guides() -> list[Path]:
 
 
 @cache
-def called_methods() -> frozenset[str]:
-    """Returns the names of methods that the guides and examples call."""
+def methods_in_guides() -> frozenset[str]:
+    """Returns the names of methods that the README or a guide calls."""
     files = [ROOT / "README.md", *GUIDES.glob("*.md"), *python_guides()]
-    texts = [file.read_text() for file in files]
-    texts += [inspect.getdoc(name.value) or "" for name in public_names()]
-    return frozenset(re.findall(r"\.(\w+)\(", "\n".join(texts)))
+    return called_methods("\n".join(file.read_text() for file in files))
+
+
+def called_methods(text: str) -> frozenset[str]:
+    """Returns the names of methods that a text calls: `rescaled`."""
+    return frozenset(re.findall(r"\.(\w+)\(", text))
 
 
 def mentions(text: str, by_path: dict[str, PublicName]) -> Iterator[PublicName]:
