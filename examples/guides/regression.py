@@ -233,7 +233,7 @@ report = bdl.evaluate(p, y_test, shift={"body mass index": changed[1:]})
 figure, axes = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
 bdl.plots.shift(report, score="rmse", ax=axes[0])
 axes[1].plot(range(4), [q.variance_between.mean() ** 0.5 for q in changed])
-axes[1].set(xlabel="severity", ylabel="ignorance", ylim=(0, None))
+axes[1].set(xlabel="severity", ylabel="ignorance", ylim=(0, 60))
 
 # %% [markdown]
 # The report needs labels, and sees each error. The distances see an error of

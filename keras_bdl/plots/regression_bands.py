@@ -293,3 +293,6 @@ def _one_legend(figure, panels):
         if legend.get_window_extent().width <= figure.bbox.width:
             break
         legend.remove()
+    # The figure has room for two rows of the legend.
+    more = max(-(-len(handles) // columns) - 2, 0)
+    figure.set_figheight(figure.get_figheight() + 0.2 * more)
