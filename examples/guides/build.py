@@ -33,10 +33,12 @@ sys.path.insert(0, str(Path(__file__).parent))
 from website import api
 from website import notebooks
 from website import pages
+from website.public_names import GUIDES
 from website.public_names import ROOT
 from website.public_names import by_path
 from website.public_names import folders
 from website.public_names import public_names
+from website.public_names import python_guides
 
 HERE = Path(__file__).parent / "website"
 
@@ -55,7 +57,7 @@ def arguments():
 
 def run_guides(options):
     """Returns every Python guide as a notebook, run where asked for."""
-    guides = {guide.stem: guide for guide in pages.python_guides()}
+    guides = {guide.stem: guide for guide in python_guides()}
     if options.only and options.only not in guides:
         sys.exit(f"--only is one of {', '.join(guides)}")
     chosen = [options.only] if options.only else list(guides)
@@ -74,7 +76,7 @@ def write_guides(site, guides):
     folder.mkdir(parents=True, exist_ok=True)
     for name, notebook in guides.items():
         nbformat.write(notebook, folder / f"{name}.ipynb")
-        shutil.copy(pages.GUIDES / f"{name}.py", folder)
+        shutil.copy(GUIDES / f"{name}.py", folder)
         text = notebooks.to_markdown(notebook, name, folder)
         site.add(f"examples/guides/{name}.py", text)
         page = folder / f"{name}.py.md"
@@ -118,7 +120,7 @@ def main():
         site.add("README.md")
         home = site.out / "README.md"
         home.write_text(f"---\nhide:\n  - navigation\n---\n{home.read_text()}")
-        for page in sorted(pages.GUIDES.glob("*.md")):
+        for page in sorted(GUIDES.glob("*.md")):
             site.add(str(page.relative_to(ROOT)))
         write_guides(site, guides)
         navigation = [{"Home": "README.md"}]

@@ -229,6 +229,10 @@ print(f"first interval: {intervals.lower[0]:.2f} to {intervals.upper[0]:.2f}")
 # With several targets, the coverage holds for each; `joint=True` makes it hold
 # for all of them together.
 #
+# A network trained with mean squared error predicts no standard deviation.
+# `bdl.conformal.NormalizedResiduals(normalized=False)` gives all its intervals
+# one width, with the same guarantee.
+#
 # ## Other losses than a miss
 #
 # `RiskControl` bounds the mean of a loss, for several labels per example and

@@ -10,6 +10,7 @@
 import importlib.util
 import sys
 import tempfile
+import textwrap
 from pathlib import Path
 
 import keras
@@ -190,7 +191,7 @@ try:
         task="classification",
     )
 except ValueError as error:
-    print(error)
+    print(textwrap.fill(str(error), 72))
 
 # %% [markdown]
 # Do not keep a `.keras` file in its place: Keras adds adapters to the kernels

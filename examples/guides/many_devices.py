@@ -94,9 +94,10 @@ for name, p in {"known": known, "unknown": unknown}.items():
 #
 # ## A run that is killed
 #
-# Long runs die: a machine is taken away, a job ends. With a `Checkpoint` in the
-# list of callbacks, start the same command again, and the run goes on. It ends
-# with the weights, logs and posterior that it would have had.
+# Long runs die: a machine is taken away, a job ends. `Checkpoint` works on
+# several devices as on one: start the same command again, and the run goes on.
+# [From training to serving](serving.py#a-training-that-survives-being-killed)
+# has the rules.
 #
 # The next cell is such a command, as a function. It trains with SWAG, whose
 # posterior is collected along the way. `Accident` stops the run in the middle
@@ -153,12 +154,6 @@ ax.set(xlabel="epoch", ylabel="loss", yscale="log")
 ax.legend(frameon=False)
 
 # %% [markdown]
-# `Checkpoint` writes one file at the end of every epoch and replaces it in one
-# piece, so a kill at any moment leaves a whole file. `every=1000, unit="step"`
-# also writes within epochs. [From training to
-# serving](serving.py#a-training-that-survives-being-killed) has the rules: what
-# makes a continued run exactly the same, and what a changed command does.
-#
 # ## Several machines
 #
 # 1. Start the same program on all machines. Each has its own `TF_CONFIG`, an

@@ -19,6 +19,7 @@ import keras
 import numpy as np
 import sklearn.datasets
 from matplotlib import pyplot as plt
+from scipy import stats
 
 import keras_bdl as bdl
 
@@ -203,6 +204,41 @@ ax.set(xlabel="predicted, with two standard deviations", ylabel="measured")
 # measurements may. The report also says whether the width is right: an interval
 # of 95 % that contains all the points is too wide. A conformal method corrects
 # that, see the first link below.
+#
+# ## When the data change
+#
+# Say that a clinic measures the body mass index too high, by one to three
+# standard deviations. With labels, `shift` scores the changed inputs.
+# `FeatureDensity` needs no labels of the new data. It learns how the features
+# of each class are spread, and a regression has one class: pass zeros. The
+# distances of new patients are then compared with those of usual ones, as in
+# [decisions](decisions.py#the-device-is-broken). A p-value below 0.01 is an
+# alarm.
+
+# %%
+density = bdl.evaluation.FeatureDensity(net)
+density.fit(x_train, np.zeros(len(x_train), "int32"))
+usual, today = np.split(x_test, 2)
+distance = density.score(usual)
+changed = []
+print("index too high by     distance   p of a change")
+for error in range(4):
+    offset = np.float32(error) * (np.arange(10) == 2)  # column 2 is the index
+    scored = density.score(today + offset)
+    noticed = stats.ks_2samp(distance, scored).pvalue
+    print(f"{error:17}{scored.mean() / distance.mean():13.1f}{noticed:16.2g}")
+    moved = bdl.predict(net, x_test + offset, verbose=0)
+    changed.append(moved.rescaled(y_scale, y_shift))
+report = bdl.evaluate(p, y_test, shift={"body mass index": changed[1:]})
+figure, axes = plt.subplots(1, 2, figsize=(9, 3), layout="constrained")
+bdl.plots.shift(report, score="rmse", ax=axes[0])
+axes[1].plot(range(4), [q.variance_between.mean() ** 0.5 for q in changed])
+axes[1].set(xlabel="severity", ylabel="ignorance", ylim=(0, 60))
+
+# %% [markdown]
+# The report needs labels, and sees each error. The distances see an error of
+# two standard deviations. The ignorance of this posterior hardly grows: do not
+# wait for it to warn you.
 #
 # Use the metrics of `bdl.metrics` with predicted or learned noise. They compare
 # targets with the means. Those of Keras would compare targets with the standard

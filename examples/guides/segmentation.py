@@ -156,12 +156,20 @@ mean_information(maps)
 #
 # Methods with a prior weigh the data against it. With
 # `compile(..., observations="examples")`, the default, an image counts as one
-# observation, with the mean loss of its pixels. A few hundred images then say
-# little against the prior, and natural gradients and variational layers learn
-# slowly or not at all. With `observations="positions"`, each pixel counts.
-# Pixels of one image are alike, so the posterior is then too narrow; a
-# `temperature` above 1 is between the two. The learning rate of IVON is 0.5
-# here: with the default, 0.1, it was still learning after 20 epochs.
+# observation, with the mean loss of its pixels. With `"positions"`, each pixel
+# counts. Pixels of one image are alike, so the posterior is then too narrow; a
+# `temperature` above 1 is between the two. We measured both, with one seed and
+# the 20 epochs of this guide. A network that always says "background" has an
+# accuracy of 0.813:
+#
+# | accuracy of the pixels | `"examples"` | `"positions"` |
+# |---|---|---|
+# | IVON, learning rate 0.5 | 0.896 | 0.957 |
+# | IVON, learning rate 0.1, the default | 0.867 | 0.870 |
+# | mean-field layers, by `bdl.convert` | 0.957 | 0.958 |
+#
+# 300 images say too little for IVON, and the default learning rate is too small
+# for 20 epochs. So IVON gets positions and 0.5 here:
 
 # %%
 keras.utils.set_random_seed(0)

@@ -73,6 +73,10 @@ print(laplace)
 # - **The file has no compiled loss, or another one**: pass `loss=` to
 #   `fit_laplace`. `predict` then needs `task="classification"` and
 #   `from_logits=True`, or `False` if the network ends in a softmax.
+# - **A regression trained with mean squared error**: it knows nothing of its
+#   noise. Measure the standard deviation of its errors on held-out examples,
+#   and compile it again, with `bdl.likelihoods.Gaussian(noise_stddev=...)`. The
+#   weights stay. Then `fit_laplace` and `predict` use this noise.
 # - **Keep some examples for the test**: of 500, give 300 to `fit_laplace` and
 #   200 to `evaluate`.
 #

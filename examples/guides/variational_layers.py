@@ -51,8 +51,8 @@ model.fit(*digits.train, epochs=EPOCHS, verbose=0)
 net = bdl.convert(model, to="mean_field", prior_from_weights=0.1)
 net.compile("adam", loss)
 net.fit(*digits.train, epochs=EPOCHS, verbose=0)
-known = bdl.predict(net, digits.test[0])
-unknown = bdl.predict(net, digits.ood["held_out_classes"])
+known = bdl.predict(net, digits.test[0], verbose=0)
+unknown = bdl.predict(net, digits.ood["held_out_classes"], verbose=0)
 print(bdl.evaluate(known, digits.test[1], ood=unknown))
 
 # %% [markdown]

@@ -83,8 +83,8 @@ class FeatureDensity:
 
         Args:
             x: Inputs, as for `keras_bdl.predict`.
-            y: Labels, integers or one-hot. Defaults to `None`, the labels in
-                the batches of `x`.
+            y: Labels, integers or one-hot. For a regression, zeros: one class.
+                Defaults to `None`, the labels in the batches of `x`.
             batch_size: Number of inputs in a batch of arrays. Defaults to
                 `256`.
 

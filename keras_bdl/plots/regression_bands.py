@@ -148,6 +148,8 @@ def _stddev(variance, shape):
 
 # Room above and below data and truth, relative to their height.
 MARGIN = 0.35
+# Most columns of the legend below all panels.
+MOST_COLUMNS = 3
 
 
 def regression_comparison(
@@ -280,10 +282,17 @@ def _one_legend(figure, panels):
         for handle, name in zip(*ax.get_legend_handles_labels(), strict=True):
             handles.setdefault(name, handle)
         ax.get_legend().remove()
-    figure.legend(
-        handles.values(),
-        handles,
-        loc="outside lower center",
-        ncols=min(len(handles), 3),
-        frameon=False,
-    )
+    for columns in range(min(len(handles), MOST_COLUMNS), 0, -1):
+        legend = figure.legend(
+            handles.values(),
+            handles,
+            loc="outside lower center",
+            ncols=columns,
+            frameon=False,
+        )
+        if legend.get_window_extent().width <= figure.bbox.width:
+            break
+        legend.remove()
+    # The figure has room for two rows of the legend.
+    more = max(-(-len(handles) // columns) - 2, 0)
+    figure.set_figheight(figure.get_figheight() + 0.2 * more)

@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pytest
 
+import keras_bdl as bdl
+
 ROOT = Path(__file__).parents[2]
 GUIDES = ROOT / "examples" / "guides"
 sys.path.insert(0, str(GUIDES))
 from website import api
 from website import docstrings
 from website import equations
+from website import outputs
 from website import pages
 from website import public_names
 
@@ -25,7 +28,7 @@ sys.path.remove(str(GUIDES))
 
 BY_PATH = public_names.by_path()
 NAMES = public_names.public_names()
-READ = [*GUIDES.glob("*.md"), *pages.python_guides()]
+READ = [*GUIDES.glob("*.md"), *public_names.python_guides()]
 TEXTS = {path.relative_to(ROOT): path.read_text() for path in READ}
 
 
@@ -95,6 +98,20 @@ def test_every_public_name_is_shown_by_an_executed_example():
     assert {n.path for n in NAMES} - {n.path for n in shown} == NOT_RUN
 
 
+def test_methods_that_no_guide_calls_come_last():
+    page = api.name_page(BY_PATH["IVON"], {"README.md": "keras_bdl"})
+    used, authors = page.split("## For authors of methods\n")
+    assert "## Used in" in used
+    for hook in ("look", "check"):
+        assert f"`{hook}(" in authors and f"`{hook}(" not in used
+    page = api.name_page(BY_PATH["posteriors.Gaussian"], {})
+    used, authors = page.split("## For authors of methods\n")
+    assert "`with_scale(" in used and "`with_scale(" not in authors
+    # Nothing extends this class.
+    page = api.name_page(BY_PATH["datasets.DatasetSpec"], {})
+    assert "`normalize(" in page and "For authors of methods" not in page
+
+
 def test_arguments_of_every_docstring_become_a_list():
     for name in NAMES:
         text = documentation(name)
@@ -138,6 +155,39 @@ def test_indented_code_is_no_equation():
     assert not equations.is_equation("    rank   how many columns")
 
 
+def printed(text, name="stdout"):
+    return {"output_type": "stream", "name": name, "text": text}
+
+
+def result(text):
+    return {"output_type": "execute_result", "data": {"text/plain": text}}
+
+
+def test_outputs_are_printed_text_in_one_piece_and_pictures():
+    picture = {"output_type": "display_data", "data": {"image/png": ""}}
+    cell = [
+        printed("one\nINFO:tensorflow:Using\n"),
+        printed("I0000 00:00 oneDNN\nUserWarning: mind\n", "stderr"),
+        printed("two\n"),
+    ]
+    assert outputs.printed_warnings(cell) == ["UserWarning: mind"]
+    assert outputs.shown(cell) == [printed("one\ntwo\n")]
+    # What a plot returns is no output; a value is one.
+    assert outputs.shown([result("<Axes: >"), picture]) == [picture]
+    assert outputs.shown([result("<History at 0x7f>")]) == []
+    assert outputs.shown([result("0.5")]) == [result("0.5")]
+    with pytest.raises(ValueError, match="progress bar"):
+        outputs.shown([printed("1/3\r2/3\r3/3")])
+
+
+def test_page_needs_a_picture_or_a_block_of_code(tmp_path):
+    site = pages.Pages(tmp_path, BY_PATH)
+    for folder, module in {"": bdl, **public_names.folders()}.items():
+        site.add(f"api/{folder}.md", api.folder_page(folder, module, []))
+    with pytest.raises(ValueError, match="bare.md has no picture and no block"):
+        site.add("bare.md", "Words alone.")
+
+
 def test_navigation_has_every_guide():
     found = pages.navigation((ROOT / "README.md").read_text())
     listed = {Path(p) for paths in found.values() for p in paths}
@@ -167,6 +217,60 @@ def test_links_of_guides_lead_to_files_and_headings():
             file = ROOT / path.parent / target if target else ROOT / path
             assert file.exists(), (path, target)
             assert not anchor or anchor in anchors(file), (path, anchor)
+
+
+def rows(text, heading):
+    """Returns the cells of the first table below a heading."""
+    table = re.search(r"^\|.*?(?=\n[^|])", text.split(heading)[1], re.M | re.S)
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in table[0].splitlines()[2:]
+    ]
+
+
+# What `choose.md` calls the methods of the README.
+CHOSEN = {
+    "`bdl.IVON`": "IVON",
+    "`bdl.objectives.SampledVI`": "sampled VI",
+    "`bdl.layers.MeanFieldDense`": "mean-field",
+    "`bdl.objectives.TaylorVI`": "Taylor VI",
+    "`bdl.fit_laplace`": "Laplace, last layer",
+    "`bdl.SWAG`": "SWAG",
+    "`bdl.posteriors.MCDropout`": "MC dropout",
+    "`bdl.posteriors.Ensemble`": "deep ensemble",
+    "`bdl.posteriors.Mixture`": "multi-SWAG",
+    "`bdl.prediction.TemperatureScaling`": "temperature scaling",
+    "`bdl.ATMC`": "ATMC",
+    "`bdl.VOGN`": "VOGN",
+    "`bdl.NoisyKFAC`": "Noisy K-FAC",
+    "SGD": "SGD",
+}
+
+
+def test_numbers_of_choose_are_those_of_the_readme():
+    readme = (ROOT / "README.md").read_text()
+    measured = {}
+    for method, *cells in rows(readme, "## Measured on images"):
+        means = [cell.split(" ")[0] for cell in cells]
+        accuracy, nll, _, shift, unknown, time = means
+        measured[method] = [time, accuracy, nll, shift, unknown]
+    choose = (GUIDES / "choose.md").read_text()
+    found = {}
+    for _, take, *numbers in rows(choose, "## From your situation"):
+        name = re.match(r"\[?(`[^`]+`|\w+)", take)[1]
+        found[CHOSEN[name]] = numbers
+    assert found == {name: measured[name] for name in CHOSEN.values()}
+
+
+def test_cost_of_a_prediction_is_that_of_the_benchmark():
+    """The column "again" of `examples/README.md`, one row for a posterior."""
+    readme = (ROOT / "examples" / "README.md").read_text()
+    again = collections.defaultdict(list)
+    for name, _, _, passes, *_ in rows(readme, "## Cost of a prediction"):
+        again[name].append(passes)
+    choose = (GUIDES / "choose.md").read_text()
+    for name, *passes in rows(choose, "## What a prediction costs"):
+        assert passes in again.values(), name
 
 
 def test_verdicts_are_those_of_the_results():

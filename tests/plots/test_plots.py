@@ -269,6 +269,22 @@ def test_truth_is_drawn_at_its_inputs_with_its_noise():
     np.testing.assert_allclose(below, mean - 3 * stddev)
 
 
+@pytest.mark.parametrize("columns", [1, 2, 3])
+def test_legend_of_regressions_lies_inside_the_figure(columns):
+    x, regression = make_regression()
+    figure = plots.regression_comparison(
+        x,
+        {f"method {i}": regression for i in range(columns)},
+        x_train=x,
+        y_train=np.sin(x),
+        truth=(np.sin(x), np.full(20, 0.5)),
+    )
+    figure.canvas.draw()
+    (legend,) = figure.legends
+    low, high = legend.get_window_extent().get_points()
+    assert (low >= 0).all() and (high <= figure.bbox.size).all()
+
+
 def test_regressions_side_by_side_share_axes_and_one_legend(tmp_path):
     x, regression = make_regression()
     wide = RegressionPrediction(

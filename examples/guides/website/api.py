@@ -11,7 +11,9 @@ import keras_bdl
 from website.docstrings import to_markdown
 from website.public_names import ROOT
 from website.public_names import PublicName
+from website.public_names import called_methods
 from website.public_names import folders
+from website.public_names import methods_in_guides
 
 WIDTH = 72
 
@@ -40,14 +42,20 @@ def name_page(name: PublicName, used_in: dict[str, str]) -> str:
         lines[-1] += f" · [source]({source})"
     lines += ["", _signature(name.value, paths[0].strip("`"))]
     lines += [to_markdown(_documentation(name))]
+    hooks: dict = {}
     if inspect.isclass(name.value):
-        lines += _members("Methods and properties", _methods(name.value))
+        methods = _methods(name.value)
+        hooks = _hooks(name.value, methods)
+        own = {m: v for m, v in methods.items() if m not in hooks}
+        lines += _members("Methods and properties", own)
     if inspect.ismodule(name.value):
         lines += _members("Functions", _functions(name.value))
     if used_in:
         lines += ["## Used in", ""]
         for path, title in used_in.items():
             lines += [f"- [{title}]({os.path.relpath(path, here)})"]
+        lines += [""]
+    lines += _members("For authors of methods", hooks)
     return "\n".join(lines) + "\n"
 
 
@@ -57,7 +65,11 @@ def folder_page(folder: str, module: ModuleType, names: list) -> str:
     text = inspect.getdoc(module)
     if module is keras_bdl:  # Its lists are made for `help`.
         text = text[: text.index("Methods:")]
-    lines = [f"# {folder}", "", to_markdown(text), "| name | |", "|---|---|"]
+    code = "import keras_bdl as bdl"
+    if module is not keras_bdl:
+        code = f"from keras_bdl import {folder}"
+    lines = [f"# {folder}", "", f"```py\n{code}\n```", "", to_markdown(text)]
+    lines += ["| name | |", "|---|---|"]
     for name in names:
         first = (_documentation(name).splitlines() or [""])[0]
         path = os.path.relpath(page_of(name), here)
@@ -134,6 +146,24 @@ def _methods(cls):
                 if is_new and not name.startswith("_") and _is_member(value):
                     found.setdefault(name, value)
     return found
+
+
+def _hooks(cls, methods):
+    """Returns the methods for authors: no guide and no example calls them.
+
+    A class without subclasses and package bases has none: nothing extends it.
+    """
+    family = {*cls.__mro__, *cls.__subclasses__()}
+    family = {c for c in family if c.__module__.startswith("keras_bdl")}
+    if family == {cls}:
+        return {}
+    examples = "\n".join(inspect.getdoc(c) or "" for c in family)
+    called = methods_in_guides() | called_methods(examples)
+    return {
+        name: value
+        for name, value in methods.items()
+        if inspect.isfunction(value) and name not in called
+    }
 
 
 def _is_member(value):

@@ -2,7 +2,6 @@
 
 import base64
 import os
-import re
 import subprocess
 import tempfile
 import time
@@ -14,11 +13,11 @@ import jupytext
 import nbclient
 import nbformat
 
+from website.outputs import PICTURES
+from website.outputs import printed_warnings
+from website.outputs import shown
+
 QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2", "KERAS_BACKEND": "tensorflow"}
-# What TensorFlow logs as it starts.
-STARTUP = re.compile(r"^(?:WARNING: All log|[IWE]\d{4} ).*\n?", re.MULTILINE)
-# Outputs that a page shows, the first one that an output has.
-PICTURES = {"image/svg+xml": ".svg", "image/png": ".png"}
 LIMIT = 600
 
 
@@ -72,10 +71,8 @@ def _run(guide):
     warnings = []
     for cell in notebook.cells:
         if cell.cell_type == "code":
-            errors = [o for o in cell.outputs if o.get("name") == "stderr"]
-            found = (STARTUP.sub("", o.text).strip() for o in errors)
-            warnings += filter(None, found)
-            cell.outputs = [o for o in cell.outputs if o not in errors]
+            warnings += printed_warnings(cell.outputs)
+            cell.outputs = shown(cell.outputs)
             cell.metadata.pop("execution", None)
     return notebook, time.perf_counter() - start, warnings
 
@@ -112,7 +109,6 @@ def to_markdown(notebook: nbformat.NotebookNode, stem: str, out: Path) -> str:
                 lines += [f'<div class="output">{html}</div>', ""]
             else:
                 text = output.get("text") or data.get("text/plain", "")
-                if " at 0x" not in text:  # the address of an object
-                    lines += ["```{.text .output .no-copy}", text.rstrip()]
-                    lines += ["```", ""]
+                lines += ["```{.text .output .no-copy}", text.rstrip()]
+                lines += ["```", ""]
     return "\n".join(lines)

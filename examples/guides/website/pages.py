@@ -12,18 +12,12 @@ from website.api import source_page
 from website.public_names import ROOT
 from website.public_names import PublicName
 from website.public_names import mentions
+from website.public_names import python_guides
 
-GUIDES = ROOT / "examples" / "guides"
 LINK = re.compile(r"(?<=\]\()(?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?(?=\))")
 FENCE = re.compile(r"(^ *(```+).*?^ *\2`*\s*$)", re.DOTALL | re.MULTILINE)
 CODE = re.compile(r"(?<![\[`])`((?:keras_bdl|bdl)\.[^`\n]+)`(?![`\]])")
 HEADING = re.compile(r"^# (.+)$", re.MULTILINE)
-
-
-def python_guides() -> list[Path]:
-    """Returns the guides that are Python files."""
-    files = sorted(GUIDES.glob("*.py"))
-    return [f for f in files if "# %% [markdown]" in f.read_text()]
 
 
 def title_of(markdown: str) -> str:
@@ -77,6 +71,8 @@ class Pages:
         if path in self.written:
             return
         text = (ROOT / path).read_text() if text is None else text
+        if "```" not in text and "![" not in text:
+            raise ValueError(f"{path} has no picture and no block of code")
         self.written[path] = text
         here = PurePosixPath(path).parent
         wanted = []
@@ -88,7 +84,7 @@ class Pages:
             return f"{found[1]}{suffix}{found[2] or ''}"
 
         def prose(part):
-            part = LINK.sub(link, part)
+            part = LINK.sub(link, part).replace(" ± ", "\u00a0±\u00a0")
             return CODE.sub(lambda x: self._name(x, path), part)
 
         text = outside_fences(text, prose)

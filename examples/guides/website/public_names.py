@@ -10,7 +10,9 @@ from typing import Any
 
 import keras_bdl
 
-ROOT = Path(keras_bdl.__file__).parent.parent
+ROOT = Path(__file__).parents[3]
+PACKAGE = Path(keras_bdl.__file__).parent  # may be installed elsewhere
+GUIDES = ROOT / "examples" / "guides"
 MENTION = re.compile(r"\b(?:keras_bdl|bdl)((?:\.[A-Za-z]\w*)+)")
 
 
@@ -46,7 +48,7 @@ class PublicName:
         if not any(kind(self.value) for kind in kinds):
             return None
         file = inspect.getsourcefile(inspect.unwrap(self.value))
-        return Path(file).relative_to(ROOT)
+        return Path(PACKAGE.name) / Path(file).relative_to(PACKAGE)
 
 
 def folders() -> dict[str, Any]:
@@ -82,6 +84,24 @@ def public_names() -> list[PublicName]:
         )
         found.append(PublicName(first, tuple(others), value))
     return sorted(found, key=lambda n: (n.folder, n.name.lower(), n.name))
+
+
+def python_guides() -> list[Path]:
+    """Returns the guides that are Python files."""
+    files = sorted(GUIDES.glob("*.py"))
+    return [f for f in files if "# %% [markdown]" in f.read_text()]
+
+
+@cache
+def methods_in_guides() -> frozenset[str]:
+    """Returns the names of methods that the README or a guide calls."""
+    files = [ROOT / "README.md", *GUIDES.glob("*.md"), *python_guides()]
+    return called_methods("\n".join(file.read_text() for file in files))
+
+
+def called_methods(text: str) -> frozenset[str]:
+    """Returns the names of methods that a text calls: `rescaled`."""
+    return frozenset(re.findall(r"\.(\w+)\(", text))
 
 
 def mentions(text: str, by_path: dict[str, PublicName]) -> Iterator[PublicName]:
