@@ -68,11 +68,12 @@ def segmentation_maps(
         uncertainty = "entropy"  # one sample has no mutual information
     rows = min(rows, len(images))
     plt = pyplot()
+    height = 1.9 * np.clip(images.shape[1] / images.shape[2], 0.3, 3)
     titles = ["image", *(["label"] if y is not None else []), "predicted"]
     figure, axes = plt.subplots(
         rows,
         len(titles) + 1,
-        figsize=(1.9 * (len(titles) + 1) + 0.6, 1.9 * rows + 0.6),
+        figsize=(1.9 * (len(titles) + 1) + 0.6, height * rows + 0.6),
         layout="constrained",
         squeeze=False,
     )
