@@ -299,3 +299,13 @@ def test_wrong_batches_are_refused_and_leave_no_trace():
         RiskControl(false_negatives).add(p)
     with pytest.raises(ValueError, match="of at most `loss_bound`"):
         RiskControl(loss_bound=0.5).add(p)
+
+
+def test_added_label_whose_probability_is_a_threshold_is_inside():
+    grid = THRESHOLDS[6000:6400]
+    threshold = grid[np.exp(np.log(grid)) == grid][0]
+    probs = np.log([[1 - threshold, threshold]])
+    control = RiskControl("miscoverage")
+    for _ in range(9):
+        control.add(ClassificationPrediction(probs, y=[1]))
+    assert control.fit(risk=0.1).threshold == threshold
