@@ -85,7 +85,7 @@ def names(tmp_path, monkeypatch):
         "np": np,
         "segmenter": segmenter,
         "labelled_images": tf.data.Dataset.from_tensor_slices(
-            (rng.normal(size=(6, 8, 8, 1)), rng.integers(0, 2, (6, 8, 8)))
+            (rng.normal(size=(12, 8, 8, 1)), rng.integers(0, 2, (12, 8, 8)))
         ).batch(3),
     }
 

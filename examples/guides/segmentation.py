@@ -189,7 +189,7 @@ figure = bdl.plots.segmentation_maps(
 # ## Next
 #
 # - [Decisions](decisions.py): sets of pixels that miss at most a given share of
-#   a shape, with a guarantee.
+#   a shape, with a guarantee. [Conformal](conformal.md) has it batch by batch.
 # - [Honesty](honesty.py): the same questions for whole images.
 # - [Measured](../README.md): MC dropout, SWAG and IVON beside each other, made
 #   by `python examples/segmentation.py`.

@@ -25,8 +25,9 @@ class ConformalLayer(keras.layers.Layer):
     """Returns the sets of a fitted conformal method, as part of a model.
 
     Use this layer to save or export sets together with a network, for example
-    behind a `keras_bdl.PosteriorPredictive`. It computes in float32. A class
-    within 1e-6 of the cutoff is inside, so that rounding loses no coverage.
+    behind a `keras_bdl.PosteriorPredictive`. It computes in float32, and sums
+    of probabilities in float64. A class within 1e-6 of the cutoff is inside, so
+    that rounding loses no coverage.
 
     A layer draws no random numbers. A randomised `APS` or `RAPS` keeps its
     cutoff, and every class that some v would include is in the set: the sets
@@ -109,17 +110,17 @@ def _adaptive_sets(method, mean):
     v = 0.0 if method.randomized else 1.0
     order = ops.argsort(-mean, axis=-1)
     ranked = ops.take_along_axis(mean, order, axis=-1)
+    # In float32, the sum of a thousand classes is off by more than 1e-6.
+    ranked = ops.cast(ranked, "float64")
     total = ops.cumsum(ranked, axis=-1)
-    scores = total - (1.0 - v) * ranked
+    scores = (total - (1.0 - v) * ranked) / total[..., -1:]
     if isinstance(method, RAPS):
         ranks = np.arange(1, mean.shape[-1] + 1)
         penalty = method.penalty * np.maximum(0, ranks - method.free_ranks)
-        scores = scores + penalty.astype("float32")
+        scores = scores + penalty
     # The inverse of the order puts scores at the places of their classes.
     scores = ops.take_along_axis(scores, ops.argsort(order, axis=-1), axis=-1)
-    limits = np.asarray(method.cutoff.values, "float64") + TOLERANCE
-    limits = np.minimum(limits, np.finfo("float32").max)
-    return scores <= limits.astype("float32")
+    return scores <= np.asarray(method.cutoff.values, "float64") + TOLERANCE
 
 
 def _controlled_sets(method, mean):

@@ -16,7 +16,7 @@ CONFIDENCE = 0.95
 # Largest number of groups that are printed one by one.
 MOST_GROUPS = 20
 # First size of each group of set sizes.
-SIZES = (0, 1, 2, 3, 4, 6, 11, 101)
+SIZES = (0, 1, 2, 3, 4, 6, 11, 21, 51, 101)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -255,11 +255,17 @@ def _by_width(sizes):
     for i in np.unique(places):
         chosen = places == i
         low, high = sizes[chosen].min(), sizes[chosen].max()
-        name = f"{low:.3g} to {high:.3g}"
+        name = _range(f"{low:.3g}", f"{high:.3g}")
         if name in names:  # widths that hardly differ
-            name = f"{low:.6g} to {high:.6g}"
+            name = _range(f"{low:.6g}", f"{high:.6g}")
         names.add(name)
         yield name, chosen
+
+
+def _range(low, high):
+    if low == high:
+        return {"inf": "infinite"}.get(low, low)
+    return f"{low} to {high}"
 
 
 def _by_group(groups, covered, num_groups, cutoff):

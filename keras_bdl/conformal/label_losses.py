@@ -71,6 +71,24 @@ class LabelLosses:
         self.below, self.above = float(below), float(above)
         return np.concatenate(found)
 
+    def of_true_labels(self) -> Iterator[np.ndarray]:
+        """Yields the probabilities of the true labels of each example."""
+        for rows, probs in label_blocks(
+            self._prediction, self._method.presence
+        ):
+            truth, _ = self._truth(rows, len(probs))
+            counts = truth.reshape(len(truth), -1).sum(1)
+            yield from np.split(probs[truth], counts.cumsum()[:-1])
+
+    def of_missed(self, missed: np.ndarray, true: int) -> np.ndarray:
+        """Returns the losses of sets that miss some of the true labels.
+
+        Args:
+            missed: Number of missed labels in each set.
+            true: Number of true labels.
+        """
+        return _LOSSES[self._method.loss](missed, true)
+
     def _losses(self, rows, inside):
         truth, kept = self._truth(rows, len(inside))
         self.num_true += int(truth.sum())
@@ -111,7 +129,13 @@ def losses_of(loss: str | Callable) -> Callable:
             "`custom_objects` to `keras_bdl.conformal.load`. "
             f"Received: loss={loss!r}"
         )
-    return _LOSSES[loss]
+    of_counts = _LOSSES[loss]
+
+    def of_sets(inside, y):
+        missed = (y & ~inside).reshape(len(y), -1).sum(1)
+        return of_counts(missed, y.reshape(len(y), -1).sum(1))
+
+    return of_sets
 
 
 def name_of(loss: str | Callable) -> str:
@@ -157,20 +181,16 @@ def present_only(shape: tuple, presence: bool) -> bool:
     return presence and shape[-1] == 2
 
 
-def _missed(inside, y):
-    missed = (y & ~inside).reshape(len(y), -1).sum(1)
-    return missed, y.reshape(len(y), -1).sum(1)
-
-
-def _false_negative_rate(inside, y):
-    missed, true = _missed(inside, y)
+def _false_negative_rate(missed, true):
     return missed / np.maximum(true, 1)
 
 
-def _miscoverage(inside, y):
-    return (_missed(inside, y)[0] > 0).astype("float64")
+def _miscoverage(missed, true):
+    del true
+    return (missed > 0).astype("float64")
 
 
+# Functions of the numbers of missed and of true labels.
 _LOSSES = {
     "false_negative_rate": _false_negative_rate,
     "miscoverage": _miscoverage,

@@ -1,13 +1,9 @@
 """Conformal risk control of a bounded monotone loss."""
 
-import math
 import warnings
 from collections.abc import Callable
-from fractions import Fraction
 from typing import Any
 from typing import Self
-
-import numpy as np
 
 from keras_bdl.aliases import ArrayLike
 from keras_bdl.arguments import check_bool
@@ -18,6 +14,8 @@ from keras_bdl.conformal.cutoff import decimal
 from keras_bdl.conformal.label_losses import LabelLosses
 from keras_bdl.conformal.label_losses import losses_of
 from keras_bdl.conformal.label_losses import name_of
+from keras_bdl.conformal.risk_threshold import LossSums
+from keras_bdl.conformal.risk_threshold import search_threshold
 from keras_bdl.conformal.saved_method import SavedMethod
 from keras_bdl.data.checked_inputs import probability_blocks
 from keras_bdl.prediction import ClassificationPrediction
@@ -42,6 +40,11 @@ class RiskControl(SavedMethod):
     (1) is exact if all losses are multiples of 2^-20, such as 0, 1/2 and 1.
     Otherwise a trillionth is added, 10^-12 of the sum of their sizes, so that
     a rounded loss such as 1/3 never lets a threshold pass that is too large.
+
+    If the calibration data are larger than the memory, `add` batches of them,
+    and call `fit` without a prediction. The threshold is then the largest one
+    of a grid, whose odds t/(1 - t) grow in steps of 0.5 %. The bound holds as
+    before.
 
     Two classes mean that a label is absent or present, and sets hold present
     labels: the shape of the sets is that of the labels. With more classes, the
@@ -69,6 +72,14 @@ class RiskControl(SavedMethod):
     sets.membership, sets.evaluate(y_test).loss
     ```
 
+    Batch by batch, for images that do not fit into memory:
+
+    ```python
+    control = keras_bdl.conformal.RiskControl()
+    keras_bdl.predict(segmenter, labelled_images, on_batch=control.add)
+    control.fit(risk=0.1).threshold
+    ```
+
     Reference:
         - [Angelopoulos et al., 2024](https://arxiv.org/abs/2208.02814),
           theorem 1; the paper's lambda is our 1 - t
@@ -93,10 +104,42 @@ class RiskControl(SavedMethod):
         self.loss = loss
         self.loss_bound = check_number("loss_bound", loss_bound, above=0.0)
         self.presence = check_bool("presence", presence)
+        self._sums = LossSums()
+        self._added_shape: tuple | None = None
+
+    def add(
+        self, prediction: ClassificationPrediction, y: ArrayLike | None = None
+    ) -> None:
+        """Adds a batch of calibration data for a `fit` without a prediction.
+
+        A few numbers are kept, whatever the number of batches. `save` does not
+        write them.
+
+        Args:
+            prediction: Prediction for data that were not used in training.
+            y: Labels, as for `fit`. Defaults to `None`, the labels that the
+                prediction found in its data.
+        """
+        check_task("prediction", prediction, "classification")
+        if callable(self.loss):
+            raise ValueError(
+                "`loss` must be a name for `add`, because a function would run "
+                "once for each threshold. Call `fit` with one prediction, "
+                "whose `log_mean` may be a memory map. "
+                f"Received: loss={name_of(self.loss)}"
+            )
+        _check_probabilities(prediction)
+        shape = prediction.log_mean.shape[1:]
+        if self._added_shape is not None:
+            _check_labels(shape, self._added_shape, "of the batches before")
+        losses = LabelLosses(self, prediction, y)
+        losses.at(2.0)  # checks the largest losses
+        self._sums.add(losses)
+        self._added_shape = shape
 
     def fit(
         self,
-        prediction: ClassificationPrediction,
+        prediction: ClassificationPrediction | None = None,
         y: ArrayLike | None = None,
         *,
         risk: float = 0.1,
@@ -105,6 +148,7 @@ class RiskControl(SavedMethod):
 
         Args:
             prediction: Prediction for data that were not used in training.
+                Defaults to `None`, all batches that `add` received.
             y: Labels, integers or one-hot, for each label of each example.
                 Defaults to `None`, the labels that the prediction found in
                 its data.
@@ -114,21 +158,20 @@ class RiskControl(SavedMethod):
             This object.
         """
         check_number("risk", risk, above=0.0, below=self.loss_bound)
-        check_task("prediction", prediction, "classification")
-        _check_probabilities(prediction)
-        calibration = LabelLosses(self, prediction, y)
-        count = len(prediction.log_mean)
-        allowed = decimal(risk) * (count + 1) - decimal(self.loss_bound)
-        whole = calibration.at(0.0)
-        if whole.max() > risk:
-            raise ValueError(
-                "The loss of the set of all labels must be at most `risk` for "
-                "every example. Change the loss, or raise `risk`. Received: "
-                f"risk={risk}, a loss of {whole.max():.4g} of the whole set"
-            )
-        self.fitted_threshold = _search(calibration, whole, allowed)
+        if prediction is None:
+            shape, count = self._checked_added(y), self._sums.count
+            allowed = self._allowed(risk, count)
+            threshold = self._sums.largest_threshold(allowed)
+        else:
+            check_task("prediction", prediction, "classification")
+            _check_probabilities(prediction)
+            count, *labels = prediction.log_mean.shape
+            shape = tuple(labels)
+            allowed = self._allowed(risk, count)
+            threshold = self._search(prediction, y, risk, allowed)
+        self.fitted_threshold = threshold
         self.risk = float(risk)
-        self.label_shape = prediction.log_mean.shape[1:]
+        self.label_shape = shape
         if allowed < 0:
             least = -(-decimal(self.loss_bound) // decimal(risk)) - 1
             warnings.warn(
@@ -154,7 +197,8 @@ class RiskControl(SavedMethod):
         self._check_fitted()
         check_task("prediction", prediction, "classification")
         _check_probabilities(prediction)
-        self._check_labels(prediction.log_mean.shape[1:])
+        shape = prediction.log_mean.shape[1:]
+        _check_labels(shape, self.label_shape, "of `fit`")
         return ControlledSets(self, prediction)
 
     def _check_fitted(self):
@@ -165,21 +209,31 @@ class RiskControl(SavedMethod):
             )
         return self.fitted_threshold
 
-    def _check_labels(self, shape):
-        """Raises an error unless labels and classes are those of `fit`."""
-        fitted = self.label_shape
-        space = len(fitted) > 2  # axes of an image may have another length
-        if (
-            len(shape) != len(fitted)
-            or shape[-1] != fitted[-1]
-            or not (space or shape == fitted)
-        ):
+    def _allowed(self, risk, count):
+        """Returns the largest sum of losses that (1) allows."""
+        return decimal(risk) * (count + 1) - decimal(self.loss_bound)
+
+    def _search(self, prediction, y, risk, allowed):
+        calibration = LabelLosses(self, prediction, y)
+        whole = calibration.at(0.0)
+        if whole.max() > risk:
             raise ValueError(
-                "`prediction` must have the labels and the classes of `fit`. "
-                f"Received: labels of shape {shape[:-1]} with {shape[-1]} "
-                f"classes, and of shape {fitted[:-1]} with {fitted[-1]} "
-                "classes in `fit`"
+                "The loss of the set of all labels must be at most `risk` for "
+                "every example. Change the loss, or raise `risk`. Received: "
+                f"risk={risk}, a loss of {whole.max():.4g} of the whole set"
             )
+        return search_threshold(calibration, whole, allowed)  # (1)
+
+    def _checked_added(self, y):
+        """Returns the shape of the labels in the batches of `add`."""
+        if self._added_shape is None or y is not None:
+            raise ValueError(
+                "`prediction` must be given to `fit`, with its labels, or "
+                "batches with their labels to `add` before. Received: "
+                f"{self._sums.count} examples in batches, and "
+                f"{'no y' if y is None else 'y without a prediction'}"
+            )
+        return self._added_shape
 
     def get_config(self) -> dict[str, Any]:
         """Returns every constructor argument, a function by its name."""
@@ -214,55 +268,22 @@ class RiskControl(SavedMethod):
         self.label_shape = tuple(fitted["label_shape"])
 
 
-def _search(calibration, whole, allowed):
-    """Returns the largest threshold that keeps (1), 0 if none does."""
-    losses_low, losses_high = whole, calibration.at(2.0)
-    _check_monotone(losses_low, losses_high)
-    if _total(whole) > allowed:
-        return 0.0
-    if _total(losses_high) <= allowed:
-        return 2.0  # even empty sets have a low loss
-    # `low` keeps (1), and no threshold above `high` does.
-    low, high = 0.0, calibration.below
-    while low < high:
-        middle = _between(low, high)
-        losses = calibration.at(middle)
-        _check_monotone(losses_low, losses)
-        _check_monotone(losses, losses_high)
-        if _total(losses) <= allowed:  # (1)
-            low, losses_low = calibration.above, losses
-        else:
-            high, losses_high = calibration.below, losses
-    return low
-
-
-def _between(low, high):
-    """Returns the float half-way between two, by count, above the lower."""
-    # The bits of floats above zero are integers in the same order.
-    first, last = np.array([low, high]).view("int64").tolist()
-    return float(np.array(last - (last - first) // 2).view("float64"))
-
-
 def _check_probabilities(prediction):
     for _ in probability_blocks("prediction", prediction):
         pass  # checks the block
 
 
-def _total(losses):
-    """Returns the sum of losses, never below the exact one."""
-    total = Fraction(math.fsum(losses))
-    steps = losses * 2.0**20
-    if np.all(steps == np.rint(steps)) and abs(total) < 2**32:
-        return total  # exact: no loss was rounded, nor was the sum
-    # A loss such as 1/3 is rounded, perhaps down.
-    return total + Fraction(1e-12) * Fraction(math.fsum(np.abs(losses)))
-
-
-def _check_monotone(of_larger_set, of_smaller_set):
-    # Rounding may change the order of sums.
-    if np.any(of_larger_set > of_smaller_set + 1e-9):
+def _check_labels(shape, known, source):
+    """Raises an error unless labels and classes are those known before."""
+    space = len(known) > 2  # axes of an image may have another length
+    if (
+        len(shape) != len(known)
+        or shape[-1] != known[-1]
+        or not (space or shape == known)
+    ):
         raise ValueError(
-            "`loss` must not be larger for a larger set. Conformal risk "
-            "control holds for such losses only. Received: a loss that grew "
-            f"by {np.max(of_larger_set - of_smaller_set):.4g}"
+            f"`prediction` must have the labels and the classes {source}. "
+            f"Received: labels of shape {shape[:-1]} with {shape[-1]} "
+            f"classes, and of shape {known[:-1]} with {known[-1]} "
+            f"classes {source.removeprefix('of ')}"
         )

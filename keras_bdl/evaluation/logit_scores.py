@@ -106,7 +106,8 @@ def _by_rows(logits, function):
 def _is_normalized(block):
     """Returns whether all rows are probabilities or their logarithms."""
     if block.min() >= 0:
-        return bool((np.abs(block.sum(-1) - 1) < 1e-3).all())
+        with np.errstate(over="ignore"):
+            return bool((np.abs(block.sum(-1) - 1) < 1e-3).all())
     if block.max() <= 1e-3:
         return bool((np.abs(np.exp(block).sum(-1) - 1) < 1e-3).all())
     return False

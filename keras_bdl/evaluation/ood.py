@@ -36,6 +36,8 @@ def ood_detection(inside: ArrayLike, outside: ArrayLike) -> dict[str, float]:
           the positive class,
         - `fpr95`: fraction of out-of-distribution inputs that are accepted, if
           the threshold accepts 95 % of the in-distribution inputs.
+          Torch-uncertainty has the out-of-distribution inputs as the positive
+          class: `keras_bdl.evaluation.fpr_at_tpr(outside, inside)`.
 
     Example:
 

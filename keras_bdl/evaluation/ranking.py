@@ -78,6 +78,9 @@ def fpr_at_tpr(
 ) -> float:
     """Returns the false positive rate at a given true positive rate.
 
+    Torch-uncertainty uses the threshold with the rate nearest to `tpr`, which
+    may be below it. The results are equal if a threshold has exactly this rate.
+
     Args:
         positive: Scores of the examples that should score high.
         negative: Scores of the examples that should score low.

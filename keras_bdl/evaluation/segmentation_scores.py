@@ -180,8 +180,9 @@ class SegmentationScores:
         self._checksum = zlib.crc32(scores.y.tobytes(), self._checksum)
         gaps, bins = scores.gaps(self.num_bins).T
         bins = bins.astype(int)
-        for i in np.unique(image):
-            here = image == i
+        # The pixels of an image are neighbours.
+        _, starts = np.unique(image, return_index=True)
+        for here in map(slice, starts, [*starts[1:], len(image)]):
             y, p = scores.y[here], scores.predicted[here]
             counts = [
                 np.bincount(values, minlength=classes)

@@ -43,8 +43,10 @@ def table(
     A calibration error of few examples is too large by chance, and more so in
     a resample. Its intervals are wider by this difference of both methods, and
     reach as far in both directions as the resamples in one. Those of the area
-    under the risk-coverage curve use its first-order change with each example.
-    A resample of a `SegmentationReport` is one of images.
+    under the risk-coverage curve use its first-order change with each example,
+    and are somewhat narrow for few: of 100 differences that are chance, about
+    8 exclude 0 at the level 0.95 with 100 examples, and 6 with 300. A
+    resample of a `SegmentationReport` is one of images.
 
     Args:
         reports: Dict from the name of a method to its report, or to a list of

@@ -68,11 +68,12 @@ def segmentation_maps(
         uncertainty = "entropy"  # one sample has no mutual information
     rows = min(rows, len(images))
     plt = pyplot()
+    height = 1.9 * np.clip(images.shape[1] / images.shape[2], 0.3, 3)
     titles = ["image", *(["label"] if y is not None else []), "predicted"]
     figure, axes = plt.subplots(
         rows,
         len(titles) + 1,
-        figsize=(1.9 * (len(titles) + 1) + 0.6, 1.9 * rows + 0.6),
+        figsize=(1.9 * (len(titles) + 1) + 0.6, height * rows + 0.6),
         layout="constrained",
         squeeze=False,
     )
@@ -104,7 +105,8 @@ def segmentation_maps(
         ax.set_xticks([])
         ax.set_yticks([])
     figure.colorbar(drawn, ax=axes[:, -1], label="nats", shrink=0.8)
-    _add_classes(figure, colors, class_names, prediction.num_classes)
+    outside = y is not None and np.ma.getmaskarray(y[:rows]).any()
+    _add_classes(figure, colors, class_names, prediction.num_classes, outside)
     return figure
 
 
@@ -151,8 +153,8 @@ def _class_colors(plt, num_classes):
     return plt.get_cmap("turbo", num_classes)
 
 
-def _add_classes(figure, colors, class_names, num_classes):
-    """Adds a legend of the classes, if there are few."""
+def _add_classes(figure, colors, class_names, num_classes, outside):
+    """Adds a legend of the classes, if there are few, and of other labels."""
     if num_classes > len(_CLASSES):
         return
     names = range(num_classes) if class_names is None else class_names
@@ -167,9 +169,12 @@ def _add_classes(figure, colors, class_names, num_classes):
         Patch(facecolor=colors(k), edgecolor="#777777", label=str(name))
         for k, name in enumerate(names)
     ]
+    if outside:
+        white = Patch(facecolor="white", edgecolor="#777777", label="no class")
+        handles.append(white)
     figure.legend(
         handles=handles,
         loc="outside lower center",
-        ncols=min(num_classes, 6),
+        ncols=min(len(handles), 6),
         frameon=False,
     )

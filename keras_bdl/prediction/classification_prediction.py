@@ -96,6 +96,11 @@ class ClassificationPrediction(Prediction):
         return self.log_mean.shape[-1]
 
     @property
+    def _shape(self):
+        # Without `mean`, whose memory is that of `log_mean`.
+        return self.log_mean.shape
+
+    @property
     def mean(self) -> np.ndarray:  # type: ignore[override]  # read-only
         """Predictive probabilities, (1)."""
         return np.exp(self.log_mean)

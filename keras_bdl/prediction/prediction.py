@@ -70,11 +70,15 @@ class Prediction(InheritedArguments):
         """Whether the output of every posterior sample was kept."""
         return self._samples is not None
 
+    @property
+    def _shape(self):
+        return np.shape(self.mean)
+
     def __len__(self) -> int:
-        return len(self.mean)
+        return self._shape[0]
 
     def __repr__(self) -> str:
         return (
-            f"{type(self).__name__}(shape={self.mean.shape}, "
+            f"{type(self).__name__}(shape={self._shape}, "
             f"num_samples={self.num_samples})"
         )

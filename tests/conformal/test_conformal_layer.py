@@ -14,6 +14,7 @@ from keras_bdl.conformal import ConformalizedQuantiles
 from keras_bdl.conformal import ConformalLayer
 from keras_bdl.conformal import NormalizedResiduals
 from keras_bdl.conformal import RiskControl
+from keras_bdl.prediction import ClassificationPrediction
 from tests.conformal.helpers import classified
 from tests.conformal.helpers import regressed
 from tests.helpers import cross_entropy
@@ -63,6 +64,17 @@ def test_calibration_rows_at_the_cutoff_stay_inside_in_float32():
         method.fit(CALIBRATION)
         sets = in_a_layer(method, CALIBRATION.mean.astype("float32"))
         assert (sets >= method(CALIBRATION).membership).all()
+
+
+def test_sums_of_many_classes_lose_no_class_at_the_cutoff():
+    logits = np.random.default_rng(0).normal(size=(50, 20_000))
+    probs = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    probs = probs.astype("float32")
+    p = ClassificationPrediction(np.log(probs), y=probs.argmin(-1))
+    for method in (APS(randomized=False), RAPS(randomized=False, penalty=0.0)):
+        # The label is the last class, with a score of 1.
+        method.fit(p, coverage=0.5)
+        assert method.cutoff.values == 1.0 and in_a_layer(method, probs).all()
 
 
 def test_randomised_sets_are_inside_those_of_the_layer():

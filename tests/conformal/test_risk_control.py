@@ -4,6 +4,7 @@ import pytest
 from keras_bdl import conformal
 from keras_bdl.conformal import LAC
 from keras_bdl.conformal import RiskControl
+from keras_bdl.conformal.risk_threshold import THRESHOLDS
 from keras_bdl.data import row_blocks
 from keras_bdl.prediction import ClassificationPrediction
 from tests.conformal.helpers import classified
@@ -237,3 +238,74 @@ def test_loss_without_a_name_is_not_saved(tmp_path):
     with pytest.raises(ValueError, match="a function with a name to be saved"):
         control.save(tmp_path / "risk.bdl")
     assert "Loss: <lambda>" in str(control(masks()).evaluate())
+
+
+def part(prediction, chosen):
+    log_mean, y = prediction.log_mean[chosen], prediction.y[chosen]
+    return ClassificationPrediction(log_mean, y=y)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("loss", ["false_negative_rate", "miscoverage"])
+def test_added_batches_give_the_next_lower_threshold_of_the_grid(classes, loss):
+    p = masks(90, classes=classes)
+    p.y[np.random.default_rng(2).uniform(size=p.y.shape) < 0.3] = 255
+    p.y[5] = 0  # with two classes, no true label
+    control, exact = (RiskControl(loss, ignore_class=255) for _ in "12")
+    for chosen in (slice(0, 7), slice(7, 8), slice(8, 90)):
+        control.add(part(p, chosen))
+    for risk in (0.05, 0.15, 0.4, 0.7):
+        best = exact.fit(p, risk=risk).threshold
+        below = THRESHOLDS[THRESHOLDS <= best]
+        assert control.fit(risk=risk).threshold == below[-1]
+        assert 0 < below[-1] < best < 1.006 * below[-1]
+    with pytest.warns(UserWarning, match="90 calibration examples.*the 99"):
+        control.fit(risk=0.01)
+    assert control.threshold == 0 and control(p).membership.all()
+
+
+def test_sum_of_added_losses_may_meet_its_bound_with_equality():
+    present = np.full((9, 2), 0.8)
+    present[:3, 0] = 0.2
+    present[3:, 0] = 0.3
+    log_mean = np.log(np.stack([1 - present, present], -1))
+    control = RiskControl()
+    for row in log_mean:
+        control.add(ClassificationPrediction(row[None], y=[[1, 1]]))
+    # Three of nine examples miss one of two: (3/2 + 1) / 10 is the risk.
+    assert 0.29 < control.fit(risk=0.25).threshold <= 0.3
+    assert 0.19 < control.fit(risk=0.2499).threshold <= 0.2
+
+
+def test_wrong_batches_are_refused_and_leave_no_trace():
+    p = masks()
+    control = RiskControl()
+    with pytest.raises(ValueError, match="0 examples in batches, and no y"):
+        control.fit()
+    control.add(p)
+    threshold = control.fit().threshold
+    wrong = ClassificationPrediction(np.full_like(p.log_mean, np.nan))
+    for batch, y, message in (
+        (wrong, p.y, "must not hold NaN"),
+        (p, np.full_like(p.y, 2), "integers from 0 to 1"),
+        (masks(classes=3), None, "the classes of the batches before"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            control.add(batch, y)
+    assert control.fit().threshold == threshold
+    with pytest.raises(ValueError, match="and y without a prediction"):
+        control.fit(y=p.y)
+    with pytest.raises(ValueError, match="`loss` must be a name for `add`"):
+        RiskControl(false_negatives).add(p)
+    with pytest.raises(ValueError, match="of at most `loss_bound`"):
+        RiskControl(loss_bound=0.5).add(p)
+
+
+def test_added_label_whose_probability_is_a_threshold_is_inside():
+    grid = THRESHOLDS[6000:6400]
+    threshold = grid[np.exp(np.log(grid)) == grid][0]
+    probs = np.log([[1 - threshold, threshold]])
+    control = RiskControl("miscoverage")
+    for _ in range(9):
+        control.add(ClassificationPrediction(probs, y=[1]))
+    assert control.fit(risk=0.1).threshold == threshold

@@ -330,3 +330,13 @@ def test_regression_without_variance_has_no_density():
 def test_wrong_regression_input_is_refused(prediction, y, message):
     with pytest.raises(ValueError, match=message):
         evaluate(prediction, y)
+
+
+def test_number_of_predictions_is_known_without_their_probabilities():
+    # The probabilities would take eight terabytes.
+    log_mean = np.broadcast_to(np.log(0.5), (10**12, 1, 2))
+    p = ClassificationPrediction(log_mean, expected_entropy=0.0)
+    assert len(p) == 10**12
+    assert repr(p) == (
+        "ClassificationPrediction(shape=(1000000000000, 1, 2), num_samples=1)"
+    )

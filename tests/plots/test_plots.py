@@ -495,7 +495,10 @@ def test_segmentation_maps_show_labels_outside_the_classes_as_no_class():
     y = rng.integers(0, 3, (2, 4, 5))
     y[0, 0] = 255
     images = rng.random((2, 4, 5))
-    axes = plots.segmentation_maps(images, p, y).axes
+    figure = plots.segmentation_maps(images, p, y)
+    axes = figure.axes
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names == ["0", "1", "2", "no class"]
     labels = axes[1].images[0].get_array()
     np.testing.assert_array_equal(labels.mask, y[0] == 255)
     np.testing.assert_array_equal(labels.compressed(), y[0][1:].ravel())
@@ -513,5 +516,6 @@ def test_segmentation_maps_of_one_sample_show_the_entropy():
     p = ClassificationPrediction.from_probabilities(np.full((1, 4, 4, 2), 0.5))
     figure = plots.segmentation_maps(np.zeros((1, 4, 4, 3)), p)
     assert figure.axes[2].get_title() == "entropy"
+    assert len(figure.legends[0].get_texts()) == 2
     drawn = figure.axes[2].images[0].get_array()
     np.testing.assert_allclose(drawn, np.log(2.0))
