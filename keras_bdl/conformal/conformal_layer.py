@@ -18,6 +18,8 @@ from keras_bdl.conformal.saved_method import from_state
 
 # Other programs round a probability in another way.
 TOLERANCE = 1e-6
+# Units in a probability of 1.
+UNITS = 2.0**40
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
@@ -25,9 +27,8 @@ class ConformalLayer(keras.layers.Layer):
     """Returns the sets of a fitted conformal method, as part of a model.
 
     Use this layer to save or export sets together with a network, for example
-    behind a `keras_bdl.PosteriorPredictive`. It computes in float32, and sums
-    of probabilities in float64. A class within 1e-6 of the cutoff is inside, so
-    that rounding loses no coverage.
+    behind a `keras_bdl.PosteriorPredictive`. It computes in float32. A class
+    within 1e-6 of the cutoff is inside, so that rounding loses no coverage.
 
     A layer draws no random numbers. A randomised `APS` or `RAPS` keeps its
     cutoff, and every class that some v would include is in the set: the sets
@@ -106,21 +107,25 @@ def _threshold_sets(method, mean):
 
 
 def _adaptive_sets(method, mean):
-    # The smallest score of a class, over v, is at v = 0.
-    v = 0.0 if method.randomized else 1.0
     order = ops.argsort(-mean, axis=-1)
     ranked = ops.take_along_axis(mean, order, axis=-1)
-    # In float32, the sum of a thousand classes is off by more than 1e-6.
-    ranked = ops.cast(ranked, "float64")
-    total = ops.cumsum(ranked, axis=-1)
-    scores = (total - (1.0 - v) * ranked) / total[..., -1:]
+    # Integers add up exactly. A sum of a thousand float32 is off by more than
+    # the tolerance, and LiteRT has no sums in float64.
+    units = ops.cast(ops.cast(ranked, "float32") * UNITS, "int64")
+    total = ops.cumsum(units, axis=-1)
+    # The smallest score of a class, over v, is at v = 0.
+    sums = total - units if method.randomized else total
+    sums, whole = (ops.cast(s, "float32") for s in (sums, total[..., -1:]))
+    scores = sums / whole
     if isinstance(method, RAPS):
         ranks = np.arange(1, mean.shape[-1] + 1)
         penalty = method.penalty * np.maximum(0, ranks - method.free_ranks)
-        scores = scores + penalty
+        scores = scores + penalty.astype("float32")
     # The inverse of the order puts scores at the places of their classes.
     scores = ops.take_along_axis(scores, ops.argsort(order, axis=-1), axis=-1)
-    return scores <= np.asarray(method.cutoff.values, "float64") + TOLERANCE
+    limits = np.asarray(method.cutoff.values, "float64") + TOLERANCE
+    limits = np.minimum(limits, np.finfo("float32").max)
+    return scores <= limits.astype("float32")
 
 
 def _controlled_sets(method, mean):

@@ -140,3 +140,30 @@ def test_predictive_with_sets_is_saved_and_exported(tmp_path):
     served.export(tmp_path / "net", verbose=False)
     exported = tf.saved_model.load(str(tmp_path / "net"))
     np.testing.assert_array_equal(exported.serve(x)["set"], expected)
+
+
+def test_adaptive_sets_in_litert_equal_those_of_numpy(tmp_path):
+    package = pytest.importorskip(
+        "ai_edge_litert.interpreter",
+        reason='python -m pip install -e ".[export]"',
+    )
+    method = RAPS(randomized=False, penalty=0.1, free_ranks=1).fit(CALIBRATION)
+    inputs = keras.Input((5,))
+    served = keras.Model(inputs, ConformalLayer(method)(inputs))
+    path = str(tmp_path / "sets.tflite")
+    served.export(path, format="litert", verbose=False)
+    interpreter = package.Interpreter(path)
+    ours, theirs = (
+        details[0]["index"]
+        for details in (
+            interpreter.get_input_details(),
+            interpreter.get_output_details(),
+        )
+    )
+    interpreter.resize_tensor_input(ours, TEST.log_mean.shape)
+    interpreter.allocate_tensors()
+    interpreter.set_tensor(ours, TEST.mean.astype("float32"))
+    interpreter.invoke()
+    np.testing.assert_array_equal(
+        interpreter.get_tensor(theirs), method(TEST).membership
+    )
