@@ -192,7 +192,8 @@ class Capture:
                 raise ValueError(
                     "A layer without a rule of its own runs again for each "
                     "example, and must not draw random numbers or keep "
-                    "statistics. Freeze the layer, or register a rule. "
+                    "statistics. Freeze the layer, or register a rule. In a "
+                    "prediction, leave `link` out. "
                     f"Received: layer={call.layer.name!r}, which assigns "
                     f"{variable.path}"
                 )

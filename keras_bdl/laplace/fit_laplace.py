@@ -185,7 +185,7 @@ def fit_laplace(
         exclude_from_inference=exclude_from_inference,
     )
     if model.built and structure == "kronecker":
-        check_memory_of_factors(model, variables_of(model))
+        check_memory_of_factors(model, variables_of(model), fallback=fallback)
     one_pass = functools.partial(
         FisherInformation.of,
         model,

@@ -9,7 +9,9 @@ import keras
 import numpy as np
 
 from keras_bdl.distribute.variable_copies import restored
+from keras_bdl.distributions import MeanField
 from keras_bdl.layers.find_variational_layers import sampling_layers
+from keras_bdl.posteriors.covariance_blocks import CovarianceBlocks
 from keras_bdl.posteriors.posterior import Posterior
 from keras_bdl.posteriors.structure import Structure
 from keras_bdl.random.keyed_noise import sequence
@@ -73,6 +75,28 @@ class Layerwise(Posterior):
         """Returns the means of the model that the constructor received."""
         variables = self.variables(self._bound_model())
         return [keras.ops.convert_to_numpy(v) for v in variables]
+
+    def covariance_blocks(self) -> CovarianceBlocks | None:
+        """Returns the variances, or `None` unless all layers are Gaussian."""
+        model = self._bound_model()
+        variances: dict[int, Any] = {}
+        for layer in sampling_layers(model):
+            # Layers of users have only `sample_weights`. Truncated noise and
+            # that of radial layers is not Gaussian.
+            if (
+                getattr(layer, "family", None) is not MeanField
+                or layer.noise_bound < 1.0
+            ):
+                return None
+            for posterior in layer.weight_posteriors:
+                variance = posterior.distribution().variance
+                variances[id(posterior.mean)] = np.asarray(variance)
+        trained = model.trainable_variables
+        if not set(variances) <= {id(v) for v in trained}:
+            return None  # a frozen layer, which has no place in the blocks
+        return CovarianceBlocks.of(
+            [variances.get(id(v)) for v in trained], scale=1.0
+        )
 
     def check(self, model: keras.Model) -> None:
         """Raises an error if the posterior does not belong to the model."""

@@ -65,7 +65,8 @@ def _summed(layer, call, inputs):
         highest = call(inputs)
     mask = tf.stop_gradient(tape.gradient(highest, inputs))
     means = ops.average_pool(
-        inputs * mask,
+        # Not a product: 0 times infinity is NaN.
+        tf.where(mask > 0, inputs, tf.zeros_like(inputs)),
         layer.pool_size,
         layer.strides,
         layer.padding,

@@ -253,7 +253,8 @@ def _covariance(posterior, link):
     if blocks is None:
         raise ValueError(
             "`link` needs a posterior of independent weights or of Kronecker "
-            "factors, such as `Laplace`, `Gaussian` and `MatrixNormal`. "
+            "factors, such as `Laplace`, `Gaussian`, `MatrixNormal`, or "
+            "mean-field layers that are not frozen. Leave `link` out. "
             f"Received: link={link!r}, posterior={posterior}"
         )
     return blocks.layout, blocks.arrays

@@ -11,6 +11,7 @@ from keras import ops
 from keras_bdl.aliases import Data
 from keras_bdl.arguments import check_choice
 from keras_bdl.arguments import check_count
+from keras_bdl.arguments import check_seed
 from keras_bdl.data.checked_inputs import check_model
 from keras_bdl.memory import check_memory
 from keras_bdl.posteriors import Posterior
@@ -163,12 +164,16 @@ class PosteriorPredictive(SampleModel):
     def call(self, inputs, seed=None, training=None):
         """Returns the averages of the outputs over all samples."""
         del training  # the network runs as in inference
+        if seed is None:
+            seed = 0
+        elif not ops.is_tensor(seed):
+            check_seed(seed)
         if self._symbols is None:
             self._symbols = Untracked(_symbols(inputs))
         total: Any = None
         done = 0
         for group in self._groups.value:
-            part = group.average(inputs, 0 if seed is None else seed)
+            part = group.average(inputs, seed)
             count = group.layout.count
             if done:
                 part = [

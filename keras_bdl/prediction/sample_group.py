@@ -15,6 +15,7 @@ from keras_bdl.prediction.posterior_draws import PosteriorDraws
 from keras_bdl.prediction.sample_stack import SampleStack
 from keras_bdl.prediction.stateless_call import moved_on
 from keras_bdl.prediction.stateless_call import seed_states
+from keras_bdl.prediction.traced import in_a_graph
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,9 +100,7 @@ class SampleGroup:
         self.average_of_network = NetworkAverage(
             lambda: network, options, uses_xla=lambda: bool(owner.jit_compile)
         )
-        self._graph = tf.function(
-            self._average, autograph=False, reduce_retracing=True
-        )
+        self._graph = in_a_graph(network, self._average)
         variables = network.variables
 
         def add(kind, i, shape, dtype):
@@ -183,7 +182,8 @@ class SampleGroup:
         """
         if tf.executing_eagerly():
             # One graph: eagerly, the whole network would run for each sample.
-            return self._graph(inputs, tf.convert_to_tensor(seed))
+            seed = tf.constant(seed, "int64") if isinstance(seed, int) else seed
+            return self._graph(inputs, seed)
         return self._average(inputs, seed)
 
     def _average(self, inputs, seed):

@@ -53,7 +53,9 @@ class SampleModel(keras.Model):
         # policy.
         super().__init__(name=name, dtype="float32")
         self.autocast = False
-        self.supports_jit = getattr(model, "supports_jit", True)
+        self.supports_jit = all(
+            layer.supports_jit for layer in _keras.all_layers(model)
+        )
         self._network = Untracked(model)
         self._output_names = checked_names(outputs)
         self._options = dataclasses.replace(

@@ -119,11 +119,14 @@ def _part(traced, inputs, outputs):
 
 def _dependent(sources, outputs):
     """Returns the operations between the sources and the outputs."""
-    dependent = {tensor.op for tensor in sources}
-    for op in sources[0].graph.get_operations() if sources else ():
+    if not sources:
+        return set()
+    graph = sources[0].graph
+    dependent = {tensor.op for tensor in sources} | _drawing(graph)
+    for op in graph.get_operations():
         # Operations are listed in the order of their creation.
         inputs = [tensor.op for tensor in op.inputs] + op.control_inputs
-        if _draws(op) or any(other in dependent for other in inputs):
+        if any(other in dependent for other in inputs):
             dependent.add(op)
     needed: set = set()
     waiting = [tensor.op for tensor in outputs]
@@ -156,9 +159,53 @@ def _inputs_from_outside(operations, outputs, captured):
     return list(found.values())
 
 
-def _draws(op):
-    """Returns whether an operation draws other numbers in each run."""
-    return op.op_def.is_stateful and any(word in op.type for word in _RANDOM)
+def _drawing(graph):
+    """Returns the operations that draw other numbers in each run."""
+    stateful = [op for op in graph.get_operations() if op.op_def.is_stateful]
+    functions: set = set()
+    if any(map(_called, stateful)):
+        functions = _drawing_functions(graph)
+    return {
+        op for op in stateful if _is_random(op.type) or functions & _called(op)
+    }
+
+
+def _drawing_functions(graph):
+    """Returns the names of functions that draw, also in functions inside."""
+    library = graph.as_graph_def().library.function
+    found: set = set()
+    while True:
+        more = {
+            function.signature.name
+            for function in library
+            if any(
+                _is_random(node.op) or found & _called(node)
+                for node in function.node_def
+            )
+        }
+        if more == found:
+            return found
+        found = more
+
+
+def _is_random(kind):
+    return not kind.startswith("Stateless") and any(
+        word in kind for word in _RANDOM
+    )
+
+
+def _called(node):
+    """Returns the names of the functions that a node of a graph calls.
+
+    Such nodes are calls of a `tf.function`, loops and conditions.
+    """
+    values = getattr(node, "node_def", node).attr.values()
+    return {
+        function.name
+        for value in values
+        for function in (value.func, *value.list.func)
+        if function.name
+    }
 
 
 def _multiplies(op):

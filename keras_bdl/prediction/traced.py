@@ -140,33 +140,58 @@ def traced(
     """
     if model.run_eagerly:
         return _in_turn(function)
-    functions: dict[Hashable, Callable] = {}
-    declared = _declared_shapes(model)
     jit_compile = model.jit_compile
     strategy = model.distribute_strategy
     sharded = sharded and strategy.num_replicas_in_sync > 1
 
     def make():
-        compiled = functools.partial(
-            tf.function,
-            autograph=False,
-            jit_compile=jit_compile,
-            reduce_retracing=True,
-        )
-        if sharded:
-            # Replicas trace in threads that wait for one another, so they
-            # cannot take turns.
-            return on_all_replicas(strategy, compiled(function))
-        return compiled(_in_turn(function))
+        if not sharded:
+            return _compiled(_in_turn(function), jit_compile)
+        # Replicas trace in threads that wait for one another, so they cannot
+        # take turns.
+        run = on_all_replicas(strategy, _compiled(function, jit_compile))
+        return lambda inputs, *args: run(shards_of(strategy, inputs), *args)
+
+    return _made_for_each_shape(model, make)
+
+
+def in_a_graph(model: keras.Model, function: Callable) -> Callable:
+    """Returns `function`, compiled without the settings of a model.
+
+    The traces are those of `traced`.
+
+    Args:
+        model: A Keras model.
+        function: Function whose first argument is the inputs of the model.
+    """
+    return _made_for_each_shape(model, lambda: _compiled(_in_turn(function)))
+
+
+def _compiled(function, jit_compile=None):
+    return tf.function(
+        function,
+        autograph=False,
+        jit_compile=jit_compile,
+        reduce_retracing=True,
+    )
+
+
+def _made_for_each_shape(model, make):
+    """Returns a function that calls another function for each shape.
+
+    Args:
+        model: The Keras model that receives the inputs.
+        make: Returns a new function, whose first argument is the inputs.
+    """
+    functions: dict[Hashable, Callable] = {}
+    declared = _declared_shapes(model)
 
     def call(inputs, *args):
         key = _signature(inputs, declared)
         # Another thread may remove the function at any time.
-        compiled = functions.get(key) or functions.setdefault(key, make())
-        if sharded:
-            inputs = shards_of(strategy, inputs)
+        found = functions.get(key) or functions.setdefault(key, make())
         try:
-            return compiled(inputs, *args)
+            return found(inputs, *args)
         except Exception:
             # After one failure, TensorFlow's function may return `None`.
             functions.pop(key, None)

@@ -744,3 +744,15 @@ def test_factors_that_do_not_fit_into_memory_are_refused(monkeypatch):
         ValueError, match="must fit into memory.*100 bytes free"
     ):
         fit(model_of(2, keras.losses.BinaryCrossentropy(from_logits=True)))
+
+
+def test_memory_counts_the_factors_of_attention(monkeypatch):
+    inputs = keras.Input((4, 6))
+    x = keras.layers.MultiHeadAttention(2, 3, use_bias=False)(inputs, inputs)
+    model = keras.Model(inputs, keras.layers.Flatten()(x))
+    model.compile("sgd", keras.losses.BinaryCrossentropy(from_logits=True))
+    monkeypatch.setattr("keras_bdl.memory.free_bytes", lambda: 100)
+    # Three matrices (6, 6), and one with heads and sizes swapped.
+    entries = 4 * 2 * 6**2
+    with pytest.raises(ValueError, match=f"{16 * entries} bytes needed"):
+        fit(model, subset="all")

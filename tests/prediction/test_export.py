@@ -324,6 +324,7 @@ def test_vocabularies_reach_a_fresh_process(tmp_path):
         path = str(tmp_path / kind)
         expected[path] = mean
         np.save(path + "_x.npy", x)
+        assert not predictive.supports_jit  # like the lookup inside
         predictive.save(path + ".keras")
         predictive.export(path, verbose=False)
     subprocess.run([sys.executable, "-c", FRESH, *expected], check=True)

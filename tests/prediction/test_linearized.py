@@ -139,6 +139,36 @@ def test_pooling_is_linearised_at_the_maximum():
         np.testing.assert_allclose(sample, linear, 1e-4, 1e-4)
 
 
+def test_pooling_ignores_entries_of_minus_infinity():
+    layers = keras.layers
+    rows = tf.range(8)[:, None, None]
+    model = keras.Sequential(
+        [
+            keras.Input((8, 1, 1)),
+            layers.Conv2D(2, 1),
+            layers.Lambda(lambda x: tf.where(rows % 2 == 0, x, -np.inf)),
+            layers.MaxPooling2D((2, 1)),
+            layers.Flatten(),
+        ]
+    )
+    x = RNG.normal(size=(4, 8, 1, 1)).astype("float32")
+    sampled, linear = (
+        bdl.predict(
+            model,
+            x,
+            gaussian(model),
+            samples=3,
+            task="regression",
+            linearized=linearized,
+            keep_samples=True,
+            verbose=0,
+        ).samples
+        for linearized in (False, True)
+    )
+    # The network is linear in its weights, apart from the maximum.
+    np.testing.assert_allclose(linear, sampled, 1e-5, 1e-6)
+
+
 def test_linear_regression_is_exact():
     """`BayesianRidge` has the posterior in closed form."""
     x = RNG.normal(size=(40, 3)).astype("float32")
@@ -347,6 +377,36 @@ def test_variational_layers_are_linearised_around_their_means():
         for linearized in (False, True)
     )
     np.testing.assert_allclose(linear, sampled, 1e-5, 1e-6)
+
+
+def test_identity_link_has_the_variances_of_mean_field_layers():
+    layer = bdl.layers.MeanFieldDense(2, dataset_size=9)
+    model = keras.Sequential([keras.Input((3,)), layer])
+    layer.kernel_rho.assign(RNG.normal(size=(3, 2)))
+    p = bdl.predict(
+        model, X, linearized=True, link="identity", task="regression", verbose=0
+    )
+    kernel, bias = (
+        np.log1p(np.exp(rho)) ** 2 for rho in (layer.kernel_rho, layer.bias_rho)
+    )
+    expected = np.square(X) @ kernel + bias
+    np.testing.assert_allclose(p.variance_between, expected, 1e-5)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        bdl.layers.RadialDense(2, dataset_size=9),
+        bdl.layers.MeanFieldDense(2, truncation=2.0, dataset_size=9),
+        bdl.layers.MeanFieldDense(2, trainable=False, dataset_size=9),
+    ],
+)
+def test_link_refuses_layers_without_gaussian_blocks(layer):
+    model = keras.Sequential([keras.Input((3,)), layer])
+    with pytest.raises(ValueError, match="mean-field layers"):
+        bdl.predict(
+            model, X, linearized=True, link="identity", task="regression"
+        )
 
 
 def test_laplace_is_linearised_unless_told_otherwise():

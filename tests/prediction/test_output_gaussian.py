@@ -83,11 +83,18 @@ def test_variance_of_all_kinds_of_layers(monkeypatch, network, largest):
     np.testing.assert_allclose(p.variance_between, expected, 1e-3, 1e-6)
 
 
-def test_outputs_without_a_fixed_size_are_refused():
-    model = keras.Sequential([keras.Input((None, 3)), layers.Dense(2)])
+@pytest.mark.parametrize(
+    "layer, match",
+    [
+        (lambda: layers.Dense(2), "outputs of a fixed size"),
+        (lambda: layers.LSTM(2, dropout=0.5), "leave `link` out"),
+    ],
+)
+def test_what_has_no_gaussian_is_refused(layer, match):
+    model = keras.Sequential([keras.Input((None, 3)), layer()])
     mean = [np.array(v) for v in model.trainable_variables]
     posterior = Gaussian(mean, [np.ones(m.shape) for m in mean])
-    with pytest.raises(ValueError, match="outputs of a fixed size"):
+    with pytest.raises(ValueError, match=match):
         bdl.PosteriorPredictive(
             model,
             posterior,

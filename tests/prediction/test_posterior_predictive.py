@@ -301,10 +301,16 @@ def test_layer_with_a_constant_tensor_after_the_first_uncertain_weight():
         np.testing.assert_allclose(call(X)["mean"], expected, 1e-4, 1e-5)
 
 
-def test_random_numbers_without_a_seed_are_drawn_for_each_sample():
-    def noisy(x):
-        return x + tf.random.normal(tf.shape(x))
+def noisy(x):
+    return x + tf.random.normal(tf.shape(x))
 
+
+def noisy_in_a_loop(x):
+    return tf.while_loop(lambda _: True, noisy, [x], maximum_iterations=2)[0]
+
+
+@pytest.mark.parametrize("noisy", [noisy, tf.function(noisy_in_a_loop)])
+def test_random_numbers_without_a_seed_are_drawn_for_each_sample(noisy):
     model = keras.Sequential(
         [keras.Input((2,)), keras.layers.Lambda(noisy), keras.layers.Dense(1)]
     )
@@ -372,11 +378,27 @@ def test_half_precision_keeps_small_variances():
     np.testing.assert_allclose(stddev, np.tile(expected, 3), rtol=1e-4)
 
 
-def test_a_call_prints_no_warning_of_autograph(caplog):
+def test_calls_print_no_warning_of_autograph_or_retracing(caplog):
     logger = tf.get_logger()
     logger.addHandler(caplog.handler)
     try:
-        linked("mean")(X)
+        for _ in range(7):  # TensorFlow warns after five traces of one function
+            linked("mean")(X)
     finally:
         logger.removeHandler(caplog.handler)
     assert "AutoGraph" not in caplog.text
+    assert "retracing" not in caplog.text
+
+
+def test_wrong_inputs_are_refused_and_change_no_later_call():
+    predictive = linked("mean")
+    expected = predictive(X)
+    for wrong in (X[:, :1], X[0], np.ones((2, 2, 2), "float32")):
+        with pytest.raises(ValueError, match="(?s)shape.*eceived"):
+            predictive(wrong)
+    with pytest.raises(ValueError, match="`seed` must be an integer"):
+        predictive(X, seed=1.5)
+    for batch in (3, 0):
+        np.testing.assert_allclose(
+            predictive(X[:batch]), expected[:batch], 1e-6
+        )
