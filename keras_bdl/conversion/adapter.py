@@ -46,7 +46,8 @@ def converts_adapter(kind: str, layer: keras.layers.Layer) -> bool:
     if getattr(layer, "quantization_mode", None) is not None:
         return False
     if isinstance(layer, keras.layers.EinsumDense):
-        return low_rank_equations(layer) is not None
+        equations = low_rank_equations(layer)
+        return equations is not None and equations.a_first
     if isinstance(layer, CONVOLUTIONS):
         # `"causal"` pads the first of two convolutions like the only one.
         return layer.groups == 1
@@ -171,9 +172,9 @@ def _factors(layer, config, bias, unbiased):
             (cls, {"filters": rank, **options, **unbiased}),
             (cls, {"filters": layer.filters, **one, **bias}),
         )
-    to_rank, from_rank = low_rank_equations(layer)
-    hidden = to_rank.split("->")[1]
-    r = from_rank.split(",")[1][0]
+    equations = low_rank_equations(layer)
+    hidden = equations.first.split("->")[1]
+    r = equations.second.split(",")[1][0]
     shape = list(layer.partial_output_shape)
     shape[hidden.index(r) - len(hidden)] = rank
     cls = keras.layers.EinsumDense
@@ -181,14 +182,14 @@ def _factors(layer, config, bias, unbiased):
         (
             cls,
             {
-                "equation": to_rank,
+                "equation": equations.first,
                 "output_shape": shape,
             },
         ),
         (
             cls,
             {
-                "equation": from_rank,
+                "equation": equations.second,
                 "output_shape": layer.partial_output_shape,
                 **bias,
             },

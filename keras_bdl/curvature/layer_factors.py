@@ -27,6 +27,8 @@ class KroneckerFactors:
     `(in, out)`, flattened row by row. If each position of an example is an
     observation, (2) has the L_i and the v of `step` in place of l_i and n.
 
+    A counts all positions. A position that a mask leaves out adds nothing to S.
+
     Attributes:
         kernel: The kernel. Its axes are those of `in`, then those of `out`,
             such as (height, width, channels) and (filters).

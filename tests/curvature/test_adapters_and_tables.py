@@ -42,6 +42,16 @@ ADAPTED = {
             layers.EinsumDense("abc,bcd->abd", (4, 3), lora_rank=2),
         ],
     ),
+    "einsum dense whose inputs have the last index of the kernel": (
+        (4, 6),
+        lambda: [
+            layers.EinsumDense(
+                "abc,dc->abd", (4, 5), "tanh", bias_axes="d", lora_rank=2
+            ),
+            layers.EinsumDense("...bc,dbc->...bd", (4, 3), lora_rank=2),
+            layers.EinsumDense("abc,dc->abdc", (4, 2, 3), lora_rank=1),
+        ],
+    ),
     "attention": (
         (4, 6),
         lambda: [SelfAttention(), layers.Dense(3)],

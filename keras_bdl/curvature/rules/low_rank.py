@@ -126,12 +126,31 @@ def _factor(variable, **attributes):
     )
 
 
-def low_rank_equations(layer: keras.layers.EinsumDense) -> tuple | None:
+@dataclasses.dataclass
+class LowRankEquations:
+    """The equations of the two products of an `EinsumDense` with an adapter.
+
+    Attributes:
+        first: The equation of the product with the inputs of the layer.
+        second: The equation of the other product.
+        a_first: Whether the first product is with A, the second with B.
+    """
+
+    first: str
+    second: str
+    a_first: bool
+
+
+def low_rank_equations(
+    layer: keras.layers.EinsumDense,
+) -> LowRankEquations | None:
     """Returns the equations of the products with A and with B.
 
-    In the product with A, the index of the rank takes the place of the last
-    index e of the kernel. The result is `None` unless e is an index of the
-    outputs alone.
+    A has the index r of the rank in place of the last index e of the kernel. B
+    has the indices r and e. If only the outputs have e, A multiplies the inputs
+    first: r takes the place of e in the outputs. If the inputs have e, B is
+    first: r takes the place of e in the inputs, and e stays if the outputs have
+    e, too. The result is `None` for other equations.
 
     Args:
         layer: The layer.
@@ -139,20 +158,24 @@ def low_rank_equations(layer: keras.layers.EinsumDense) -> tuple | None:
     operands, out = layer.equation.replace(" ", "").split("->")
     x, kernel = operands.split(",")
     e = kernel[-1]
-    if e in x or e not in out:
-        return None
     r = next(c for c in "rstuvwxyz" if c not in x + kernel + out)
+    a, b = f"{kernel[:-1]}{r}", f"{r}{e}"
+    if e in x:
+        if any(c not in kernel + out for c in x):
+            return None
+        hidden = x.replace(e, f"{e}{r}" if e in out else r)
+        return LowRankEquations(
+            f"{x},{b}->{hidden}", f"{hidden},{a}->{out}", False
+        )
+    if e not in out:
+        return None
     hidden = out.replace(e, r)
-    return f"{x},{kernel[:-1]}{r}->{hidden}", f"{hidden},{r}{e}->{out}"
+    return LowRankEquations(f"{x},{a}->{hidden}", f"{hidden},{b}->{out}", True)
 
 
 @register_rule(keras.layers.EinsumDense, lora=True)
 class LowRankEinsumDenseRule(LowRankRule):
-    """Rule for an `EinsumDense` with an adapter.
-
-    The last index of the kernel must be an index of the outputs alone, see
-    `low_rank_equations`.
-    """
+    """Rule for an `EinsumDense` with an adapter, see `low_rank_equations`."""
 
     bias_rule = EinsumDenseRule()
 
@@ -164,26 +187,32 @@ class LowRankEinsumDenseRule(LowRankRule):
 
     def products(self, layer):
         """Returns the products with A and with B."""
-        a, b = layer.lora_kernel_a, layer.lora_kernel_b
-        to_rank, from_rank = low_rank_equations(layer)
-        # The cotangents of the outputs, times B.
-        factors, out = from_rank.split("->")
-        hidden, of_b = factors.split(",")
+        equations = low_rank_equations(layer)
+        first, second = layer.lora_kernel_a, layer.lora_kernel_b
+        if not equations.a_first:
+            first, second = second, first
+        factors, out = equations.second.split("->")
+        hidden, of_second = factors.split(",")
 
-        def to_a(inputs, dz):
+        def to_first(inputs, dz):
             return inputs, ops.einsum(
-                f"{out},{of_b}->{hidden}", dz, _scaled(layer, b)
+                f"{out},{of_second}->{hidden}", dz, _scaled(layer, second)
             )
 
-        def to_b(inputs, dz):
+        def to_second(inputs, dz):
             inputs = in_full_precision(inputs)
-            return ops.einsum(to_rank, inputs, _scaled(layer, a)), dz
+            scaled = _scaled(layer, first)
+            return ops.einsum(equations.first, inputs, scaled), dz
 
         rule = EinsumDenseRule()
-        return [
-            Product(rule, _factor(a, equation=to_rank), a, to_a),
-            Product(rule, _factor(b, equation=from_rank), b, to_b),
+        products = [
+            Product(rule, _factor(weight, equation=equation), weight, call)
+            for weight, equation, call in (
+                (first, equations.first, to_first),
+                (second, equations.second, to_second),
+            )
         ]
+        return products if equations.a_first else products[::-1]
 
 
 @register_rule(keras.layers.Dense, lora=True)
