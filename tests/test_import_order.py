@@ -16,6 +16,7 @@ ORDER = [
     "memory",
     "protocols",
     "replaced_in_thread",
+    "shared_trace",
     "distribute",
     "saving",
     "random",

@@ -23,8 +23,8 @@ from keras_bdl.posteriors.excluded_weights import check_weights
 from keras_bdl.posteriors.excluded_weights import excluded_variables
 from keras_bdl.random.gaussian_weights import EVALUATION
 from keras_bdl.random.gaussian_weights import Compilation
-from keras_bdl.random.gaussian_weights import normal_numbers
 from keras_bdl.random.gaussian_weights import random_bits
+from keras_bdl.random.gaussian_weights import split_numbers
 
 
 class GaussianObjective(Objective):
@@ -168,9 +168,8 @@ class GaussianObjective(Objective):
             draw=number,
             step=0 if stream == EVALUATION else model.optimizer.iterations,
         )
-        return self._compilation.run(
-            _normal_numbers_like, bits, current_values(inferred)
-        )
+        numbers = self._compilation.normal_numbers(bits)
+        return split_numbers(numbers, [v.shape for v in inferred])
 
     def _drawn(self, positions, values, own, noises):
         """Returns the weights with samples (1) at the given positions."""
@@ -246,7 +245,3 @@ class GaussianObjective(Objective):
             "learning_rate_multiplier": self.learning_rate_multiplier,
             "seed": self.seed,
         }
-
-
-def _normal_numbers_like(bits, tensors):
-    return normal_numbers(bits, [t.shape for t in tensors])

@@ -100,20 +100,20 @@ class CurvatureState(VariationalOptimizer):
             return INITIAL_CURVATURE / ops.sqrt(self.number_of_examples())
         return self.initial_curvature
 
-    def step_size(self, learning_rate: Any, variable: keras.Variable) -> Any:
+    def step_size(self, learning_rate: Any, prior: tf.Tensor) -> Any:
         """Returns the factor of a step, the learning rate times s_0 + delta_t.
 
         Args:
             learning_rate: The learning rate.
-            variable: The variable that moves.
+            prior: delta_t of the variable that moves, in its dtype.
         """
-        step = ops.cast(learning_rate, variable.dtype)
+        step = ops.cast(learning_rate, prior.dtype)
         if not self.rescale_learning_rate:
             return step
         if self.initial_curvature == "first_batch":
             return step
-        start = ops.cast(self.start_of_curvature(), variable.dtype)
-        return step * (start + self.scaled_prior(variable))
+        start = ops.cast(self.start_of_curvature(), prior.dtype)
+        return step * (start + prior)
 
     def precision(self, variable: keras.Variable) -> tf.Tensor:
         """Returns s + delta_t of a variable."""

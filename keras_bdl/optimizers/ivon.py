@@ -11,6 +11,7 @@ from keras_bdl.aliases import FloatOrSchedule
 from keras_bdl.arguments import check_number
 from keras_bdl.curvature.weight_scope import WeightScope
 from keras_bdl.optimizers.natural_gradient import NaturalGradient
+from keras_bdl.shared_trace import call_shared
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
@@ -126,30 +127,35 @@ class IVON(NaturalGradient):
     def update_step(self, gradient, variable, learning_rate):
         """Moves one variable by (3) to (5)."""
         index = _keras.variable_index(self, variable)
-        momentum = self._momenta[index]
-        g = ops.cast(gradient[0], variable.dtype)
-        time = ops.cast(self.iterations + 1, variable.dtype)
-        bias = 1.0 - ops.power(ops.cast(self.beta_1, variable.dtype), time)
+        g, estimate, curvature = gradient[0], None, None
+        if not self.is_excluded(variable):
+            estimate, curvature = gradient[1], self._curvatures[index]
+        m, h, step = call_shared(
+            self._new_state,
+            ops.cast(g, variable.dtype),
+            *(estimate, self._momenta[index], curvature, variable),
+            learning_rate,
+        )
+        self.assign(self._momenta[index], m)
+        if curvature is not None:
+            self.assign(curvature, h)
+        self.assign_sub(variable, step)
+
+    def _new_state(self, g, estimate, momentum, curvature, mu, learning_rate):
+        """Returns m, h and the step; h is `None` for an excluded variable."""
+        time = ops.cast(self.iterations + 1, g.dtype)
+        bias = 1.0 - ops.power(ops.cast(self.beta_1, g.dtype), time)
         m = self.beta_1 * momentum + (1.0 - self.beta_1) * g  # (4)
-        self.assign(momentum, m)
-        if self.is_excluded(variable):
-            step = ops.cast(learning_rate, variable.dtype)
-            self.assign_sub(variable, step / bias * m)
-            return
-        prior = self.scaled_prior(variable)
-        h = self._new_curvature(gradient[1], variable, prior)
-        self.assign(self._curvatures[index], h)
-        direction = (m / bias + prior * variable) / (h + prior)
+        if curvature is None:
+            return m, None, ops.cast(learning_rate, g.dtype) / bias * m
+        prior = self.prior_term(excluded=False, dtype=g.dtype)
+        h = tf.convert_to_tensor(curvature)
+        change = (1.0 - self.beta_2) * (ops.cast(estimate, h.dtype) - h)
+        h = h + change + ops.square(change) / (2.0 * (h + prior))  # (3)
+        direction = (m / bias + prior * mu) / (h + prior)
         if self.clip_radius is not None:
             direction = ops.clip(direction, -self.clip_radius, self.clip_radius)
-        step = self.step_size(learning_rate, variable)
-        self.assign_sub(variable, step * direction)  # (5)
-
-    def _new_curvature(self, estimate, variable, prior):
-        h = self.curvature(variable)
-        weight = 1.0 - self.beta_2
-        change = weight * (ops.cast(estimate, h.dtype) - h)
-        return h + change + ops.square(change) / (2.0 * (h + prior))  # (3)
+        return m, h, self.step_size(learning_rate, prior) * direction  # (5)
 
     def get_config(self):
         """Returns every constructor argument."""

@@ -15,6 +15,7 @@ from keras_bdl.optimizers.hyperbolic_momentum import thermostat_force
 from keras_bdl.optimizers.hyperbolic_momentum import velocity
 from keras_bdl.optimizers.layer_masses import LayerMasses
 from keras_bdl.optimizers.sampler import Sampler
+from keras_bdl.shared_trace import call_shared
 
 # The average speed is the first over sqrt(N), the speed limit the second times
 # the average speed.
@@ -153,35 +154,48 @@ class MomentumSampler(Sampler):
     def update_step(self, gradient, variable, learning_rate):
         """Moves one variable by one step."""
         index = _keras.variable_index(self, variable)
-        step = ops.cast(learning_rate, "float32")
-        temperature = self.temperature_now()
-        momentum = self._momentum(index)
-        thermostat = (
-            ops.cast(self._thermostats[index], "float32")
-            if self.uses_thermostat
-            else 0.0
-        )
         gradient = self.energy_gradient(gradient, variable)
         if self._masses is not None:
             self._masses.observe(index, gradient)
-        mass, limit = self.mass_and_limit(index)
-        injected = self.injected_friction(thermostat)
+        momentum, move, thermostat = call_shared(
+            self._new_state,
+            self._momentum(index),
+            self._thermostat(index),
+            gradient,
+            self.noise(variable),
+            learning_rate,
+            self._mass_factor(index),
+        )
+        self.assign(self._momenta[index], momentum)
+        self.assign_add(variable, move)
+        if thermostat is not None:
+            self.assign(self._thermostats[index], thermostat)
+
+    def _new_state(
+        self, momentum, thermostat, gradient, noise, learning_rate, mass_factor
+    ):
+        """Returns the new momentum, the move of a variable, the thermostat."""
+        mass, limit = self._mass_and_limit(mass_factor)
+        step = ops.cast(learning_rate, "float32")
+        temperature = self.temperature_now()
+        xi = 0.0 if thermostat is None else thermostat
+        injected = self.injected_friction(xi)
         momentum = kick(
             momentum,
             gradient,
-            self.noise(variable),
+            noise,
             step=step,
             mass=mass,
             max_speed=limit,
             injected=injected,
-            friction=injected + thermostat,
+            friction=injected + xi,
             temperature=temperature,
         )
-        self.assign(self._momenta[index], momentum)
-        self.assign_add(variable, step * velocity(momentum, mass, limit))
-        if self.uses_thermostat:
+        move = step * velocity(momentum, mass, limit)
+        if thermostat is not None:
             force = thermostat_force(momentum, mass, limit, temperature)
-            self.assign(self._thermostats[index], thermostat + step * force)
+            thermostat = thermostat + step * force
+        return momentum, move, thermostat
 
     def kinetic_temperatures(self) -> tf.Tensor:
         """Returns the mean of `p K'(p)` for each variable; T on average."""
@@ -209,15 +223,26 @@ class MomentumSampler(Sampler):
             momentum = momentum * ops.sqrt(self._masses.growth(index))
         return momentum
 
+    def _thermostat(self, index):
+        """Returns a thermostat, or `None` if the sampler has none."""
+        if not self.uses_thermostat:
+            return None
+        return ops.cast(self._thermostats[index], "float32")
+
     def mass_and_limit(self, index: int) -> tuple:
         """Returns the current mass and speed limit of a variable."""
-        if self._masses is None:
-            return self._mass, self._limit
-        factor = self._masses.factor(index)
-        limit = self._limit
+        return self._mass_and_limit(self._mass_factor(index))
+
+    def _mass_factor(self, index):
+        return None if self._masses is None else self._masses.factor(index)
+
+    def _mass_and_limit(self, mass_factor):
+        mass, limit = self._mass, self._limit
+        if mass_factor is None:
+            return mass, limit
         if limit is not None:
-            limit = limit / ops.sqrt(factor)
-        return self._mass * factor, limit
+            limit = limit / ops.sqrt(mass_factor)
+        return mass * mass_factor, limit
 
     def get_config(self):
         """Returns every constructor argument."""

@@ -199,7 +199,7 @@ class NaturalGradient(CurvatureState):
         if drawn and (self.noisy_training or stream == EVALUATION):
             size = sum(math.prod(variables[i].shape) for i in drawn)
             bits = self.bits(size, stream, number)
-            draws = self._compilation.run(
+            draws = self._compilation.draw(
                 gaussian_draw_and_score if scores else gaussian_draw,
                 bits,
                 [values[i] for i in drawn],

@@ -16,7 +16,7 @@ from keras_bdl.optimizers.kronecker_decomposition import places_of
 from keras_bdl.optimizers.vogn import VOGN
 from keras_bdl.posteriors import MatrixNormal
 from keras_bdl.random.gaussian_weights import EVALUATION
-from keras_bdl.random.gaussian_weights import normal_numbers
+from keras_bdl.random.gaussian_weights import split_numbers
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
@@ -216,7 +216,7 @@ class NoisyKFAC(VOGN):
         direction = matrix.precondition(
             matrix.join(momenta), prior + self.damping
         )
-        rate = self.step_size(learning_rate, variable)
+        rate = self.step_size(learning_rate, prior)
         steps = matrix.split(rate * direction)
         for v, step in zip(matrix.variables, steps, strict=True):
             self.assign_sub(v, step)  # (5)
@@ -242,7 +242,8 @@ class NoisyKFAC(VOGN):
         if drawn and (self.noisy_training or stream == EVALUATION):
             shapes = [tuple(variables[i].shape) for i in drawn]
             bits = self.bits(sum(map(math.prod, shapes)), stream, number)
-            noise = self._compilation.run(normal_numbers, bits, shapes)
+            numbers = self._compilation.normal_numbers(bits)
+            noise = split_numbers(numbers, shapes)
             noises = {
                 i: ops.cast(e, variables[i].dtype)
                 for i, e in zip(drawn, noise, strict=True)

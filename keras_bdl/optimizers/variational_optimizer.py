@@ -217,10 +217,18 @@ class VariationalOptimizer(InheritedArguments, keras.optimizers.Optimizer):
 
     def scaled_prior(self, variable: keras.Variable) -> tf.Tensor:
         """Returns delta_t of a variable; 0 for an excluded variable."""
-        if self.is_excluded(variable):
-            return ops.zeros((), variable.dtype)
-        prior = self.prior_precision * self.kl_weight()
-        return ops.cast(prior, variable.dtype)
+        return self.prior_term(self.is_excluded(variable), variable.dtype)
+
+    def prior_term(self, excluded: bool, dtype: Any) -> tf.Tensor:
+        """Returns delta_t of all variables that are excluded, or are not.
+
+        Args:
+            excluded: Whether the variables are excluded from inference.
+            dtype: The dtype of the variables.
+        """
+        if excluded:
+            return ops.zeros((), dtype)
+        return ops.cast(self.prior_precision * self.kl_weight(), dtype)
 
     def get_config(self):
         """Returns every argument that the constructor accepts."""

@@ -11,6 +11,7 @@ from keras_bdl.aliases import FloatOrSchedule
 from keras_bdl.arguments import check_number
 from keras_bdl.curvature.plan import check_fallback
 from keras_bdl.optimizers.natural_gradient import NaturalGradient
+from keras_bdl.shared_trace import call_shared
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
@@ -166,14 +167,25 @@ class VOGN(NaturalGradient):
         g, h = (ops.cast(part, variable.dtype) for part in gradient)
         index = _keras.variable_index(self, variable)
         momentum, curvature = self._momenta[index], self._curvatures[index]
-        prior = self.scaled_prior(variable)
-        decay, weight = self.curvature_weights(variable.dtype)
-        m = self.beta_1 * momentum + g + prior * variable  # (2)
-        s = decay * curvature + weight * h  # (3)
-        step = self.step_size(learning_rate, variable) * m
+        m, s, step = call_shared(
+            self._new_state,
+            *(g, h, momentum, curvature, variable, learning_rate),
+            self.is_excluded(variable),
+        )
         self.assign(momentum, m)
         self.assign(curvature, s)
-        self.assign_sub(variable, step / (s + (prior + self.damping)))  # (4)
+        self.assign_sub(variable, step)
+
+    def _new_state(
+        self, g, h, momentum, curvature, mu, learning_rate, excluded
+    ):
+        """Returns m, s and the step of a variable."""
+        prior = self.prior_term(excluded, g.dtype)
+        decay, weight = self.curvature_weights(g.dtype)
+        m = self.beta_1 * momentum + g + prior * mu  # (2)
+        s = decay * curvature + weight * h  # (3)
+        step = self.step_size(learning_rate, prior) * m
+        return m, s, step / (s + (prior + self.damping))  # (4)
 
     def _is_due(self):
         return ops.equal(ops.mod(self.iterations, self.curvature_every), 0)

@@ -17,8 +17,12 @@ from keras_bdl.random.keyed_noise import PHILOX
 TRAINING = 0
 EVALUATION = 1
 
-# Compiling takes half a second. With fewer weights, it never saves that time.
+# With fewer weights, compiling never saves the time that it takes.
 _SMALLEST_SIZE = 2**14
+
+# XLA makes one program for each tensor, in 50 milliseconds. With more tensors,
+# it compiles the noise alone, one program.
+_FEW_TENSORS = 8
 
 # Number of blocks of random numbers that one replica may use.
 _BLOCKS = 2**40
@@ -57,15 +61,23 @@ def random_bits(
     )
 
 
-def normal_numbers(bits: tf.Tensor, shapes: list) -> list:
-    """Returns standard normal numbers, one tensor for each shape.
+def normal_numbers(bits: tf.Tensor) -> tf.Tensor:
+    """Returns standard normal numbers, one for each 32 random bits.
 
     Args:
-        bits: Result of `random_bits`, one integer per number.
+        bits: Result of `random_bits`.
+    """
+    return gaussian_noise(of_bits(bits))
+
+
+def split_numbers(numbers: tf.Tensor, shapes: list) -> list:
+    """Returns one tensor for each shape.
+
+    Args:
+        numbers: Result of `normal_numbers`.
         shapes: List of shapes.
     """
-    noise = gaussian_noise(of_bits(bits))
-    parts = tf.split(noise, [math.prod(shape) for shape in shapes])
+    parts = tf.split(numbers, [math.prod(shape) for shape in shapes])
     return [tf.reshape(e, s) for e, s in zip(parts, shapes, strict=True)]
 
 
@@ -84,21 +96,44 @@ class Compilation:
     def __init__(self):
         self._functions: dict[Callable, Callable] = {}
 
-    def run(self, function: Callable, bits: tf.Tensor, *args) -> Any:
-        """Returns `function(bits, *args)`.
+    def normal_numbers(self, bits: tf.Tensor) -> tf.Tensor:
+        """Returns `normal_numbers(bits)`.
 
         Args:
-            function: A pure function of tensors and nested lists of tensors.
-            bits: A tensor. Its size decides whether compiling pays.
-            *args: Further arguments.
+            bits: Result of `random_bits`. Their number decides whether
+                compiling pays.
         """
         if not _worth_compiling(bits):
-            return function(bits, *args)
-        if function not in self._functions:
-            self._functions[function] = tf.function(
+            return normal_numbers(bits)
+        return self._compiled(normal_numbers, normal_numbers)(bits)
+
+    def draw(
+        self, function: Callable, bits: tf.Tensor, means: list, *args
+    ) -> Any:
+        """Returns `function(normal_numbers(bits), means, *args)`.
+
+        Args:
+            function: `gaussian_draw` or `gaussian_draw_and_score`.
+            bits: Result of `random_bits`. Their number decides whether
+                compiling pays.
+            means: The first list of tensors. Its length decides whether XLA
+                compiles `function`, too.
+            *args: Further arguments.
+        """
+        if len(means) > _FEW_TENSORS or not _worth_compiling(bits):
+            return function(self.normal_numbers(bits), means, *args)
+
+        def of_bits(bits, *args):
+            return function(normal_numbers(bits), *args)
+
+        return self._compiled(function, of_bits)(bits, means, *args)
+
+    def _compiled(self, name, function):
+        if name not in self._functions:
+            self._functions[name] = tf.function(
                 function, jit_compile=True, autograph=False
             )
-        return self._functions[function](bits, *args)
+        return self._functions[name]
 
 
 def _worth_compiling(bits):
@@ -111,7 +146,7 @@ def _worth_compiling(bits):
 
 
 def gaussian_draw(
-    bits: tf.Tensor, means: list, curvatures: list, priors: list, factor: Any
+    noise: tf.Tensor, means: list, curvatures: list, priors: list, factor: Any
 ) -> list:
     """Returns weights drawn from independent Gaussians.
 
@@ -119,7 +154,7 @@ def gaussian_draw(
         w = mean + sigma eps,   eps ~ N(0, I)                             (2)
 
     Args:
-        bits: Result of `random_bits`, 32 bits for each weight.
+        noise: Standard normal numbers, one for each weight.
         means: List of tensors.
         curvatures: List of tensors.
         priors: List of numbers.
@@ -128,7 +163,7 @@ def gaussian_draw(
     Returns:
         A list of `w`.
     """
-    parts = _noise_and_stddev(bits, means, curvatures, priors, factor)
+    parts = _noise_and_stddev(noise, means, curvatures, priors, factor)
     return [
         mean + stddev * eps  # (2)
         for mean, eps, stddev in zip(means, *parts, strict=True)
@@ -136,18 +171,20 @@ def gaussian_draw(
 
 
 def gaussian_draw_and_score(
-    bits: tf.Tensor, means: list, curvatures: list, priors: list, factor: Any
+    noise: tf.Tensor, means: list, curvatures: list, priors: list, factor: Any
 ) -> tuple[list, list]:
     """Returns two lists, `w` and `eps / sigma` of `gaussian_draw`.
 
     Args:
-        bits: Result of `random_bits`, 32 bits for each weight.
+        noise: Standard normal numbers, one for each weight.
         means: List of tensors.
         curvatures: List of tensors.
         priors: List of numbers.
         factor: A number.
     """
-    noises, stddevs = _noise_and_stddev(bits, means, curvatures, priors, factor)
+    noises, stddevs = _noise_and_stddev(
+        noise, means, curvatures, priors, factor
+    )
     draws, scores = [], []
     for mean, eps, stddev in zip(means, noises, stddevs, strict=True):
         draws.append(mean + stddev * eps)  # (2)
@@ -155,8 +192,8 @@ def gaussian_draw_and_score(
     return draws, scores
 
 
-def _noise_and_stddev(bits, means, curvatures, priors, factor):
-    noises = normal_numbers(bits, [m.shape for m in means])
+def _noise_and_stddev(noise, means, curvatures, priors, factor):
+    noises = split_numbers(noise, [m.shape for m in means])
     stddevs = [
         ops.sqrt(ops.cast(factor, s.dtype) / (s + ops.cast(prior, s.dtype)))
         for s, prior in zip(curvatures, priors, strict=True)  # (1)

@@ -8,6 +8,7 @@ from sklearn.datasets import load_digits
 import keras_bdl as bdl
 from keras_bdl.random.gaussian_weights import TRAINING
 from keras_bdl.random.gaussian_weights import normal_numbers
+from keras_bdl.random.gaussian_weights import split_numbers
 from tests.helpers import assert_equal
 from tests.helpers import cross_entropy
 from tests.helpers import dtype_policy
@@ -100,7 +101,10 @@ def eigenbases(optimizer):
 def noise_of_next_step(optimizer, draws):
     return [
         np.vstack(
-            normal_numbers(optimizer.bits(15, TRAINING, k), [(4, 3), (1, 3)])
+            split_numbers(
+                normal_numbers(optimizer.bits(15, TRAINING, k)),
+                [(4, 3), (1, 3)],
+            )
         )
         for k in range(draws)
     ]
