@@ -51,6 +51,8 @@ class CapturedPass:
             `False`.
         observations: `"examples"` or `"positions"`, see `step`. Defaults to
             `"examples"`.
+        max_factor_size: Largest number of rows of a Kronecker factor. Defaults
+            to `None`: no limit.
 
     Attributes:
         loss: The whole loss.
@@ -71,9 +73,12 @@ class CapturedPass:
         fallback: bool | str = "auto",
         pure: bool = False,
         observations: str = EXAMPLES,
+        max_factor_size: int | None = None,
     ):
         x, _, sample_weight = data
-        self._plan = Plan(model, fallback=fallback)
+        self._plan = Plan(
+            model, fallback=fallback, max_factor_size=max_factor_size
+        )
         losses = Losses(model, loss)
         if values is None:
             values = current_values(self._plan.variables)

@@ -43,6 +43,8 @@ class Plan:
             rules of their own. `False` raises an error. Defaults to `"auto"`.
         variables: The variables to compute curvature for. Layers without such a
             variable need no rule. Defaults to `None`: all trainable variables.
+        max_factor_size: Largest number of rows of a Kronecker factor; a matrix
+            that needs a larger one has none. Defaults to `None`: no limit.
 
     Attributes:
         variables: The variables, in the order of the model.
@@ -56,7 +58,9 @@ class Plan:
         *,
         fallback: bool | str = "auto",
         variables: list | None = None,
+        max_factor_size: int | None = None,
     ):
+        self.max_factor_size = max_factor_size
         self.variables = model.trainable_variables
         if variables is not None:
             self.variables = list(variables)
@@ -103,7 +107,9 @@ class Plan:
         for matrix in found:
             if matrix.bias is not None and not self._trains(matrix.bias):
                 matrix.bias = None
-        return found
+        if self.max_factor_size is None:
+            return found
+        return [m for m in found if max(m.shape) <= self.max_factor_size]
 
     def _trains(self, variable):
         return id(variable) in self._wanted

@@ -52,6 +52,7 @@ def step(
     due: tf.Tensor | None = None,
     fallback: bool | str = "auto",
     observations: str = EXAMPLES,
+    max_factor_size: int | None = None,
 ) -> Step:
     """Returns loss, outputs, gradients and curvature of one batch.
 
@@ -117,6 +118,9 @@ def step(
             `"auto"`.
         observations: `"examples"` for (2), or `"positions"` for (3), where
             masked positions do not count. Defaults to `"examples"`.
+        max_factor_size: With `statistics="factors"`, the largest number of rows
+            of a factor. A matrix that needs a larger one gets mean squares.
+            Defaults to `None`: no limit.
 
     Returns:
         A `Step`. Gradients and curvature are in float32 or higher precision.
@@ -138,6 +142,7 @@ def step(
         loss_scale=loss_scale,
         fallback=check_fallback(fallback),
         observations=observations,
+        max_factor_size=max_factor_size,
     )
 
     if statistics == "factors":

@@ -1,8 +1,13 @@
 """Kronecker factors of a weight matrix, and their eigendecompositions."""
 
+import math
+import warnings
+
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl import _keras
+from keras_bdl.curvature.plan import matrices
 from keras_bdl.posteriors import MatrixCovariance
 
 # A factor is decomposed again once its trace has grown by this ratio.
@@ -55,6 +60,20 @@ class MatrixSlots:
         self.factors = [square(n, 0.0, side) for n, side in sides]
         self._vectors = [square(n, 1.0, f"{s}_vectors") for n, s in sides]
         self._values = [vector(n, f"{s}_values") for n, s in sides]
+
+    def check_excluded_together(self, is_excluded):
+        """Raises if the kernel is excluded without the bias, or the reverse.
+
+        Args:
+            is_excluded: Function that returns whether a variable is excluded
+                from inference.
+        """
+        if len({is_excluded(v) for v in self.variables}) > 1:
+            raise ValueError(
+                "`exclude_from_inference` must name both the kernel and the "
+                "bias of a layer, or neither: they are one matrix. "
+                f"Received: one of {[v.path for v in self.variables]}"
+            )
 
     def start(self, curvature):
         """Sets A and S to the same multiple of the identity.
@@ -202,6 +221,37 @@ class MatrixSlots:
         tensors = (*self.eigenvectors(), self.variances(factor, prior))
         arrays = map(ops.convert_to_numpy, tensors)
         return MatrixCovariance(kernel, bias[0] if bias else None, *arrays)
+
+
+def slots_of(optimizer, model):
+    """Returns the `MatrixSlots` of all matrices of a model.
+
+    Matrices with a side above `optimizer.max_factor_size` are left out, and a
+    warning names them.
+
+    Args:
+        optimizer: The owner of the variables.
+        model: A built Keras model.
+    """
+    limit = optimizer.max_factor_size or math.inf
+    found, too_large = [], []
+    for matrix in matrices(model, fallback=optimizer.fallback):
+        if max(matrix.shape) > limit:
+            too_large.append(f"{matrix.kernel.path} {matrix.shape}")
+            continue
+        indices = [
+            _keras.variable_index(optimizer, v) for v in matrix.variables
+        ]
+        found.append(MatrixSlots(optimizer, matrix, indices=indices))
+    if too_large:
+        warnings.warn(
+            f"`{type(optimizer).__name__}` fits independent weights to "
+            f"{', '.join(too_large)}: a Kronecker factor would have more rows "
+            f"than `max_factor_size`, {limit:,}. A larger `max_factor_size` "
+            "needs more memory and time",
+            stacklevel=2,
+        )
+    return found
 
 
 def places_of(matrices, variables):

@@ -8,11 +8,10 @@ import keras
 from keras import ops
 
 from keras_bdl import _keras
-from keras_bdl.arguments import check_number
-from keras_bdl.curvature.plan import matrices
+from keras_bdl.arguments import check_count
 from keras_bdl.curvature.weight_scope import current_values
-from keras_bdl.optimizers.kronecker_decomposition import MatrixSlots
 from keras_bdl.optimizers.kronecker_decomposition import places_of
+from keras_bdl.optimizers.kronecker_decomposition import slots_of
 from keras_bdl.optimizers.vogn import VOGN
 from keras_bdl.posteriors import MatrixNormal
 from keras_bdl.random.gaussian_weights import EVALUATION
@@ -68,7 +67,7 @@ class NoisyKFAC(VOGN):
     The two factors of a matrix `(in, out)` and their eigenvectors take
     `2 in^2 + 2 out^2` numbers. The time of a decomposition is proportional to
     `in^3 + out^3`. For a convolution, `in` is the size of its window times the
-    number of its input channels.
+    number of its input channels. `max_factor_size` bounds both.
 
     Args:
         initial_curvature: Curvature of each weight before the first step, or
@@ -83,6 +82,9 @@ class NoisyKFAC(VOGN):
             next. (3) and (5) use the last decomposition. NoisyKFAC also
             decomposes in each of the first `update_every` steps, and whenever
             the trace of a factor has grown by a quarter. Defaults to `10`.
+        max_factor_size: Largest number of rows of A and of S. The weights of a
+            matrix with a larger side are independent, as in `VOGN`, and a
+            warning names the layer. `None` means no limit. Defaults to `8192`.
 
     Example:
 
@@ -103,10 +105,19 @@ class NoisyKFAC(VOGN):
 
     _model = None
 
-    def __init__(self, *args, update_every: int = 10, **kwargs):
+    def __init__(
+        self,
+        *args,
+        update_every: int = 10,
+        max_factor_size: int | None = 8192,
+        **kwargs,
+    ):
         super().__init__(*args, **kwargs)
-        check_number("update_every", update_every, at_least=1, integer=True)
+        check_count("update_every", update_every)
+        if max_factor_size is not None:
+            check_count("max_factor_size", max_factor_size)
         self.update_every = update_every
+        self.max_factor_size = max_factor_size
 
     def attach(self, model: keras.Model) -> None:
         """Keeps a reference to the model, whose matrices `build` needs.
@@ -123,17 +134,7 @@ class NoisyKFAC(VOGN):
         the variable.
         """
         model = None if self._model is None else self._model()
-        found = [] if model is None else matrices(model, fallback=self.fallback)
-        self._matrices = [
-            MatrixSlots(
-                self,
-                matrix,
-                indices=[
-                    _keras.variable_index(self, v) for v in matrix.variables
-                ],
-            )
-            for matrix in found
-        ]
+        self._matrices = [] if model is None else slots_of(self, model)
         self._matrix_of = {i: m for m in self._matrices for i in m.indices}
         others = [i for i in range(len(variables)) if i not in self._matrix_of]
         slots = super().add_curvatures([variables[i] for i in others])
@@ -161,12 +162,7 @@ class NoisyKFAC(VOGN):
         """Raises if a kernel is excluded without its bias, or the reverse."""
         super().check(variables)
         for matrix in self._matrices:
-            if len({self.is_excluded(v) for v in matrix.variables}) > 1:
-                raise ValueError(
-                    "`exclude_from_inference` must name both the kernel and "
-                    "the bias of a layer, or neither: they are one matrix. "
-                    f"Received: one of {[v.path for v in matrix.variables]}"
-                )
+            matrix.check_excluded_together(self.is_excluded)
 
     def look(
         self, model: keras.Model, data: Any, draw: Any, loss_scale: Any
@@ -176,7 +172,11 @@ class NoisyKFAC(VOGN):
         If a kernel and its bias form a matrix, the tuple of the kernel holds
         the gradients of both, A and S, and the tuple of the bias is empty.
         """
-        step = self.captured_step(model, data, draw, loss_scale, "factors")
+        step = self.captured_step(
+            *(model, data, draw, loss_scale),
+            statistics="factors",
+            max_factor_size=self.max_factor_size,
+        )
         found = list(zip(step.gradients, step.squares, strict=True))
         # Factors come in the order of the calls, not in that of the layers.
         factors = {id(f.kernel): f for f in step.factors}
@@ -195,20 +195,14 @@ class NoisyKFAC(VOGN):
         if index not in self._matrix_of:
             return super().update_step(gradient, variable, learning_rate)
         matrix = self._matrix_of[index]
-        *gradients, inputs, outputs = gradient
+        *gradients, a, s = gradient
         decay, weight = self.curvature_weights(variable.dtype)
-        matrix.update(
-            self,
-            (inputs, outputs),
-            decay=decay,
-            weight=weight,
-            due=self._decomposes(),
-        )
+        due = self._decomposes()
+        matrix.update(self, (a, s), decay=decay, weight=weight, due=due)
         prior = self.scaled_prior(variable)
         momenta = []
-        for i, v, g in zip(
-            matrix.indices, matrix.variables, gradients, strict=True
-        ):
+        of_matrix = zip(matrix.indices, matrix.variables, strict=True)
+        for (i, v), g in zip(of_matrix, gradients, strict=True):
             g = ops.cast(g, v.dtype)
             m = self.beta_1 * self._momenta[i] + g + prior * v  # (4)
             momenta.append(m)
@@ -298,4 +292,8 @@ class NoisyKFAC(VOGN):
 
     def get_config(self):
         """Returns every constructor argument."""
-        return {**super().get_config(), "update_every": self.update_every}
+        return {
+            **super().get_config(),
+            "update_every": self.update_every,
+            "max_factor_size": self.max_factor_size,
+        }

@@ -136,7 +136,7 @@ class VOGN(NaturalGradient):
         data: Any,
         draw: Any,
         loss_scale: Any,
-        statistics: str = "squares",
+        **options,
     ) -> curvature.Step:
         """Returns the `keras_bdl.curvature.Step` of a batch at one sample.
 
@@ -145,8 +145,8 @@ class VOGN(NaturalGradient):
             data: Inputs, targets and weights of the examples.
             draw: The result of `draw`.
             loss_scale: Factor of the loss in the backward pass, or `None`.
-            statistics: `"squares"` of gradients, or Kronecker `"factors"`.
-                Defaults to `"squares"`.
+            **options: Arguments of `keras_bdl.curvature.step` that say what
+                curvature to compute.
         """
         x, y, sample_weight = data
         return curvature.step(
@@ -156,10 +156,10 @@ class VOGN(NaturalGradient):
             sample_weight=sample_weight,
             values=draw,
             loss_scale=loss_scale,
-            statistics=statistics,
             due=None if self.curvature_every == 1 else self._is_due(),
             fallback=self.fallback,
             observations=model.observations,
+            **options,
         )
 
     def update_step(self, gradient, variable, learning_rate):

@@ -7,6 +7,8 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl.random.keyed_noise import PHILOX
+
 
 def gaussian_noise(uniforms: tf.Tensor) -> tf.Tensor:
     """Returns standard normal numbers as a function of uniform numbers.
@@ -21,9 +23,10 @@ def gaussian_noise(uniforms: tf.Tensor) -> tf.Tensor:
     return -math.sqrt(2) * ops.sign(uniforms) * lower
 
 
-# The default algorithm of XLA, and its function for normal numbers, take ten
-# times as long on a CPU.
-ALGORITHM = "philox"
+# Philox numbers its output blocks with a counter of 128 bits. The upper half is
+# a part of the seed, and the lower half counts the blocks of a tensor. This
+# block, and those behind it, become new seeds.
+_NEW_SEEDS = 2**60
 
 
 def next_seed(seed_generator: keras.random.SeedGenerator) -> tf.Tensor:
@@ -40,27 +43,41 @@ def next_seed(seed_generator: keras.random.SeedGenerator) -> tf.Tensor:
     return fold_in(seed_generator.next(), replica)
 
 
-def fold_in(seed: tf.Tensor, data: Any) -> tf.Tensor:
+def fold_in(seed: Any, data: Any) -> tf.Tensor:
     """Returns a different seed for each integer.
 
     Args:
         seed: A seed.
-        data: An integer.
+        data: An integer from 0 to 2^31.
     """
-    return tf.random.experimental.stateless_fold_in(seed, data, alg=ALGORITHM)
+    if tf.is_tensor(data):
+        data = tf.cast(data, tf.uint64)
+    return _random_integers((2,), seed, tf.int64, data + _NEW_SEEDS)
 
 
-def uniform(shape: Any, seed: tf.Tensor) -> tf.Tensor:
+def uniform(shape: Any, seed: Any) -> tf.Tensor:
     """Returns uniform numbers between -1 and 1, never -1, 0 or 1.
 
     Args:
         shape: Shape of the result.
         seed: The seed.
     """
-    bits = tf.random.stateless_uniform(
-        shape, seed, minval=None, maxval=None, dtype=tf.int32, alg=ALGORITHM
+    return of_bits(_random_integers(shape, seed, tf.int32))
+
+
+def _random_integers(shape, seed, dtype, first_block=0):
+    # The stateless functions of TensorFlow would hash the seed, with 40
+    # operations. Those of XLA take ten times as long on a CPU.
+    words = tf.bitcast(tf.cast(seed, tf.int64), tf.uint64)
+    key, upper = tf.split(words, 2)
+    first_block = tf.reshape(tf.cast(first_block, tf.uint64), [1])
+    return tf.raw_ops.StatelessRandomUniformFullIntV2(
+        shape=shape,
+        key=key,
+        counter=tf.concat([first_block, upper], 0),
+        alg=PHILOX,
+        dtype=dtype,
     )
-    return of_bits(bits)
 
 
 def of_bits(bits: tf.Tensor) -> tf.Tensor:
@@ -95,14 +112,7 @@ def signs(shape: Any, dtype: Any, seed: tf.Tensor) -> tf.Tensor:
         seed: The seed.
     """
     size = tf.reduce_prod(shape)
-    words = tf.random.stateless_uniform(
-        (-(-size // 32), 1),
-        seed,
-        minval=None,
-        maxval=None,
-        dtype=tf.int32,
-        alg=ALGORITHM,
-    )
+    words = _random_integers((-(-size // 32), 1), seed, tf.int32)
     bits = tf.bitwise.bitwise_and(
         tf.bitwise.right_shift(words, tf.range(32)), 1
     )

@@ -328,21 +328,26 @@ def network(optimizer, **compile):
 IMAGES = np.random.default_rng(1).normal(size=(N, 6, 6, 1)).astype("float32")
 
 
-def test_matrices_have_factors_and_other_weights_move_as_in_vogn():
+@pytest.mark.filterwarnings("ignore:.*fits independent weights")
+@pytest.mark.parametrize("max_factor_size", [None, 20])
+def test_matrices_have_factors_and_other_weights_move_as_in_vogn(
+    max_factor_size,
+):
     keras.utils.set_random_seed(0)
-    model = network(noisy_kfac(initial_curvature="first_batch"))
+    limit = {"max_factor_size": max_factor_size}
+    model = network(noisy_kfac(initial_curvature="first_batch", **limit))
     start = model.get_weights()
     gradients, squares = bdl.curvature.second_moments(model, IMAGES, Y)
     model.train_on_batch(IMAGES, Y)
     optimizer = model.optimizer
-    assert [m.shape for m in optimizer._matrices] == [
-        (10, 4), (5, 4), (5, 4), (5, 4), (5, 4), (5, 4), (65, 3)
-    ]  # fmt: skip
+    sizes = [(10, 4), (5, 4), (5, 4), (5, 4), (5, 4), (5, 4), (65, 3)]
+    too_large = [] if max_factor_size is None else [sizes.pop()]
+    assert [m.shape for m in optimizer._matrices] == sizes
     paths = [v.path for v in model.trainable_variables]
     others = [i for i, s in enumerate(optimizer._curvatures) if s is not None]
-    assert [paths[i] for i in others] == [
-        "bn/gamma", "bn/beta", "ln/gamma", "ln/beta"
-    ]  # fmt: skip
+    names = ["bn/gamma", "bn/beta", "ln/gamma", "ln/beta"]
+    names += paths[-2:] * len(too_large)
+    assert [paths[i] for i in others] == names
     old = {w.path: s for w, s in zip(model.weights, start, strict=True)}
     for i in others:
         prior = 0.0 if "bn" in paths[i] else 2.0 / N
@@ -350,11 +355,16 @@ def test_matrices_have_factors_and_other_weights_move_as_in_vogn():
         new = old[paths[i]] - 0.05 * m / (squares[i] + prior + 0.1)
         np.testing.assert_allclose(model.trainable_variables[i], new, atol=1e-5)
     posterior = optimizer.posterior(model)
-    assert len(posterior.matrices) == 7
+    assert len(posterior.matrices) == len(sizes)
     variance = posterior.get_state()["variance"]
     assert not np.any(variance[others[0]])
     assert np.min(variance[others[2]]) > 0
     bdl.predict(model, IMAGES, samples=2, verbose=0)
+
+
+def test_a_warning_names_matrices_that_are_too_large_for_factors():
+    with pytest.warns(match=r"kernel \(65, 3\).*`max_factor_size`, 64"):
+        network(noisy_kfac(max_factor_size=64)).train_on_batch(IMAGES, Y)
 
 
 def test_run_resumed_between_decompositions_ends_as_one_without_a_break(

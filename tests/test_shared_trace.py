@@ -1,0 +1,70 @@
+"""Tensors of one rank share the trace of a function."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_bdl as bdl
+from keras_bdl.shared_trace import call_shared
+
+SHAPES = [(2, 3), (4, 1), (3,), (5,), (1, 7)]
+
+
+def test_tensors_of_one_rank_share_a_trace():
+    ranks = []
+
+    @tf.function
+    def graph(tensors, factor):
+        def scaled(x, y, exponent):
+            ranks.append(x.shape.rank)
+            return factor * x**exponent + y, None
+
+        return [call_shared(scaled, x, x, 2)[0] for x in tensors]
+
+    rng = np.random.default_rng(0)
+    tensors = [tf.constant(rng.normal(size=s)) for s in SHAPES]
+    factor = tf.constant(3.0, "float64")
+    for found, x in zip(graph(tensors, factor), tensors, strict=True):
+        np.testing.assert_allclose(found, 3 * x**2 + x, rtol=1e-12)
+    assert sorted(ranks) == [1, 2]
+
+
+def test_each_graph_has_traces_of_its_own():
+    factor = 2.0
+
+    def scaled(x):
+        return factor * x
+
+    def graph():
+        return tf.function(lambda x: call_shared(scaled, x))(tf.ones(2))
+
+    np.testing.assert_array_equal(graph(), 2.0)
+    factor = 3.0
+    np.testing.assert_array_equal(graph(), 3.0)
+    np.testing.assert_array_equal(call_shared(scaled, tf.ones(2)), 3.0)
+
+
+@pytest.mark.parametrize(
+    "optimizer, tensors, most",
+    [(bdl.ATMC, 1, 30), (bdl.VOGN, 2, 20), (bdl.IVON, 2, 20)],
+)
+def test_one_more_variable_adds_few_operations_to_an_update(
+    optimizer, tensors, most
+):
+    def operations(count):
+        chosen = optimizer(1e-3, dataset_size=100)
+        variables = [keras.Variable(np.ones((2, 1 + k))) for k in range(count)]
+        chosen.build(variables)
+
+        @tf.function
+        def step():
+            for v in variables:
+                g = tf.ones(v.shape)
+                g = g if tensors == 1 else (g,) * tensors
+                chosen.update_step(g, v, chosen.learning_rate)
+
+        return len(step.get_concrete_function().graph.get_operations())
+
+    more, fewer = operations(8), operations(4)
+    assert more - fewer <= 4 * most
