@@ -20,7 +20,7 @@ PATH = Path(__file__).parent / "costs.json"
 STEP = ("case", "step", "topology", "batch_size")
 COUNTS = ("collectives", "lowered_collectives")
 AMOUNTS = ("flops", "bytes", "collective_bytes", "result_bytes")
-# Another version of XLA changes a cost by a few percent.
+# By this part an amount may grow before the growth counts as a gain.
 MARGIN = 0.1
 
 

@@ -178,7 +178,6 @@ def test_nothing_is_compiled_by_a_tensorflow_without_xla_for_cpus(monkeypatch):
     assert not cpu_compilation.keras_compiles_nothing.__wrapped__()
 
 
-@needs_linux
 def test_training_uses_the_new_prior_of_a_large_layer():
     model = network()
     model.compile(keras.optimizers.SGD(0.0), "mse")
