@@ -14,6 +14,7 @@ TOGETHER = (
     "tests/optimizers/test_logistic_regression.py",
     "tests/test_fresh_process.py",
     "tests/test_pickle.py",
+    "tests/tpu/test_lowering.py",
 )
 # Tests that take long come early, so that both processes end together.
 EARLY = ("tests/examples/", "tests/tpu/")

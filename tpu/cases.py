@@ -1,6 +1,7 @@
 """The cases of `compile_check.py`: methods, networks, and pairs of them."""
 
 import dataclasses
+import fnmatch
 import functools
 from collections.abc import Callable
 
@@ -215,6 +216,21 @@ class Case:
         """Returns the compiled model."""
         network = self.network
         return self.method.compiled(network.make(), network.dataset_size)
+
+
+def named(patterns):
+    """Returns the names of the cases of some patterns, without repeats.
+
+    Args:
+        patterns: Such as `"vogn/small"`, or `"*/small"` for all methods.
+    """
+    names = [f"{m}/{n}" for m in METHODS for n in NETWORKS]
+    found = {}
+    for pattern in patterns:
+        matches = fnmatch.filter(names, pattern)
+        # A name that matches nothing is refused by `Case`.
+        found |= dict.fromkeys(matches or [Case(pattern).name])
+    return list(found)
 
 
 if __name__ == "__main__":

@@ -2,19 +2,22 @@
 
     python tpu/compile_check.py [--topology v5e:2x2] [--only CASE ...]
         [--steps train predict] [--batch SIZE] [--smoke] [--list] [--table]
-        [--keep FOLDER] [--out results/compile_check.json]
+        [--record] [--keep FOLDER] [--out results/compile_check.json]
 
 Needs `pip install -e ".[tpu]"`, on Linux. A case is a method and a network,
-such as `vogn/resnet_18`. Without `--only`, the cases of the papers are
-compiled. For both steps of each case the script prints OK or the operations
-that a TPU does not have. It also prints the operations and bytes of the step,
-the memory that a chip needs, and the bytes that chips send to each other; these
-must be what the method needs and no more. Exits with 1 if anything fails. Adds
-the results to those in `--out`.
+such as `vogn/resnet_18`; `*/small` are all methods with the small network.
+Without `--only`, the cases of the papers are compiled. For both steps of each
+case the script prints OK or the operations that a TPU does not have. It also
+prints the operations and bytes of the step, the memory that a chip needs, and
+the bytes that chips send to each other; these must be what the method needs and
+no more. The next line compares the costs with those in `costs.json`. Exits with
+1 if anything fails, or if a step costs more than recorded. Adds the results to
+those in `--out`.
 """
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -22,6 +25,7 @@ import tempfile
 import time
 from pathlib import Path
 
+import costs
 import step_time
 
 HERE = Path(__file__).parent
@@ -29,10 +33,6 @@ STEPS = ("train", "predict")
 SMOKE = ("atmc/small", "vogn/small")
 # Besides the gradients, replicas may exchange a few numbers.
 FEW_BYTES = 4096
-COLUMNS = (
-    *("case", "step", "chips", "batch", "", "Tflop", "GB moved"),
-    *("GB needed", "all-reduces", "MB", "ms on paper", "s to compile"),
-)
 
 
 def problems(found, step, memory):
@@ -98,7 +98,9 @@ def check(name, steps, topology, batch, folder):
             result = folder / "compiled.json"
             program = folder / f"{step}.mlir"
             run("compiling.py", program, topology, result)
-            found |= json.loads(result.read_text())
+            compiled = json.loads(result.read_text())
+            compiled["versions"] = known["versions"] | compiled["versions"]
+            found |= compiled
         memory = step_time.chip_of(topology).memory
         found["problems"] = problems(found, step, memory)
         print(in_words(found), flush=True)
@@ -120,30 +122,58 @@ def in_words(found):
     )
 
 
+def compare(found, record):
+    """Prints how the costs of a step differ; returns what costs too much.
+
+    Args:
+        found: What `check` found.
+        record: Whether its costs are the new recorded ones.
+    """
+    if not {"flops", "result_bytes"} <= found.keys():
+        return []
+    record = record and not found["problems"]
+    before = costs.recorded(found)
+    if before is None:
+        print("    not in costs.json", end="")
+    else:
+        print(f"    costs.json: {costs.changes(found, before)}", end="")
+    if record:
+        costs.record(found)
+    print(", recorded" if record else "", flush=True)
+    return costs.gains(found, before) if before and not record else []
+
+
 def table(results):
     """Returns a table of all results, in Markdown."""
-    lines = [COLUMNS, ["---"] * len(COLUMNS)]
-    for found in results:
-        chips = found["topology"]
-        start = (found["case"], found["step"], chips, found["batch_size"])
-        if found["problems"]:
-            lines.append([*start, "FAILED", *["-"] * (len(COLUMNS) - 5)])
-            continue
-        seconds = step_time.times(found, chips)["step"]
-        lines.append(
-            (
-                *start,
-                "OK",
-                f"{found['flops'] / 1e12:.3g}",
-                f"{found['bytes'] / 1e9:.3g}",
-                f"{sum(found['memory'].values()) / 1e9:.2f}",
-                found["collectives"],
-                f"{found['collective_bytes'] / 1e6:.1f}",
-                f"{1e3 * seconds:.3g}",
-                f"{found['compile_seconds']:.0f}",
-            )
-        )
+    good = [found for found in results if not found["problems"]]
+    bad = [found for found in results if found["problems"]]
+    times = [step_time.times(f, f["topology"])["step"] for f in good]
+    needed = [sum(found["memory"].values()) for found in good]
+    columns = [
+        ("", ["OK"] * len(good)),
+        _scaled("flop", [found["flops"] for found in good]),
+        _scaled("B moved", [found["bytes"] for found in good]),
+        _scaled("B needed", needed),
+        ("all-reduces", [found["collectives"] for found in good]),
+        _scaled("B", [found["collective_bytes"] for found in good]),
+        ("ms on paper", [f"{1e3 * seconds:.3g}" for seconds in times]),
+        ("s to compile", [f"{f['compile_seconds']:.0f}" for f in good]),
+    ]
+    heads, entries = zip(*columns, strict=True)
+    head = ("case", "step", "chips", "batch", *heads)
+    lines = [head, ["---"] * len(head)]
+    rows = [*zip(*entries, strict=True), *[["FAILED", *"-------"]] * len(bad)]
+    for found, row in zip([*good, *bad], rows, strict=True):
+        start = (found[key] for key in costs.STEP)
+        lines.append((*start, *row))
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)
+
+
+def _scaled(unit, values):
+    """Returns the head and the entries of a column, such as GB or MB."""
+    power = int(math.log10(max([1, *values])) // 3)
+    prefix = ("", "k", "M", "G", "T", "P")[power]
+    return f"{prefix}{unit}", [f"{v / 1000**power:.3g}" for v in values]
 
 
 def main():
@@ -152,11 +182,14 @@ def main():
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--topology", default="v5e:2x2", help="as JAX names it")
-    parser.add_argument("--only", nargs="+", metavar="CASE")
+    parser.add_argument("--only", nargs="+", metavar="CASE", help="or */small")
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=STEPS)
     parser.add_argument("--list", action="store_true", help="what there is")
     parser.add_argument(
         "--table", action="store_true", help="of the results in --out"
+    )
+    parser.add_argument(
+        "--record", action="store_true", help="write costs.json"
     )
     parser.add_argument("--batch", type=int, help="of all chips together")
     parser.add_argument("--smoke", action="store_true", help="a minute only")
@@ -173,13 +206,14 @@ def main():
         return
     from cases import CASES
     from cases import Case
+    from cases import named
 
-    names = args.only or (SMOKE if args.smoke else CASES)
+    names = named(args.only or (SMOKE if args.smoke else CASES))
     for name in names:  # before the first of them starts
         Case(name, args.batch).batch_of(step_time.devices_in(args.topology))
 
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    failed = False
+    failed, gains = False, []
     for name in names:
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary)
@@ -189,10 +223,13 @@ def main():
             for found in check(
                 name, args.steps, args.topology, args.batch, folder
             ):
+                gains += compare(found, args.record)
                 results = add(args.out, found)
                 failed |= bool(found["problems"])
     print(f"\n{table(results)}\n\nResults: {args.out.resolve()}")
-    sys.exit(int(failed))
+    if gains:
+        print("Costs more than recorded:", *gains, sep="\n  ")
+    sys.exit(int(failed or bool(gains)))
 
 
 def add(path, found):

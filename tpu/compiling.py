@@ -6,6 +6,7 @@
 because TensorFlow and JAX cannot share the XLA of libtpu.
 """
 
+import importlib.metadata
 import json
 import os
 import sys
@@ -91,6 +92,9 @@ def main():
         found = {"error": str(error)}
     else:
         Path(program).with_suffix(".hlo").write_text(hlo)
+    found["versions"] = {
+        name: importlib.metadata.version(name) for name in ("jax", "libtpu")
+    }
     Path(result).write_text(json.dumps(found))
 
 

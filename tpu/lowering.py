@@ -87,6 +87,19 @@ def lowered(function, *specs):
     return text
 
 
+def facts(text):
+    """Returns what the StableHLO of a step shows.
+
+    Args:
+        text: What `lowered` returned.
+    """
+    found = {"complaints": programs.complaints(text)}
+    if not found["complaints"]:  # dynamic shapes have no size
+        found["lowered_collectives"] = len(programs.lowered_collectives(text))
+        found["result_bytes"] = programs.result_bytes(text)
+    return found
+
+
 def _culprit(message):
     """Returns the operations that a message names, or the whole message."""
     unsupported = re.search(r"on XLA_\w+: (.*)", message)
@@ -105,6 +118,10 @@ def main():
             "batch_size": case.batch_of(int(chips)) * int(chips),
             "weight_bytes": of_case.weight_bytes,
             "reduced": case.method.reduced,
+            "versions": {
+                "tensorflow": tf.__version__,
+                "keras": keras.__version__,
+            },
         }
         try:
             text = getattr(of_case, step)()
@@ -112,7 +129,7 @@ def main():
             found["error"] = str(error)
         else:
             (folder / f"{step}.mlir").write_text(text)
-            found["complaints"] = programs.complaints(text)
+            found |= facts(text)
         (folder / f"{step}.json").write_text(json.dumps(found))
 
 

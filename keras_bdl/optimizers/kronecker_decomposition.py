@@ -284,8 +284,7 @@ def _eigh(factor):
     # A diverged training shows NaN, as with any optimizer. On a CPU, `eigh`
     # would raise an error instead.
     finite = ops.all(ops.isfinite(factor))
-    identity = ops.eye(factor.shape[0], dtype=factor.dtype)
-    values, vectors = tf.linalg.eigh(ops.where(finite, factor, identity))
+    values, vectors = tf.linalg.eigh(ops.where(finite, factor, 0.0))
     # Rounding makes some zeros negative.
     values = ops.maximum(values, 0.0)
     return ops.where(finite, values, float("nan")), vectors

@@ -12,7 +12,19 @@ def keras_compiles_nothing() -> bool:
 
     On a machine that has only CPUs, Keras does not compile training steps,
     and compiling a large draw alone saves time. Systems other than Linux may
-    lack XLA for CPUs, so the result there is `False`.
+    lack XLA for CPUs, and so does TensorFlow for TPUs. The result there is
+    `False`.
     """
     kinds = {d.device_type for d in tf.config.list_physical_devices()}
-    return kinds == {"CPU"} and platform.system() == "Linux"
+    return kinds == {"CPU"} and platform.system() == "Linux" and _has_xla()
+
+
+def _has_xla():
+    """Returns whether XLA can compile a function for the CPU."""
+    function = tf.function(tf.identity, jit_compile=True, autograph=False)
+    with tf.init_scope():
+        try:
+            function(0.0)
+        except tf.errors.NotFoundError:
+            return False
+    return True

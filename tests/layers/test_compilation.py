@@ -12,6 +12,7 @@ import keras_bdl as bdl
 from keras_bdl import layers
 from keras_bdl.layers import compilation
 from keras_bdl.layers import variational
+from keras_bdl.random import cpu_compilation
 
 SIZE = 128  # SIZE**2 is the smallest compiled size
 RNG = np.random.default_rng(0)
@@ -166,6 +167,15 @@ def test_draw_is_not_compiled_where_that_is_slow_or_fails(where, mirrored):
     else:
         tf.function(call)()
     assert not is_compiled(layer)
+
+
+def test_nothing_is_compiled_by_a_tensorflow_without_xla_for_cpus(monkeypatch):
+    # On a machine without a TPU, TensorFlow for TPUs raises this error.
+    def refuse(*_):
+        raise tf.errors.NotFoundError(None, None, "no platform Host")
+
+    monkeypatch.setattr(tf, "function", lambda *_, **__: refuse)
+    assert not cpu_compilation.keras_compiles_nothing.__wrapped__()
 
 
 def test_training_uses_the_new_prior_of_a_large_layer():

@@ -1,6 +1,8 @@
+import functools
 import re
 
 import cases
+import costs
 import lowering
 import programs
 import pytest
@@ -12,6 +14,19 @@ if tuple(map(int, tf.__version__.split(".")[:2])) < (2, 21):
     )
 
 CHIPS = 4
+# The programs are lowered without a step.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*no posterior before its first step"),
+    pytest.mark.filterwarnings("ignore:.*has learned no variances yet"),
+]
+
+
+@functools.cache
+def lowered(method):
+    """Returns the programs of both steps and the bytes of the weights."""
+    steps = lowering.Steps(cases.Case(f"{method}/small"), CHIPS)
+    texts = {"train": steps.train(), "predict": steps.predict()}
+    return texts, steps.weight_bytes
 
 
 def depends_on_the_chip(text):
@@ -22,9 +37,6 @@ def depends_on_the_chip(text):
     return re.search(rf"{match[1]}\b", rest) is not None
 
 
-# The programs are lowered without a step.
-@pytest.mark.filterwarnings("ignore:.*has no posterior before its first step")
-@pytest.mark.filterwarnings("ignore:.*has learned no variances yet")
 @pytest.mark.parametrize(
     "method, reduced, draws",
     [
@@ -37,18 +49,37 @@ def depends_on_the_chip(text):
     ids=str,
 )
 def test_chips_add_up_what_the_method_needs_and_no_more(method, reduced, draws):
-    steps = lowering.Steps(cases.Case(f"{method}/small"), CHIPS)
-    train = steps.train()
+    texts, weight_bytes = lowered(method)
+    train, predict = texts["train"], texts["predict"]
     names, sizes = zip(*programs.lowered_collectives(train), strict=True)
     assert set(names) == {"all-reduce"}
     # The objective has one number of its own for each tensor.
     own = 4 * 6 if method == "taylor_vi" else 0
-    assert sum(sizes) == reduced * steps.weight_bytes + own
+    assert sum(sizes) == reduced * weight_bytes + own
     # Only draws of weights are different on every chip.
     assert depends_on_the_chip(train) == draws
-    predict = steps.predict()
     assert programs.lowered_collectives(predict) == []
     assert programs.complaints(train) == programs.complaints(predict) == []
+
+
+@pytest.mark.parametrize("method", cases.METHODS)
+def test_step_costs_no_more_than_recorded(method):
+    case = f"{method}/small"
+    size = cases.Case(case).network.batch_size
+    for step, text in lowered(method)[0].items():
+        values = (case, step, f"v5e:2x{CHIPS // 2}", size)
+        before = costs.recorded(dict(zip(costs.STEP, values, strict=True)))
+        found = lowering.facts(text)
+        assert found["complaints"] == []
+        assert costs.gains(found, before) == []
+
+
+@pytest.mark.parametrize("method", cases.METHODS)
+def test_program_holds_no_constant_of_half_a_megabyte(method):
+    # The identity of the size of the last factor would have 4 MB.
+    for text in lowered(method)[0].values():
+        digits = map(len, re.findall(r'dense<"0x(\w+)"', text))
+        assert max(digits, default=0) < 2 * 500_000
 
 
 def test_operation_that_xla_does_not_know_is_named():
