@@ -6,8 +6,7 @@ Measures whole steps of `VOGN` and its relatives, including the draws of the
 weights, in batches of 128. Both steps of a pair run in turns, so that other
 work on the machine slows both; the median of the paired ratios is printed, with
 a 95 % interval. Peak memory is that of a separate process. With the extra
-`bench` installed, the same networks run in PyTorch with the squared gradients
-of BackPACK, relative to Adam in PyTorch.
+`bench` installed, `backpack_step.py` runs the same networks in PyTorch.
 """
 
 import argparse
@@ -16,6 +15,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -161,65 +161,6 @@ def train_alone(method, name, batch):
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
 
-def backpack_steps(name, batch):
-    """Returns two functions: Adam in PyTorch, with BackPACK and without."""
-    import backpack
-    import torch
-    from backpack.extensions import SumGradSquared
-    from torch import nn
-
-    torch.set_num_threads(os.cpu_count())
-    nets = {
-        "MLP": lambda: nn.Sequential(
-            nn.Linear(784, 400),
-            nn.ReLU(),
-            nn.Linear(400, 400),
-            nn.ReLU(),
-            nn.Linear(400, 10),
-        ),
-        "LeNet-5": lambda: nn.Sequential(
-            nn.Conv2d(1, 6, 5, padding=2),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Conv2d(6, 16, 5),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Flatten(),
-            nn.Linear(400, 120),
-            nn.ReLU(),
-            nn.Linear(120, 84),
-            nn.ReLU(),
-            nn.Linear(84, 10),
-        ),
-    }
-    x, y = batch_of(NETS[name](), batch)
-    x, y = (
-        torch.tensor(np.moveaxis(x, -1, 1) if x.ndim == 4 else x),
-        torch.tensor(y),
-    )
-
-    def steps(squares):
-        net, loss = nets[name](), nn.CrossEntropyLoss()
-        if squares:
-            net, loss = backpack.extend(net), backpack.extend(loss)
-        optimizer = torch.optim.Adam(net.parameters(), 1e-3)
-
-        def run():
-            optimizer.zero_grad()
-            value = loss(net(x), y)
-            if squares:
-                with backpack.backpack(SumGradSquared()):
-                    value.backward()
-            else:
-                value.backward()
-            optimizer.step()
-            return float(value.detach())
-
-        return run
-
-    return steps(True), steps(False)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smoke", action="store_true", help="seconds only")
@@ -269,16 +210,9 @@ def main():
     start = time.perf_counter()
     steps_of(vogn, name, batch)()
     show(f"{name}, VOGN, seconds to trace", time.perf_counter() - start, "10")
-    try:
-        import backpack  # noqa: F401
-    except ImportError:
-        print("BackPACK is not installed")
-        return
-    for name in networks:
-        if name == "ResNet-20":
-            continue
-        value = ratio(*backpack_steps(name, batch), 1 if smoke else 200)
-        show(f"{name}, BackPACK / Adam of PyTorch", value)
+    # PyTorch and TensorFlow cannot always share a process.
+    script = Path(__file__).parent / "backpack_step.py"
+    subprocess.run([sys.executable, script] + ["--smoke"] * smoke, check=True)
 
 
 if __name__ == "__main__":
