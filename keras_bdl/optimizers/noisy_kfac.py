@@ -23,7 +23,7 @@ class NoisyKFAC(VOGN):
     """Noisy K-FAC: fits a Gaussian with correlated weights to the posterior.
 
     Use Noisy K-FAC where correlations within a layer matter and layers are
-    narrow. A step takes 3 to 8 times as long as a step of Adam, and memory and
+    narrow. A step takes 3 to 7 times as long as a step of Adam, and memory and
     time grow fast with the width of a layer.
 
     NoisyKFAC trains the weights of an ordinary model, as `VOGN` does. The
