@@ -110,11 +110,19 @@ class SplitFunction:
 
 
 def _part(traced, inputs, outputs):
-    part = traced.prune(inputs, outputs)
-    # `prune` also copies what computes the inputs. Nobody needs it, and its own
-    # inputs have no value. A second `prune` starts from inputs that nothing
-    # computes, and leaves it out.
-    return part.prune(part.inputs, part.outputs)
+    # `prune` also copies what computes the inputs. That may need other outputs
+    # of the same operations, so these are inputs, too.
+    given = {tensor.ref() for tensor in inputs}
+    beside = [
+        tensor
+        for op in dict.fromkeys(tensor.op for tensor in inputs)
+        for tensor in op.outputs
+        if tensor.ref() not in given
+    ]
+    part = traced.prune([*inputs, *beside], outputs)
+    # Nobody needs the copies, and their own inputs have no value. A second
+    # `prune` starts from inputs that nothing computes, and leaves them out.
+    return part.prune(part.inputs[: len(inputs)], part.outputs)
 
 
 def _dependent(sources, outputs):
@@ -141,15 +149,17 @@ def _dependent(sources, outputs):
 def _inputs_from_outside(operations, outputs, captured):
     """Returns the tensors that the operations or the outputs take from others.
 
-    Constants are left out: a copy of them keeps shapes static.
+    Constants are left out: a copy of them keeps shapes static. Derivatives have
+    constants that wait for other operations; a copy would copy those, too.
     """
     found: dict = {}
     # Any fixed order, the same in each process.
     for op in sorted(operations, key=lambda op: op.name):
         for tensor in op.inputs:
+            free = tensor.op.type == "Const" and not tensor.op.control_inputs
             if (
                 tensor.op not in operations
-                and tensor.op.type != "Const"
+                and not free
                 and tensor.ref() not in captured
             ):
                 found[tensor.ref()] = tensor
