@@ -17,9 +17,10 @@ def call_shared(function: Callable, *args) -> Any:
     graph of a training step has one operation for each variable, a call.
     TensorFlow replaces each call by its operations before the graph runs.
 
-    A trace belongs to the graph in which the call stands, so `function` may
-    read variables and tensors of this graph. In eager mode, and on several
-    devices, whose variables differ, `function` runs as it is.
+    Tensors of another dtype have another trace. A trace belongs to the graph in
+    which the call stands, so `function` may read variables and tensors of this
+    graph. In eager mode, and on several devices, whose variables differ,
+    `function` runs as it is.
 
     Args:
         function: A function, or a method, of tensors and other arguments. It
@@ -47,4 +48,6 @@ def call_shared(function: Callable, *args) -> Any:
 def _of_rank(argument):
     if not tf.is_tensor(argument):
         return argument
-    return tf.TensorSpec([None] * argument.shape.rank, argument.dtype)
+    rank = argument.shape.rank
+    sizes = None if rank is None else [None] * rank
+    return tf.TensorSpec(sizes, argument.dtype)

@@ -30,6 +30,15 @@ def test_tensors_of_one_rank_share_a_trace():
     assert sorted(ranks) == [1, 2]
 
 
+def test_tensors_may_have_an_unknown_rank():
+    @tf.function(input_signature=[tf.TensorSpec(None)])
+    def graph(x):
+        return call_shared(lambda x: 2 * x, x)
+
+    for shape in SHAPES:
+        np.testing.assert_array_equal(graph(tf.ones(shape)), np.full(shape, 2))
+
+
 def test_each_graph_has_traces_of_its_own():
     factor = 2.0
 

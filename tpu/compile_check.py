@@ -140,7 +140,7 @@ def compare(found, record):
     if record:
         costs.record(found)
     print(", recorded" if record else "", flush=True)
-    return costs.gains(found, before) if before and not record else []
+    return costs.increases(found, before) if before and not record else []
 
 
 def table(results):
@@ -213,7 +213,7 @@ def main():
         Case(name, args.batch).batch_of(step_time.devices_in(args.topology))
 
     args.out.parent.mkdir(parents=True, exist_ok=True)
-    failed, gains = False, []
+    failed, increases = False, []
     for name in names:
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary)
@@ -223,13 +223,13 @@ def main():
             for found in check(
                 name, args.steps, args.topology, args.batch, folder
             ):
-                gains += compare(found, args.record)
+                increases += compare(found, args.record)
                 results = add(args.out, found)
                 failed |= bool(found["problems"])
     print(f"\n{table(results)}\n\nResults: {args.out.resolve()}")
-    if gains:
-        print("Costs more than recorded:", *gains, sep="\n  ")
-    sys.exit(int(failed or bool(gains)))
+    if increases:
+        print("Costs more than recorded:", *increases, sep="\n  ")
+    sys.exit(int(failed or bool(increases)))
 
 
 def add(path, found):

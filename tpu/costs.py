@@ -20,7 +20,7 @@ PATH = Path(__file__).parent / "costs.json"
 STEP = ("case", "step", "topology", "batch_size")
 COUNTS = ("collectives", "lowered_collectives")
 AMOUNTS = ("flops", "bytes", "collective_bytes", "result_bytes")
-# By this part an amount may grow before the growth counts as a gain.
+# An amount may grow by this fraction.
 MARGIN = 0.1
 
 
@@ -53,10 +53,11 @@ def record(found, path=PATH):
     path.write_text(f"[\n{lines}\n]\n")
 
 
-def gains(found, before):
+def increases(found, before):
     """Returns what costs more than recorded, in sentences.
 
-    One more collective is a gain, and so are 10 % more of what is not counted.
+    One more collective is too much, and so is an amount that is larger by more
+    than 10 %.
 
     Args:
         found: Costs of a step, some or all.

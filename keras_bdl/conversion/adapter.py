@@ -4,7 +4,7 @@ import keras
 
 from keras_bdl import _keras
 from keras_bdl.conversion.replacement_table import RULES
-from keras_bdl.curvature.rules.low_rank import low_rank_equations
+from keras_bdl.curvature.rules.low_rank_equations import low_rank_equations
 from keras_bdl.layers.adapted_layer import AdaptedLayer
 from keras_bdl.random.keyed_noise import sequence
 

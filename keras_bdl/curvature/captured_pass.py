@@ -100,15 +100,13 @@ class CapturedPass:
                 self.loss = losses.total(data, self.y_pred, training=training)
                 of_outputs = losses.of_outputs()
                 self.penalties = [ops.sum(one) for one in model.losses]
-            self._total = self._data = self.loss
+            parts = [self.loss]
             if of_outputs is not None:
-                self._data = self.loss - of_outputs
+                parts.append(self.loss - of_outputs)
             if loss_scale is not None:
-                scale = ops.cast(loss_scale, "float32")
-                self._total = self._total * scale
-                self._data = (
-                    self._total if of_outputs is None else self._data * scale
-                )
+                parts = [p * ops.cast(loss_scale, "float32") for p in parts]
+            # One tensor, unless the loss has terms that are not of the data.
+            self._total, self._data = parts[0], parts[-1]
         self._unscale = None if loss_scale is None else 1.0 / loss_scale
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         self._all_examples = ops.cast(self._examples * replicas, "float32")

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from keras_bdl.aliases import Loss
 from keras_bdl.arguments import check_choice
+from keras_bdl.arguments import check_count
 from keras_bdl.curvature.captured_pass import CapturedPass
 from keras_bdl.curvature.layer_factors import KroneckerFactors
 from keras_bdl.curvature.plan import check_fallback
@@ -133,6 +134,8 @@ def step(
     ```
     """
     check_choice("statistics", statistics, ("squares", "factors"))
+    if max_factor_size is not None:
+        check_count("max_factor_size", max_factor_size)
     run = CapturedPass(
         model,
         (x, y, sample_weight),

@@ -67,7 +67,7 @@ class NoisyKFAC(VOGN):
     The two factors of a matrix `(in, out)` and their eigenvectors take
     `2 in^2 + 2 out^2` numbers. The time of a decomposition is proportional to
     `in^3 + out^3`. For a convolution, `in` is the size of its window times the
-    number of its input channels. `max_factor_size` bounds both.
+    number of its input channels. `max_factor_size` bounds `in` and `out`.
 
     Args:
         initial_curvature: Curvature of each weight before the first step, or

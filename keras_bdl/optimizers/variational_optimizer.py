@@ -220,7 +220,7 @@ class VariationalOptimizer(InheritedArguments, keras.optimizers.Optimizer):
         return self.prior_term(self.is_excluded(variable), variable.dtype)
 
     def prior_term(self, excluded: bool, dtype: Any) -> tf.Tensor:
-        """Returns delta_t of all variables that are excluded, or are not.
+        """Returns delta_t of a dtype; 0 for excluded variables.
 
         Args:
             excluded: Whether the variables are excluded from inference.

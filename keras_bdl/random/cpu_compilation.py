@@ -11,9 +11,9 @@ def keras_compiles_nothing() -> bool:
     """Returns whether Keras leaves training steps to plain TensorFlow.
 
     On a machine that has only CPUs, Keras does not compile training steps,
-    and compiling a large draw alone saves time. Systems other than Linux may
-    lack XLA for CPUs, and so does TensorFlow for TPUs. The result there is
-    `False`.
+    and compiling a large draw alone saves time. Without XLA for CPUs, the
+    result is `False`: TensorFlow for TPUs lacks it, and systems other than
+    Linux may lack it.
     """
     kinds = {d.device_type for d in tf.config.list_physical_devices()}
     return kinds == {"CPU"} and platform.system() == "Linux" and _has_xla()

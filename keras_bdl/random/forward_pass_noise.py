@@ -47,7 +47,7 @@ def fold_in(seed: Any, data: Any) -> tf.Tensor:
     """Returns a different seed for each integer.
 
     Args:
-        seed: A seed.
+        seed: A seed, two integers.
         data: An integer from 0 to 2^31.
     """
     if tf.is_tensor(data):
@@ -67,7 +67,7 @@ def uniform(shape: Any, seed: Any) -> tf.Tensor:
 
 def _random_integers(shape, seed, dtype, first_block=0):
     # The stateless functions of TensorFlow would hash the seed, with 40
-    # operations. Those of XLA take ten times as long on a CPU.
+    # operations. The default algorithm of XLA takes ten times as long on a CPU.
     words = tf.bitcast(tf.cast(seed, tf.int64), tf.uint64)
     key, upper = tf.split(words, 2)
     first_block = tf.reshape(tf.cast(first_block, tf.uint64), [1])

@@ -20,8 +20,8 @@ EVALUATION = 1
 # With fewer weights, compiling never saves the time that it takes.
 _SMALLEST_SIZE = 2**14
 
-# XLA makes one program for each tensor, in 50 milliseconds. With more tensors,
-# it compiles the noise alone, one program.
+# XLA takes 50 milliseconds for each tensor. With more tensors than this, XLA
+# compiles only the noise, which is one tensor.
 _FEW_TENSORS = 8
 
 # Number of blocks of random numbers that one replica may use.
@@ -123,10 +123,10 @@ class Compilation:
         if len(means) > _FEW_TENSORS or not _worth_compiling(bits):
             return function(self.normal_numbers(bits), means, *args)
 
-        def of_bits(bits, *args):
+        def from_bits(bits, *args):
             return function(normal_numbers(bits), *args)
 
-        return self._compiled(function, of_bits)(bits, means, *args)
+        return self._compiled(function, from_bits)(bits, means, *args)
 
     def _compiled(self, name, function):
         if name not in self._functions:

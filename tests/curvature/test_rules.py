@@ -40,6 +40,13 @@ CASES = {
             layers.EinsumDense("abc,bd->ad", 3),
         ],
     ),
+    "einsum dense with positions in another order": (
+        (2, 3, 5),
+        lambda: [
+            layers.EinsumDense("abcd,de->acbe", (3, 2, 4), bias_axes="e"),
+            layers.EinsumDense("abcd,bde->aceb", (3, 4, 2)),
+        ],
+    ),
     "conv 1d": (
         (9, 4),
         lambda: [

@@ -367,6 +367,21 @@ def test_a_warning_names_matrices_that_are_too_large_for_factors():
         network(noisy_kfac(max_factor_size=64)).train_on_batch(IMAGES, Y)
 
 
+@pytest.mark.filterwarnings("ignore:.*fits independent weights")
+def test_without_room_for_any_factor_training_is_that_of_vogn():
+    options = {"learning_rate": 0.05, "dataset_size": N, "seed": 7}
+    weights = []
+    for optimizer in (
+        bdl.VOGN(**options),
+        bdl.NoisyKFAC(max_factor_size=4, **options),  # A has 5 rows
+    ):
+        model = softmax_regression(optimizer)
+        model.fit(X, Y, 6, epochs=2, shuffle=False, verbose=0)
+        variances = map(optimizer.variance, model.trainable_variables)
+        weights.append([*model.get_weights(), *variances])
+    assert_equal(*weights)
+
+
 def test_run_resumed_between_decompositions_ends_as_one_without_a_break(
     tmp_path,
 ):

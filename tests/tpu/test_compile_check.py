@@ -160,7 +160,7 @@ COSTS = {
 def test_collective_or_ten_percent_more_than_recorded_is_said(
     changes, sentences
 ):
-    assert costs.gains(COSTS | changes, COSTS) == [
+    assert costs.increases(COSTS | changes, COSTS) == [
         f"vogn/small, train: {sentence}" for sentence in sentences
     ]
 

@@ -123,10 +123,9 @@ class _Indices:
     def sorted(self, tensor, letters, kind):
         """Returns a tensor as `(examples * groups, positions, features)`."""
         features = getattr(self, kind)
+        # The order of inputs and outputs may differ: take one for both.
         positions = [
-            c
-            for c in letters[1:]
-            if c in self.x and c in self.out and c not in self.kernel
+            c for c in self.x[1:] if c in self.out and c not in self.kernel
         ]
         order = [letters[0], *self.groups, *positions, *features]
         # Like the forward pass, sum over indices that only the inputs have.
