@@ -51,8 +51,8 @@ class CapturedPass:
             `False`.
         observations: `"examples"` or `"positions"`, see `step`. Defaults to
             `"examples"`.
-        max_factor_size: Largest number of rows of a Kronecker factor. Defaults
-            to `None`: no limit.
+        max_factor_size: Longest side of a kernel, as a matrix, that gets
+            Kronecker factors. Defaults to `None`: no limit.
 
     Attributes:
         loss: The whole loss.

@@ -43,8 +43,8 @@ class Plan:
             rules of their own. `False` raises an error. Defaults to `"auto"`.
         variables: The variables to compute curvature for. Layers without such a
             variable need no rule. Defaults to `None`: all trainable variables.
-        max_factor_size: Largest number of rows of a Kronecker factor; a matrix
-            that needs a larger one has none. Defaults to `None`: no limit.
+        max_factor_size: Longest side of a kernel, as a matrix, that gets
+            Kronecker factors. Defaults to `None`: no limit.
 
     Attributes:
         variables: The variables, in the order of the model.
@@ -107,9 +107,8 @@ class Plan:
         for matrix in found:
             if matrix.bias is not None and not self._trains(matrix.bias):
                 matrix.bias = None
-        if self.max_factor_size is None:
-            return found
-        return [m for m in found if max(m.shape) <= self.max_factor_size]
+        limit = self.max_factor_size or math.inf
+        return [m for m in found if max(m.kernel_shape) <= limit]
 
     def _trains(self, variable):
         return id(variable) in self._wanted

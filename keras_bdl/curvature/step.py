@@ -119,9 +119,9 @@ def step(
             `"auto"`.
         observations: `"examples"` for (2), or `"positions"` for (3), where
             masked positions do not count. Defaults to `"examples"`.
-        max_factor_size: With `statistics="factors"`, the largest number of rows
-            of a factor. A matrix that needs a larger one gets mean squares.
-            Defaults to `None`: no limit.
+        max_factor_size: With `statistics="factors"`, the longest side of a
+            kernel, as a matrix, that gets factors. Larger kernels get mean
+            squares. Defaults to `None`: no limit.
 
     Returns:
         A `Step`. Gradients and curvature are in float32 or higher precision.

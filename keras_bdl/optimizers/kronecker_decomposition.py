@@ -226,7 +226,7 @@ class MatrixSlots:
 def slots_of(optimizer, model):
     """Returns the `MatrixSlots` of all matrices of a model.
 
-    Matrices with a side above `optimizer.max_factor_size` are left out, and a
+    Kernels with a side above `optimizer.max_factor_size` are left out, and a
     warning names them.
 
     Args:
@@ -236,8 +236,8 @@ def slots_of(optimizer, model):
     limit = optimizer.max_factor_size or math.inf
     found, too_large = [], []
     for matrix in matrices(model, fallback=optimizer.fallback):
-        if max(matrix.shape) > limit:
-            too_large.append(f"{matrix.kernel.path} {matrix.shape}")
+        if max(matrix.kernel_shape) > limit:
+            too_large.append(f"{matrix.kernel.path} {matrix.kernel_shape}")
             continue
         indices = [
             _keras.variable_index(optimizer, v) for v in matrix.variables
@@ -246,9 +246,9 @@ def slots_of(optimizer, model):
     if too_large:
         warnings.warn(
             f"`{type(optimizer).__name__}` fits independent weights to "
-            f"{', '.join(too_large)}: a Kronecker factor would have more rows "
-            f"than `max_factor_size`, {limit:,}. A larger `max_factor_size` "
-            "needs more memory and time",
+            f"{', '.join(too_large)}, with a side longer than "
+            f"`max_factor_size`, {limit:,}. Kronecker factors of longer sides "
+            "need more memory and time",
             stacklevel=2,
         )
     return found

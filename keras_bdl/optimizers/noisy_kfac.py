@@ -82,9 +82,9 @@ class NoisyKFAC(VOGN):
             next. (3) and (5) use the last decomposition. NoisyKFAC also
             decomposes in each of the first `update_every` steps, and whenever
             the trace of a factor has grown by a quarter. Defaults to `10`.
-        max_factor_size: Largest number of rows of A and of S. The weights of a
-            matrix with a larger side are independent, as in `VOGN`, and a
-            warning names the layer. `None` means no limit. Defaults to `8192`.
+        max_factor_size: Longest side of a kernel, as a matrix, that gets A and
+            S. The weights of larger kernels are independent, as in `VOGN`, and
+            a warning names them. `None` means no limit. Defaults to `8192`.
 
     Example:
 

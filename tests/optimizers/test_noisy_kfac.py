@@ -363,8 +363,8 @@ def test_matrices_have_factors_and_other_weights_move_as_in_vogn(
 
 
 def test_a_warning_names_matrices_that_are_too_large_for_factors():
-    with pytest.warns(match=r"kernel \(65, 3\).*`max_factor_size`, 64"):
-        network(noisy_kfac(max_factor_size=64)).train_on_batch(IMAGES, Y)
+    with pytest.warns(match=r"kernel \(64, 3\).*`max_factor_size`, 63"):
+        network(noisy_kfac(max_factor_size=63)).train_on_batch(IMAGES, Y)
 
 
 @pytest.mark.filterwarnings("ignore:.*fits independent weights")
@@ -373,7 +373,7 @@ def test_without_room_for_any_factor_training_is_that_of_vogn():
     weights = []
     for optimizer in (
         bdl.VOGN(**options),
-        bdl.NoisyKFAC(max_factor_size=4, **options),  # A has 5 rows
+        bdl.NoisyKFAC(max_factor_size=3, **options),  # the kernel is (4, 3)
     ):
         model = softmax_regression(optimizer)
         model.fit(X, Y, 6, epochs=2, shuffle=False, verbose=0)
