@@ -29,6 +29,7 @@ BAD = {
     "clip_radius": POSITIVE,
     "curvature_every": COUNT,
     "update_every": COUNT,
+    "max_factor_size": COUNT,
     "gradient_accumulation_steps": (1, *COUNT),
     "average_speed": POSITIVE,
     "max_speed": POSITIVE,

@@ -106,7 +106,7 @@ def test_chain_of_tasks_finds_the_posterior_of_all_data():
         dataset_size=30,
     )
     model = keras.Sequential([keras.Input((3,)), layer])
-    steps = 1000
+    steps = 4000
     rate = keras.optimizers.schedules.CosineDecay(0.03, steps)
     model.compile(
         keras.optimizers.Adam(rate),
@@ -126,9 +126,10 @@ def test_chain_of_tasks_finds_the_posterior_of_all_data():
         score += (x.T @ y)[:, 0]
     mean, stddev = numbers(layer.posteriors["kernel"])
     expected = 1 / np.sqrt(precision)
-    np.testing.assert_allclose(stddev[:, 0], expected, rtol=0.02)
+    np.testing.assert_allclose(stddev[:, 0], expected, rtol=0.05)
     difference = (mean[:, 0] - score / precision) / expected
-    assert np.abs(difference).max() < 0.06
+    # Five standard deviations over seeds.
+    assert np.abs(difference).max() < 0.1
 
 
 def test_radial_prior_has_an_edge_at_its_mean():

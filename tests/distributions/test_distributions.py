@@ -98,7 +98,7 @@ def test_divergence_is_the_mean_log_ratio_of_the_densities(family, size, prior):
     if family is Radial:
         stddev *= np.sqrt(size)
     q, p = family(mean, stddev), PRIORS[prior]
-    draws = 50 if size > 1000 else DRAWS
+    draws = 200 if size > 1000 else DRAWS
     noises = noise_of(family, (size,), draws)
 
     def ratio(noise):
@@ -110,7 +110,11 @@ def test_divergence_is_the_mean_log_ratio_of_the_densities(family, size, prior):
 
     ratios = each(ratio, noises).numpy().astype("float64")
     kls = each(divergence, noises).numpy().astype("float64")
-    error = np.hypot(ratios.std(), kls.std()) / np.sqrt(draws)
+    spread = np.hypot(ratios.std(), kls.std())
+    if family is Radial:
+        # The logarithm of the length has a long tail that draws may miss.
+        spread = max(spread, (size - 1) * np.pi / np.sqrt(8))
+    error = spread / np.sqrt(draws)
     # Plus the rounding error of a long sum.
     error += 1e-6 * np.abs(ratios).max()
     assert_moment(kls.mean(), ratios.mean(), error)

@@ -65,6 +65,7 @@ ARGUMENTS = {
     "share_sample": False,
     "temperature": 0.25,
     "update_every": 4,
+    "max_factor_size": 100,
 }
 OPTIONS = {
     "weight_decay": 0.1,
