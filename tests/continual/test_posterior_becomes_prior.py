@@ -128,7 +128,7 @@ def test_chain_of_tasks_finds_the_posterior_of_all_data():
     expected = 1 / np.sqrt(precision)
     np.testing.assert_allclose(stddev[:, 0], expected, rtol=0.05)
     difference = (mean[:, 0] - score / precision) / expected
-    # Five standard deviations over seeds.
+    # More than five standard deviations, by the spread over six seeds.
     assert np.abs(difference).max() < 0.1
 
 
