@@ -73,9 +73,9 @@ class Regression:
     """Arguments of `show.regression`.
 
     Attributes:
-        data: Names of data sets in `regression.py`, or of files `<name>.csv`
-            in `--data-dir`, with one column for each input and the target in
-            the last column.
+        data: Names in `DATA` of `regression_experiments/data.py`, or of files
+            `<name>.csv` in `--data-dir`, with one column for each input and
+            the target in the last column.
         network: The paper's name of the network, which selects the settings.
     """
 

@@ -20,7 +20,6 @@ sys.path.append(str(EXAMPLES))
 
 import continual_learning  # noqa: E402
 import measures  # noqa: E402
-import regression  # noqa: E402
 from arguments import ARGUMENTS  # noqa: E402
 from arguments import Calibration  # noqa: E402
 from arguments import NoArguments  # noqa: E402
@@ -29,6 +28,8 @@ from lookup import settings_of  # noqa: E402
 from outcome import Outcome  # noqa: E402
 from recipe import Cell  # noqa: E402
 from recipe import Recipe  # noqa: E402
+from regression_experiments.data import Split  # noqa: E402
+from regression_experiments.networks import TABLES  # noqa: E402
 from show import calibration  # noqa: E402
 from show import entropies  # noqa: E402
 from show import gradient_noise  # noqa: E402
@@ -95,11 +96,11 @@ def test_labels_leave_out_shared_and_unwanted_options():
 def test_uci_has_prior_and_learning_rate_of_the_radial_paper():
     rng = np.random.default_rng(0)
     train = rng.normal(size=(70, 4)), rng.normal(size=70)
-    split = regression.Split(0, train)
+    split = Split(0, train)
     cell = Cell("radial", "", "MLP 1 x 50", "MFVI")
     known = settings_of(cell, "MFVI", "paper")
     known = dataclasses.replace(known, epochs=2)
-    nets = PaperNetworks(split, "constant", regression.TABLES, known)
+    nets = PaperNetworks(split, "constant", TABLES, known)
     nets.steps = 2
     for kind in ("mean_field", "radial"):
         model = nets.distribution(split, kind)

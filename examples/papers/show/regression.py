@@ -5,11 +5,15 @@ import functools
 import keras
 import numpy as np
 import published
-import regression
 from files import digested
 from files import kept
 from lookup import settings_of
 from recipe import Cell
+from regression_experiments import methods
+from regression_experiments.data import DATA
+from regression_experiments.data import Split
+from regression_experiments.networks import TABLES
+from regression_experiments.networks import Networks
 
 import keras_bdl as bdl
 from show.table import markdown
@@ -22,16 +26,16 @@ METHODS = {
 }
 
 
-class PaperNetworks(regression.Networks):
+class PaperNetworks(Networks):
     """Networks with the prior, learning rate and epochs of a paper.
 
-    MC dropout keeps the settings of `regression.Networks`, because the paper
-    did not train it: its results for dropout are copied from another paper.
+    MC dropout keeps the settings of `Networks`, because the paper did not train
+    it: its results for dropout are copied from another paper.
 
     Args:
-        split: A `regression.Split`.
+        split: A `Split`.
         noise: `"constant"`, or `"input"` for noise that depends on the input.
-        own: A `regression.Settings`.
+        own: A `regression_experiments.networks.Settings`.
         known: The `Settings` of the paper for variational layers.
     """
 
@@ -98,7 +102,7 @@ def _learned(data, name, seed, make, data_dir):
     print(f"  {data}, {name}, split {seed}", flush=True)
     # New networks for each method: used networks would continue their random
     # numbers, and a resumed run would get other numbers.
-    return _report(name, make(split, "constant", regression.TABLES), split)
+    return _report(name, make(split, "constant", TABLES), split)
 
 
 def _maker(paper, network, scale):
@@ -106,12 +110,12 @@ def _maker(paper, network, scale):
     if scale == "paper":
         known = settings_of(Cell(paper, "", network, "MFVI"), "MFVI", scale)
         return functools.partial(PaperNetworks, known=known)
-    return functools.partial(regression.Networks, smoke=scale == "smoke")
+    return functools.partial(Networks, smoke=scale == "smoke")
 
 
 def _split(data, seed, data_dir):
-    if data in regression.DATA:
-        return regression.DATA[data](seed)
+    if data in DATA:
+        return DATA[data](seed)
     if data_dir is None:
         raise SystemExit(
             f"Give in `--data-dir` the folder that has {data}.csv, with a "
@@ -123,12 +127,12 @@ def _split(data, seed, data_dir):
         raise SystemExit(f"{data_dir}/{data}.csv: {error}") from error
     order = np.random.default_rng(seed).permutation(len(table))
     train, test = np.split(table[order], [9 * len(table) // 10])
-    return regression.Split(
+    return Split(
         seed, (train[:, :-1], train[:, -1]), (test[:, :-1], test[:, -1])
     )
 
 
 def _report(name, nets, split):
-    predict = regression.METHODS[METHODS[name]](nets, split)
+    predict = methods.METHODS[METHODS[name]](nets, split)
     report = bdl.evaluate(predict(split.test[0]), split.test[1])
     return {"nll": -report.log_likelihood, "rmse": report.rmse}

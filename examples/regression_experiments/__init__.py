@@ -1,0 +1,1 @@
+"""The parts of `regression.py`: data, networks, methods, tables, picture."""
