@@ -1,8 +1,9 @@
 """The noise of the gradient of one convolution, by scale of its weights."""
 
-import radial_robustness
 from files import digested
 from files import kept
+from radial_experiments import scale
+from radial_experiments.settings import Run
 
 import keras_bdl as bdl
 
@@ -17,14 +18,14 @@ def show(outcome, arguments):
         arguments: The arguments of the recipe, `arguments.GradientScale`.
     """
     session = outcome.session
-    run = radial_robustness.Run(session.scale == "smoke", session.seeds)
+    run = Run(session.scale == "smoke", session.seeds)
     run.channels = arguments.channels
     known = [run.channels, run.draws, *session.precision]
     name = digested("gradient-scale", known)
     found = _reports(kept(session.folder / f"{name}.json", _made_by(run)))
-    figure = radial_robustness.draw_scale(run, *found)
+    figure = scale.draw(run, *found)
     file = outcome.save(figure, "scale")
-    table = radial_robustness.scale_table(*found)
+    table = scale.table(*found)
     return f"```\n{table}\n```\n\nFigure: {file}"
 
 
@@ -32,7 +33,7 @@ def _made_by(run):
     """Returns a function that computes the reports as JSON values."""
 
     def make():
-        reports, size = radial_robustness.against_scale(run)
+        reports, size = scale.measure(run)
         listed = {
             task: {
                 kind: [[s, r.to_dict()] for s, r in found.items()]

@@ -1,0 +1,1 @@
+"""The parts of `radial_robustness.py`: a file for each experiment."""
