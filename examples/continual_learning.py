@@ -39,12 +39,10 @@ class Stddev(keras.initializers.Initializer):
 
     def __call__(self, shape, dtype=None):
         # A Radial weight has the standard deviation softplus(rho) / sqrt(D).
-        scale = self.stddev * (
-            math.sqrt(math.prod(shape)) if self.radial else 1
-        )
-        return keras.ops.full(
-            shape, scale + math.log(-math.expm1(-scale)), dtype
-        )
+        size = math.prod(shape) if self.radial else 1
+        scale = self.stddev * math.sqrt(size)
+        rho = scale + math.log(-math.expm1(-scale))
+        return keras.ops.full(shape, rho, dtype)
 
 
 def small_noise(kind):
@@ -77,23 +75,14 @@ class Settings:
         return rate
 
 
+# Appendix D.2 of the paper; the number of epochs is that of Radial.
+PAPER = Settings((200,) * 4, 20, 1024, 1e-3, small_rho, 1.0, 6000, decays=False)
 SETTINGS = {
     "digits": Settings((100, 100), 50, 32, 0.01, small_noise, 0.3, 0),
-    # Appendix D.2 of the paper; the number of epochs is that of Radial.
-    "fashion_mnist": Settings(
-        (200,) * 4, 20, 1024, 1e-3, small_rho, 1.0, 6000, decays=False
-    ),
+    "fashion_mnist": PAPER,
     # The same network and number of steps, with a tenth of the images.
-    "mnist": Settings(
-        (200,) * 4,
-        20,
-        120,
-        1e-3,
-        small_rho,
-        1.0,
-        0,
-        decays=False,
-        train_size=1_200,
+    "mnist": dataclasses.replace(
+        PAPER, batch_size=120, validation_size=0, train_size=1_200
     ),
 }
 SAMPLES = 10  # in each prediction

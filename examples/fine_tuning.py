@@ -36,6 +36,7 @@ import keras_bdl as bdl
 
 RANK, SAMPLES, BATCH = 4, 30, 16
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+# Names of columns, and their decimals.
 COLUMNS = {
     "accuracy": 3,
     "nll": 3,
@@ -74,10 +75,8 @@ def of_loader(args, seed):
     )
     parts = []
     for part in (data.train, data.test):
-        if not isinstance(part, tuple):
-            batches = zip(*part.as_numpy_iterator(), strict=True)
-            part = tuple(map(np.concatenate, batches))
-        parts.append(part)
+        batches = zip(*part.as_numpy_iterator(), strict=True)
+        parts.append(tuple(map(np.concatenate, batches)))
     (unknown,) = data.ood.values()
     return Task(*parts, unknown, data.num_classes)
 
@@ -137,23 +136,21 @@ class FineTuning:
         backbone.enable_lora(RANK)
         return model
 
-    def fit(self, optimizer, callbacks=(), dropout=0.0, longer=1):
+    def fit(self, optimizer, callbacks=(), dropout=0.0):
         model = self.model(dropout)
         model.compile(optimizer, LOSS)
         model.fit(
             *self.task.train,
             batch_size=BATCH,
-            epochs=longer * self.epochs,
+            epochs=self.epochs,
             callbacks=list(callbacks),
             verbose=0,
         )
         return model
 
-    def steps(self):
-        return self.epochs * -(-len(self.task.train[0]) // BATCH)
-
     def cosine(self, rate):
-        return keras.optimizers.schedules.CosineDecay(rate, self.steps())
+        steps = self.epochs * -(-len(self.task.train[0]) // BATCH)
+        return keras.optimizers.schedules.CosineDecay(rate, steps)
 
 
 def plain(run):
@@ -165,13 +162,8 @@ def laplace(run, **options):
     return model, bdl.fit_laplace(model, run.task.train, verbose=0, **options)
 
 
-def ivon(run):
-    model = run.fit(bdl.IVON(run.cosine(0.1)))
-    return model, bdl.posterior_of(model)
-
-
-def vogn(run):
-    model = run.fit(bdl.VOGN(run.cosine(0.05)))
+def natural_gradient(run, optimizer, rate):
+    model = run.fit(optimizer(run.cosine(rate)))
     return model, bdl.posterior_of(model)
 
 
@@ -182,16 +174,16 @@ def swag(run):
 
 
 def dropout(run):
-    rate = keras.optimizers.Adam(run.cosine(3e-3))
-    return run.fit(rate, dropout=0.1), bdl.posteriors.MCDropout()
+    optimizer = keras.optimizers.Adam(run.cosine(3e-3))
+    return run.fit(optimizer, dropout=0.1), bdl.posteriors.MCDropout()
 
 
 METHODS = {
     "plain": plain,
     "Laplace, adapters": functools.partial(laplace, subset="all"),
     "Laplace, last layer": laplace,
-    "IVON": ivon,
-    "VOGN": vogn,
+    "IVON": functools.partial(natural_gradient, optimizer=bdl.IVON, rate=0.1),
+    "VOGN": functools.partial(natural_gradient, optimizer=bdl.VOGN, rate=0.05),
     "SWAG": swag,
     "MC dropout": dropout,
 }
