@@ -1,6 +1,7 @@
-"""Operations that many variables have in common, traced once."""
+"""Operations that many variables or layers have in common, traced once."""
 
 from collections.abc import Callable
+from collections.abc import Hashable
 from typing import Any
 
 import tensorflow as tf
@@ -9,7 +10,12 @@ import tensorflow as tf
 _TRACED = "_keras_bdl_shared_traces"
 
 
-def call_shared(function: Callable, *args) -> Any:
+def call_shared(
+    function: Callable,
+    *args,
+    key: Hashable | None = None,
+    sizes: bool = False,
+) -> Any:
     """Returns `function(*args)`; calls with tensors of one rank share a trace.
 
     A new operation of a graph costs Python about half a millisecond, and the
@@ -26,28 +32,51 @@ def call_shared(function: Callable, *args) -> Any:
         function: A function, or a method, of tensors and other arguments. It
             treats tensors of all shapes alike. Its results depend on nothing
             else that differs between two calls.
-        *args: The arguments. Other arguments than tensors are part of the
-            trace.
+        *args: The arguments, which may be nested. Other arguments than tensors
+            are part of the trace.
+        key: Two functions with the same key are the same for this purpose.
+            Defaults to `None`: the function itself.
+        sizes: Whether only tensors of one shape share a trace. The function
+            may then depend on static sizes. Defaults to `False`.
 
     Returns:
-        What `function` returns. Tensors in a graph have no static sizes.
+        What `function` returns. Tensors in a graph have no static sizes, unless
+        `sizes` is `True`.
     """
     if tf.executing_eagerly() or tf.distribute.has_strategy():
         return function(*args)
     graph = tf.compat.v1.get_default_graph()
-    functions = getattr(graph, _TRACED, None)
-    if functions is None:
-        functions = {}
-        setattr(graph, _TRACED, functions)
-    if function not in functions:
-        functions[function] = tf.function(function, autograph=False)
-    trace = functions[function].get_concrete_function(*map(_of_rank, args))
-    return trace(*(tf.convert_to_tensor(a) for a in args if tf.is_tensor(a)))
+    traces = getattr(graph, _TRACED, None)
+    if traces is None:
+        traces = {}
+        setattr(graph, _TRACED, traces)
+    leaves = [
+        tf.convert_to_tensor(leaf) if tf.is_tensor(leaf) else leaf
+        for leaf in tf.nest.flatten(args)
+    ]
+    kinds = tuple(_kind(leaf, sizes) for leaf in leaves)
+    name = (function if key is None else key, kinds)
+    if name not in traces:
+        traces[name] = _traced(function, args, leaves, kinds)
+    return traces[name](*filter(tf.is_tensor, leaves))
 
 
-def _of_rank(argument):
-    if not tf.is_tensor(argument):
-        return argument
-    rank = argument.shape.rank
-    sizes = None if rank is None else [None] * rank
-    return tf.TensorSpec(sizes, argument.dtype)
+def _kind(leaf, sizes):
+    """Returns what a trace depends on: a specification, or type and value."""
+    if not tf.is_tensor(leaf):
+        return type(leaf), leaf
+    rank = leaf.shape.rank
+    sizes = leaf.shape if sizes or rank is None else [None] * rank
+    return tf.TensorSpec(sizes, leaf.dtype)
+
+
+def _traced(function, args, leaves, kinds):
+    def of_tensors(*tensors):
+        left = iter(tensors)
+        filled = [next(left) if tf.is_tensor(one) else one for one in leaves]
+        return function(*tf.nest.pack_sequence_as(args, filled))
+
+    specs = [kind for kind in kinds if isinstance(kind, tf.TensorSpec)]
+    return tf.function(of_tensors, autograph=False).get_concrete_function(
+        *specs
+    )

@@ -43,11 +43,17 @@ def test_numbers_and_new_seeds_of_a_seed_are_different_blocks(name, compiled):
     def found():
         folded = [forward_pass_noise.fold_in(seed, d) for d in data]
         of_tensor = forward_pass_noise.fold_in(seed, tf.constant(1))
-        return forward_pass_noise.uniform((3, 4), seed), folded, of_tensor
+        streams = [
+            forward_pass_noise.uniform((3, 4), seed, stream)
+            for stream in (0, 2**16 - 1)
+        ]
+        return streams, folded, of_tensor
 
-    uniforms, folded, of_tensor = found()
-    bits = philox(seed, [0, 1, 2]).view("int32")
-    np.testing.assert_array_equal(uniforms, forward_pass_noise.of_bits(bits))
+    streams, folded, of_tensor = found()
+    for uniforms, first in zip(streams, (0, 2**60 - 2**44), strict=True):
+        bits = philox(seed, [first, first + 1, first + 2]).view("int32")
+        expected = forward_pass_noise.of_bits(bits)
+        np.testing.assert_array_equal(uniforms, expected)
     words = philox(seed, [2**60 + d for d in data])
     np.testing.assert_array_equal(np.stack(folded), words.view("int64"))
     np.testing.assert_array_equal(of_tensor, folded[1])

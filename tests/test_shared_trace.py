@@ -1,5 +1,7 @@
 """Tensors of one rank share the trace of a function."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -37,6 +39,50 @@ def test_tensors_may_have_an_unknown_rank():
 
     for shape in SHAPES:
         np.testing.assert_array_equal(graph(tf.ones(shape)), np.full(shape, 2))
+
+
+def test_nested_tensors_with_a_key_share_a_trace_if_their_shapes_are_equal():
+    traced = []
+
+    @tf.function
+    def graph(tensors):
+        def summed(pairs, exponent):
+            traced.append(pairs[0][0].shape)
+            return {"sum": tf.add_n([x**exponent * y for x, y in pairs])}
+
+        return [
+            call_shared(
+                functools.partial(summed),  # never the same object
+                [(x, 2 * x), (x, x)],
+                exponent,
+                key="summed",
+                sizes=True,
+            )["sum"]
+            for x, exponent in zip(tensors, (2, 2, 1, 1.0), strict=True)
+        ]
+
+    tensors = [tf.fill([n], 3.0) for n in (2, 2, 2, 4)]
+    found = graph(tensors)
+    for one, expected in zip(found, (81.0, 81.0, 27.0, 27.0), strict=True):
+        np.testing.assert_array_equal(one, expected)
+    assert [one.shape for one in found] == [x.shape for x in tensors]
+    assert traced == [(2,), (2,), (4,)]
+
+
+def test_equal_arguments_of_other_types_have_other_traces():
+    traced = []
+
+    def first(x, argument):
+        traced.append(argument)
+        return x
+
+    @tf.function
+    def graph(x):
+        for argument in (1, 1.0, True, 1):
+            call_shared(first, x, argument)
+
+    graph(tf.ones(2))
+    assert [type(argument) for argument in traced] == [int, float, bool]
 
 
 def test_each_graph_has_traces_of_its_own():

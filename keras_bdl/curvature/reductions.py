@@ -24,6 +24,49 @@ def in_full_precision(tensor: tf.Tensor) -> tf.Tensor:
     return ops.cast(tensor, dtype)
 
 
+class ExampleSums:
+    """The sums over the examples of g_i and of v_i g_i^2.
+
+    The sums are products with vectors, which are faster than sums over the
+    first axis. A network has hundreds of sums, so all sums of a layer use the
+    same constants.
+
+    Args:
+        example_weights: The v_i.
+
+    Attributes:
+        example_weights: The v_i.
+    """
+
+    def __init__(self, example_weights: tf.Tensor):
+        self.example_weights = example_weights
+        self._row = tf.expand_dims(example_weights, 0)
+        self._ones = tf.ones_like(self._row)
+        self._shapes: dict[tuple, tf.Tensor] = {}
+
+    def of(
+        self, per_example: tf.Tensor, shape: tuple | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns both sums.
+
+        Args:
+            per_example: The g_i, with the examples on the first axis.
+            shape: Shape of the sums. Defaults to `None`: all axes of the g_i
+                but the first.
+        """
+        shape = tuple(per_example.shape[1:] if shape is None else shape)
+        rows = tf.reshape(per_example, self._constant((-1, math.prod(shape))))
+        sums = tf.matmul(self._ones, rows)
+        squares = tf.matmul(self._row, tf.square(rows))
+        shape = self._constant(shape)
+        return tf.reshape(sums, shape), tf.reshape(squares, shape)
+
+    def _constant(self, shape):
+        if shape not in self._shapes:
+            self._shapes[shape] = tf.constant(shape, tf.int32)
+        return self._shapes[shape]
+
+
 def sum_and_squares(
     per_example: tf.Tensor, example_weights: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -33,14 +76,14 @@ def sum_and_squares(
         per_example: The g_i.
         example_weights: The v_i.
     """
-    return _sum_and_squares(per_example, example_weights, per_example.shape[1:])
+    return ExampleSums(example_weights).of(per_example)
 
 
 def outer_moments(
     calls: list,
     *,
     groups: int,
-    example_weights: tf.Tensor,
+    sums: ExampleSums,
     minus: tuple | None = None,
 ) -> tuple:
     """Returns the first and second moments of sums of outer products.
@@ -58,7 +101,7 @@ def outer_moments(
             `(examples * groups, positions, out)`. The gradients of several
             calls are added.
         groups: Number of matrices, one for each group.
-        example_weights: The v_i.
+        sums: The sums over the examples, with the v_i.
         minus: The pair of u, `(groups, in, out)`, and t,
             `(examples, groups, out)`; `None` leaves the term out. Defaults to
             `None`.
@@ -68,7 +111,9 @@ def outer_moments(
     """
     x, dz = joined_positions(calls)
     if x.shape[1] == 1:
-        return _moments_of_one_position(x, dz, groups, example_weights, minus)
+        return _moments_of_one_position(
+            x, dz, groups, sums.example_weights, minus
+        )
 
     def moments(x, piece):
         g = _matmul_transposed(x, dz)
@@ -77,7 +122,7 @@ def outer_moments(
             u, t = minus
             g = ops.reshape(g, (-1, *shape))
             g = g - u[:, piece] * t[:, :, None]  # (1)
-        return _sum_and_squares(g, example_weights, shape)
+        return sums.of(g, shape)
 
     pieces = _pieces_of(x.shape[-1], (x.shape[0] or LIKELY) * dz.shape[-1])
     if len(pieces) == 1:
@@ -141,15 +186,6 @@ def after(tensors: Any, structure: Any) -> Any:
         return keras.tree.map_structure(
             lambda t: tf.identity(t) if tf.is_tensor(t) else t, structure
         )
-
-
-def _sum_and_squares(per_example, example_weights, shape):
-    rows = tf.reshape(per_example, (-1, math.prod(shape)))
-    weights = tf.expand_dims(example_weights, 0)
-    # Products with a vector are faster than sums over the first axis.
-    sums = tf.matmul(tf.ones_like(weights), rows)
-    squares = tf.matmul(weights, tf.square(rows))
-    return tf.reshape(sums, shape), tf.reshape(squares, shape)
 
 
 def _pieces_of(size, numbers_each):

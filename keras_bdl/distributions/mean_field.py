@@ -53,7 +53,7 @@ class MeanField(WeightDistribution):
 
     def negative_entropy(self) -> ArrayLike:
         """Returns `-log stddev_i - log(2 pi e)/2` for each weight."""
-        return -self._log_normalizer() - 0.5
+        return -0.5 * math.log(2 * math.pi * math.e) - ops.log(self.stddev)
 
     def expected_distance(self, point: float) -> ArrayLike | None:
         """Returns `E |w_i - point|`, the mean of a folded Gaussian."""

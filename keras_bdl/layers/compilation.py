@@ -1,4 +1,4 @@
-"""Compiled draws of weights, for steps that Keras does not compile."""
+"""Draws of weights, compiled or with a shared trace."""
 
 import functools
 import math
@@ -7,9 +7,11 @@ import keras
 import tensorflow as tf
 
 from keras_bdl.distributions import StoredPrior
+from keras_bdl.layers import weight_draw
 from keras_bdl.priors import Prior
 from keras_bdl.priors import TFPDistribution
 from keras_bdl.random.cpu_compilation import keras_compiles_nothing
+from keras_bdl.shared_trace import call_shared
 
 # Compiling takes half a second. A smaller layer never saves that much.
 SMALLEST_SIZE = 2**14
@@ -60,20 +62,32 @@ class CompiledDraw:
     def __init__(self):
         self._functions = None
 
-    def of(self, numbers, outputs, tensors, seed, annealed):
-        """Returns `outputs(tensors, numbers(seed), seed, annealed)`.
+    def of(self, layer, tensors, seed, annealed):
+        """Returns what `weight_draw.results_of` returns for new numbers.
 
-        The first call compiles both functions. The result has a gradient with
-        respect to the tensors.
+        The first call compiles the functions, if that is worth it. Otherwise,
+        layers alike share a trace. The result has a gradient with respect to
+        the tensors.
 
         Args:
-            numbers: A function of the seed that returns random numbers.
-            outputs: A function of the tensors, the numbers, the seed and
-                `annealed` that returns the results.
-            tensors: Nested tensors.
+            layer: The variational layer.
+            tensors: The tensors that each of its `weight_posteriors` read.
             seed: Seed of the numbers.
             annealed: Factor of the noise in the weights.
         """
+        numbers = functools.partial(weight_draw.numbers_of, layer)
+        outputs = functools.partial(weight_draw.results_of, layer)
+        if not worth_compiling(layer):
+            return call_shared(
+                lambda tensors, seed, annealed: outputs(
+                    tensors, numbers(seed), seed, annealed
+                ),
+                tensors,
+                seed,
+                annealed,
+                key=weight_draw.constants_of(layer),
+                sizes=True,
+            )
         if self._functions is None:
             self._functions = (
                 _compiled(numbers),

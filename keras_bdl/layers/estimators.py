@@ -12,20 +12,21 @@ from keras import ops
 from keras_bdl.random import forward_pass_noise
 
 
-def random_signs(x, axes, seed):
+def random_signs(x, axes, seed, stream):
     """Returns random signs to multiply with x.
 
     Args:
         x: A tensor whose axis 0 counts examples.
         axes: The other axes along which the signs differ.
         seed: Seed of the signs.
+        stream: The stream of numbers that make the signs.
     """
     rank = len(x.shape)
     varied = {0, *(axis % rank for axis in axes)}
     shape = [
         size if axis in varied else 1 for axis, size in enumerate(ops.shape(x))
     ]
-    return forward_pass_noise.signs(shape, x.dtype, seed)
+    return forward_pass_noise.signs(shape, x.dtype, seed, stream)
 
 
 def sign_axes(layer):
@@ -82,12 +83,13 @@ def weight(layer, inputs, forward_pass):
 def flipout(layer, inputs, forward_pass):
     """Uses one draw, with new random signs for each example."""
     input_axes, output_axes = sign_axes(layer)
-    input_seed, output_seed = forward_pass.sign_seeds()
+    of_inputs, of_outputs = forward_pass.sign_streams
+    seed = forward_pass.seed
     noise = layer.call_seeing(
-        inputs * random_signs(inputs, input_axes, input_seed),
+        inputs * random_signs(inputs, input_axes, seed, of_inputs),
         _linear(layer) | _cast(layer, forward_pass.drawn),
     )
-    noise *= random_signs(noise, output_axes, output_seed)
+    noise *= random_signs(noise, output_axes, seed, of_outputs)
     return _activate(layer, _mean(layer, inputs, forward_pass) - noise)
 
 
@@ -100,7 +102,7 @@ def local(layer, inputs, forward_pass):
     )
     stddev = ops.sqrt(ops.maximum(variance, SMALLEST_VARIANCE))
     noise = forward_pass_noise.normal(
-        ops.shape(stddev), forward_pass.output_seed()
+        ops.shape(stddev), forward_pass.seed, forward_pass.next_stream()
     )
     mean = _mean(layer, inputs, forward_pass)
     return _activate(layer, mean - ops.cast(stddev * noise, mean.dtype))

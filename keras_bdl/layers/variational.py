@@ -21,7 +21,6 @@ from keras_bdl.layers.call_attributes import CallState
 from keras_bdl.layers.call_attributes import SeenAttribute
 from keras_bdl.layers.call_attributes import seeing
 from keras_bdl.layers.compilation import CompiledDraw
-from keras_bdl.layers.compilation import worth_compiling
 from keras_bdl.layers.computed_weights import ComputedWeights
 from keras_bdl.layers.thread_losses import ThreadLosses
 from keras_bdl.layers.thread_losses import check_outer_loss
@@ -270,7 +269,9 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
             seed = forward_pass_noise.next_seed(self.seed_generator)
             posteriors = self.weight_posteriors
             tensors = [p.read() for p in posteriors]
-            drawn, kl = self._draw(tensors, seed, 1.0 * self.annealing.noise)
+            drawn, kl = self._compiled_draw.of(
+                self, tensors, seed, 1.0 * self.annealing.noise
+            )
             kl_per_example = kl / self.dataset_size.value()
             loss = self.annealing.kl_factor() * kl_per_example  # (2)
             self.add_loss(loss)
@@ -284,13 +285,3 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
                 loss=loss,
             )
         return self._call_state.forward_pass
-
-    def _draw(self, tensors, seed, annealed):
-        """Returns the draw that the estimator needs, and KL(q || p)."""
-        numbers = functools.partial(weight_draw.numbers_of, self)
-        results = functools.partial(weight_draw.results_of, self)
-        if worth_compiling(self):
-            return self._compiled_draw.of(
-                numbers, results, tensors, seed, annealed
-            )
-        return results(tensors, numbers(seed), seed, annealed)

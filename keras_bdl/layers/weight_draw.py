@@ -8,14 +8,16 @@ import numpy as np
 from keras import ops
 
 from keras_bdl.layers import estimators
+from keras_bdl.priors import Normal
 from keras_bdl.random import forward_pass_noise
 
-# One seed has several streams of random numbers.
+# Streams of random numbers of one seed.
 WEIGHTS = 0
-KL = 1
-INPUT_SIGNS = 2
-OUTPUT_SIGNS = 3
-OUTPUTS = 4
+NUMBERED_DRAWS = 1
+KL = 2
+INPUT_SIGNS = 3
+OUTPUT_SIGNS = 4
+OUTPUTS = 5
 
 
 def normals(posteriors, seed, stream=WEIGHTS, bound=1.0):
@@ -29,8 +31,7 @@ def normals(posteriors, seed, stream=WEIGHTS, bound=1.0):
             computed, between 0 and 1. Defaults to `1.0`: no truncation.
     """
     size = sum(p.num_normals for p in posteriors)
-    seed = forward_pass_noise.fold_in(seed, stream)
-    return forward_pass_noise.normal((size,), seed, bound)
+    return forward_pass_noise.normal((size,), seed, stream, bound)
 
 
 def noise(posteriors, numbers):
@@ -70,7 +71,9 @@ def numbered_draw(layer, number):
     return Draw(
         posteriors,
         [p.read() for p in posteriors],
-        functools.partial(normals, posteriors, seed, bound=bound),
+        functools.partial(
+            normals, posteriors, seed, NUMBERED_DRAWS, bound=bound
+        ),
     )
 
 
@@ -110,6 +113,29 @@ def results_of(layer, tensors, numbers, seed, annealed):
     return getattr(
         draw, estimators.DRAWN[layer.estimator]
     ), draw.kl_divergence()
+
+
+def constants_of(layer):
+    """Returns all that a draw reads of the layer but its tensors, hashable.
+
+    Layers with equal constants share the trace of their draws.
+
+    Args:
+        layer: A variational layer.
+    """
+    posteriors = layer.weight_posteriors
+    return (
+        layer.estimator,
+        layer.noise_bound,
+        *((p.name, p.family, p.shape, _values_of(p.prior)) for p in posteriors),
+    )
+
+
+def _values_of(prior):
+    """Returns the same for two priors only if they are the same function."""
+    if type(prior) is Normal:  # the default, an object for each layer
+        return Normal, prior.mean, prior.stddev
+    return id(prior)
 
 
 class Draw:
@@ -202,6 +228,8 @@ class ForwardPass:
         loss: The annealed KL(q || p) / N. The loss stays in `losses` as long as
             the forward pass lasts.
         calls: Number of calls that have drawn noise of outputs.
+        sign_streams: Streams of the signs of inputs and of outputs, the same
+            for all calls.
     """
 
     means: dict
@@ -210,15 +238,9 @@ class ForwardPass:
     kl_per_example: Any
     loss: Any
     calls: int = 0
+    sign_streams = INPUT_SIGNS, OUTPUT_SIGNS
 
-    def sign_seeds(self):
-        """Returns seeds for inputs and outputs, the same for all calls."""
-        return [
-            forward_pass_noise.fold_in(self.seed, stream)
-            for stream in (INPUT_SIGNS, OUTPUT_SIGNS)
-        ]
-
-    def output_seed(self):
-        """Returns a seed for the noise of the outputs, new at each call."""
+    def next_stream(self):
+        """Returns the stream of the noise of the outputs, new at each call."""
         self.calls += 1
-        return forward_pass_noise.fold_in(self.seed, OUTPUTS + self.calls)
+        return OUTPUTS + self.calls

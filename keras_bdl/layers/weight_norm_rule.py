@@ -2,10 +2,10 @@
 
 from keras import ops
 
+from keras_bdl.curvature.reductions import ExampleSums
 from keras_bdl.curvature.reductions import in_full_precision
 from keras_bdl.curvature.reductions import outer_moments
 from keras_bdl.curvature.reductions import outer_products
-from keras_bdl.curvature.reductions import sum_and_squares
 from keras_bdl.curvature.rule import register_rule
 from keras_bdl.curvature.rules.conv import ConvRule
 from keras_bdl.curvature.rules.dense import DenseRule
@@ -61,6 +61,7 @@ class WeightNormRule:
 
     def moments(self, layer, calls, example_weights):
         """Returns the moments, block by block."""
+        sums = ExampleSums(example_weights)
         groups = self.groups(layer)
         unit, factor, curved = _parts(layer)
         t = sum(self._by_scale(layer, *call, unit) for call in calls)
@@ -71,7 +72,7 @@ class WeightNormRule:
             outer_moments(
                 blocks,
                 groups=groups,
-                example_weights=example_weights,
+                sums=sums,
                 minus=(units[i], split),
             )
             for i, blocks in enumerate(zip(*each, strict=True))
@@ -82,11 +83,11 @@ class WeightNormRule:
         )
         found = [
             (factor * gradient, ops.square(factor) * squares),
-            sum_and_squares(t, example_weights),
+            sums.of(t),
         ]
         if layer.bias is not None:
             bias = sum(self.bias_per_example(layer, dz) for _, dz in calls)
-            found.append(sum_and_squares(bias, example_weights))
+            found.append(sums.of(bias))
         return found
 
     def matrices(self, layer):

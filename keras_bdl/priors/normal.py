@@ -38,15 +38,23 @@ class Normal(Prior):
 
     def log_prob(self, x: ArrayLike) -> ArrayLike:
         """Returns the log density of each weight."""
-        constant = math.log(self.stddev) + 0.5 * math.log(2 * math.pi)
-        return -0.5 * ops.square((x - self.mean) / self.stddev) - constant
+        return self._log_prob(self._squared_distance(x))
 
     def expected_log_prob(
         self, q: WeightDistribution, noise: Callable[[], ArrayLike]
     ) -> ArrayLike | None:
         """Returns the expected `log_prob` of weights with distribution q."""
         del noise
-        return self.log_prob(q.mean) - 0.5 * q.variance / self.stddev**2
+        return self._log_prob(self._squared_distance(q.mean) + q.variance)
+
+    def _squared_distance(self, x):
+        return ops.square(x - self.mean if self.mean else x)
+
+    def _log_prob(self, squared_distance):
+        # Few operations: a network has them for each of its tensors.
+        factor = -0.5 / self.stddev**2
+        constant = math.log(self.stddev) + 0.5 * math.log(2 * math.pi)
+        return factor * squared_distance - constant
 
     def sample(self, shape: Sequence[int], seed: Any = None) -> ArrayLike:
         """Returns one draw of a variable."""

@@ -146,6 +146,41 @@ def test_second_moments_of_a_model_equal_a_loop(make, x):
     check(make, x, LABELS)
 
 
+def nearly_equal_layers():
+    """A network with layers of equal shapes that differ in one argument."""
+    x = inputs = keras.Input((8, 8, 8))
+    for layer in (
+        layers.Conv2D(8, 3, padding="same"),
+        layers.Conv2D(8, 3, padding="same"),
+        layers.Conv2D(8, 3, padding="same", dilation_rate=2),
+        layers.Conv2D(8, 3, padding="same", use_bias=False),
+        layers.Conv2DTranspose(8, 3, padding="same"),
+        layers.Dense(8),
+        layers.Dense(8, use_bias=False),
+        layers.EinsumDense("abcd,de->abce", (8, 8, 8)),
+        layers.EinsumDense("abcd,de->acbe", (8, 8, 8)),
+        layers.EinsumDense("abcd,de->abce", (8, 8, 8), bias_axes="e"),
+        layers.BatchNormalization(),
+        layers.BatchNormalization(axis=1),
+        layers.BatchNormalization(center=False),
+    ):
+        x = layers.Activation("tanh")(layer(x))
+    return classifier(inputs, layers.GlobalAveragePooling2D()(x))
+
+
+def test_layers_that_are_not_quite_alike_share_no_moments():
+    x = np.repeat(IMAGES, 3, -1)[..., :8]
+    model = nearly_equal_layers()
+    true = BruteForce(nearly_equal_layers, model, x, LABELS, training=False)
+    names = [v.path for v in model.trainable_variables]
+
+    @tf.function(autograph=False)
+    def graph():
+        return curvature.second_moments(model, x, LABELS, training=False)
+
+    assert_close(names, graph(), (true.gradients, true.squares))
+
+
 def test_batch_norm_in_training_has_gradients_by_example():
     # By definition: a copy of every weight for each example, all examples in
     # one batch, and the gradient by the copies.

@@ -11,7 +11,6 @@ import tensorflow_probability as tfp
 import keras_bdl as bdl
 from keras_bdl import layers
 from keras_bdl.layers import compilation
-from keras_bdl.layers import variational
 from keras_bdl.random import cpu_compilation
 
 SIZE = 128  # SIZE**2 is the smallest compiled size
@@ -94,7 +93,7 @@ def test_compiled_draw_is_the_same_with_the_same_derivatives(
             return tf.map_fn(once, tf.range(2), fn_output_signature=types)
 
         monkeypatch.setattr(
-            variational, "worth_compiling",
+            compilation, "worth_compiling",
             compilation.worth_compiling if compiled else lambda layer: False,
         )  # fmt: skip
         result = tf.nest.flatten(run())

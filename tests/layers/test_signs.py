@@ -41,9 +41,12 @@ def call(name, shape, **kwargs):
     y = layer(x, training=True)
     drawn = layer._forward_pass()
     used = [
-        np.asarray(estimators.random_signs(tensor, axes, seed))
-        for tensor, axes, seed in zip(
-            (x, y), estimators.sign_axes(layer), drawn.sign_seeds(), strict=True
+        np.asarray(estimators.random_signs(tensor, axes, drawn.seed, stream))
+        for tensor, axes, stream in zip(
+            (x, y),
+            estimators.sign_axes(layer),
+            drawn.sign_streams,
+            strict=True,
         )
     ]
     for values in used:
@@ -167,7 +170,7 @@ def test_signs_differ_along_every_axis_that_allows_it(
 
 def test_signs_are_fair_and_independent():
     x = np.ones((2000, 7, 6), "float32")
-    values = np.asarray(estimators.random_signs(x, [-1], (1, 2)))
+    values = np.asarray(estimators.random_signs(x, [-1], (1, 2), 0))
     assert values.shape == (2000, 1, 6)
     values = values[:, 0].astype("float64")
     bound = 5 / np.sqrt(2000)

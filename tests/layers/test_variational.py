@@ -8,6 +8,7 @@ from scipy.stats import multivariate_normal
 
 import keras_bdl as bdl
 from keras_bdl import layers
+from keras_bdl.layers import weight_draw
 from tests.helpers import assert_moment
 from tests.helpers import dtype_policy
 
@@ -156,6 +157,64 @@ def network(**kwargs):
     x = inner(shared(inputs))
     outputs = layers.RadialDense(1, **kwargs)(x)
     return inputs, outputs
+
+
+def nearly_equal_layers():
+    """A network with layers of one shape: three alike, others not quite."""
+    keras.utils.set_random_seed(0)
+    arguments = [
+        {},
+        {},
+        {"prior": bdl.priors.Normal(1.0)},
+        {"prior": bdl.priors.Normal(2.0)},
+        {"prior": bdl.priors.Normal(1.0, mean=0.5)},
+        {"prior": bdl.priors.Laplace(1.0)},
+        {"prior": bdl.priors.Laplace(0.5)},
+        {"prior": bdl.distributions.StoredPrior("mean_field")},
+        {"estimator": "flipout"},
+        {"estimator": "local"},
+        {"variational_bias": False},
+    ]
+    rho = keras.initializers.Constant(0.0)
+    return keras.Sequential(
+        [keras.Input((3,))]
+        + [
+            layers.MeanFieldDense(
+                3, dataset_size=12, rho_initializer=rho, seed=i, **given
+            )
+            for i, given in enumerate(arguments)
+        ]
+    )
+
+
+def test_layers_alike_share_a_trace_and_compute_as_in_eager_mode(monkeypatch):
+    traced = []
+
+    def counted(layer, *args):
+        traced.append(layer)
+        return results_of(layer, *args)
+
+    results_of = weight_draw.results_of
+    monkeypatch.setattr(weight_draw, "results_of", counted)
+
+    def loss_and_gradients(model):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model(X, training=True) ** 2)
+            losses = [loss, *model.losses]
+            total = tf.add_n(losses)
+        variables = [v.value for v in model.trainable_variables]
+        return losses, tape.gradient(total, variables)
+
+    eager = loss_and_gradients(nearly_equal_layers())
+    assert len(traced) == 11
+    graph = tf.function(loss_and_gradients, autograph=False)
+    found = graph(nearly_equal_layers())
+    # The first three share a trace.
+    assert len(traced) - 11 == 9
+    for one, expected in zip(
+        tf.nest.flatten(found), tf.nest.flatten(eager), strict=True
+    ):
+        np.testing.assert_allclose(one, expected, rtol=1e-4, atol=1e-5)
 
 
 X = np.random.default_rng(1).normal(size=(12, 3)).astype("float32")

@@ -27,6 +27,18 @@ class ConvRule(MatrixRule):
 
     stacks_rows = True
 
+    def constants(self, layer):
+        """Returns the arguments of the layer that the blocks depend on."""
+        return (
+            layer.kernel.shape,
+            layer.bias is None,
+            layer.strides,
+            layer.padding,
+            layer.dilation_rate,
+            layer.data_format,
+            self.groups(layer),
+        )
+
     def groups(self, layer):
         """Returns the number of groups: a block has a matrix for each group."""
         return layer.groups

@@ -7,13 +7,14 @@ import keras
 from keras import ops
 
 from keras_bdl.curvature.matrix import Matrix
+from keras_bdl.curvature.reductions import ExampleSums
 from keras_bdl.curvature.reductions import in_full_precision
 from keras_bdl.curvature.reductions import outer_moments
 from keras_bdl.curvature.reductions import outer_products
-from keras_bdl.curvature.reductions import sum_and_squares
 from keras_bdl.curvature.rule import Rule
 from keras_bdl.curvature.rule import register_rule
 from keras_bdl.curvature.rule import summed_over_positions
+from keras_bdl.shared_trace import call_shared
 
 
 class MatrixRule(Rule):
@@ -73,6 +74,13 @@ class MatrixRule(Rule):
         """Returns the gradients with respect to the bias."""
         raise NotImplementedError
 
+    def constants(self, layer):
+        """Returns all that `moments` reads of the layer, as a hashable object.
+
+        Layers with equal constants share a trace.
+        """
+        raise NotImplementedError
+
     def per_example(self, layer, inputs, cotangents):
         """Returns the gradients of each example."""
         groups = self.groups(layer)
@@ -87,12 +95,20 @@ class MatrixRule(Rule):
 
     def moments(self, layer, calls, example_weights):
         """Returns the moments, computed block by block."""
+        return call_shared(
+            functools.partial(self._moments, layer),
+            calls,
+            example_weights,
+            key=(self, self.constants(layer)),
+            sizes=True,
+        )
+
+    def _moments(self, layer, calls, example_weights):
+        sums = ExampleSums(example_weights)
         each = [self.blocks(layer, *call) for call in calls]
         groups = self.groups(layer)
         moments = [
-            outer_moments(
-                blocks, groups=groups, example_weights=example_weights
-            )
+            outer_moments(blocks, groups=groups, sums=sums)
             for blocks in zip(*each, strict=True)
         ]
         found = [
@@ -103,7 +119,7 @@ class MatrixRule(Rule):
         ]
         if len(self.weights(layer)) > 1:
             bias = sum(self.bias_per_example(layer, dz) for _, dz in calls)
-            found.append(sum_and_squares(bias, example_weights))
+            found.append(sums.of(bias))
         return found
 
     def matrices(self, layer):
@@ -130,6 +146,10 @@ class MatrixRule(Rule):
 @register_rule(keras.layers.Dense)
 class DenseRule(MatrixRule):
     """Rule for `Dense`; all axes but the first and the last are positions."""
+
+    def constants(self, layer):
+        """Returns the shape of the kernel, and whether there is a bias."""
+        return layer.kernel.shape, layer.bias is None
 
     def blocks(self, layer, inputs, cotangents):
         """Yields the only block."""

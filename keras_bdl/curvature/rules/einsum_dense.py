@@ -23,6 +23,11 @@ class EinsumDenseRule(MatrixRule):
     both have the index.
     """
 
+    def constants(self, layer):
+        """Returns the equation, and the shapes of kernel and bias."""
+        bias = None if layer.bias is None else layer.bias.shape
+        return layer.equation, layer.kernel.shape, bias
+
     def groups(self, layer):
         """Returns the number of groups, the product of the group sizes."""
         return math.prod(_Indices(layer).sizes("groups"))

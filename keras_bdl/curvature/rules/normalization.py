@@ -1,5 +1,7 @@
 """Rules for normalisation layers."""
 
+import functools
+
 import keras
 from keras import ops
 
@@ -8,6 +10,7 @@ from keras_bdl.curvature.rule import Rule
 from keras_bdl.curvature.rule import register_rule
 from keras_bdl.curvature.rule import summed_over_positions
 from keras_bdl.curvature.weight_scope import PinnedWeights
+from keras_bdl.shared_trace import call_shared
 
 
 @register_rule(
@@ -124,3 +127,13 @@ class BatchNormalizationRule(Rule):
             by_beta = summed_over_positions(cotangents, layer.axis)
             gradients.append(by_beta)  # (1)
         return gradients
+
+    def moments(self, layer, calls, example_weights):
+        """Returns the moments; layers of the same shapes share a trace."""
+        return call_shared(
+            functools.partial(super().moments, layer),
+            calls,
+            example_weights,
+            key=(self, layer.axis, layer.gamma is None, layer.beta is None),
+            sizes=True,
+        )

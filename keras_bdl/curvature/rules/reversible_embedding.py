@@ -4,6 +4,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl.curvature.reductions import ExampleSums
 from keras_bdl.curvature.reductions import in_full_precision
 from keras_bdl.curvature.reductions import outer_moments
 from keras_bdl.curvature.reductions import outer_products
@@ -68,7 +69,7 @@ class ReversibleEmbeddingRule(EmbeddingRule):
             of_products = [
                 tf.squeeze(moment, axis=0)
                 for moment in outer_moments(
-                    products, groups=1, example_weights=example_weights
+                    products, groups=1, sums=ExampleSums(example_weights)
                 )
             ]
 

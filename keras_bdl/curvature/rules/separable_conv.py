@@ -3,10 +3,10 @@
 import keras
 from keras import ops
 
+from keras_bdl.curvature.reductions import ExampleSums
 from keras_bdl.curvature.reductions import in_full_precision
 from keras_bdl.curvature.reductions import outer_moments
 from keras_bdl.curvature.reductions import outer_products
-from keras_bdl.curvature.reductions import sum_and_squares
 from keras_bdl.curvature.rule import Rule
 from keras_bdl.curvature.rule import register_rule
 from keras_bdl.curvature.rule import summed_over_positions
@@ -91,21 +91,22 @@ class SeparableConvRule(Rule):
 
     def moments(self, layer, calls, example_weights):
         """Returns the moments, by `outer_moments` for the pointwise kernel."""
+        sums = ExampleSums(example_weights)
         stages = [self._stages(layer, *call) for call in calls]
         depthwise = sum(d for d, _, _ in stages)
         pointwise = outer_moments(
             [(between, positions_of(dz)) for _, between, dz in stages],
             groups=1,
-            example_weights=example_weights,
+            sums=sums,
         )
         shape = layer.pointwise_kernel.shape
         found = [
-            sum_and_squares(depthwise, example_weights),
+            sums.of(depthwise),
             tuple(ops.reshape(m, shape) for m in pointwise),
         ]
         if layer.bias is not None:
             bias = sum(summed_over_positions(dz) for _, _, dz in stages)
-            found.append(sum_and_squares(bias, example_weights))
+            found.append(sums.of(bias))
         return found
 
     def _stages(self, layer, inputs, cotangents):

@@ -38,6 +38,8 @@ class Windows:
         if any(_may_be_positive(n) for pair in paddings for n in pair):
             x = tf.pad(x, [(0, 0), *paddings, (0, 0)])
         self._x = x
+        # One constant for all positions.
+        self._size = tf.stack([-1, *out_sizes, -1])
         if any(s > 1 for s in strides):
             self._split_into_phases()
 
@@ -60,7 +62,7 @@ class Windows:
                 yield x
                 continue
             # One operation; indexing with brackets makes several.
-            yield tf.slice(x, [0, *steps, 0], [-1, *self._out, -1])
+            yield tf.slice(x, [0, *steps, 0], self._size)
 
     @property
     def _phased(self):
