@@ -107,9 +107,12 @@ METHODS = {
     "vogn": Method(_optimizer(bdl.VOGN, samples=1), reduced=2),
     "ogn": Method(_optimizer(bdl.OGN), reduced=2),
     "ivon": Method(_optimizer(bdl.IVON, samples=1), reduced=2),
-    # The gradient, and the factors of the curvature of every layer.
-    "kfac": Method(_optimizer(bdl.KFAC), reduced=None),
-    "noisy_kfac": Method(_optimizer(bdl.NoisyKFAC, samples=1), reduced=None),
+    # The gradient, and the factors of the curvature of every layer. The costs
+    # are those of a step that computes the factors.
+    "kfac": Method(_optimizer(bdl.KFAC, curvature_every=1), reduced=None),
+    "noisy_kfac": Method(
+        _optimizer(bdl.NoisyKFAC, samples=1, curvature_every=1), reduced=None
+    ),
     "sampled_vi": Method(
         _objective(bdl.objectives.SampledVI, covariance="scalar")
     ),

@@ -86,13 +86,16 @@ def natural(kind, network, settings, data):
     precision = settings.prior_precision
     if precision is None:
         precision = settings.l2 * data.train_size
+    given = settings.given(*NATURAL)
+    if issubclass(kind, bdl.VOGN):  # in the paper, every step has its curvature
+        given["curvature_every"] = 1
     optimizer = kind(
         learning_rates.of(settings, data.steps),
         dataset_size=data.train_size,
         prior_precision=precision,
         temperature=temperature,
         initial_curvature=settings.initial_curvature or "first_batch",
-        **settings.given(*NATURAL),
+        **given,
     )
     _sampling(network, optimizer, settings)
 

@@ -156,7 +156,7 @@ class VOGN(NaturalGradient):
             sample_weight=sample_weight,
             values=draw,
             loss_scale=loss_scale,
-            due=None if self.curvature_every == 1 else self._is_due(),
+            due=None if self.curvature_every == 1 else self.is_due(),
             fallback=self.fallback,
             observations=model.observations,
             **options,
@@ -187,7 +187,8 @@ class VOGN(NaturalGradient):
         step = self.step_size(learning_rate, prior) * m
         return m, s, step / (s + (prior + self.damping))  # (4)
 
-    def _is_due(self):
+    def is_due(self) -> Any:
+        """Returns whether this step updates the curvature."""
         return ops.equal(ops.mod(self.iterations, self.curvature_every), 0)
 
     def curvature_weights(self, dtype: Any) -> tuple:
@@ -203,7 +204,7 @@ class VOGN(NaturalGradient):
             weight = ops.where(self.is_first(), 1.0, weight)
         if self.curvature_every > 1:
             # In other steps the new curvature is zero.
-            decay = ops.where(self._is_due(), decay, 1.0)
+            decay = ops.where(self.is_due(), decay, 1.0)
         return decay, weight
 
     def get_config(self):

@@ -29,8 +29,8 @@ METHODS = {
     "OGN": lambda: bdl.OGN(1e-2),
     "VOGN": lambda: bdl.VOGN(1e-2),
     "IVON": lambda: bdl.IVON(1e-2, initial_curvature=0.1),
-    "KFAC": lambda: bdl.KFAC(1e-2, update_every=2),
-    "NoisyKFAC": lambda: bdl.NoisyKFAC(1e-2, update_every=2),
+    "KFAC": lambda: bdl.KFAC(1e-2, update_every=2, curvature_every=1),
+    "NoisyKFAC": lambda: bdl.NoisyKFAC(1e-2, update_every=2, curvature_every=1),
 }
 OBJECTIVES = {
     "MAP": lambda: bdl.objectives.MAP(),

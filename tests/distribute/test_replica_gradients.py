@@ -27,7 +27,7 @@ def clipped(scale=None, **clip):
 @pytest.mark.parametrize(
     ("optimizer", "objective"),
     [
-        (lambda: bdl.KFAC(1e-2, update_every=2), None),
+        (lambda: bdl.KFAC(1e-2, update_every=2, curvature_every=1), None),
         (lambda: clipped(global_clipnorm=0.05), None),
         (lambda: clipped(scale=64.0, clipnorm=0.03), None),
         (lambda: clipped(clipvalue=0.01), bdl.objectives.MAP),

@@ -31,6 +31,7 @@ def noisy_kfac(**kwargs):
         "damping": 0.1,
         "initial_curvature": 0.09,
         "rescale_learning_rate": False,
+        "curvature_every": 1,
         "update_every": 1,
         "seed": 7,
     }
@@ -241,6 +242,7 @@ def test_kfac_is_noisy_kfac_at_the_means():
         damping=0.1,
         initial_curvature=0.09,
         rescale_learning_rate=False,
+        curvature_every=1,
         update_every=1,
     )
     model = softmax_regression(optimizer, run_eagerly=True)
@@ -369,7 +371,7 @@ def test_a_warning_names_matrices_that_are_too_large_for_factors():
 
 @pytest.mark.filterwarnings("ignore:.*fits independent weights")
 def test_without_room_for_any_factor_training_is_that_of_vogn():
-    options = {"learning_rate": 0.05, "dataset_size": N, "seed": 7}
+    options = {"dataset_size": N, "curvature_every": 1, "seed": 7}
     weights = []
     for optimizer in (
         bdl.VOGN(**options),

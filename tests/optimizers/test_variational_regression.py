@@ -126,6 +126,7 @@ def test_noisy_kfac_finds_the_exact_covariance_where_the_noise_is_known():
             beta_2=0.9,
             damping=0.0,
             prior_precision=30.0,
+            curvature_every=1,
         ),
         negative_log_likelihood,
     )
