@@ -42,11 +42,8 @@ class CapturedPass:
         loss: Loss in place of the loss of the model. Defaults to `None`.
         loss_scale: Factor of the loss in the backward pass. Defaults to
             `None`.
-        fallback: What to do with layers that have no rule. `True`
-            differentiates them separately for each example, which is slow and
-            takes memory. `"auto"` does so for small layers, with a warning, and
-            raises an error for large ones. `False` raises an error. Defaults to
-            `"auto"`.
+        fallback: What to do with layers that have no rule, see `step`.
+            Defaults to `"auto"`.
         pure: Whether assignments to variables are dropped. Defaults to
             `False`.
         observations: `"examples"` or `"positions"`, see `step`. Defaults to
@@ -153,25 +150,28 @@ class CapturedPass:
                 gradients[key] += self._unscaled(g)
         return list(gradients.values()), squares
 
-    def gradients_squares_and_factors(
-        self, mean_omega: tf.Tensor | None
-    ) -> tuple[list, list, list]:
-        """Returns gradients, mean squares and Kronecker factors.
+    def gradients_and_cotangents(self) -> tuple[list, list]:
+        """Returns the gradients of the weights, and those of outputs."""
+        outputs = self._capture.outputs
+        if self._total is not self._data:
+            return self.gradients(), self._tape.gradient(self._data, outputs)
+        gradients, cotangents = self._tape.gradient(
+            self._data, [self._values(), outputs]
+        )
+        return self._unscaled_all(gradients), cotangents
 
-        The first two lists have an entry for each variable. A mean square is
-        `None` if the third list has factors for the variable.
+    def squares_and_factors(
+        self, cotangents: list, mean_omega: tf.Tensor | None
+    ) -> tuple[list, list]:
+        """Returns mean squares and Kronecker factors.
+
+        The first list has an entry for each variable. A mean square is `None`
+        if the second list has factors for the variable.
 
         Args:
+            cotangents: The second result of `gradients_and_cotangents`.
             mean_omega: The result of the method `mean_omega`.
         """
-        if self._total is self._data:  # one backward pass for both
-            cotangents, gradients = self._tape.gradient(
-                self._data, [self._capture.outputs, self._values()]
-            )
-            gradients = self._unscaled_all(gradients)
-        else:
-            cotangents = self._tape.gradient(self._data, self._capture.outputs)
-            gradients = self.gradients()
         factors, squares = [], {}
         for layer, rule, calls in self._calls_by_layer(cotangents):
             found = [
@@ -183,8 +183,7 @@ class CapturedPass:
             if any(id(v) not in covered for v in rule.weights(layer)):
                 for key, moments in self._moments(layer, rule, calls).items():
                     squares[key] = None if key in covered else moments[1]
-        variables = self._plan.variables
-        return gradients, [squares.get(id(v)) for v in variables], factors
+        return [squares.get(id(v)) for v in self._plan.variables], factors
 
     def per_example(self) -> list:
         """Returns n R c_i for all examples i, a tensor for each variable."""

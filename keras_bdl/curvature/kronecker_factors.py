@@ -80,5 +80,6 @@ def kronecker_factors(
         fallback=fallback,
         observations=observations,
     )
-    *_, factors = run.gradients_squares_and_factors(run.mean_omega())
+    _, cotangents = run.gradients_and_cotangents()
+    _, factors = run.squares_and_factors(cotangents, run.mean_omega())
     return factors

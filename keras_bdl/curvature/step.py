@@ -149,17 +149,26 @@ def step(
     )
 
     if statistics == "factors":
+        # Outside of `tf.cond`: in a branch, TensorFlow has slower gradients of
+        # some layers, such as `MaxPooling2D`, and replicas must not wait.
+        gradients, cotangents = run.gradients_and_cotangents()
         mean_omega = run.mean_omega()
 
-    def with_curvature():
-        if statistics == "squares":
+        def plain():
+            return gradients
+
+        def with_curvature():
+            return gradients, *run.squares_and_factors(cotangents, mean_omega)
+    else:
+        plain = run.gradients
+
+        def with_curvature():
             return *run.gradients_and_squares(), []
-        return run.gradients_squares_and_factors(mean_omega)
 
     if due is None:
         gradients, squares, factors = with_curvature()
     else:
-        gradients, squares, factors = _when(due, with_curvature, run.gradients)
+        gradients, squares, factors = _when(due, with_curvature, plain)
     return Step(run.loss, run.y_pred, gradients, squares, factors)
 
 
