@@ -196,8 +196,8 @@ axes[1].invert_yaxis()
 #   a learning rate keeps its meaning; `rescale_learning_rate=False` turns that
 #   off.
 # - `beta_1`, `beta_2`: decays, as in Adam. Some papers print `1 - beta_2`.
-# - `curvature_every=10` (VOGN, Noisy K-FAC): the curvature of every tenth step
-#   only. The other steps cost about as much as those of Adam.
+# - `curvature_every=10` (VOGN; the default of Noisy K-FAC): the curvature of
+#   every tenth step only. The other steps cost about as much as those of Adam.
 # - `exclude_from_inference`: layers without prior and noise. By default,
 #   BatchNorm.
 # - `gradient_accumulation_steps=4`: one step for each four batches, as in
