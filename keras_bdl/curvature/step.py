@@ -149,8 +149,8 @@ def step(
     )
 
     if statistics == "factors":
-        # Outside of `tf.cond`: in a branch, TensorFlow has slower gradients of
-        # some layers, such as `MaxPooling2D`, and replicas must not wait.
+        # Outside of `tf.cond`. In a branch, replicas cannot communicate, and
+        # the gradients of some layers, such as `MaxPooling2D`, are slower.
         gradients, cotangents = run.gradients_and_cotangents()
         mean_omega = run.mean_omega()
 
