@@ -1,10 +1,12 @@
 import json
+import types
 import warnings
 
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
+import keras_bdl as bdl
 from tests.examples.conftest import EXAMPLES
 
 
@@ -12,6 +14,7 @@ from tests.examples.conftest import EXAMPLES
 def comparison(monkeypatch):
     """The modules of the comparison."""
     monkeypatch.syspath_prepend(EXAMPLES)
+    import comparison.methods
     import comparison.scores
     import comparison.task
 
@@ -51,6 +54,21 @@ def test_every_digit_is_in_exactly_one_part(comparison):
         sum(map(len, map(rows, parts))) <= len(rows(np.concatenate(parts))) + 5
     )
     assert set(task.test[1]) == set(range(5))
+
+
+def test_temperature_scaling_of_a_network_without_errors_is_the_network(
+    comparison, monkeypatch
+):
+    def predict(x):
+        return bdl.prediction.ClassificationPrediction(np.log(x))
+
+    monkeypatch.setattr(comparison.methods, "sgd", lambda training: predict)
+    x = np.array([[0.9, 0.1], [0.2, 0.8]], "float32")
+    for y, same in (([0, 1], True), ([0, 0], False)):
+        task = types.SimpleNamespace(validation=(x, np.array(y)))
+        training = types.SimpleNamespace(task=task)
+        scaled = comparison.methods.temperature_scaling(training)
+        assert np.array_equal(scaled(x).mean, predict(x).mean) == same
 
 
 def test_images_of_tensorflow_datasets_keep_their_test_part(comparison):
