@@ -164,7 +164,11 @@ def train_alone(method, name, batch):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smoke", action="store_true", help="seconds only")
-    bounds = {"ResNet-20": (40, 1.5), "LeNet-5": (200, 1.6), "MLP": (200, 2.0)}
+    bounds = {
+        "ResNet-20": (40, 1.25),
+        "LeNet-5": (200, 1.35),
+        "MLP": (200, 1.55),
+    }
     parser.add_argument(
         "--networks", nargs="+", choices=bounds, default=[*bounds]
     )
