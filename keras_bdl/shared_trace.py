@@ -30,8 +30,8 @@ def call_shared(
 
     Args:
         function: A function, or a method, of tensors and other arguments. It
-            treats tensors of all shapes alike. Its results depend on nothing
-            else that differs between two calls.
+            treats tensors of all shapes alike, unless `sizes` is `True`. Its
+            results depend on nothing else that differs between two calls.
         *args: The arguments, which may be nested. Other arguments than tensors
             are part of the trace.
         key: Two functions with the same key are the same for this purpose.

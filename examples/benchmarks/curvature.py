@@ -205,8 +205,8 @@ def main():
         others = {"IVON": bdl.IVON, "Noisy K-FAC": bdl.NoisyKFAC}
         for other, optimizer in others.items():
             make = functools.partial(natural, optimizer)
-            # Ten steps, one of which decomposes the factors.
-            value = compare(make, name, max(rounds // 10, 10), steps=10)
+            # Twenty steps, one of which decomposes the factors.
+            value = compare(make, name, max(rounds // 20, 10), steps=20)
             show(f"{name}, {other} / Adam", value)
     name = largest
     value = compare(vogn, name, 5, steps=10, curvature_every=10)
