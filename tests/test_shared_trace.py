@@ -102,7 +102,7 @@ def test_each_graph_has_traces_of_its_own():
 
 @pytest.mark.parametrize(
     "optimizer, tensors, most",
-    [(bdl.ATMC, 1, 30), (bdl.VOGN, 2, 20), (bdl.IVON, 2, 20)],
+    [(bdl.ATMC, 1, 31), (bdl.VOGN, 2, 20), (bdl.IVON, 2, 20)],
 )
 def test_one_more_variable_adds_few_operations_to_an_update(
     optimizer, tensors, most

@@ -40,6 +40,7 @@ def variance_bias(
         average_speed=step_size,
         max_speed=max_speed and max_speed * step_size,
         friction=math.exp(-FRICTION * step_size),
+        prior=None,
     )
     start = np.random.default_rng(0).normal(size=CHAINS)
     w = keras.Variable(start.astype("float32"))

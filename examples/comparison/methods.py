@@ -138,12 +138,7 @@ def of_objective(training, objective):
     model = training.start(activation="gelu")
     optimizer = keras.optimizers.Adam(training.cosine(ADAM_RATES["objective"]))
     # Learned variances grow to those of the prior.
-    objective = objective(
-        "fixed",
-        learning_rate_equivalent=0.3,
-        gradient_batch_size=training.budget.batch_size,
-    )
-    training.fit(model, optimizer, objective=objective)
+    training.fit(model, optimizer, objective=objective("fixed"))
     return _predicts(model, samples=training.budget.samples)
 
 

@@ -53,11 +53,15 @@ def network(task, budget, *, dropout=0.0, activation="relu"):
 class Training:
     """The networks of one seed. Methods share them.
 
+    Subclasses may change `loss` and `network`.
+
     Args:
         task: The `Task`.
         budget: The `Budget`.
         seed: Seed of the weights, of the order of the images and of the noise.
     """
+
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
     def __init__(self, task, budget, seed):
         self.task, self.budget, self.seed = task, budget, seed
@@ -99,11 +103,7 @@ class Training:
             callbacks: Callbacks. Defaults to none.
             **compile: Other arguments of `compile`.
         """
-        model.compile(
-            optimizer,
-            keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-            **compile,
-        )
+        model.compile(optimizer, self.loss, **compile)
         x, y = self.task.train
         # Keras repeats one order of arrays, which biases samplers.
         data = tf.data.Dataset.from_tensor_slices((x, y))
@@ -125,6 +125,10 @@ class Training:
             **options: Arguments of `network`.
         """
         keras.utils.set_random_seed(1000 * self.seed + member)
+        return self.network(**options)
+
+    def network(self, **options):
+        """Returns a new network."""
         return network(self.task, self.budget, **options)
 
 

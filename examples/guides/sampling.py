@@ -91,9 +91,11 @@ print(f"all samples  NLL {bdl.evaluate(p, y_test).nll:.3f}")
 #   dataset_size=50_000)`.
 # - **Loss.** The mean negative log-likelihood, such as a cross-entropy or
 #   `bdl.likelihoods.Gaussian`.
-# - **Prior.** `None` is flat, which costs most where data are few. A layer with
-#   one of `bdl.priors` as its regularizer keeps that prior. Weight decay raises
-#   an error, because it would change the posterior.
+# - **Prior.** By default `N(0, 8 / inputs)` for the kernel of a layer and
+#   `N(0, 1)` for its bias. `None` is flat: weights that the data do not
+#   determine then grow without end. A layer with one of `bdl.priors` as its
+#   regularizer keeps that prior. Weight decay raises an error, because it would
+#   change the posterior.
 # - **Step size.** `average_speed` is the distance that a weight moves in a
 #   step, `0.15 / sqrt(N)` by default.
 # - **Temperature.** `temperature=0.1` samples a sharper distribution.
@@ -169,8 +171,8 @@ if not SMOKE:
 # 1. Train longer, and start collecting later.
 # 2. Raise `average_speed`, as long as the temperatures stay in their bands.
 # 3. Use longer cycles, so that samples forget more in between.
-# 4. Give the sampler a proper `prior`: directions that the data do not
-#    determine have no equilibrium under a flat one.
+# 4. Give the sampler a narrower `prior`. Under a flat one, directions that the
+#    data do not determine have no equilibrium.
 #
 # ## Other samplers
 #

@@ -130,5 +130,6 @@ def sampler(kind, network, settings, data):
         average_speed=settings.average_speed,
         max_speed=settings.max_speed,
         friction=settings.friction,
+        prior=None,  # the network has its priors, other weights none
     )
     _compiled(network, optimizer)

@@ -38,9 +38,9 @@ class GaussianObjective(Objective):
         covariance: `"fixed"`: one given sigma for all weights; `"scalar"`: a
             learned sigma for each tensor, such as a kernel; `"diagonal"`: a
             learned sigma for each weight.
-        stddev: sigma, or the initial value of a learned sigma. With
-            `covariance="fixed"`, either `stddev` or `learning_rate_equivalent`
-            is required. Defaults to `None`: 0.01 if sigma is learned.
+        stddev: sigma, or the initial value of a learned sigma. Defaults to
+            `None`: the value that follows from `learning_rate_equivalent`, or
+            else 0.03 if sigma is fixed and 0.01 if it is learned.
         learning_rate_equivalent: eta, in place of `stddev`:
             `sigma^2 = eta / (2 S)`. Needs `gradient_batch_size`. Defaults to
             `None`.

@@ -57,7 +57,8 @@ class IVON(NaturalGradient):
             nearly all noise, so the average needs a long memory. Defaults to
             `0.99999`.
         initial_curvature: h_0, positive. A smaller value makes the first
-            samples wider. Defaults to `None`: `8 / sqrt(N)`.
+            samples wider. Defaults to `None`: `8 / sqrt(N)`, or
+            `min(500 / N, 2)` if that is larger.
         clip_radius: Largest absolute value of the clipped term in (5).
             Defaults to `None`: no limit.
 

@@ -70,8 +70,8 @@ class NoisyKFAC(VOGN):
 
     Args:
         initial_curvature: Curvature of each weight before the first step, or
-            `"first_batch"`: the first step runs at the means, without noise,
-            and sets the curvature. Defaults to `None`: `8 / sqrt(N)`.
+            `"first_batch"`: the first step runs without noise and sets it.
+            Defaults to `None`: `8 / sqrt(N)`, or `min(500 / N, 2)` if larger.
         exclude_from_inference: Names of layers, of classes of layers or of
             variables that have neither prior nor noise. A kernel and its bias
             must be excluded together. Defaults to `("BatchNormalization",)`.

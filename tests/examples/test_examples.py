@@ -52,6 +52,36 @@ def test_overhead_prints_its_ratios():
     assert start("benchmarks/overhead.py").count(" / ") == 5
 
 
+def test_small_data_prints_a_table_with_classes_and_numbers(run, tmp_path):
+    printed = run(
+        "small_data.py",
+        *("--data", "wine", "diabetes", "--splits", "2", "--out", tmp_path),
+        *("--methods", "IVON", "temperature scaling"),
+    )
+    table = (tmp_path / "table.txt").read_text()
+    assert table in printed and max(map(len, table.splitlines())) <= 80
+    found = json.loads((tmp_path / "nll.json").read_text())
+    assert [len(runs) for runs in found.values()] == [2, 2]
+    methods = [list(runs[0]) for runs in found.values()]
+    assert methods == [["SGD", "temperature scaling", "IVON"], ["SGD", "IVON"]]
+
+
+def test_small_data_marks_what_is_worse_than_sgd_in_every_split(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    table = runpy.run_path(str(EXAMPLES / "small_data.py"))["table"]
+    plain = [0.1, 0.5, 0.9]
+    above = {"VOGN": [0.02, 0.03, 0.04], "IVON": [0.9, -0.5, -0.1]}
+    runs = [
+        {"SGD": nll, **{m: nll + above[m][i] for m in above}}
+        for i, nll in enumerate(plain)
+    ]
+    rows = {line.split()[0]: line for line in table({"wine": runs}).split("\n")}
+    # The spread of 0.1, 0.5 and 0.9 is 0.4, and the error of their mean 0.231.
+    assert rows["SGD"].split()[1] == "0.500(0.231)"
+    assert rows["VOGN"].split()[1] == "0.530(0.237)*"
+    assert "*" not in rows["IVON"]
+
+
 def test_sampling_prints_its_tables_and_writes_the_pictures(run, tmp_path):
     printed = run("sampling.py", "--seeds", "2", "--out", tmp_path)
     assert "kinetic T" in printed and "R-hat" in printed

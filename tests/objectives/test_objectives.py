@@ -439,7 +439,6 @@ class HessianDiagonalOfTest(bdl.objectives.HessianDiagonal):
     "arguments, message",
     [
         ({"covariance": "full"}, "`covariance` must be one of"),
-        ({"covariance": "fixed"}, "needs a variance"),
         (
             {"stddev": 0.1, "learning_rate_equivalent": 0.1},
             "Leave one of",

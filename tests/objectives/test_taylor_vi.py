@@ -203,6 +203,13 @@ def test_fixed_variance_adds_a_quarter_of_the_rate_times_the_squared_norm():
         np.testing.assert_allclose(v, eta / (2 * N), rtol=1e-6)
 
 
+def test_fixed_standard_deviation_is_0_03_by_default():
+    objective = TaylorVI("fixed")
+    model = softmax_regression(keras.optimizers.SGD(0.0), objective=objective)
+    for v in objective.posterior(model).get_state()["variance"]:
+        np.testing.assert_allclose(v, 0.03**2, rtol=1e-6)
+
+
 def test_groups_give_one_regularizer_for_any_batch_and_replicas(mirrored):
     expected = nll(*start()) + 0.25 / 2 * sum(
         np.sum(h) for h in squares(start(), 2)

@@ -54,6 +54,7 @@ def whitened_samples(cls, max_speed):
         average_speed=AVERAGE_SPEED,
         max_speed=max_speed,
         friction=float(np.exp(-STEP)),
+        prior=None,
     )
     sampler.build([w])
 

@@ -19,6 +19,7 @@ def chains(max_speed, steps, **kwargs):
         max_speed=max_speed and max_speed * STEP,
         friction=float(np.exp(-STEP)),
         precondition_every=40,
+        prior=None,
         **kwargs,
     )
     rng = np.random.default_rng(0)
@@ -62,6 +63,7 @@ def test_momenta_keep_their_kinetic_energy_when_masses_change(max_speed):
         temperature=0.0,
         precondition_every=1,
         precondition_end_step=1,
+        prior=None,
     )
     variables = [keras.Variable(np.zeros(5)) for _ in range(2)]
     g = np.array([0.3, 2.0])
@@ -85,6 +87,7 @@ def test_masses_of_single_weights_settle():
         max_speed=None,
         friction=float(np.exp(-STEP)),
         precondition_every=20,
+        prior=None,
     )
     rng = np.random.default_rng(0)
     start = rng.normal(size=(40, 1)).astype("float32")

@@ -23,7 +23,7 @@ def unit_sampler(cls, max_speed=None, **kwargs):
     """A sampler whose mass, speed limit and friction are 1."""
     return cls(
         learning_rate=STEP,
-        **{"dataset_size": N, **kwargs},
+        **{"dataset_size": N, "prior": None, **kwargs},
         average_speed=STEP,
         max_speed=max_speed and max_speed * STEP,
         friction=float(np.exp(-STEP)),
@@ -86,7 +86,12 @@ def test_coarse_step_has_the_variance_of_its_own_recursion():
     assert variance > 1.2  # far from the target, so that this shows something
 
     optimizer = SGHMC(
-        h, N, average_speed=h, max_speed=None, friction=float(np.exp(-h))
+        h,
+        N,
+        average_speed=h,
+        max_speed=None,
+        friction=float(np.exp(-h)),
+        prior=None,
     )
     w = sample(optimizer, 100, lambda w, step: w)
     assert_variances(w, [variance, variance])
@@ -105,6 +110,7 @@ def test_temperature_and_data_size_scale_the_variance():
         average_speed=STEP / 10,
         max_speed=None,
         friction=float(np.exp(-STEP)),
+        prior=None,
     )
     w = sample(many, 1000, mean_loss_gradient)
     assert_variances(w, 1 / PRECISIONS / (10 * N))
@@ -127,7 +133,7 @@ def test_with_a_flat_likelihood_samples_follow_the_prior():
 @pytest.mark.parametrize("temperature", [1.0, 0.1])
 def test_sgld_has_its_stationary_variance(temperature):
     rate = 0.3
-    optimizer = SGLD(rate, N, temperature=temperature)
+    optimizer = SGLD(rate, N, temperature=temperature, prior=None)
     loss_gradient = quadratic
     w = sample(optimizer, 100, lambda w, i: N * loss_gradient(w, i))
     variance = temperature / (N * PRECISIONS * (1 - rate * PRECISIONS / 2))
@@ -165,6 +171,7 @@ def test_steps_equal_the_equations_under_a_schedule(name):
         average_speed=3e-4,
         max_speed=1e-3,
         seed=3,
+        prior=None,
     )
     w = keras.Variable(np.linspace(-1, 1, 7).astype("float32"))
     gradient = np.linspace(3, -2, 7)
@@ -214,7 +221,7 @@ def test_atmc_adds_the_missing_friction_and_sgnht_all_friction():
 
 def test_variables_and_steps_get_different_noise():
     a, b = keras.Variable(np.zeros(1000)), keras.Variable(np.zeros(1000))
-    optimizer = SGLD(1.0, dataset_size=1)
+    optimizer = SGLD(1.0, dataset_size=1, prior=None)
     zero = tf.zeros(1000)
     optimizer.apply([zero, zero], [a, b])
     first = a.numpy()
@@ -258,7 +265,9 @@ def test_default_steps_follow_the_mean_loss_whatever_its_number_of_examples():
     weights = []
     for size in (100, 1600):
         w = keras.Variable([1.0, -2.0])
-        optimizer = SGHMC(1e-3, size, temperature=0.0, max_speed=None)
+        optimizer = SGHMC(
+            1e-3, size, temperature=0.0, max_speed=None, prior=None
+        )
         optimizer.build([w])
         for _ in range(3):
             optimizer.apply([w.value], [w])
@@ -299,7 +308,8 @@ def test_prior_does_not_apply_to_variables_with_a_regularizer():
 
 def test_temperature_follows_its_schedule():
     ramp = bdl.schedules.LinearRamp(0.0, 1.0, end_step=2, start_step=1)
-    sampler, w = SGLD(0.5, 1, temperature=ramp), keras.Variable(np.zeros(4000))
+    sampler = SGLD(0.5, 1, temperature=ramp, prior=None)
+    w = keras.Variable(np.zeros(4000))
     spreads = []
     for _ in range(3):
         before = w.numpy()

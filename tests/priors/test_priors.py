@@ -156,6 +156,37 @@ def test_sampler_is_saved_with_its_prior(name):
     assert revived.prior.get_config() == sampler.prior.get_config()
 
 
+def test_default_prior_of_a_sampler_is_as_wide_as_its_documentation_says():
+    inputs = keras.Input((5,))
+    x = keras.layers.Embedding(40, 6)(inputs)
+    x = keras.layers.Conv1D(7, 3)(x)
+    x = keras.layers.LayerNormalization()(x)
+    outputs = keras.layers.Dense(2, kernel_regularizer="l2")(x)
+    model = keras.Model(inputs, outputs)
+    # A step of SGLD without likelihood and noise is rate / n times the score.
+    rate, n = 0.5, 8
+    sampler = bdl.SGLD(rate, dataset_size=n, temperature=0.0)
+    variables = model.trainable_variables
+    before = [v.numpy() for v in variables]
+    sampler.build(variables)
+    sampler.apply([tf.zeros(v.shape) for v in variables], variables)
+    # table, kernel and bias, scale and center, kernel and bias of `Dense`
+    precisions = [1, 6 * 3 / 8, 1, 1, 1, 0, 1]
+    for v, w, precision in zip(variables, before, precisions, strict=True):
+        np.testing.assert_allclose(v, w * (1 - rate / n * precision), rtol=1e-5)
+
+
+@pytest.mark.parametrize("prior", ["auto", None])
+def test_sampler_is_saved_with_its_automatic_or_flat_prior(prior):
+    sampler = bdl.ATMC(dataset_size=4, prior=prior)
+    revived = keras.saving.deserialize_keras_object(
+        keras.saving.serialize_keras_object(sampler)
+    )
+    assert revived.prior == prior
+    with pytest.raises(ValueError, match="`prior` must be `None`, one of"):
+        bdl.ATMC(prior="he_normal")
+
+
 def test_sampler_with_a_prior_that_cannot_be_saved_says_so(tmp_path):
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     normal = tfd.Normal(0.0, 1.0)
