@@ -6,7 +6,7 @@
 The data are those of scikit-learn: 200 digits of five classes, and two thirds
 of the breast cancer, wine and diabetes data. All methods have the same dense
 network, their default settings and the learning rates of `compare.py`. The
-network of diabetes predicts its own noise. Prints the NLL of the other
+network of diabetes also learns the noise. Prints the NLL of the other
 examples: the mean over random splits with its standard error. A star marks a
 method that is worse than SGD by more than two standard errors of the
 difference, split by split. Writes the table and all numbers to a folder.
@@ -64,9 +64,7 @@ class DenseTraining(Training):
         if self.task.num_classes:
             outputs = keras.layers.Dense(self.task.num_classes)(x)
         else:
-            outputs = keras.layers.Dense(
-                2, activation=bdl.likelihoods.mean_and_stddev
-            )(x)
+            outputs = bdl.likelihoods.LearnedStddev()(keras.layers.Dense(1)(x))
         return bdl.Model(inputs, outputs)
 
 

@@ -11,7 +11,7 @@ from keras_bdl.arguments import check_bool
 from keras_bdl.arguments import check_number
 from keras_bdl.optimizers.variational_optimizer import VariationalOptimizer
 
-# The initial curvature is the first over sqrt(N). With few examples, its samples
+# The initial curvature is the first over sqrt(N). With few examples, samples
 # would be too wide: the second over N gives a standard deviation of 0.045. The
 # third bounds that below 250 examples, because steps are multiplied by the
 # initial curvature. Measured from 118 to 6,000 examples.
