@@ -91,8 +91,9 @@ def ResNetPlusPlus(
         branch_scale: Initial scale of the last convolution of a branch.
             Defaults to `0.1`.
         scale_prior: Prior of the scales: one of `keras_bdl.priors`, a
-            distribution of TensorFlow Probability, or `None` for a flat prior.
-            Defaults to `"default"`, `Laplace(5.0)` as in the paper.
+            distribution of TensorFlow Probability, or `None` for no prior: a
+            sampler then adds its own. Defaults to `"default"`, `Laplace(5.0)`
+            as in the paper.
         direction_prior: Prior of the directions, with the same choices as
             `scale_prior`. Defaults to `"default"`, `UnitDirection()` as in the
             paper.

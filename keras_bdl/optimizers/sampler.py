@@ -21,7 +21,7 @@ from keras_bdl.optimizers.keras_options import drop_options
 from keras_bdl.optimizers.keras_options import refuse_options
 from keras_bdl.random.keyed_noise import counter_normal
 
-# The prior "auto": twice as wide as He's initial weights. With a narrower one,
+# The prior "default": twice as wide as He's initial weights. With a narrower one,
 # predictions are too uncertain; with a wider one, they are worse under shift.
 _BY_FAN_IN = priors.HeNormal(gain=8.0)
 _OF_TABLES = priors.Normal(1.0)
@@ -35,9 +35,7 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
 
         exp(-U(w) / T),   U(w) = N loss(w) - log p(w)                     (1)
 
-    where `p` is `prior`, over the variables without a regularizer. The prior
-    `"auto"` is `N(0, 8 / fan_in)` for kernels, see `keras_bdl.priors.HeNormal`,
-    and `N(0, 1)` for biases, scales and the tables of `Embedding`. At
+    where `p` is `prior`, over the variables without a regularizer. At
     `T = 1` the target is the posterior. The temperature changes likelihood and
     prior alike: both are raised to the power 1 / T.
 
@@ -60,10 +58,11 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
         temperature: T, float or schedule. T changes likelihood and prior
             alike; `0` is descent without noise. Defaults to `1.0`.
         prior: Prior of every variable without a regularizer: one of
-            `keras_bdl.priors`, a distribution of TensorFlow Probability,
-            `"auto"`, or `None` for a flat prior. Under a flat prior, weights
-            that the data do not determine grow without end. (In layers and
-            objectives, `None` means `Normal(1.0)`.) Defaults to `"auto"`.
+            `keras_bdl.priors`, a distribution of TensorFlow Probability, or
+            `None` for a flat prior, under which weights that the data do not
+            determine grow without end. (In layers and objectives, `None` means
+            `Normal(1.0)`.) Defaults to `"default"`: `HeNormal(gain=8.0)`, and
+            `Normal(1.0)` for the tables of `Embedding`.
         seed: Seed of the noise. Defaults to `0`.
         gradient_accumulation_steps: Number of batches whose gradients are
             averaged for one step of the chain, at least 2. With equal batches,
@@ -86,7 +85,7 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
         dataset_size: int | None = None,
         *,
         temperature: FloatOrSchedule = 1.0,
-        prior: PriorLike | Literal["auto"] = "auto",
+        prior: PriorLike | Literal["default"] = "default",
         seed: int = 0,
         gradient_accumulation_steps: int | None = None,
         name: str | None = None,
@@ -117,7 +116,7 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
         self._given_learning_rate = learning_rate
         self.dataset_size = DatasetSize(dataset_size, type(self).__name__)
         self.temperature = temperature
-        self.prior = prior if _is_auto(prior) else priors.get(prior)
+        self.prior = prior if _is_default(prior) else priors.get(prior)
         self.seed = seed
 
     def build(self, variables):
@@ -140,7 +139,7 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
         """Returns the prior that the sampler adds, or `None`."""
         if variable.regularizer is not None:
             return None
-        if not _is_auto(self.prior):
+        if not _is_default(self.prior):
             return self.prior
         # A row of a table is an output by itself, not one of a sum of rows.
         is_table = variable.name == "embeddings"
@@ -210,7 +209,7 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
 
     def get_config(self):
         """Returns every argument that the constructor accepts."""
-        given = self.prior is not None and not _is_auto(self.prior)
+        given = self.prior is not None and not _is_default(self.prior)
         if given and not hasattr(self.prior, "get_config"):
             raise ValueError(
                 "A sampler can be saved only if its `prior` has `get_config`, "
@@ -232,15 +231,15 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
         """Returns the sampler that `get_config` described."""
         config = dict(config)
         for name in ("temperature", "prior"):
-            if not isinstance(config.get(name, "auto"), str):
+            if isinstance(config.get(name), dict):
                 config[name] = keras.saving.deserialize_keras_object(
                     config[name], custom_objects=custom_objects
                 )
         return super().from_config(config, custom_objects=custom_objects)
 
 
-def _is_auto(prior):
-    return isinstance(prior, str) and prior == "auto"
+def _is_default(prior):
+    return isinstance(prior, str) and prior == "default"
 
 
 def _score(prior, value):

@@ -176,8 +176,8 @@ def test_default_prior_of_a_sampler_is_as_wide_as_its_documentation_says():
         np.testing.assert_allclose(v, w * (1 - rate / n * precision), rtol=1e-5)
 
 
-@pytest.mark.parametrize("prior", ["auto", None])
-def test_sampler_is_saved_with_its_automatic_or_flat_prior(prior):
+@pytest.mark.parametrize("prior", ["default", None])
+def test_sampler_is_saved_with_its_default_or_flat_prior(prior):
     sampler = bdl.ATMC(dataset_size=4, prior=prior)
     revived = keras.saving.deserialize_keras_object(
         keras.saving.serialize_keras_object(sampler)
