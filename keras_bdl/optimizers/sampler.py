@@ -21,7 +21,7 @@ from keras_bdl.optimizers.keras_options import drop_options
 from keras_bdl.optimizers.keras_options import refuse_options
 from keras_bdl.random.keyed_noise import counter_normal
 
-# The prior "default": twice as wide as He's initial weights. With a narrower one
+# The prior "default", twice as wide as He's initial weights. With less width,
 # predictions are too uncertain; with a wider one, they are worse under shift.
 _BY_FAN_IN = priors.HeNormal(gain=8.0)
 _OF_TABLES = priors.Normal(1.0)
