@@ -13,7 +13,7 @@ from keras_bdl.arguments import check_number
 
 _KINDS = ("fixed", "scalar", "diagonal")
 
-# sigma_0 by default. A fixed sigma of 0.03 was good for networks of many sizes.
+# sigma_0 by default. The fixed one was measured with 118 to 4,500 examples.
 _LEARNED, _FIXED = 0.01, 0.03
 
 

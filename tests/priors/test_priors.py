@@ -176,6 +176,18 @@ def test_default_prior_of_a_sampler_is_as_wide_as_its_documentation_says():
         np.testing.assert_allclose(v, w * (1 - rate / n * precision), rtol=1e-5)
 
 
+def test_sampler_uses_the_density_of_a_subclass_of_normal():
+    class Student(priors.Normal):
+        def log_prob(self, x):
+            return tfd.StudentT(3.0, 0.0, 1.0).log_prob(x)
+
+    w = keras.Variable([1.0, -2.0])
+    sampler = bdl.SGLD(1.0, dataset_size=1, temperature=0.0, prior=Student())
+    sampler.apply([tf.zeros(2)], [w])
+    # The score is -4 w / (3 + w^2): a step moves 1 to 0 and -2 to -6 / 7.
+    np.testing.assert_allclose(w, [0.0, -6 / 7], atol=1e-6)
+
+
 @pytest.mark.parametrize("prior", ["default", None])
 def test_sampler_is_saved_with_its_default_or_flat_prior(prior):
     sampler = bdl.ATMC(dataset_size=4, prior=prior)
