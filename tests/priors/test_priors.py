@@ -167,7 +167,8 @@ def test_default_prior_of_a_sampler_is_as_wide_as_its_documentation_says():
     rate, n = 0.5, 8
     sampler = bdl.SGLD(rate, dataset_size=n, temperature=0.0)
     variables = model.trainable_variables
-    before = [v.numpy() for v in variables]
+    before = [np.full(v.shape, 0.5, "float32") for v in variables]
+    model.set_weights(before)
     sampler.build(variables)
     sampler.apply([tf.zeros(v.shape) for v in variables], variables)
     # table, kernel and bias, scale and center, kernel and bias of `Dense`
