@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
+from keras_bdl.shared_trace import MOST_INLINED
 from keras_bdl.shared_trace import call_shared
 
 SHAPES = [(2, 3), (4, 1), (3,), (5,), (1, 7)]
@@ -83,6 +84,52 @@ def test_equal_arguments_of_other_types_have_other_traces():
 
     graph(tf.ones(2))
     assert [type(argument) for argument in traced] == [int, float, bool]
+
+
+def cube(x):
+    return x**3
+
+
+SEVERAL = [tf.constant([1.0 + i, -2.0]) for i in range(MOST_INLINED + 3)]
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_many_calls_have_the_values_and_the_gradients_of_the_function(
+    jit_compile,
+):
+    @tf.function(jit_compile=jit_compile)
+    def graph(x):
+        with tf.GradientTape() as outer:
+            outer.watch(x)
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                cubes = [call_shared(cube, y) for y in x]
+            slopes = tape.gradient(cubes, x)
+        return cubes, slopes, outer.gradient(slopes, x)
+
+    for found, expected in zip(
+        graph(SEVERAL),
+        (cube, lambda x: 3 * x**2, lambda x: 6 * x),
+        strict=True,
+    ):
+        np.testing.assert_allclose(
+            found, [expected(x) for x in SEVERAL], rtol=1e-5
+        )
+
+
+def test_tensorflow_inlines_the_first_calls_of_a_graph():
+    @tf.function
+    def graph(x):
+        return [call_shared(cube, y) for y in x]
+
+    traced = graph.get_concrete_function(SEVERAL).graph
+    stays = {
+        function.signature.name: function.attr["_noinline"].b
+        for function in traced.as_graph_def().library.function
+    }
+    calls = [op for op in traced.get_operations() if "Call" in op.type]
+    found = [stays[call.get_attr("f").name] for call in calls]
+    assert found == [False] * MOST_INLINED + [True] * 3
 
 
 def test_each_graph_has_traces_of_its_own():
