@@ -23,6 +23,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 from keras import layers
+from timing import in_new_process
+from timing import peak_memory
 from timing import ratio
 from timing import show_control
 from timing import text
@@ -139,26 +141,11 @@ def steps_of(method, name, batch, steps=1, **options):
 
 
 def memory(method, name, batch):
-    """Returns the peak memory of a process that trains a network, in MiB."""
-    arguments = f"{method!r}, {name!r}, {batch}"
-    code = f"import curvature; curvature.train_alone({arguments})"
-    output = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code],
-        cwd=os.path.dirname(os.path.abspath(__file__)),
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-    return float(output.split()[-1])
-
-
-def train_alone(method, name, batch):
-    import resource
-
+    """Trains a network, and returns the peak memory of the process in MiB."""
     run = steps_of(METHODS[method], name, batch)
     for _ in range(4):
         run()
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    return peak_memory()
 
 
 def main():
@@ -188,8 +175,10 @@ def main():
         return ratio(ours, theirs, 1 if smoke else rounds)
 
     largest = networks[0]
-    # Runs first: a process inherits the peak memory of its parent.
-    peaks = [memory(method, largest, batch) for method in ("VOGN", "Adam")]
+    peaks = [
+        in_new_process(memory, method, largest, batch)
+        for method in ("VOGN", "Adam")
+    ]
     value = peaks[0] / peaks[1]
     show(
         f"{largest}, VOGN, peak memory / Adam",

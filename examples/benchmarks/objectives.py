@@ -11,8 +11,6 @@ printed, with a 95 % interval. Peak memory is that of a separate process.
 import argparse
 import functools
 import os
-import subprocess
-import sys
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -20,6 +18,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras
 import numpy as np
 import tensorflow as tf
+from timing import in_new_process
+from timing import peak_memory
 from timing import ratio
 from timing import show_control
 from timing import text
@@ -84,25 +84,11 @@ def steps_of(objective, batch=BATCH, network=NETWORK, jit_compile=False):
 
 
 def memory(name):
-    """Returns the peak memory of a process that trains, in MiB."""
-    code = f"import objectives; objectives.train_alone({name!r})"
-    output = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code],
-        cwd=os.path.dirname(os.path.abspath(__file__)),
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-    return float(output.split()[-1])
-
-
-def train_alone(name):
-    import resource
-
+    """Trains, and returns the peak memory of the process in MiB."""
     run = steps_of(OBJECTIVES[name]() if name else None)
     for _ in range(4):
         run()
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    return peak_memory()
 
 
 def main():
@@ -117,11 +103,10 @@ def main():
         print(f"{what:52}{text(value):>22}{bound}", flush=True)
 
     if not smoke:
-        # Runs first: a process inherits the peak memory of its parent.
-        usual = memory("")
+        usual = in_new_process(memory, "")
         show("plain step, peak memory, MiB", usual)
         for name in ("TaylorVI, diagonal", "TaylorVI, groups of 16"):
-            peak = memory(name)
+            peak = in_new_process(memory, name)
             show(f"{name}, peak memory / plain step", peak / usual)
 
     plain = steps_of(None, batch, network)
@@ -131,7 +116,7 @@ def main():
         ours = steps_of(OBJECTIVES[name](), batch, network)
         ours()
         traced = time.perf_counter() - start
-        bound = "3.0" if name == "TaylorVI, diagonal" else ""
+        bound = "2.3" if name == "TaylorVI, diagonal" else ""
         show(f"{name}, step / plain step", ratio(ours, plain, rounds), bound)
         if bound:
             show(f"{name}, seconds to trace", traced)

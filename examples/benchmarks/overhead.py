@@ -11,8 +11,6 @@ machine, so communication costs almost nothing here.
 import argparse
 import contextlib
 import os
-import subprocess
-import sys
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -20,6 +18,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras
 import numpy as np
 import tensorflow as tf
+from timing import in_new_process
+from timing import peak_memory
 from timing import ratio
 from timing import text
 from timing import timed
@@ -124,26 +124,8 @@ def prediction(rounds, examples, width, samples):
     return ratio(ours, plain, rounds)
 
 
-def alone(call):
-    """Calls a function of this file in a new process; returns its number."""
-    code = f"import overhead; overhead.{call}"
-    output = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code],
-        cwd=os.path.dirname(os.path.abspath(__file__)),
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-    return float(output.split()[-1])
-
-
-def predict(samples, examples):
-    """Prints the peak memory that `predict` adds, in MiB."""
-    import resource
-
-    def peak():
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
+def memory_of_predict(samples, examples):
+    """Returns the peak memory that `predict` adds, in MiB."""
     model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(100)])
     model.compile("sgd", keras.losses.CategoricalCrossentropy(from_logits=True))
     weights = model.get_weights()
@@ -151,9 +133,9 @@ def predict(samples, examples):
     x = np.ones((examples, 64), "float32")
     options = {"batch_size": 1000, "verbose": 0}
     bdl.predict(model, x[:1000], posterior, samples=2, **options)  # trace
-    before = peak()
+    before = peak_memory()
     bdl.predict(model, x, posterior, samples=samples, **options)
-    print(peak() - before)
+    return peak_memory() - before
 
 
 def main():
@@ -181,11 +163,13 @@ def main():
     value = step(bdl.Model, rounds, examples, width, scope)
     show("the same on two replicas", value, "at most 1.05")
     value = collection(rounds, examples, width)
-    show("SWAG collection / epoch", value, "at most 0.03")
+    show("SWAG collection / epoch", value, "at most 0.01")
     value = prediction(max(rounds // 8, 1), examples, width, draws)
     what = f"predict, {draws} draws / {draws} plain predicts"
     show(what, value, "at most 1.1")
-    few, many = (alone(f"predict({n}, {inputs})") for n in (fewest, most))
+    few, many = (
+        in_new_process(memory_of_predict, n, inputs) for n in (fewest, most)
+    )
     show(
         f"peak memory that predict adds, {most} draws / {fewest} draws",
         many / few,

@@ -5,6 +5,8 @@ pair of neighbouring times is one measurement. Their median does not move if
 some pairs are disturbed, and its interval says how much is known.
 """
 
+import concurrent.futures
+import multiprocessing
 import time
 
 import numpy as np
@@ -83,3 +85,25 @@ def ratio(ours, theirs, rounds, *, margin=0.05, most=4):
 def show_control(plain, rounds, **options):
     """Prints the ratio of a function to itself: 1 but for the noise."""
     print(f"control, plain / plain: {ratio(plain, plain, rounds, **options)}")
+
+
+def in_new_process(function, *arguments):
+    """Returns the result of a function in a process of its own.
+
+    The process starts with little memory, whatever this process has used.
+
+    Args:
+        function: A function of the script.
+        *arguments: Its arguments.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["keras_bdl"])
+    with concurrent.futures.ProcessPoolExecutor(1, context) as process:
+        return process.submit(function, *arguments).result()
+
+
+def peak_memory():
+    """Returns the peak memory of this process, in MiB."""
+    import resource  # not on Windows
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -90,13 +90,13 @@ def test_masses_of_single_weights_settle():
         prior=None,
     )
     rng = np.random.default_rng(0)
-    start = rng.normal(size=(40, 1)).astype("float32")
+    start = rng.normal(size=(20, 1)).astype("float32")
     weights = [keras.Variable(w) for w in start]
     optimizer.build(weights)
 
     @tf.function(jit_compile=True)
     def mean_squares(steps):
-        total = tf.zeros(40)
+        total = tf.zeros(20)
         for _ in tf.range(steps):
             optimizer.apply([w.value for w in weights], weights)
             total += tf.square(tf.concat([w.value for w in weights], 0))
@@ -104,7 +104,7 @@ def test_masses_of_single_weights_settle():
 
     mean_squares(tf.constant(10_000))
     squares = mean_squares(tf.constant(20_000)).numpy()
-    assert_moment(squares.mean(), 1.0, squares.std() / np.sqrt(40))
+    assert_moment(squares.mean(), 1.0, squares.std() / np.sqrt(20))
 
 
 def test_masses_are_constant_from_the_end_step_on():
