@@ -168,7 +168,13 @@ def main():
     what = f"predict, {draws} draws / {draws} plain predicts"
     show(what, value, "at most 1.1")
     few, many = (
-        in_new_process(memory_of_predict, n, inputs) for n in (fewest, most)
+        in_new_process(
+            memory_of_predict,
+            n,
+            inputs,
+            start="forkserver" if smoke else "spawn",
+        )
+        for n in (fewest, most)
     )
     show(
         f"peak memory that predict adds, {most} draws / {fewest} draws",
