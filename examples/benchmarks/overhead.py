@@ -11,6 +11,8 @@ machine, so communication costs almost nothing here.
 import argparse
 import contextlib
 import os
+import subprocess
+import sys
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -18,8 +20,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras
 import numpy as np
 import tensorflow as tf
-from timing import in_new_process
-from timing import peak_memory
 from timing import ratio
 from timing import text
 from timing import timed
@@ -124,8 +124,26 @@ def prediction(rounds, examples, width, samples):
     return ratio(ours, plain, rounds)
 
 
-def memory_of_predict(samples, examples):
-    """Returns the peak memory that `predict` adds, in MiB."""
+def alone(call):
+    """Calls a function of this file in a new process; returns its number."""
+    code = f"import overhead; overhead.{call}"
+    output = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        cwd=os.path.dirname(os.path.abspath(__file__)),
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    return float(output.split()[-1])
+
+
+def predict(samples, examples):
+    """Prints the peak memory that `predict` adds, in MiB."""
+    import resource
+
+    def peak():
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
     model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(100)])
     model.compile("sgd", keras.losses.CategoricalCrossentropy(from_logits=True))
     weights = model.get_weights()
@@ -133,9 +151,9 @@ def memory_of_predict(samples, examples):
     x = np.ones((examples, 64), "float32")
     options = {"batch_size": 1000, "verbose": 0}
     bdl.predict(model, x[:1000], posterior, samples=2, **options)  # trace
-    before = peak_memory()
+    before = peak()
     bdl.predict(model, x, posterior, samples=samples, **options)
-    return peak_memory() - before
+    print(peak() - before)
 
 
 def main():
@@ -167,15 +185,7 @@ def main():
     value = prediction(max(rounds // 8, 1), examples, width, draws)
     what = f"predict, {draws} draws / {draws} plain predicts"
     show(what, value, "at most 1.1")
-    few, many = (
-        in_new_process(
-            memory_of_predict,
-            n,
-            inputs,
-            start="forkserver" if smoke else "spawn",
-        )
-        for n in (fewest, most)
-    )
+    few, many = (alone(f"predict({n}, {inputs})") for n in (fewest, most))
     show(
         f"peak memory that predict adds, {most} draws / {fewest} draws",
         many / few,

@@ -87,21 +87,16 @@ def show_control(plain, rounds, **options):
     print(f"control, plain / plain: {ratio(plain, plain, rounds, **options)}")
 
 
-def in_new_process(function, *arguments, start="spawn"):
+def in_new_process(function, *arguments):
     """Returns the result of a function in a process of its own.
+
+    Its peak memory is at least what this process has used, so run it first.
 
     Args:
         function: A function of the script.
         *arguments: Its arguments.
-        start: `"spawn"` for a process that imports everything, as a script
-            does. Its peak memory is at least what this process has used, so run
-            it first. Defaults to `"spawn"`. `"forkserver"` starts in less time,
-            from a process that has only imported `keras_bdl`. Its memory counts
-            without the code of TensorFlow.
     """
-    context = multiprocessing.get_context(start)
-    if start == "forkserver":
-        context.set_forkserver_preload(["keras_bdl"])
+    context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(1, context) as process:
         return process.submit(function, *arguments).result()
 

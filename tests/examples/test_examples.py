@@ -46,8 +46,10 @@ def test_quickstart_prints_a_report():
     assert "first image of an unknown digit" in printed
 
 
-def test_overhead_prints_its_ratios(run):
-    assert run("benchmarks/overhead.py").count(" / ") == 5
+def test_overhead_prints_its_ratios():
+    # A process begins with the peak memory of the one that starts it, and
+    # that of all tests is more than the benchmark uses.
+    assert start("benchmarks/overhead.py").count(" / ") == 5
 
 
 def test_small_data_prints_a_table_with_classes_and_numbers(run, tmp_path):
