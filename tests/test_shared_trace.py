@@ -117,7 +117,7 @@ def test_many_calls_have_the_values_and_the_gradients_of_the_function(
         )
 
 
-def test_tensorflow_inlines_the_first_calls_of_a_graph():
+def test_only_the_first_calls_of_a_graph_may_be_inlined():
     @tf.function
     def graph(x):
         return [call_shared(cube, y) for y in x]
