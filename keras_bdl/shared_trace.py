@@ -52,7 +52,8 @@ def call_shared(
     if tf.executing_eagerly() or tf.distribute.has_strategy():
         return function(*args)
     graph = tf.compat.v1.get_default_graph()
-    calls, traces = getattr(graph, _TRACED, (0, {}))
+    first: tuple[int, dict[Hashable, Callable]] = (0, {})
+    calls, traces = getattr(graph, _TRACED, first)
     setattr(graph, _TRACED, (calls + 1, traces))
     leaves = [
         tf.convert_to_tensor(leaf) if tf.is_tensor(leaf) else leaf
