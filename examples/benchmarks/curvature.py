@@ -175,7 +175,6 @@ def main():
         return ratio(ours, theirs, 1 if smoke else rounds)
 
     largest = networks[0]
-    # Runs first: a process inherits the peak memory of its parent.
     peaks = [
         in_new_process(memory, method, largest, batch)
         for method in ("VOGN", "Adam")

@@ -103,7 +103,6 @@ def main():
         print(f"{what:52}{text(value):>22}{bound}", flush=True)
 
     if not smoke:
-        # Runs first: a process inherits the peak memory of its parent.
         usual = in_new_process(memory, "")
         show("plain step, peak memory, MiB", usual)
         for name in ("TaylorVI, diagonal", "TaylorVI, groups of 16"):

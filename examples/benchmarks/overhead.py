@@ -3,16 +3,14 @@
     python examples/benchmarks/overhead.py [--smoke]
 
 Both functions of a pair run in turns, so that other work on the machine slows
-both; the median of the paired ratios is printed, with a 95 % interval. Memory
-is the peak of a separate process. The two replicas are logical CPUs of one
-machine, so communication costs almost nothing here.
+both; the median of the paired ratios is printed, with a 95 % interval. The two
+replicas are logical CPUs of one machine, so communication costs almost nothing
+here.
 """
 
 import argparse
 import contextlib
 import os
-import subprocess
-import sys
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -20,6 +18,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras
 import numpy as np
 import tensorflow as tf
+from timing import peak_memory
 from timing import ratio
 from timing import text
 from timing import timed
@@ -124,26 +123,13 @@ def prediction(rounds, examples, width, samples):
     return ratio(ours, plain, rounds)
 
 
-def alone(call):
-    """Calls a function of this file in a new process; returns its number."""
-    code = f"import overhead; overhead.{call}"
-    output = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code],
-        cwd=os.path.dirname(os.path.abspath(__file__)),
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-    return float(output.split()[-1])
+def memory_of_draws(numbers, examples):
+    """Returns the peak memory that `predict` adds, for numbers of draws.
 
-
-def predict(samples, examples):
-    """Prints the peak memory that `predict` adds, in MiB."""
-    import resource
-
-    def peak():
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
+    Args:
+        numbers: Numbers of posterior samples, growing: a peak never falls.
+        examples: Number of inputs.
+    """
     model = keras.Sequential([keras.Input((64,)), keras.layers.Dense(100)])
     model.compile("sgd", keras.losses.CategoricalCrossentropy(from_logits=True))
     weights = model.get_weights()
@@ -151,9 +137,12 @@ def predict(samples, examples):
     x = np.ones((examples, 64), "float32")
     options = {"batch_size": 1000, "verbose": 0}
     bdl.predict(model, x[:1000], posterior, samples=2, **options)  # trace
-    before = peak()
-    bdl.predict(model, x, posterior, samples=samples, **options)
-    print(peak() - before)
+    before = peak_memory()
+    added = []
+    for samples in numbers:
+        bdl.predict(model, x, posterior, samples=samples, **options)
+        added.append(peak_memory() - before)
+    return added
 
 
 def main():
@@ -171,26 +160,26 @@ def main():
     def show(what, value, bound):
         print(f"{what:52}{text(value):>22}  ({bound})", flush=True)
 
-    value = step(keras.Model, rounds, examples, width)
-    show("training step, keras / keras", value, "1: the noise of the next")
-    value = step(bdl.Model, rounds, examples, width)
-    show("training step, keras_bdl / keras", value, "at most 1.02")
-    value = first_step(max(rounds // 8, 1), width)
-    show("a new network and its first step", value, "below 1")
-    scope = bdl.distribute.strategy("mirrored").scope
-    value = step(bdl.Model, rounds, examples, width, scope)
-    show("the same on two replicas", value, "at most 1.05")
-    value = collection(rounds, examples, width)
-    show("SWAG collection / epoch", value, "at most 0.01")
-    value = prediction(max(rounds // 8, 1), examples, width, draws)
-    what = f"predict, {draws} draws / {draws} plain predicts"
-    show(what, value, "at most 1.1")
-    few, many = (alone(f"predict({n}, {inputs})") for n in (fewest, most))
+    few, many = memory_of_draws((fewest, most), inputs)
     show(
         f"peak memory that predict adds, {most} draws / {fewest} draws",
         many / few,
         f"within 10 %; {few:.0f} MiB, {many:.0f} MiB",
     )
+    value = step(keras.Model, rounds, examples, width)
+    show("training step, keras / keras", value, "1: the noise of the next")
+    value = step(bdl.Model, rounds, examples, width)
+    show("training step, keras_bdl / keras", value, "at most 1.02")
+    scope = bdl.distribute.strategy("mirrored").scope
+    value = step(bdl.Model, rounds, examples, width, scope)
+    show("the same on two replicas", value, "at most 1.05")
+    value = first_step(max(rounds // 8, 1), width)
+    show("a new network and its first step", value, "below 1")
+    value = collection(rounds, examples, width)
+    show("SWAG collection / epoch", value, "at most 0.01")
+    value = prediction(max(rounds // 8, 1), examples, width, draws)
+    what = f"predict, {draws} draws / {draws} plain predicts"
+    show(what, value, "at most 1.1")
 
 
 if __name__ == "__main__":

@@ -137,13 +137,15 @@ class SWAG(WeightCollector):
         return 2 * super()._bytes_of_weight() + columns * size
 
     def _collect(self):
-        self._column = []
+        self._column = None
         super()._collect()
         if self.num_collected > 1:
             self._columns.append(self._column)
 
-    def _add(self, index, before, after):
+    def _add(self, index, part, before, after):
         if self._squares is None:
             self._squares = self._zeros()
-        self._squares[index] += before * after
-        self._column.append(after.astype(self.deviation_dtype))  # (3)
+        if self._column is None:
+            self._column = self._zeros(self.deviation_dtype)
+        self._squares[index].reshape(-1)[part] += before * after
+        self._column[index].reshape(-1)[part] = after  # (3)

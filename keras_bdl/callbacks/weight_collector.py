@@ -15,6 +15,10 @@ from keras_bdl.inner_optimizer import batches_of_step
 from keras_bdl.posteriors.posterior import Posterior
 from keras_bdl.posteriors.structure import Structure
 
+# Number of weights whose moments change at a time. Their copies in float64 then
+# stay in the cache of the processor.
+_PART = 2**14
+
 
 class WeightCollector(InheritedArguments, CollectingCallback):
     """Base of callbacks that average the trainable weights during training.
@@ -221,9 +225,15 @@ class WeightCollector(InheritedArguments, CollectingCallback):
         self.num_collected += 1
         n = self.num_collected
         for i, variable in enumerate(variables):
-            before = variable.numpy() - self._mean[i]
-            self._mean[i] += before / n
-            self._add(i, before, before * ((n - 1) / n))
+            value, mean = (
+                variable.numpy().reshape(-1),
+                self._mean[i].reshape(-1),
+            )
+            for start in range(0, mean.size, _PART):
+                part = slice(start, start + _PART)
+                before = value[part] - mean[part]
+                mean[part] += before / n
+                self._add(i, part, before, before * ((n - 1) / n))
 
     def needed_memory(self) -> tuple[str, int, str] | None:
         """Returns the size of everything that is collected."""
@@ -241,18 +251,24 @@ class WeightCollector(InheritedArguments, CollectingCallback):
     def _bytes_of_weight(self):
         return np.dtype("float64").itemsize  # the mean
 
-    def _add(self, index, before, after):
-        """Uses the deviations of a variable from the old and the new mean.
+    def _add(self, index, part, before, after):
+        """Uses the deviations of weights from the old and the new mean.
 
         The base class does nothing.
+
+        Args:
+            index: Position of the variable.
+            part: Slice of the flat variable, with at most `_PART` weights.
+            before: The deviations from the old mean, in float64.
+            after: The deviations from the new mean.
         """
 
     def _moments(self, moments):
         """Converts float64 moments to the dtype of the posterior."""
         return [m.astype(self._dtype) for m in moments]
 
-    def _zeros(self):
-        return [np.zeros(shape) for shape in self._structure.shapes]
+    def _zeros(self, dtype="float64"):
+        return [np.zeros(shape, dtype) for shape in self._structure.shapes]
 
     def _steps(self):
         return int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))

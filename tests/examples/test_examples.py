@@ -47,8 +47,7 @@ def test_quickstart_prints_a_report():
 
 
 def test_overhead_prints_its_ratios():
-    # A process begins with the peak memory of the one that starts it, and
-    # that of all tests is more than the benchmark uses.
+    # The peak memory of the process of all tests is more than this one adds.
     assert start("benchmarks/overhead.py").count(" / ") == 5
 
 
