@@ -10,6 +10,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+KERAS = tuple(map(int, keras.__version__.split(".")[:2]))
+LITERT = (3, 13)  # the first version that exports it
+
 
 def cross_entropy():
     """Returns the loss of labels that are integers and of logits."""

@@ -148,8 +148,9 @@ def _checked_labels(y, prediction):
 
 def _class_colors(plt, num_classes):
     if num_classes <= len(_CLASSES):
-        colors = plt.matplotlib.colors.ListedColormap(_CLASSES[:num_classes])
-        return colors
+        # Old versions take two colours in a tuple for a colour and an alpha.
+        colors = list(_CLASSES[:num_classes])
+        return plt.matplotlib.colors.ListedColormap(colors)
     return plt.get_cmap("turbo", num_classes)
 
 

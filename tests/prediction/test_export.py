@@ -13,6 +13,8 @@ from keras_bdl.posteriors import Ensemble
 from keras_bdl.posteriors import Gaussian
 from keras_bdl.posteriors import MCDropout
 from keras_bdl.prediction import PosteriorPredictive
+from tests.helpers import KERAS
+from tests.helpers import LITERT
 from tests.helpers import cross_entropy
 
 RNG = np.random.default_rng(0)
@@ -181,6 +183,7 @@ def test_linearised_layers_that_onnx_cannot_compute_are_refused(tmp_path):
     assert not path.exists()
 
 
+@pytest.mark.skipif(KERAS < LITERT, reason="Keras before 3.13 has no LiteRT")
 def test_litert_warns_of_the_flex_delegate(tmp_path):
     predictive = all_weights(linearized=True)
     with pytest.warns(UserWarning, match="ReluGrad.*Flex delegate"):
@@ -308,7 +311,11 @@ for path, x in zip(paths, inputs):
 
 def test_vocabularies_reach_a_fresh_process(tmp_path):
     expected = {}
+    # Keras before 3.14 cannot load it.
+    left_out = "tf_idf" if KERAS < (3, 14) else None
     for kind, (cls, kwargs, words) in LOOKUPS.items():
+        if kind == left_out:
+            continue
         lookup = cls(**kwargs)
         lookup.adapt(np.array(words))
         x = np.array([[word] for word in words])
@@ -332,3 +339,5 @@ def test_vocabularies_reach_a_fresh_process(tmp_path):
         for name in ("loaded", "exported"):
             found = np.load(f"{path}_{name}.npy")
             np.testing.assert_allclose(found, mean, 1e-6)
+    if left_out:
+        pytest.skip(f"All kinds passed but {left_out}, which was left out")
