@@ -4,7 +4,7 @@ import os
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("MPLBACKEND", "Agg")
-# As many processes as cores run tests. With more threads, an operation waits
+# Every core has tests to run. With more threads, an operation waits
 # for its own parts: a tenth of the time.
 os.environ.setdefault("TF_NUM_INTRAOP_THREADS", "1")
 
@@ -19,7 +19,7 @@ TOGETHER = (
     "tests/test_pickle.py",
     "tests/tpu/test_lowering.py",
 )
-# Tests that take long come early, so that both processes end together.
+# Tests that take long come early, so that all processes end together.
 EARLY = ("tests/examples/", "tests/tpu/")
 
 

@@ -25,6 +25,8 @@ from timing import timed
 
 import keras_bdl as bdl
 
+BATCH = 64
+
 
 def make(model_class, width):
     keras.utils.set_random_seed(0)
@@ -56,15 +58,15 @@ def step(model_class, rounds, examples, width, scope=contextlib.nullcontext):
     with scope():
         ours, theirs = make(model_class, width), make(keras.Model, width)
     return ratio(
-        lambda: ours.fit(x, y, batch_size=64, verbose=0),
-        lambda: theirs.fit(x, y, batch_size=64, verbose=0),
+        lambda: ours.fit(x, y, batch_size=BATCH, verbose=0),
+        lambda: theirs.fit(x, y, batch_size=BATCH, verbose=0),
         rounds,
     )
 
 
 def first_step(rounds, width):
     """Returns the ratio for the first step, which Keras traces twice."""
-    x, y = data(64)
+    x, y = data(BATCH)
 
     def wait(model_class):
         return lambda: make(model_class, width).fit(x, y, verbose=0)
@@ -96,7 +98,7 @@ def collection(rounds, examples, width):
     model.fit(
         x,
         y,
-        batch_size=64,
+        batch_size=BATCH,
         epochs=rounds + 2,
         verbose=0,
         callbacks=[Clock(), swag],
@@ -108,16 +110,16 @@ def prediction(rounds, examples, width, samples):
     x, y = data(examples)
     model = make(keras.Model, width)
     swag = bdl.SWAG(start_epoch=0, rank=5)
-    model.fit(x, y, batch_size=64, epochs=6, verbose=0, callbacks=[swag])
+    model.fit(x, y, batch_size=BATCH, epochs=6, verbose=0, callbacks=[swag])
     posterior = swag.posterior
 
     def plain():
         for _ in range(samples):
-            model.predict(x, batch_size=64, verbose=0)
+            model.predict(x, batch_size=BATCH, verbose=0)
 
     def ours():
         bdl.predict(
-            model, x, posterior, samples=samples, batch_size=64, verbose=0
+            model, x, posterior, samples=samples, batch_size=BATCH, verbose=0
         )
 
     return ratio(ours, plain, rounds)
@@ -175,8 +177,10 @@ def main():
     show("the same on two replicas", value, "at most 1.05")
     value = first_step(max(rounds // 8, 1), width)
     show("a new network and its first step", value, "below 1")
-    value = collection(rounds, examples, width)
-    show("SWAG collection / epoch", value, "at most 0.01")
+    for more in (1,) if smoke else (1, 4):
+        value = collection(rounds, more * examples, width)
+        epoch = f"an epoch of {more * examples // BATCH} batches"
+        show(f"SWAG collection / {epoch}", value, "at most 0.01")
     value = prediction(max(rounds // 8, 1), examples, width, draws)
     what = f"predict, {draws} draws / {draws} plain predicts"
     show(what, value, "at most 1.1")

@@ -824,6 +824,7 @@ def test_large_outputs_are_averaged_part_by_part(monkeypatch):
     model = network()
     posterior = gaussian(model)
     whole = predict(model, X, posterior, samples=5, verbose=0)
+    monkeypatch.setattr(sample_loop, "_USUAL", 1)
     monkeypatch.setattr(sample_loop, "_LARGEST", 2 * X.shape[0] * 3)
     model.compile("sgd", CROSSENTROPY)  # another trace
     parts = predict(model, X, posterior, samples=5, verbose=0)
@@ -831,3 +832,12 @@ def test_large_outputs_are_averaged_part_by_part(monkeypatch):
         np.testing.assert_allclose(
             getattr(parts, name), getattr(whole, name), 1e-5, 1e-6
         )
+
+
+@pytest.mark.parametrize(
+    "values, samples",
+    [(0, 2**20), (2**17, 8), (2**19, 4), (2**20, 4), (2**21, 2), (2**24, 1)],
+)
+def test_a_part_has_many_small_outputs_or_a_few_large_ones(values, samples):
+    size = sample_loop._samples_of_a_part(tf.constant(values, "int64"))
+    assert int(size) == samples
