@@ -110,6 +110,27 @@ def natural(optimizer, name, draws=1, **options):
     return net, optimizer, {"train_samples": draws}
 
 
+class KeepsSquares(keras.Model):
+    """Trains as usual and writes the mean squared gradients to variables."""
+
+    def train_step(self, data):
+        found = bdl.curvature.step(self, *data)
+        self.optimizer.apply(found.gradients, self.trainable_variables)
+        for variable, square in zip(self.squares, found.squares, strict=True):
+            variable.assign(square)
+        return {"loss": found.loss}
+
+
+def adam_and_squares(name):
+    """Returns the work of `backpack_step.py`."""
+    net = NETS[name]()
+    net = KeepsSquares(net.inputs, net.outputs)
+    net.squares = [
+        tf.Variable(tf.zeros(v.shape)) for v in net.trainable_variables
+    ]
+    return net, keras.optimizers.Adam(1e-3), {}
+
+
 vogn = functools.partial(natural, bdl.VOGN)
 METHODS = {"Adam": adam, "VOGN": vogn}
 
@@ -190,6 +211,8 @@ def main():
         plain = steps_of(adam, name, batch, 1)
         show_control(plain, 1 if smoke else rounds)
         show(f"{name}, VOGN / Adam", compare(vogn, name, rounds), bound)
+        value = compare(adam_and_squares, name, rounds)
+        show(f"{name}, Adam with second moments / Adam", value)
         value = compare(vogn, name, rounds // 2, vogn, draws=2)
         show(f"{name}, VOGN with two draws / one", value, "2.0")
         others = ("IVON", bdl.IVON), ("Noisy K-FAC", bdl.NoisyKFAC)
