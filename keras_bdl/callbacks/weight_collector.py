@@ -225,10 +225,8 @@ class WeightCollector(InheritedArguments, CollectingCallback):
         self.num_collected += 1
         n = self.num_collected
         for i, variable in enumerate(variables):
-            value, mean = (
-                variable.numpy().reshape(-1),
-                self._mean[i].reshape(-1),
-            )
+            value = variable.numpy().reshape(-1)
+            mean = self._mean[i].reshape(-1)
             for start in range(0, mean.size, _PART):
                 part = slice(start, start + _PART)
                 before = value[part] - mean[part]

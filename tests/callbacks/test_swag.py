@@ -3,6 +3,7 @@ import numpy as np
 import pytest
 
 from keras_bdl.callbacks import SWAG
+from keras_bdl.callbacks import weight_collector
 from keras_bdl.saving import read_state
 from keras_bdl.saving import write_state
 from tests.callbacks.paths import Follow
@@ -52,10 +53,14 @@ def assert_same_posterior(one, other):
 
 
 @pytest.mark.parametrize(
-    ("every", "rank", "collected"),
-    [(1, 3, range(2, 9)), (2, 20, [2, 4, 6, 8])],
+    ("every", "rank", "collected", "part"),
+    [(1, 3, range(2, 9), None), (2, 20, [2, 4, 6, 8], 2)],
 )
-def test_moments_equal_those_of_the_weights_visited(every, rank, collected):
+def test_moments_equal_those_of_the_weights_visited(
+    every, rank, collected, part, monkeypatch
+):
+    if part:  # the kernel is then larger than one part
+        monkeypatch.setattr(weight_collector, "_PART", part)
     record = Record()
     swag = SWAG(start_epoch=2, rank=rank, every=every)
     fit(network(), record, swag, epochs=9)
