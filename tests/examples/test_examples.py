@@ -1,10 +1,16 @@
+import importlib
 import json
+import math
 import re
 import runpy
 
 import keras
+import numpy as np
 import pytest
+import scipy
+import tensorflow as tf
 
+import keras_bdl
 from tests.examples.conftest import EXAMPLES
 from tests.processes import Command
 
@@ -79,6 +85,47 @@ def test_small_data_marks_what_is_worse_than_sgd_in_every_split(monkeypatch):
     assert rows["SGD"].split()[1] == "0.500(0.231)"
     assert rows["VOGN"].split()[1] == "0.530(0.237)*"
     assert "*" not in rows["IVON"]
+
+
+def test_exact_posterior_prints_a_row_for_each_sampler(run, tmp_path):
+    printed = run(
+        "exact_posterior.py",
+        *("--data", "wine", "--splits", "1", "--out", tmp_path),
+    )
+    table = (tmp_path / "table.txt").read_text()
+    assert table in printed and max(map(len, table.splitlines())) <= 80
+    found = json.loads((tmp_path / "numbers.json").read_text())
+    (rows,) = found["wine, gain 8"]
+    assert list(rows) == ["HMC", "HMC, 15 samples", "ATMC", "SGNHT", "SGHMC"]
+    exact, *others = rows.values()
+    assert exact[1:] == [1.0, 0.0] and all(row[2] > 0.0 for row in others)
+
+
+def test_exact_posterior_samples_the_density_of_the_keras_network(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    small_data = importlib.import_module("small_data")
+    names = runpy.run_path(str(EXAMPLES / "exact_posterior.py"))
+    task = small_data.task("wine", 0)
+    training = small_data.DenseTraining(task, small_data.SMOKE, 0)
+    posterior = names["Posterior"](training, keras_bdl.priors.HeNormal(8.0))
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(2, sum(posterior.sizes))).astype("float32")
+    model, (x, y) = training.start(), task.train
+    expected = []
+    for row in z:
+        log_density = 0.0
+        for variable in model.trainable_variables:
+            part, row = np.split(row, [math.prod(variable.shape)])
+            kernel = len(variable.shape) == 2
+            stddev = math.sqrt(8.0 / variable.shape[0]) if kernel else 1.0
+            value = stddev * part.reshape(variable.shape)
+            variable.assign(value)
+            log_density += scipy.stats.norm.logpdf(value, scale=stddev).sum()
+        log_p = scipy.special.log_softmax(model.predict(x, verbose=0), 1)
+        expected.append(log_density + log_p[np.arange(len(y)), y].sum())
+    # The constant of the density of the prior does not matter.
+    found = posterior.log_prob(tf.constant(z)).numpy()
+    np.testing.assert_allclose(np.diff(found), np.diff(expected), rtol=1e-5)
 
 
 def test_sampling_prints_its_tables_and_writes_the_pictures(run, tmp_path):
