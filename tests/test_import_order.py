@@ -11,6 +11,7 @@ ORDER = [
     "_keras",
     "aliases",
     "arguments",
+    "cpu_compilation",
     "inherited_arguments",
     "inner_optimizer",
     "memory",

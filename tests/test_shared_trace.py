@@ -8,7 +8,10 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
+from keras_bdl import shared_trace
+from keras_bdl.cpu_compilation import keras_compiles_nothing
 from keras_bdl.shared_trace import MOST_INLINED
+from keras_bdl.shared_trace import SMALLEST_COMPILED
 from keras_bdl.shared_trace import call_shared
 
 SHAPES = [(2, 3), (4, 1), (3,), (5,), (1, 7)]
@@ -130,6 +133,59 @@ def test_only_the_first_calls_of_a_graph_may_be_inlined():
     calls = [op for op in traced.get_operations() if "Call" in op.type]
     found = [stays[call.get_attr("f").name] for call in calls]
     assert found == [False] * MOST_INLINED + [True] * 3
+
+
+with_xla = pytest.mark.skipif(
+    not keras_compiles_nothing(), reason="Keras compiles itself"
+)
+
+
+@with_xla
+def test_only_large_tensors_of_a_compiled_function_are_compiled():
+    sizes = (SMALLEST_COMPILED, SMALLEST_COMPILED - 1)
+
+    @tf.function
+    def graph(tensors):
+        return [
+            call_shared(cube, x, compiled=compiled)
+            for x in tensors
+            for compiled in (True, False)
+        ]
+
+    tensors = [tf.linspace(-1.0, 1.0, size) for size in sizes]
+    for i, found in enumerate(graph(tensors)):
+        np.testing.assert_allclose(found, tensors[i // 2] ** 3, rtol=1e-5)
+    traced = graph.get_concrete_function(tensors).graph
+    must_compile = {
+        function.signature.name: function.attr["_XlaMustCompile"].b
+        for function in traced.as_graph_def().library.function
+    }
+    calls = [op for op in traced.get_operations() if "Call" in op.type]
+    found = [must_compile[call.get_attr("f").name] for call in calls]
+    assert found == [True, False, False, False]
+
+
+@with_xla
+@pytest.mark.parametrize(
+    "optimizer", [bdl.VOGN, bdl.IVON, bdl.ATMC, bdl.SGHMC, bdl.SGLD]
+)
+def test_compiled_updates_equal_plain_updates(optimizer, monkeypatch):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(12, 3)), rng.normal(size=(12, 2))
+    start = rng.normal(size=(3, 2))
+
+    def trained(smallest):
+        monkeypatch.setattr(shared_trace, "SMALLEST_COMPILED", smallest)
+        dense = keras.layers.Dense(2)
+        model = bdl.Sequential([keras.Input((3,)), dense])
+        dense.set_weights([start, np.zeros(2)])
+        model.compile(optimizer(0.1, seed=0), "mse")
+        model.fit(x, y, batch_size=4, epochs=2, shuffle=False, verbose=0)
+        return np.concatenate([w.ravel() for w in model.get_weights()])
+
+    compiled = trained(1)
+    np.testing.assert_allclose(compiled, trained(2**60), rtol=1e-4, atol=1e-5)
+    assert np.abs(compiled[:6] - start.ravel()).max() > 1e-2
 
 
 def test_each_graph_has_traces_of_its_own():

@@ -6,11 +6,11 @@ import math
 import keras
 import tensorflow as tf
 
+from keras_bdl.cpu_compilation import pays_to_compile
 from keras_bdl.distributions import StoredPrior
 from keras_bdl.layers import weight_draw
 from keras_bdl.priors import Prior
 from keras_bdl.priors import TFPDistribution
-from keras_bdl.random.cpu_compilation import keras_compiles_nothing
 from keras_bdl.shared_trace import call_shared
 
 # Compiling takes half a second. A smaller layer never saves that much.
@@ -24,9 +24,8 @@ LAYERS = (keras.layers.Dense, keras.layers.EinsumDense, keras.layers.Embedding)
 def worth_compiling(layer):
     """Returns whether XLA should compile the draw of the weights of a layer.
 
-    On a machine that has only CPUs, Keras does not compile training steps. A
-    draw has about twenty operations per weight. Without compilation, these
-    operations take longer than the rest of the step of a dense layer.
+    A draw has about twenty operations per weight. Without compilation, they
+    take longer than the rest of the step of a dense layer.
 
     Args:
         layer: A variational layer that is built.
@@ -34,11 +33,8 @@ def worth_compiling(layer):
     sizes = [math.prod(p.shape) for p in layer.weight_posteriors]
     return (
         isinstance(layer, LAYERS)
-        and max(sizes) >= SMALLEST_SIZE
         and all(_is_compilable(p.prior) for p in layer.weight_posteriors)
-        and not tf.executing_eagerly()
-        and not tf.distribute.has_strategy()
-        and keras_compiles_nothing()
+        and pays_to_compile(max(sizes), at_least=SMALLEST_SIZE)
     )
 
 

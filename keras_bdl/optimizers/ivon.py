@@ -131,24 +131,25 @@ class IVON(NaturalGradient):
         g, estimate, curvature = gradient[0], None, None
         if not self.is_excluded(variable):
             estimate, curvature = gradient[1], self._curvatures[index]
-        m, h, step = call_shared(
+        m, h, mu = call_shared(
             self._new_state,
             ops.cast(g, variable.dtype),
             *(estimate, self._momenta[index], curvature, variable),
             learning_rate,
+            compiled=True,
         )
         self.assign(self._momenta[index], m)
         if curvature is not None:
             self.assign(curvature, h)
-        self.assign_sub(variable, step)
+        self.assign(variable, mu)
 
     def _new_state(self, g, estimate, momentum, curvature, mu, learning_rate):
-        """Returns m, h and the step; h is `None` for an excluded variable."""
+        """Returns m, h and mu; h is `None` for an excluded variable."""
         time = ops.cast(self.iterations + 1, g.dtype)
         bias = 1.0 - ops.power(ops.cast(self.beta_1, g.dtype), time)
         m = self.beta_1 * momentum + (1.0 - self.beta_1) * g  # (4)
         if curvature is None:
-            return m, None, ops.cast(learning_rate, g.dtype) / bias * m
+            return m, None, mu - ops.cast(learning_rate, g.dtype) / bias * m
         prior = self.prior_term(excluded=False, dtype=g.dtype)
         h = tf.convert_to_tensor(curvature)
         change = (1.0 - self.beta_2) * (ops.cast(estimate, h.dtype) - h)
@@ -156,7 +157,8 @@ class IVON(NaturalGradient):
         direction = (m / bias + prior * mu) / (h + prior)
         if self.clip_radius is not None:
             direction = ops.clip(direction, -self.clip_radius, self.clip_radius)
-        return m, h, self.step_size(learning_rate, prior) * direction  # (5)
+        mu = mu - self.step_size(learning_rate, prior) * direction  # (5)
+        return m, h, mu
 
     def get_config(self):
         """Returns every constructor argument."""

@@ -15,6 +15,7 @@ from keras_bdl.optimizers.hyperbolic_momentum import thermostat_force
 from keras_bdl.optimizers.hyperbolic_momentum import velocity
 from keras_bdl.optimizers.layer_masses import LayerMasses
 from keras_bdl.optimizers.sampler import Sampler
+from keras_bdl.random.gaussian_weights import normal_numbers
 from keras_bdl.shared_trace import call_shared
 
 # The average speed is the first over sqrt(N), the speed limit the second times
@@ -162,9 +163,10 @@ class MomentumSampler(Sampler):
             self._momentum(index),
             self._thermostat(index),
             gradient,
-            self.noise(variable),
+            self.random_bits(variable),
             learning_rate,
             self._mass_factor(index),
+            compiled=True,
         )
         self.assign(self._momenta[index], momentum)
         self.assign_add(variable, move)
@@ -172,7 +174,7 @@ class MomentumSampler(Sampler):
             self.assign(self._thermostats[index], thermostat)
 
     def _new_state(
-        self, momentum, thermostat, gradient, noise, learning_rate, mass_factor
+        self, momentum, thermostat, gradient, bits, learning_rate, mass_factor
     ):
         """Returns the new momentum, the move of a variable, the thermostat."""
         mass, limit = self._mass_and_limit(mass_factor)
@@ -183,7 +185,7 @@ class MomentumSampler(Sampler):
         momentum = kick(
             momentum,
             gradient,
-            noise,
+            normal_numbers(bits),
             step=step,
             mass=mass,
             max_speed=limit,

@@ -19,7 +19,7 @@ from keras_bdl.data.dataset_size import DatasetSize
 from keras_bdl.inherited_arguments import InheritedArguments
 from keras_bdl.optimizers.keras_options import drop_options
 from keras_bdl.optimizers.keras_options import refuse_options
-from keras_bdl.random.keyed_noise import counter_normal
+from keras_bdl.random.keyed_noise import counter_bits
 
 # The prior "default", twice as wide as He's initial weights. With less width,
 # predictions are too uncertain; with a wider one, they are worse under shift.
@@ -197,11 +197,13 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
             return ops.cast(self.temperature(self.iterations), "float32")
         return self.temperature
 
-    def noise(self, variable: keras.Variable) -> tf.Tensor:
-        """Returns the noise of a variable at this iteration."""
-        return counter_normal(
+    def random_bits(self, variable: keras.Variable) -> tf.Tensor:
+        """Returns the bits of the noise of a variable at this iteration.
+
+        `keras_bdl.random.gaussian_weights.normal_numbers` makes the noise.
+        """
+        return counter_bits(
             variable.shape,
-            "float32",
             seed=self.seed,
             index=_keras.variable_index(self, variable),
             step=self.iterations,

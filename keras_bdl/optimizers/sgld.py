@@ -4,6 +4,8 @@ import keras
 from keras import ops
 
 from keras_bdl.optimizers.sampler import Sampler
+from keras_bdl.random.gaussian_weights import normal_numbers
+from keras_bdl.shared_trace import call_shared
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
@@ -39,10 +41,18 @@ class SGLD(Sampler):
     """
 
     def update_step(self, gradient, variable, learning_rate):
-        """Applies (1) to one variable."""
-        rate = ops.cast(learning_rate, "float32") / self.dataset_size.value()
-        move = (  # (1)
-            ops.sqrt(2.0 * rate * self.temperature_now()) * self.noise(variable)
-            - rate * self.energy_gradient(gradient, variable)
+        """Moves one variable by one step."""
+        move = call_shared(
+            self._move,
+            self.energy_gradient(gradient, variable),
+            self.random_bits(variable),
+            learning_rate,
+            compiled=True,
         )
         self.assign_add(variable, ops.cast(move, variable.dtype))
+
+    def _move(self, gradient, bits, learning_rate):
+        """Returns the right side of (1)."""
+        rate = ops.cast(learning_rate, "float32") / self.dataset_size.value()
+        stddev = ops.sqrt(2.0 * rate * self.temperature_now())
+        return stddev * normal_numbers(bits) - rate * gradient

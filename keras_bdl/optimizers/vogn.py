@@ -168,25 +168,26 @@ class VOGN(NaturalGradient):
         g, h = (ops.cast(part, variable.dtype) for part in gradient)
         index = _keras.variable_index(self, variable)
         momentum, curvature = self._momenta[index], self._curvatures[index]
-        m, s, step = call_shared(
+        m, s, mu = call_shared(
             self._new_state,
             *(g, h, momentum, curvature, variable, learning_rate),
             self.is_excluded(variable),
+            compiled=True,
         )
         self.assign(momentum, m)
         self.assign(curvature, s)
-        self.assign_sub(variable, step)
+        self.assign(variable, mu)
 
     def _new_state(
         self, g, h, momentum, curvature, mu, learning_rate, excluded
     ):
-        """Returns m, s and the step of a variable."""
+        """Returns m, s and mu."""
         prior = self.prior_term(excluded, g.dtype)
         decay, weight = self.curvature_weights(g.dtype)
         m = self.beta_1 * momentum + g + prior * mu  # (2)
         s = decay * curvature + weight * h  # (3)
         step = self.step_size(learning_rate, prior) * m
-        return m, s, step / (s + (prior + self.damping))  # (4)
+        return m, s, mu - step / (s + (prior + self.damping))  # (4)
 
     def is_due(self) -> Any:
         """Returns whether this step updates the curvature."""

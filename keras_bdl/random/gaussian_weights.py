@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_bdl.random.cpu_compilation import keras_compiles_nothing
+from keras_bdl.cpu_compilation import pays_to_compile
 from keras_bdl.random.forward_pass_noise import gaussian_noise
 from keras_bdl.random.forward_pass_noise import of_bits
 from keras_bdl.random.keyed_noise import PHILOX
@@ -84,8 +84,7 @@ def split_numbers(numbers: tf.Tensor, shapes: list) -> list:
 class Compilation:
     """Compiles the sampling of weights if the training step is not compiled.
 
-    On a machine with CPUs alone, Keras does not compile training steps. A
-    sample takes about forty operations per weight; without compilation, they
+    A sample takes about forty operations per weight. Without compilation, they
     take longer than an ordinary step of a dense network. The random bits stay
     outside, since XLA makes them more slowly.
 
@@ -137,12 +136,7 @@ class Compilation:
 
 
 def _worth_compiling(bits):
-    return (
-        bits.shape[0] >= _SMALLEST_SIZE
-        and not tf.executing_eagerly()
-        and not tf.distribute.has_strategy()
-        and keras_compiles_nothing()
-    )
+    return pays_to_compile(bits.shape[0], at_least=_SMALLEST_SIZE)
 
 
 def gaussian_draw(

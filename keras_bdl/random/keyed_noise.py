@@ -10,26 +10,21 @@ from keras_bdl.arguments import check_number
 PHILOX = 1  # of `tf.random.Algorithm`
 
 
-def counter_normal(
-    shape: Any, dtype: str, *, seed: int, index: int, step: Any
-) -> tf.Tensor:
-    """Returns N(0, I) noise that is a pure function of its key.
+def counter_bits(shape: Any, *, seed: int, index: int, step: Any) -> tf.Tensor:
+    """Returns 32 random bits for each number, a pure function of its key.
 
-    The same (seed, index, step) gives the same numbers on every replica and
-    after a restart: mirrored copies of a variable stay equal, and a resumed
-    chain continues exactly. XLA makes other numbers than plain TensorFlow: if
-    `jit_compile` changes, a chain continues with other noise of the same
-    distribution.
+    The same (seed, index, step) gives the same bits on every replica, with and
+    without XLA, and after a restart: mirrored copies of a variable stay equal,
+    and a resumed chain continues exactly.
 
     Args:
         shape: Shape of the result.
-        dtype: Floating dtype of the result.
         seed: The seed of the chain.
         index: Index of the variable.
         step: The optimizer iteration, an integer tensor.
 
     Returns:
-        A tensor of the given shape and dtype.
+        An `int32` tensor of the given shape.
     """
     # Philox numbers its output blocks with a counter of 128 bits. The lower
     # half counts within a step and the upper half counts steps, so steps never
@@ -37,12 +32,12 @@ def counter_normal(
     # again, with 50 operations per variable.
     key = np.random.SeedSequence(seed, spawn_key=(index,))
     step = tf.cast(step, tf.uint64)
-    return tf.raw_ops.StatelessRandomNormalV2(
+    return tf.raw_ops.StatelessRandomUniformFullIntV2(
         shape=tuple(shape),
         key=tf.constant(key.generate_state(1, np.uint64)),
         counter=tf.stack([tf.zeros_like(step), step]),
         alg=PHILOX,
-        dtype=dtype,
+        dtype=tf.int32,
     )
 
 

@@ -9,9 +9,9 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 import keras_bdl as bdl
+from keras_bdl import cpu_compilation
 from keras_bdl import layers
 from keras_bdl.layers import compilation
-from keras_bdl.random import cpu_compilation
 
 SIZE = 128  # SIZE**2 is the smallest compiled size
 RNG = np.random.default_rng(0)
@@ -19,7 +19,7 @@ X = RNG.normal(size=(20, SIZE)).astype("float32")
 Y = X[:, :1]
 
 needs_linux = pytest.mark.skipif(
-    not compilation.keras_compiles_nothing(), reason="Keras compiles itself"
+    not cpu_compilation.keras_compiles_nothing(), reason="Keras compiles itself"
 )
 
 

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
+from keras_bdl.cpu_compilation import keras_compiles_nothing
 from keras_bdl.random import gaussian_weights
 from tests.helpers import assert_moment
 
@@ -161,7 +162,7 @@ def test_numbers_are_standard_normal_and_different_everywhere():
 
 
 @pytest.mark.skipif(
-    not gaussian_weights.keras_compiles_nothing(),
+    not keras_compiles_nothing(),
     reason="Keras compiles itself",
 )
 @pytest.mark.parametrize("cls", [bdl.VOGN, bdl.IVON])
