@@ -1,76 +1,76 @@
 """Cost of a step of a sampler, relative to SGD with momentum.
 
     python examples/benchmarks/sampler_step.py [--smoke]
+        [--networks ResNet++-20 MLP]
 
-The network is ResNet++-20 on batches of 128 images of 32x32 pixels. Both steps
-run in turns on the same data, so that other work on the machine slows both; the
-median of the paired ratios is printed, with a 95 % interval.
+Batches of 128: images of 32x32 pixels for ResNet++-20, 784 numbers for the MLP
+784-400-400-10. Both steps run in turns on the same data, so that other work on
+the machine slows both; the median of the paired ratios is printed, with a 95 %
+interval.
 """
 
 import argparse
+import functools
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
-import numpy as np
+from curvature import BATCH
+from curvature import mlp
+from curvature import steps_of
 from timing import ratio
 from timing import show_control
 
 import keras_bdl as bdl
 
+
+def resnet():
+    return bdl.applications.ResNetPlusPlus(20, dataset_size=50_000)
+
+
+# Networks, and rounds of measurement.
+NETWORKS = {
+    "ResNet++-20": (resnet, 40),
+    "MLP": (mlp, 200),
+}
 SAMPLERS = {
-    "ATMC": bdl.ATMC(),
-    "ATMC, a mass for each variable": bdl.ATMC(precondition_every=10),
-    "SGNHT": bdl.SGNHT(),
-    "SGHMC": bdl.SGHMC(),
-    "SGLD": bdl.SGLD(),
+    "ATMC": bdl.ATMC,
+    "ATMC, a mass for each variable": functools.partial(
+        bdl.ATMC, precondition_every=10
+    ),
+    "SGNHT": bdl.SGNHT,
+    "SGHMC": bdl.SGHMC,
+    "SGLD": bdl.SGLD,
 }
 
 
-def network(smoke):
-    """A ResNet++; two dense layers if only the code is tried."""
-    if smoke:
-        return bdl.applications.MultiHeadMLP((32, 32, 3), 1, 10, units=(8,))
-    return bdl.applications.ResNetPlusPlus(20)
+def sgd(name):
+    """Returns a network, an optimizer and other arguments of `compile`."""
+    return NETWORKS[name][0](), keras.optimizers.SGD(1e-3, momentum=0.9), {}
 
 
-def make(optimizer, smoke):
-    keras.utils.set_random_seed(0)
-    model = network(smoke)
-    model.compile(
-        optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
-    return model
-
-
-def steps_of(model, batch_size, steps):
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(steps * batch_size, 32, 32, 3)).astype("float32")
-    y = rng.integers(0, 10, len(x))
-    return lambda: model.fit(x, y, batch_size=batch_size, verbose=0)
-
-
-def numbers_kept(model):
-    """Returns how many numbers the optimizer stores for each weight."""
-    slots = sum(np.prod(v.shape) for v in model.optimizer.variables)
-    return slots / model.count_params()
+def sampled(sampler, name):
+    """Returns a network, an optimizer and other arguments of `compile`."""
+    return NETWORKS[name][0](), sampler(dataset_size=50_000), {}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smoke", action="store_true", help="seconds only")
-    smoke = parser.parse_args().smoke
-    batch_size, steps, rounds = (8, 2, 1) if smoke else (128, 1, 40)
-
-    plain = make(keras.optimizers.SGD(1e-3, momentum=0.9), smoke)
-    theirs = steps_of(plain, batch_size, steps)
-    show_control(theirs, rounds)
-    print(f"{'sampler':34}{'time / SGD':>22}{'slots / weight':>16}")
-    for name, sampler in SAMPLERS.items():
-        model = make(sampler, smoke)
-        value = ratio(steps_of(model, batch_size, steps), theirs, rounds)
-        print(f"{name:34}{value!s:>22}{numbers_kept(model):16.3f}", flush=True)
+    parser.add_argument(
+        "--networks", nargs="+", choices=NETWORKS, default=[*NETWORKS]
+    )
+    options = parser.parse_args()
+    batch = 8 if options.smoke else BATCH
+    for name in ["MLP"] if options.smoke else options.networks:
+        rounds = 1 if options.smoke else NETWORKS[name][1]
+        plain = steps_of(sgd, name, batch)
+        show_control(plain, rounds)
+        for sampler, make in SAMPLERS.items():
+            ours = steps_of(functools.partial(sampled, make), name, batch)
+            what = f"{name}, {sampler} / SGD"
+            print(f"{what:52}{ratio(ours, plain, rounds)!s:>22}", flush=True)
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ class Compilation:
         """
         if not _worth_compiling(bits):
             return normal_numbers(bits)
-        return self._compiled(normal_numbers, normal_numbers)(bits)
+        return self._compiled(normal_numbers)(bits)
 
     def draw(
         self, function: Callable, bits: tf.Tensor, means: list, *args
@@ -119,20 +119,19 @@ class Compilation:
                 compiles `function`, too.
             *args: Further arguments.
         """
+        # In one program with the noise, XLA would make the noise again for each
+        # result of the function.
+        noise = self.normal_numbers(bits)
         if len(means) > _FEW_TENSORS or not _worth_compiling(bits):
-            return function(self.normal_numbers(bits), means, *args)
+            return function(noise, means, *args)
+        return self._compiled(function)(noise, means, *args)
 
-        def from_bits(bits, *args):
-            return function(normal_numbers(bits), *args)
-
-        return self._compiled(function, from_bits)(bits, means, *args)
-
-    def _compiled(self, name, function):
-        if name not in self._functions:
-            self._functions[name] = tf.function(
+    def _compiled(self, function):
+        if function not in self._functions:
+            self._functions[function] = tf.function(
                 function, jit_compile=True, autograph=False
             )
-        return self._functions[name]
+        return self._functions[function]
 
 
 def _worth_compiling(bits):

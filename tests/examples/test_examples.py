@@ -29,7 +29,7 @@ def start(script):
 FULL_SIZE = {
     "sampling.py": lambda names: names["Run"](False).network(),
     "taylor_vi.py": lambda names: names["Run"](False).network(),
-    "benchmarks/sampler_step.py": lambda names: names["network"](False),
+    "benchmarks/sampler_step.py": lambda names: names["sgd"]("ResNet++-20")[0],
 }
 
 
