@@ -145,13 +145,14 @@ def _cell(method, runs):
         return ""
     values = np.array([run[method] for run in runs])
     plain = np.array([run["SGD"] for run in runs])
-    mean, error = _mean_and_error(values)
-    loss, uncertain = _mean_and_error(values - plain)
+    mean, error = mean_and_error(values)
+    loss, uncertain = mean_and_error(values - plain)
     star = "*" if loss > 2 * uncertain and len(runs) > 1 else " "
     return f"{mean:.3f}({error:.3f}){star}"
 
 
-def _mean_and_error(values):
+def mean_and_error(values):
+    """Returns the mean of one value a split, and its standard error."""
     spread = np.std(values, ddof=1) if len(values) > 1 else 0.0
     return np.mean(values), spread / math.sqrt(len(values))
 

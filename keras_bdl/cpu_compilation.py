@@ -9,13 +9,14 @@ import tensorflow as tf
 def pays_to_compile(size: int, *, at_least: int) -> bool:
     """Returns whether XLA should compile a part of the graph of a step.
 
-    On a machine that has only CPUs, Keras does not compile training steps. Each
-    operation then reads and writes memory, and a program of XLA does so once
-    for many operations. Compiling takes time, so small tensors do not pay.
+    On a machine that has only CPUs, Keras does not compile training steps.
+    Plain TensorFlow reads and writes memory once for each operation, XLA once
+    for many. Compiling takes time, so it pays for large tensors only. The
+    bounds were measured on two cores.
 
     Args:
         size: Number of elements of the largest tensor.
-        at_least: Fewer elements do not pay.
+        at_least: Smallest size that is worth compiling.
     """
     return (
         size >= at_least
@@ -29,9 +30,9 @@ def pays_to_compile(size: int, *, at_least: int) -> bool:
 def keras_compiles_nothing() -> bool:
     """Returns whether Keras leaves training steps to plain TensorFlow.
 
-    It does so on a machine that has only CPUs. Without XLA for CPUs, the result
-    is `False`: TensorFlow for TPUs lacks it, and systems other than Linux may
-    lack it.
+    Keras compiles no training step on a machine that has only CPUs. Without XLA
+    for CPUs, the result is `False`: TensorFlow for TPUs lacks it, and systems
+    other than Linux may lack it.
     """
     kinds = {d.device_type for d in tf.config.list_physical_devices()}
     return kinds == {"CPU"} and platform.system() == "Linux" and _has_xla()

@@ -53,8 +53,8 @@ def call_shared(
             may then depend on static sizes. Defaults to `False`.
         compiled: Whether XLA compiles calls with large tensors if Keras
             compiles nothing, so that a chain of elementwise operations reads
-            and writes each tensor once. Not for random numbers, which are
-            others and slower in XLA. Defaults to `False`.
+            and writes each tensor once. Make random bits outside of
+            `function`: XLA makes them more slowly. Defaults to `False`.
 
     Returns:
         What `function` returns. Tensors in a graph have no static sizes, unless

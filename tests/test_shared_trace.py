@@ -167,9 +167,30 @@ def test_only_large_tensors_of_a_compiled_function_are_compiled():
 
 @with_xla
 @pytest.mark.parametrize(
-    "optimizer", [bdl.VOGN, bdl.IVON, bdl.ATMC, bdl.SGHMC, bdl.SGLD]
+    "optimizer, options",
+    [
+        (bdl.VOGN, {}),
+        (bdl.VOGN, {"exclude_from_inference": ("bias",)}),
+        (bdl.OGN, {"gradient_accumulation_steps": 2}),
+        (bdl.IVON, {"exclude_from_inference": ("bias",)}),
+        (bdl.ATMC, {"precondition_every": 2}),
+        (bdl.SGNHT, {}),
+        (
+            bdl.SGHMC,
+            {"temperature": bdl.schedules.LinearRamp(0, 1, end_step=3)},
+        ),
+        (bdl.SGLD, {}),
+    ],
 )
-def test_compiled_updates_equal_plain_updates(optimizer, monkeypatch):
+def test_compiled_updates_equal_plain_updates(optimizer, options, monkeypatch):
+    worth, asked = shared_trace.pays_to_compile, []
+    monkeypatch.setattr(
+        shared_trace,
+        "pays_to_compile",
+        lambda *args, **kwargs: (
+            asked.append(worth(*args, **kwargs)) or asked[-1]
+        ),
+    )
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(12, 3)), rng.normal(size=(12, 2))
     start = rng.normal(size=(3, 2))
@@ -179,12 +200,15 @@ def test_compiled_updates_equal_plain_updates(optimizer, monkeypatch):
         dense = keras.layers.Dense(2)
         model = bdl.Sequential([keras.Input((3,)), dense])
         dense.set_weights([start, np.zeros(2)])
-        model.compile(optimizer(0.1, seed=0), "mse")
+        model.compile(optimizer(0.1, seed=0, **options), "mse")
         model.fit(x, y, batch_size=4, epochs=2, shuffle=False, verbose=0)
         return np.concatenate([w.ravel() for w in model.get_weights()])
 
     compiled = trained(1)
+    assert asked and all(asked)
+    asked.clear()
     np.testing.assert_allclose(compiled, trained(2**60), rtol=1e-4, atol=1e-5)
+    assert asked and not any(asked)
     assert np.abs(compiled[:6] - start.ravel()).max() > 1e-2
 
 

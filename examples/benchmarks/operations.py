@@ -9,8 +9,9 @@ often the operation runs. Time that an operation waits for threads of its own
 counts. Two operations can run at once, so the sum of a column can be more than
 the time of a step. The profiler makes small operations slower: compare the
 columns, and take ratios of whole steps from the other benchmarks. Operations
-inside of a program that XLA compiled, such as the draw of the weights, are not
-in the table. The largest differences come first.
+inside of a program that XLA compiled, such as the draw of the weights and the
+update of large kernels, are not in the table. The largest differences come
+first.
 """
 
 import argparse

@@ -21,7 +21,8 @@ class VOGN(NaturalGradient):
     VOGN trains the weights of an ordinary model. Use VOGN if every layer has a
     rule in `keras_bdl.curvature`, which computes the gradients of single
     examples; `keras_bdl.IVON` accepts any layer. A step takes about 1.5 times
-    as long as a step of Adam, and less on average with `curvature_every`.
+    as long as a step of Adam. In convolutional networks, `curvature_every`
+    makes the average step shorter.
 
     The weights are the means mu of independent Gaussians. With N examples,
     augmentation factor rho, temperature tau, prior precision delta and
@@ -67,7 +68,8 @@ class VOGN(NaturalGradient):
             damping must be positive if weights are excluded from inference.
             Defaults to `1e-3`.
         curvature_every: Number of steps from one update (3) to the next. The
-            steps between cost about as much as steps of Adam. Defaults to `1`.
+            steps between save the work of the curvature, but not the draw.
+            Defaults to `1`.
         fallback: What to do with layers that have no rule. `True`
             differentiates them separately for each example, which is slow and
             takes memory. `"auto"` does so for small layers, with a warning, and

@@ -1,4 +1,4 @@
-"""Samples of all weights of a model at once."""
+"""Normal numbers, and samples of all weights of a model at once."""
 
 import math
 from collections.abc import Callable
@@ -65,7 +65,7 @@ def normal_numbers(bits: tf.Tensor) -> tf.Tensor:
     """Returns standard normal numbers, one for each 32 random bits.
 
     Args:
-        bits: Result of `random_bits`.
+        bits: Integers of any shape, such as the result of `random_bits`.
     """
     return gaussian_noise(of_bits(bits))
 

@@ -15,7 +15,8 @@ def counter_bits(shape: Any, *, seed: int, index: int, step: Any) -> tf.Tensor:
 
     The same (seed, index, step) gives the same bits on every replica, with and
     without XLA, and after a restart: mirrored copies of a variable stay equal,
-    and a resumed chain continues exactly.
+    and a resumed chain continues exactly. With another `jit_compile`, or on
+    another device, its steps are equal up to rounding.
 
     Args:
         shape: Shape of the result.

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 import keras_bdl
 from tests.examples.conftest import EXAMPLES
+from tests.helpers import assert_moment
 from tests.processes import Command
 
 pytestmark = pytest.mark.filterwarnings("default")
@@ -96,21 +97,31 @@ def test_exact_posterior_prints_a_row_for_each_sampler(run, tmp_path):
     assert table in printed and max(map(len, table.splitlines())) <= 80
     found = json.loads((tmp_path / "numbers.json").read_text())
     (rows,) = found["wine, gain 8"]
-    assert list(rows) == ["HMC", "HMC, 15 samples", "ATMC", "SGNHT", "SGHMC"]
-    exact, *others = rows.values()
-    assert exact[1:] == [1.0, 0.0] and all(row[2] > 0.0 for row in others)
+    methods = ["HMC", "HMC, 15 samples", "ATMC", "SGNHT", "SGHMC"]
+    assert list(rows) == [*methods, "R-hat of HMC"]
+    (exact,), *others, (r_hat,) = rows.values()
+    assert exact > 0.0 and r_hat > 1.0
+    assert np.shape(others) == (4, 3) and np.all(np.array(others) > 0.0)
 
 
-def test_exact_posterior_samples_the_density_of_the_keras_network(monkeypatch):
+@pytest.fixture
+def posterior_and_training(monkeypatch):
     monkeypatch.syspath_prepend(EXAMPLES)
     small_data = importlib.import_module("small_data")
     names = runpy.run_path(str(EXAMPLES / "exact_posterior.py"))
     task = small_data.task("wine", 0)
     training = small_data.DenseTraining(task, small_data.SMOKE, 0)
-    posterior = names["Posterior"](training, keras_bdl.priors.HeNormal(8.0))
+    prior = keras_bdl.priors.HeNormal(8.0)
+    return names["Posterior"](training, prior), training
+
+
+def test_exact_posterior_has_the_log_density_of_the_network(
+    posterior_and_training,
+):
+    posterior, training = posterior_and_training
     rng = np.random.default_rng(0)
     z = rng.normal(size=(2, sum(posterior.sizes))).astype("float32")
-    model, (x, y) = training.start(), task.train
+    model, (x, y) = training.start(), training.task.train
     expected = []
     for row in z:
         log_density = 0.0
@@ -128,6 +139,19 @@ def test_exact_posterior_samples_the_density_of_the_keras_network(monkeypatch):
     np.testing.assert_allclose(np.diff(found), np.diff(expected), rtol=1e-5)
 
 
+def test_exact_posterior_samples_a_gaussian_with_its_mean_and_variance(
+    posterior_and_training,
+):
+    posterior, _ = posterior_and_training
+    posterior.log_prob = lambda z: -tf.reduce_sum(tf.square(z - 1.0), 1) / 0.5
+    z = posterior.sample(steps=300, leapfrogs=10).numpy()
+    for moment, value in ((1, 0.0), (2, 0.25)):
+        # Chains and weights are independent of one another, samples are not.
+        means = ((z - 1.0) ** moment).mean(0)
+        stderr = means.std(ddof=1) / np.sqrt(means.size)
+        assert_moment(means.mean(), value, stderr)
+
+
 def test_sampling_prints_its_tables_and_writes_the_pictures(run, tmp_path):
     printed = run("sampling.py", "--seeds", "2", "--out", tmp_path)
     assert "kinetic T" in printed and "R-hat" in printed
@@ -141,7 +165,8 @@ def test_sampling_prints_its_tables_and_writes_the_pictures(run, tmp_path):
 
 def test_sampler_step_prints_a_ratio_for_each_sampler(run):
     printed = run("benchmarks/sampler_step.py")
-    assert all(s in printed for s in ("ATMC", "SGNHT", "SGHMC", "SGLD"))
+    for sampler in ("ATMC", "SGNHT", "SGHMC", "SGLD"):
+        assert re.search(rf"MLP, {sampler} / SGD +\d", printed)
 
 
 def test_step_size_bias_prints_its_table_and_draws_it(run, tmp_path):
