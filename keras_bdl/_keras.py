@@ -11,6 +11,7 @@ objects that the modules define, so this file imports nothing from `keras.src`.
 
 import contextlib
 import functools
+import inspect
 import sys
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -247,6 +248,24 @@ def _wrap(owner: Any, name: str, wrap: Callable) -> None:
         replacement = functools.wraps(original)(wrap(original))
         vars(replacement)["replaced_by_keras_bdl"] = True
         setattr(owner, name, replacement)
+
+
+def model_of_step() -> tuple[keras.Model | None, Any]:
+    """Returns the model whose step calls this function, and its outputs.
+
+    Both are `None` in a training loop of the user.
+
+    Keras gives a plain optimizer or regularizer no reference to the model.
+
+    Waits for: a method of optimizers that gets the model from `compile`.
+    """
+    frame = inspect.currentframe()
+    while frame is not None:
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, keras.Model) and compile_loss(owner) is not None:
+            return owner, frame.f_locals.get("y_pred")
+        frame = frame.f_back
+    return None, None
 
 
 # Optimizers

@@ -48,6 +48,8 @@ class CapturedPass:
             `False`.
         observations: `"examples"` or `"positions"`, see `step`. Defaults to
             `"examples"`.
+        counts_labels: Whether each label of an example is an observation, as
+            for the posterior. Defaults to `False`.
         max_factor_size: Longest side of a kernel, as a matrix, that gets
             Kronecker factors. Defaults to `None`: no limit.
 
@@ -70,6 +72,7 @@ class CapturedPass:
         fallback: bool | str = "auto",
         pure: bool = False,
         observations: str = EXAMPLES,
+        counts_labels: bool = False,
         max_factor_size: int | None = None,
     ):
         x, _, sample_weight = data
@@ -115,6 +118,8 @@ class CapturedPass:
             counted = losses.counted(data[1])
             positions = count_positions(self.y_pred, counted)
             self._all_observations = ops.cast(positions * replicas, "float32")
+        if counts_labels and (labels := losses.labels(self.y_pred)) != 1:
+            self._all_observations *= labels
         self._omega = _one_weight_each(sample_weight)
 
     def mean_omega(self) -> tf.Tensor | None:

@@ -9,6 +9,7 @@ from keras_bdl import _keras
 from keras_bdl.aliases import Loss
 from keras_bdl.likelihoods.implied_noise import ignored_class
 from keras_bdl.likelihoods.loss_check import check_reductions
+from keras_bdl.likelihoods.loss_check import labels_as_observations
 from keras_bdl.likelihoods.loss_check import one_value_each
 
 _OWNER = "per-example gradients"
@@ -77,6 +78,16 @@ class Losses:
         if ignored is None:
             return None
         return tf.not_equal(tf.cast(y, "int64"), ignored)
+
+    def labels(self, y_pred: Any) -> int:
+        """Returns how many labels one value of the loss averages.
+
+        The result is 1 for several outputs, whose gradients hold this factor.
+
+        Args:
+            y_pred: The outputs.
+        """
+        return labels_as_observations(_keras.compile_loss(self._judge), y_pred)
 
     def of_outputs(self) -> tf.Tensor | None:
         """Returns the penalties in the loss that depend on outputs of layers.

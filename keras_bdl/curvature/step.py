@@ -53,6 +53,7 @@ def step(
     due: tf.Tensor | None = None,
     fallback: bool | str = "auto",
     observations: str = EXAMPLES,
+    counts_labels: bool = False,
     max_factor_size: int | None = None,
 ) -> Step:
     """Returns loss, outputs, gradients and curvature of one batch.
@@ -119,6 +120,11 @@ def step(
             `"auto"`.
         observations: `"examples"` for (2), or `"positions"` for (3), where
             masked positions do not count. Defaults to `"examples"`.
+        counts_labels: Whether each label of an example is an observation too.
+            A binary cross-entropy of D labels is their mean, so l_i is 1/D of
+            the negative log-likelihood of the example. The squares are then D
+            times (2) or (3), and N D times the squares is the curvature of the
+            data. Defaults to `False`.
         max_factor_size: With `statistics="factors"`, the longest side of a
             kernel, as a matrix, that gets factors. Larger kernels get mean
             squares. Defaults to `None`: no limit.
@@ -145,6 +151,7 @@ def step(
         loss_scale=loss_scale,
         fallback=check_fallback(fallback),
         observations=observations,
+        counts_labels=counts_labels,
         max_factor_size=max_factor_size,
     )
 

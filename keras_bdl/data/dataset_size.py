@@ -40,6 +40,11 @@ class DatasetSize:
         maker: Name of a function with an argument `dataset_size` that also
             makes the owner, for error messages. Defaults to `None`.
         on_count: Function to call after a count. Defaults to `None`.
+
+    Attributes:
+        labels: Number of labels that the loss averages in each example. Every
+            label is an observation, so `value` multiplies N by this number.
+        was_read: Whether `value` was called since `compile`.
     """
 
     def __init__(
@@ -57,6 +62,9 @@ class DatasetSize:
         self._maker = maker
         self._on_count = on_count
         self.counted: int | None = None
+        self.labels = 1
+        self.was_read = False
+        self._used_labels = 1  # at the last call of `on_count`
         self._variable: Any = None
 
     def __repr__(self) -> str:
@@ -81,6 +89,18 @@ class DatasetSize:
                 name="dataset_size",
             )
         self._variable.assign(float(examples))
+        self._tell_owner()
+
+    def settle(self) -> None:
+        """Calls `on_count` again if `labels` has changed since its last call.
+
+        Call this method outside of a trace.
+        """
+        if self.labels != self._used_labels and self.known:
+            self._tell_owner()
+
+    def _tell_owner(self):
+        self._used_labels = self.labels
         if self._on_count is not None:
             self._on_count()
 
@@ -98,16 +118,20 @@ class DatasetSize:
         return self.given is not None or self.counted is not None
 
     def value(self) -> Any:
-        """Returns N as a float32 tensor. Raises an error if N is unknown."""
+        """Returns N times `labels`, or raises an error if N is unknown."""
+        self.was_read = True
         if self.given is not None:
-            return ops.convert_to_tensor(float(self.given), "float32")
+            size = float(self.given * self.labels)
+            return ops.convert_to_tensor(size, "float32")
         if not self.known:
             raise ValueError(
                 f"`{self.owner}` needs the number of training examples. "
                 f"{self.advice}, or train with `keras_bdl.Model.fit`, which "
                 "counts arrays and `tf.data`. Received: dataset_size=None"
             )
-        return self._variable.value
+        if self.labels == 1:
+            return self._variable.value
+        return self.labels * self._variable.value
 
 
 def tell_dataset_size(
@@ -293,4 +317,26 @@ def guard_loss(model: keras.Model, methods: Sequence[Any]) -> None:
     sizes = dataset_sizes(model, methods)
     owners = dict.fromkeys(f"`{size.owner}`" for size in sizes)
     if owners:
-        guard_likelihood(" and ".join(owners), model)
+        guard_likelihood(
+            " and ".join(owners),
+            model,
+            sizes,
+            getattr(model, "given_observations", None),
+        )
+
+
+def guard_loss_of_step(size: DatasetSize) -> None:
+    """Makes the loss of the running model a likelihood for a plain model.
+
+    A plain `keras.Model` does not tell an optimizer or a regularizer about its
+    loss. In a training loop of the user, nothing happens.
+
+    Args:
+        size: The `DatasetSize` of the optimizer or of the regularizer.
+    """
+    model, y_pred = _keras.model_of_step()
+    if model is not None:
+        observations = getattr(model, "given_observations", None)
+        guard_likelihood(
+            f"`{size.owner}`", model, [size], observations, y_pred=y_pred
+        )

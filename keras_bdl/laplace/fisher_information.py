@@ -210,7 +210,10 @@ class FisherInformation:
             axes = [1] * (len(found.outputs.shape) - 2)
             weights = tf.reshape(weight, [-1, *axes])
             loss = self._losses.of_data(y, found.outputs, weights)
-            log_likelihood = -loss * tf.cast(tf.shape(weight)[0], loss.dtype)
+            # The loss is a mean over the labels, the likelihood a product.
+            labels = self._losses.labels(found.outputs)
+            observations = labels * tf.shape(weight)[0]
+            log_likelihood = -loss * tf.cast(observations, loss.dtype)
         return (
             log_likelihood,
             found.squares,

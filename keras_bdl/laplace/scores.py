@@ -15,7 +15,8 @@ class Scores(abc.ABC):
 
     Let f be the output of an example, with a label for each entry e. The loss
     of the example is `sum_e w_e (-log p(y_e | f))`. Keras takes the mean over
-    the positions of a sequence or an image, so `w_e = 1 / positions`. The score
+    the positions of a sequence or an image, so `w_e = 1 / positions`. Several
+    labels at one position are independent, and their terms are added. The score
     s_e is the gradient of `log p(y_e | f)` with respect to f. Then
 
         sum_e w_e E[s_e s_e^T],    y_e drawn from p(y_e | f)              (1)

@@ -5,6 +5,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 from keras import ops
 
 from keras_bdl import likelihoods
@@ -116,8 +117,11 @@ class BinaryScores(Scores):
         return {"task": "binary", "from_logits": self.from_logits}
 
     def averaged(self, shape: tuple) -> tuple:
-        """Returns the sizes of all axes: the loss is a mean over them."""
-        return shape
+        """Returns the sizes of all axes but the last, the axis of labels.
+
+        Keras averages over the labels, but their likelihood is a product.
+        """
+        return shape[:-1]
 
     def component(self, outputs: Any, mask: Any) -> Any:
         """Returns the square root of the Fisher information of an entry."""
@@ -214,6 +218,65 @@ class ClassScores(Scores):
         return nan_unless((off < SUM_TOLERANCE) & (outputs >= 0.0), outputs)
 
 
+class PoissonScores(Scores):
+    """Scores of Poisson counts, one count for each entry of the output.
+
+    Let r be the rate of the count y. The derivative of the log-likelihood with
+    respect to the output is
+
+        s(y) = y / r - 1    for outputs r                                 (1)
+        s(y) = y - r        for outputs log r                             (2)
+
+    Args:
+        of_log_rates: Whether the outputs are log r instead of r. Defaults to
+            `False`.
+    """
+
+    def __init__(self, of_log_rates: bool = False):
+        self._of_log_rates = of_log_rates
+
+    def logits(self, outputs: Any) -> Any:
+        """Returns log r, in which the network is linearised."""
+        return outputs if self._of_log_rates else _log(outputs)
+
+    def of_logits(self) -> Scores:
+        """Returns the same scores for a model that returns log r."""
+        return PoissonScores(True)
+
+    def logits_derivative(self, outputs: Any) -> Any:
+        """Returns the derivative of `logits`, entry by entry."""
+        if self._of_log_rates:
+            return ops.ones_like(outputs)
+        return reciprocal(outputs)
+
+    def options(self) -> dict[str, Any]:
+        """Returns no options: the loss of the model says all."""
+        return {}
+
+    def averaged(self, shape: tuple) -> tuple:
+        """Returns the sizes of all axes but the last, the axis of counts."""
+        return shape[:-1]
+
+    def component(self, outputs: Any, mask: Any) -> Any:
+        """Returns the square root of the Fisher information of an entry."""
+        root = ops.sqrt(self._rates(outputs))
+        return mask * (root if self._of_log_rates else reciprocal(root))
+
+    def draw(self, outputs: Any, seed: Any) -> Any:
+        """Returns the scores of drawn counts."""
+        rates = self._rates(outputs)
+        y = tf.random.stateless_poisson(
+            ops.shape(rates), seed, rates, dtype=rates.dtype
+        )
+        score = y - rates
+        return score if self._of_log_rates else score * reciprocal(rates)
+
+    def _rates(self, outputs):
+        if self._of_log_rates:
+            return ops.exp(outputs)
+        return nan_unless(outputs >= 0.0, outputs)
+
+
 def _log(p):
     return ops.log(ops.maximum(p, float(np.finfo("float32").tiny)))
 
@@ -237,10 +300,12 @@ def scores_of_loss(loss: Any) -> Scores:
     function, arguments = loss_function(loss)
     if function not in NO_LIKELIHOOD:
         likelihood = Likelihood.of_loss(loss)
+    if likelihood is not None and likelihood.is_of_counts:
+        return PoissonScores()
     if likelihood is None or likelihood.task == "regression":
         raise ValueError(
-            "`loss` must be a negative log-likelihood: a cross-entropy or "
-            "`keras_bdl.likelihoods.Gaussian`. "
+            "`loss` must be a negative log-likelihood: a cross-entropy, the "
+            "Poisson loss or `keras_bdl.likelihoods.Gaussian`. "
             "For a model trained with the mean squared error, pass "
             "`loss=keras_bdl.likelihoods.Gaussian(noise_stddev=...)` with the "
             f"standard deviation of the noise. Received: loss={loss!r}"
@@ -252,5 +317,10 @@ def scores_of_loss(loss: Any) -> Scores:
             f"ignore_class={arguments['ignore_class']}"
         )
     if likelihood.task == "binary":
+        if arguments.get("axis", -1) != -1:
+            raise ValueError(
+                "The loss must have the labels on the last axis. "
+                f"Received: a loss with axis={arguments['axis']}"
+            )
         return BinaryScores(likelihood.from_logits)
     return ClassScores(likelihood.from_logits)

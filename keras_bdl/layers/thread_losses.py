@@ -3,8 +3,6 @@
 import threading
 from typing import Any
 
-import keras
-
 from keras_bdl import _keras
 from keras_bdl.likelihoods.loss_check import guard_likelihood
 
@@ -53,13 +51,18 @@ class _OfThread(threading.local):
         self.ids = set()
 
 
-def check_outer_loss(layer: keras.layers.Layer) -> None:
-    """Checks the compiled loss of the model that calls a layer.
+def check_outer_loss(layer: Any) -> None:
+    """Makes the compiled loss of the model that calls a layer a likelihood.
 
-    A plain `keras.Model` does not check its loss for its layers.
+    A plain `keras.Model` does not do this for its layers.
 
     Args:
         layer: A variational layer, in a forward pass of training.
     """
     outer = _keras.entry_layer(layer)
-    guard_likelihood(f"`{type(layer).__name__}`", outer)
+    guard_likelihood(
+        f"`{type(layer).__name__}`",
+        outer,
+        [layer.dataset_size],
+        getattr(outer, "given_observations", None),
+    )

@@ -46,6 +46,45 @@ def ignored_class(loss):
     return loss_function(loss)[1].get("ignore_class")
 
 
+# Negative log-likelihoods of one observation, up to a constant.
+_LIKELIHOODS = (
+    keras.losses.binary_crossentropy,
+    keras.losses.categorical_crossentropy,
+    keras.losses.ctc,
+    keras.losses.kl_divergence,
+    keras.losses.poisson,
+    keras.losses.sparse_categorical_crossentropy,
+)
+# Those that Keras averages over the labels or counts of an example, although
+# the likelihood of the example is the product.
+_AVERAGED = (keras.losses.binary_crossentropy, keras.losses.poisson)
+
+
+def labels_of_value(loss, y_pred):
+    """Returns how many labels one value of a loss averages.
+
+    A binary cross-entropy of D labels is `1/D sum_d -log p(y_d)`, and the
+    result is D. The result is 1 for a loss that is a sum over its labels, and
+    for a loss whose average `implied_noise` describes.
+
+    Args:
+        loss: The loss of one output, in any form that `compile` accepts.
+        y_pred: The output.
+    """
+    function, arguments = loss_function(loss)
+    if function not in _AVERAGED or len(y_pred.shape) < 2:
+        return 1
+    labels = y_pred.shape[arguments.get("axis", -1)]
+    if labels is None:
+        raise ValueError(
+            "The number of labels of an example must be fixed, because the "
+            "likelihood is the product over the labels. Give the output a "
+            "known size on its last axis. "
+            f"Received: an output of shape {tuple(y_pred.shape)}"
+        )
+    return labels
+
+
 NO_LIKELIHOOD = (
     keras.losses.binary_focal_crossentropy,
     keras.losses.categorical_focal_crossentropy,
@@ -60,11 +99,31 @@ NO_LIKELIHOOD = (
 )
 
 
+NOT_KNOWN = (
+    "is not known to be one. If the loss is a negative log-likelihood, set its "
+    "attribute `is_likelihood = True`. If it is not, no posterior belongs to it"
+)
+
+
+def says_likelihood(loss):
+    """Returns whether a loss says that it is a negative log-likelihood.
+
+    Args:
+        loss: The loss of one output, as an object or a function.
+    """
+    return any(
+        hasattr(one, "moments") or getattr(one, "is_likelihood", False)
+        for one in (loss, getattr(loss, "fn", None))
+    )
+
+
 def implied_noise(loss, y_pred):
     """Returns a phrase about the noise that a loss implies, or `None`.
 
-    The result is `None` for a cross-entropy, for the Poisson loss of counts and
-    for an unknown loss.
+    The result is `None` for a cross-entropy, for the Poisson loss of counts,
+    for a loss with a method `moments`, such as
+    `keras_bdl.likelihoods.Gaussian`, and for a loss whose attribute
+    `is_likelihood` is true.
 
     Args:
         loss: The loss of one output, in any form that `compile` accepts.
@@ -74,7 +133,8 @@ def implied_noise(loss, y_pred):
     if function in NO_LIKELIHOOD:
         return "is no negative log-likelihood of any noise"
     if function not in _NOISES:
-        return None
+        known = function in _LIKELIHOODS or says_likelihood(loss)
+        return None if known else NOT_KNOWN
     columns = y_pred.shape[-1] if len(y_pred.shape) > 1 else 1
     return f"implies {_NOISES[function](columns)}"
 

@@ -1,17 +1,22 @@
-"""Check that a compiled loss is the mean of one value for each example.
+"""The compiled loss as the negative log-likelihood of the data.
 
-Every method that multiplies the loss by the number N of examples needs such a
-loss. With a sum over the batch, the method would multiply the likelihood by the
-batch size, too.
+Every method that multiplies the loss by the number N of examples needs the mean
+over the batch of one value for each example. With a sum over the batch, the
+method would multiply the likelihood by the batch size, too. With a mean over
+the labels of an example, the method would divide the likelihood by their
+number.
 """
 
 import contextlib
 import warnings
+import weakref
 
 import keras
+from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl.likelihoods.implied_noise import implied_noise
+from keras_bdl.likelihoods.implied_noise import labels_of_value
 
 
 def check_reductions(owner, losses):
@@ -31,21 +36,135 @@ def check_reductions(owner, losses):
             )
 
 
-def guard_likelihood(owner, model):
-    """Checks the compiled loss of a model, now and at every trace.
+def guard_likelihood(owner, model, sizes, observations=None, y_pred=None):
+    """Makes the compiled loss of a model a likelihood, now and at every trace.
+
+    The likelihood of an example is the product over its labels, but Keras
+    averages a binary cross-entropy and a Poisson loss over them. The value of
+    the loss stays that of Keras. For a model with one output, each label
+    counts as an observation: the `labels` of `sizes` are set. With several
+    outputs, the gradient of the loss is multiplied by the number of labels.
 
     A sum over the batch raises an error. A loss that implies a certain noise,
-    or is not a likelihood, gives a warning, once for each output and `compile`.
+    that is not a likelihood, or that averages over positions without
+    `observations`, gives a warning, once for each output and `compile`.
 
     Args:
         owner: Name of the method that uses the loss as a negative
             log-likelihood.
         model: A Keras model. Without a compiled loss, nothing is checked.
+        sizes: The `DatasetSize` of each class that uses the loss.
+        observations: The argument of `compile`, if the user gave one. Defaults
+            to `None`.
+        y_pred: The outputs, if the loss of this step was computed before this
+            call. Defaults to `None`.
     """
     loss = _keras.compile_loss(model)
-    if loss is not None:
-        check_reductions(owner, model.loss)
-        _guard(loss, owner, warns=True)
+    if loss is None:
+        return
+    check_reductions(owner, model.loss)
+    likelihood = vars(loss).get(_ATTRIBUTE)
+    is_late = likelihood is None and loss.built and y_pred is not None
+    if likelihood is None:
+        likelihood = _Likelihood(loss, observations)
+        vars(loss)[_ATTRIBUTE] = likelihood
+        _guard(loss, owner, likelihood)
+    likelihood.use(sizes, model)
+    if is_late:
+        likelihood.count_late(owner, y_pred)
+
+
+# Name of the attribute of a compiled loss with its `_Likelihood`.
+_ATTRIBUTE = "_keras_bdl_likelihood"
+
+
+class _Likelihood:
+    """The number of labels in the compiled loss of a model.
+
+    Args:
+        compile_loss: The compiled loss of Keras.
+        observations: The argument of `compile`, or `None`.
+
+    Attributes:
+        labels: The number of labels that count as observations, or `None`: the
+            gradient of the loss holds the factor.
+    """
+
+    def __init__(self, compile_loss, observations):
+        self._compile_loss = weakref.ref(compile_loss)
+        self.observations = observations
+        self.labels = None
+        self._sizes = {}
+
+    def use(self, sizes, model):
+        """Adds the sizes whose `labels` this object sets."""
+        self._sizes.update((id(size), size) for size in sizes)
+        if not self._compile_loss().built:
+            for size in sizes:
+                size.was_read = False
+        outputs = getattr(model, "outputs", None)  # a subclass has none
+        losses = keras.tree.flatten(model.loss)
+        if outputs and len(outputs) == len(losses) == 1:
+            self.labels = labels_of_value(losses[0], outputs[0])
+        self._tell()
+
+    def built(self, y_pred):
+        """Counts the labels, unless a layer has already read N."""
+        losses = _keras.losses_of_outputs(self._compile_loss())
+        outputs = keras.tree.flatten(y_pred)
+        read = any(size.was_read for size in self._sizes.values())
+        if len(losses) == len(outputs) == 1 and not read:
+            self.labels = labels_of_value(_unguarded(losses[0]), outputs[0])
+        self._tell()
+
+    def count_late(self, owner, y_pred):
+        """Counts the labels of a loss whose first value had no guard."""
+        self.built(y_pred)
+        if self.labels is not None:
+            return
+        losses = _keras.losses_of_outputs(self._compile_loss())
+        for output in keras.tree.flatten(y_pred):
+            if any(
+                labels_of_value(_unguarded(one), output) > 1 for one in losses
+            ):
+                raise ValueError(
+                    f"{owner} needs a `keras_bdl.Model` for several outputs "
+                    "with several labels each, because the likelihood is the "
+                    "product over the labels and Keras averages. "
+                    f"Received: losses {[one.name for one in losses]}"
+                )
+
+    def observed(self, values, loss, output):
+        """Returns the values of a loss with the gradient of all labels."""
+        labels = labels_of_value(loss, output)
+        self._tell()
+        if labels == 1 or self.labels is not None:
+            return values
+        # Layers have read N before the number of labels was known, or the
+        # outputs differ in it.
+        others = (labels - 1) * values
+        return values + (others - ops.stop_gradient(others))
+
+    def _tell(self):
+        for size in self._sizes.values():
+            size.labels = self.labels or 1
+
+
+def labels_as_observations(compile_loss, y_pred):
+    """Returns the number of labels of an example that N does not count.
+
+    Args:
+        compile_loss: The object that `compile` makes from the losses.
+        y_pred: The outputs.
+    """
+    likelihood = vars(compile_loss).get(_ATTRIBUTE)
+    if likelihood is not None:
+        return likelihood.labels or 1
+    losses = _keras.losses_of_outputs(compile_loss)
+    outputs = keras.tree.flatten(y_pred)
+    if len(losses) != 1 or len(outputs) != 1:
+        return 1
+    return labels_of_value(_unguarded(losses[0]), outputs[0])
 
 
 @contextlib.contextmanager
@@ -64,7 +183,7 @@ def one_value_each(owner, compile_loss):
     if compile_loss is None or _will_be_guarded(compile_loss):
         yield compile_loss
         return
-    guards = _guard(compile_loss, owner, warns=False)
+    guards = _guard(compile_loss, owner, likelihood=None)
     try:
         yield compile_loss
     finally:
@@ -74,25 +193,29 @@ def one_value_each(owner, compile_loss):
 class _OneValueEach(keras.losses.Loss):
     """A loss that raises an error unless each example has its own value."""
 
-    def __init__(self, loss, owner, warns):
+    def __init__(self, loss, owner, likelihood):
         super().__init__(
             name=loss.name, reduction=loss.reduction, dtype=loss.dtype
         )
         self.loss = loss
         self._owner = owner
-        self._warns = warns
+        self._likelihood = likelihood
+        self._warned = likelihood is None
 
     def call(self, y_true, y_pred):
         """Returns the values of the loss."""
         values = self.loss.call(y_true, y_pred)
         output = keras.tree.flatten(y_pred)[0]
         _check_shape(self._owner, self.loss, values, output)
-        if self._warns:
-            self._warns = False
-            self._warn(output)
-        return values
+        if not self._warned:
+            self._warned = True
+            self._warn_of_noise(output)
+            self._warn_of_positions(values)
+        if self._likelihood is None:
+            return values
+        return self._likelihood.observed(values, self.loss, output)
 
-    def _warn(self, output):
+    def _warn_of_noise(self, output):
         noise = implied_noise(self.loss, output)
         if noise is not None:
             warnings.warn(
@@ -104,6 +227,21 @@ class _OneValueEach(keras.losses.Loss):
                 f"Received: loss={self.loss.name!r}",
                 stacklevel=2,
             )
+
+    def _warn_of_positions(self, values):
+        if len(values.shape) < 2 or self._likelihood.observations is not None:
+            return
+        warnings.warn(
+            "The loss has a value for each position of an example, and "
+            f"{self._owner} takes their mean for the negative log-likelihood "
+            "of the example. The posterior is then wider than for independent "
+            "positions. Compile a `keras_bdl.Model` with "
+            '`observations="positions"` for the product over the positions, '
+            'or with `observations="examples"` to keep the mean. '
+            f"Received: values of shape {tuple(values.shape)}, "
+            "observations=None",
+            stacklevel=2,
+        )
 
 
 def _check_shape(owner, loss, values, output):
@@ -134,14 +272,14 @@ def _check_shape(owner, loss, values, output):
     )
 
 
-def _guard(compile_loss, owner, warns):
+def _guard(compile_loss, owner, likelihood):
     """Replaces the losses by guards that check them; returns new guards."""
     guards: list[_OneValueEach] = []
 
     def put():
         losses = _keras.losses_of_outputs(compile_loss)
         losses[:] = [
-            one._replace(loss=_guarded(one.loss, owner, warns, guards))
+            one._replace(loss=_guarded(one.loss, owner, likelihood, guards))
             for one in losses
         ]
 
@@ -152,6 +290,8 @@ def _guard(compile_loss, owner, warns):
 
         def build_and_put(y_true, y_pred):
             build(y_true, y_pred)
+            if likelihood is not None:
+                likelihood.built(y_pred)
             put()
 
         compile_loss.build = build_and_put
@@ -162,13 +302,19 @@ def _will_be_guarded(compile_loss):
     return not compile_loss.built and "build" in vars(compile_loss)
 
 
-def _guarded(loss, owner, warns, guards):
+def _guarded(loss, owner, likelihood, guards):
     # The guard checks in `call`, which a loss with its own `__call__` may skip.
     own_call = type(loss).__call__ is not keras.losses.Loss.__call__
     if own_call or isinstance(loss, _OneValueEach):
         return loss
-    guards.append(_OneValueEach(loss, owner, warns))
+    guards.append(_OneValueEach(loss, owner, likelihood))
     return guards[-1]
+
+
+def _unguarded(one):
+    """Returns the loss of one output without its guard."""
+    is_guard = isinstance(one.loss, _OneValueEach)
+    return one.loss.loss if is_guard else one.loss
 
 
 def _unguard(compile_loss, guards):

@@ -48,6 +48,7 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
     samples = 0
     sample_replicas = 1
     observations = EXAMPLES
+    given_observations: str | None = None
     built: bool
     distribute_strategy: tf.distribute.Strategy
 
@@ -60,7 +61,7 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
         train_samples: int = 1,
         samples: int = 0,
         sample_replicas: int = 1,
-        observations: str = EXAMPLES,
+        observations: str | None = None,
         **kwargs,
     ) -> None:
         """Configures the model for training.
@@ -90,7 +91,9 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
                 with the mean loss of its tokens. `"positions"`: values of the
                 loss, such as each token of a sequence or each pixel. With a
                 mask or `ignore_class`, the method then needs `dataset_size`.
-                Defaults to `"examples"`.
+                Several labels of an example, as in a binary cross-entropy,
+                always count one by one. Defaults to `None`: `"examples"`, with
+                a warning if the loss has several values for an example.
             **kwargs: Further arguments of `keras.Model.compile`.
         """
         check_compile_arguments(
@@ -111,7 +114,8 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
         self.train_samples = int(train_samples)
         self.samples = int(samples)
         self.sample_replicas = sample_replicas
-        self.observations = observations
+        self.given_observations = observations
+        self.observations = EXAMPLES if observations is None else observations
         for method in self._methods():
             if isinstance(method, KnowsModel):
                 method.attach(self)
@@ -130,7 +134,7 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
                     train_samples=self.train_samples,
                     samples=self.samples,
                     sample_replicas=self.sample_replicas,
-                    observations=self.observations,
+                    observations=self.given_observations,
                     auto_scale_loss=self._auto_scale_loss,
                 )
             )

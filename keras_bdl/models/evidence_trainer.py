@@ -3,6 +3,7 @@
 from typing import Any
 
 from keras_bdl.aliases import ArrayLike
+from keras_bdl.data.dataset_size import dataset_sizes
 from keras_bdl.layers.find_variational_layers import variational_layers
 from keras_bdl.models.build import build_optimizer
 from keras_bdl.models.checked_trainer import CheckedTrainer
@@ -32,6 +33,8 @@ class EvidenceTrainer(CheckedTrainer):
         """
         if self.built:
             build_optimizer(self)
+        for size in dataset_sizes(self, self._methods()):
+            size.settle()  # the first pass has shown the number of labels
         force |= self._prior_versions.differ(self, "train")
         return super().make_train_function(force)
 

@@ -17,7 +17,7 @@ _DEFAULTS = {
     "train_samples": 1,
     "samples": 0,
     "sample_replicas": 1,
-    "observations": "examples",
+    "observations": None,
     "auto_scale_loss": True,
 }
 
@@ -50,7 +50,7 @@ def check_compile_arguments(objective, *, train_samples, samples, observations):
     """
     check_number("train_samples", train_samples, at_least=1, integer=True)
     check_number("samples", samples, at_least=0, integer=True)
-    check_choice("observations", observations, OBSERVATIONS)
+    check_choice("observations", observations, (None, *OBSERVATIONS))
     # A class such as `MAP`, without `()`, has the methods, too.
     if isinstance(objective, type) or not (
         objective is None

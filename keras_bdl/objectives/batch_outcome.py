@@ -96,10 +96,12 @@ class BatchPass:
         Args:
             y_pred: The outputs of the model.
         """
+        losses = Losses(self.model)
+        labels = losses.labels(y_pred)
         if self.model.observations == EXAMPLES:
-            return self.examples
-        counted = Losses(self.model).counted(self.data[1])
-        return count_positions(y_pred, counted)
+            return labels * self.examples
+        counted = losses.counted(self.data[1])
+        return labels * count_positions(y_pred, counted)
 
     @property
     def gradient_scale(self) -> Any:

@@ -160,6 +160,7 @@ class PerExampleFisher(HessianDiagonal):
             loss_scale=forward.gradient_scale,
             fallback=self.fallback,
             observations=forward.model.observations,
+            counts_labels=True,
         )
         _, shares = run.gradients_and_squares()
         # `shares` are parts of the mean over all replicas, but (1) is the mean

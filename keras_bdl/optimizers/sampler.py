@@ -16,6 +16,7 @@ from keras_bdl.arguments import check_learning_rate
 from keras_bdl.arguments import check_number
 from keras_bdl.arguments import check_seed
 from keras_bdl.data.dataset_size import DatasetSize
+from keras_bdl.data.dataset_size import guard_loss_of_step
 from keras_bdl.inherited_arguments import InheritedArguments
 from keras_bdl.optimizers.keras_options import drop_options
 from keras_bdl.optimizers.keras_options import refuse_options
@@ -39,8 +40,11 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
     `T = 1` the target is the posterior. The temperature changes likelihood and
     prior alike: both are raised to the power 1 / T.
 
-    `keras_bdl.Model` and `SampleCollector` refuse a loss that is a sum over
-    the batch. A plain `keras.Model` does not check its loss.
+    `fit` refuses a loss that is a sum over the batch. A binary cross-entropy
+    or a Poisson loss of Keras averages over the labels of an example, and the
+    likelihood of the example is the product: `fit` therefore counts each label
+    as an observation. In a training loop of your own, compute the gradient of
+    the mean over examples of the sum over labels.
 
     Minibatches should be shuffled anew in every epoch. After
     `keras.utils.set_random_seed`, Keras shuffles arrays the same way in every
@@ -133,6 +137,7 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
                 "such as `mixed_bfloat16`",
                 [v for v in variables if v.dtype not in ("float32", "float64")],
             )
+            guard_loss_of_step(self.dataset_size)
         super().build(variables)
 
     def _prior_of(self, variable):

@@ -162,6 +162,7 @@ class VOGN(NaturalGradient):
             due=None if self.curvature_every == 1 else self.is_due(),
             fallback=self.fallback,
             observations=model.observations,
+            counts_labels=True,
             **options,
         )
 

@@ -2,11 +2,13 @@
 
 import dataclasses
 from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 
 from keras_bdl.arguments import check_choice
+from keras_bdl.prediction.likelihood import POISSON
 
 PROBIT, MONTE_CARLO, IDENTITY = "probit", "monte_carlo", "identity"
 # The links whose result is in closed form, without samples.
@@ -21,6 +23,8 @@ class AverageOptions:
         task: Argument of `keras_bdl.predict`.
         from_logits: Argument of `keras_bdl.predict`.
         moments: Argument of `keras_bdl.predict`.
+        noise: For each flat output, the `noise` of its `Likelihood`. Defaults
+            to `None`: the compiled loss has them.
         keep_samples: Argument of `keras_bdl.predict`.
         linearized: Whether the outputs are linear in the weights, around the
             mean of the posterior. Defaults to `False`.
@@ -35,6 +39,7 @@ class AverageOptions:
     task: Any = None
     from_logits: Any = None
     moments: Callable | None = None
+    noise: Sequence[Any] | None = None
     keep_samples: bool = False
     linearized: bool = False
     link: str | None = None
@@ -42,33 +47,13 @@ class AverageOptions:
     drops: bool = False
     blocks: tuple[tuple, ...] = ()
 
-    @classmethod
-    def for_model(
-        cls,
-        model: keras.Model,
-        *,
-        moments: Callable | None,
-        noise_stddev: Any = None,
-        **options: Any,
-    ) -> "AverageOptions":
-        """Returns the options that the arguments of a prediction choose.
-
-        Args:
-            model: A Keras model, whose loss may have the `moments`.
-            moments: Argument of `keras_bdl.predict`.
-            noise_stddev: Argument of `keras_bdl.predict`. Defaults to `None`.
-            **options: Further options.
-        """
-        if moments is None and options["task"] is None and noise_stddev is None:
-            # A loss such as `keras_bdl.likelihoods.Gaussian` has this method.
-            moments = getattr(getattr(model, "loss", None), "moments", None)
-        if moments is not None and not callable(moments):
+    def __post_init__(self):
+        if self.moments is not None and not callable(self.moments):
             raise ValueError(
                 "`moments` must be a function from the model's outputs to a "
                 "pair (mean, variance), or `None`. "
-                f"Received: moments={moments!r}"
+                f"Received: moments={self.moments!r}"
             )
-        return cls(moments=moments, **options)
 
     def get_config(self) -> dict[str, Any]:
         """Returns what all samples share, for a `.keras` file."""
@@ -76,6 +61,7 @@ class AverageOptions:
             "task": self.task,
             "from_logits": self.from_logits,
             "moments": _serialized(self.moments),
+            "noise": self.noise and [*map(_serialized_noise, self.noise)],
             "linearized": self.linearized,
             "link": self.link,
         }
@@ -91,7 +77,10 @@ class AverageOptions:
             custom_objects: Classes and functions by name. Defaults to `None`.
         """
         moments = _deserialized(config["moments"], custom_objects)
-        return cls(**{**config, "moments": moments})
+        noise = config.get("noise")  # older files have none
+        if noise is not None:
+            noise = [_deserialized_noise(one, custom_objects) for one in noise]
+        return cls(**{**config, "moments": moments, "noise": noise})
 
 
 def check_link(link: Any, *, linearized: bool, samples: Any) -> None:
@@ -115,6 +104,18 @@ def check_link(link: Any, *, linearized: bool, samples: Any) -> None:
             f"`samples` must be `None` with `link={link!r}`, which is a closed "
             f"form. Received: samples={samples!r}"
         )
+
+
+def _serialized_noise(noise):
+    if noise is POISSON:
+        return "poisson"
+    return keras.saving.serialize_keras_object(noise)
+
+
+def _deserialized_noise(config, custom_objects):
+    if config == "poisson":
+        return POISSON
+    return keras.saving.deserialize_keras_object(config, custom_objects)
 
 
 def _serialized(moments):

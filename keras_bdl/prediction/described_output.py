@@ -42,7 +42,7 @@ class DescribedOutput:
             tensor: The output, or its logits.
         """
         if self.is_regression:
-            return {"mean": tensor}
+            return self.likelihood.moments(tensor)
         if len(tensor.shape) == 1:
             tensor = ops.expand_dims(tensor, axis=-1)
         return {"output": tensor}
@@ -53,13 +53,62 @@ class DescribedOutput:
         Args:
             tensor: The output, in float32 or higher.
         """
-        if self.is_regression or self.likelihood.from_logits:
+        counts = self.likelihood.is_of_counts
+        if self.likelihood.from_logits or (self.is_regression and not counts):
             return tensor
         smallest = np.finfo("float32").tiny
         log_p = ops.log(ops.maximum(tensor, smallest))
-        if self.likelihood.task == "classification":
+        if counts or self.likelihood.task == "classification":
             return log_p
         return log_p - ops.log(ops.maximum(1.0 - tensor, smallest))
+
+    def linear_values(self, tensor: Any, own: Any) -> dict[str, Any]:
+        """Returns the values of a linearised network, as `values` does.
+
+        Args:
+            tensor: The result of `logits`, changed by a sample.
+            own: The output of the network itself.
+        """
+        if self.likelihood.is_of_counts:
+            return self.values(ops.exp(tensor))
+        if self.is_regression:
+            return self.values(tensor)
+        return self.values(tensor) | {"raw": self.values(own)["output"]}
+
+    def target(self, tensor: Any) -> Any:
+        """Returns the values whose exact Gaussian a link uses.
+
+        Args:
+            tensor: The output, in float32 or higher.
+        """
+        if self.is_regression and not self.likelihood.is_of_counts:
+            return self.likelihood.moments(tensor)["mean"]
+        return self.logits(tensor)
+
+    def gaussian_values(
+        self, value: Any, variance: Any, own: Any
+    ) -> dict[str, Any]:
+        """Returns the values that a link makes of a Gaussian of `target`.
+
+        If the target is the log of a rate, the rate is lognormal,
+
+            mean = exp(m + v / 2),   variance = (exp(v) - 1) mean^2       (1)
+
+        Args:
+            value: The mean m, or a sample.
+            variance: The variance v for a closed form, or `None` for a sample.
+            own: The output of the network itself.
+        """
+        if not self.is_regression:
+            return self.linear_values(value, own)
+        if not self.likelihood.is_of_counts:
+            terms = self.likelihood.moments(own) | {"mean": value}
+            return terms if variance is None else terms | {"between": variance}
+        if variance is None:
+            return self.linear_values(value, own)
+        rate = ops.exp(value + variance / 2)  # (1)
+        between = ops.expm1(variance) * ops.square(rate)  # (1)
+        return self.values(rate) | {"between": between}
 
     def check_link(self, link: str) -> None:
         """Raises an error if a link belongs to another task.
@@ -100,9 +149,17 @@ def described_outputs(
         )
     ]
     paths = keras.tree.flatten_with_path(outputs)
+    found = [
+        Likelihood.resolve(*values) for values in zip(*arguments, strict=True)
+    ]
+    if options.noise is not None:  # those of an earlier call, from a file
+        found = [
+            dataclasses.replace(likelihood, noise=noise)
+            for likelihood, noise in zip(found, options.noise, strict=True)
+        ]
     return [
-        _described(path, tensor, Likelihood.resolve(*values))
-        for (path, tensor), *values in zip(paths, *arguments, strict=True)
+        _described(path, tensor, likelihood)
+        for (path, tensor), likelihood in zip(paths, found, strict=True)
     ]
 
 

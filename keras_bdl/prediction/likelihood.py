@@ -26,9 +26,23 @@ _REGRESSION = (
     keras.losses.mean_squared_logarithmic_error,
     keras.losses.huber,
     keras.losses.log_cosh,
-    keras.losses.poisson,
 )
 _TASKS = ("classification", "binary", "regression")
+
+
+class PoissonNoise:
+    """The noise of counts, whose variance is their mean."""
+
+    def moments(self, outputs: Any) -> tuple[Any, Any]:
+        """Returns the mean and the variance of the counts.
+
+        Args:
+            outputs: The rates that the network predicts.
+        """
+        return outputs, outputs
+
+
+POISSON = PoissonNoise()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,10 +55,31 @@ class Likelihood:
             `"regression"`.
         from_logits: Whether a classifier returns logits instead of
             probabilities. Defaults to `False`.
+        noise: In a regression, an object whose method `moments` turns the
+            output into means and variances, such as a
+            `keras_bdl.likelihoods.Gaussian`. Defaults to `None`: the output
+            is the mean, and the variance is unknown.
     """
 
     task: str
     from_logits: bool = False
+    noise: Any = None
+
+    @property
+    def is_of_counts(self) -> bool:
+        """Whether the output is the rate of a Poisson distribution."""
+        return self.noise is POISSON
+
+    def moments(self, output: Any) -> dict[str, Any]:
+        """Returns the `"mean"` of a regression, and the known `"variance"`.
+
+        Args:
+            output: The output, at least in float32.
+        """
+        if self.noise is None:
+            return {"mean": output}
+        mean, variance = self.noise.moments(output)
+        return {"mean": mean, "variance": variance}
 
     @classmethod
     def of_loss(cls, loss: Any) -> "Likelihood | None":
@@ -64,6 +99,8 @@ class Likelihood:
             return cls("classification", logits)
         if loss in _BINARY:
             return cls("binary", logits)
+        if loss is keras.losses.poisson:
+            return cls("regression", noise=POISSON)
         if loss in _REGRESSION:
             return cls("regression")
         return None
@@ -81,9 +118,12 @@ class Likelihood:
         """
         check_choice("task", task, (None, *_TASKS))
         check_choice("from_logits", from_logits, (None, True, False))
-        if task == "regression":
-            return cls(task)
+        if hasattr(loss, "moments") and task in (None, "regression"):
+            return cls("regression", noise=loss)
         compiled = cls.of_loss(loss)
+        if task == "regression":
+            known = compiled is not None and compiled.task == task
+            return compiled if known else cls(task)
         if compiled is not None and compiled.task == "regression" and task:
             compiled = None
         if from_logits is None and compiled is not None:

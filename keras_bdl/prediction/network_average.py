@@ -163,13 +163,12 @@ class NetworkAverage:
         if self.options.moments is not None:
             outputs = keras.tree.pack_sequence_as(raw[0], linear)
             return self._moments(outputs)
-        result = []
-        for own, value, output in zip(raw, linear, self.outputs, strict=True):
-            terms = output.values(value)
-            if not output.is_regression:
-                terms["raw"] = output.values(own)["output"]
-            result.append(terms)
-        return result
+        return [
+            output.linear_values(value, own)
+            for own, value, output in zip(
+                raw, linear, self.outputs, strict=True
+            )
+        ]
 
     def _targets(self, outputs, raw):
         """Returns the flat tensors in which a network is linear.
@@ -203,7 +202,12 @@ class NetworkAverage:
             if moments is not None:
                 raw.extend(self._moments(outputs))
                 return [raw[0]["mean"]]
-            return self._targets(outputs, raw)
+            self._describe(outputs)
+            raw.extend(map(at_least_float32, keras.tree.flatten(outputs)))
+            return [
+                output.target(tensor)
+                for tensor, output in zip(raw, self.outputs, strict=True)
+            ]
 
         model = self._model()
         found = output_gaussians(
@@ -220,13 +224,13 @@ class NetworkAverage:
             value = gaussian.mean if key is None else gaussian.sample(key)
             if link == PROBIT:
                 value /= ops.sqrt(1.0 + np.pi / 8 * gaussian.variance())  # (2)
-            terms = output.values(value)
-            if not output.is_regression:
-                terms["raw"] = output.values(own)["output"]
-            if moments is not None:
-                terms["variance"] = own["variance"]
-            if link == IDENTITY:
-                terms["between"] = gaussian.variance()
+            variance = gaussian.variance() if link == IDENTITY else None
+            if moments is None:
+                terms = output.gaussian_values(value, variance, own)
+            else:
+                terms = own | {"mean": value}
+                if variance is not None:
+                    terms["between"] = variance
             result.append(terms)
         return result
 

@@ -115,8 +115,7 @@ class PosteriorPredictive(SampleModel):
                 "`model` must be built. Call it on a batch of inputs first. "
                 f"Received: model={model.name!r}"
             )
-        options = AverageOptions.for_model(
-            model,
+        options = AverageOptions(
             task=task,
             from_logits=from_logits,
             moments=moments,

@@ -103,11 +103,13 @@ def predict(
         noise_stddev: Standard deviation of the observations in a regression:
             a number or an array that broadcasts to the mean. A model with
             several outputs takes such values in the structure of the outputs.
-            Defaults to `None`, unknown.
+            Defaults to `None`: the noise of the compiled loss, which the losses
+            of `keras_bdl.likelihoods` and the Poisson loss have.
         moments: Function for a network that predicts its own noise. The
             function maps the outputs of the model to a pair `(mean, variance)`,
-            with `keras.ops`. Defaults to `None`: the method `moments` of the
-            compiled loss, if the loss is one of `keras_bdl.likelihoods`.
+            with `keras.ops`. Defaults to `None`: for each output, the method
+            `moments` of its compiled loss, if the loss is one of
+            `keras_bdl.likelihoods`.
         keep_samples: Whether to keep the output of every sample in
             `Prediction.samples`. Defaults to `False`.
         linearized: Whether to make the network linear in its weights, around
@@ -167,12 +169,10 @@ def predict(
             f"closed form without samples. Received: link={link!r}, "
             "keep_samples=True"
         )
-    options = AverageOptions.for_model(
-        model,
+    options = AverageOptions(
         task=task,
         from_logits=from_logits,
         moments=moments,
-        noise_stddev=noise_stddev,
         keep_samples=keep_samples,
         link=link,
     )

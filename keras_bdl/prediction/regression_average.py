@@ -66,12 +66,14 @@ class RegressionAverage:
         Args:
             prediction: The prediction for one batch.
         """
-        return {
+        average = {
             "anchor": prediction.mean,
             "offset": np.zeros_like(prediction.mean),
             "variance": prediction.variance_between,
-            "within": prediction.variance_within,
         }
+        if prediction.noise_is_known:
+            average["within"] = prediction.variance_within
+        return average
 
     @staticmethod
     def join(
@@ -86,15 +88,15 @@ class RegressionAverage:
             averages: One average for each batch, in order, as NumPy arrays.
             counts: Number of samples in each average.
             y: The targets of all batches. Defaults to `None`.
-            noise_stddev: Standard deviation of the noise, if the outputs do
-                not hold a variance. Defaults to `None`, unknown.
+            noise_stddev: Standard deviation of the noise, in place of the
+                variance in the averages. Defaults to `None`.
         """
         joined = joined_batches(averages)
         num_samples = max(counts)
         mean = joined["anchor"] + joined["offset"]
         within = joined.get("within")
         variances = samples_first(joined.get("variances"))
-        if within is None and noise_stddev is not None:
+        if noise_stddev is not None:
             within = np.square(_broadcast_noise(noise_stddev, mean.shape))
             variances = within
         if y is not None and y.size == mean.size:

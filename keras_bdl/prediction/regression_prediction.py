@@ -1,5 +1,6 @@
 """Predictive mean and variance of real targets."""
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -23,10 +24,16 @@ class RegressionPrediction(Prediction):
         mean: (1).
         variance_between: (3). Defaults to `None`: zero, as for one sample.
         variance_within: (2). Defaults to `None`: zero. The noise of the
-            observations is then unknown, and (4) equals (3).
+            observations is then unknown, (4) equals (3), and `variance` and
+            `stddev` warn about the missing part.
         sample_variances: Every `v_s`, broadcastable to `samples`. Defaults
             to `None`, zero.
         samples: Every `m_s`, samples on the first axis. Defaults to `None`.
+
+    Attributes:
+        noise_is_known: Whether (2) was given. The losses of
+            `keras_bdl.likelihoods`, the Poisson loss and the arguments
+            `noise_stddev` and `moments` of `keras_bdl.predict` give (2).
 
     Example:
 
@@ -52,6 +59,8 @@ class RegressionPrediction(Prediction):
         super().__init__(**kwargs)
         self.mean = np.asarray(mean)
         zero = np.zeros_like(self.mean)
+        self.noise_is_known = variance_within is not None
+        self._warned = self.noise_is_known
         self.variance_between = (
             zero if variance_between is None else np.asarray(variance_between)
         )
@@ -84,7 +93,9 @@ class RegressionPrediction(Prediction):
         return RegressionPrediction(
             offset + scale * self.mean,
             variance_between=scale**2 * self.variance_between,
-            variance_within=scale**2 * self.variance_within,
+            variance_within=scale**2 * self.variance_within
+            if self.noise_is_known
+            else None,
             num_samples=self.num_samples,
             y=None if self.y is None else offset + scale * self.y,
             samples=offset + scale * self.samples if self.has_samples else None,
@@ -97,9 +108,29 @@ class RegressionPrediction(Prediction):
     @property
     def variance(self) -> np.ndarray:
         """Predictive variance, (4)."""
-        return self.variance_within + self.variance_between
+        self._warn_of_unknown_noise("variance")
+        return self.known_variance
 
     @property
     def stddev(self) -> np.ndarray:
         """Square root of (4)."""
-        return np.sqrt(self.variance)
+        self._warn_of_unknown_noise("stddev")
+        return np.sqrt(self.known_variance)
+
+    @property
+    def known_variance(self) -> np.ndarray:
+        """The part of (4) that is known, without a warning."""
+        return self.variance_within + self.variance_between
+
+    def _warn_of_unknown_noise(self, name):
+        if self._warned:
+            return
+        self._warned = True
+        warnings.warn(
+            f"`{name}` leaves out the noise of the targets, because the loss "
+            "of the model does not say how large the noise is. Pass "
+            "`noise_stddev` to `keras_bdl.predict`, or compile the model with "
+            "`keras_bdl.likelihoods.Gaussian`. Received: a prediction with "
+            "unknown noise",
+            stacklevel=3,
+        )

@@ -199,6 +199,7 @@ class SampleGroup:
                 network.options,
                 task=[one.task for one in likelihoods],
                 from_logits=[one.from_logits for one in likelihoods],
+                noise=[one.noise for one in likelihoods],
             )
         return [
             with_all_samples(average, self.layout.count) for average in found

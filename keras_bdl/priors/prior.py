@@ -10,6 +10,7 @@ from keras import ops
 from keras_bdl.aliases import ArrayLike
 from keras_bdl.arguments import ShowsArguments
 from keras_bdl.data.dataset_size import DatasetSize
+from keras_bdl.data.dataset_size import guard_loss_of_step
 from keras_bdl.distributions import WeightDistribution
 from keras_bdl.inherited_arguments import InheritedArguments
 
@@ -76,6 +77,7 @@ class Prior(InheritedArguments, ShowsArguments, keras.regularizers.Regularizer):
 
     def __call__(self, x):
         """Returns the negative log density divided by N, (1)."""
+        guard_loss_of_step(self.dataset_size)
         log_prob = ops.sum(self.log_prob(ops.cast(x, "float32")))
         return -log_prob / self.dataset_size.value()
 

@@ -51,6 +51,8 @@ CASES = {
     losses.Tversky: ({}, ONE_HOT, keras.ops.sigmoid),
     bdl.likelihoods.Gaussian: ({"noise_stddev": 0.5}, REAL, None),
 }
+# Keras averages over the labels of an example; the likelihood is the product.
+OF_LABELS = (losses.BinaryCrossentropy, losses.Poisson)
 # One value for the whole batch, with any reduction.
 OF_THE_BATCH = (losses.Dice, losses.Tversky)
 N = len(X)
@@ -141,8 +143,14 @@ def test_every_loss_is_the_mean_of_its_values(method):
 
     def values_of(loss):
         def values(y_true, y_pred):
-            return loss.call(y_true, y_pred)
+            mean = loss.call(y_true, y_pred)
+            if not isinstance(loss, OF_LABELS):
+                return mean
+            # The gradient is that of the sum over the three labels.
+            others = 2.0 * mean
+            return mean + others - keras.ops.stop_gradient(others)
 
+        values.is_likelihood = True
         return values
 
     arguments = {cls: CASES[cls][0] for cls in classes}
@@ -327,6 +335,7 @@ def test_laplace_accepts_only_means_of_likelihoods():
         losses.BinaryCrossentropy,
         losses.CategoricalCrossentropy,
         losses.KLDivergence,
+        losses.Poisson,
         losses.SparseCategoricalCrossentropy,
         bdl.likelihoods.Gaussian,
     }
@@ -345,7 +354,8 @@ def test_laplace_accepts_only_means_of_likelihoods():
             )
             if cls in likelihoods and reduction == "mean":
                 found = fit().get_state()["log_likelihood"]
-                expected = -N * np.mean(loss.call(y, model(X)))
+                observations = 3 * N if cls in OF_LABELS else N
+                expected = -observations * np.mean(loss.call(y, model(X)))
                 np.testing.assert_allclose(found, expected, rtol=1e-5)
                 continue
             message = "must be a negative log-likelihood|mean over the batch"

@@ -1,0 +1,240 @@
+"""The likelihood of an example is the product over its labels.
+
+Keras averages a binary cross-entropy and a Poisson loss over the labels of an
+example. The network is `w x` with one weight for each label, so that the
+posterior of each weight is an integral over one number.
+"""
+
+import functools
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import keras_bdl as bdl
+
+LABELS, N, WIDTH = 6, 50, 3.0
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(N, 1)).astype("float32")
+TRUE = RNG.uniform(-1.0, 1.0, size=(1, LABELS))
+PRIOR = bdl.priors.Normal(WIDTH)
+Y = {
+    "bits": RNG.binomial(1, 1 / (1 + np.exp(-X * TRUE))).astype("float32"),
+    "counts": RNG.poisson(np.exp(X * TRUE)).astype("float32"),
+}
+LOSSES = {
+    "bits": functools.partial(
+        keras.losses.BinaryCrossentropy, from_logits=True
+    ),
+    "counts": keras.losses.Poisson,
+}
+ACTIVATIONS = {"bits": None, "counts": "exponential"}
+CASES = list(LOSSES)
+
+
+def residuals(kind, w):
+    """Derivative of each label's negative log-likelihood by `w x`."""
+    mean = {"bits": lambda z: 1 / (1 + np.exp(-z)), "counts": np.exp}[kind]
+    return mean(X * w) - Y[kind]
+
+
+@functools.cache
+def exact(kind):
+    """Mean and standard deviation of the posterior of each weight."""
+    grid = np.linspace(-6.0, 6.0, 12001)
+    z = X * grid
+    log_partition = np.logaddexp(0, z) if kind == "bits" else np.exp(z)
+    log_p = Y[kind].T @ z - log_partition.sum(0) - 0.5 * (grid / WIDTH) ** 2
+    p = np.exp(log_p - log_p.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    mean = p @ grid
+    return mean, np.sqrt(p @ grid**2 - mean**2)
+
+
+def head(kind, layer=keras.layers.Dense, name=None, **options):
+    return layer(
+        LABELS,
+        use_bias=False,
+        activation=ACTIVATIONS[kind],
+        name=name,
+        **options,
+    )
+
+
+def functional(cls, kind, *args, **options):
+    inputs = keras.Input((1,))
+    return cls(inputs, head(kind, *args, **options)(inputs))
+
+
+def subclassed(cls, kind):
+    class Network(cls):
+        def __init__(self):
+            super().__init__()
+            self.only = head(kind)
+
+        def call(self, x):
+            return self.only(x)
+
+    return Network()
+
+
+def two_outputs(cls, kind):
+    """The network and a classifier, whose loss is a sum over its labels."""
+    inputs = keras.Input((1,))
+    outputs = {
+        "own": head(kind)(inputs),
+        "other": keras.layers.Dense(2, name="other")(inputs),
+    }
+    return cls(inputs, outputs)
+
+
+MODELS = {
+    "keras.Model": functools.partial(functional, keras.Model),
+    "subclass of keras.Model": functools.partial(subclassed, keras.Model),
+    "keras_bdl.Model": functools.partial(functional, bdl.Model),
+    "subclass of keras_bdl.Model": functools.partial(subclassed, bdl.Model),
+    "two outputs": functools.partial(two_outputs, bdl.Model),
+}
+
+
+@pytest.mark.parametrize("kind", CASES)
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("sampler", [bdl.SGLD, bdl.ATMC])
+def test_energy_of_a_sampler_is_that_of_the_product(
+    kind, name, sampler, monkeypatch
+):
+    found = {}
+    of_energy = sampler.energy_gradient
+
+    def energy_gradient(self, gradient, variable):
+        result = of_energy(self, gradient, variable)
+        found[tuple(variable.shape)] = np.asarray(result)
+        return result
+
+    monkeypatch.setattr(sampler, "energy_gradient", energy_gradient)
+    model = MODELS[name](kind)
+    loss, y = LOSSES[kind](), Y[kind]
+    if name == "two outputs":
+        other = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        loss = {"own": loss, "other": other}
+        y = {"own": y, "other": np.zeros(N)}
+    model.compile(
+        sampler(1e-6, dataset_size=N, prior=PRIOR), loss, run_eagerly=True
+    )
+    model(X)
+    weights = [v for v in model.weights if tuple(v.shape) == (1, LABELS)]
+    weights[0].assign(TRUE)
+    shown = model.evaluate(X, y, verbose=0, return_dict=True)["loss"]
+    trained = model.train_on_batch(X, y, return_dict=True)["loss"]
+    expected = X.T @ residuals(kind, TRUE) + TRUE / WIDTH**2
+    np.testing.assert_allclose(found[1, LABELS], expected, rtol=1e-4, atol=1e-4)
+    # Keras shows the mean over the labels, as without a sampler.
+    np.testing.assert_allclose(trained, shown, rtol=1e-5)
+    z = X * TRUE
+    if kind == "bits" and name != "two outputs":
+        mean = np.mean(np.logaddexp(0, z) - Y[kind] * z)
+        np.testing.assert_allclose(shown, mean, rtol=1e-5)
+
+
+VI = bdl.objectives
+HUTCHINSON = VI.Hutchinson()
+PRECISION = 1 / WIDTH**2
+START = {"prior_precision": PRECISION, "initial_curvature": 0.05}
+METHODS = {
+    "VOGN": lambda: {
+        "optimizer": bdl.VOGN(0.1, N, beta_2=0.97, **START),
+        "train_samples": 4,
+    },
+    "IVON": lambda: {
+        "optimizer": bdl.IVON(0.3, N, beta_2=0.99, **START),
+        "train_samples": 4,
+    },
+    "sampled VI": lambda: {
+        "optimizer": keras.optimizers.Adam(
+            keras.optimizers.schedules.CosineDecay(0.05, 400)
+        ),
+        "objective": VI.SampledVI(
+            "diagonal", prior=PRIOR, stddev=0.1, dataset_size=N
+        ),
+        "train_samples": 8,
+    },
+    "Taylor VI": lambda: {
+        "optimizer": keras.optimizers.Adam(0.05),
+        "objective": VI.TaylorVI(
+            "diagonal",
+            prior=PRIOR,
+            stddev=0.1,
+            hessian_diagonal=HUTCHINSON,
+            dataset_size=N,
+        ),
+    },
+    "mean-field": lambda: {
+        "optimizer": keras.optimizers.Adam(
+            keras.optimizers.schedules.CosineDecay(0.05, 400)
+        ),
+        "train_samples": 8,
+    },
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*another number of observations")
+@pytest.mark.parametrize("kind", CASES)
+@pytest.mark.parametrize("method", METHODS)
+def test_width_of_a_posterior_is_that_of_the_product(kind, method):
+    mean, stddev = exact(kind)
+    layer = {}
+    if method == "mean-field":
+        rho = keras.initializers.Constant(-2.0)
+        layer = {
+            "layer": bdl.layers.MeanFieldDense,
+            "prior": PRIOR,
+            "rho_initializer": rho,
+            "dataset_size": N,
+        }
+    model = functional(bdl.Model, kind, **layer)
+    weights = model.get_weights()
+    weights[0][:] = mean
+    model.set_weights(weights)
+    model.compile(loss=LOSSES[kind](), **METHODS[method]())
+    batch = tf.data.Dataset.from_tensors((X, Y[kind]))
+    model.fit(batch.repeat(400), verbose=0)
+    posterior = bdl.posterior_of(model)
+    if method == "mean-field":
+        found = np.log1p(np.exp(model.get_weights()[1][0]))
+    else:
+        draws = np.stack([posterior.sample(seed)[0][0] for seed in range(500)])
+        found = draws.std(0)
+    # The mean over the labels of a width would be 2.4 times as large.
+    np.testing.assert_allclose(np.mean(found / stddev), 1.0, atol=0.15)
+
+
+@pytest.mark.parametrize("kind", CASES)
+@pytest.mark.parametrize("structure", ["diagonal", "kronecker"])
+@pytest.mark.parametrize("labels", ["expected", "drawn"])
+def test_laplace_has_the_curvature_of_the_product(kind, structure, labels):
+    mean, _ = exact(kind)
+    model = functional(keras.Model, kind)
+    model.set_weights([mean[None].astype("float32")])
+    model.compile("adam", LOSSES[kind]())
+    posterior = bdl.fit_laplace(
+        model,
+        (X, Y[kind]),
+        structure=structure,
+        prior_precision=PRECISION,
+        refinements=0,
+        labels=labels,
+        label_samples=1 if labels == "expected" else 400,
+        verbose=0,
+    )
+    draws = np.stack([posterior.sample(seed)[0][0] for seed in range(4000)])
+    z = X * mean
+    variance = np.exp(z) if kind == "counts" else 1 / (2 + 2 * np.cosh(z))
+    fisher = np.sum(X**2 * variance, axis=0)
+    if structure == "kronecker":  # a product of two means
+        fisher = np.sum(X**2) * np.mean(variance, axis=0)
+    stddev = 1 / np.sqrt(fisher + PRECISION)
+    error = 5 / np.sqrt(2 * len(draws))
+    if labels == "drawn":
+        error += 0.1
+    np.testing.assert_allclose(draws.std(0) / stddev, 1.0, atol=error)
