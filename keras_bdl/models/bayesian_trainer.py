@@ -28,6 +28,7 @@ from keras_bdl.models.evidence_trainer import EvidenceTrainer
 from keras_bdl.models.fit_arguments import check_compile_arguments
 from keras_bdl.models.fit_arguments import check_fit
 from keras_bdl.models.fit_arguments import compile_config
+from keras_bdl.models.logits_check import LogitsCheck
 from keras_bdl.models.sampled_outputs import average_draws
 from keras_bdl.models.sampled_outputs import call_with_draws
 from keras_bdl.models.sampled_outputs import likelihoods_of
@@ -110,6 +111,7 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
             )
         check_strategy(self, objective, sample_replicas)
         self._track_evidence_bound()
+        self._logits_check = LogitsCheck()
         self.objective = objective
         self.train_samples = int(train_samples)
         self.samples = int(samples)

@@ -1,4 +1,4 @@
-"""Warnings of a diverging training, endless data and a plain export."""
+"""Warnings of a training that is wrong, of endless data and a plain export."""
 
 import functools
 import inspect
@@ -12,6 +12,8 @@ from keras_bdl.inner_optimizer import inner_optimizer
 from keras_bdl.layers import MCDropout
 from keras_bdl.layers import Variational
 from keras_bdl.models.checked_trainer import DistributedTrainer
+from keras_bdl.models.logits_check import LogitsCheck
+from keras_bdl.models.logits_check import LogitsWarning
 from keras_bdl.posteriors.holds_draw import holds_draw
 from keras_bdl.protocols import DrawsFunctions
 
@@ -20,13 +22,19 @@ MOST_GROWTH = 1e4
 
 
 class WarningTrainer(DistributedTrainer):
-    """Warns if the loss diverges, and if an export omits the posterior.
+    """Warns if the loss diverges or gets logits, and of plain exports.
 
     Warns also if N had to be computed from `steps_per_epoch`.
     """
 
     objective = None
+    _logits_check: LogitsCheck
     _warned_of_endless_data = False
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """Updates the metrics, and looks for logits in the outputs."""
+        self._logits_check.observe(self, y_pred)
+        return super().compute_metrics(x, y, y_pred, sample_weight)
 
     @functools.wraps(keras.Model.fit)
     def fit(self, *args, **kwargs):
@@ -36,7 +44,12 @@ class WarningTrainer(DistributedTrainer):
         # A `CallbackList` of the user takes no further callback.
         if not isinstance(given, keras.callbacks.CallbackList):
             given = [] if given is None else keras.tree.flatten(given)
-            call.arguments["callbacks"] = [*given, DivergenceWarning()]
+            self._logits_check.build(self)
+            call.arguments["callbacks"] = [
+                *given,
+                DivergenceWarning(),
+                LogitsWarning(self._logits_check),
+            ]
         return super().fit(*call.args[1:], **call.kwargs)
 
     @functools.wraps(keras.Model.export)

@@ -124,7 +124,9 @@ class Likelihood:
         if task == "regression":
             known = compiled is not None and compiled.task == task
             return compiled if known else cls(task)
-        if compiled is not None and compiled.task == "regression" and task:
+        if compiled is not None and compiled.task == "regression":
+            if task is None:
+                return compiled
             compiled = None
         if from_logits is None and compiled is not None:
             from_logits = compiled.from_logits
