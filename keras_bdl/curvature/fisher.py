@@ -161,10 +161,11 @@ class _Backward:
     def __call__(self, v, sums):
         """Returns `sums` with the terms of the vector v added."""
         sums = dict(sums)
+        (output,) = keras.tree.flatten(self._outputs)
         cotangents = self._tape.gradient(
-            self._outputs,
+            output,
             self._capture.outputs,
-            output_gradients=tf.cast(v, self._outputs.dtype),
+            output_gradients=tf.cast(v, output.dtype),
         )
         for layer, rule, calls in self._reached_layers(cotangents):
             for variable, term in self._terms(layer, rule, calls):

@@ -207,7 +207,8 @@ class FisherInformation:
         log_likelihood = None
         if y is not None:
             # Keras requires one axis for each axis of the loss.
-            axes = [1] * (len(found.outputs.shape) - 2)
+            (output,) = keras.tree.flatten(found.outputs)
+            axes = [1] * (len(output.shape) - 2)
             weights = tf.reshape(weight, [-1, *axes])
             loss = self._losses.of_data(y, found.outputs, weights)
             # The loss is a mean over the labels, the likelihood a product.
@@ -229,8 +230,8 @@ class FisherInformation:
             scope = keras.StatelessScope(zip(variables, values, strict=True))
             xla = bool(self.model.jit_compile)
             with scope, linear_pooling(self.model, xla=xla):
-                outputs = self.model(x, training=False)
-            if tf.is_tensor(outputs) and outputs.dtype != tf.float64:
+                (outputs,) = keras.tree.flatten(self.model(x, training=False))
+            if outputs.dtype != tf.float64:
                 outputs = tf.cast(outputs, tf.float32)
             scores = self._options.scores.of_outputs(outputs)
             return [scores.logits(outputs)]
@@ -239,12 +240,15 @@ class FisherInformation:
         return logits[0] + products[0]
 
     def _scores(self, key, logits, outputs):
-        if not tf.is_tensor(outputs):
+        flat = keras.tree.flatten(outputs)
+        if len(flat) != 1:
             raise ValueError(
-                "`fit_laplace` needs a model with one output. Received: "
-                f"model={self.model.name!r}, which returns "
-                f"{type(outputs).__name__}"
+                "`fit_laplace` needs a model with one output. Fit one model "
+                "for each output: `keras.Model(model.inputs, output)`. "
+                f"Received: model={self.model.name!r}, which returns "
+                f"{len(flat)} outputs"
             )
+        (outputs,) = flat
         if is_masked(outputs):
             raise ValueError(
                 "`fit_laplace` needs outputs without a mask, because masked "

@@ -44,7 +44,12 @@ class GaussianScores(Scores):
 
     def options(self) -> dict[str, Any]:
         """Returns the argument `moments`, a function of the likelihood."""
-        return {"moments": self._likelihood.moments}
+
+        def moments(outputs):
+            # The only output may be in a list or a dictionary.
+            return self._likelihood.moments(keras.tree.flatten(outputs)[0])
+
+        return {"moments": moments}
 
     def averaged(self, shape: tuple) -> tuple:
         """Returns the sizes of all axes but the last, the axis of targets.

@@ -48,6 +48,7 @@ def best_prior_precision(
                 f"Received: validation_data of type {type(data).__name__}"
             )
         x, y = data
+        (y,) = keras.tree.flatten(y)
     elif hasattr(data, "__next__"):
         raise ValueError(
             "`validation_data` must be data that can be read again for every "
@@ -73,6 +74,7 @@ def best_prior_precision(
             verbose=0,
             **options,
         )
+        (prediction,) = keras.tree.flatten(prediction)
         report = evaluate(prediction, y)
         losses.append(
             -report["log_likelihood"] if regression else report["nll"]
