@@ -192,7 +192,8 @@ def _as_json(node):
     if isinstance(node, dict):
         return {key: _as_json(value) for key, value in node.items()}
     if isinstance(node, np.ndarray):
-        numbers = [repr(number) for number in node.ravel().tolist()]
+        # `_from_json` reads numbers of every dtype as float64.
+        numbers = [repr(float(number)) for number in node.ravel()]
         return {"array": numbers, "shape": list(node.shape)}
     return node
 

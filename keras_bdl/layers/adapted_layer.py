@@ -6,6 +6,7 @@ import keras
 
 from keras_bdl.aliases import ArrayLike
 from keras_bdl.arguments import check_number
+from keras_bdl.layers.inner_outputs import outputs_of_inner
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
@@ -97,6 +98,15 @@ class AdaptedLayer(keras.layers.Layer):
     def compute_mask(self, inputs, previous_mask=None):
         """Returns the mask of the frozen layer."""
         return self.layer.compute_mask(inputs, previous_mask)
+
+    def compute_output_spec(self, inputs, training=None):
+        """Returns shape and dtype of the outputs of the frozen layer.
+
+        Args:
+            inputs: A `keras.KerasTensor`.
+            training: Has no effect on shape and dtype. Defaults to `None`.
+        """
+        return outputs_of_inner(self.layer, inputs)
 
     def compute_output_shape(self, input_shape):
         """Returns the output shape of the frozen layer."""

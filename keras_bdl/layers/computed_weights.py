@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import keras
+import numpy as np
 
 from keras_bdl.aliases import ArrayLike
 from keras_bdl.inherited_arguments import InheritedArguments
@@ -67,8 +68,9 @@ class GivenEmbeddings(InheritedArguments):
 
     Args:
         *args: Arguments of the layer.
-        weights: Initial means, of shape `(input_dim, output_dim)`. Defaults
-            to `None`: `embeddings_initializer` draws the means.
+        weights: Initial means, of shape `(input_dim, output_dim)`, or a list
+            with this array. Defaults to `None`: `embeddings_initializer`
+            draws the means.
         **kwargs: Arguments of the layer.
     """
 
@@ -80,4 +82,12 @@ class GivenEmbeddings(InheritedArguments):
         super().__init__(*args, **kwargs)
         if weights is not None:
             self.build()
-            self.embeddings_mean.assign(weights)
+            self.embeddings_mean.assign(_single_array(weights))
+
+
+def _single_array(weights):
+    """Returns the array in a list of one array; returns others unchanged."""
+    # A list of one row of numbers is itself an array.
+    if isinstance(weights, list) and len(weights) == 1:
+        return weights[0] if len(np.shape(weights[0])) == 2 else weights
+    return weights

@@ -6,6 +6,7 @@ from keras import ops
 from keras_bdl.arguments import check_number
 from keras_bdl.arguments import check_seed
 from keras_bdl.inherited_arguments import InheritedArguments
+from keras_bdl.layers.inner_outputs import outputs_of_inner
 from keras_bdl.random.forward_pass_noise import next_seed
 from keras_bdl.random.forward_pass_noise import uniform
 
@@ -27,8 +28,9 @@ class MCDropout(InheritedArguments, keras.layers.Wrapper):
         layer: A layer with one input of real numbers.
         rate: Probability of a zero, between 0 and 1.
         seed: Seed of the dropout. Defaults to `None`, a random seed.
-        **kwargs: Arguments of `keras.layers.Layer`. `dtype` defaults to the
-            dtype policy of `layer`.
+        **kwargs: Arguments of `keras.layers.Layer`. `dtype` is that of the
+            dropout, and defaults to the dtype policy of `layer`. The outputs
+            have the dtype of those of `layer`.
 
     Call arguments:
         inputs: Inputs of the layer.
@@ -78,6 +80,15 @@ class MCDropout(InheritedArguments, keras.layers.Wrapper):
     def compute_mask(self, inputs, previous_mask=None):
         """Returns the mask of the layer."""
         return self.layer.compute_mask(inputs, previous_mask)
+
+    def compute_output_spec(self, inputs, training=None):
+        """Returns shape and dtype of the outputs of the layer.
+
+        Args:
+            inputs: A `keras.KerasTensor`.
+            training: Has no effect on shape and dtype. Defaults to `None`.
+        """
+        return outputs_of_inner(self.layer, inputs)
 
     def compute_output_shape(self, input_shape):
         """Returns the output shape of the layer."""

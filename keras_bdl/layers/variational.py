@@ -170,6 +170,16 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
         estimator = estimators.BY_NAME[self.estimator]
         return estimator(self, inputs, self._forward_pass())
 
+    def compute_output_spec(self, inputs, training=None):
+        """Returns shape and dtype of the outputs, without a draw.
+
+        Args:
+            inputs: A `keras.KerasTensor`.
+            training: Has no effect on shape and dtype. Defaults to `None`.
+        """
+        # The method of some Keras layers does not take `training`.
+        return super().compute_output_spec(inputs)
+
     def call_seeing(self, inputs: ArrayLike, attributes: dict) -> ArrayLike:
         """Calls the Keras layer with other values of some attributes.
 

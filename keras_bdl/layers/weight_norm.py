@@ -131,7 +131,8 @@ class WeightNorm(ComputedWeights):
         # Keras reads `None` as the default initializer.
         initializer = self.kernel_initializer or "glorot_uniform"
         draw = keras.initializers.get(initializer)(shape, dtype=dtype)
-        return ops.cast(draw * _inverse_norm(draw), dtype)
+        unit = ops.multiply(draw, _inverse_norm(draw))  # in float32
+        return ops.cast(unit, dtype)
 
 
 def _inverse_norm(directions):

@@ -122,7 +122,7 @@ class WeightNormConvRule(WeightNormRule, ConvRule):
 
 def _parts(layer):
     """Returns u, phi_s / ||phi_d||, and 1 where u has length 1, else 0."""
-    direction = ops.convert_to_tensor(layer.direction)
+    direction = in_full_precision(ops.convert_to_tensor(layer.direction))
     norms = squared_norms(direction)
     # The layer does not lengthen directions shorter than 1e-6.
     inverse = ops.rsqrt(ops.maximum(norms, 1e-12))

@@ -180,27 +180,36 @@ class MatrixSlots:
         ratio = tf.math.divide_no_nan(ops.mean(a), ops.mean(s))
         pi = ops.where(ratio > 0, ops.sqrt(ratio), 1.0)
         root = ops.sqrt(damping)
-        scale = (a + pi * root) * (s + root / pi)
-        q_a, q_s = self.eigenvectors()
-        inside = ops.transpose(q_a) @ matrix @ q_s / scale
-        return q_a @ inside @ ops.transpose(q_s)  # (2)
+        scale = 1.0 / ((a + pi * root) * (s + root / pi))
+        return self._scaled(matrix, scale)  # (2)
 
     def correlated(self, noise, factor, prior):
         """Turns standard normal noise into noise of the posterior.
 
-            sqrt(factor) Q_A [ E_jk / sqrt(a_j s_k + prior) ] Q_S^T       (3)
+            sqrt(factor) Q_A [ (Q_A^T E Q_S)_jk / sqrt(a_j s_k + prior) ] Q_S^T
+                                                                          (3)
+
+        The product `Q_A^T E Q_S` is as standard normal as E. With this product,
+        (3) is the symmetric root of the covariance times E. Without it, the
+        noise would depend on the signs of the eigenvectors, and on the basis of
+        an eigenspace, which each program chooses in its own way.
 
         Args:
             noise: E, standard normal numbers `(in, out)`.
             factor: `tau / (rho N)`, a number.
             prior: The scaled prior precision delta_t, a number.
         """
-        q_a, q_s = self.eigenvectors()
         stddev = ops.sqrt(self.variances(factor, prior))
-        return q_a @ (noise * stddev) @ ops.transpose(q_s)  # (3)
+        return self._scaled(noise, stddev)  # (3)
+
+    def _scaled(self, matrix, scale):
+        """Returns a matrix, multiplied by `scale` in the eigenbases."""
+        q_a, q_s = self.eigenvectors()
+        inside = scale * (ops.transpose(q_a) @ matrix @ q_s)
+        return q_a @ inside @ ops.transpose(q_s)
 
     def variances(self, factor, prior):
-        """Returns the squares of the factors of E in (3).
+        """Returns the squares of the factors of `Q_A^T E Q_S` in (3).
 
         Args:
             factor: `tau / (rho N)`, a number.

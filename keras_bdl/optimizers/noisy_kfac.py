@@ -44,8 +44,9 @@ class NoisyKFAC(VOGN):
     temperature tau, prior precision delta and `delta_t = tau delta / (rho N)`,
     a sample of the weights is
 
-        W = M + sqrt(tau / (rho N))
-            Q_A [ E_jk / sqrt(a_j s_k + delta_t) ] Q_S^T,  E ~ N(0, I)    (3)
+        W = M + sqrt(tau / (rho N)) Q_A [
+            (Q_A^T E Q_S)_jk / sqrt(a_j s_k + delta_t) ] Q_S^T,           (3)
+        E ~ N(0, I)
 
     With g the mean gradient and `lambda = delta_t + damping`, M moves by
 

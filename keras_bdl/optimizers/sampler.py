@@ -4,6 +4,7 @@ from typing import Any
 from typing import Literal
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras import ops
 
@@ -142,12 +143,13 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
 
     def _prior_of(self, variable):
         """Returns the prior that the sampler adds, or `None`."""
-        if variable.regularizer is not None:
+        # Variables of TensorFlow have no regularizer.
+        if getattr(variable, "regularizer", None) is not None:
             return None
         if not _is_default(self.prior):
             return self.prior
         # A row of a table is an output by itself, not one of a sum of rows.
-        is_table = variable.name == "embeddings"
+        is_table = variable.name in ("embeddings", "embeddings:0")
         return _OF_TABLES if is_table else _BY_FAN_IN
 
     def apply(self, grads, trainable_variables=None):
@@ -164,16 +166,17 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
         if variables:
             raise ValueError(
                 f"Every variable that `{type(self).__name__}` samples must "
-                f"{rule}. Received: {[v.path for v in variables]}"
+                f"{rule}. Received: {[_path(v) for v in variables]}"
             )
 
     def scale_loss(self, loss):
         """Scales the loss; raises for a loss that is not a single number."""
-        if len(loss.shape):
+        shape = loss.shape if hasattr(loss, "shape") else np.shape(loss)
+        if len(shape):
             raise ValueError(
                 f"`{type(self).__name__}` needs a loss that is the mean over "
                 'the batch, with reduction="sum_over_batch_size". '
-                f"Received: a loss of shape {tuple(loss.shape)}"
+                f"Received: a loss of shape {tuple(shape)}"
             )
         return super().scale_loss(loss)
 
@@ -243,6 +246,11 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
                     config[name], custom_objects=custom_objects
                 )
         return super().from_config(config, custom_objects=custom_objects)
+
+
+def _path(variable):
+    # Variables of TensorFlow have only a name.
+    return getattr(variable, "path", variable.name)
 
 
 def _is_default(prior):

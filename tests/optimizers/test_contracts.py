@@ -6,6 +6,7 @@ import inspect
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from keras import layers
 
 import keras_bdl as bdl
@@ -157,6 +158,55 @@ def test_fit_refuses_a_factor_of_the_loss_and_a_temperature_of_zero(make_fit):
 def test_sampler_refuses_a_string_as_prior(make_sampler):
     with pytest.raises(ValueError, match="`prior` must be"):
         make_sampler(prior="normal")
+
+
+@pytest.mark.parametrize("make_sampler", SAMPLERS.values(), ids=SAMPLERS)
+def test_sampler_moves_variables_of_tensorflow_as_those_of_keras(make_sampler):
+    start = np.ones((3, 2), "float32")
+    results = []
+    for variable in (tf.Variable(start), keras.Variable(start)):
+        sampler = make_sampler(1e-2, dataset_size=12, seed=3)
+        for _ in range(5):
+            sampler.apply_gradients([(tf.sin(variable), variable)])
+        assert int(sampler.iterations) == 5
+        results.append(keras.ops.convert_to_numpy(variable))
+    assert np.abs(results[0] - start).min() > 0
+    assert_equal(*results)
+
+
+def test_sampler_names_a_variable_of_tensorflow_that_it_refuses():
+    short = tf.Variable([1.0], dtype="bfloat16", name="short")
+    with pytest.raises(ValueError, match="must be float32 .*short"):
+        bdl.SGLD(dataset_size=12).apply_gradients([(short * 1.0, short)])
+
+
+def test_table_of_tensorflow_has_the_prior_of_tables():
+    sampler = bdl.SGLD(dataset_size=12)
+    names = ("embeddings", "kernel")
+    sampler.build([tf.Variable([[1.0]], name=name) for name in names])
+    assert [type(p) for p in sampler._priors] == [
+        bdl.priors.Normal,
+        bdl.priors.HeNormal,
+    ]
+
+
+@pytest.mark.parametrize("make_fit", FITS.values(), ids=FITS)
+def test_fit_refuses_gradients_of_a_variable_of_tensorflow(make_fit):
+    variable = tf.Variable([1.0])
+    with pytest.raises(ValueError, match="needs more than gradients"):
+        make_fit(dataset_size=12).apply_gradients([(variable * 1.0, variable)])
+
+
+def test_scale_loss_takes_a_plain_number(make):
+    optimizer = make()
+    # As in an optimizer of Keras.
+    assert optimizer.scale_loss(1.5) == keras.optimizers.SGD().scale_loss(1.5)
+
+
+@pytest.mark.parametrize("make_sampler", SAMPLERS.values(), ids=SAMPLERS)
+def test_scale_loss_of_a_sampler_refuses_a_list_of_numbers(make_sampler):
+    with pytest.raises(ValueError, match=r"a loss of shape \(2,\)"):
+        make_sampler().scale_loss([1.0, 2.0])
 
 
 @pytest.mark.parametrize("name", STEPS)
