@@ -281,6 +281,16 @@ def global_seed_generator() -> keras.random.SeedGenerator:
     return module.global_seed_generator()
 
 
+def drawn_seed() -> int:
+    """Returns a new seed, as a `SeedGenerator` without a seed draws it.
+
+    `keras.utils.set_random_seed` determines the sequence of drawn seeds.
+    Waits for: a public function. `SeedGenerator` would also make a variable.
+    """
+    module = sys.modules[keras.random.SeedGenerator.__module__]
+    return module.make_default_seed()
+
+
 def given_seed() -> int | None:
     """Returns the argument of `keras.utils.set_random_seed`, or `None`."""
     module = sys.modules[keras.utils.set_random_seed.__module__]

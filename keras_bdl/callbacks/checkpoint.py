@@ -14,6 +14,7 @@ from keras_bdl.callbacks.same_command import check_callbacks
 from keras_bdl.callbacks.same_command import check_command
 from keras_bdl.callbacks.same_command import check_workers
 from keras_bdl.callbacks.same_command import command_of
+from keras_bdl.callbacks.same_command import saved_seeds
 from keras_bdl.callbacks.stateful_callback import FitCallback
 from keras_bdl.callbacks.stateful_callback import SkippedSteps
 from keras_bdl.callbacks.stateful_callback import StatefulCallback
@@ -151,9 +152,13 @@ class Checkpoint(FitCallback):
             # An earlier `fit` raised an error while it skipped steps.
             self.model.train_function.undo()
         self._restored = self._skipped = self._first_epoch = None
+        state = read_state(self.path) if os.path.exists(self.path) else None
+        with saved_seeds(self.model, state):
+            self._resume(state)
+
+    def _resume(self, state):
         # Read before other callbacks change the learning rate.
         self._command = command_of(self.model, self.params)
-        state = read_state(self.path) if os.path.exists(self.path) else None
         strategy = self.model.distribute_strategy
         check_workers(self.directory, strategy, state)
         if state is None:
