@@ -71,7 +71,8 @@ def holders():
     multi_worker = strategies.CollectiveAllReduceExtended
     backend = sys.modules[keras.layers.Layer.__module__].backend
     shuffled = tf.data.Dataset.range(2).shuffle(2, seed=1)
-    iterators = sys.modules[tf.distribute.DistributedIterator.__module__]
+    one_device = tf.distribute.OneDeviceStrategy("CPU:0")
+    distributed = one_device.experimental_distribute_dataset(shuffled)
     return {
         "AutocastScope": backend,
         "_call_has_training_arg": model,
@@ -107,7 +108,7 @@ def holders():
         "_dataset": iter(shuffled),
         "_filename": shuffled.cache(),
         "_inputs": shuffled,
-        "_iterators": inspect.getsource(iterators),
+        "_iterators": iter(distributed),
         "_layers": layer,
         "_loss_ids": layer,
         "_loss_tracker": model,
