@@ -7,7 +7,12 @@ import tensorflow as tf
 
 
 def batches_of_arrays(
-    epochs: Any, arrays: Any, batch_size: int, *, seed: int, drop_remainder: bool
+    epochs: Any,
+    arrays: Any,
+    batch_size: int,
+    *,
+    seed: int,
+    drop_remainder: bool,
 ) -> Any:
     """Returns batches of arrays, with a new permutation in each epoch.
 

@@ -121,8 +121,8 @@ class TaylorVI(GaussianObjective):
             a Gaussian: `Normal`, `HeNormal` or `Laplace`, or a normal
             distribution of TensorFlow Probability. Defaults to `None`:
             `Normal(1.0)`. (Samplers take `None` for a flat prior.)
-        seed: Seed of the samples in evaluation. Defaults to `None`: a seed drawn when the
-            objective is made, which depends on
+        seed: Seed of the samples in evaluation. Defaults to `None`: a seed
+            drawn when the objective is made, which depends on
             `keras.utils.set_random_seed`. The config holds the drawn number.
 
     Example:

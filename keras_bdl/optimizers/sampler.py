@@ -27,9 +27,7 @@ _BY_FAN_IN = priors.HeNormal(gain=8.0)
 _OF_TABLES = priors.Normal(1.0)
 
 
-class Sampler(
-    InheritedArguments, SavesSeed, keras.optimizers.Optimizer
-):
+class Sampler(InheritedArguments, SavesSeed, keras.optimizers.Optimizer):
     """Base of the optimizers whose iterates are samples of a posterior.
 
     Let `loss` be the mean negative log-likelihood of the examples, plus

@@ -39,9 +39,7 @@ def trained(process, directory, data, counters=(), killed=False):
         dies = keras.callbacks.LambdaCallback(on_epoch_end=kill)
         callbacks.append(dies)  # after the checkpoint of the epoch
     try:
-        model.fit(
-            data, epochs=4, shuffle=False, verbose=0, callbacks=callbacks
-        )
+        model.fit(data, epochs=4, shuffle=False, verbose=0, callbacks=callbacks)
     except Killed:
         assert killed
     return [v.numpy() for v in (*model.variables, *model.optimizer.variables)]

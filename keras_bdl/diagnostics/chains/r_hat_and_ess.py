@@ -180,9 +180,7 @@ def potential_scale_reduction(
     return scale_reduction_of(chains, rank_normalized)
 
 
-def scale_reduction_of(
-    chains: np.ndarray, rank_normalized: bool
-) -> np.ndarray:
+def scale_reduction_of(chains: np.ndarray, rank_normalized: bool) -> np.ndarray:
     """Returns the R-hat of checked chains, without a warning."""
     statistic = functools.partial(_r_hat, rank_normalized=rank_normalized)
     return for_each_quantity(statistic, even_length(chains))

@@ -71,8 +71,9 @@ class SharedSteps:
             earlier += steps[c - 1]
             changes = _without_neighbours(steps[c])
             self._sums[c - 1] += np.sum(changes * earlier, axis=1)  # (1)
-            self._lags[c - 1] += _autocovariance(changes), _autocovariance(
-                earlier
+            self._lags[c - 1] += (
+                _autocovariance(changes),
+                _autocovariance(earlier),
             )
 
     @property
