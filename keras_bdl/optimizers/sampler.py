@@ -44,9 +44,11 @@ class Sampler(InheritedArguments, SavesSeed, keras.optimizers.Optimizer):
 
     Minibatches should be shuffled anew in every epoch. After
     `keras.utils.set_random_seed`, Keras shuffles arrays the same way in every
-    epoch; `tf.data.Dataset.shuffle` does not. Minibatches are drawn without
-    replacement, so their noise cancels over an epoch, but a thermostat assumes
-    white noise.
+    epoch. `keras_bdl.datasets.EpochCounter().batches` has a new order in each
+    epoch, which a resumed run continues. `tf.data.Dataset.shuffle` has new
+    orders, too, but a resumed run starts them again. Minibatches are drawn
+    without replacement, so their noise cancels over an epoch, but a thermostat
+    assumes white noise.
     The memory of the thermostat is `-log(friction) / (T h0^2)` steps, with h0
     the initial learning rate. If this memory is about one epoch or shorter, the
     samples are too narrow.

@@ -186,7 +186,7 @@ def convergence(
     Example:
 
     ```python
-    chains = [posterior, posterior]
+    chains = [posterior, another_posterior]
     p = keras_bdl.diagnostics.prediction_chains(chains, model, x_test)
     print(keras_bdl.diagnostics.convergence({"probabilities": p}))
     weights = keras_bdl.diagnostics.WeightChains(chains, model)
