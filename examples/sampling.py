@@ -18,7 +18,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 import keras_bdl as bdl
 
@@ -52,15 +51,15 @@ class Run:
             optimizer,
             keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         )
-        # Shuffles anew in every epoch: a repeated shuffle biases the samples.
-        batches = tf.data.Dataset.from_tensor_slices(self.train)
-        batches = batches.shuffle(TRAIN, seed=seed).batch(BATCH)
+        # A new order in every epoch: a repeated shuffle biases the samples.
+        order = bdl.datasets.EpochCounter()
+        batches = order.batches(self.train, BATCH, seed=seed)
         model.fit(
             batches,
             epochs=self.epochs,
             shuffle=False,  # the data are shuffled already
             verbose=0,
-            callbacks=[*callbacks, EpochBar()],
+            callbacks=[order, *callbacks, EpochBar()],
         )
         return model
 

@@ -300,6 +300,16 @@ def global_seed_generator() -> keras.random.SeedGenerator:
     return module.global_seed_generator()
 
 
+def drawn_seed() -> int:
+    """Returns a new seed, as a `SeedGenerator` without a seed draws it.
+
+    `keras.utils.set_random_seed` determines the sequence of drawn seeds.
+    Waits for: a public function. `SeedGenerator` would also make a variable.
+    """
+    module = sys.modules[keras.random.SeedGenerator.__module__]
+    return module.make_default_seed()
+
+
 def given_seed() -> int | None:
     """Returns the argument of `keras.utils.set_random_seed`, or `None`."""
     module = sys.modules[keras.utils.set_random_seed.__module__]
@@ -317,3 +327,43 @@ def in_several_processes(strategy) -> bool:
 def first_replica_id(strategy) -> int:
     """Returns the index of this process's first replica, outside of a step."""
     return strategy.extended._get_replica_id_in_sync_group(0)
+
+
+# Pipelines of TensorFlow
+
+
+def dataset_of_iterator(iterator) -> Any:
+    """Returns the dataset behind the iterator of a training step, or `None`.
+
+    With a strategy, it is the dataset of the first worker.
+    Waits for: an argument of callbacks with the data of `fit`.
+    """
+    first = getattr(iterator, "_iterators", [iterator])[0]
+    return getattr(first, "_dataset", None)
+
+
+def inputs_of_dataset(dataset) -> list:
+    """Returns the datasets that a transformation of `tf.data` reads."""
+    return list(dataset._inputs())
+
+
+def shuffle_of_dataset(dataset) -> tuple[bool, bool] | None:
+    """Returns facts about a dataset that `shuffle` has returned, or `None`.
+
+    The facts are whether each pass has another order, and whether a seed
+    determines the orders.
+    """
+    again = getattr(dataset, "_reshuffle_each_iteration", None)
+    if again is None:
+        return None
+    return bool(again), bool(dataset._seed != 0 or dataset._seed2 != 0)
+
+
+def file_of_cache(dataset) -> str | None:
+    """Returns the file of a dataset that `cache` has returned, or `None`.
+
+    A cache in memory has the file `""`.
+    """
+    if type(dataset).__name__ != "CacheDataset":
+        return None
+    return dataset._filename.numpy().decode()

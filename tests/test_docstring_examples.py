@@ -105,6 +105,7 @@ NAMES = {
     "model": _model,
     "net": _net,
     "posterior": _posterior,
+    "another_posterior": _posterior,
     "prediction": _prediction,
 }
 

@@ -70,6 +70,9 @@ def holders():
     ]
     multi_worker = strategies.CollectiveAllReduceExtended
     backend = sys.modules[keras.layers.Layer.__module__].backend
+    shuffled = tf.data.Dataset.range(2).shuffle(2, seed=1)
+    one_device = tf.distribute.OneDeviceStrategy("CPU:0")
+    distributed = one_device.experimental_distribute_dataset(shuffled)
     return {
         "AutocastScope": backend,
         "_call_has_training_arg": model,
@@ -102,6 +105,10 @@ def holders():
         "_embeddings": embedding,
         "_kernel": layer,
         "_keras_mask": embedding(np.ones((1, 2))),
+        "_dataset": iter(shuffled),
+        "_filename": shuffled.cache(),
+        "_inputs": shuffled,
+        "_iterators": iter(distributed),
         "_layers": layer,
         "_loss_ids": layer,
         "_loss_tracker": model,
@@ -110,11 +117,15 @@ def holders():
         "_maybe_symbolic_build": model,
         "_non_trainable_variables": layer,
         "_recurrent_dropout_mask": cell,
+        "_reshuffle_each_iteration": shuffled,
+        "_seed": shuffled,
+        "_seed2": shuffled,
         "_symbolic_build": model,
         "_tracker": layer,
         "_trainable_variables": optimizer,
         "_unpickle_model": keras.layers.Layer,
         "get_random_seed": seeds,
+        "make_default_seed": generators,
         "global_seed_generator": generators,
         "reduce_per_replica": trainer,
     }

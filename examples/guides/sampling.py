@@ -14,7 +14,6 @@ import sys
 
 import keras
 import matplotlib.pyplot as plt
-import tensorflow as tf
 
 import keras_bdl as bdl
 
@@ -53,9 +52,9 @@ def network():
 def chain(seed, epochs=EPOCHS, **options):
     """Returns a model, its collected samples, and measurements."""
     keras.utils.set_random_seed(seed)
-    # Shuffles anew in every epoch.
-    batches = tf.data.Dataset.from_tensor_slices((x, y))
-    batches = batches.shuffle(TRAIN, seed=seed).batch(BATCH)
+    # A new order in every epoch, also after a restart.
+    order = bdl.datasets.EpochCounter()
+    batches = order.batches((x, y), BATCH, seed=seed)
     cycle = bdl.schedules.CyclicalCosine(0.03, CYCLE * TRAIN // BATCH)
     model = network()
     model.compile(
@@ -68,7 +67,7 @@ def chain(seed, epochs=EPOCHS, **options):
         batches,
         epochs=epochs,
         shuffle=False,  # the data are shuffled already
-        callbacks=[samples, diagnostics],
+        callbacks=[order, samples, diagnostics],
         verbose=0,
     )
     return model, samples, diagnostics
@@ -100,7 +99,12 @@ print(f"all samples  NLL {bdl.evaluate(p, y_test).nll:.3f}")
 #   step, `0.15 / sqrt(N)` by default.
 # - **Temperature.** `temperature=0.1` samples a sharper distribution.
 # - **Shuffling.** After `set_random_seed`, Keras reuses one shuffle of arrays
-#   in every epoch, which biases samplers. Shuffle with `tf.data`, as here.
+#   in every epoch, which biases samplers. Here, `EpochCounter` makes the order
+#   from seed and epoch, and is a callback of `fit`. With a
+#   `bdl.callbacks.Checkpoint`, a killed chain then continues exactly. `shuffle`
+#   of `tf.data` begins with its first order again after a restart.
+# - **Seed.** Without `seed`, a sampler draws one when you make it, and
+#   `keras.utils.set_random_seed` decides which.
 # - **Network.** BatchNorm and sampling do not go well together. The paper has a
 #   network without: `bdl.applications.ResNetPlusPlus56()`.
 #
@@ -122,7 +126,9 @@ print(diagnostics.table())
 #
 # ## Instruments 2 to 4: two chains
 #
-# Start a second chain from other weights. Look at what the chains *predict*:
+# Start a second chain from other weights, with another seed: chains that share
+# their noise agree without having arrived, and `convergence` warns of them.
+# Look at what the chains *predict*:
 # weights have symmetries, predictions do not. Here is the probability of the
 # true class of one image, sample by sample:
 

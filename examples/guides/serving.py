@@ -71,8 +71,10 @@ plt.gca().set(xlabel="epoch", ylabel="loss", title="killed and resumed")
 # The second run has the weights, the logs and the posterior that one run
 # without a break would have. This is exact if the order of the data is a
 # function of seed and epoch: arrays after `set_random_seed`, data without a
-# shuffle, and the data sets of `keras_bdl.datasets` with their `epochs`
-# callback. With another shuffle, the run is as good, but not the same.
+# shuffle, `bdl.datasets.EpochCounter().batches(...)` and the data sets of
+# `bdl.datasets.load`, both with their counter as a callback. `shuffle` of
+# `tf.data` begins with its first order again. The run is then as good, but not
+# the same, and `Checkpoint` warns.
 #
 # - On a machine that may be taken away, the directory must be on a disk that
 #   stays, such as a network disk or a mounted bucket. Start the same command on

@@ -10,10 +10,12 @@ from keras_bdl import _keras
 from keras_bdl.arguments import check_bool
 from keras_bdl.arguments import check_choice
 from keras_bdl.arguments import check_count
+from keras_bdl.callbacks.order_check import OrderCheck
 from keras_bdl.callbacks.same_command import check_callbacks
 from keras_bdl.callbacks.same_command import check_command
 from keras_bdl.callbacks.same_command import check_workers
 from keras_bdl.callbacks.same_command import command_of
+from keras_bdl.callbacks.same_command import saved_seeds
 from keras_bdl.callbacks.stateful_callback import FitCallback
 from keras_bdl.callbacks.stateful_callback import SkippedSteps
 from keras_bdl.callbacks.stateful_callback import StatefulCallback
@@ -46,12 +48,14 @@ class Checkpoint(FitCallback):
     data is a function of seed and epoch:
 
     - arrays after `keras.utils.set_random_seed`,
+    - `keras_bdl.datasets.EpochCounter().batches(...)` and the data of
+      `keras_bdl.datasets.load`, with the counter as a callback,
     - datasets without shuffling or with a fixed order,
-    - datasets of `keras_bdl.datasets` with their `epochs` callback,
-    - repeated data with `skip_seen_data`.
+    - repeated data with `skip_seen_data`, from a shuffle with a seed.
 
-    With any other shuffle that changes from pass to pass, the result is equally
-    good but not identical.
+    Any other `shuffle` of a `tf.data.Dataset` begins with its first order again
+    in the new process. The result is then equally good but not identical, and
+    `Checkpoint` warns in the first step.
 
     Rules for its use:
 
@@ -90,11 +94,13 @@ class Checkpoint(FitCallback):
     ```python
     swag = keras_bdl.SWAG(start_epoch=1, rank=2)
     checkpoint = keras_bdl.callbacks.Checkpoint("run_1")
-    model.fit(x, y, epochs=5, callbacks=[swag, checkpoint])
+    epochs = keras_bdl.datasets.EpochCounter()
+    data = epochs.batches((x, y), 32, seed=0)
+    model.fit(data, epochs=5, callbacks=[epochs, swag, checkpoint])
     ```
     """
 
-    _of_fit = ("_restored", "_skipped", "_stateful")
+    _of_fit = ("_order", "_restored", "_skipped", "_stateful")
 
     def __init__(
         self,
@@ -119,6 +125,7 @@ class Checkpoint(FitCallback):
         self.path = os.path.join(self.directory, "latest.bdl")
         self._command = None
         self._epoch = 0
+        self._order = None
         self._first_epoch = None  # the epoch in which the pass over data began
         self._last_saved_step = 0
         self._restored = None  # the state of the file, until fully restored
@@ -151,9 +158,16 @@ class Checkpoint(FitCallback):
             # An earlier `fit` raised an error while it skipped steps.
             self.model.train_function.undo()
         self._restored = self._skipped = self._first_epoch = None
+        state = read_state(self.path) if os.path.exists(self.path) else None
+        with saved_seeds(self.model, state):
+            self._order = OrderCheck(
+                self.model, self.params, self.skip_seen_data
+            )
+            self._resume(state)
+
+    def _resume(self, state):
         # Read before other callbacks change the learning rate.
         self._command = command_of(self.model, self.params)
-        state = read_state(self.path) if os.path.exists(self.path) else None
         strategy = self.model.distribute_strategy
         check_workers(self.directory, strategy, state)
         if state is None:
@@ -245,6 +259,7 @@ class Checkpoint(FitCallback):
 
     def on_train_end(self, logs=None):
         """Saves an early stop. Warns if the run was complete before `fit`."""
+        self._order.undo()
         _keras.set_initial_epoch(self.model, None)
         if self._restored is not None:
             self._restore_callbacks()

@@ -73,7 +73,7 @@ class GradientVariance(StatefulCallback):
         self.reports: dict[int, GradientVarianceReport] = {}
         self._batch = (x, y)
         self._loss = loss
-        self._seed = seed
+        self._noise_seed = seed
 
     def on_train_begin(self, logs=None):
         """Measures before the first epoch, if the model is built."""
@@ -109,7 +109,7 @@ class GradientVariance(StatefulCallback):
             *self._batch,
             samples=self.samples,
             loss=self._loss,
-            seed=self._seed,
+            seed=self._noise_seed,
             verbose=0,
         )
         self.reports[trained] = report

@@ -1,8 +1,10 @@
 """The check that a resumed run has the settings of the first run."""
 
+import contextlib
 import inspect
 import json
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -11,6 +13,7 @@ from keras_bdl.data.dataset_size import DatasetSize
 from keras_bdl.distribute.workers import numbers_of_workers
 from keras_bdl.inner_optimizer import batches_of_step
 from keras_bdl.inner_optimizer import inner_optimizer
+from keras_bdl.random.noise_seed import seeded
 
 _LEARNING_RATE = "learning_rate of the optimizer"
 
@@ -47,6 +50,63 @@ def command_of(model: keras.Model, params: dict[str, Any]) -> dict[str, Any]:
             for name, value in settings.items()
         },
     }
+
+
+@contextlib.contextmanager
+def saved_seeds(
+    model: keras.Model, state: dict[str, Any] | None
+) -> Iterator[None]:
+    """Gives a model the drawn seeds of a checkpoint, unless the block raises.
+
+    Args:
+        model: A model in training.
+        state: The state in the file, or `None` if there is no file.
+    """
+    settings = {} if state is None else state["command"].get("settings", {})
+    of_file = [
+        (one, seed)
+        for one, name, place in _seeds(model)
+        if (seed := _found(settings.get(name), place)) is not None
+    ]
+    before = [one.seed for one, _ in of_file]
+    changed = [one.take_drawn_seed(seed) for one, seed in of_file]
+    if any(changed):
+        # Functions that were traced before have the other seeds.
+        model.make_train_function(force=True)
+        model.test_function = model.predict_function = None
+    try:
+        yield
+    except BaseException:
+        for (one, _), seed in zip(of_file, before, strict=True):
+            one.take_drawn_seed(seed)
+        raise
+
+
+def _seeds(model):
+    """Yields objects with seeds, and where `command_of` holds the seeds."""
+    objective = getattr(model, "objective", None)
+    for method, owner in (
+        (inner_optimizer(model), "optimizer"),
+        (objective, "objective"),
+    ):
+        for one in seeded([method]):
+            if one is method:
+                yield one, f"seed of the {owner}", ()
+                continue
+            # The config of an object that is an argument of the method.
+            (name,) = (n for n, v in vars(method).items() if v is one)
+            yield one, f"{name} of the {owner}", (1, "seed")
+
+
+def _found(setting, place):
+    """Returns the value at a place in a setting, or `None`."""
+    value = None if setting is None else json.loads(setting)
+    for key in place:
+        try:
+            value = value[key]
+        except (LookupError, TypeError):
+            return None
+    return value
 
 
 def check_command(

@@ -140,7 +140,7 @@ class _Backward:
         for layer, rule, calls in self._reached_layers(capture.outputs):
             found = capture.plan.matrices(layer, rule) if factored else []
             self.matrices[id(layer)] = [
-                (matrix, self._inputs(matrix, calls)) for matrix in found
+                (matrix, self._inputs_of(matrix, calls)) for matrix in found
             ]
 
     def zeros(self):
@@ -200,7 +200,7 @@ class _Backward:
                 if id(variable) not in covered:
                     yield variable, square  # (1)
 
-    def _inputs(self, matrix, calls):
+    def _inputs_of(self, matrix, calls):
         a, _ = _rows(matrix, calls)
         if matrix.bias is not None:
             a = ops.concatenate([a, ops.ones_like(a[..., :1])], axis=-1)

@@ -1,27 +1,40 @@
 """The callback `EpochCounter`, which counts passes over the data."""
 
+import concurrent.futures
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
+
+from keras_bdl.arguments import check_bool
+from keras_bdl.arguments import check_count
+from keras_bdl.arguments import check_number
+from keras_bdl.datasets.epoch_order import batches_of_arrays
+from keras_bdl.datasets.epoch_order import shuffled_batches
+from keras_bdl.datasets.epoch_order import with_size
 
 
 class EpochCounter(keras.callbacks.Callback):
-    """Counts the passes over a `tf.data.Dataset`.
+    """Makes data whose order is a function of seed and epoch.
 
-    Pass `DataSplits.epochs` to `fit` as a callback, so that a resumed run reads
-    the same data as a run without interruption. Order and augmentation of the
-    data are functions of (seed, epoch). Keras begins a new pass for every
-    epoch, but a `tf.data.Dataset` has no counter of its passes. This object
-    holds the number of the next pass.
+    Use it to train a sampler, or with `keras_bdl.callbacks.Checkpoint`. Every
+    epoch has another order, and a resumed run continues with the order that
+    the run without interruption would have had. `shuffle` of a
+    `tf.data.Dataset` begins with its first order again in every new process.
 
-    As a callback of `fit`, the object takes the number of the epoch from
-    Keras, also in a resumed run. Other passes over the data, such as those of
-    a prediction, then do not change the number of an epoch. Without the
-    callback, the object counts all passes from 0, in the order in which they
-    begin. Reading only the first batch is also a pass. Every epoch still has
-    its own order and augmentation, but a resumed run counts from 0 again.
+    Pass the object to `fit` as a callback. The object then takes the number of
+    the epoch from Keras, also in a resumed run and with `initial_epoch`. Other
+    passes over the data, such as those of a prediction, do not change the
+    number of an epoch. Without the callback, the object counts all passes from
+    0, in the order in which they begin. Reading only the first batch is also a
+    pass.
+
+    `keras_bdl.datasets.load` returns such data, with `DataSplits.epochs` as
+    their callback. The counter is a variable of TensorFlow on the CPU, which
+    the pipeline reads without Python. All devices must belong to the machine
+    of this process, or each machine must run its own process. Do not repeat
+    the data with `repeat`: a pass would then begin before `fit` has set its
+    number.
 
     Attributes:
         next_epoch: Epoch number of the next pass. Set it to read a certain
@@ -30,31 +43,88 @@ class EpochCounter(keras.callbacks.Callback):
     Example:
 
     ```python
-    counter = keras_bdl.datasets.EpochCounter()
-    numbers = counter.dataset()  # one element, the number of the pass
-    assert [int(next(iter(numbers))) for _ in range(3)] == [0, 1, 2]
+    epochs = keras_bdl.datasets.EpochCounter()
+    data = epochs.batches((x, y), 32, seed=0)
+    model.fit(data, epochs=2, callbacks=[epochs], verbose=0)
     ```
     """
 
     def __init__(self):
         super().__init__()
-        self.next_epoch = 0
+        # Under the scope of a strategy, the variable would have a copy on each
+        # device, and the pipeline runs on the CPU. A scope covers one thread.
+        with concurrent.futures.ThreadPoolExecutor(1) as thread:
+            self._next = thread.submit(_zero_on_cpu).result()
+
+    @property
+    def next_epoch(self) -> int:
+        """Epoch number of the next pass."""
+        return int(self._next.numpy())
+
+    @next_epoch.setter
+    def next_epoch(self, epoch: int) -> None:
+        self._next.assign(epoch)
+
+    def set_params(self, params):
+        """Registers the counter for the `Checkpoint` of the same `fit`."""
+        super().set_params(params)
+        params.setdefault("epoch_counters", []).append(self)
 
     def on_epoch_begin(self, epoch, logs=None):
         """Takes the number of the epoch from Keras."""
         self.next_epoch = epoch
 
+    def batches(
+        self,
+        data: Any,
+        batch_size: int,
+        *,
+        seed: int,
+        buffer_size: int | None = None,
+        drop_remainder: bool = False,
+    ) -> tf.data.Dataset:
+        """Returns batches in an order that depends on seed and epoch alone.
+
+        Args:
+            data: Arrays with one row for each example, such as `(x, y)`; or a
+                `tf.data.Dataset` of single examples in a fixed order, with
+                known cardinality.
+            batch_size: Number of examples in a batch.
+            seed: Seed of the order. Chains that use the same seed see the same
+                batches.
+            buffer_size: Size of the buffer from which a `tf.data.Dataset` is
+                shuffled, for data that do not fit into memory. Defaults to
+                `None`: all examples. Arrays need no buffer.
+            drop_remainder: Whether to leave out a last, smaller batch.
+                Defaults to `False`.
+        """
+        check_count("batch_size", batch_size)
+        check_number("seed", seed, at_least=0, below=2**31, integer=True)
+        check_bool("drop_remainder", drop_remainder)
+        if buffer_size is not None:
+            check_count("buffer_size", buffer_size)
+        options = {"seed": seed, "drop_remainder": drop_remainder}
+        if isinstance(data, tf.data.Dataset):
+            return shuffled_batches(
+                self.dataset(), data, batch_size, buffer_size, **options
+            )
+        return batches_of_arrays(self.dataset(), data, batch_size, **options)
+
     def dataset(self) -> Any:
         """Returns a dataset of one element, the number of the pass."""
-        # Unlike a variable, a Python function needs no device. All replicas
-        # and rewritten graphs call the same function.
-        return tf.data.Dataset.from_tensors(0).map(
-            lambda _: tf.ensure_shape(
-                tf.numpy_function(self._begin_pass, [], tf.int64), ()
-            )
-        )
+        counter = self._next
 
-    def _begin_pass(self):
-        epoch = self.next_epoch
-        self.next_epoch = epoch + 1
-        return np.int64(epoch)
+        def begin_pass(_):
+            epoch = counter.read_value()
+            counter.assign(epoch + 1)
+            return epoch
+
+        numbers = with_size(tf.data.Dataset.from_tensors(0).map(begin_pass), 1)
+        # `Checkpoint` finds the counter here.
+        numbers.epoch_counter = self
+        return numbers
+
+
+def _zero_on_cpu():
+    with tf.device("CPU:0"):
+        return tf.Variable(0, trainable=False, dtype=tf.int64)

@@ -9,6 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bdl.datasets.epoch_counter import EpochCounter
+from keras_bdl.datasets.epoch_order import epoch_key
+from keras_bdl.datasets.epoch_order import in_fixed_order
+from keras_bdl.datasets.epoch_order import shuffled_examples
+from keras_bdl.datasets.epoch_order import with_size
 from keras_bdl.datasets.specs import DatasetSpec
 
 
@@ -62,15 +66,8 @@ class ImagePipeline:
         random = self.spec.augment if augment else None
 
         def one_epoch(epoch):
-            # A shuffle mixes the global seed into its own seed. This call sets
-            # the global seed only for the graph that is being traced.
-            tf.random.set_seed(1)
-            order = tf.random.stateless_uniform(
-                (), self._key(epoch), None, None, tf.int64
-            )
-            shuffled = examples.shuffle(
-                buffer_size, seed=order, reshuffle_each_iteration=False
-            )
+            key = self._key(epoch)
+            shuffled = shuffled_examples(examples, buffer_size, key)
             return shuffled.map(lambda *example: (epoch, *example))
 
         def finish(epoch, position, image, label):
@@ -83,7 +80,7 @@ class ImagePipeline:
             return self._normalize(image), label
 
         passes = epochs.dataset().flat_map(one_epoch)
-        passes = passes.apply(tf.data.experimental.assert_cardinality(size))
+        passes = with_size(passes, size)
         return self._batch(passes.map(finish, tf.data.AUTOTUNE))
 
     def evaluation(self, examples: Any, decode: Callable) -> Any:
@@ -119,10 +116,7 @@ class ImagePipeline:
         return self._batch(positions.map(draw, tf.data.AUTOTUNE))
 
     def _key(self, *data):
-        key = tf.constant((self.seed, 0), tf.int32)
-        for number in data:
-            key = tf.random.fold_in(key, number)
-        return key
+        return epoch_key(self.seed, *data)
 
     def _normalize(self, image):
         x = self.spec.normalize(tf.cast(image, tf.float32))
@@ -137,16 +131,10 @@ class ImagePipeline:
                 "for a batch. Change `classes`, `validation_size` or "
                 f"`batch_size`. Received: a part of {count} examples"
             )
-        options = tf.data.Options()
-        options.deterministic = True
-        # With sharding by files, the order would differ between workers.
-        options.experimental_distribute.auto_shard_policy = (
-            tf.data.experimental.AutoShardPolicy.DATA
-        )
         batches = examples.batch(
             self.batch_size, drop_remainder=self.drop_remainder
         )
-        return batches.with_options(options).prefetch(tf.data.AUTOTUNE)
+        return in_fixed_order(batches)
 
 
 def select(

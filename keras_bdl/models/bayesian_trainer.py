@@ -37,6 +37,7 @@ from keras_bdl.models.strategy_check import check_strategy
 from keras_bdl.models.warning_trainer import WarningTrainer
 from keras_bdl.protocols import KnowsModel
 from keras_bdl.protocols import OwnsTrainStep
+from keras_bdl.random.noise_seed import seeded
 
 
 class BayesianTrainer(WarningTrainer, EvidenceTrainer):
@@ -110,6 +111,8 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
                 optimizer, loss, *args, **kwargs
             )
         check_strategy(self, objective, sample_replicas)
+        for one in seeded([objective]):
+            one.agree_on_seed(self.distribute_strategy)
         self._track_evidence_bound()
         self._logits_check = LogitsCheck()
         self.objective = objective

@@ -11,7 +11,6 @@ from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl.arguments import check_number
-from keras_bdl.arguments import check_seed
 from keras_bdl.curvature.weight_scope import WeightScope
 from keras_bdl.curvature.weight_scope import current_values
 from keras_bdl.distributions import MeanField
@@ -25,9 +24,13 @@ from keras_bdl.random.gaussian_weights import EVALUATION
 from keras_bdl.random.gaussian_weights import Compilation
 from keras_bdl.random.gaussian_weights import random_bits
 from keras_bdl.random.gaussian_weights import split_numbers
+from keras_bdl.random.noise_seed import SAVED
+from keras_bdl.random.noise_seed import NoiseSeed
+from keras_bdl.random.noise_seed import saved_seed
+from keras_bdl.random.noise_seed import split_store
 
 
-class GaussianObjective(Objective):
+class GaussianObjective(NoiseSeed, Objective):
     """Base of the objectives that fit a Gaussian q over the weights.
 
         w = mu + sigma eps,   eps ~ N(0, I)                               (1)
@@ -48,7 +51,9 @@ class GaussianObjective(Objective):
             `None`.
         learning_rate_multiplier: Factor of the learning rate for the logarithm
             of a learned sigma. Defaults to `10.0`.
-        seed: Seed of the samples. Defaults to `0`.
+        seed: Seed of the samples. Defaults to `None`: a seed drawn when the
+            objective is made, which depends on
+            `keras.utils.set_random_seed`. The config holds the drawn number.
     """
 
     trained_under_draws = False
@@ -61,7 +66,7 @@ class GaussianObjective(Objective):
         learning_rate_equivalent: float | None = None,
         gradient_batch_size: int | None = None,
         learning_rate_multiplier: float = 10.0,
-        seed: int = 0,
+        seed: int | None = None,
         **kwargs,
     ):
         super().__init__(**kwargs)
@@ -72,7 +77,7 @@ class GaussianObjective(Objective):
                 at_least=1,
                 integer=True,
             )
-        check_seed(seed)
+        self.choose_seed(seed)
         self._covariance = Covariance(
             covariance,
             stddev,
@@ -85,7 +90,6 @@ class GaussianObjective(Objective):
         self.learning_rate_equivalent = learning_rate_equivalent
         self.gradient_batch_size = gradient_batch_size
         self.learning_rate_multiplier = learning_rate_multiplier
-        self.seed = seed
         self._compilation = Compilation()
 
     @property
@@ -163,7 +167,7 @@ class GaussianObjective(Objective):
         """
         bits = random_bits(
             sum(math.prod(v.shape) for v in inferred),
-            seed=self.seed,
+            seed=self.noise_seed(),
             stream=stream,
             draw=number,
             step=0 if stream == EVALUATION else model.optimizer.iterations,
@@ -233,6 +237,22 @@ class GaussianObjective(Objective):
     def _inferred(self, model):
         excluded = excluded_variables(model, self.exclude_from_inference)
         return [v for v in model.trainable_variables if id(v) not in excluded]
+
+    def seeded(self) -> list[NoiseSeed]:
+        """Returns the objects with the seeds of the training noise."""
+        return [self]
+
+    def save_own_variables(self, store: Any) -> None:
+        """Saves the variables and the seeds to the file of a model."""
+        super().save_own_variables(store)
+        store[SAVED] = saved_seed([one.seed for one in self.seeded()])
+
+    def load_own_variables(self, store: Any) -> None:
+        """Loads what `save_own_variables` saved."""
+        variables, seeds = split_store(store)
+        super().load_own_variables(variables)
+        for one, seed in zip(self.seeded(), seeds, strict=False):
+            one.continue_with_seed(seed)
 
     def get_config(self):
         """Returns every constructor argument."""

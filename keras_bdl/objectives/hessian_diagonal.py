@@ -9,11 +9,11 @@ from keras import ops
 
 from keras_bdl.arguments import ShowsArguments
 from keras_bdl.arguments import check_number
-from keras_bdl.arguments import check_seed
 from keras_bdl.curvature.captured_pass import CapturedPass
 from keras_bdl.curvature.plan import check_fallback
 from keras_bdl.random.gaussian_weights import TRAINING
 from keras_bdl.random.gaussian_weights import random_bits
+from keras_bdl.random.noise_seed import NoiseSeed
 
 
 class HessianDiagonal(ShowsArguments):
@@ -175,7 +175,7 @@ class PerExampleFisher(HessianDiagonal):
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
-class Hutchinson(HessianDiagonal):
+class Hutchinson(NoiseSeed, HessianDiagonal):
     """Estimates the diagonal of the Hessian H by random signs.
 
     Use this estimate for a convex loss or for small variances,
@@ -191,7 +191,9 @@ class Hutchinson(HessianDiagonal):
     Args:
         probes: Number of random vectors z, whose estimates are averaged.
             Defaults to `1`.
-        seed: Seed of the signs. Defaults to `0`.
+        seed: Seed of the signs. Defaults to `None`: a seed drawn when the
+            object is made, which depends on `keras.utils.set_random_seed`.
+            The config holds the drawn number.
 
     Example:
 
@@ -201,11 +203,10 @@ class Hutchinson(HessianDiagonal):
     ```
     """
 
-    def __init__(self, probes: int = 1, *, seed: int = 0):
+    def __init__(self, probes: int = 1, *, seed: int | None = None):
         check_number("probes", probes, at_least=1, integer=True)
-        check_seed(seed)
+        self.choose_seed(seed)
         self.probes = probes
-        self.seed = seed
 
     def __call__(self, forward: Any, values: list) -> tuple[Any, list]:
         """Returns the outcome of a batch, and (1)."""
@@ -243,7 +244,7 @@ class Hutchinson(HessianDiagonal):
         sizes = [math.prod(shape) for shape in shapes]
         bits = random_bits(
             sum(sizes),
-            seed=self.seed,
+            seed=self.noise_seed(),
             stream=TRAINING,
             draw=probe,
             step=forward.model.optimizer.iterations,

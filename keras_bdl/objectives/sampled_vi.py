@@ -41,7 +41,9 @@ class SampledVI(GaussianObjective):
             under a Gaussian is evaluated at the sample. Defaults to `None`:
             `Normal(1.0)`. (Samplers take `None` for a flat prior.)
         seed: Seed of the samples. A sample is a function of (seed, iteration,
-            replica, index). Defaults to `0`.
+            replica, index). Defaults to `None`: a seed drawn when the
+            objective is made, which depends on
+            `keras.utils.set_random_seed`. The config holds the drawn number.
 
     Example:
 

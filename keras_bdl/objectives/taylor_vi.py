@@ -16,6 +16,7 @@ from keras_bdl.objectives.gaussian_objective import GaussianObjective
 from keras_bdl.objectives.hessian_diagonal import HessianDiagonal
 from keras_bdl.objectives.hessian_diagonal import SquaredGradient
 from keras_bdl.objectives.hessian_diagonal import get
+from keras_bdl.random.noise_seed import NoiseSeed
 
 _NAMES = (
     "relu",
@@ -120,7 +121,9 @@ class TaylorVI(GaussianObjective):
             a Gaussian: `Normal`, `HeNormal` or `Laplace`, or a normal
             distribution of TensorFlow Probability. Defaults to `None`:
             `Normal(1.0)`. (Samplers take `None` for a flat prior.)
-        seed: Seed of the samples in evaluation. Defaults to `0`.
+        seed: Seed of the samples in evaluation. Defaults to `None`: a seed
+            drawn when the objective is made, which depends on
+            `keras.utils.set_random_seed`. The config holds the drawn number.
 
     Example:
 
@@ -225,6 +228,11 @@ class TaylorVI(GaussianObjective):
 
         inferred = [values[i] for i in forward.inferred]
         return self._kl_divergence(inferred, own, refuse)
+
+    def seeded(self) -> list[NoiseSeed]:
+        """Returns the objects with the seeds of the training noise."""
+        inner = self.hessian_diagonal
+        return [self, *([inner] if isinstance(inner, NoiseSeed) else [])]
 
     def get_config(self):
         """Returns every constructor argument."""

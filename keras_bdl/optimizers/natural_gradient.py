@@ -224,7 +224,11 @@ class NaturalGradient(CurvatureState):
         if self._accumulator is not None and not self.share_sample:
             step = self._accumulator.batches if stream == TRAINING else 0
         return random_bits(
-            size, seed=self.seed, stream=stream, draw=number, step=step
+            size,
+            seed=self.noise_seed(),
+            stream=stream,
+            draw=number,
+            step=step,
         )
 
     def call_with_draw(self, model: keras.Model, x: Any, draw: int) -> Any:

@@ -15,12 +15,12 @@ from keras_bdl.aliases import PriorLike
 from keras_bdl.arguments import check_count
 from keras_bdl.arguments import check_learning_rate
 from keras_bdl.arguments import check_number
-from keras_bdl.arguments import check_seed
 from keras_bdl.data.dataset_size import DatasetSize
 from keras_bdl.data.dataset_size import guard_loss_of_step
 from keras_bdl.inherited_arguments import InheritedArguments
 from keras_bdl.optimizers.keras_options import drop_options
 from keras_bdl.optimizers.keras_options import refuse_options
+from keras_bdl.optimizers.saves_seed import SavesSeed
 from keras_bdl.random.keyed_noise import counter_bits
 
 # The prior "default", twice as wide as He's initial weights. With less width,
@@ -29,7 +29,7 @@ _BY_FAN_IN = priors.HeNormal(gain=8.0)
 _OF_TABLES = priors.Normal(1.0)
 
 
-class Sampler(InheritedArguments, keras.optimizers.Optimizer):
+class Sampler(InheritedArguments, SavesSeed, keras.optimizers.Optimizer):
     """Base of the optimizers whose iterates are samples of a posterior.
 
     Let `loss` be the mean negative log-likelihood of the examples, plus
@@ -49,9 +49,11 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
 
     Minibatches should be shuffled anew in every epoch. After
     `keras.utils.set_random_seed`, Keras shuffles arrays the same way in every
-    epoch; `tf.data.Dataset.shuffle` does not. Minibatches are drawn without
-    replacement, so their noise cancels over an epoch, but a thermostat assumes
-    white noise.
+    epoch. `keras_bdl.datasets.EpochCounter().batches` has a new order in each
+    epoch, which a resumed run continues. `tf.data.Dataset.shuffle` has new
+    orders, too, but a resumed run starts them again. Minibatches are drawn
+    without replacement, so their noise cancels over an epoch, but a thermostat
+    assumes white noise.
     The memory of the thermostat is `-log(friction) / (T h0^2)` steps, with h0
     the initial learning rate. If this memory is about one epoch or shorter, the
     samples are too narrow.
@@ -68,7 +70,10 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
             determine grow without end. (In layers and objectives, `None` means
             `Normal(1.0)`.) Defaults to `"default"`: `HeNormal(gain=8.0)`, and
             `Normal(1.0)` for the tables of `Embedding`.
-        seed: Seed of the noise. Defaults to `0`.
+        seed: Seed of the noise. Defaults to `None`: a seed drawn when the
+            optimizer is made, which depends on `keras.utils.set_random_seed`.
+            The config holds the drawn number, and a resumed run continues with
+            the same noise.
         gradient_accumulation_steps: Number of batches whose gradients are
             averaged for one step of the chain, at least 2. With equal batches,
             the step is that of one batch with all examples. Defaults to
@@ -91,7 +96,7 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
         *,
         temperature: FloatOrSchedule = 1.0,
         prior: PriorLike | Literal["default"] = "default",
-        seed: int = 0,
+        seed: int | None = None,
         gradient_accumulation_steps: int | None = None,
         name: str | None = None,
         **kwargs,
@@ -116,17 +121,17 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
         )
         if not callable(temperature):
             check_number("temperature", temperature, at_least=0.0)
-        check_seed(seed)
+        self.choose_seed(seed)
         # Stored too, because Keras rounds a number to float32.
         self._given_learning_rate = learning_rate
         self.dataset_size = DatasetSize(dataset_size, type(self).__name__)
         self.temperature = temperature
         self.prior = prior if _is_default(prior) else priors.get(prior)
-        self.seed = seed
 
     def build(self, variables):
         """Chooses the prior of each variable."""
         if not self.built:
+            self.agree_on_seed(tf.distribute.get_strategy())
             self._priors = [self._prior_of(v) for v in variables]
             self._refuse(
                 "have no constraint, which would cut the posterior",
@@ -212,7 +217,7 @@ class Sampler(InheritedArguments, keras.optimizers.Optimizer):
         """
         return counter_bits(
             variable.shape,
-            seed=self.seed,
+            seed=self.noise_seed(),
             index=_keras.variable_index(self, variable),
             step=self.iterations,
         )

@@ -25,7 +25,9 @@ class SGLD(Sampler):
 
     The noise is a function of (seed, variable, iteration). All replicas use the
     same noise, and a chain resumed from a file or a checkpoint continues
-    exactly.
+    exactly if its data do: see `keras_bdl.datasets.EpochCounter`. Several
+    chains need seeds of their own: call `keras.utils.set_random_seed` with
+    another number before you make the model and the optimizer of each.
 
     Example:
 

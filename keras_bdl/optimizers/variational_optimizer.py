@@ -13,11 +13,11 @@ from keras_bdl.aliases import FloatOrSchedule
 from keras_bdl.arguments import as_names
 from keras_bdl.arguments import check_learning_rate
 from keras_bdl.arguments import check_number
-from keras_bdl.arguments import check_seed
 from keras_bdl.data.dataset_size import DatasetSize
 from keras_bdl.inherited_arguments import InheritedArguments
 from keras_bdl.optimizers.keras_options import drop_options
 from keras_bdl.optimizers.keras_options import refuse_options
+from keras_bdl.optimizers.saves_seed import SavesSeed
 from keras_bdl.posteriors.excluded_weights import check_weights
 from keras_bdl.posteriors.excluded_weights import excluded_variables
 
@@ -25,7 +25,9 @@ from keras_bdl.posteriors.excluded_weights import excluded_variables
 _NO_USE = ("loss_scale_factor",)
 
 
-class VariationalOptimizer(InheritedArguments, keras.optimizers.Optimizer):
+class VariationalOptimizer(
+    InheritedArguments, SavesSeed, keras.optimizers.Optimizer
+):
     """Base with the prior, the temperature, N and the excluded weights.
 
     With N examples, augmentation factor rho, temperature tau and prior
@@ -52,7 +54,10 @@ class VariationalOptimizer(InheritedArguments, keras.optimizers.Optimizer):
         exclude_from_inference: Names of layers, of classes of layers or of
             variables that have neither prior nor noise. Defaults to
             `("BatchNormalization",)`.
-        seed: Seed of the noise. Defaults to `0`.
+        seed: Seed of the noise. Defaults to `None`: a seed drawn when the
+            optimizer is made, which depends on `keras.utils.set_random_seed`.
+            The config holds the drawn number, and a resumed run continues with
+            the same noise.
         name: Name of the optimizer. Defaults to `None`: Keras makes one from
             the name of the class.
         **kwargs: Options of `keras.optimizers.Optimizer`. Options that change
@@ -71,7 +76,7 @@ class VariationalOptimizer(InheritedArguments, keras.optimizers.Optimizer):
         temperature: FloatOrSchedule = 1.0,
         augmentation_factor: float = 1.0,
         exclude_from_inference: str | Sequence[str] = ("BatchNormalization",),
-        seed: int = 0,
+        seed: int | None = None,
         name: str | None = None,
         **kwargs,
     ):
@@ -88,7 +93,7 @@ class VariationalOptimizer(InheritedArguments, keras.optimizers.Optimizer):
         if not callable(temperature):
             check_number("temperature", temperature, above=0.0)
         check_number("augmentation_factor", augmentation_factor, above=0.0)
-        check_seed(seed)
+        self.choose_seed(seed)
         self.dataset_size = DatasetSize(
             dataset_size, type(self).__name__, on_count=self.counted
         )
@@ -96,12 +101,12 @@ class VariationalOptimizer(InheritedArguments, keras.optimizers.Optimizer):
         self.temperature = temperature
         self.augmentation_factor = augmentation_factor
         self.exclude_from_inference = as_names(exclude_from_inference)
-        self.seed = seed
 
     def build(self, variables):
         """Creates a variable for N, so files of the optimizer contain N."""
         if self.built:
             return
+        self.agree_on_seed(tf.distribute.get_strategy())
         super().build(variables)
         # A loaded posterior needs N, and a config does not hold a counted N.
         self._examples = self.add_variable(

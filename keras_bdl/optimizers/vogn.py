@@ -53,8 +53,9 @@ class VOGN(NaturalGradient):
     Each replica, and each of the `train_samples` of
     `keras_bdl.Model.compile`, has its own sample. A sample is a function of
     (seed, iteration, replica, index), so a run resumed from a file continues
-    exactly. Between steps the weights of the model are the means;
-    `compile(samples=...)` and `keras_bdl.predict` use posterior samples.
+    exactly, with data in the same order. Between steps the weights of the
+    model are the means; `compile(samples=...)` and `keras_bdl.predict` use
+    posterior samples.
 
     Args:
         learning_rate: Float or schedule. Defaults to `0.05`.

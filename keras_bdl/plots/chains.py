@@ -43,7 +43,7 @@ def trace(
     Example:
 
     ```python
-    chains = [posterior, posterior]
+    chains = [posterior, another_posterior]
     p = keras_bdl.diagnostics.prediction_chains(chains, model, x_test)
     keras_bdl.plots.trace(p, entry=(0, 1), name="p(class 1) of input 0")
     ```

@@ -1,3 +1,5 @@
+import random
+
 import keras
 import pytest
 import tensorflow as tf
@@ -8,6 +10,7 @@ from tests.callbacks.test_checkpoint import X
 from tests.callbacks.test_checkpoint import Y
 from tests.callbacks.test_checkpoint import make
 from tests.callbacks.test_checkpoint import run
+from tests.helpers import assert_equal
 
 
 def test_other_batches_within_an_epoch_raise_an_error(tmp_path):
@@ -108,3 +111,53 @@ def test_other_settings_raise_an_error(setting, tmp_path):
         run(tmp_path, model=compiled(**SETTINGS[setting](True)))
     with pytest.warns(UserWarning, match="is complete"):  # the same again
         run(tmp_path, model=compiled(**SETTINGS[setting](False)), fit=fit)
+
+
+def drawing(method, process, seed=None):
+    """Returns a model of a process that draws its own seeds."""
+    keras.utils.set_random_seed(7)
+    model = bdl.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    random.seed(process)
+    if method == "optimizer":
+        model.compile(bdl.VOGN(1e-3, seed=seed), "mse")
+        return model, model.optimizer
+    hessian = bdl.objectives.Hutchinson(seed=seed)
+    objective = bdl.objectives.TaylorVI("scalar", hessian_diagonal=hessian)
+    model.compile("sgd", "mse", objective=objective)
+    return model, hessian
+
+
+@pytest.mark.parametrize("trained", [False, True], ids=["new", "trained"])
+@pytest.mark.parametrize("method", ["optimizer", "objective"])
+def test_drawn_seed_of_the_checkpoint_is_used(method, trained, tmp_path):
+    def fit(model, folder, epochs, *others):
+        checkpoint = bdl.callbacks.Checkpoint(tmp_path / folder)
+        keras.utils.set_random_seed(7)  # arrays are shuffled in one way
+        callbacks = [*others, checkpoint]
+        model.fit(X, Y, epochs=epochs, verbose=0, callbacks=callbacks)
+        return model.get_weights()
+
+    whole, owner = drawing(method, 1)
+    weights = fit(whole, "whole", 3)
+    fit(drawing(method, 1)[0], "killed", 1)
+    resumed, other = drawing(method, 2)
+    assert other.seed != owner.seed
+    if trained:  # the step is traced, with the seed of this process
+        resumed.fit(X, Y, verbose=0)
+    assert_equal(fit(resumed, "killed", 3), weights)
+    assert other.seed == owner.seed
+
+
+def test_given_seed_must_be_that_of_the_checkpoint(tmp_path):
+    model, owner = drawing("optimizer", 1)
+    run = bdl.callbacks.Checkpoint(tmp_path)
+    model.fit(X, Y, verbose=0, callbacks=[run])
+    given, _ = drawing("optimizer", 2, seed=5)
+    with pytest.raises(ValueError, match="seed of the optimizer '5'"):
+        given.fit(X, Y, epochs=2, verbose=0, callbacks=[run])
+    # The error about another setting leaves the drawn seed as it was.
+    drawn, other = drawing("optimizer", 2)
+    before, drawn.optimizer.temperature = other.seed, 0.5
+    with pytest.raises(ValueError, match="temperature of the optimizer '0.5'"):
+        drawn.fit(X, Y, epochs=2, verbose=0, callbacks=[run])
+    assert drawn.optimizer.seed == before != owner.seed

@@ -7,6 +7,7 @@ from keras_bdl.diagnostics import WeightChains
 from keras_bdl.diagnostics import convergence
 from keras_bdl.diagnostics import effective_sample_size
 from keras_bdl.diagnostics import potential_scale_reduction
+from keras_bdl.diagnostics.chains.shared_steps import SharedSteps
 from keras_bdl.posteriors import Ensemble
 from tests.diagnostics.series import ar1
 
@@ -108,3 +109,97 @@ def test_error_for_wrong_chains_names_the_variable():
             convergence(chains)
     with pytest.raises(ValueError, match="`max_entries` must be a positive"):
         convergence(x, max_entries=0)
+
+
+def shared(share, chains=3, draws=60, quantities=8, seed=0, phi=0.6):
+    """Returns chains whose steps have the correlation `share`."""
+    own = ar1(phi, chains, draws, quantities, seed)
+    same = ar1(phi, 1, draws, quantities, seed + 10_000)
+    return np.sqrt(1 - share) * own + np.sqrt(share) * same
+
+
+@pytest.mark.parametrize(
+    ("share", "draws"), [(0.999, 25), (0.27, 300)], ids=["batch", "minibatch"]
+)
+def test_chains_with_the_same_noise_are_named(share, draws):
+    chains = shared(share, draws=draws)
+    with pytest.warns(UserWarning, match="Steps of different chains are corr"):
+        report = convergence(chains)
+    assert report.share_steps
+    assert report.step_correlation == pytest.approx(share, abs=0.1)
+    assert "The chains are not independent" in str(report)
+    for statistic in (potential_scale_reduction, effective_sample_size):
+        with pytest.warns(UserWarning, match="set_random_seed"):
+            statistic(chains)
+
+
+def test_noise_spread_over_several_variables_is_found():
+    parts = {f"{i}": shared(0.3, quantities=1, seed=i) for i in range(12)}
+    assert not any(convergence({n: c}).share_steps for n, c in parts.items())
+    with pytest.warns(UserWarning, match="are correlated"):
+        assert convergence(parts).share_steps
+
+
+def test_equal_chains_are_named_however_short():
+    chains = ar1(0.5, 3, 4, 2)
+    chains[2] = chains[0]
+    with pytest.warns(UserWarning, match="equal chains 0 and 2"):
+        convergence(chains)
+    # A few different values may be equal by chance.
+    assert not convergence(np.where(chains > 0, 1.0, 0.0)).share_steps
+
+
+def drifting(chains, draws, rng):
+    """Chains that move together, because they forget the same start."""
+    start = 3 * np.exp(-np.arange(draws) / 10)[:, None] * rng.normal(size=5)
+    return start + 0.3 * ar1(0.9, chains, draws, 5, rng.integers(2**31))
+
+
+def swinging(chains, draws, rng):
+    """Chains that swing at one frequency, as without friction."""
+    angle = 0.3 * np.arange(draws)[:, None] + rng.uniform(0, 7, (chains, 1, 5))
+    return np.sin(angle) + 0.1 * rng.normal(size=(chains, draws, 5))
+
+
+def of_one_number(chains, draws, rng):
+    """Chains of many quantities that all depend on one."""
+    one = ar1(0.9, chains, draws, 1, rng.integers(2**31))
+    return np.tanh(one @ rng.normal(size=(1, 50)))
+
+
+INDEPENDENT = {
+    "white": lambda c, d, r: r.normal(size=(c, d, 5)),
+    "walk": lambda c, d, r: np.cumsum(r.normal(size=(c, d, 5)), axis=1),
+    "slow": lambda c, d, r: ar1(0.999, c, d, 5, r.integers(2**31)),
+    "smooth": lambda c, d, r: np.cumsum(
+        np.cumsum(r.normal(size=(c, d, 5)), axis=1), axis=1
+    ),
+    "heavy": lambda c, d, r: np.cumsum(r.standard_cauchy((c, d, 5)), axis=1),
+    "drifting": drifting,
+    "swinging": swinging,
+    "of one number": of_one_number,
+}
+
+
+@pytest.mark.parametrize("kind", INDEPENDENT)
+def test_independent_chains_cause_no_warning(kind):
+    rng = np.random.default_rng(0)
+    for chains, draws in ((2, 4), (2, 100), (3, 12), (8, 10), (8, 60)):
+        for _ in range(30):
+            steps = SharedSteps()
+            steps.add(INDEPENDENT[kind](chains, draws, rng))
+            assert not steps.found, (chains, draws, steps.z)
+
+
+def test_statistic_has_the_tail_of_its_law():
+    # Independent symmetric steps: P(z > a) <= exp(-a^2 / 2).
+    rng = np.random.default_rng(0)
+    found = []
+    for _ in range(2000):
+        steps = SharedSteps()
+        steps.add(np.cumsum(rng.standard_t(3, size=(3, 20, 2)), axis=1))
+        found.append(steps.z)
+    for a in (1.0, 2.0, 3.0):
+        bound = np.exp(-(a**2) / 2)
+        stderr = np.sqrt(bound / len(found))
+        assert np.mean(np.array(found) > a) < bound + 5 * stderr

@@ -196,6 +196,32 @@ def unlike_seeds(strategy, folder):
         return {"said": str(error)}
 
 
+def own_noise(strategy, folder):
+    """Workers that draw different seeds, or are given different seeds."""
+    worker = strategy.cluster_resolver.task_id
+    x, y = data(48)
+    said, found = "", {}
+    for seed in (None, worker):
+        keras.utils.set_random_seed(1 + worker)
+        with strategy.scope():
+            model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+            model.compile(bdl.SGLD(1e-2, 48, seed=seed), LOSS)
+        epochs = bdl.datasets.EpochCounter()
+        batches = epochs.batches((x, y), BATCH_SIZE, seed=1)
+        try:
+            model.fit(
+                batches, epochs=2, shuffle=False, verbose=0, callbacks=[epochs]
+            )
+            found = {**state(model), "seed": model.optimizer.seed}
+        except ValueError as error:
+            said = str(error)
+    with strategy.scope():
+        net = bdl.Sequential([keras.Input((4,)), keras.layers.Dense(2)])
+        objective = bdl.objectives.SampledVI("scalar")
+        net.compile("sgd", LOSS, objective=objective)
+    return {**found, "said": said, "objective": objective.seed}
+
+
 def plain_keras(strategy, folder):
     """A sampler with a plain Keras model."""
     model = compiled(
@@ -370,6 +396,7 @@ CASES = {
     "plain_keras": plain_keras,
     "volume": volume,
     "unlike_seeds": unlike_seeds,
+    "own_noise": own_noise,
     "own_data": own_data,
     "collected": collected,
     "evaluated": evaluated,

@@ -68,6 +68,16 @@ def test_workers_with_different_seeds_are_refused(results):
         assert result["said"].endswith("seeds of the workers [1, 2]")
 
 
+def test_workers_share_the_noise_that_one_of_them_has_drawn(results):
+    first, second = results["own_noise"]
+    assert first["seed"] == second["seed"]
+    assert first["objective"] == second["objective"]
+    assert first["optimizer"][0] == 6  # iterations
+    for result in results["own_noise"]:
+        assert "`SGLD` must have the same `seed` on all" in result["said"]
+        assert result["said"].endswith("seeds of the workers [0, 1]")
+
+
 def test_callbacks_collect_the_same_everywhere_and_one_worker_saves(
     results, devices
 ):

@@ -273,7 +273,7 @@ def test_model_that_fit_builds_trains_like_one_with_an_input(make_fit):
     for inputs in ([], [keras.Input((4,))]):
         dense = layers.Dense(3, kernel_initializer=keras.initializers.Ones())
         model = bdl.Sequential([*inputs, dense, layers.LayerNormalization()])
-        model.compile(make_fit(0.1), cross_entropy())
+        model.compile(make_fit(0.1, seed=0), cross_entropy())
         model.fit(X, Y, **FIT)
         states.append(state(model))
     assert_equal(*states)
@@ -297,7 +297,9 @@ def test_half_precision_keeps_weights_and_state_in_float32(make, policy):
     # One case runs in a graph. Eager steps are faster for the others.
     eager = (make, policy) != (bdl.ATMC, "mixed_bfloat16")
     with dtype_policy(policy):
-        model = network(make(1e-3, dataset_size=12), run_eagerly=eager)
+        # With other noise, a first gradient may overflow in float16.
+        optimizer = make(1e-3, dataset_size=12, seed=0)
+        model = network(optimizer, run_eagerly=eager)
     start = model.get_weights()
     model.train_on_batch(X, Y)
     inner = getattr(model.optimizer, "inner_optimizer", model.optimizer)

@@ -33,7 +33,8 @@ def compiled(name, weights=None, **options):
     )
     if weights is not None:
         model.set_weights(weights)
-    model.compile(OPTIMIZERS[name](0.01, **options), cross_entropy())
+    optimizer = OPTIMIZERS[name](0.01, seed=0, **options)
+    model.compile(optimizer, cross_entropy())
     return model
 
 

@@ -20,6 +20,7 @@ def chains(max_speed, steps, **kwargs):
         friction=float(np.exp(-STEP)),
         precondition_every=40,
         prior=None,
+        seed=0,
         **kwargs,
     )
     rng = np.random.default_rng(0)

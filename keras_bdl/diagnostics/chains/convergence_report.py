@@ -11,9 +11,10 @@ from keras_bdl.arguments import check_bool
 from keras_bdl.arguments import check_count
 from keras_bdl.diagnostics.chains.chain_arrays import check_chains
 from keras_bdl.diagnostics.chains.chain_arrays import is_constant
-from keras_bdl.diagnostics.chains.r_hat_and_ess import effective_sample_size
 from keras_bdl.diagnostics.chains.r_hat_and_ess import even_length
-from keras_bdl.diagnostics.chains.r_hat_and_ess import potential_scale_reduction
+from keras_bdl.diagnostics.chains.r_hat_and_ess import sample_size_of
+from keras_bdl.diagnostics.chains.r_hat_and_ess import scale_reduction_of
+from keras_bdl.diagnostics.chains.shared_steps import SharedSteps
 from keras_bdl.diagnostics.chains.weight_chains import WeightChains
 from keras_bdl.random.keyed_noise import generator
 from keras_bdl.reports.report import Report
@@ -47,6 +48,10 @@ class ConvergenceReport(Report):
         total: The numbers over all examined quantities.
         worst: The variable with the highest R-hat, or `None` if no quantity
             varies.
+        step_correlation: The largest correlation between the steps of two
+            chains, over all examined quantities.
+        share_steps: Whether this correlation is more than chance, so that
+            R-hat is too low and ESS is too high.
     """
 
     num_chains: int
@@ -57,6 +62,8 @@ class ConvergenceReport(Report):
     variables: dict
     total: dict
     worst: str | None
+    step_correlation: float
+    share_steps: bool
 
     def title(self) -> str:
         """Returns the first line of the printed report."""
@@ -113,7 +120,14 @@ class ConvergenceReport(Report):
         if self.worst is None:
             return "No quantity varies"
         highest = self.variables[self.worst]["r_hat_max"]
-        return f"Highest R-hat: {highest:.4f}, in {self.worst}"
+        verdict = f"Highest R-hat: {highest:.4f}, in {self.worst}"
+        if not self.share_steps:
+            return verdict
+        return (
+            f"{verdict}\n\nThe chains are not independent: their steps have "
+            f"correlations of up to {self.step_correlation:.2f}. R-hat is too "
+            "low and ESS is too high"
+        )
 
 
 _R_HAT = ("r_hat_max", "r_hat_median", "share_below_1_01", "share_below_1_1")
@@ -147,6 +161,14 @@ def convergence(
     variable at a time. If the number of samples is odd, the function leaves out
     the first sample of each chain.
 
+    R-hat and ESS assume independent chains. The function warns if chains are
+    identical, or if their steps are correlated. Let z be the sum of the
+    products of simultaneous steps, divided by its standard error. Independent
+    chains whose steps are as likely as their negatives have
+    `P(z > a) <= exp(-a^2 / 2)`. The warning needs `z > 5`. Two chains with the
+    same noise reach this limit with about 30 samples, three chains with about
+    20.
+
     Args:
         chains: `WeightChains`; or an array of shape `(chains, samples, ...)`,
             such as the result of `prediction_chains`; or a dict of such arrays
@@ -164,7 +186,7 @@ def convergence(
     Example:
 
     ```python
-    chains = [posterior, posterior]
+    chains = [posterior, another_posterior]
     p = keras_bdl.diagnostics.prediction_chains(chains, model, x_test)
     print(keras_bdl.diagnostics.convergence({"probabilities": p}))
     weights = keras_bdl.diagnostics.WeightChains(chains, model)
@@ -177,13 +199,16 @@ def convergence(
     if not isinstance(chains, (dict, WeightChains)):
         chains = {"quantities": chains}
     rng = generator(seed)
-    lengths, found = {}, {}
+    lengths, found, shared = {}, {}, {}
     for name in chains:
         samples, size = _entries(chains, name, max_entries, rng)
         lengths[name] = samples.shape[:2]
         found[name] = _Found.of(samples, size, rank_normalized)
+        shared.setdefault(samples.shape[:2], SharedSteps()).add(samples)
     variables = {name: one.numbers() for name, one in found.items()}
     num_chains, num_samples = _common(lengths)
+    steps = shared[num_chains, num_samples]
+    steps.warn(stacklevel=2)
     return ConvergenceReport(
         num_chains=num_chains,
         num_samples=num_samples,
@@ -193,6 +218,8 @@ def convergence(
         variables=variables,
         total=_Found.joined(found.values()).numbers(),
         worst=_worst(variables),
+        step_correlation=steps.largest_correlation,
+        share_steps=steps.found,
     )
 
 
@@ -209,10 +236,8 @@ class _Found(NamedTuple):
         varying = samples[..., ~is_constant(samples)]
         r_hat = ess = np.zeros(0)
         if varying.size:
-            r_hat = potential_scale_reduction(
-                varying, rank_normalized=rank_normalized
-            )
-            ess = effective_sample_size(varying)
+            r_hat = scale_reduction_of(varying, rank_normalized)
+            ess = sample_size_of(varying)
         return cls(r_hat, ess, samples.shape[2], size)
 
     @classmethod

@@ -46,7 +46,7 @@ def prediction_chains(
     Example:
 
     ```python
-    chains = [posterior, posterior]
+    chains = [posterior, another_posterior]
     p = keras_bdl.diagnostics.prediction_chains(chains, model, x_test)
     keras_bdl.diagnostics.potential_scale_reduction(p)  # of shape (n, k)
     ```

@@ -9,6 +9,7 @@ from keras_bdl.arguments import check_bool
 from keras_bdl.arguments import check_count
 from keras_bdl.diagnostics.chains.chain_arrays import check_chains
 from keras_bdl.diagnostics.chains.chain_arrays import for_each_quantity
+from keras_bdl.diagnostics.chains.shared_steps import warn_of_shared_steps
 
 
 def autocorrelation(
@@ -80,7 +81,8 @@ def effective_sample_size(chains: ArrayLike) -> np.ndarray:
     with the autocorrelation rho_k at lag k estimated from all chains. If the
     chains have not mixed, the means of the chains differ. The estimated rho_k
     are then larger at all lags, and ESS falls, at worst to about the number of
-    chains. The sum ends before the first pair of lags whose autocorrelations
+    chains. If chains share their noise, ESS is too high, and the function
+    warns. The sum ends before the first pair of lags whose autocorrelations
     add up to less than 0. ESS may exceed S, up to S log10 S, if the samples
     alternate around the mean.
 
@@ -102,7 +104,14 @@ def effective_sample_size(chains: ArrayLike) -> np.ndarray:
         - [Vehtari et al., 2021](https://arxiv.org/abs/1903.08008), section
           3.2, without splitting the chains.
     """
-    return for_each_quantity(_effective_size, check_chains(chains))
+    chains = check_chains(chains)
+    warn_of_shared_steps(chains, stacklevel=2)
+    return sample_size_of(chains)
+
+
+def sample_size_of(chains: np.ndarray) -> np.ndarray:
+    """Returns `effective_sample_size` of checked chains, without a warning."""
+    return for_each_quantity(_effective_size, chains)
 
 
 def _effective_size(block):
@@ -136,7 +145,8 @@ def potential_scale_reduction(
         R-hat = sqrt(((n - 1) / n W + B / n) / W)                         (1)
 
     R-hat estimates the factor by which longer chains could still reduce the
-    standard deviation. Usual limits are 1.1 and, with many samples, 1.01. R-hat
+    standard deviation. Usual limits are 1.1 and, with many samples, 1.01. If
+    chains share their noise, R-hat is too low, and the function warns. R-hat
     is infinite or very large if each chain is constant and the chains differ.
 
     Args:
@@ -166,6 +176,12 @@ def potential_scale_reduction(
     """
     check_bool("rank_normalized", rank_normalized)
     chains = check_chains(chains)
+    warn_of_shared_steps(chains, stacklevel=2)
+    return scale_reduction_of(chains, rank_normalized)
+
+
+def scale_reduction_of(chains: np.ndarray, rank_normalized: bool) -> np.ndarray:
+    """Returns the R-hat of checked chains, without a warning."""
     statistic = functools.partial(_r_hat, rank_normalized=rank_normalized)
     return for_each_quantity(statistic, even_length(chains))
 

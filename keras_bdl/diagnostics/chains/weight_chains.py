@@ -42,7 +42,8 @@ class WeightChains(collections.abc.Mapping):
     Example:
 
     ```python
-    chains = keras_bdl.diagnostics.WeightChains([posterior, posterior], model)
+    found = [posterior, another_posterior]
+    chains = keras_bdl.diagnostics.WeightChains(found, model)
     for path, samples in chains.items():
         print(path, keras_bdl.diagnostics.effective_sample_size(samples).min())
     ```

@@ -1,0 +1,94 @@
+"""The check that a resumed run reads the data in the same order."""
+
+import warnings
+from typing import Any
+
+import keras
+
+from keras_bdl import _keras
+
+_ADVICE = (
+    "The resumed run is as good as a run without interruption, but not equal "
+    "to it. For the same order, write `epochs = keras_bdl.datasets."
+    "EpochCounter()`, train on `epochs.batches(data, batch_size, seed=...)` "
+    "and pass `epochs` to `fit` as a callback."
+)
+
+
+class OrderCheck:
+    """Replaces a model's `train_function`, to look at the data of `fit`.
+
+    Keras passes the data to no callback. The first step warns if a new process
+    would read the data in another order. The check then removes itself.
+
+    Args:
+        model: The model in training.
+        params: The parameters that Keras passes to callbacks.
+        in_one_pass: Whether one pass over the data spans all epochs, and a
+            resumed run reads the pass from its beginning.
+    """
+
+    def __init__(
+        self, model: keras.Model, params: dict[str, Any], in_one_pass: bool
+    ):
+        self._model = model
+        self._train_function = model.train_function
+        self._params = params
+        self._in_one_pass = in_one_pass
+        self._done = False
+        model.train_function = self
+
+    def undo(self) -> None:
+        """Restores the model's own `train_function`."""
+        if self._model.train_function is self:
+            self._model.train_function = self._train_function
+
+    def __call__(self, iterator):
+        """Checks the data before the first step, and runs the step."""
+        if not self._done:
+            self._done = True
+            self._check(_keras.dataset_of_iterator(iterator))
+        self.undo()
+        return self._train_function(iterator)
+
+    def _check(self, dataset):
+        if dataset is None:
+            return
+        known = self._params.get("epoch_counters", [])
+        reason = _reason(dataset, known, self._in_one_pass, cached=False)
+        if reason is not None:
+            warnings.warn(
+                f"`Checkpoint` cannot resume this run exactly: {reason}. "
+                f"{_ADVICE}",
+                stacklevel=4,
+            )
+
+
+def _reason(dataset, known, in_one_pass, cached):
+    """Returns why a new process would read other batches, or `None`."""
+    counter = getattr(dataset, "epoch_counter", None)
+    if counter is not None and not any(one is counter for one in known):
+        return (
+            "the data have an `EpochCounter` that is not among the callbacks "
+            "of `fit`, so it counts from 0 in every process"
+        )
+    shuffle = _keras.shuffle_of_dataset(dataset)
+    if shuffle is not None:
+        changes, has_seed = shuffle
+        if not has_seed:
+            return "`shuffle` of the `tf.data.Dataset` has no seed"
+        if changes and not cached and not in_one_pass:
+            return (
+                "`shuffle` of the `tf.data.Dataset` begins with its first "
+                "order again in a new process"
+            )
+    file = _keras.file_of_cache(dataset)
+    if file:
+        return None  # the file has the order
+    # A cache in memory repeats the first order, which has a seed.
+    cached = cached or file is not None
+    found = (
+        _reason(one, known, in_one_pass, cached)
+        for one in _keras.inputs_of_dataset(dataset)
+    )
+    return next(filter(None, found), None)
