@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from keras_bdl.aliases import ArrayLike
+from keras_bdl.data.checked_inputs import as_array
 from keras_bdl.data.checked_inputs import probabilities as checked
 from keras_bdl.data.row_blocks import row_blocks
 from keras_bdl.prediction.prediction import Prediction
@@ -35,6 +36,9 @@ class ClassificationPrediction(Prediction):
         y: Labels found in the data, integers without the class axis or
             one-hot. Defaults to `None`.
         samples: Every `p_s`, samples on the first axis. Defaults to `None`.
+        ignore_class: Label of entries that do not count, as in
+            `keras.losses.SparseCategoricalCrossentropy`. Defaults to `None`:
+            no such label.
 
     Example:
 
@@ -54,10 +58,13 @@ class ClassificationPrediction(Prediction):
         expected_entropy: ArrayLike | None = None,
         stddev: ArrayLike | None = None,
         votes: ArrayLike | None = None,
+        ignore_class: int | None = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
+        self.ignore_class = ignore_class
         self.log_mean = np.asarray(log_mean)
+        self._align_mask(self.log_mean.shape[:-1])
         if expected_entropy is None:
             expected_entropy = self.entropy
         self.expected_entropy = np.asarray(expected_entropy)
@@ -78,7 +85,17 @@ class ClassificationPrediction(Prediction):
             probabilities: Predictive probabilities, classes on the last axis.
             **kwargs: Further arguments of `ClassificationPrediction`.
         """
-        probabilities = checked("probabilities", probabilities)
+        mask = kwargs.get("mask")
+        if mask is None:
+            probabilities = checked("probabilities", probabilities)
+        else:
+            # Padding may hold anything, and becomes uniform.
+            probabilities = as_array("probabilities", probabilities)
+            mask = np.asarray(mask, bool)
+            kept = checked("probabilities", probabilities[mask])
+            uniform = 1.0 / probabilities.shape[-1]
+            probabilities = np.full(probabilities.shape, uniform, kept.dtype)
+            probabilities[mask] = kept
         with np.errstate(divide="ignore"):
             return cls(np.log(probabilities), **kwargs)
 

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_bdl.likelihoods.implied_noise import ignored_class
 from keras_bdl.prediction.average_options import IDENTITY
 from keras_bdl.prediction.average_options import MONTE_CARLO
 from keras_bdl.prediction.average_options import PROBIT
@@ -24,11 +25,14 @@ class DescribedOutput:
         name: Name of the output in error messages.
         likelihood: The `Likelihood` of the output.
         dtype: Dtype in which the model returns the output.
+        ignore_class: The label that the compiled loss ignores. Defaults to
+            `None`.
     """
 
     name: str
     likelihood: Likelihood
     dtype: str
+    ignore_class: int | None = None
 
     @property
     def is_regression(self) -> bool:
@@ -101,18 +105,27 @@ def described_outputs(
     ]
     paths = keras.tree.flatten_with_path(outputs)
     return [
-        _described(path, tensor, Likelihood.resolve(*values))
-        for (path, tensor), *values in zip(paths, *arguments, strict=True)
+        _described(
+            path,
+            tensor,
+            Likelihood.resolve(task, from_logits, loss),
+            ignored_class(loss),
+        )
+        for (path, tensor), task, from_logits, loss in zip(
+            paths, *arguments, strict=True
+        )
     ]
 
 
-def _described(path, tensor, likelihood):
+def _described(path, tensor, likelihood, ignored):
     one_entry = len(tensor.shape) == 1 or tensor.shape[-1] == 1
     if likelihood.task == "classification" and one_entry:
         likelihood = dataclasses.replace(likelihood, task="binary")
     place = "".join(f"[{key!r}]" for key in path)
     dtype = keras.backend.standardize_dtype(tensor.dtype)
-    return DescribedOutput(f"The model's output{place}", likelihood, dtype)
+    ignored = None if ignored is None else int(ignored)
+    name = f"The model's output{place}"
+    return DescribedOutput(name, likelihood, dtype, ignored)
 
 
 def moments_of(outputs: Any, moments: Callable) -> dict[str, Any]:

@@ -24,14 +24,21 @@ class Prediction(InheritedArguments):
         standard_error: Monte-Carlo standard error of the mean, in the shape
             of the mean: by how much the mean of other samples would differ.
             Defaults to `None`, NaN: one sample does not tell.
+        mask: Whether each entry counts, such as the tokens of a sentence
+            without its padding. The axes are the first ones of the mean, and
+            an entry that counts is `True`, as in Keras. Defaults to `None`:
+            all entries count.
 
     Attributes:
         task: `"classification"` or `"regression"`.
         mean: The predictive mean.
+        mask: Whether each entry counts, for each label or target. `None` if
+            all count.
     """
 
     task: ClassVar[str]
     mean: np.ndarray
+    mask: np.ndarray | None
 
     def __init__(
         self,
@@ -40,8 +47,10 @@ class Prediction(InheritedArguments):
         y: ArrayLike | None = None,
         samples: ArrayLike | None = None,
         standard_error: ArrayLike | None = None,
+        mask: ArrayLike | None = None,
     ):
         self.num_samples = num_samples
+        self.mask = None if mask is None else np.asarray(mask, bool)
         self._standard_error = standard_error
         self.y = None if y is None else np.asarray(y)
         self._samples = samples
@@ -73,6 +82,23 @@ class Prediction(InheritedArguments):
     @property
     def _shape(self):
         return np.shape(self.mean)
+
+    def _align_mask(self, shape):
+        """Gives the mask the shape of the labels or targets."""
+        if self.mask is None:
+            return
+        mask = self.mask
+        if mask.ndim == len(shape) + 1 and mask.shape[-1] == 1:
+            mask = mask[..., 0]
+        if mask.shape != shape[: mask.ndim]:
+            raise ValueError(
+                "`mask` must have the first axes of the mean, without an axis "
+                f"of classes: {shape} or a part of it. "
+                f"Received: mask of shape {self.mask.shape}"
+            )
+        more = [1] * (len(shape) - mask.ndim)
+        # Copies in memory are not needed.
+        self.mask = np.broadcast_to(mask.reshape(*mask.shape, *more), shape)
 
     def __len__(self) -> int:
         return self._shape[0]

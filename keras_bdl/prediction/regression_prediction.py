@@ -51,6 +51,7 @@ class RegressionPrediction(Prediction):
     ):
         super().__init__(**kwargs)
         self.mean = np.asarray(mean)
+        self._align_mask(self.mean.shape)
         zero = np.zeros_like(self.mean)
         self.variance_between = (
             zero if variance_between is None else np.asarray(variance_between)
@@ -92,6 +93,7 @@ class RegressionPrediction(Prediction):
             if known
             else None,
             standard_error=scale * self.standard_error,
+            mask=self.mask,
         )
 
     @property
