@@ -138,7 +138,8 @@ def _mixture_quantiles(prediction, levels):
 
     means = np.asarray(prediction.samples, "float64")
     stddev = np.sqrt(np.asarray(prediction.sample_variances, "float64"))
-    stddev = np.broadcast_to(stddev, means.shape)
+    # Deviations are positive, except perhaps in padding.
+    stddev = np.broadcast_to(np.where(stddev > 0, stddev, 1.0), means.shape)
     found: list[Any] = []
     for level in levels:
         # The quantile of a mixture is between those of its components.
@@ -152,8 +153,6 @@ def _root(means, stddev, level, low, high):
     from scipy.special import ndtr
 
     x = low + (high - low) / 2
-    # In padding, deviations may be 0.
-    stddev = np.maximum(stddev, np.finfo("float64").tiny)
     for _ in range(MOST_STEPS):
         z = (x - means) / stddev
         excess = ndtr(z).mean(0) - level

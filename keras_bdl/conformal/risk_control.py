@@ -271,8 +271,9 @@ class RiskControl(SavedMethod):
 
 
 def _check_probabilities(prediction):
-    counted = counted_entries(prediction)
-    for _ in probability_blocks("prediction", counted.prediction):
+    if prediction.mask is not None:
+        prediction = counted_entries(prediction).prediction
+    for _ in probability_blocks("prediction", prediction):
         pass  # checks the block
 
 

@@ -9,6 +9,7 @@ from keras_bdl.data.checked_inputs import as_array
 from keras_bdl.data.checked_inputs import probabilities as checked
 from keras_bdl.data.row_blocks import row_blocks
 from keras_bdl.prediction.prediction import Prediction
+from keras_bdl.prediction.prediction import aligned_mask
 
 
 class ClassificationPrediction(Prediction):
@@ -61,10 +62,9 @@ class ClassificationPrediction(Prediction):
         ignore_class: int | None = None,
         **kwargs: Any,
     ):
+        self.log_mean = np.asarray(log_mean)
         super().__init__(**kwargs)
         self.ignore_class = ignore_class
-        self.log_mean = np.asarray(log_mean)
-        self._align_mask(self.log_mean.shape[:-1])
         if expected_entropy is None:
             expected_entropy = self.entropy
         self.expected_entropy = np.asarray(expected_entropy)
@@ -85,13 +85,12 @@ class ClassificationPrediction(Prediction):
             probabilities: Predictive probabilities, classes on the last axis.
             **kwargs: Further arguments of `ClassificationPrediction`.
         """
-        mask = kwargs.get("mask")
+        probabilities = as_array("probabilities", probabilities)
+        mask = aligned_mask(kwargs.get("mask"), probabilities.shape[:-1])
         if mask is None:
             probabilities = checked("probabilities", probabilities)
         else:
             # Padding may hold anything, and becomes uniform.
-            probabilities = as_array("probabilities", probabilities)
-            mask = np.asarray(mask, bool)
             kept = checked("probabilities", probabilities[mask])
             uniform = 1.0 / probabilities.shape[-1]
             probabilities = np.full(probabilities.shape, uniform, kept.dtype)
@@ -116,6 +115,10 @@ class ClassificationPrediction(Prediction):
     def _shape(self):
         # Without `mean`, whose memory is that of `log_mean`.
         return self.log_mean.shape
+
+    @property
+    def _shape_of_labels(self):
+        return self.log_mean.shape[:-1]
 
     @property
     def mean(self) -> np.ndarray:  # type: ignore[override]  # read-only

@@ -50,7 +50,7 @@ class Prediction(InheritedArguments):
         mask: ArrayLike | None = None,
     ):
         self.num_samples = num_samples
-        self.mask = None if mask is None else np.asarray(mask, bool)
+        self.mask = aligned_mask(mask, self._shape_of_labels)
         self._standard_error = standard_error
         self.y = None if y is None else np.asarray(y)
         self._samples = samples
@@ -83,22 +83,9 @@ class Prediction(InheritedArguments):
     def _shape(self):
         return np.shape(self.mean)
 
-    def _align_mask(self, shape):
-        """Gives the mask the shape of the labels or targets."""
-        if self.mask is None:
-            return
-        mask = self.mask
-        if mask.ndim == len(shape) + 1 and mask.shape[-1] == 1:
-            mask = mask[..., 0]
-        if mask.shape != shape[: mask.ndim]:
-            raise ValueError(
-                "`mask` must have the first axes of the mean, without an axis "
-                f"of classes: {shape} or a part of it. "
-                f"Received: mask of shape {self.mask.shape}"
-            )
-        more = [1] * (len(shape) - mask.ndim)
-        # Copies in memory are not needed.
-        self.mask = np.broadcast_to(mask.reshape(*mask.shape, *more), shape)
+    @property
+    def _shape_of_labels(self):
+        return self._shape
 
     def __len__(self) -> int:
         return self._shape[0]
@@ -108,3 +95,26 @@ class Prediction(InheritedArguments):
             f"{type(self).__name__}(shape={self._shape}, "
             f"num_samples={self.num_samples})"
         )
+
+
+def aligned_mask(mask: ArrayLike | None, shape: tuple) -> np.ndarray | None:
+    """Returns a mask in the shape of the labels or targets, or `None`.
+
+    Args:
+        mask: Argument of `Prediction`.
+        shape: Shape of the labels or targets.
+    """
+    if mask is None:
+        return None
+    mask = np.asarray(mask, bool)
+    given = mask.shape
+    if mask.ndim == len(shape) + 1 and given[-1] == 1:
+        mask = mask[..., 0]
+    if mask.shape != shape[: mask.ndim]:
+        raise ValueError(
+            "`mask` must have the first axes of the mean, without an axis of "
+            f"classes: {shape} or a part of it. "
+            f"Received: mask of shape {given}"
+        )
+    more = [1] * (len(shape) - mask.ndim)
+    return np.broadcast_to(mask.reshape(*mask.shape, *more), shape)

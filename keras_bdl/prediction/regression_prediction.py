@@ -49,9 +49,8 @@ class RegressionPrediction(Prediction):
         sample_variances: ArrayLike | None = None,
         **kwargs: Any,
     ):
-        super().__init__(**kwargs)
         self.mean = np.asarray(mean)
-        self._align_mask(self.mean.shape)
+        super().__init__(**kwargs)
         zero = np.zeros_like(self.mean)
         self.variance_between = (
             zero if variance_between is None else np.asarray(variance_between)
