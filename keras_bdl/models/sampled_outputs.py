@@ -47,7 +47,9 @@ def average_draws(draws, likelihoods):
         )
     ]
     for average, first in zip(averages, flat[0], strict=True):
-        _keras.set_mask(average, _keras.mask_of(first))
+        mask = _keras.mask_of(first)
+        if mask is not None:
+            _keras.set_mask(average, mask)
     return keras.tree.pack_sequence_as(draws[0], averages)
 
 
