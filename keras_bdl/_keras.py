@@ -106,6 +106,11 @@ def mask_of(tensor):
     return getattr(tensor, "_keras_mask", None)
 
 
+def set_mask(tensor, mask) -> None:
+    """Passes a mask on to a tensor, as the layers of Keras do."""
+    tensor._keras_mask = mask
+
+
 def pass_training(layer: keras.layers.Layer) -> None:
     """Makes the steps of Keras pass `training` to the `call` of a layer."""
     layer._call_has_training_arg = True

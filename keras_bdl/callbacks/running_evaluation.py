@@ -116,6 +116,7 @@ class RunningEvaluation:
         y = self._labels(prediction)
         if isinstance(prediction, ClassificationPrediction):
             joined = self._added(ClassificationAverage, prediction)
+            joined.ignore_class = prediction.ignore_class
             report = evaluate(joined, y)
             self._numbers = {
                 "posterior_accuracy": report.accuracy,

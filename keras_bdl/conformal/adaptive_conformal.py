@@ -118,6 +118,7 @@ class AdaptiveConformal(SavedMethod):
         self.method.fit(prediction, y, coverage=coverage)
         scores = self._scores(prediction, y, 0)
         self.coverage, self._rows = coverage, len(scores)
+        scores = [score for score in scores if not math.isnan(score)]
         self._recent = collections.deque(scores, maxlen=self.window)
         self._sorted = sorted(self._recent)
         self._levels = [coverage]
@@ -156,7 +157,7 @@ class AdaptiveConformal(SavedMethod):
         return self._sets(prediction, np.full(len(prediction), self._cutoff()))
 
     def update(self, prediction: Any, y: ArrayLike | None = None) -> Any:
-        """Takes one step for each row, in order.
+        """Takes one step for each row that counts, in order.
 
         Args:
             prediction: A prediction of the model that `fit` received.
@@ -170,6 +171,8 @@ class AdaptiveConformal(SavedMethod):
         cutoffs = []
         for score in self._scores(prediction, y, self._rows):
             cutoffs.append(self._cutoff())
+            if math.isnan(score):
+                continue  # padding
             missed = score > cutoffs[-1]
             # A miss raises the level 1 - a_t.
             change = self.step_size * (missed - (1.0 - coverage))  # (2)

@@ -216,7 +216,7 @@ class RAPS(APS):
                 f"Received: penalties={penalties!r}"
             )
         method = cls(**kwargs)
-        y = method._labels(prediction, y)
+        prediction, y = method.counted(prediction, y)
         ranks = np.empty(len(y), int)
         for rows, block in method.blocks(prediction):
             ranks[rows] = 1 + _classes_above(block, y[rows])

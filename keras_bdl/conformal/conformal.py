@@ -76,6 +76,9 @@ class Conformal(SavedMethod):
     ) -> np.ndarray:
         """Returns how badly each target fits its prediction.
 
+        The score is NaN where a target does not count: in padding, or for a
+        label that the loss ignores.
+
         Args:
             prediction: A prediction.
             y: Labels or targets. Defaults to `None`, those in the prediction.
@@ -134,6 +137,15 @@ class Conformal(SavedMethod):
     def _set_fitted(self, fitted):
         self.coverage = fitted["coverage"]
         self.cutoff = Cutoff(**fitted["cutoff"])
+
+
+def counted_scores(scores: np.ndarray) -> np.ndarray:
+    """Returns the scores of the targets that count.
+
+    Args:
+        scores: Scores, NaN where a target does not count.
+    """
+    return scores[~np.isnan(scores)]
 
 
 def check_coverage(coverage: Any) -> float:

@@ -87,8 +87,16 @@ def _source(prediction):
     if not prediction.has_samples:
         return "gaussian"
     variances = prediction.sample_variances
-    known = variances is not None and np.min(variances) > 0
+    known = variances is not None and _are_positive(variances, prediction)
     return "mixture" if known else "samples"
+
+
+def _are_positive(variances, prediction):
+    """Returns whether the variances of all targets that count are positive."""
+    positive = np.asarray(variances) > 0
+    if prediction.mask is not None:
+        positive = positive | ~prediction.mask
+    return bool(np.all(positive))
 
 
 def _check_source(source, prediction):
@@ -98,7 +106,7 @@ def _check_source(source, prediction):
         "gaussian": "a positive variance",
     }[source]
     if source == "gaussian":
-        fits = np.all(np.asarray(prediction.variance) > 0)
+        fits = _are_positive(prediction.variance, prediction)
     else:
         fits = prediction.has_samples and (
             source == "samples" or _source(prediction) == "mixture"
@@ -130,7 +138,8 @@ def _mixture_quantiles(prediction, levels):
 
     means = np.asarray(prediction.samples, "float64")
     stddev = np.sqrt(np.asarray(prediction.sample_variances, "float64"))
-    stddev = np.broadcast_to(stddev, means.shape)
+    # Deviations are positive, except perhaps in padding.
+    stddev = np.broadcast_to(np.where(stddev > 0, stddev, 1.0), means.shape)
     found: list[Any] = []
     for level in levels:
         # The quantile of a mixture is between those of its components.

@@ -10,6 +10,7 @@ import numpy as np
 from keras_bdl.aliases import ArrayLike
 from keras_bdl.conformal.coverage_report import groups_by_size
 from keras_bdl.conformal.label_losses import LabelLosses
+from keras_bdl.conformal.label_losses import counted_labels
 from keras_bdl.conformal.label_losses import label_blocks
 from keras_bdl.conformal.label_losses import name_of
 from keras_bdl.conformal.label_losses import present_only
@@ -21,7 +22,8 @@ from keras_bdl.reports.report import Report
 class ControlledSets:
     """Sets of labels, one for each example, from `RiskControl`.
 
-    The sets are computed when they are read, in blocks of examples.
+    The sets are computed when they are read, in blocks of examples. Padding is
+    in no set.
 
     Args:
         method: The fitted method.
@@ -75,24 +77,31 @@ class ControlledSets:
         threshold = np.float64(self.method.threshold)
         presence = self.method.presence
         for rows, probs in label_blocks(self.prediction, presence):
-            yield rows, probs >= threshold
+            inside = probs >= threshold
+            yield (
+                rows,
+                counted_labels(inside, rows, self.prediction, presence),
+            )
 
     def evaluate(self, y: ArrayLike | None = None) -> "RiskReport":
         """Returns the mean loss and the sizes.
+
+        Padding and ignored labels do not count.
 
         Args:
             y: Labels, integers or one-hot. Defaults to `None`, the labels
                 that the prediction found in its data.
         """
         found = LabelLosses(self.method, self.prediction, y)
-        losses, sizes = found.at(self.method.threshold), self.sizes
+        losses = found.at(self.method.threshold)
+        sizes, total = found.sizes(self.method.threshold)
         return RiskReport(
             loss_name=name_of(self.method.loss),
             num_examples=len(losses),
             risk=self.method.risk,
             **_mean_loss(losses),
             mean_size=float(sizes.mean()),
-            mean_share=float(sizes.mean() / found.num_labels),
+            mean_share=float(sizes.sum() / max(total, 1)),
             mean_true=found.num_true / len(losses),
             by_size={
                 name: {"count": int(chosen.sum()), **_mean_loss(losses[chosen])}

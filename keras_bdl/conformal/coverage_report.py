@@ -25,8 +25,9 @@ class CoverageReport(Report):
 
     Attributes:
         name: Name of the method.
-        num_values: Number of labels or target values: with several targets,
-            rows times targets, or rows if the method is `joint`.
+        num_values: Number of labels or target values that count: with several
+            targets, rows times targets, or rows if the method is `joint`.
+            Padding does not count.
         level: The coverage that `fit` was asked for.
         coverage: Share of the labels or targets inside their sets.
         interval: Exact 95 % interval of Clopper and Pearson for the
@@ -80,18 +81,20 @@ class CoverageReport(Report):
         full: np.ndarray,
         groups: np.ndarray,
         num_groups: int,
+        example: np.ndarray,
     ) -> "CoverageReport":
         """Returns the report on sets.
 
         Args:
             method: The method of the sets.
-            y: Labels or targets, examples on the first axis.
+            y: Labels or targets that count.
             covered: Whether each set contains its target.
             sizes: Number of classes or width of each set, -1 for an empty
                 interval.
             full: Whether each set contains everything.
             groups: Number of the class or target of each set.
             num_groups: Number of classes or targets.
+            example: Number of the example of each set.
         """
         count, total = len(covered), int(covered.sum())
         of_classes = np.issubdtype(sizes.dtype, np.integer)
@@ -114,10 +117,11 @@ class CoverageReport(Report):
             by_size={name: entry(covered[chosen]) for name, chosen in by_size},
             by_group=_by_group(groups, covered, num_groups, cutoff),
             of_classes=of_classes,
-            per_example=PerExample.of(
+            per_example=PerExample.of_entries(
                 y,
-                coverage=covered.reshape(len(y), -1).mean(1),
-                mean_size=np.maximum(sizes, 0).reshape(len(y), -1).mean(1),
+                example,
+                coverage=covered,
+                mean_size=np.maximum(sizes, 0),
             ),
         )
 

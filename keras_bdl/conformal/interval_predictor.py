@@ -14,6 +14,7 @@ from keras_bdl.arguments import check_bool
 from keras_bdl.conformal.conformal import Conformal
 from keras_bdl.conformal.conformal import check_coverage
 from keras_bdl.conformal.conformal import check_task
+from keras_bdl.conformal.conformal import counted_scores
 from keras_bdl.conformal.cutoff import Cutoff
 from keras_bdl.conformal.cutoff import least_count
 from keras_bdl.conformal.prediction_intervals import PredictionIntervals
@@ -85,19 +86,20 @@ class IntervalPredictor(Conformal):
         fitted._prepare(prediction)
         scores = fitted.scores(prediction, y)
         if self.joint:
-            cutoff = Cutoff.of(scores, coverage)
+            cutoff = Cutoff.of(counted_scores(scores), coverage)
         else:
             columns = scores.reshape(len(scores), -1).T
             cutoff = Cutoff.joined(
-                [Cutoff.of(column, coverage) for column in columns],
+                [Cutoff.of(counted_scores(c), coverage) for c in columns],
                 fitted.target_shape,
             )
         fitted.cutoff = cutoff
         vars(self).update(vars(fitted))
         if np.any(cutoff.infinite):
+            least = int(np.min(cutoff.counts))
             warnings.warn(
                 f"Coverage {coverage:g} is only kept by infinite intervals: "
-                f"{len(scores)} calibration targets are fewer than the "
+                f"{least} calibration targets are fewer than the "
                 f"{least_count(coverage)} that are needed.",
                 stacklevel=2,
             )
@@ -122,6 +124,9 @@ class IntervalPredictor(Conformal):
     ) -> np.ndarray:
         """Returns how badly each target fits its prediction, (1).
 
+        The score is NaN in padding. With `joint`, the score of an example is
+        that of its targets that count.
+
         Args:
             prediction: A prediction.
             y: Targets. Defaults to `None`, those in the prediction.
@@ -129,10 +134,14 @@ class IntervalPredictor(Conformal):
         """
         del first_row
         core = self._core(prediction)
-        y = targets(labels_of(prediction, y), core.low.shape)
+        mask = prediction.mask
+        y = targets(labels_of(prediction, y), core.low.shape, mask)
         scores = np.maximum(core.low - y, y - core.high) / core.scale  # (1)
+        if mask is not None:
+            scores = np.where(mask, scores, np.nan)
         if self.joint:
-            scores = scores.reshape(len(scores), -1).max(1)
+            # `fmax` skips NaN.
+            scores = np.fmax.reduce(scores.reshape(len(scores), -1), axis=1)
         return scores
 
     def sets_at(
@@ -194,6 +203,14 @@ class IntervalPredictor(Conformal):
             )
         names = ("prediction.mean", "prediction.mean", "prediction.variance")
         core = self.core(prediction)
+        if prediction.mask is not None:
+            # Padding may hold anything.
+            core = Core(
+                *(
+                    np.where(prediction.mask | np.isfinite(part), part, other)
+                    for part, other in zip(core, (0.0, 0.0, 1.0), strict=True)
+                )
+            )
         return Core(*map(numbers, names, core))
 
     def _prepare(self, prediction: Any) -> None:

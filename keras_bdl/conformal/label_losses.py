@@ -27,7 +27,6 @@ class LabelLosses:
         y: Labels, integers or one-hot, or `None` for those in the prediction.
 
     Attributes:
-        num_labels: Number of labels that the set of an example may hold.
         num_true: Number of true labels of all examples.
         below: Largest probability below the last threshold, or 0.
         above: Smallest probability from the last threshold on, or 2.
@@ -46,9 +45,6 @@ class LabelLosses:
         if self._y.shape[:1] != shape[:1]:
             class_labels(self._y, shape)  # raises the error
         self._present_only = present_only(shape, method.presence)
-        self.num_labels = math.prod(
-            shape[1 : -1 if self._present_only else None]
-        )
         self.num_true = 0
         self.below = self.above = 0.0
 
@@ -70,6 +66,25 @@ class LabelLosses:
             found.append(self._losses(rows, inside))
         self.below, self.above = float(below), float(above)
         return np.concatenate(found)
+
+    def sizes(self, threshold: float) -> tuple[np.ndarray, int]:
+        """Returns the number of labels that count in the set of each example.
+
+        The second number is that of all such labels, in a set or not.
+
+        Args:
+            threshold: Smallest probability in a set.
+        """
+        found, total = [], 0
+        threshold = np.float64(threshold)
+        for rows, probs in label_blocks(
+            self._prediction, self._method.presence
+        ):
+            _, kept = self._truth(rows, len(probs))
+            inside = (probs >= threshold) & kept
+            found.append(inside.reshape(len(inside), -1).sum(1))
+            total += int(np.broadcast_to(kept, probs.shape).sum())
+        return np.concatenate(found), total
 
     def of_true_labels(self) -> Iterator[np.ndarray]:
         """Yields the probabilities of the true labels of each example."""
@@ -106,7 +121,13 @@ class LabelLosses:
     def _truth(self, rows, count):
         """Returns whether each label is true, and whether it counts."""
         shape = (count, *self._shape[1:])
-        y, kept = kept_labels(self._y[rows], shape, self._method.ignore_class)
+        mask = self._prediction.mask
+        y, kept = kept_labels(
+            self._y[rows],
+            shape,
+            (self._method.ignore_class, self._prediction.ignore_class),
+            None if mask is None else mask[rows],
+        )
         y, kept = y.reshape(shape[:-1]), kept.reshape(shape[:-1])
         if self._present_only:
             return (y == 1) & kept, kept
@@ -169,6 +190,28 @@ def label_blocks(
         dtype = "float32" if block.dtype.itemsize < 4 else block.dtype
         # A contiguous copy: `exp` of a view may round in another way.
         yield rows, np.exp(np.ascontiguousarray(block, dtype))
+
+
+def counted_labels(
+    inside: np.ndarray,
+    rows: slice,
+    prediction: ClassificationPrediction,
+    presence: bool,
+) -> np.ndarray:
+    """Returns sets without the labels that the mask leaves out.
+
+    Args:
+        inside: Whether each label is in the set, for some examples.
+        rows: The slice of these examples.
+        prediction: The prediction.
+        presence: Whether two classes mean absent and present.
+    """
+    if prediction.mask is None:
+        return inside
+    kept = prediction.mask[rows]
+    if not present_only(prediction.log_mean.shape, presence):
+        kept = kept[..., None]
+    return inside & kept
 
 
 def present_only(shape: tuple, presence: bool) -> bool:

@@ -49,6 +49,9 @@ class NormalizedResiduals(IntervalPredictor):
         if self.normalized:
             variance = np.asarray(prediction.variance, "float64")
             scale = np.sqrt(np.broadcast_to(variance, mean.shape))
+            if prediction.mask is not None:
+                # The spread in padding does not count, and may be 0.
+                scale = np.where(prediction.mask | (scale > 0), scale, 1.0)
             if not scale.min() > 0 and not np.isnan(scale).any():
                 raise ValueError(
                     "`prediction.stddev` must be positive. Compile the model "

@@ -62,40 +62,51 @@ class PredictionIntervals:
     def contains(self, y: ArrayLike | None = None) -> np.ndarray:
         """Returns whether each interval contains its target.
 
+        The result is `False` in padding.
+
         Args:
             y: Targets. Defaults to `None`, the targets that the prediction
                 found in its data.
         """
-        y = targets(labels_of(self.prediction, y), self.lower.shape)
-        return (self.lower <= y) & (y <= self.upper)
+        y, kept = self._targets(y)
+        return (self.lower <= y) & (y <= self.upper) & kept
 
     def evaluate(self, y: ArrayLike | None = None) -> CoverageReport:
         """Returns coverage and widths, in total, by width and by target.
 
         The targets of an example depend on each other. With several targets,
         only each target has intervals of its coverage, unless the method is
-        `joint`: an example is then covered if all its targets are.
+        `joint`: an example is then covered if all its targets are. Padding does
+        not count.
 
         Args:
             y: Targets. Defaults to `None`, the targets that the prediction
                 found in its data.
         """
         rows = len(self)
-        y = targets(labels_of(self.prediction, y), self.lower.shape)
+        y, whole = self._targets(y)
         covered: Any = self.contains(y).reshape(rows, -1)
         widths: Any = self._widths().reshape(rows, -1)
+        kept = whole.reshape(rows, -1)
         if getattr(self.method, "joint", False):
             # The guarantee is for all targets of an example together.
-            covered, widths = np.asarray(covered.all(1)), widths.mean(1)
-        count = covered.size // rows
+            covered = (covered | ~kept).all(1)[:, None]
+            number = np.maximum(kept.sum(1), 1)
+            widths = (
+                np.where(kept, widths, 0.0).sum(1)[:, None] / number[:, None]
+            )
+            kept = kept.any(1)[:, None]
+        widths = np.where(widths < 0, -1.0, widths)[kept]
+        example, group = np.nonzero(kept)
         return CoverageReport.from_arrays(
             self.method,
-            y,
-            covered.ravel(),
-            np.where(widths < 0, -1.0, widths).ravel(),
-            full=np.isposinf(widths).ravel(),
-            groups=np.tile(np.arange(count), len(widths)),
-            num_groups=count,
+            y[whole],
+            covered[kept],
+            widths,
+            full=np.isposinf(widths),
+            groups=group,
+            num_groups=kept.shape[1],
+            example=example,
         )
 
     def __len__(self) -> int:
@@ -103,6 +114,18 @@ class PredictionIntervals:
 
     def __repr__(self) -> str:
         return f"PredictionIntervals({len(self)} rows by {self.method!r})"
+
+    def _targets(self, y):
+        """Returns the targets, and whether each counts."""
+        mask = self.prediction.mask
+        y = targets(labels_of(self.prediction, y), self.lower.shape, mask)
+        kept = np.ones(y.shape, bool) if mask is None else mask
+        if not kept.any():
+            raise ValueError(
+                "`prediction` must have a target that counts. Received: "
+                f"{kept.size} targets, which a mask leaves out"
+            )
+        return y, kept
 
     def _widths(self):
         # Minus infinity for empty intervals from +inf to -inf.

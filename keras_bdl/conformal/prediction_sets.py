@@ -9,10 +9,9 @@ import numpy as np
 
 from keras_bdl.aliases import ArrayLike
 from keras_bdl.conformal.coverage_report import CoverageReport
-from keras_bdl.data.checked_inputs import class_labels
-from keras_bdl.data.checked_inputs import labels_of
 from keras_bdl.memory import check_memory
 from keras_bdl.prediction import ClassificationPrediction
+from keras_bdl.prediction.counted_entries import labelled_entries
 
 
 class PredictionSets:
@@ -89,30 +88,38 @@ class PredictionSets:
     def contains(self, y: ArrayLike | None = None) -> np.ndarray:
         """Returns whether each set contains its label.
 
+        The result is `False` where a row does not count: in padding, or for a
+        label that the loss ignores.
+
         Args:
             y: Labels, integers or one-hot. Defaults to `None`, the labels
                 that the prediction found in its data.
         """
-        return self._scan(self._labels(y), sizes=False)[1]
+        counted = labelled_entries(self.prediction, y)
+        return self._scan(counted.labels, sizes=False)[1] & counted.kept
 
     def evaluate(self, y: ArrayLike | None = None) -> CoverageReport:
         """Returns coverage and sizes, in total, by size and by class.
 
+        Padding and labels that the loss ignores do not count.
+
         Args:
             y: Labels, integers or one-hot. Defaults to `None`, the labels
                 that the prediction found in its data.
         """
-        y = self._labels(y)
-        self._sizes, covered = self._scan(y)
+        counted = labelled_entries(self.prediction, y)
+        self._sizes, covered = self._scan(counted.labels)
         classes = self.prediction.log_mean.shape[1]
+        sizes = self._sizes[counted.kept]
         return CoverageReport.from_arrays(
             self._owner,
-            y,
-            covered,
-            self._sizes,
-            full=self._sizes == classes,
-            groups=y,
+            counted.y,
+            covered[counted.kept],
+            sizes,
+            full=sizes == classes,
+            groups=counted.y,
             num_groups=classes,
+            example=counted.example,
         )
 
     def __getitem__(self, row: int) -> np.ndarray:
@@ -136,10 +143,6 @@ class PredictionSets:
 
     def __repr__(self) -> str:
         return f"PredictionSets({len(self)} sets by {self._owner!r})"
-
-    def _labels(self, y):
-        shape = self.prediction.log_mean.shape
-        return class_labels(labels_of(self.prediction, y), shape)
 
     def _limits_of(self, rows):
         if callable(self._limits):

@@ -19,6 +19,7 @@ from keras_bdl.conformal.risk_threshold import search_threshold
 from keras_bdl.conformal.saved_method import SavedMethod
 from keras_bdl.data.checked_inputs import probability_blocks
 from keras_bdl.prediction import ClassificationPrediction
+from keras_bdl.prediction.counted_entries import counted_entries
 
 
 class RiskControl(SavedMethod):
@@ -61,8 +62,9 @@ class RiskControl(SavedMethod):
         presence: Whether two classes mean absent and present. Otherwise sets
             hold both classes like any others. Defaults to `True`.
         ignore_class: Label of positions that do not count, such as 255 in
-            segmentation. The loss sees them neither in the set nor true.
-            Defaults to `None`.
+            segmentation. The loss sees them neither in the set nor true, like
+            padding. Defaults to `None`: the label that the compiled loss
+            ignores, if any.
 
     Example:
 
@@ -269,6 +271,8 @@ class RiskControl(SavedMethod):
 
 
 def _check_probabilities(prediction):
+    if prediction.mask is not None:
+        prediction = counted_entries(prediction).prediction
     for _ in probability_blocks("prediction", prediction):
         pass  # checks the block
 

@@ -18,11 +18,10 @@ from keras_bdl.conformal.conformal import check_task
 from keras_bdl.conformal.cutoff import Cutoff
 from keras_bdl.conformal.cutoff import least_count
 from keras_bdl.conformal.prediction_sets import PredictionSets
-from keras_bdl.data.checked_inputs import class_labels
-from keras_bdl.data.checked_inputs import labels_of
 from keras_bdl.data.checked_inputs import probabilities
 from keras_bdl.data.row_blocks import row_blocks
 from keras_bdl.prediction import ClassificationPrediction
+from keras_bdl.prediction.counted_entries import labelled_entries
 
 
 class SetPredictor(Conformal):
@@ -67,7 +66,7 @@ class SetPredictor(Conformal):
         # The number of classes may differ from that of an earlier `fit`.
         unfitted = copy.copy(self)
         unfitted.num_classes = None
-        y = unfitted._labels(prediction, y)
+        prediction, y = unfitted.counted(prediction, y)
         keys = self.draw_keys(0, len(y))
         scores = self._label_scores(prediction, y, keys)
         classes = prediction.num_classes
@@ -113,15 +112,23 @@ class SetPredictor(Conformal):
     ) -> np.ndarray:
         """Returns how badly each label fits its prediction.
 
+        The score is NaN where a row does not count: in padding, or for a label
+        that the loss ignores.
+
         Args:
             prediction: A prediction.
             y: Labels. Defaults to `None`, those in the prediction.
             first_row: Number of rows before this prediction, also those of the
                 calibration. Defaults to `0`.
         """
-        y = self._labels(prediction, y)
-        keys = self.draw_keys(first_row, len(y))
-        return self._label_scores(prediction, y, keys)
+        self.check_prediction(prediction)
+        counted = labelled_entries(prediction, y)
+        keys = self.draw_keys(first_row, len(counted.kept))
+        scores = np.full(len(counted.kept), np.nan)
+        scores[counted.kept] = self._label_scores(
+            counted.prediction, counted.y, keys[counted.kept]
+        )
+        return scores
 
     def sets_at(
         self,
@@ -227,9 +234,18 @@ class SetPredictor(Conformal):
         del first
         return np.ones(count)
 
-    def _labels(self, prediction, y):
+    def counted(
+        self, prediction: ClassificationPrediction, y: ArrayLike | None
+    ) -> tuple[ClassificationPrediction, np.ndarray]:
+        """Returns the rows that count, and their labels.
+
+        Args:
+            prediction: A prediction, which is checked.
+            y: Labels, or `None` for those in the prediction.
+        """
         self.check_prediction(prediction)
-        return class_labels(labels_of(prediction, y), prediction.log_mean.shape)
+        counted = labelled_entries(prediction, y)
+        return counted.prediction, counted.y
 
     def _label_scores(self, prediction, y, keys):
         scores = np.empty(len(y))

@@ -1,5 +1,6 @@
 """Checks of models, labels, probabilities and predictions."""
 
+from collections.abc import Iterable
 from collections.abc import Iterator
 from typing import Any
 
@@ -215,23 +216,43 @@ def class_labels(y: ArrayLike, shape: tuple) -> np.ndarray:
 
 
 def kept_labels(
-    y: ArrayLike, shape: tuple, ignore_class: int | None
+    y: ArrayLike,
+    shape: tuple,
+    ignored: Iterable[int | None] = (),
+    mask: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns one integer label per input, and whether each counts.
+
+    The label of an input that a mask leaves out may be anything, and becomes 0.
 
     Args:
         y: Integers or one-hot rows.
         shape: Shape of the prediction, classes on the last axis.
-        ignore_class: Label of inputs that do not count, or `None`. It may be
-            no class if labels are integers.
+        ignored: Labels of inputs that do not count; `None` is no label. They
+            may be no classes if labels are integers. Defaults to `()`.
+        mask: Whether each input counts, in the shape of the prediction without
+            the axis of classes. Defaults to `None`: all count.
     """
-    y = as_array("y", y)
-    if ignore_class is None or y.shape == shape:
+    y, inputs = as_array("y", y), shape[:-1]
+    kept = np.ones(inputs, bool) if mask is None else np.array(mask, bool)
+    if y.shape == shape:
+        if mask is not None:
+            y = np.where(kept[..., None], y, np.arange(shape[-1]) == 0)
         labels = class_labels(y, shape)
-        return labels, labels != ignore_class
-    kept = y != ignore_class
-    labels = class_labels(np.where(kept, y, 0), shape)
-    return labels, kept.ravel()
+    else:
+        if y.shape == (*inputs, 1):
+            y = y.reshape(inputs)
+        if y.shape != inputs:
+            class_labels(y, shape)  # raises the error
+        kept &= ~np.isin(y, _numbers(ignored))
+        counted = y if kept.all() else np.where(kept, y, 0)
+        labels = class_labels(counted, shape)
+    kept = kept.ravel() & ~np.isin(labels, _numbers(ignored))
+    return labels, kept
+
+
+def _numbers(ignored):
+    return [label for label in ignored if label is not None]
 
 
 def _classes_of_one_hot(y):
@@ -249,22 +270,28 @@ def _classes_of_one_hot(y):
     return found
 
 
-def targets(y: ArrayLike, shape: tuple) -> np.ndarray:
+def targets(
+    y: ArrayLike, shape: tuple, mask: np.ndarray | None = None
+) -> np.ndarray:
     """Returns regression targets in the shape of the predicted mean.
+
+    A target that a mask leaves out may be anything, and becomes 0.
 
     Args:
         y: Targets. A last axis of length 1 may be missing or added.
         shape: Shape of the predicted mean.
+        mask: Whether each target counts, in the shape of the predicted mean.
+            Defaults to `None`: all count.
     """
-    y = numbers("y", y)
-    if y.shape == shape:
-        return y
+    y = as_array("y", y, dtype="float64")
     if (*y.shape, 1) == shape or y.shape == (*shape, 1):
-        return y.reshape(shape)
-    raise ValueError(
-        "`y` must have the shape of the predicted mean, "
-        f"{shape}. Received: y of shape {y.shape}"
-    )
+        y = y.reshape(shape)
+    if y.shape != shape:
+        raise ValueError(
+            "`y` must have the shape of the predicted mean, "
+            f"{shape}. Received: y of shape {y.shape}"
+        )
+    return numbers("y", y if mask is None else np.where(mask, y, 0.0))
 
 
 def labels_of(prediction: Any, y: ArrayLike | None) -> ArrayLike:

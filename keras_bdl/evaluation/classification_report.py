@@ -9,9 +9,6 @@ import numpy as np
 
 from keras_bdl.aliases import ArrayLike
 from keras_bdl.arguments import check_count
-from keras_bdl.data.checked_inputs import check_classification
-from keras_bdl.data.checked_inputs import class_labels
-from keras_bdl.data.checked_inputs import labels_of
 from keras_bdl.evaluation import calibration
 from keras_bdl.evaluation.brier import BrierDecomposition
 from keras_bdl.evaluation.class_bins import ClassBins
@@ -33,6 +30,8 @@ from keras_bdl.evaluation.shift_scores import classification_shift
 from keras_bdl.evaluation.shift_scores import shift_section
 from keras_bdl.evaluation.smooth_calibration import smooth_calibration_error
 from keras_bdl.prediction import ClassificationPrediction
+from keras_bdl.prediction.counted_entries import labelled_entries
+from keras_bdl.prediction.counted_entries import with_mask
 from keras_bdl.reports.per_example import PerExample
 from keras_bdl.reports.report import NOT_A_NUMBER
 from keras_bdl.reports.report import Report
@@ -42,8 +41,12 @@ from keras_bdl.reports.report import Report
 class ClassificationReport(Report):
     """Scores of a classifier on labelled inputs, from `evaluate`.
 
+    With several labels for each input, such as tokens, each label counts as an
+    input here, and `per_example` has the sums of each input. Padding and labels
+    of the `ignore_class` do not count.
+
     Attributes:
-        num_inputs: Number of inputs.
+        num_inputs: Number of inputs that count.
         num_classes: Number of classes.
         num_samples: Number of posterior samples in the average.
         accuracy: Fraction of inputs whose most probable class is correct.
@@ -151,9 +154,9 @@ class ClassificationReport(Report):
             uncertainty: Measure that ranks the inputs for referral. Defaults
                 to `"mutual_information"`.
         """
-        check_classification("prediction", prediction)
         further = further or {}
-        y = class_labels(labels_of(prediction, y), prediction.log_mean.shape)
+        whole, counted = prediction, labelled_entries(prediction, y)
+        prediction, y = counted.prediction, counted.y
         bins = ClassBins(
             prediction.num_classes, check_count("num_bins", num_bins)
         )
@@ -190,14 +193,19 @@ class ClassificationReport(Report):
             referral=_referral(prediction, used, values, scores, fractions),
             per_class=per_class_scores(y, scores.predicted, bins),
             ood={
-                name: ood_entry(name, prediction, other, further.get(name))
+                name: ood_entry(
+                    name,
+                    with_mask(whole, counted.kept),
+                    other,
+                    further.get(name),
+                )
                 for name, other in (ood or {}).items()
             },
-            shift=classification_shift(
-                shift or {}, prediction, y, num_bins=num_bins
-            ),
-            per_example=PerExample.of(
+            shift=classification_shift(shift or {}, counted, num_bins=num_bins),
+            # The labels of one input depend on each other.
+            per_example=PerExample.of_entries(
                 y,
+                counted.example,
                 formulas={"ece": "gaps"},
                 accuracy=correct,
                 nll=scores.nll,

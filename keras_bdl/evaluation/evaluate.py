@@ -35,6 +35,12 @@ def evaluate(
     Use this function after `keras_bdl.predict` to see accuracy, calibration
     and the quality of the uncertainty in one table.
 
+    Each label, token or pixel that counts has the same weight. Padding, where
+    `prediction.mask` is `False`, and labels of the `ignore_class` of the
+    compiled loss do not count. Keras has the same mean in its metrics. The
+    loss in `model.evaluate` is the mean over the batches instead, which
+    differs if batches have unequal numbers of such labels.
+
     Args:
         prediction: A `ClassificationPrediction` or `RegressionPrediction`,
             from `keras_bdl.predict`.

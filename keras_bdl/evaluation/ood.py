@@ -6,6 +6,7 @@ import numpy as np
 
 from keras_bdl.aliases import ArrayLike
 from keras_bdl.arguments import check_count
+from keras_bdl.data.checked_inputs import as_array
 from keras_bdl.data.checked_inputs import numbers
 from keras_bdl.data.checked_inputs import probability_blocks
 from keras_bdl.evaluation.ranking import auroc
@@ -14,6 +15,7 @@ from keras_bdl.evaluation.ranking import fpr_at_tpr
 from keras_bdl.evaluation.referral import MEASURES
 from keras_bdl.evaluation.referral import uncertainty_of
 from keras_bdl.prediction import ClassificationPrediction
+from keras_bdl.prediction.counted_entries import counted_entries
 
 # Keys of an entry in `ClassificationReport.ood`.
 RESERVED = (*MEASURES, "num_inputs", "entropy_divergence")
@@ -69,6 +71,7 @@ def ood_scores(
         outside: Prediction for out-of-distribution inputs.
         scores: Dict from the name of a further score to the pair of its
             values for the inputs inside and outside, high for unknown inputs.
+            Those of padding do not count, like padding in the predictions.
             Use it for `energy_score`, `max_logit_score` and `FeatureDensity`,
             which a prediction of probabilities does not hold. Defaults to
             `None`.
@@ -91,6 +94,8 @@ def ood_scores(
     found["energy"]["auroc"]
     ```
     """
+    both = counted_entries(inside), counted_entries(outside)
+    inside, outside = (entries.prediction for entries in both)
     found = {}
     for measure in MEASURES:
         used, known = uncertainty_of(inside, measure)
@@ -98,23 +103,29 @@ def ood_scores(
         found[measure] = ood_detection(known, unknown)
         if not used == used_outside == measure:
             found[measure] = dict.fromkeys(found[measure], np.nan)
-    sizes = inside.entropy.size, outside.entropy.size
+    kept = both[0].kept, both[1].kept
     for name, pair in (scores or {}).items():
         if name in RESERVED:
             raise ValueError(
                 f"`scores` must have names other than {RESERVED}. "
                 f"Received: {name!r}"
             )
-        known, unknown = _checked_pair(name, pair, sizes)
+        known, unknown = _checked_pair(name, pair, kept)
         found[name] = ood_detection(known, unknown)
     return found
 
 
-def _checked_pair(name, pair, sizes):
+def _checked_pair(name, pair, kept):
+    sizes = kept[0].size, kept[1].size
     if isinstance(pair, (tuple, list)) and len(pair) == 2:
-        known, unknown = (numbers(f"scores[{name!r}]", part) for part in pair)
+        known, unknown = (
+            as_array(f"scores[{name!r}]", part, "float64") for part in pair
+        )
         if (known.size, unknown.size) == sizes:
-            return known, unknown
+            return [
+                numbers(f"scores[{name!r}]", part.ravel()[chosen])
+                for part, chosen in zip((known, unknown), kept, strict=True)
+            ]
         received = f"{known.size} and {unknown.size} scores"
     else:
         received = f"{type(pair).__name__}"
@@ -191,6 +202,9 @@ def ood_entry(
         outside: Prediction for out-of-distribution inputs, which is checked.
         scores: Argument of `ood_scores`. Defaults to `None`.
     """
+    whole = inside, outside
+    inside = counted_entries(inside).prediction
+    outside = counted_entries(outside, name=f"ood[{name!r}]").prediction
     for _ in probability_blocks(f"ood[{name!r}]", outside):
         pass  # checks the block
     if outside.num_classes != inside.num_classes:
@@ -201,7 +215,7 @@ def ood_entry(
         )
     return {
         "num_inputs": outside.entropy.size,
-        **ood_scores(inside, outside, scores=scores),
+        **ood_scores(*whole, scores=scores),
         "entropy_divergence": entropy_divergence(
             inside.entropy, outside.entropy, num_classes=inside.num_classes
         ),

@@ -1,5 +1,6 @@
 """Report on the predictions of a regression."""
 
+import copy
 import dataclasses
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -29,7 +30,8 @@ class RegressionReport(Report):
     """Scores of a regression on inputs with targets, from `evaluate`.
 
     Attributes:
-        num_values: Number of target values, over all inputs.
+        num_values: Number of target values that count, over all inputs.
+            Padding does not count.
         num_samples: Number of posterior samples in the average.
         rmse: Root of the mean squared error of the predictive mean.
         density: The predictive density that defines `log_likelihood`, `crps`
@@ -90,9 +92,12 @@ class RegressionReport(Report):
             levels: Probabilities of the intervals. Defaults to
                 `(0.5, 0.9, 0.95)`.
         """
-        mean = numbers("prediction.mean", prediction.mean)
-        y = targets(labels_of(prediction, y), mean.shape)
-        density, means, variances = _density(prediction, mean)
+        whole = np.shape(prediction.mean)
+        all_targets = targets(labels_of(prediction, y), whole, prediction.mask)
+        kept = _kept(prediction)
+        mean = numbers("prediction.mean", _chosen(prediction.mean, kept))
+        y = _chosen(all_targets, kept)
+        density, means, variances = _density(prediction, mean, kept)
         coverage = dict.fromkeys(levels, np.nan)
         log_density = np.full(y.shape, np.nan)
         if variances.min() > 0:
@@ -113,39 +118,42 @@ class RegressionReport(Report):
             log_likelihood=float(np.mean(log_density)),
             crps=float(np.mean(crps)),
             coverage=coverage,
-            variance_within=float(np.mean(prediction.variance_within)),
-            variance_between=float(np.mean(prediction.variance_between)),
+            variance_within=_mean(prediction.variance_within, whole, kept),
+            variance_between=_mean(prediction.variance_between, whole, kept),
             shift=shift_scores(
                 shift or {},
                 _check_regression,
-                lambda name, other: cls._shifted(name, other, mean, y, levels),
+                lambda name, other: cls._shifted(
+                    name, other, prediction, all_targets, levels
+                ),
             ),
-            per_example=PerExample.of(
+            # The targets of one input depend on each other.
+            per_example=PerExample.of_entries(
                 y,
+                np.nonzero(kept)[0],
                 formulas={"rmse": "root"},
-                # The targets of one input depend on each other.
-                **{
-                    name: values.reshape(len(values), -1).mean(1)
-                    for name, values in (
-                        ("rmse", squared_error),
-                        ("log_likelihood", log_density),
-                        ("crps", crps),
-                    )
-                },
+                rmse=squared_error,
+                log_likelihood=log_density,
+                crps=crps,
             ),
         )
 
     @classmethod
-    def _shifted(cls, name, shifted, mean, y, levels):
+    def _shifted(cls, name, shifted, prediction, y, levels):
         """Returns the scores of a prediction for shifted inputs."""
-        if shifted.y is None and np.shape(shifted.mean) != mean.shape:
+        if shifted.y is None and np.shape(shifted.mean) != y.shape:
             raise ValueError(
                 f"`{name}` must be a prediction for the inputs of "
                 "`prediction`, shifted and in the same order, or hold targets "
                 "of its own. Received: a mean of shape "
-                f"{np.shape(shifted.mean)} for targets of shape {mean.shape}"
+                f"{np.shape(shifted.mean)} for targets of shape {y.shape}"
             )
-        own = y if shifted.y is None else shifted.y
+        own = shifted.y
+        if own is None:
+            # The targets of padding are not known.
+            own, shifted = y, copy.copy(shifted)
+            if prediction.mask is not None or shifted.mask is not None:
+                shifted.mask = _kept(prediction) & _kept(shifted)
         report = cls.from_prediction(shifted, own, levels=levels)
         scores = {key: report[key] for key in _SHIFT if key != "coverage"}
         coverage = report.coverage[max(levels)] if levels else np.nan
@@ -211,13 +219,40 @@ def _check_regression(name, prediction):
         )
 
 
-def _density(prediction, mean):
+def _kept(prediction):
+    """Returns whether each target counts, in the shape of the mean."""
+    shape = np.shape(prediction.mean)
+    kept = np.ones(shape, bool)
+    if prediction.mask is not None:
+        kept = prediction.mask
+    if not kept.any():
+        raise ValueError(
+            "`prediction` must have a target that counts. Received: "
+            f"{kept.size} targets, which a mask leaves out"
+        )
+    return kept
+
+
+def _chosen(values, kept):
+    """Returns the values that count, on one axis, after that of samples."""
+    values = np.asarray(values)
+    return values.reshape(*values.shape[: values.ndim - kept.ndim], -1)[
+        ..., kept.ravel()
+    ]
+
+
+def _mean(values, shape, kept):
+    return float(np.mean(_chosen(np.broadcast_to(values, shape), kept)))
+
+
+def _density(prediction, mean, kept):
     """Returns the name, means and variances of the predictive density."""
     if prediction.has_samples and prediction.sample_variances is not None:
-        means = np.asarray(prediction.samples, dtype="float64")
-        variances = np.broadcast_to(prediction.sample_variances, means.shape)
+        samples = np.asarray(prediction.samples, dtype="float64")
+        variances = np.broadcast_to(prediction.sample_variances, samples.shape)
+        variances = _chosen(variances, kept)
         if variances.min() > 0:
-            return "mixture", means, variances
-    variance = numbers("prediction.variance", prediction.variance)
-    variance = np.broadcast_to(variance, mean.shape)
+            return "mixture", _chosen(samples, kept), variances
+    variance = np.broadcast_to(prediction.variance, kept.shape)
+    variance = numbers("prediction.variance", _chosen(variance, kept))
     return "gaussian", mean[None], variance[None]

@@ -35,7 +35,8 @@ class SegmentationScores:
 
     Args:
         ignore_class: Label of pixels that do not count. It may be no class,
-            such as 255 or -1, if labels are integers. Defaults to `None`.
+            such as 255 or -1, if labels are integers. Defaults to `None`: the
+            label that the compiled loss ignores, if any.
         num_bins: Number of bins of the calibration errors. Defaults to `20`.
         fractions: Fractions of the images that are referred to an expert.
             Defaults to `(0.0, 0.1, 0.2, 0.3)`.
@@ -96,7 +97,8 @@ class SegmentationScores:
             )
         self._check_classes(shape[-1], prediction.num_samples)
         y = labels_of(prediction, y)
-        labels, kept = kept_labels(y, shape, self.ignore_class)
+        ignored = self.ignore_class, prediction.ignore_class
+        labels, kept = kept_labels(y, shape, ignored, prediction.mask)
         self._measure, values = uncertainty_of(prediction, self.uncertainty)
         # One row for each pixel that counts.
         rows = prediction.log_mean.reshape(-1, shape[-1])[kept]

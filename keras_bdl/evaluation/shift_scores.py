@@ -9,9 +9,11 @@ import numpy as np
 
 from keras_bdl.arguments import check_number
 from keras_bdl.data.checked_inputs import check_classification
-from keras_bdl.data.checked_inputs import class_labels
 from keras_bdl.evaluation.example_scores import ExampleScores
-from keras_bdl.prediction import ClassificationPrediction
+from keras_bdl.prediction.counted_entries import CountedEntries
+from keras_bdl.prediction.counted_entries import chosen_entries
+from keras_bdl.prediction.counted_entries import counted_entries
+from keras_bdl.prediction.counted_entries import labelled_entries
 
 # A name that ends with a number after a space or an underscore.
 NAMED_SEVERITY = re.compile(r"(.*\S)[\s_]+([-+]?\d+(?:\.\d+)?)")
@@ -87,8 +89,7 @@ def _by_severity(shift, check):
 
 def classification_shift(
     shift: Any,
-    prediction: ClassificationPrediction,
-    y: np.ndarray,
+    counted: CountedEntries,
     *,
     num_bins: int,
 ) -> dict[str, dict[str, list]]:
@@ -96,14 +97,14 @@ def classification_shift(
 
     Args:
         shift: Argument of `keras_bdl.evaluate`.
-        prediction: Prediction for the inputs that are not shifted.
-        y: Integer labels of these inputs.
+        counted: Entries for the inputs that are not shifted, with their
+            labels.
         num_bins: Number of bins of the calibration error.
     """
     return shift_scores(
         shift,
         check_classification,
-        lambda name, shifted: _scores(name, shifted, prediction, y, num_bins),
+        lambda name, shifted: _scores(name, shifted, counted, num_bins),
     )
 
 
@@ -124,24 +125,27 @@ def shift_section(
     return f"Shift: {name}", rows
 
 
-def _scores(name, shifted, prediction, y, num_bins):
-    if shifted.num_classes != prediction.num_classes:
+def _scores(name, shifted, counted, num_bins):
+    if shifted.num_classes != counted.prediction.num_classes:
         raise ValueError(
             f"`{name}` must be a prediction of the same model, with "
-            f"{prediction.num_classes} classes. "
+            f"{counted.prediction.num_classes} classes. "
             f"Received: {shifted.num_classes} classes"
         )
     inputs = shifted.log_mean.shape[:-1]
     if shifted.y is not None:
-        y = class_labels(shifted.y, shifted.log_mean.shape)
-    elif np.prod(inputs) != len(y):
+        own = labelled_entries(shifted, name=name)
+    elif np.prod(inputs) == len(counted.kept):
+        kept = counted.kept & counted_entries(shifted, name=name).kept
+        own = chosen_entries(shifted, kept, counted.labels, name=name)
+    else:
         raise ValueError(
             f"`{name}` must be a prediction for the inputs of `prediction`, "
             "shifted and in the same order, or hold labels of its own. "
-            f"Received: {np.prod(inputs)} inputs for {len(y)} labels"
+            f"Received: {np.prod(inputs)} inputs for {len(counted.kept)} labels"
         )
-    scores = ExampleScores.of(name, shifted, y)
-    return {"num_inputs": len(y), **scores.means(num_bins)}
+    scores = ExampleScores.of(name, own.prediction, own.y)
+    return {"num_inputs": len(own.y), **scores.means(num_bins)}
 
 
 def _lists(by_severity):

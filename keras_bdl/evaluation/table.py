@@ -45,8 +45,11 @@ def table(
     reach as far in both directions as the resamples in one. Those of the area
     under the risk-coverage curve use its first-order change with each example,
     and are somewhat narrow for few: of 100 differences that are chance, about
-    8 exclude 0 at the level 0.95 with 100 examples, and 6 with 300. A
-    resample of a `SegmentationReport` is one of images.
+    8 exclude 0 at the level 0.95 with 100 examples, and 6 with 300.
+
+    The labels, tokens or pixels of one example depend on each other. So a
+    resample draws whole examples, the rows of the first axis, for every kind
+    of report. A single long sequence is one example.
 
     Args:
         reports: Dict from the name of a method to its report, or to a list of

@@ -32,7 +32,8 @@ def average_draws(draws, likelihoods):
     """Returns the average of samples, in the structure of one sample.
 
     For a classifier, the function averages probabilities, and returns logits if
-    the model returns logits. For other models, it averages the outputs.
+    the model returns logits. For other models, it averages the outputs. An
+    average has the mask of the first sample, so that padding does not count.
 
     Args:
         draws: The nested outputs of each sample.
@@ -45,6 +46,10 @@ def average_draws(draws, likelihoods):
             zip(*flat, strict=True), likelihoods, strict=True
         )
     ]
+    for average, first in zip(averages, flat[0], strict=True):
+        mask = _keras.mask_of(first)
+        if mask is not None:
+            _keras.set_mask(average, mask)
     return keras.tree.pack_sequence_as(draws[0], averages)
 
 

@@ -10,6 +10,7 @@ from keras_bdl.plots.canvas import add_legend
 from keras_bdl.plots.canvas import classifications
 from keras_bdl.plots.canvas import open_axes
 from keras_bdl.prediction import ClassificationPrediction
+from keras_bdl.prediction.counted_entries import counted_entries
 
 
 def entropy_histograms(
@@ -61,7 +62,8 @@ def entropy_histograms(
         (inside, "in distribution", color, None),
         (outside, "out of distribution", outside_color, "////"),
     ):
-        entropy = np.clip(prediction.entropy.ravel(), 0.0, highest)
+        entropy = counted_entries(prediction).prediction.entropy
+        entropy = np.clip(entropy, 0.0, highest)
         ax.hist(
             entropy,
             bins=np.linspace(0.0, highest, num_bins + 1),

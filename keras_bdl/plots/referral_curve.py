@@ -7,8 +7,6 @@ import numpy as np
 from keras_bdl.aliases import ArrayLike
 from keras_bdl.arguments import check_choice
 from keras_bdl.arguments import check_number
-from keras_bdl.data.checked_inputs import class_labels
-from keras_bdl.data.checked_inputs import labels_of
 from keras_bdl.evaluation import referral_accuracy
 from keras_bdl.evaluation import referral_auroc
 from keras_bdl.evaluation import uncertainty_of
@@ -16,6 +14,7 @@ from keras_bdl.plots.canvas import add_method_legend
 from keras_bdl.plots.canvas import classifications
 from keras_bdl.plots.canvas import method_styles
 from keras_bdl.plots.canvas import open_axes
+from keras_bdl.prediction.counted_entries import labelled_entries
 
 SCORES = {"accuracy": "accuracy", "auroc": "AUROC"}
 
@@ -63,8 +62,9 @@ def referral_curve(
     fractions = np.linspace(0.0, highest, 51)
     curves, used = {}, {}
     for name, prediction in classifications(predictions).items():
-        used[name], values = uncertainty_of(prediction, uncertainty)
-        curves[name] = _curve(prediction, y, score, values, fractions)
+        counted = labelled_entries(prediction, y)
+        used[name], values = uncertainty_of(counted.prediction, uncertainty)
+        curves[name] = _curve(counted, score, values, fractions)
     labels, xlabel = _named_measures(used, uncertainty)
     ax = open_axes(ax)
     for name, style in method_styles(curves).items():
@@ -98,15 +98,15 @@ def _named_measures(used, wanted):
     return labels, f"referred by {wanted} unless noted (%)"
 
 
-def _curve(prediction, y, score, uncertainty, fractions):
-    y = class_labels(labels_of(prediction, y), prediction.log_mean.shape)
+def _curve(counted, score, uncertainty, fractions):
+    prediction, y = counted.prediction, counted.y
     if score == "accuracy":
-        correct = prediction.predicted_classes.ravel() == y
+        correct = prediction.predicted_classes == y
         return referral_accuracy(uncertainty, correct, fractions=fractions)
     if prediction.num_classes != 2:
         raise ValueError(
             '`score` must be "accuracy" for more than two classes. '
             f"Received: {score=} and {prediction.num_classes} classes"
         )
-    positive = prediction.mean.reshape(-1, 2)[:, 1]
+    positive = prediction.mean[:, 1]
     return referral_auroc(uncertainty, positive, y, fractions=fractions)

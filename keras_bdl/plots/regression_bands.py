@@ -80,9 +80,11 @@ def regression_bands(
         )
     truth = None if truth is None else _truth(truth, x.size)
     order = np.argsort(x)
-    x, mean = x[order], mean[order]
+    if prediction.mask is not None:
+        order = order[prediction.mask.ravel()[order]]
     between = _stddev(prediction.variance_between, mean.shape)[order]
     total = _stddev(prediction.variance, mean.shape)[order]
+    x, mean = x[order], mean[order]
     ax = open_axes(ax)
     bands = [(between, f"±{width:g} sd of the mean (epistemic)", 0.45)]
     if np.any(total > between):

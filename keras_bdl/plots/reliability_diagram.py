@@ -5,8 +5,6 @@ from typing import Any
 import numpy as np
 
 from keras_bdl.aliases import ArrayLike
-from keras_bdl.data.checked_inputs import class_labels
-from keras_bdl.data.checked_inputs import labels_of
 from keras_bdl.evaluation import calibration_bins
 from keras_bdl.evaluation.calibration import CalibrationBins
 from keras_bdl.plots.canvas import DARK
@@ -15,6 +13,7 @@ from keras_bdl.plots.canvas import add_method_legend
 from keras_bdl.plots.canvas import classifications
 from keras_bdl.plots.canvas import method_styles
 from keras_bdl.plots.canvas import open_axes
+from keras_bdl.prediction.counted_entries import labelled_entries
 
 # The axis ends at HIGHEST. All bins of higher confidence become one point.
 SMALLEST_DOUBT = 1e-4
@@ -85,11 +84,14 @@ def reliability_diagram(
 
 
 def _bins(prediction, y, num_bins):
-    y = class_labels(labels_of(prediction, y), prediction.log_mean.shape)
-    correct = prediction.predicted_classes.ravel() == y
+    counted = labelled_entries(prediction, y)
+    correct = counted.prediction.predicted_classes == counted.y
     return _pool_highest(
         calibration_bins(
-            prediction.confidence, correct, num_bins=num_bins, binning="mass"
+            counted.prediction.confidence,
+            correct,
+            num_bins=num_bins,
+            binning="mass",
         )
     )
 

@@ -39,8 +39,8 @@ def segmentation_maps(
         images: Images `(n, height, width)` or with one or three channels.
         prediction: The prediction of the images, from `keras_bdl.predict`.
         y: Labels of the pixels, integers or one-hot. A label that is no class,
-            such as 255, stays white. Defaults to `None`, the labels in the
-            prediction, if there are any.
+            such as 255, or that the loss ignores, stays white. Defaults to
+            `None`, the labels in the prediction, if there are any.
         uncertainty: `"mutual_information"`, `"entropy"` or
             `"expected_entropy"`. Defaults to `"mutual_information"`, or the
             entropy if there is only one posterior sample.
@@ -84,12 +84,13 @@ def segmentation_maps(
         "vmax": prediction.num_classes - 0.5,
         "interpolation": "nearest",
     }
-    maps = getattr(prediction, uncertainty)[:rows]
+    maps = getattr(prediction, uncertainty)
+    maps = _without_padding(maps, prediction)[:rows]
     for i in range(rows):
         first, *middle, last = axes[i]
         gray = images.ndim == 3
         first.imshow(images[i], **({"cmap": "gray"} if gray else {}))
-        shown = [prediction.predicted_classes[i]]
+        shown = [_without_padding(prediction.predicted_classes, prediction)[i]]
         if y is not None:
             shown = [y[i], *shown]
         for ax, classes in zip(middle, shown, strict=True):
@@ -129,8 +130,15 @@ def _checked_images(images, prediction):
     return images
 
 
+def _without_padding(values, prediction):
+    """Returns values of pixels, masked in padding."""
+    if prediction.mask is None:
+        return values
+    return np.ma.masked_array(values, ~prediction.mask)
+
+
 def _checked_labels(y, prediction):
-    """Returns integers, masked where a label is no class; or `None`."""
+    """Returns integers, masked where a label does not count; or `None`."""
     if y is None:
         return None
     shape = prediction.log_mean.shape
@@ -142,8 +150,10 @@ def _checked_labels(y, prediction):
             f"`y` must have one label for each pixel, in shape {shape[:-1]}. "
             f"Received: y of shape {y.shape}"
         )
-    y = y.reshape(shape[:-1])
-    return np.ma.masked_outside(y, 0, shape[-1] - 1)
+    y = np.ma.masked_outside(y.reshape(shape[:-1]), 0, shape[-1] - 1)
+    if prediction.ignore_class is not None:
+        y = np.ma.masked_equal(y, prediction.ignore_class)
+    return _without_padding(y, prediction)
 
 
 def _class_colors(plt, num_classes):

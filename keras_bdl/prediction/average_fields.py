@@ -23,6 +23,20 @@ def first_not_finite(values: Any) -> Any:
     return ops.where(ops.min(finite, axis=0) > 0, 0, first + 1)
 
 
+def mask_of_samples(outputs: dict[str, Any]) -> dict[str, Any]:
+    """Returns whether each entry counts in any sample, as `"mask"`.
+
+    The result is empty without a mask.
+
+    Args:
+        outputs: Outputs with the samples on the first axis, and perhaps a
+            `"mask"`.
+    """
+    if "mask" not in outputs:
+        return {}
+    return {"mask": ops.any(outputs["mask"], axis=0)}
+
+
 def joined_batches(averages: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
     """Returns the fields of all batches, with the examples of all batches.
 

@@ -79,6 +79,7 @@ def merged(
 
 _EXTREMES = {
     "inside": ops.minimum,
+    "mask": ops.logical_or,
     "off": ops.maximum,
     "lowest_within": ops.minimum,
 }

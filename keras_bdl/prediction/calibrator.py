@@ -7,12 +7,11 @@ import numpy as np
 
 from keras_bdl.aliases import ArrayLike
 from keras_bdl.data.checked_inputs import check_classification
-from keras_bdl.data.checked_inputs import class_labels
-from keras_bdl.data.checked_inputs import labels_of
 from keras_bdl.data.checked_inputs import log_probabilities
 from keras_bdl.prediction.classification_prediction import (
     ClassificationPrediction,
 )
+from keras_bdl.prediction.counted_entries import labelled_entries
 
 
 class Calibrator(abc.ABC):
@@ -34,9 +33,9 @@ class Calibrator(abc.ABC):
         Returns:
             This object.
         """
-        log_probs = log_probabilities("prediction", prediction)
-        y = class_labels(labels_of(prediction, y), prediction.log_mean.shape)
-        self._fit(log_probs, y)
+        counted = labelled_entries(prediction, y)
+        log_probs = log_probabilities("prediction", counted.prediction)
+        self._fit(log_probs, counted.y)
         return self
 
     def __call__(
@@ -51,7 +50,10 @@ class Calibrator(abc.ABC):
         check_classification("prediction", prediction)
         log_q = self._calibrated(prediction)
         return ClassificationPrediction(
-            log_q.astype(prediction.log_mean.dtype), y=prediction.y
+            log_q.astype(prediction.log_mean.dtype),
+            y=prediction.y,
+            mask=prediction.mask,
+            ignore_class=prediction.ignore_class,
         )
 
     @abc.abstractmethod

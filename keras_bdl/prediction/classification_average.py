@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_bdl.prediction.average_fields import first_not_finite
 from keras_bdl.prediction.average_fields import joined_batches
+from keras_bdl.prediction.average_fields import mask_of_samples
 from keras_bdl.prediction.average_fields import samples_first
 from keras_bdl.prediction.average_fields import standard_errors
 from keras_bdl.prediction.classification_prediction import (
@@ -38,7 +39,8 @@ class ClassificationAverage:
             outputs: The `"output"` of the model, `float32` or `float64`, with
                 the samples on the first axis and the examples on the second.
                 A linearised model has logits as `"output"`, and as `"raw"`
-                what the model returns.
+                what the model returns. A model that masks entries has a
+                `"mask"`.
             likelihood: The `Likelihood` of the output.
             keep_samples: Whether to keep the probabilities of every sample.
         """
@@ -70,6 +72,7 @@ class ClassificationAverage:
             "not_finite": first_not_finite(entropy),
             "inside": ops.min(rows["inside"], axis=0),
             "off": ops.max(rows["off"], axis=0),
+            **mask_of_samples(outputs),
         }
         if keep_samples:
             average["samples"] = ops.swapaxes(p, 0, 1)
@@ -87,6 +90,7 @@ class ClassificationAverage:
             "variance": np.square(prediction.stddev),
             "entropy": prediction.expected_entropy,
             "votes": prediction.votes / prediction.num_samples,
+            **({} if prediction.mask is None else {"mask": prediction.mask}),
         }
 
     @staticmethod
@@ -94,6 +98,8 @@ class ClassificationAverage:
         averages: Sequence[dict[str, Any]],
         counts: Sequence[int],
         y: np.ndarray | None = None,
+        *,
+        ignore_class: int | None = None,
     ) -> ClassificationPrediction:
         """Returns the prediction made of the averages of all batches.
 
@@ -101,6 +107,8 @@ class ClassificationAverage:
             averages: One average for each batch, in order, as NumPy arrays.
             counts: Number of samples in each average.
             y: The labels of all batches. Defaults to `None`.
+            ignore_class: Label of entries that do not count. Defaults to
+                `None`.
         """
         joined = joined_batches(averages)
         num_samples = max(counts)
@@ -116,6 +124,8 @@ class ClassificationAverage:
             y=None if y is None else _class_labels(y, log_mean.shape),
             standard_error=standard_errors(averages, counts),
             samples=samples_first(joined.get("samples")),
+            mask=joined.get("mask"),
+            ignore_class=ignore_class,
         )
 
 

@@ -5,9 +5,11 @@ from typing import Any
 import numpy as np
 
 from keras_bdl.aliases import ArrayLike
+from keras_bdl.data.checked_inputs import as_array
 from keras_bdl.data.checked_inputs import probabilities as checked
 from keras_bdl.data.row_blocks import row_blocks
 from keras_bdl.prediction.prediction import Prediction
+from keras_bdl.prediction.prediction import aligned_mask
 
 
 class ClassificationPrediction(Prediction):
@@ -35,6 +37,9 @@ class ClassificationPrediction(Prediction):
         y: Labels found in the data, integers without the class axis or
             one-hot. Defaults to `None`.
         samples: Every `p_s`, samples on the first axis. Defaults to `None`.
+        ignore_class: Label of entries that do not count, as in
+            `keras.losses.SparseCategoricalCrossentropy`. Defaults to `None`:
+            no such label.
 
     Example:
 
@@ -54,10 +59,12 @@ class ClassificationPrediction(Prediction):
         expected_entropy: ArrayLike | None = None,
         stddev: ArrayLike | None = None,
         votes: ArrayLike | None = None,
+        ignore_class: int | None = None,
         **kwargs: Any,
     ):
-        super().__init__(**kwargs)
         self.log_mean = np.asarray(log_mean)
+        super().__init__(**kwargs)
+        self.ignore_class = ignore_class
         if expected_entropy is None:
             expected_entropy = self.entropy
         self.expected_entropy = np.asarray(expected_entropy)
@@ -78,7 +85,16 @@ class ClassificationPrediction(Prediction):
             probabilities: Predictive probabilities, classes on the last axis.
             **kwargs: Further arguments of `ClassificationPrediction`.
         """
-        probabilities = checked("probabilities", probabilities)
+        probabilities = as_array("probabilities", probabilities)
+        mask = aligned_mask(kwargs.get("mask"), probabilities.shape[:-1])
+        if mask is None:
+            probabilities = checked("probabilities", probabilities)
+        else:
+            # Padding may hold anything, and becomes uniform.
+            kept = checked("probabilities", probabilities[mask])
+            uniform = 1.0 / probabilities.shape[-1]
+            probabilities = np.full(probabilities.shape, uniform, kept.dtype)
+            probabilities[mask] = kept
         with np.errstate(divide="ignore"):
             return cls(np.log(probabilities), **kwargs)
 
@@ -99,6 +115,10 @@ class ClassificationPrediction(Prediction):
     def _shape(self):
         # Without `mean`, whose memory is that of `log_mean`.
         return self.log_mean.shape
+
+    @property
+    def _shape_of_labels(self):
+        return self.log_mean.shape[:-1]
 
     @property
     def mean(self) -> np.ndarray:  # type: ignore[override]  # read-only

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_bdl.likelihoods.implied_noise import ignored_class
 from keras_bdl.prediction.average_options import IDENTITY
 from keras_bdl.prediction.average_options import MONTE_CARLO
 from keras_bdl.prediction.average_options import PROBIT
@@ -24,11 +25,14 @@ class DescribedOutput:
         name: Name of the output in error messages.
         likelihood: The `Likelihood` of the output.
         dtype: Dtype in which the model returns the output.
+        ignore_class: The label that the compiled loss ignores. Defaults to
+            `None`.
     """
 
     name: str
     likelihood: Likelihood
     dtype: str
+    ignore_class: int | None = None
 
     @property
     def is_regression(self) -> bool:
@@ -158,18 +162,22 @@ def described_outputs(
             for likelihood, noise in zip(found, options.noise, strict=True)
         ]
     return [
-        _described(path, tensor, likelihood)
-        for (path, tensor), likelihood in zip(paths, found, strict=True)
+        _described(path, tensor, likelihood, ignored_class(loss))
+        for (path, tensor), likelihood, loss in zip(
+            paths, found, arguments[-1], strict=True
+        )
     ]
 
 
-def _described(path, tensor, likelihood):
+def _described(path, tensor, likelihood, ignored):
     one_entry = len(tensor.shape) == 1 or tensor.shape[-1] == 1
     if likelihood.task == "classification" and one_entry:
         likelihood = dataclasses.replace(likelihood, task="binary")
     place = "".join(f"[{key!r}]" for key in path)
     dtype = keras.backend.standardize_dtype(tensor.dtype)
-    return DescribedOutput(f"The model's output{place}", likelihood, dtype)
+    ignored = None if ignored is None else int(ignored)
+    name = f"The model's output{place}"
+    return DescribedOutput(name, likelihood, dtype, ignored)
 
 
 def moments_of(outputs: Any, moments: Callable) -> dict[str, Any]:

@@ -24,6 +24,8 @@ from keras_bdl.prediction.described_output import moments_of
 from keras_bdl.prediction.jacobian_vector_product import jacobian_vector_product
 from keras_bdl.prediction.linear_pooling import linear_pooling
 from keras_bdl.prediction.output_gaussian import output_gaussians
+from keras_bdl.prediction.output_mask import masks_of
+from keras_bdl.prediction.output_mask import with_masks
 from keras_bdl.prediction.sample_loop import average_over_samples
 from keras_bdl.prediction.stateless_call import seed_states
 from keras_bdl.prediction.stateless_call import stateless_call
@@ -141,43 +143,49 @@ class NetworkAverage:
         if self.options.linearized:
             return self._linear(inputs, values, sample)
         outputs = self._call(inputs, values | sample)
+        masks = masks_of(outputs)
         if self.options.moments is not None:
-            return self._moments(outputs)
+            return with_masks(self._moments(outputs), masks)
         self._describe(outputs)
-        return [
+        result = [
             output.values(at_least_float32(tensor))
             for tensor, output in self._each(outputs)
         ]
+        return with_masks(result, masks)
 
     def _linear(self, inputs, means, sample):
         """Returns the outputs (1), a dictionary for each."""
         positions = self.options.positions
         values = means | {i: v for i, v in sample.items() if i not in positions}
         raw: list = []  # what the network itself returns
+        masks: list = []
         center, products = jacobian_vector_product(
-            lambda: self._targets(self._call(inputs, values), raw),
+            lambda: self._targets(self._call(inputs, values), raw, masks),
             [means[i] for i in positions],
             [sample[i] for i in positions],
         )
         linear = [sum(pair) for pair in zip(center, products, strict=True)]
         if self.options.moments is not None:
             outputs = keras.tree.pack_sequence_as(raw[0], linear)
-            return self._moments(outputs)
-        return [
+            return with_masks(self._moments(outputs), masks)
+        result = [
             output.linear_values(value, own)
             for own, value, output in zip(
                 raw, linear, self.outputs, strict=True
             )
         ]
+        return with_masks(result, masks)
 
-    def _targets(self, outputs, raw):
+    def _targets(self, outputs, raw, masks):
         """Returns the flat tensors in which a network is linear.
 
         Args:
             outputs: The nested outputs of the model.
             raw: A list that gets the flat outputs. With `moments`, it gets
                 the nested outputs.
+            masks: A list that gets the mask of each flat output, or `None`.
         """
+        masks.extend(masks_of(outputs))
         if self.options.moments is not None:
             raw.append(outputs)
             return keras.tree.flatten(outputs)
@@ -197,13 +205,14 @@ class NetworkAverage:
         """
         link, moments = self.options.link, self.options.moments
         raw: list = []  # what the network itself returns
+        masks: list = []
 
         def linearized(outputs):
             if moments is not None:
+                masks.extend(masks_of(outputs))
                 raw.extend(self._moments(outputs))
                 return [raw[0]["mean"]]
-            self._describe(outputs)
-            raw.extend(map(at_least_float32, keras.tree.flatten(outputs)))
+            self._targets(outputs, raw, masks)
             return [
                 output.target(tensor)
                 for tensor, output in zip(raw, self.outputs, strict=True)
@@ -232,7 +241,7 @@ class NetworkAverage:
                 if variance is not None:
                     terms["between"] = variance
             result.append(terms)
-        return result
+        return with_masks(result, masks)
 
     def _call(self, inputs, values):
         model = self._model()

@@ -140,7 +140,9 @@ def predict(
     Returns:
         A `ClassificationPrediction` or `RegressionPrediction`. A model with
         several outputs gives one for each output, in the same structure. With
-        `on_batch`, `None`.
+        `on_batch`, `None`. The mask that layers pass on to an output becomes
+        `Prediction.mask`, and the `ignore_class` of the compiled loss that of
+        the prediction: reports and sets leave such entries out.
 
     Example:
 

@@ -24,14 +24,21 @@ class Prediction(InheritedArguments):
         standard_error: Monte-Carlo standard error of the mean, in the shape
             of the mean: by how much the mean of other samples would differ.
             Defaults to `None`, NaN: one sample does not tell.
+        mask: Whether each entry counts, such as the tokens of a sentence
+            without its padding. The axes are the first ones of the mean, and
+            an entry that counts is `True`, as in Keras. Defaults to `None`:
+            all entries count.
 
     Attributes:
         task: `"classification"` or `"regression"`.
         mean: The predictive mean.
+        mask: Whether each entry counts, for each label or target. `None` if
+            all count.
     """
 
     task: ClassVar[str]
     mean: np.ndarray
+    mask: np.ndarray | None
 
     def __init__(
         self,
@@ -40,8 +47,10 @@ class Prediction(InheritedArguments):
         y: ArrayLike | None = None,
         samples: ArrayLike | None = None,
         standard_error: ArrayLike | None = None,
+        mask: ArrayLike | None = None,
     ):
         self.num_samples = num_samples
+        self.mask = aligned_mask(mask, self._shape_of_labels)
         self._standard_error = standard_error
         self.y = None if y is None else np.asarray(y)
         self._samples = samples
@@ -74,6 +83,10 @@ class Prediction(InheritedArguments):
     def _shape(self):
         return np.shape(self.mean)
 
+    @property
+    def _shape_of_labels(self):
+        return self._shape
+
     def __len__(self) -> int:
         return self._shape[0]
 
@@ -82,3 +95,26 @@ class Prediction(InheritedArguments):
             f"{type(self).__name__}(shape={self._shape}, "
             f"num_samples={self.num_samples})"
         )
+
+
+def aligned_mask(mask: ArrayLike | None, shape: tuple) -> np.ndarray | None:
+    """Returns a mask in the shape of the labels or targets, or `None`.
+
+    Args:
+        mask: Argument of `Prediction`.
+        shape: Shape of the labels or targets.
+    """
+    if mask is None:
+        return None
+    mask = np.asarray(mask, bool)
+    given = mask.shape
+    if mask.ndim == len(shape) + 1 and given[-1] == 1:
+        mask = mask[..., 0]
+    if mask.shape != shape[: mask.ndim]:
+        raise ValueError(
+            "`mask` must have the first axes of the mean, without an axis of "
+            f"classes: {shape} or a part of it. "
+            f"Received: mask of shape {given}"
+        )
+    more = [1] * (len(shape) - mask.ndim)
+    return np.broadcast_to(mask.reshape(*mask.shape, *more), shape)

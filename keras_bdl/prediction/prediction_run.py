@@ -204,14 +204,16 @@ class PredictionRun:
         y = None if labels[0] is None else np.concatenate(labels)
         if output.likelihood.task == "regression":
             return RegressionAverage.join(averages, counts, y, noise_stddev)
-        return ClassificationAverage.join(averages, counts, y)
+        return ClassificationAverage.join(
+            averages, counts, y, ignore_class=output.ignore_class
+        )
 
     def _is_exact_enough(self, first, done):
         """Returns whether the batches from `first` on need no more samples."""
         if self._tolerance is None or done % SAMPLES_OF_A_STEP:
             return False
         largest = max(
-            float(np.max(standard_error(average, done)))
+            float(np.max(_counted(standard_error(average, done), average)))
             for averages in self._averages[first:]
             for average in averages
         )
@@ -223,3 +225,12 @@ class PredictionRun:
                 stacklevel=4,
             )
         return largest <= self._tolerance
+
+
+def _counted(values, average):
+    """Returns values of an average, 0 where a mask leaves an entry out."""
+    mask = average.get("mask")
+    if mask is None:
+        return values
+    mask = np.reshape(mask, (*mask.shape, *[1] * (values.ndim - mask.ndim)))
+    return np.where(mask, values, 0.0)

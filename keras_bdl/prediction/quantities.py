@@ -11,6 +11,7 @@ from keras_bdl.arguments import as_list
 from keras_bdl.prediction.average_options import IDENTITY
 from keras_bdl.prediction.average_options import PROBIT
 from keras_bdl.prediction.likelihood import Likelihood
+from keras_bdl.prediction.output_mask import set_mask
 
 
 def _entropy(average):
@@ -144,4 +145,9 @@ def quantities(
                 f"`outputs` of a {task} must be among {list(known)}. "
                 f"Received: outputs={tuple(names)}"
             )
-    return {name: known[name](average) for name in names}
+    found = {name: known[name](average) for name in names}
+    if "mask" in average:
+        for name, tensor in found.items():
+            if name != "samples":  # has the samples on its second axis
+                set_mask(tensor, average["mask"])
+    return found

@@ -8,6 +8,7 @@ from keras import ops
 
 from keras_bdl.prediction.average_fields import first_not_finite
 from keras_bdl.prediction.average_fields import joined_batches
+from keras_bdl.prediction.average_fields import mask_of_samples
 from keras_bdl.prediction.average_fields import samples_first
 from keras_bdl.prediction.average_fields import standard_errors
 from keras_bdl.prediction.likelihood import Likelihood
@@ -31,7 +32,8 @@ class RegressionAverage:
         Args:
             outputs: The `"mean"` of each sample, and the `"variance"` if the
                 model predicts its noise. The samples are on the first axis
-                and the examples on the second.
+                and the examples on the second. A model that masks entries has
+                a `"mask"`.
             likelihood: The `Likelihood` of the output.
             keep_samples: Whether to keep the mean and the variance of every
                 sample.
@@ -46,6 +48,7 @@ class RegressionAverage:
             "offset": offset,
             "variance": ops.mean(ops.square(offsets - offset), axis=0),
             "not_finite": first_not_finite(means),
+            **mask_of_samples(outputs),
         }
         if keep_samples:
             average["samples"] = ops.swapaxes(means, 0, 1)
@@ -70,6 +73,7 @@ class RegressionAverage:
             "anchor": prediction.mean,
             "offset": np.zeros_like(prediction.mean),
             "variance": prediction.variance_between,
+            **({} if prediction.mask is None else {"mask": prediction.mask}),
         }
         if prediction.noise_is_known:
             average["within"] = prediction.variance_within
@@ -110,6 +114,7 @@ class RegressionAverage:
             samples=samples_first(joined.get("samples")),
             sample_variances=variances,
             standard_error=standard_errors(averages, counts),
+            mask=joined.get("mask"),
         )
 
 

@@ -56,8 +56,8 @@ class RegressionPrediction(Prediction):
         sample_variances: ArrayLike | None = None,
         **kwargs: Any,
     ):
-        super().__init__(**kwargs)
         self.mean = np.asarray(mean)
+        super().__init__(**kwargs)
         zero = np.zeros_like(self.mean)
         self.noise_is_known = variance_within is not None
         self._warned = self.noise_is_known
@@ -103,6 +103,7 @@ class RegressionPrediction(Prediction):
             if known
             else None,
             standard_error=scale * self.standard_error,
+            mask=self.mask,
         )
 
     @property

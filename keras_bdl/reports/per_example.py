@@ -24,7 +24,8 @@ class PerExample:
             example.
         formulas: Dict from a name to how the means of the columns give the
             score: `"mean"`, if there is no entry, is the mean itself, `"root"`
-            its root, `"ratio"` the ratio of two means. `"gaps"` is the
+            its root, `"ratio"` the ratio of two means, `"root of ratio"` the
+            root of this ratio. `"gaps"` is the
             calibration error, from pairs of a gap and the number of its bin;
             `"summed gaps"` the same, from a column for each bin and one of
             counts; `"iou"` the mean over the classes, from columns of hits,
@@ -64,6 +65,44 @@ class PerExample:
             dict(formulas or {}),
         )
 
+    @classmethod
+    def of_entries(
+        cls,
+        y: np.ndarray,
+        example: np.ndarray,
+        *,
+        formulas: Mapping[str, str] | None = None,
+        **scores: np.ndarray,
+    ) -> "PerExample":
+        """Returns the numbers of examples that may have several entries.
+
+        The labels, tokens or pixels of one example depend on each other. So
+        a row is the sum over the entries of an example. An example without an
+        entry has no row.
+
+        Args:
+            y: Labels or targets of all entries.
+            example: Number of the example of each entry, in rising order.
+            formulas: `"mean"`, `"root"` or `"gaps"` of the numbers of entries.
+                Defaults to `None`, all means.
+            **scores: Numbers with the entries on the first axis, by name.
+        """
+        # Examples are numbered in rising order.
+        first = np.diff(example, prepend=-1) > 0
+        rows = int(first.sum())
+        checksum = zlib.crc32(np.ravel(y).tobytes(), rows)
+        formulas = dict(formulas or {})
+        if rows == len(example):
+            return cls.of(checksum, formulas=formulas, **scores)
+        row = np.cumsum(first) - 1
+        count = np.bincount(row)
+        for name, values in scores.items():
+            formula = formulas.get(name, "mean")
+            formulas[name] = _OF_SUMS[formula]
+            sums = _sums_of_entries(values, row, rows, formula)
+            scores[name] = np.concatenate([sums, count[:, None]], axis=1)
+        return cls.of(checksum, formulas=formulas, **scores)
+
     def sums(self, name: str, unit: np.ndarray, num_units: int) -> np.ndarray:
         """Returns the sums of the columns of a score over groups of examples.
 
@@ -97,6 +136,19 @@ class PerExample:
         return "gaps" in self.formulas.get(name, "mean")
 
 
+# The formula of sums over the entries of an example and of their number.
+_OF_SUMS = {"mean": "ratio", "root": "root of ratio", "gaps": "summed gaps"}
+
+
+def _sums_of_entries(values, row, rows, formula):
+    if formula != "gaps":
+        return np.bincount(row, values, rows)[:, None]
+    gaps, bins = values[:, 0], values[:, 1].astype(int)
+    width = bins.max() + 1
+    sums = np.bincount(row * width + bins, gaps, rows * width)
+    return sums.reshape(rows, width)
+
+
 def _mean_iou(means):
     hits, claimed, true = np.split(means, 3, axis=-1)
     joined = claimed + true - hits
@@ -109,6 +161,7 @@ _FORMULAS = {
     "mean": lambda means: means[..., 0],
     "root": lambda means: np.sqrt(means[..., 0]),
     "ratio": lambda means: means[..., 0] / means[..., 1],
+    "root of ratio": lambda means: np.sqrt(means[..., 0] / means[..., 1]),
     "gaps": lambda means: np.abs(means).sum(-1),
     "summed gaps": lambda means: (
         np.abs(means[..., :-1]).sum(-1) / means[..., -1]

@@ -152,3 +152,23 @@ def test_rows_one_by_one_draw_as_few_random_numbers_as_rows_at_once(
     np.testing.assert_array_equal(found, expected)
     # Each row has a score and a set; `fit` has two scores of each row.
     assert sum(drawn) <= 2 * (60 + 300)
+
+
+def test_padding_takes_no_step():
+    calibration, p = regressed(50), series(100)
+    chosen = np.random.default_rng(0).permutation(150) < 100
+    mean, variance, y = np.zeros(150), np.zeros(150), np.full(150, np.nan)
+    variance[chosen], y[chosen] = 1.0, p.y
+    gaps = RegressionPrediction(
+        mean, variance_within=variance, y=y, mask=chosen
+    )
+    a, b = (
+        AdaptiveConformal(NormalizedResiduals(), step_size=0.05).fit(
+            calibration, coverage=0.8
+        )
+        for _ in "ab"
+    )
+    expected, found = a.update(p), b.update(gaps)
+    np.testing.assert_array_equal(a.levels, b.levels)
+    np.testing.assert_array_equal(expected.upper, found.upper[chosen])
+    assert found.evaluate().coverage == expected.evaluate().coverage

@@ -209,3 +209,73 @@ def test_quantiles_of_another_source_than_in_fit_are_refused():
     method = ConformalizedQuantiles().fit(regressed(60, samples=3))
     with pytest.raises(ValueError, match="as the quantiles of 'mixture'"):
         method(TEST)
+
+
+def padded(p, steps=4):
+    """Returns a prediction in rows of steps, the last of which are padding."""
+    n = len(p.mean)
+    lengths = np.full(n // 3, 3)
+
+    def filled(values, first=0):
+        if values is None:
+            return None
+        shape = values.shape[:first]
+        whole = np.zeros((*shape, len(lengths), steps))
+        whole[..., :3] = values.reshape(*shape, -1, 3)
+        return whole
+
+    y = filled(p.y)
+    mask = np.arange(steps) < lengths[:, None]
+    y[~mask] = np.nan
+    return RegressionPrediction(
+        filled(p.mean),
+        variance_within=filled(p.variance_within),
+        samples=filled(p.samples, 1) if p.has_samples else None,
+        sample_variances=filled(p.sample_variances, 1)
+        if p.has_samples
+        else None,
+        y=y,
+        mask=mask,
+    )
+
+
+@pytest.mark.parametrize("joint", [False, True])
+@pytest.mark.parametrize(
+    "make",
+    [
+        NormalizedResiduals,
+        *(
+            lambda source=source, **kwargs: ConformalizedQuantiles(
+                source=source, **kwargs
+            )
+            for source in ("gaussian", "mixture", "samples")
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Coverage .* is only kept")
+def test_padding_changes_neither_cutoff_nor_report(make, joint):
+    p = padded(regressed(120, samples=5))
+    without = RegressionPrediction(
+        p.mean[:, :3],
+        variance_within=p.variance_within[:, :3],
+        samples=p.samples[..., :3],
+        sample_variances=p.sample_variances[..., :3],
+        y=p.y[:, :3],
+    )
+    expected = make(joint=joint).fit(without, coverage=0.8)
+    method = make(joint=joint).fit(p, coverage=0.8)
+    np.testing.assert_allclose(
+        np.atleast_1d(method.cutoff.values)[:3],
+        np.atleast_1d(expected.cutoff.values),
+    )
+    if not joint:
+        np.testing.assert_array_equal(method.cutoff.counts, [40, 40, 40, 0])
+    report = method(p).evaluate()
+    of_rest = expected(without).evaluate()
+    for name in ("num_values", "coverage", "mean_size", "by_size"):
+        assert repr(report[name]) == repr(of_rest[name]), name
+    for k, entry in of_rest.by_group.items():
+        assert repr(report.by_group[k]) == repr(entry)
+    np.testing.assert_array_equal(
+        method(p).contains()[:, 3], np.zeros(40, bool)
+    )

@@ -309,3 +309,40 @@ def test_added_label_whose_probability_is_a_threshold_is_inside():
     for _ in range(9):
         control.add(ClassificationPrediction(probs, y=[1]))
     assert control.fit(risk=0.1).threshold == threshold
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("as_class", [False, True])
+def test_padding_counts_like_an_ignored_class(classes, as_class):
+    p, q = masks(classes=classes), masks(12, classes=classes, seed=1)
+    rng = np.random.default_rng(2)
+    kept, later = (rng.uniform(size=m.y.shape) < 0.7 for m in (p, q))
+
+    def marked(m, kept):
+        if as_class:
+            y = np.where(kept, m.y, 255)
+            return ClassificationPrediction(m.log_mean, y=y, ignore_class=255)
+        return ClassificationPrediction(m.log_mean, y=m.y, mask=kept)
+
+    ignoring = RiskControl(ignore_class=255)
+    ignoring.fit(p, np.where(kept, p.y, 255), risk=0.15)
+    control = RiskControl().fit(marked(p, kept), risk=0.15)
+    assert control.threshold == ignoring.threshold
+    added = RiskControl()
+    added.add(marked(p, kept))
+    assert added.fit(risk=0.15).threshold == pytest.approx(
+        control.threshold, rel=0.006
+    )
+    sets = control(marked(q, later))
+    report = sets.evaluate()
+    expected = ignoring(q).evaluate(np.where(later, q.y, 255))
+    assert repr(report) == repr(expected)  # NaN is equal, too
+    probs = q.mean[..., 1] if classes == 2 else q.mean
+    inside = probs[later] >= control.threshold
+    assert report.mean_size == pytest.approx(inside.sum() / len(q))
+    assert report.mean_share == pytest.approx(inside.mean())
+    if not as_class:
+        assert not sets.membership[~later].any()
+        np.testing.assert_array_equal(
+            sets.sizes, sets.membership.reshape(len(q), -1).sum(1)
+        )

@@ -288,3 +288,53 @@ def test_wrong_arguments_are_refused():
         APS(seed=-1)
     with pytest.raises(ValueError, match="`penalty`"):
         RAPS(penalty=-1.0)
+
+
+def with_gaps(p, chosen, ignored):
+    """Returns rows with further rows between, which do not count."""
+    n = len(chosen)
+    log_mean, y = (
+        np.full((n, p.num_classes), -np.log(p.num_classes)),
+        np.full(n, 99),
+    )
+    log_mean[chosen], y[chosen] = p.log_mean, p.y
+    kwargs = {"ignore_class": 99} if ignored else {"mask": chosen}
+    return ClassificationPrediction(log_mean, y=y, **kwargs)
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+@pytest.mark.parametrize(
+    "method",
+    [LAC(), LAC(per_class=True), APS(seed=1), RAPS(randomized=False)],
+    ids=repr,
+)
+@pytest.mark.filterwarnings("ignore:Coverage .* is only kept")
+def test_rows_that_do_not_count_change_neither_cutoff_nor_report(
+    method, ignored
+):
+    chosen = np.random.default_rng(0).permutation(60) < 40
+    padded = with_gaps(CALIBRATION, chosen, ignored)
+    sets = method.fit(CALIBRATION, coverage=0.8)(CALIBRATION)
+    cutoff = method.cutoff
+    method.fit(padded, coverage=0.8)
+    np.testing.assert_array_equal(method.cutoff.values, cutoff.values)
+    np.testing.assert_array_equal(method.cutoff.counts, cutoff.counts)
+    scores = method.scores(padded)
+    assert np.isnan(scores[~chosen]).all()
+    found = method(padded)
+    assert len(found) == 60
+    assert not found.contains()[~chosen].any()
+    report = found.evaluate()
+    assert report.num_values == 40
+    if not getattr(method, "randomized", False):  # rows have random numbers
+        expected = sets.evaluate()
+        assert repr(report) == repr(expected)  # NaN is equal, too
+        assert report.per_example.checksum == expected.per_example.checksum
+
+
+def test_tuned_penalties_do_not_see_padding():
+    chosen = np.random.default_rng(0).permutation(60) < 40
+    padded = with_gaps(CALIBRATION, chosen, ignored=False)
+    arguments = {"coverage": 0.8, "randomized": False}
+    expected = RAPS.tuned(CALIBRATION, **arguments).get_config()
+    assert RAPS.tuned(padded, **arguments).get_config() == expected

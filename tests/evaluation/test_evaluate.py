@@ -9,6 +9,7 @@ from keras_bdl import metrics
 from keras_bdl.evaluation import evaluate
 from keras_bdl.prediction import ClassificationPrediction
 from keras_bdl.prediction import RegressionPrediction
+from keras_bdl.reports.report import flat_numbers
 
 
 def make_prediction(n=200, classes=4, num_samples=5, seed=0, **kwargs):
@@ -340,3 +341,120 @@ def test_number_of_predictions_is_known_without_their_probabilities():
     assert repr(p) == (
         "ClassificationPrediction(shape=(1000000000000, 1, 2), num_samples=1)"
     )
+
+
+def padded_classes(seed, n=30, steps=5, samples=4, **kwargs):
+    """Returns a prediction with padding, the same without, and its mask."""
+    rng = np.random.default_rng(seed)
+    kept = np.arange(steps) < rng.integers(1, steps + 1, n)[:, None]
+    probs = rng.dirichlet(np.ones(3), size=(samples, n, steps))
+    expected = scipy.stats.entropy(probs, axis=-1).mean(0)
+    mean = probs.mean(0)
+    # Padding may hold anything.
+    mean[~kept], expected[~kept] = 7.0, np.nan
+    mean[0, 0], expected[0, 0] = [1.0, 0.0, 0.0], 0.0
+    padded = ClassificationPrediction.from_probabilities(
+        mean,
+        mask=kept,
+        expected_entropy=expected,
+        num_samples=samples,
+        **kwargs,
+    )
+    without = ClassificationPrediction.from_probabilities(
+        mean[kept], expected_entropy=expected[kept], num_samples=samples
+    )
+    return padded, without, kept
+
+
+def assert_same_numbers(report, expected):
+    found, expected = flat_numbers(report), flat_numbers(expected)
+    assert set(found) == set(expected)
+    for key, value in expected.items():
+        if isinstance(value, str):
+            assert found[key] == value
+        else:
+            np.testing.assert_allclose(found[key], value, 1e-6, err_msg=key)
+
+
+@pytest.mark.parametrize("one_hot", [False, True])
+def test_report_on_padded_tokens_is_that_without_padding(one_hot):
+    rng = np.random.default_rng(0)
+    (p, q, kept), ood, shifted = (padded_classes(s) for s in range(3))
+    scores = [rng.normal(size=k.shape) for k in (kept, ood[2])]
+    for score, k in zip(scores, (kept, ood[2]), strict=True):
+        score[~k] = np.nan
+    y = rng.integers(3, size=kept.shape)
+    y[~kept] = -100
+    given = y
+    if one_hot:
+        given = np.where(kept[..., None], np.eye(3)[y.clip(0)], 0.0)
+    also = kept & shifted[2]
+    report = evaluate(
+        p,
+        given,
+        ood={"far": ood[0]},
+        scores={"own": (scores[0], {"far": scores[1]})},
+        shift={"turned": [shifted[0]]},
+    ).to_dict()
+    expected = evaluate(
+        q,
+        y[kept],
+        ood={"far": ood[1]},
+        scores={"own": (scores[0][kept], {"far": scores[1][ood[2]]})},
+    ).to_dict()
+    moved = evaluate(
+        ClassificationPrediction(shifted[0].log_mean[also]), y[also]
+    )
+    assert report["shift"]["turned"]["nll"] == [pytest.approx(moved.nll)]
+    assert report["shift"]["turned"]["num_inputs"] == [also.sum()]
+    del report["shift"], expected["shift"]
+    assert_same_numbers(report, expected)
+
+
+def test_ignored_class_counts_in_no_score():
+    p, _, kept = padded_classes(0, ignore_class=2)
+    y = np.random.default_rng(0).integers(3, size=kept.shape)
+    counted = kept & (y != 2)
+    expected = evaluate(
+        ClassificationPrediction(p.log_mean[counted]), y[counted]
+    )
+    report = evaluate(p, y)
+    assert report.num_inputs == counted.sum()
+    assert report.nll == pytest.approx(expected.nll)
+    assert report.ece_classwise == pytest.approx(expected.ece_classwise)
+    with pytest.raises(ValueError, match="must have an entry that counts"):
+        evaluate(p, np.full_like(y, 2))
+
+
+@pytest.mark.parametrize("samples", [0, 4])
+def test_regression_report_on_padded_targets_is_that_without(samples):
+    rng = np.random.default_rng(0)
+    kept = np.arange(5) < rng.integers(1, 6, 30)[:, None]
+    means = rng.normal(size=(max(samples, 1), *kept.shape, 2))
+    within = rng.uniform(0.5, 1.0, size=means.shape)
+    y = rng.normal(size=(*kept.shape, 2))
+    within[:, ~kept], y[~kept] = 0.0, np.nan
+
+    def made(chosen, **kwargs):
+        if samples:
+            kwargs |= {
+                "samples": means[:, chosen],
+                "sample_variances": within[:, chosen],
+            }
+        return RegressionPrediction(
+            means.mean(0)[chosen],
+            variance_between=means.var(0)[chosen],
+            variance_within=within.mean(0)[chosen],
+            **kwargs,
+        )
+
+    padded = made(..., mask=kept)
+    report = evaluate(padded, y, shift={"same": [padded]})
+    expected = evaluate(made(kept), y[kept], shift={"same": [made(kept)]})
+    assert report.num_values == 2 * kept.sum()
+    assert_same_numbers(report.to_dict(), expected.to_dict())
+
+
+def test_mask_of_another_shape_is_refused():
+    with pytest.raises(ValueError, match="first axes.*mask of shape"):
+        make_prediction(mask=np.ones(3, bool))

@@ -8,6 +8,7 @@ import scipy.stats
 
 from keras_bdl.conformal import APS
 from keras_bdl.conformal import LAC
+from keras_bdl.conformal import NormalizedResiduals
 from keras_bdl.evaluation import SegmentationScores
 from keras_bdl.evaluation import aurc
 from keras_bdl.evaluation import evaluate
@@ -381,3 +382,144 @@ def test_notebook_shows_the_tables_with_escaped_names():
     assert f"{report.nll:.4f}</td>" in page
     assert page.count("<tr>") == sum(len(r) for _, r in report.sections())
     json.dumps(report.to_dict())
+
+
+def several_labels(copies, n=300, tokens=1, strength=1.0, seed=0, mask=None):
+    """Returns probabilities and labels, copied inside each example."""
+    rng = np.random.default_rng(5)
+    y = rng.integers(3, size=(n, tokens))
+    logits = np.random.default_rng(seed).normal(size=(n, tokens, 3))
+    probs = scipy.special.softmax(logits + strength * np.eye(3)[y], -1)
+    p = ClassificationPrediction.from_probabilities(
+        np.repeat(probs, copies, axis=1),
+        mask=None if mask is None else np.repeat(mask, copies, axis=1),
+    )
+    return p, np.repeat(y, copies, axis=1)
+
+
+def test_copies_of_labels_inside_an_example_prove_nothing_more():
+    def compared(copies, flat=False):
+        reports = []
+        for seed, strength in enumerate((1.0, 1.05)):
+            p, y = several_labels(copies, strength=strength, seed=seed)
+            if flat:
+                p = ClassificationPrediction(p.log_mean.reshape(-1, 3))
+            reports.append(evaluate(p, y.ravel() if flat else y))
+        found = table(reports).differences
+        return {score: entries[0] for score, entries in found.items()}
+
+    once, copied, independent = compared(1), compared(16), compared(16, True)
+    for score, expected in once.items():
+        for key in ("difference", "low", "high"):
+            np.testing.assert_allclose(
+                copied[score][key],
+                expected[key],
+                # The places of a rank depend a little on their number.
+                **{"atol": 1e-3 if score == "aurc" else 0, "rtol": 1e-5},
+            )
+    # As many independent labels would turn this chance into significance.
+    assert independent["nll"]["means_something"]
+    assert not copied["nll"]["means_something"]
+
+
+def test_interval_of_tokens_is_that_of_a_bootstrap_of_sentences():
+    n, tokens = 120, 8
+    rng = np.random.default_rng(0)
+    mask = np.arange(tokens) < rng.integers(1, tokens + 1, n)[:, None]
+    pairs = [
+        several_labels(3, n, tokens, s, i, mask)
+        for i, s in enumerate((1.0, 1.2))
+    ]
+    reports = [evaluate(*pair) for pair in pairs]
+    loss = [
+        np.where(
+            p.mask,
+            -np.take_along_axis(p.log_mean, y[..., None], -1)[..., 0],
+            0.0,
+        )
+        for p, y in pairs
+    ]
+    kept = pairs[0][0].mask.sum(1)
+    difference = (loss[0] - loss[1]).sum(1)
+    drawn = rng.integers(n, size=(4000, n))
+    expected = difference[drawn].sum(1) / kept[drawn].sum(1)
+    low, high = np.quantile(expected, [0.025, 0.975])
+    found = entry(table(reports), "nll", "1", "2")
+    np.testing.assert_allclose(
+        found["difference"], difference.sum() / kept.sum(), rtol=1e-6
+    )
+    assert abs(found["low"] - low) < 0.12 * (high - low)
+    assert abs(found["high"] - high) < 0.12 * (high - low)
+    # A bootstrap of the tokens has half of this width at most.
+    each = (loss[0] - loss[1])[pairs[0][0].mask]
+    assert 2 * 1.96 * each.std() / np.sqrt(each.size) < 0.65 * (high - low)
+
+
+@pytest.mark.parametrize("score", ["accuracy", "nll", "brier", "ece", "aurc"])
+def test_resampled_scores_of_sentences_are_those_of_their_tokens(score):
+    n, tokens = 40, 6
+    rng = np.random.default_rng(1)
+    mask = np.arange(tokens) < rng.integers(1, tokens + 1, n)[:, None]
+    mask[7] = False  # a sentence of padding alone
+    p, y = several_labels(1, n, tokens, mask=mask)
+    per_example = evaluate(p, y, uncertainty="max_probability").per_example
+    chosen = np.array([3, 3, 9, 20, 31])
+    again = evaluate(
+        ClassificationPrediction(p.log_mean[chosen], mask=mask[chosen]),
+        y[chosen],
+    )
+    columns = per_example.sums(score, np.arange(n - 1), n - 1)
+    found = per_example.score(score, columns[chosen - (chosen > 7)].mean(0))
+    if score == "aurc":  # of first order: exact for all sentences alone
+        found = per_example.score(score, columns.mean(0))
+        again = evaluate(p, y, uncertainty="max_probability")
+    np.testing.assert_allclose(found, again[score], rtol=1e-5)
+
+
+def test_copies_of_targets_change_no_interval():
+    rng = np.random.default_rng(0)
+    y = rng.normal(size=(60, 1))
+    means = [y + s * rng.normal(size=y.shape) for s in (1.0, 1.1)]
+    once, copied = (
+        table(
+            [
+                evaluate(
+                    RegressionPrediction(
+                        np.repeat(mean, c, 1), variance_within=np.ones((60, c))
+                    ),
+                    np.repeat(y, c, 1),
+                )
+                for mean in means
+            ]
+        )
+        for c in (1, 16)
+    )
+    sets = [
+        table(
+            [
+                NormalizedResiduals()
+                .fit(
+                    RegressionPrediction(
+                        np.repeat(mean, c, 1), variance_within=np.ones((60, c))
+                    ),
+                    np.repeat(y, c, 1),
+                )(
+                    RegressionPrediction(
+                        np.repeat(m, c, 1), variance_within=np.ones((60, c))
+                    )
+                )
+                .evaluate(np.repeat(y, c, 1))
+                for mean, m in (means, means[::-1])
+            ]
+        )
+        for c in (1, 16)
+    ]
+    for one, several in ((once, copied), sets):
+        for score, entries in one.differences.items():
+            for key in ("difference", "low", "high"):
+                np.testing.assert_allclose(
+                    several.differences[score][0][key],
+                    entries[0][key],
+                    rtol=1e-5,
+                    atol=1e-7,
+                )

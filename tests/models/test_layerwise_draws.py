@@ -137,3 +137,36 @@ def test_samples_work_in_half_precision():
     with dtype_policy("mixed_bfloat16"):
         model = linear(samples=2)
         assert np.isfinite(model.predict(X, verbose=0)).all()
+
+
+def test_padding_counts_in_no_score_of_several_samples():
+    x = np.array([[1, 2, 0], [3, 0, 0], [2, 1, 4]])
+    y = np.array([[0, 1, 1], [1, 0, 0], [0, 0, 1]])
+    model = bdl.Sequential(
+        [
+            keras.Input((3,), dtype="int32"),
+            keras.layers.Embedding(5, 2, mask_zero=True),
+            bdl.layers.MeanFieldDense(2),
+        ]
+    )
+    score = keras.metrics.SparseCategoricalCrossentropy(
+        name="score", from_logits=True
+    )
+    model.compile(
+        "sgd", cross_entropy(), metrics=["accuracy", score], samples=3
+    )
+    for weight in model.weights[:2]:
+        weight.assign(20.0 * weight)  # far from 0, so that outputs differ
+    found = model.evaluate(x, y, verbose=0, return_dict=True)
+    without_padding = np.where(x > 0, y, 1 - y)
+    again = model.evaluate(x, without_padding, verbose=0, return_dict=True)
+    assert found == again
+    logits = model.predict(x, verbose=0)[x > 0].astype("float64")
+    log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    labels = y[x > 0]
+    np.testing.assert_allclose(
+        found["score"], -log_p[np.arange(6), labels].mean(), rtol=1e-5
+    )
+    np.testing.assert_allclose(
+        found["accuracy"], np.mean(log_p.argmax(-1) == labels), rtol=1e-6
+    )

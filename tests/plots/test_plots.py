@@ -519,3 +519,46 @@ def test_segmentation_maps_of_one_sample_show_the_entropy():
     assert len(figure.legends[0].get_texts()) == 2
     drawn = figure.axes[2].images[0].get_array()
     np.testing.assert_allclose(drawn, np.log(2.0))
+
+
+def test_plots_leave_out_padding():
+    p = make_prediction(num_samples=4)
+    kept = np.random.default_rng(0).permutation(180).reshape(45, 4) < 120
+    log_mean = np.full((45, 4, 3), -np.log(3))
+    y = np.full((45, 4), -1)
+    expected = np.full((45, 4), np.nan)
+    log_mean[kept], y[kept] = p.log_mean, p.y
+    expected[kept] = p.expected_entropy
+    padded = ClassificationPrediction(
+        log_mean, expected_entropy=expected, num_samples=4, y=y, mask=kept
+    )
+    for draw in (
+        plots.reliability_diagram,
+        plots.referral_curve,
+        lambda q: plots.entropy_histograms(q, q),
+    ):
+        shown, again = draw(p), draw(padded)
+        for one, other in zip(shown.lines, again.lines, strict=True):
+            np.testing.assert_allclose(one.get_xydata(), other.get_xydata())
+        for one, other in zip(shown.patches, again.patches, strict=True):
+            np.testing.assert_allclose(one.get_xy(), other.get_xy())
+    x, q = make_regression()
+    hidden = x > 0
+    bands = RegressionPrediction(
+        q.mean,
+        variance_between=q.variance_between,
+        mask=~hidden,
+    )
+    line = plots.regression_bands(x, bands).lines[0]
+    np.testing.assert_array_equal(line.get_xdata(), x[~hidden])
+    images = np.zeros((2, 3, 4))
+    maps = make_prediction(24)
+    maps = ClassificationPrediction(
+        maps.log_mean.reshape(2, 3, 4, 3),
+        y=np.full((2, 3, 4), 1),
+        mask=np.broadcast_to(np.arange(4) < 2, (2, 3, 4)),
+    )
+    figure = plots.segmentation_maps(images, maps, rows=1)
+    for ax in figure.axes[1:4]:
+        shown = np.ma.getmaskarray(ax.images[0].get_array())
+        np.testing.assert_array_equal(shown, ~maps.mask[0])

@@ -10,6 +10,7 @@ from sklearn.frozen import FrozenEstimator
 
 from keras_bdl.prediction import ClassificationPrediction
 from keras_bdl.prediction import IsotonicCalibration
+from keras_bdl.prediction import TemperatureScaling
 from keras_bdl.prediction import VectorScaling
 from tests.prediction.test_temperature_scaling import make_data
 from tests.prediction.test_temperature_scaling import nll
@@ -80,3 +81,21 @@ def test_errors_are_clear(kind):
         fitted(make_data(n=50, classes=5)[0])
     with pytest.raises(ValueError, match="`prediction`"):
         fitted(y)
+
+
+@pytest.mark.parametrize(
+    "make", [TemperatureScaling, VectorScaling, IsotonicCalibration]
+)
+def test_calibration_does_not_see_padding(make):
+    p, y = make_data(n=400, classes=3)
+    kept = np.random.default_rng(0).permutation(600).reshape(100, 6) < 400
+    log_mean = np.full((100, 6, 3), [0.0, -np.inf, -np.inf])
+    labels = np.full((100, 6), -1)
+    log_mean[kept], labels[kept] = p.log_mean, y
+    expected = make().fit(p, y)(p)
+    for arguments in ({"mask": kept}, {"ignore_class": -1}):
+        padded = ClassificationPrediction(log_mean, **arguments)
+        found = make().fit(padded, labels)(padded)
+        np.testing.assert_allclose(found.mean[kept], expected.mean, rtol=1e-5)
+        np.testing.assert_equal(found.mask, padded.mask)
+        assert found.ignore_class == padded.ignore_class
