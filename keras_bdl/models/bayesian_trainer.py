@@ -1,5 +1,6 @@
 """The training loop shared by `keras_bdl.Model` and `keras_bdl.Sequential`."""
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Sequence
@@ -11,8 +12,8 @@ from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl.aliases import ArrayLike
+from keras_bdl.data.dataset_size import count_of_fit
 from keras_bdl.data.dataset_size import dataset_sizes
-from keras_bdl.data.dataset_size import tell_dataset_size
 from keras_bdl.data.observations import EXAMPLES
 from keras_bdl.distribute.replica_gradients import for_all_replicas
 from keras_bdl.distribute.replica_gradients import looks_at_gradients
@@ -25,9 +26,15 @@ from keras_bdl.models.build import build_optimizer
 from keras_bdl.models.build import build_posterior
 from keras_bdl.models.evidence_metrics import add_batch_mean
 from keras_bdl.models.evidence_trainer import EvidenceTrainer
+from keras_bdl.models.example_counter import CountedEpochs
+from keras_bdl.models.example_counter import ExampleCounter
 from keras_bdl.models.fit_arguments import check_compile_arguments
 from keras_bdl.models.fit_arguments import check_fit
 from keras_bdl.models.fit_arguments import compile_config
+from keras_bdl.models.own_steps import StepRecord
+from keras_bdl.models.own_steps import watched_predict_function
+from keras_bdl.models.own_steps import watched_test_step
+from keras_bdl.models.own_steps import watched_train_step
 from keras_bdl.models.sampled_outputs import average_draws
 from keras_bdl.models.sampled_outputs import call_with_draws
 from keras_bdl.models.sampled_outputs import likelihoods_of
@@ -48,6 +55,7 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
     samples = 0
     sample_replicas = 1
     observations = EXAMPLES
+    example_counter: ExampleCounter | None = None
     built: bool
     distribute_strategy: tf.distribute.Strategy
 
@@ -112,6 +120,7 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
         self.samples = int(samples)
         self.sample_replicas = sample_replicas
         self.observations = observations
+        self.step_record = StepRecord()
         for method in self._methods():
             if isinstance(method, KnowsModel):
                 method.attach(self)
@@ -148,23 +157,76 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
     @functools.wraps(keras.Model.fit)
     def fit(self, *args, **kwargs):
         """Counts the training examples, and trains the model."""
-        arguments = inspect.signature(keras.Model.fit).bind(
-            self, *args, **kwargs
-        )
-        arguments.apply_defaults()
-        check_fit(self, arguments.arguments)
+        call = inspect.signature(keras.Model.fit).bind(self, *args, **kwargs)
+        given = {k: v for k, v in call.arguments.items() if k != "self"}
+        call.apply_defaults()
+        check_fit(self, call.arguments)
+        with self._counting_examples(call.arguments, given):
+            try:
+                return super().fit(**given)
+            except BaseException:
+                # After an error, Keras calls no `on_train_end`.
+                if end_annealing(self):
+                    self.train_function = None
+                raise
+
+    @contextlib.contextmanager
+    def _counting_examples(self, fit_arguments, given):
+        """Sets N before a training, and counts while it runs if necessary.
+
+        Args:
+            fit_arguments: All arguments of `fit`, by name.
+            given: The arguments that the user gave. A callback is added.
+        """
         sizes = dataset_sizes(self, self._methods())
-        if sizes:
-            tell_dataset_size(
-                self, sizes, arguments.arguments, self.observations
-            )
+        if not sizes:
+            yield
+            return
+        counter = self._make_example_counter()
+        count = count_of_fit(self, fit_arguments)
+        counter.begin(self, sizes, count, fit_arguments)
+        callback, callbacks = CountedEpochs(), given.get("callbacks")
+        if isinstance(callbacks, keras.callbacks.CallbackList):
+            callback.set_model(self)
+            callbacks.callbacks.insert(0, callback)
+        else:
+            callbacks = [] if callbacks is None else callbacks
+            given["callbacks"] = [callback, *keras.tree.flatten(callbacks)]
         try:
-            return super().fit(*args, **kwargs)
-        except BaseException:
-            # After an error, Keras calls no `on_train_end`.
-            if end_annealing(self):
-                self.train_function = None
-            raise
+            yield
+        finally:
+            counter.end()
+            if isinstance(callbacks, keras.callbacks.CallbackList):
+                callbacks.callbacks.remove(callback)
+
+    def _make_example_counter(self):
+        if self.example_counter is None:
+            self.example_counter = ExampleCounter(self)
+        return self.example_counter
+
+    def _make_function(self, step_function):
+        # `==` compares the method and its object.
+        if step_function == self.train_step:
+            if dataset_sizes(self, self._methods()):
+                self._make_example_counter()
+            step_function = watched_train_step(self, step_function)
+        elif step_function == self.test_step:
+            step_function = watched_test_step(self, step_function)
+        return super()._make_function(step_function)
+
+    def make_predict_function(self, force=False):
+        """Makes the step of a prediction.
+
+        Args:
+            force: Whether to make a new step in any case. Defaults to `False`.
+        """
+        before = self.predict_function
+        super().make_predict_function(force)
+        if self.predict_function is not before and self.samples:
+            self.predict_function = watched_predict_function(
+                self, self.predict_function
+            )
+        return self.predict_function
 
     def train_step(self, data):
         """Trains on one batch; some Bayesian methods run their own step."""
@@ -173,6 +235,7 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
             return self._train_on(data)
 
     def _train_on(self, data):
+        self.step_record.training += 1
         for method in self._methods():
             if isinstance(method, OwnsTrainStep):
                 return method.bayesian_train_step(self, data)
@@ -203,6 +266,7 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
         """Evaluates one batch with the posterior mean or with samples."""
         if self.samples == 0:
             return super().test_step(data)
+        self.step_record.drawing += 1
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         outputs = call_with_draws(self, self._methods(), x)
         likelihoods = likelihoods_of(self, outputs[0])
@@ -224,6 +288,7 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
         """Predicts one batch with the posterior mean or with samples."""
         if self.samples == 0:
             return super().predict_step(data)
+        self.step_record.drawing += 1
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         outputs = call_with_draws(self, self._methods(), x)
         return average_draws(outputs, likelihoods_of(self, outputs[0]))
@@ -245,6 +310,7 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
             outputs: The outputs of each sample.
             sample_weight: The weights of the examples. Defaults to `None`.
         """
+        self.step_record.draws += len(losses) == self.train_samples
         y_pred = outputs[0]
         if len(outputs) > 1:
             y_pred = average_draws(outputs, likelihoods_of(self, y_pred))
@@ -268,6 +334,7 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
             y_pred: The outputs.
             sample_weight: The weights of the examples. Defaults to `None`.
         """
+        self.step_record.finished += 1
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         # `compute_loss` returns the loss divided by the number of replicas.
         add_batch_mean(_keras.loss_tracker(self), loss * replicas, x)

@@ -19,6 +19,7 @@ class EvidenceTrainer(CheckedTrainer):
 
     _evidence_bound: Any = None  # an `EvidenceBound` after `compile`
     _prior_versions: PriorVersions
+    step_record: Any = None  # a `StepRecord` after `compile`
 
     def _track_evidence_bound(self):
         self._evidence_bound = EvidenceBound()
@@ -51,6 +52,13 @@ class EvidenceTrainer(CheckedTrainer):
         if self._evidence_bound is not None and divergences(self):
             metrics = [*metrics, *self._evidence_bound.metrics]
         return metrics
+
+    @property
+    def losses(self):
+        """The losses that layers have added, such as the KL."""
+        if self.step_record is not None:
+            self.step_record.losses += 1
+        return super().losses
 
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
