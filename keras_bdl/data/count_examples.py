@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -97,6 +98,30 @@ def count_examples(
         # Keras uses this number of rows for training.
         examples = math.floor(examples * (1.0 - validation_split))
     return ExampleCount(examples)
+
+
+def different_examples(data: Data, seen: int) -> int:
+    """Returns how many of the examples of a pass are different ones.
+
+    Warns if the data repeat examples in a way that hides this number.
+
+    Args:
+        data: The data that were read.
+        seen: Number of examples in the pass, each repetition counted.
+    """
+    if not isinstance(data, tf.data.Dataset):
+        return seen
+    found = pass_over(data)
+    if found is not None and found.total not in (0, math.inf):
+        return round(found.distinct * seen / found.total)
+    if repeats(data):
+        warnings.warn(
+            "`data` repeat examples, and N should be the number of different "
+            "examples, which this pipeline hides. Leave out `.repeat()`, or "
+            f"give `dataset_size`. Received: data of {seen} examples",
+            stacklevel=3,
+        )
+    return seen
 
 
 def _is_array(x):

@@ -12,6 +12,7 @@ from keras_bdl.arguments import check_count
 from keras_bdl.arguments import check_number
 from keras_bdl.arguments import check_verbose
 from keras_bdl.data.checked_inputs import check_model
+from keras_bdl.data.count_examples import different_examples
 from keras_bdl.data.observations import EXAMPLES
 from keras_bdl.data.observations import OBSERVATIONS
 from keras_bdl.data.observations import POSITIONS
@@ -202,8 +203,11 @@ def fit_laplace(
         verbose=verbose,
     )
     information = one_pass(seed=seed)
-    if dataset_size is None and observations == POSITIONS:
-        dataset_size = _all_positions(information)
+    if dataset_size is None:
+        # A pipeline may read an example several times.
+        dataset_size = different_examples(data, information.examples)
+        if observations == POSITIONS:
+            dataset_size *= _positions(information)
     posterior_of = functools.partial(
         posterior_of_fisher,
         prior_precision=prior_precision,
@@ -230,7 +234,7 @@ def fit_laplace(
     return posterior.beside_frozen_weights_of(model)
 
 
-def _all_positions(information):
+def _positions(information):
     if information.positions is None:
         raise ValueError(
             '`observations="positions"` needs outputs with a fixed number of '
@@ -238,7 +242,7 @@ def _all_positions(information):
             "the number of all positions. "
             f"Received: model={information.model.name!r}"
         )
-    return information.examples * information.positions
+    return information.positions
 
 
 def _check_data(data, refinements, validation_data, prior_precision):

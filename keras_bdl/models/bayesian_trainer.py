@@ -32,6 +32,7 @@ from keras_bdl.models.fit_arguments import check_compile_arguments
 from keras_bdl.models.fit_arguments import check_fit
 from keras_bdl.models.fit_arguments import compile_config
 from keras_bdl.models.own_steps import StepRecord
+from keras_bdl.models.own_steps import TrainingFunctionCheck
 from keras_bdl.models.own_steps import watched_predict_function
 from keras_bdl.models.own_steps import watched_test_step
 from keras_bdl.models.own_steps import watched_train_step
@@ -161,43 +162,53 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
         given = {k: v for k, v in call.arguments.items() if k != "self"}
         call.apply_defaults()
         check_fit(self, call.arguments)
-        with self._counting_examples(call.arguments, given):
-            try:
-                return super().fit(**given)
-            except BaseException:
-                # After an error, Keras calls no `on_train_end`.
-                if end_annealing(self):
-                    self.train_function = None
-                raise
+        with self._counting_examples(call.arguments) as ours:
+            with self._with_callbacks(given, ours):
+                try:
+                    return super().fit(**given)
+                except BaseException:
+                    # After an error, Keras calls no `on_train_end`.
+                    if end_annealing(self):
+                        self.train_function = None
+                    raise
 
     @contextlib.contextmanager
-    def _counting_examples(self, fit_arguments, given):
-        """Sets N before a training, and counts while it runs if necessary.
-
-        Args:
-            fit_arguments: All arguments of `fit`, by name.
-            given: The arguments that the user gave. A callback is added.
-        """
+    def _counting_examples(self, fit_arguments):
+        """Sets N, and yields the callbacks that watch the training."""
+        ours = []
+        made_by = type(self).make_train_function
+        if made_by is not BayesianTrainer.make_train_function:
+            ours.append(TrainingFunctionCheck())
         sizes = dataset_sizes(self, self._methods())
         if not sizes:
-            yield
+            yield ours
             return
         counter = self._make_example_counter()
         count = count_of_fit(self, fit_arguments)
         counter.begin(self, sizes, count, fit_arguments)
-        callback, callbacks = CountedEpochs(), given.get("callbacks")
-        if isinstance(callbacks, keras.callbacks.CallbackList):
+        try:
+            yield [CountedEpochs(), *ours]
+        finally:
+            counter.end()
+
+    @contextlib.contextmanager
+    def _with_callbacks(self, given, ours):
+        """Puts callbacks before those of the user, for one `fit`."""
+        theirs = given.get("callbacks")
+        if not isinstance(theirs, keras.callbacks.CallbackList):
+            theirs = [] if theirs is None else keras.tree.flatten(theirs)
+            if ours:
+                given["callbacks"] = [*ours, *theirs]
+            yield
+            return
+        before = list(theirs.callbacks)
+        for callback in ours:
             callback.set_model(self)
-            callbacks.callbacks.insert(0, callback)
-        else:
-            callbacks = [] if callbacks is None else callbacks
-            given["callbacks"] = [callback, *keras.tree.flatten(callbacks)]
+        theirs.callbacks[:0] = ours
         try:
             yield
         finally:
-            counter.end()
-            if isinstance(callbacks, keras.callbacks.CallbackList):
-                callbacks.callbacks.remove(callback)
+            theirs.callbacks[:] = before
 
     def _make_example_counter(self):
         if self.example_counter is None:

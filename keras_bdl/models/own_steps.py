@@ -8,6 +8,8 @@ loss would have no KL term.
 
 import functools
 
+import keras
+
 from keras_bdl.data.dataset_size import dataset_sizes
 from keras_bdl.inner_optimizer import inner_optimizer
 from keras_bdl.protocols import OwnsTrainStep
@@ -19,6 +21,7 @@ class StepRecord:
     The numbers grow only while a step is traced or runs eagerly.
 
     Attributes:
+        watched: Number of training steps of any kind.
         training: Number of training steps with everything in `compile`.
         drawing: Number of evaluations and predictions with `samples`.
         finished: Number of calls of `finish_step`.
@@ -27,7 +30,7 @@ class StepRecord:
     """
 
     def __init__(self):
-        self.training = self.drawing = 0
+        self.watched = self.training = self.drawing = 0
         self.finished = self.draws = self.losses = 0
 
 
@@ -43,6 +46,7 @@ def watched_train_step(model, step):
     def train(data):
         record = model.step_record
         before = dict(vars(record))
+        record.watched += 1
         if model.example_counter is not None:
             model.example_counter.add(data)
         logs = step(data)
@@ -68,7 +72,7 @@ def watched_test_step(model, step):
         before = model.step_record.drawing
         logs = step(data)
         if model.samples and model.step_record.drawing == before:
-            _refuse(model, "test_step", [f"samples={model.samples}"])
+            _check(model, "test_step", [f"samples={model.samples}"])
         return logs
 
     return test
@@ -87,10 +91,19 @@ def watched_predict_function(model, function):
     def predict(iterator):
         outputs = function(iterator)
         if model.samples and model.step_record.drawing == before:
-            _refuse(model, "predict_step", [f"samples={model.samples}"])
+            _check(model, "predict_step", [f"samples={model.samples}"])
         return outputs
 
     return predict
+
+
+class TrainingFunctionCheck(keras.callbacks.Callback):
+    """Raises an error if an own `make_train_function` uses no `train_step`."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        """Checks after the first step, which traces the training step."""
+        if not self.model.step_record.watched:
+            _check(self.model, "make_train_function", _ignored(self.model))
 
 
 def _check_train_step(model, before):
@@ -98,25 +111,39 @@ def _check_train_step(model, before):
 
     The step may call the step of an objective itself, or average over samples.
     """
+    _check(
+        model,
+        "train_step",
+        _ignored(
+            model,
+            finished=model.step_record.finished > before["finished"],
+            averaged=model.step_record.draws > before["draws"],
+        ),
+    )
+
+
+def _ignored(model, *, finished=False, averaged=False):
+    """Returns the arguments of `compile` that a training step left out."""
     optimizer, ignored = inner_optimizer(model), []
-    if model.step_record.finished == before["finished"]:
-        if model.objective is not None:
-            ignored.append(f"objective={type(model.objective).__name__}")
-        if isinstance(optimizer, OwnsTrainStep):
-            ignored.append(f"optimizer={type(optimizer).__name__}")
-    if model.train_samples > 1 and model.step_record.draws == before["draws"]:
+    if model.objective is not None and not finished:
+        ignored.append(f"objective={type(model.objective).__name__}")
+    if isinstance(optimizer, OwnsTrainStep) and not finished:
+        ignored.append(f"optimizer={type(optimizer).__name__}")
+    if model.train_samples > 1 and not averaged:
         ignored.append(f"train_samples={model.train_samples}")
     if model.sample_replicas > 1:
         ignored.append(f"sample_replicas={model.sample_replicas}")
-    if ignored:
-        _refuse(model, "train_step", ignored)
+    return ignored
 
 
-def _refuse(model, method, ignored):
+def _check(model, method, ignored):
+    if not ignored:
+        return
+    argument = "force" if method == "make_train_function" else "data"
     raise ValueError(
         f"`{method}` of `{type(model).__name__}` does not call the `{method}` "
         "of `keras_bdl.Model`. Some arguments of `compile` would have no "
-        f"effect. Call `super().{method}(data)`, or leave them out. "
+        f"effect. Call `super().{method}({argument})`, or leave them out. "
         f"Received: {', '.join(ignored)}"
     )
 
