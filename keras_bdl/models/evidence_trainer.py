@@ -77,7 +77,9 @@ class EvidenceTrainer(CheckedTrainer):
         )
         # In training, an objective adds its own KL.
         if variational_layers(self) or (not training and divergences(self)):
-            loss = self._evidence_bound.complete(self, loss, x, training)
+            # An own `train_step` may leave out the inputs.
+            batch = y_pred if x is None else x
+            loss = self._evidence_bound.complete(self, loss, batch, training)
         return loss
 
     def update_evidence_bound(

@@ -70,7 +70,8 @@ class OwnTestStep(bdl.Sequential):
 
 class OwnPredictStep(bdl.Sequential):
     def predict_step(self, data):
-        return self(data[0], training=False)
+        x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
+        return self(x, training=False)
 
 
 class LossOfDataOnly(bdl.Sequential):
@@ -173,7 +174,7 @@ def test_own_steps_that_use_everything_train():
     )
     model.fit(X, Y, validation_data=(X, Y), verbose=0)
     assert model.predict(X, verbose=0).shape == (20, 1)
-    # No method uses the samples, so a loss of the data alone is complete.
+    # Nothing depends on N, so a loss of the data alone is complete.
     compiled(LossOfDataOnly).fit(X, Y, verbose=0)
 
 
