@@ -152,14 +152,16 @@ def tell_dataset_size(
         count: The result of `count_of_fit`, or a later, exact count.
         x: The data of `fit`, for error messages.
     """
-    factor, fewest = 1, None
+    factor = 1
+    fewest: int | None = None
     if count is not None and model.observations == POSITIONS:
         # A mask may leave out all but one position of an example. A smaller N
         # needs no warning down to this number.
-        factor, fewest = positions_of_example(model), count.examples
-        if factor is None:
+        fewest, positions = count.examples, positions_of_example(model)
+        if positions is None:
             _refuse_open_positions(sizes, model)
             count = None
+        factor = positions or 1
     unknown = [size for size in sizes if not size.known]
     for size in sizes:
         if size.given is not None:

@@ -46,7 +46,10 @@ def pass_over(dataset: tf.data.Dataset) -> Pass | None:
     Args:
         dataset: A data set of batches.
     """
-    return _pass(dataset, leading=True)
+    try:
+        return _pass(dataset, leading=True)
+    except RecursionError:  # hundreds of steps, such as one for each file
+        return None
 
 
 def repeats(dataset: tf.data.Dataset) -> bool:
@@ -55,9 +58,13 @@ def repeats(dataset: tf.data.Dataset) -> bool:
     Args:
         dataset: Any data set.
     """
-    if _step(dataset) == "Repeat" and _keras.count_of_step(dataset) != 1:
-        return True
-    return any(repeats(one) for one in _keras.inputs_of_step(dataset))
+    found = [dataset]
+    while found:
+        one = found.pop()
+        if _step(one) == "Repeat" and _keras.count_of_step(one) != 1:
+            return True
+        found += _keras.inputs_of_step(one)
+    return False
 
 
 def _pass(dataset, leading):

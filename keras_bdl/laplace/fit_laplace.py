@@ -71,8 +71,8 @@ def fit_laplace(
 
     Args:
         model: A trained Keras model.
-        data: The training data: arrays `x`, `(x, y)` or
-            `(x, y, sample_weight)` (several inputs as a list or a
+        data: The training data: arrays, data frames or sparse matrices `x`,
+            `(x, y)` or `(x, y, sample_weight)` (several inputs as a list or a
             dictionary), or a batched `tf.data.Dataset`, a
             `keras.utils.PyDataset` or a generator of such batches. Only
             `log_marginal_likelihood` uses the labels. Data that can be read
@@ -112,7 +112,8 @@ def fit_laplace(
         temperature: T. The likelihood is raised to the power 1 / T, and the
             prior stays as it is. Defaults to `1.0`.
         dataset_size: N, if `data` is only a part of the training data. Defaults
-            to `None`: the function counts the examples.
+            to `None`: the function counts the examples. Examples that a
+            pipeline repeats count once.
         observations: What N counts: `"examples"`, or `"positions"` such as the
             tokens of sequences, see `keras_bdl.Model.compile`. Defaults to
             `None`: what `compile` says, and `"examples"` for a model of Keras.

@@ -14,7 +14,6 @@ from keras import ops
 from keras_bdl.data.count_examples import ExampleCount
 from keras_bdl.data.dataset_size import DatasetSize
 from keras_bdl.data.dataset_size import tell_dataset_size
-from keras_bdl.distribute.replicas import first_tensor
 from keras_bdl.distribute.variable_copies import variable_copies
 from keras_bdl.distribute.workers import first_replica
 from keras_bdl.distribute.workers import numbers_of_workers
@@ -58,7 +57,14 @@ class ExampleCounter:
         Args:
             data: The batch of this replica.
         """
-        size = ops.shape(first_tensor(data))[0]
+        arrays = [
+            one
+            for one in keras.tree.flatten(data)
+            if getattr(one, "shape", None) is not None and one.shape.rank
+        ]
+        if not arrays:  # an own training step may read any data
+            return
+        size = ops.shape(arrays[0])[0]
         self._seen.assign_add(ops.cast(ops.stack([size, 1]), "int64"))
 
     def begin(
@@ -99,11 +105,11 @@ class ExampleCounter:
 
     def end_epoch(self) -> None:
         """Sets N to the exact number if the first pass over the data ended."""
-        if not self._counting:
+        estimate = self._estimate
+        if not self._counting or estimate is None:
             return
         model, _, x, steps_per_epoch = self._of_fit
         seen, steps = self._totals()
-        estimate = self._estimate
         stopped = estimate.batches is None and model.stop_training
         if steps and estimate.is_settled_by(steps) and not stopped:
             self._counting = False

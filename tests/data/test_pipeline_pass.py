@@ -151,3 +151,11 @@ def test_the_walk_reads_no_data():
     )
     assert pass_over(data.shuffle(9).batch(32)).distinct == N
     assert not read
+
+
+def test_a_pipeline_of_hundreds_of_steps_is_estimated():
+    data = examples(2).batch(2)
+    for number in range(1, 500):
+        data = data.concatenate(examples(2, 2 * number).batch(2))
+    count = count_examples(data)
+    assert (count.examples, count.exact) == (1000, False)
