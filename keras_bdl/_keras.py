@@ -26,6 +26,7 @@ OVERRIDDEN = {
     "_dropout_mask": "a stand-in for a recurrent cell holds masks of a thread",
     "_loss_ids": "the ids of `_losses`, see there",
     "_losses": "replicas are threads, and Keras has one list for all of them",
+    "_make_function": "a step is watched, also the `train_step` of a subclass",
     "_maybe_symbolic_build": "Keras averages the first batch over replicas",
     "_recurrent_dropout_mask": "as `_dropout_mask`",
     "_symbolic_build": "Keras builds the optimizer without the objective",
@@ -319,6 +320,37 @@ def given_seed() -> int | None:
     """Returns the argument of `keras.utils.set_random_seed`, or `None`."""
     module = sys.modules[keras.utils.set_random_seed.__module__]
     return module.get_random_seed()
+
+
+# Pipelines of `tf.data`
+
+
+def inputs_of_step(dataset) -> list:
+    """Returns the data sets that the last step of a pipeline reads.
+
+    Waits for: a public way to see the steps of a `tf.data.Dataset`.
+    """
+    return dataset._inputs()
+
+
+def count_of_step(dataset) -> int:
+    """Returns the argument of `repeat`, `take` or `skip`; -1 for all."""
+    return int(dataset._count)
+
+
+def batch_size_of_step(dataset) -> int:
+    """Returns the argument `batch_size` of `batch` or `padded_batch`."""
+    return int(dataset._batch_size)
+
+
+def drops_remainder(dataset) -> bool:
+    """Returns whether a step that makes batches leaves out a small rest."""
+    return bool(dataset._drop_remainder)
+
+
+def reshuffles(dataset) -> bool:
+    """Returns whether `shuffle` gives each pass another order."""
+    return dataset._reshuffle_each_iteration is not False
 
 
 # Strategies of TensorFlow

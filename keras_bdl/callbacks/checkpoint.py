@@ -22,9 +22,11 @@ from keras_bdl.callbacks.stateful_callback import StatefulCallback
 from keras_bdl.callbacks.stateful_callback import checked_steps_per_epoch
 from keras_bdl.callbacks.training_state import check_training_state
 from keras_bdl.callbacks.training_state import get_callback_states
+from keras_bdl.callbacks.training_state import get_example_count
 from keras_bdl.callbacks.training_state import get_history
 from keras_bdl.callbacks.training_state import get_training_state
 from keras_bdl.callbacks.training_state import set_callback_states
+from keras_bdl.callbacks.training_state import set_example_count
 from keras_bdl.callbacks.training_state import set_history
 from keras_bdl.callbacks.training_state import set_training_state
 from keras_bdl.distribute.workers import is_chief
@@ -38,10 +40,10 @@ class Checkpoint(FitCallback):
 
     If the process was killed, start the same program again: `fit` continues
     from the last checkpoint. One file holds the weights, the optimizer with its
-    iterations, the metrics, epoch and step, the state of every random seed
-    generator, the history, and the state of every `StatefulCallback` of the
-    same `fit`. `Checkpoint` replaces the file atomically, so the file is always
-    complete.
+    iterations, the metrics, epoch and step, the count of the examples, the
+    state of every random seed generator, the history, and the state of every
+    `StatefulCallback` of the same `fit`. `Checkpoint` replaces the file
+    atomically, so the file is always complete.
 
     The resumed run ends with the same weights, logs and posterior as a run
     without interruption. The results are exactly the same if the order of the
@@ -192,6 +194,7 @@ class Checkpoint(FitCallback):
         # All checks have passed. From here on the model changes.
         self._restored = state
         set_training_state(self.model, state["model"], with_metrics=False)
+        set_example_count(self.model, state.get("example_count", {}))
         self._restore_callbacks()
         if self.params.get("verbose"):
             print(
@@ -233,6 +236,9 @@ class Checkpoint(FitCallback):
                 self._set_skipping(False)
                 set_training_state(
                     self.model, self._restored["model"], with_metrics=True
+                )
+                set_example_count(
+                    self.model, self._restored.get("example_count", {})
                 )
                 self._restore_callbacks()
                 self._restored = None
@@ -288,6 +294,7 @@ class Checkpoint(FitCallback):
             "model": get_training_state(self.model),
             "history": get_history(self.model, epoch - 1, logs),
             "callbacks": get_callback_states(self._stateful, self.callbacks),
+            "example_count": get_example_count(self.model),
         }
         strategy = self.model.distribute_strategy
         if is_chief(strategy):

@@ -117,6 +117,28 @@ def set_history(model: keras.Model, saved: dict[str, Any]) -> None:
         history.history = {k: list(v) for k, v in saved["history"].items()}
 
 
+def get_example_count(model: keras.Model) -> dict[str, int]:
+    """Returns how far `fit` has counted the training examples.
+
+    Args:
+        model: A model in training.
+    """
+    counter = getattr(model, "example_counter", None)
+    return {} if counter is None else counter.get_state()
+
+
+def set_example_count(model: keras.Model, saved: dict[str, int]) -> None:
+    """Restores N, so that a resumed run does not begin with the estimate.
+
+    Args:
+        model: A model in training.
+        saved: Result of `get_example_count`.
+    """
+    counter = getattr(model, "example_counter", None)
+    if counter is not None and saved:
+        counter.set_state(saved)
+
+
 def _groups(model):
     """Returns all variables that training changes, by group."""
     objective = getattr(model, "objective", None)

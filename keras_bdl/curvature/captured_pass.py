@@ -20,6 +20,7 @@ from keras_bdl.data.observations import EXAMPLES
 from keras_bdl.data.observations import OBSERVATIONS
 from keras_bdl.data.observations import POSITIONS
 from keras_bdl.data.observations import count_positions
+from keras_bdl.data.sparse_rows import to_dense
 from keras_bdl.distribute.replicas import first_tensor
 from keras_bdl.distribute.replicas import mean_of_examples
 
@@ -75,7 +76,10 @@ class CapturedPass:
         counts_labels: bool = False,
         max_factor_size: int | None = None,
     ):
-        x, _, sample_weight = data
+        # The gradient of an example is dense, even if its inputs are sparse.
+        x, y, sample_weight = data
+        x = to_dense(x)
+        data = x, y, sample_weight
         self._plan = Plan(
             model, fallback=fallback, max_factor_size=max_factor_size
         )

@@ -14,6 +14,8 @@ import tensorflow as tf
 
 from keras_bdl.aliases import Data
 from keras_bdl.arguments import check_count
+from keras_bdl.data.sparse_rows import SparseRows
+from keras_bdl.data.sparse_rows import is_sparse
 
 
 @dataclasses.dataclass
@@ -40,10 +42,11 @@ class Batches:
     A generator can be read once. All other data can be read again.
 
     Args:
-        data: Arrays or nested arrays with the examples on the first axis, a
-            batched `tf.data.Dataset`, a `keras.utils.PyDataset` or an
-            iterator over batches. A batch is `x`, `(x, y)` or
-            `(x, y, sample_weight)`; weights are ignored.
+        data: Arrays or nested arrays with the examples on the first axis, also
+            data frames and sparse matrices, a batched `tf.data.Dataset`, a
+            `keras.utils.PyDataset` or an iterator over batches. A batch is `x`,
+            `(x, y)` or `(x, y, sample_weight)`; weights are ignored. Batches
+            of sparse data are dense.
         batch_size: Batch size for arrays. Defaults to `None`, 32.
         steps: Number of batches to read. Defaults to `None`, all.
         pad: Whether to repeat the last example of a batch that is smaller
@@ -197,19 +200,28 @@ class Batches:
             )
 
     def _as_array(self, x):
+        if is_sparse(x) and x.dtype != tf.string and x.shape:
+            return SparseRows(x)
         if not isinstance(x, (tf.SparseTensor, tf.RaggedTensor)):
             array = np.asarray(x)
+            if _is_series(x):  # a column, as in `fit`
+                array = array[:, np.newaxis]
             if array.ndim > 0:
                 return array
         raise ValueError(
-            f"`{self.name}` must be dense arrays with the examples on the "
-            "first axis, a batched `tf.data.Dataset`, a "
+            f"`{self.name}` must be arrays with the examples on the first "
+            "axis and rows of one length, a batched `tf.data.Dataset`, a "
             "`keras.utils.PyDataset` or a generator of batches. "
             f"Received: {x!r} of type {type(x).__name__}"
         )
 
     def _check_numbers(self, path, array, start):
         place = f"`{self.name}{''.join(f'[{key!r}]' for key in path)}`"
+        if isinstance(array, SparseRows):
+            row = array.first_nan()
+            if row is not None:
+                self._refuse_nan(place, start + row)
+            return
         if array.dtype == object and not _is_text(array):
             raise ValueError(
                 f"`{self.name}` must hold arrays of numbers or strings, "
@@ -220,7 +232,9 @@ class Batches:
         floating = np.issubdtype(array.dtype, np.inexact)
         if not floating or not array.size or not np.isnan(np.min(array)):
             return
-        row = start + int(np.argwhere(np.isnan(array))[0][0])
+        self._refuse_nan(place, start + int(np.argwhere(np.isnan(array))[0][0]))
+
+    def _refuse_nan(self, place, row):
         raise ValueError(
             f"`{self.name}` must not contain NaN. Received: NaN in {place}, "
             f"first in example {row}. Remove such examples or fill the gaps."
@@ -271,6 +285,11 @@ def is_arrays(data: Data) -> bool:
     return not isinstance(data, batched) and not hasattr(data, "__next__")
 
 
+def _is_series(x):
+    """Returns whether `x` is a pandas `Series`, without importing pandas."""
+    return type(x).__name__ == "Series" and hasattr(x, "to_frame")
+
+
 def _is_text(array):
     """Returns whether an array of objects holds only strings."""
     return all(isinstance(entry, (str, bytes)) for entry in array.flat)
@@ -281,6 +300,8 @@ def _length(arrays):
 
 
 def _standardize(array):
+    if isinstance(array, SparseRows):
+        array = array[:]
     # `fit` converts in the same way, because NumPy creates `float64` arrays.
     if array.dtype == np.float64:
         return array.astype(keras.config.floatx())

@@ -1,39 +1,68 @@
-"""The number of examples in an epoch of `fit`."""
+"""The number of training examples in the data of `fit`."""
 
 import dataclasses
 import math
+import warnings
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from keras_bdl.aliases import Data
+from keras_bdl.data.pipeline_pass import Pass
+from keras_bdl.data.pipeline_pass import pass_over
+from keras_bdl.data.pipeline_pass import repeats
+
+
+def _unknown(_):
+    return None
 
 
 @dataclasses.dataclass(frozen=True)
 class ExampleCount:
-    """The number of examples in an epoch, and the largest error of this number.
+    """The number of training examples, exact or estimated.
 
     Attributes:
-        examples: Number of examples.
-        tolerance: Largest possible error of `examples`. It is not zero if the
-            last batch may be smaller than the others.
+        examples: Number of different examples.
+        exact: Whether the number is exact. If not, `fit` counts the examples
+            of its first pass over the data.
+        batches: Number of steps of a pass, or `None` if only the end of the
+            data can tell.
+        expected: Function that returns how many examples the estimate expects
+            in the first steps, or `None` if it expects no number.
         endless: Whether the data have no end, so that `steps_per_epoch`
             defines the epoch.
+        repeated: Whether the data repeat examples in a way that hides the
+            number of different ones.
     """
 
     examples: int
-    tolerance: int = 0
+    exact: bool = True
+    batches: int | None = None
+    expected: Callable[[int], Any] = _unknown
     endless: bool = False
+    repeated: bool = False
 
-    def times(self, factor: int) -> "ExampleCount":
-        """Returns the count of something that each example has several of.
+    def is_settled_by(self, steps: int) -> bool:
+        """Returns whether an epoch of so many steps is a whole pass.
 
         Args:
-            factor: The number of these in each example.
+            steps: The number of steps since the pass began.
         """
-        return ExampleCount(
-            factor * self.examples, factor * self.tolerance, self.endless
-        )
+        return self.batches is None or steps >= self.batches
+
+    def corrected(self, seen: int, steps: int) -> int:
+        """Returns the number of examples, after a pass.
+
+        Args:
+            seen: Number of examples in the pass, each repetition counted.
+            steps: Number of steps of the pass.
+        """
+        expected = self.expected(steps)
+        if expected is None:
+            return seen
+        return round(self.examples * seen / expected)
 
 
 def count_examples(
@@ -43,7 +72,7 @@ def count_examples(
     steps_per_epoch: int | None = None,
     has_validation_data: bool = False,
 ) -> ExampleCount | None:
-    """Counts the training examples of one epoch.
+    """Counts the training examples.
 
     Args:
         x: Argument of `fit`.
@@ -59,7 +88,9 @@ def count_examples(
         return _count_dataset(x, steps_per_epoch)
     if isinstance(x, keras.utils.PyDataset):
         return _count_py_dataset(x, steps_per_epoch)
-    sizes = {len(a) for a in keras.tree.flatten(x) if _is_array(a)}
+    sizes = {_rows(a) for a in keras.tree.flatten(x) if _is_array(a)}
+    if not sizes and hasattr(x, "__len__") and hasattr(x, "__iter__"):
+        return _count_loader(x, steps_per_epoch)
     if len(sizes) != 1:
         return None
     examples = sizes.pop()
@@ -69,39 +100,101 @@ def count_examples(
     return ExampleCount(examples)
 
 
+def different_examples(data: Data, seen: int) -> int:
+    """Returns how many of the examples of a pass are different ones.
+
+    Warns if the data repeat examples in a way that hides this number.
+
+    Args:
+        data: The data that were read.
+        seen: Number of examples in the pass, each repetition counted.
+    """
+    if not isinstance(data, tf.data.Dataset):
+        return seen
+    found = pass_over(data)
+    if found is not None and found.total not in (0, math.inf):
+        return round(found.distinct * seen / found.total)
+    if repeats(data):
+        warnings.warn(
+            "`data` repeat examples, and N should be the number of different "
+            "examples, which this pipeline hides. Leave out `.repeat()`, or "
+            f"give `dataset_size`. Received: data of {seen} examples",
+            stacklevel=3,
+        )
+    return seen
+
+
 def _is_array(x):
-    return hasattr(x, "shape") and hasattr(x, "dtype") and len(x.shape) > 0
+    # A sparse matrix has no length, and a DataFrame no `dtype`.
+    return len(getattr(x, "shape", None) or ()) > 0
+
+
+def _rows(array):
+    return int(tf.shape(array)[0] if array.shape[0] is None else array.shape[0])
 
 
 def _count_dataset(dataset, steps_per_epoch):
+    found = pass_over(dataset)
+    if found is not None and found.distinct != math.inf:
+        if found.certain:
+            return ExampleCount(int(found.distinct))
+        # Without these, the number of steps says nothing about the pass.
+        known = found.prefix(1) is not None or found.batches is not None
+        if found.total == math.inf:
+            known = found.prefix(1) is not None and steps_per_epoch is not None
+        if known or (found.total != math.inf and steps_per_epoch is None):
+            return _estimate(found)
     batches = int(dataset.cardinality())
-    endless = batches == tf.data.INFINITE_CARDINALITY
-    if batches < 0:
-        if steps_per_epoch is None:
-            return None
-        batches = steps_per_epoch
-    batch_size = _static_batch_size(dataset.element_spec)
-    if batch_size is not None:
-        return ExampleCount(batches * batch_size, 0, endless)
     for batch in dataset.take(1):
-        batch_size = int(tf.shape(keras.tree.flatten(batch)[0])[0])
-        return ExampleCount(batches * batch_size, batch_size - 1, endless)
+        return _of_batches(
+            batch, None if batches < 0 else batches, steps_per_epoch, dataset
+        )
     return ExampleCount(0)  # the data set is empty
 
 
-def _static_batch_size(element_spec):
-    shape = getattr(keras.tree.flatten(element_spec)[0], "shape", None)
-    return shape[0] if shape else None
+def _estimate(found: Pass):
+    finite = found.total != math.inf
+
+    def expected(steps):
+        number = found.prefix(steps)
+        return found.total if number is None and finite else number
+
+    return ExampleCount(
+        int(found.distinct),
+        exact=False,
+        batches=int(found.batches) if finite and found.batches else None,
+        expected=expected,
+    )
+
+
+def _of_batches(batch, batches, steps_per_epoch, dataset=None):
+    """Estimates the number of examples from the first batch."""
+    steps = steps_per_epoch if batches is None else batches
+    arrays = [a for a in keras.tree.flatten(batch) if _is_array(a)]
+    if steps is None or not arrays:
+        return None
+    return ExampleCount(
+        steps * _rows(arrays[0]),
+        exact=False,
+        batches=steps,
+        endless=batches is None,
+        repeated=dataset is not None and repeats(dataset),
+    )
 
 
 def _count_py_dataset(dataset, steps_per_epoch):
     batches = dataset.num_batches
-    if batches is None:
-        if steps_per_epoch is None:
-            return None
-        batches = steps_per_epoch
-    first = next(a for a in keras.tree.flatten(dataset[0]) if _is_array(a))
-    batch_size = len(first)
-    return ExampleCount(
-        batches * batch_size, batch_size - 1, dataset.num_batches is None
-    )
+    count = _of_batches(dataset[0], batches, steps_per_epoch)
+    if batches is None or count is None or batches < 2:
+        return count
+    rest = _of_batches(dataset[batches - 1], 1, None)
+    if rest is None:
+        return count
+    examples = count.examples // batches * (batches - 1) + rest.examples
+    return dataclasses.replace(count, examples=examples)
+
+
+def _count_loader(loader, steps_per_epoch):
+    """Estimates the size of a loader of batches, such as that of PyTorch."""
+    batch = next(iter(loader), None)
+    return _of_batches(batch, len(loader), steps_per_epoch)

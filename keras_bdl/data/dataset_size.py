@@ -12,6 +12,7 @@ from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl.arguments import check_number
+from keras_bdl.data.count_examples import ExampleCount
 from keras_bdl.data.count_examples import count_examples
 from keras_bdl.data.observations import EXAMPLES
 from keras_bdl.data.observations import POSITIONS
@@ -134,62 +135,74 @@ class DatasetSize:
         return self.labels * self._variable.value
 
 
-def tell_dataset_size(
-    model: Any,
-    sizes: Sequence[DatasetSize],
-    fit_arguments: dict[str, Any],
-    observations: str = EXAMPLES,
-) -> None:
-    """Counts N for each owner for which the user gave no `dataset_size`.
-
-    The function also compares given values with the count.
+def count_of_fit(
+    model: Any, fit_arguments: dict[str, Any]
+) -> ExampleCount | None:
+    """Returns the number of training examples, or `None` if it is unknown.
 
     Args:
         model: The model that is about to be trained.
-        sizes: The `DatasetSize` of every owner.
         fit_arguments: All arguments of `fit`, by name.
-        observations: `"examples"` or `"positions"`, what N counts. Defaults to
-            `"examples"`.
     """
-    count = None
-    if not _are_of_one_worker(fit_arguments["x"], model.distribute_strategy):
-        count = count_examples(
-            fit_arguments["x"],
-            validation_split=fit_arguments["validation_split"],
-            steps_per_epoch=fit_arguments["steps_per_epoch"],
-            has_validation_data=fit_arguments["validation_data"] is not None,
-        )
+    if _are_of_one_worker(fit_arguments["x"], model.distribute_strategy):
+        return None
+    count = count_examples(
+        fit_arguments["x"],
+        validation_split=fit_arguments["validation_split"],
+        steps_per_epoch=fit_arguments["steps_per_epoch"],
+        has_validation_data=fit_arguments["validation_data"] is not None,
+    )
     if count is not None and count.examples < 1:
         raise ValueError(
             "`x` must hold at least one training example. "
             f"Received: x={type(fit_arguments['x']).__name__} without examples"
         )
-    fewest = None  # a smaller N needs no warning down to this number
-    if count is not None and observations == POSITIONS:
-        # A mask may leave out all but one position of an example.
+    return count
+
+
+def tell_dataset_size(
+    model: Any,
+    sizes: Sequence[DatasetSize],
+    count: ExampleCount | None,
+    x: Any,
+) -> None:
+    """Sets N for each owner for which the user gave no `dataset_size`.
+
+    The function also compares given values with an exact count.
+
+    Args:
+        model: The model in training, or about to be trained.
+        sizes: The `DatasetSize` of every owner.
+        count: The result of `count_of_fit`, or a later, exact count.
+        x: The data of `fit`, for error messages.
+    """
+    factor = 1
+    fewest: int | None = None
+    if count is not None and model.observations == POSITIONS:
+        # A mask may leave out all but one position of an example. A smaller N
+        # needs no warning down to this number.
         fewest, positions = count.examples, positions_of_example(model)
         if positions is None:
             _refuse_open_positions(sizes, model)
-        count = None if positions is None else count.times(positions)
+            count = None
+        factor = positions or 1
     unknown = [size for size in sizes if not size.known]
     for size in sizes:
         if size.given is not None:
-            _compare(size, count, fewest)
+            if count is not None and count.exact:
+                _compare(size, factor * count.examples, fewest)
         elif count is None:
             raise ValueError(
                 f"`{size.owner}` needs the number of training examples, but "
                 f"the size of this data is unknown. {size.advice}. "
-                f"Received: x={type(fit_arguments['x']).__name__}"
+                f"Received: x={type(x).__name__}"
             )
         else:
             with model.distribute_strategy.scope():
-                size.count(count.examples)
+                size.count(factor * count.examples)
     if unknown and model.test_function is not None:
         # An evaluation traced without N has no KL term.
         model.make_test_function(force=True)
-    counted = any(size.given is None for size in sizes)
-    if count and counted and count.endless:
-        model.warn_of_endless_data(count.examples)
 
 
 def dataset_sizes(
@@ -265,17 +278,15 @@ def _refuse_open_positions(sizes, model):
             )
 
 
-def _compare(size, count, fewest):
-    if count is None or count.endless:
+def _compare(size, counted, fewest):
+    if size.given == counted:
         return
-    if fewest is not None and fewest < size.given < count.examples:
-        return
-    if abs(size.given - count.examples) <= count.tolerance:
+    if fewest is not None and fewest < size.given < counted:
         return
     warnings.warn(
         f"`{size.owner}` uses another number of observations than `fit` "
         "counts. Leave out `dataset_size` to use the counted number. "
-        f"Received: dataset_size={size.given}, counted {count.examples}",
+        f"Received: dataset_size={size.given}, counted {counted}",
         stacklevel=4,
     )
 

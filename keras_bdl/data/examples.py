@@ -51,12 +51,19 @@ def _named(element):
     x, y, weight = keras.utils.unpack_x_y_sample_weight(element)
     named = {"x": x, "y": y, "weight": weight}
     named = {k: v for k, v in named.items() if v is not None}
+    # `Batches` makes a column of a `Series`, which only inputs are.
+    for name in named.keys() - {"x"}:
+        named[name] = keras.tree.map_structure(_without_index, named[name])
     if weight is not None and np.ndim(weight) != 1:
         raise ValueError(
             "`data` must have one sample weight for each example. "
             f"Received: sample weights of shape {np.shape(weight)}"
         )
     return named
+
+
+def _without_index(array):
+    return array.to_numpy() if hasattr(array, "to_frame") else array
 
 
 class TrainingData:

@@ -12,6 +12,7 @@ from keras_bdl.arguments import check_count
 from keras_bdl.arguments import check_number
 from keras_bdl.arguments import check_verbose
 from keras_bdl.data.checked_inputs import check_model
+from keras_bdl.data.count_examples import different_examples
 from keras_bdl.data.observations import EXAMPLES
 from keras_bdl.data.observations import OBSERVATIONS
 from keras_bdl.data.observations import POSITIONS
@@ -70,8 +71,8 @@ def fit_laplace(
 
     Args:
         model: A trained Keras model.
-        data: The training data: arrays `x`, `(x, y)` or
-            `(x, y, sample_weight)` (several inputs as a list or a
+        data: The training data: arrays, data frames or sparse matrices `x`,
+            `(x, y)` or `(x, y, sample_weight)` (several inputs as a list or a
             dictionary), or a batched `tf.data.Dataset`, a
             `keras.utils.PyDataset` or a generator of such batches. Only
             `log_marginal_likelihood` uses the labels. Data that can be read
@@ -111,7 +112,8 @@ def fit_laplace(
         temperature: T. The likelihood is raised to the power 1 / T, and the
             prior stays as it is. Defaults to `1.0`.
         dataset_size: N, if `data` is only a part of the training data. Defaults
-            to `None`: the function counts the examples.
+            to `None`: the function counts the examples. Examples that a
+            pipeline repeats count once.
         observations: What N counts: `"examples"`, or `"positions"` such as the
             tokens of sequences, see `keras_bdl.Model.compile`. Defaults to
             `None`: what `compile` says, and `"examples"` for a model of Keras.
@@ -202,8 +204,11 @@ def fit_laplace(
         verbose=verbose,
     )
     information = one_pass(seed=seed)
-    if dataset_size is None and observations == POSITIONS:
-        dataset_size = _all_positions(information)
+    if dataset_size is None:
+        # A pipeline may read an example several times.
+        dataset_size = different_examples(data, information.examples)
+        if observations == POSITIONS:
+            dataset_size *= _positions(information)
     posterior_of = functools.partial(
         posterior_of_fisher,
         prior_precision=prior_precision,
@@ -230,7 +235,7 @@ def fit_laplace(
     return posterior.beside_frozen_weights_of(model)
 
 
-def _all_positions(information):
+def _positions(information):
     if information.positions is None:
         raise ValueError(
             '`observations="positions"` needs outputs with a fixed number of '
@@ -238,7 +243,7 @@ def _all_positions(information):
             "the number of all positions. "
             f"Received: model={information.model.name!r}"
         )
-    return information.examples * information.positions
+    return information.positions
 
 
 def _check_data(data, refinements, validation_data, prior_precision):

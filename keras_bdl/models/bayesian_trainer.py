@@ -1,5 +1,6 @@
 """The training loop shared by `keras_bdl.Model` and `keras_bdl.Sequential`."""
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Sequence
@@ -11,8 +12,8 @@ from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl.aliases import ArrayLike
+from keras_bdl.data.dataset_size import count_of_fit
 from keras_bdl.data.dataset_size import dataset_sizes
-from keras_bdl.data.dataset_size import tell_dataset_size
 from keras_bdl.data.observations import EXAMPLES
 from keras_bdl.distribute.replica_gradients import for_all_replicas
 from keras_bdl.distribute.replica_gradients import looks_at_gradients
@@ -25,10 +26,17 @@ from keras_bdl.models.build import build_optimizer
 from keras_bdl.models.build import build_posterior
 from keras_bdl.models.evidence_metrics import add_batch_mean
 from keras_bdl.models.evidence_trainer import EvidenceTrainer
+from keras_bdl.models.example_counter import CountedEpochs
+from keras_bdl.models.example_counter import ExampleCounter
 from keras_bdl.models.fit_arguments import check_compile_arguments
 from keras_bdl.models.fit_arguments import check_fit
 from keras_bdl.models.fit_arguments import compile_config
 from keras_bdl.models.logits_check import LogitsCheck
+from keras_bdl.models.own_steps import StepRecord
+from keras_bdl.models.own_steps import TrainingFunctionCheck
+from keras_bdl.models.own_steps import watched_predict_function
+from keras_bdl.models.own_steps import watched_test_step
+from keras_bdl.models.own_steps import watched_train_step
 from keras_bdl.models.sampled_outputs import average_draws
 from keras_bdl.models.sampled_outputs import call_with_draws
 from keras_bdl.models.sampled_outputs import likelihoods_of
@@ -51,6 +59,7 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
     sample_replicas = 1
     observations = EXAMPLES
     given_observations: str | None = None
+    example_counter: ExampleCounter | None = None
     built: bool
     distribute_strategy: tf.distribute.Strategy
 
@@ -121,6 +130,7 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
         self.sample_replicas = sample_replicas
         self.given_observations = observations
         self.observations = EXAMPLES if observations is None else observations
+        self.step_record = StepRecord()
         for method in self._methods():
             if isinstance(method, KnowsModel):
                 method.attach(self)
@@ -157,23 +167,86 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
     @functools.wraps(keras.Model.fit)
     def fit(self, *args, **kwargs):
         """Counts the training examples, and trains the model."""
-        arguments = inspect.signature(keras.Model.fit).bind(
-            self, *args, **kwargs
-        )
-        arguments.apply_defaults()
-        check_fit(self, arguments.arguments)
+        call = inspect.signature(keras.Model.fit).bind(self, *args, **kwargs)
+        given = {k: v for k, v in call.arguments.items() if k != "self"}
+        call.apply_defaults()
+        check_fit(self, call.arguments)
+        with self._counting_examples(call.arguments) as ours:
+            with self._with_callbacks(given, ours):
+                try:
+                    return super().fit(**given)
+                except BaseException:
+                    # After an error, Keras calls no `on_train_end`.
+                    if end_annealing(self):
+                        self.train_function = None
+                    raise
+
+    @contextlib.contextmanager
+    def _counting_examples(self, fit_arguments):
+        """Sets N, and yields the callbacks that watch the training."""
+        ours = []
+        made_by = type(self).make_train_function
+        if made_by is not BayesianTrainer.make_train_function:
+            ours.append(TrainingFunctionCheck())
         sizes = dataset_sizes(self, self._methods())
-        if sizes:
-            tell_dataset_size(
-                self, sizes, arguments.arguments, self.observations
-            )
+        if not sizes:
+            yield ours
+            return
+        counter = self._make_example_counter()
+        count = count_of_fit(self, fit_arguments)
+        counter.begin(self, sizes, count, fit_arguments)
         try:
-            return super().fit(*args, **kwargs)
-        except BaseException:
-            # After an error, Keras calls no `on_train_end`.
-            if end_annealing(self):
-                self.train_function = None
-            raise
+            yield [CountedEpochs(), *ours]
+        finally:
+            counter.end()
+
+    @contextlib.contextmanager
+    def _with_callbacks(self, given, ours):
+        """Puts callbacks before those of the user, for one `fit`."""
+        theirs = given.get("callbacks")
+        if not isinstance(theirs, keras.callbacks.CallbackList):
+            theirs = [] if theirs is None else keras.tree.flatten(theirs)
+            if ours:
+                given["callbacks"] = [*ours, *theirs]
+            yield
+            return
+        before = list(theirs.callbacks)
+        for callback in ours:
+            callback.set_model(self)
+        theirs.callbacks[:0] = ours
+        try:
+            yield
+        finally:
+            theirs.callbacks[:] = before
+
+    def _make_example_counter(self):
+        if self.example_counter is None:
+            self.example_counter = ExampleCounter(self)
+        return self.example_counter
+
+    def _make_function(self, step_function):
+        # `==` compares the method and its object.
+        if step_function == self.train_step:
+            if dataset_sizes(self, self._methods()):
+                self._make_example_counter()
+            step_function = watched_train_step(self, step_function)
+        elif step_function == self.test_step:
+            step_function = watched_test_step(self, step_function)
+        return super()._make_function(step_function)
+
+    def make_predict_function(self, force=False):
+        """Makes the step of a prediction.
+
+        Args:
+            force: Whether to make a new step in any case. Defaults to `False`.
+        """
+        before = self.predict_function
+        super().make_predict_function(force)
+        if self.predict_function is not before and self.samples:
+            self.predict_function = watched_predict_function(
+                self, self.predict_function
+            )
+        return self.predict_function
 
     def train_step(self, data):
         """Trains on one batch; some Bayesian methods run their own step."""
@@ -182,6 +255,7 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
             return self._train_on(data)
 
     def _train_on(self, data):
+        self.step_record.training += 1
         for method in self._methods():
             if isinstance(method, OwnsTrainStep):
                 return method.bayesian_train_step(self, data)
@@ -212,6 +286,7 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
         """Evaluates one batch with the posterior mean or with samples."""
         if self.samples == 0:
             return super().test_step(data)
+        self.step_record.drawing += 1
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
         outputs = call_with_draws(self, self._methods(), x)
         likelihoods = likelihoods_of(self, outputs[0])
@@ -233,6 +308,7 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
         """Predicts one batch with the posterior mean or with samples."""
         if self.samples == 0:
             return super().predict_step(data)
+        self.step_record.drawing += 1
         x, _, _ = keras.utils.unpack_x_y_sample_weight(data)
         outputs = call_with_draws(self, self._methods(), x)
         return average_draws(outputs, likelihoods_of(self, outputs[0]))
@@ -254,6 +330,7 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
             outputs: The outputs of each sample.
             sample_weight: The weights of the examples. Defaults to `None`.
         """
+        self.step_record.draws += len(losses) == self.train_samples
         y_pred = outputs[0]
         if len(outputs) > 1:
             y_pred = average_draws(outputs, likelihoods_of(self, y_pred))
@@ -277,6 +354,7 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
             y_pred: The outputs.
             sample_weight: The weights of the examples. Defaults to `None`.
         """
+        self.step_record.finished += 1
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         # `compute_loss` returns the loss divided by the number of replicas.
         add_batch_mean(_keras.loss_tracker(self), loss * replicas, x)

@@ -20,6 +20,7 @@ class EvidenceTrainer(CheckedTrainer):
 
     _evidence_bound: Any = None  # an `EvidenceBound` after `compile`
     _prior_versions: PriorVersions
+    step_record: Any = None  # a `StepRecord` after `compile`
 
     def _track_evidence_bound(self):
         self._evidence_bound = EvidenceBound()
@@ -55,6 +56,13 @@ class EvidenceTrainer(CheckedTrainer):
             metrics = [*metrics, *self._evidence_bound.metrics]
         return metrics
 
+    @property
+    def losses(self):
+        """The losses that layers have added, such as the KL."""
+        if self.step_record is not None:
+            self.step_record.losses += 1
+        return super().losses
+
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
     ):
@@ -72,7 +80,9 @@ class EvidenceTrainer(CheckedTrainer):
         )
         # In training, an objective adds its own KL.
         if variational_layers(self) or (not training and divergences(self)):
-            loss = self._evidence_bound.complete(self, loss, x, training)
+            # An own `train_step` may leave out the inputs.
+            batch = y_pred if x is None else x
+            loss = self._evidence_bound.complete(self, loss, batch, training)
         return loss
 
     def update_evidence_bound(

@@ -86,7 +86,9 @@ class Model(BayesianTrainer, keras.Model):
     like `keras.Model`. The class adds to `keras.Model`:
 
     - `fit` counts the training examples N, and gives N to the optimizer,
-      objective, layers and regularizers without a `dataset_size`.
+      objective, layers and regularizers without a `dataset_size`. If only
+      reading the data tells their size, N is an estimate in the first epoch
+      and exact from then on.
     - `compile(train_samples=..., samples=...)` sets the numbers of posterior
       samples in training and in evaluation.
     - An optimizer or objective may run the training step.

@@ -63,10 +63,11 @@ def predict(
         model: A Keras model. The compiled loss defines whether the outputs are
             logits, probabilities or means. Without such a loss, give `task`
             and `from_logits`.
-        x: Arrays (several inputs as a list or dictionary), a batched
-            `tf.data.Dataset`, a `keras.utils.PyDataset` or a generator of
-            batches. Labels that come with the batches of the last three kinds
-            become `Prediction.y`.
+        x: Arrays, data frames or sparse matrices (several inputs as a list or
+            dictionary), a batched `tf.data.Dataset`, a
+            `keras.utils.PyDataset` or a generator of batches. Labels that
+            come with the batches of the last three kinds become
+            `Prediction.y`.
         posterior: A `keras_bdl.posteriors.Posterior`. Defaults to `None`: the
             posterior of the compiled optimizer, the objective or the layers,
             or else the trained weights alone. `OGN` and `KFAC` train the

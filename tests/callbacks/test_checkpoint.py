@@ -357,3 +357,47 @@ def test_wrong_use_is_refused(tmp_path):
         model.fit(X, Y, verbose=0, callbacks=[Checkpoint(tmp_path / "b")])
     for a, b in zip(model.get_weights(), before, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+class Uneven(keras.utils.PyDataset):
+    """Batches whose sizes no length tells: 60 examples, not 80."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        rows = slice((0, 20, 30, 40)[index], (20, 30, 40, 60)[index])
+        return X[rows], Y[rows]
+
+
+@pytest.mark.filterwarnings("ignore:The first pass over the data has 60")
+@pytest.mark.parametrize("unit", ["epoch", "step"])
+@pytest.mark.parametrize("killed", [(0, 2), (1, 1), (3, 2)])
+def test_a_resumed_run_goes_on_with_the_exact_number_of_examples(
+    unit, killed, tmp_path
+):
+    def train(directory, *callbacks):
+        keras.utils.set_random_seed(1)
+        layer = bdl.layers.MeanFieldDense(1, seed=3)
+        model = bdl.Sequential([keras.Input((4,)), layer])
+        loss = bdl.likelihoods.Gaussian(1.0)
+        model.compile(bdl.SGLD(1e-3, seed=2), loss)
+        checkpoint = Checkpoint(tmp_path / directory, unit=unit)
+        model.fit(
+            Uneven(),
+            epochs=4,
+            shuffle=False,
+            verbose=0,
+            callbacks=[*callbacks, checkpoint],
+        )
+        return model
+
+    whole = train("whole")
+    with contextlib.suppress(Killed):
+        train("killed", Kill(*killed))
+    resumed = train("killed")
+    assert resumed.history.history == whole.history.history
+    for one, other in zip(resumed.weights, whole.weights, strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert resumed.optimizer.dataset_size.counted == 60
+    assert resumed.layers[0].dataset_size.counted == 60

@@ -1,6 +1,8 @@
 import keras
 import numpy as np
+import pandas as pd
 import pytest
+import scipy.sparse
 import tensorflow as tf
 
 from keras_bdl.data.batches import Batches
@@ -76,9 +78,12 @@ BAD[4, 1] = np.nan
         (iter([X, BAD]), {}, "first in example 11"),
         (iter([(X, Y[:3])]), {}, "one label for each example"),
         (np.array([["a", 1]], object), {}, "numbers or strings.*dtype=object"),
-        (None, {}, "must be dense arrays"),
+        (None, {}, "must be arrays with the examples"),
         (tf.data.Dataset.from_tensor_slices(Y), {}, "a batched `tf.data"),
-        (tf.sparse.from_dense(X), {}, "must be dense arrays"),
+        (tf.ragged.constant([[1.0], []]), {}, "rows of one length"),
+        (scipy.sparse.csr_matrix(BAD), {}, "in example 4"),
+        (tf.sparse.from_dense(BAD), {}, "in example 4"),
+        (iter([X, scipy.sparse.coo_matrix(BAD)]), {}, "in example 11"),
         (
             tf.data.Dataset.from_tensors(X).repeat(),
             {},
@@ -101,3 +106,38 @@ def test_wrong_data_are_refused(data, kwargs, match):
 def test_tensors_of_strings_are_data():
     words = tf.data.Dataset.from_tensor_slices(["a", "b", "c"]).batch(2)
     assert [list(b.inputs) for b in Batches(words)] == [[b"a", b"b"], [b"c"]]
+
+
+SPARSE = {
+    "csr": scipy.sparse.csr_matrix,
+    "coo": scipy.sparse.coo_matrix,
+    "array": scipy.sparse.csr_array,
+    "tensor": tf.sparse.from_dense,
+    "frame": pd.DataFrame,
+}
+
+
+@pytest.mark.parametrize("kind", SPARSE)
+def test_sparse_data_and_data_frames_give_dense_batches(kind):
+    data = SPARSE[kind](X * (X > 3))
+    for read in (
+        Batches(data, batch_size=3),
+        Batches(iter([data])),
+        Batches({"a": data, "b": [X]}, batch_size=3),
+    ):
+        batches = [keras.tree.flatten(b.inputs)[0] for b in read]
+        assert all(batch.dtype == np.float32 for batch in batches)
+        np.testing.assert_array_equal(np.concatenate(batches), X * (X > 3))
+    wide = Batches(SPARSE[kind](X.astype("float64")))
+    assert next(iter(wide)).inputs.dtype == np.float32  # as in `fit`
+
+
+def test_a_sparse_tensor_may_have_more_axes():
+    x = np.arange(24.0, dtype="float32").reshape(3, 2, 4) % 3
+    read = Batches(tf.sparse.from_dense(x), batch_size=2)
+    np.testing.assert_array_equal(np.concatenate([b.inputs for b in read]), x)
+
+
+def test_a_series_is_a_column():
+    (batch,) = Batches(pd.Series(X[:, 0], index=range(3, 10)))
+    np.testing.assert_array_equal(batch.inputs, X[:, :1])

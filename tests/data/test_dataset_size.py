@@ -8,7 +8,6 @@ import tensorflow as tf
 
 import keras_bdl as bdl
 from keras_bdl.data import DatasetSize
-from keras_bdl.data.count_examples import count_examples
 
 X = np.zeros((50, 3), "float32")
 
@@ -24,14 +23,6 @@ class NeedsN(keras.optimizers.SGD):
         variable.assign(
             keras.ops.zeros_like(variable) + self.dataset_size.value()
         )
-
-
-class Constant(keras.utils.PyDataset):
-    def __len__(self):
-        return 5
-
-    def __getitem__(self, index):
-        return X[:10], X[:10, :1]
 
 
 def told(x, dataset_size=None, optimizer=None, **fit):
@@ -58,26 +49,200 @@ def test_arrays_are_counted_after_the_validation_split():
     )
 
 
-def test_batched_tf_data_is_counted_within_one_batch():
-    assert told(batched(16)) == 64
+def test_batched_tf_data_is_counted():
+    assert told(batched(16)) == 50
     assert told(batched(16, drop_remainder=True)) == 48
-    assert told(batched(16).map(lambda x, y: (x, y)).prefetch(1)) == 64
-    count = count_examples(batched(16))
-    assert abs(count.examples - 50) <= count.tolerance == 15
+    assert told(batched(16).map(lambda x, y: (x, y)).prefetch(1)) == 50
 
 
-def test_py_dataset_is_counted():
-    assert told(Constant()) == 50
+class Batches(keras.utils.PyDataset):
+    """Batches of these sizes, one after the other."""
+
+    def __init__(self, sizes, **kwargs):
+        super().__init__(**kwargs)
+        self.sizes = sizes
+
+    def __len__(self):
+        return len(self.sizes)
+
+    def __getitem__(self, index):
+        size = self.sizes[index]
+        return X[:size], X[:size, :1]
+
+
+def of_generator(sizes):
+    """A data set without any step that says how many examples it has."""
+
+    def batches():
+        for size in sizes:
+            yield X[:size], X[:size, :1]
+
+    spec = tf.TensorSpec((None, 3)), tf.TensorSpec((None, 1))
+    data = tf.data.Dataset.from_generator(batches, output_signature=spec)
+    return data.apply(tf.data.experimental.assert_cardinality(len(sizes)))
+
+
+def kept(data):
+    """Removes rows inside each batch, so that only reading tells how many."""
+    return data.map(lambda x, y: (x[::2], y[::2]))
+
+
+def without_length():
+    rows = tf.data.Dataset.from_tensor_slices((X, X[:, :1], np.arange(50)))
+    rows = rows.filter(lambda x, y, i: i % 3 < 1).map(lambda x, y, i: (x, y))
+    return rows.batch(8)
+
+
+class Ns(keras.callbacks.Callback):
+    """Reads N off the weight at the end of each epoch."""
+
+    def on_train_begin(self, logs=None):
+        self.seen = []
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.seen.append(float(self.model.trainable_variables[1][0]))
+
+
+def fitted(data, optimizer=None, epochs=3, made_under=None, **fit):
+    """Returns the model, N in each epoch, and the warnings of N."""
+    with made_under.scope() if made_under else contextlib.nullcontext():
+        model = bdl.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+        model.compile(optimizer or NeedsN(), "mse")
+    ns = Ns()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        model.fit(data, epochs=epochs, verbose=0, callbacks=[ns], **fit)
+    said = [
+        str(w.message)
+        for w in caught
+        if " counts" in str(w.message) or "examples" in str(w.message)
+    ]
+    return model, ns.seen, said
+
+
+# The data, N in the first epoch, and the true N from then on.
+COUNTED = {
+    "PyDataset": (lambda: Batches([16, 16, 16, 2]), 50, 50),
+    "first batch small": (lambda: Batches([10, 40, 40, 40]), 70, 130),
+    "middle batch small": (lambda: Batches([40, 10, 40, 40]), 160, 130),
+    "threads": (lambda: Batches([40, 10, 40, 40], workers=2), 160, 130),
+    "generator": (lambda: of_generator([40, 40, 10, 40]), 160, 130),
+    "rows removed in batches": (lambda: kept(batched(16)), 50, 25),
+    "repeat of such rows": (lambda: kept(batched(16)).repeat(3), 50, 25),
+    "filter": (without_length, 50, 17),
+}
+
+
+@pytest.mark.parametrize("kind", COUNTED)
+def test_n_is_exact_after_the_first_epoch(kind):
+    data, first, exact = COUNTED[kind]
+    model, ns, said = fitted(data())
+    assert ns == [first, exact, exact]
+    assert len(said) == (first != exact)
+    for warning in said:
+        assert f"{exact} training examples" in warning
+        assert f"estimated {first}" in warning
+    # The variable of the count is no weight.
+    assert len(model.weights) == 2
+
+
+@pytest.mark.parametrize("steps_per_execution", [1, 3])
+def test_counting_works_in_compiled_steps_and_on_replicas(
+    steps_per_execution, mirrored
+):
+    sizes, optimizer = [40, 10, 40, 39], NeedsN
+    if steps_per_execution == 1:  # as strategies of CPUs need
+        _, ns, _ = fitted(of_generator(sizes), made_under=mirrored)
+        assert ns == [160, 129, 129]
+        return
+    model = bdl.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile(optimizer(), "mse", jit_compile=True, steps_per_execution=3)
+    ns = Ns()
+    with pytest.warns(UserWarning, match="129 training examples"):
+        model.fit(of_generator(sizes), epochs=2, verbose=0, callbacks=[ns])
+    assert ns.seen == [160, 129]
+
+
+def test_an_epoch_that_is_a_part_of_a_pass_does_not_change_n():
+    # Keras goes on with the same pass in the next epoch.
+    data = Batches([10, 5, 10, 10, 5])
+    _, ns, said = fitted(data, epochs=7, steps_per_epoch=2, shuffle=False)
+    assert ns[:3] == [45, 45, 45] and ns[3:] == [40] * 4
+    assert len([w for w in said if "estimated 45" in w]) == 1
+
+
+def test_a_second_fit_uses_the_exact_number_at_once():
+    data, other = Batches([40, 10, 40, 40]), Batches([5, 10, 10])
+    model, ns, _ = fitted(data, epochs=1)
+    assert ns == [160]
+    again = Ns()
+    model.fit(data, verbose=0, callbacks=[again])  # a warning would raise
+    assert again.seen == [130]
+    step = model.train_function
+    with pytest.warns(UserWarning, match="25 training examples.*estimated 20"):
+        model.fit(other, verbose=0, callbacks=[again])
+    assert again.seen == [20]
+    assert model.train_function is step
+
+
+def test_given_n_is_compared_with_the_exact_number_only():
+    data = Batches([40, 10, 40, 40])
+    _, ns, said = fitted(data, NeedsN(130))
+    assert ns == [130] * 3 and not said
+    _, ns, said = fitted(data, NeedsN(160))
+    assert ns == [160] * 3 and len(said) == 1
+    assert "dataset_size=160, counted 130" in said[0]
+    assert told(batched(16), 50) == 50  # a warning would raise
+    with pytest.warns(UserWarning, match="dataset_size=64, counted 50"):
+        told(batched(16), 64)
+
+
+def test_repeats_that_hide_the_number_of_examples_are_warned_of():
+    data = of_generator([10, 10]).repeat(3)
+    _, ns, said = fitted(data, epochs=1)
+    assert ns == [60]
+    assert "Leave out `.repeat()`, or give `dataset_size`" in said[0]
+    assert told(data, 20) == 20  # a warning would raise
+
+
+def test_weights_of_examples_and_validation_do_not_change_the_count():
+    x, y = X[:40], X[:40, :1]
+    assert told(X, class_weight=None, sample_weight=np.zeros(50)) == 50
+    data = Batches([20, 5, 20])
+    _, ns, _ = fitted(data, epochs=2, validation_data=(x, y))
+    assert ns == [60, 45]
+
+
+def test_callback_list_of_the_user_is_left_as_it_was():
+    model = bdl.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+    model.compile(NeedsN(), "mse")
+    mine = Ns()
+    callbacks = keras.callbacks.CallbackList(
+        [mine], add_history=True, model=model, epochs=2
+    )
+    before = list(callbacks.callbacks)
+    with pytest.warns(UserWarning, match="25 training examples"):
+        model.fit(
+            Batches([10, 5, 10]), epochs=2, verbose=0, callbacks=callbacks
+        )
+    assert mine.seen == [30, 25]
+    assert callbacks.callbacks == before
 
 
 def test_endless_data_counts_batch_size_times_steps_and_warns_once():
     model = bdl.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
     model.compile(NeedsN(), "mse")
-    data = batched(10).repeat()
+    data = tf.data.Dataset.random(0).map(lambda _: (X[:10], X[:10, :1]))
     with pytest.warns(UserWarning, match="data of 30 examples per epoch"):
         model.fit(data, steps_per_epoch=3, verbose=0)
     model.fit(data, steps_per_epoch=4, verbose=0)  # a warning would raise
     assert float(model.trainable_variables[1][0]) == 40
+
+
+def test_endless_repeats_of_known_data_need_no_estimate():
+    # A warning would raise.
+    assert told(batched(16).repeat(), steps_per_epoch=3) == 50
+    assert told(kept(batched(16)).repeat(), 25, steps_per_epoch=3) == 25
 
 
 def test_endless_data_is_not_counted_where_n_is_given():

@@ -186,6 +186,26 @@ def own_data(strategy, folder):
     return said
 
 
+def counted(strategy, folder):
+    """Data of which only reading tells the size: N in each epoch."""
+    x, y = data()
+    sizes = [(0, 16), (16, 20), (20, 36), (36, 49)]
+    batches = tf.data.Dataset.from_generator(
+        lambda: ((x[a:b], y[a:b]) for a, b in sizes),
+        output_signature=(
+            tf.TensorSpec((None, 4)),
+            tf.TensorSpec((None,), "int32"),
+        ),
+    ).apply(tf.data.experimental.assert_cardinality(4))
+    model = compiled(strategy, METHODS["SGLD"], kind=Counted)
+    size, found = model.optimizer.dataset_size, []
+    ns = keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda epoch, logs: found.append(size.counted)
+    )
+    model.fit(batches, epochs=3, shuffle=False, verbose=0, callbacks=[ns])
+    return {"found": found, "traces": model.traces}
+
+
 def unlike_seeds(strategy, folder):
     """Workers with different seeds for their shuffling."""
     model = compiled(strategy, METHODS["SGD"])
@@ -395,6 +415,7 @@ CASES = {
     **{name: functools.partial(method, name) for name in ALL},
     "plain_keras": plain_keras,
     "volume": volume,
+    "counted": counted,
     "unlike_seeds": unlike_seeds,
     "own_noise": own_noise,
     "own_data": own_data,

@@ -62,6 +62,11 @@ def test_unsharded_data_of_workers_is_not_counted(results):
         assert result["SGLD of 32"] == 2
 
 
+def test_workers_count_the_examples_of_all_workers(results):
+    for result in results["counted"]:
+        assert result == {"found": [64, 49, 49], "traces": 1}
+
+
 def test_workers_with_different_seeds_are_refused(results):
     for result in results["unlike_seeds"]:
         assert "shuffle the data in the same way" in result["said"]

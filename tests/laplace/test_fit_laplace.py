@@ -440,6 +440,19 @@ def test_temperature_and_size_of_the_data_are_factors_of_the_curvature():
     )
 
 
+def test_examples_that_a_pipeline_repeats_count_once():
+    model = model_of(1, bdl.likelihoods.Gaussian(NOISE))
+    batches = tf.data.Dataset.from_tensor_slices(X).batch(8)
+    once = diagonal(model, batches)
+    for data in (batches.repeat(3), batches.map(lambda x: x).repeat(3)):
+        np.testing.assert_allclose(diagonal(model, data), once, rtol=1e-5)
+    unknown = tf.data.Dataset.from_generator(
+        lambda: iter([X]), output_signature=tf.TensorSpec((None, IN))
+    )
+    with pytest.warns(UserWarning, match="Leave out `.repeat"):
+        diagonal(model, unknown.repeat(3))
+
+
 def test_last_layer_alone_is_uncertain():
     model = network("sparse_categorical_crossentropy", "softmax")
     posterior = fit(model, IMAGES, subset="last_layer")

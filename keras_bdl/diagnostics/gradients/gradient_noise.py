@@ -14,6 +14,7 @@ from keras_bdl.arguments import check_bool
 from keras_bdl.arguments import check_count
 from keras_bdl.arguments import check_number
 from keras_bdl.arguments import check_verbose
+from keras_bdl.data.count_examples import different_examples
 from keras_bdl.data.examples import TrainingData
 from keras_bdl.diagnostics.training_loss import TrainingLoss
 from keras_bdl.diagnostics.training_loss import left_as_it_was
@@ -209,7 +210,7 @@ def gradient_noise(
     check_number("momentum", momentum, at_least=0.0, below=1.0)
     if dataset_size is not None:
         check_count("dataset_size", dataset_size)
-    data = TrainingData(data, batch_size)
+    source, data = data, TrainingData(data, batch_size)
     bar = keras.utils.Progbar(data.num_batches, verbose=check_verbose(verbose))
     squares: list[Any] = []
     first = 0
@@ -235,7 +236,7 @@ def gradient_noise(
         weights=sum(int(tf.size(m)) for m in means),
         examples=data.examples,
         batch_size=first,
-        dataset_size=dataset_size or data.examples,
+        dataset_size=dataset_size or different_examples(source, data.examples),
         momentum=float(momentum),
     )
 
