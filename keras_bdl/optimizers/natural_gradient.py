@@ -236,7 +236,7 @@ class NaturalGradient(CurvatureState):
             draw: Index of the sample.
         """
         self.check_learned(evaluating=True)
-        variables = self.prepare(model, x)
+        variables = self.learned(model, x)
         values = self.draw(variables, EVALUATION, draw)
         scope = WeightScope(variables, values)
         scope.collect_losses = False  # the layers keep their losses
@@ -250,14 +250,14 @@ class NaturalGradient(CurvatureState):
             model: The trained model.
         """
         self.check_learned()
-        variables = self.prepare(model)
+        variables = self.learned(model)
         posterior = Gaussian(
             [ops.convert_to_numpy(v) for v in variables],
             [self.variance(variable) for variable in variables],
             names=[v.name for v in variables],
             trained_under_draws=self.noisy_training,
         )
-        return posterior.beside_frozen_weights_of(model)
+        return posterior.beside_frozen_weights_of(model, variables)
 
     def variance(self, variable: keras.Variable) -> np.ndarray:
         """Returns sigma^2 of a variable, an array; zeros if excluded.

@@ -4,6 +4,7 @@ import os
 from typing import Any
 
 from keras_bdl.posteriors.posterior import Posterior
+from keras_bdl.posteriors.trained_weights import TrainedWeights
 from keras_bdl.saving.state_file import read_state
 
 
@@ -39,5 +40,7 @@ def from_state(state: dict[str, Any]) -> Posterior:
             f"Received: kind={kind!r}, known: {sorted(Posterior.kinds)}"
         )
     posterior = Posterior.kinds[kind].from_state(state)
-    posterior.frozen_weights = state.get("frozen_weights")
-    return posterior
+    return posterior.beside(
+        TrainedWeights.from_state(state.get("trained_weights")),
+        state.get("frozen_weights"),
+    )

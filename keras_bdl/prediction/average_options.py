@@ -30,6 +30,9 @@ class AverageOptions:
         drops: Whether dropout is on. Defaults to `False`.
         blocks: With a link, the layout of the `CovarianceBlocks`. Defaults to
             `()`.
+        covered: With a link, the positions in `model.variables` of the
+            variables that `blocks` counts. Defaults to `()`: the trainable
+            variables, as in older files.
     """
 
     task: Any = None
@@ -41,6 +44,7 @@ class AverageOptions:
     positions: tuple[int, ...] = ()
     drops: bool = False
     blocks: tuple[tuple, ...] = ()
+    covered: tuple[int, ...] = ()
 
     @classmethod
     def for_model(

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -150,7 +151,10 @@ def optional_batch_norm_batches(
 
 
 def batch_norm_statistics(
-    model: keras.Model, batches: Batches, values: list
+    model: keras.Model,
+    batches: Batches,
+    values: list,
+    frozen: Iterable | None = None,
 ) -> list[tuple[Any, np.ndarray]]:
     """Returns pairs of a moving statistic and its new value.
 
@@ -160,12 +164,15 @@ def batch_norm_statistics(
         model: A built Keras model, which does not change.
         batches: The batches to average over.
         values: A tensor for each of `model.variables`.
+        frozen: The variables that were frozen in training. Defaults to `None`:
+            those of the layers that are frozen now.
     """
-    layers = batch_norm_layers(model)
+    layers = batch_norm_layers(model, frozen)
     if not layers:
         return []
-    key = references(layers)
-    forward = _CACHE.get(model, key, lambda: TrainingForward(model))
+    # Which layers are frozen now decides how they are traced.
+    key = references(layers), tuple(layer.trainable for layer in layers)
+    forward = _CACHE.get(model, key, lambda: TrainingForward(model, layers))
     seen = 0
     averages: dict[int, np.ndarray] = {}
     for size, statistics in forward.over(batches, values):
@@ -191,17 +198,23 @@ def assign_statistics(statistics: list[tuple[Any, np.ndarray]]) -> None:
 
 
 def warn_of_stale_statistics(
-    model: keras.Model, user: str, *, stacklevel: int
+    model: keras.Model,
+    user: str,
+    *,
+    frozen: Iterable | None = None,
+    stacklevel: int,
 ) -> None:
     """Warns if BatchNorm statistics do not belong to the weights in use.
 
     Args:
         model: A built Keras model.
         user: Name of the object that uses other weights, for the message.
+        frozen: The variables that were frozen in training. Defaults to `None`:
+            those of the layers that are frozen now.
         stacklevel: Number of frames from the caller to the user's line, as in
             `warnings.warn`.
     """
-    if batch_norm_layers(model):
+    if batch_norm_layers(model, frozen):
         warnings.warn(
             f"{user} uses other weights than the trained ones, but the "
             "BatchNorm statistics belong to the trained weights. Give "
