@@ -1,6 +1,7 @@
 """The function `convert`, which makes any Keras model Bayesian."""
 
 import functools
+import warnings
 
 import keras
 import numpy as np
@@ -22,6 +23,7 @@ from keras_bdl.conversion.replacement_table import options_of
 from keras_bdl.conversion.selection import Selection
 from keras_bdl.conversion.selection import own_weights
 from keras_bdl.conversion.selection import summary
+from keras_bdl.data.preprocessed import preprocesses
 from keras_bdl.distributions import MeanField
 from keras_bdl.layers import AdaptedLayer
 from keras_bdl.layers import Variational
@@ -147,6 +149,15 @@ def convert(
     if prior_from_weights is not None:
         _check_prior_from_weights(
             prior_from_weights, prior, means_from_weights, selection.kinds
+        )
+    if preprocesses(model):
+        warnings.warn(
+            "`convert` leaves out the preprocessor of the model. Preprocess "
+            "the data of the copy first, for example with "
+            "`model.preprocess_samples(x, y)`. "
+            f"Received: model={model.name!r} with "
+            f"preprocessor={type(model.preprocessor).__name__}",
+            stacklevel=2,
         )
     kinds = selection.plan(model)
     replacements = {

@@ -24,11 +24,14 @@ class DescribedOutput:
         name: Name of the output in error messages.
         likelihood: The `Likelihood` of the output.
         dtype: Dtype in which the model returns the output.
+        is_vector: Whether the output has only the axis of the examples.
+            Defaults to `False`.
     """
 
     name: str
     likelihood: Likelihood
     dtype: str
+    is_vector: bool = False
 
     @property
     def is_regression(self) -> bool:
@@ -112,7 +115,9 @@ def _described(path, tensor, likelihood):
         likelihood = dataclasses.replace(likelihood, task="binary")
     place = "".join(f"[{key!r}]" for key in path)
     dtype = keras.backend.standardize_dtype(tensor.dtype)
-    return DescribedOutput(f"The model's output{place}", likelihood, dtype)
+    return DescribedOutput(
+        f"The model's output{place}", likelihood, dtype, len(tensor.shape) == 1
+    )
 
 
 def moments_of(outputs: Any, moments: Callable) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from keras_bdl.aliases import Data
 from keras_bdl.arguments import check_number
 from keras_bdl.data.batches import Batches
 from keras_bdl.data.checked_inputs import check_model
+from keras_bdl.data.preprocessed import preprocessed
 from keras_bdl.prediction.batch_norm_forward import TrainingForward
 from keras_bdl.prediction.batch_norm_forward import batch_norm_layers
 from keras_bdl.prediction.batch_norm_forward import moving_statistics
@@ -78,11 +79,12 @@ def reestimate_batch_norm(
             "`model` must be built. Call it on a batch of inputs first. "
             f"Received: model={model.name!r}"
         )
-    batches = batch_norm_batches(data, fraction, batch_size=batch_size)
+    batches = batch_norm_batches(model, data, fraction, batch_size=batch_size)
     assign_statistics(batch_norm_statistics(model, batches, values_of(model)))
 
 
 def batch_norm_batches(
+    model: keras.Model,
     data: Data,
     fraction: float,
     *,
@@ -92,6 +94,7 @@ def batch_norm_batches(
     """Returns the `Batches` on which BatchNorm statistics are estimated.
 
     Args:
+        model: The model, which may have a preprocessor.
         data: As in `reestimate_batch_norm`.
         fraction: Fraction of the data to use.
         batch_size: Batch size for arrays.
@@ -108,6 +111,7 @@ def batch_norm_batches(
         )
     if isinstance(data, tuple):
         data = data[0]
+    data, batch_size = preprocessed(model, data, batch_size)
     batches = Batches(data, batch_size=batch_size, name=name)
     if fraction == 1.0:
         return batches
@@ -127,11 +131,12 @@ def batch_norm_batches(
 
 
 def optional_batch_norm_batches(
-    data: Data | None, fraction: float
+    model: keras.Model, data: Data | None, fraction: float
 ) -> Batches | None:
     """Returns the `Batches` of the arguments of `keras_bdl.predict`.
 
     Args:
+        model: The model, which may have a preprocessor.
         data: The argument `batch_norm_data`.
         fraction: The argument `batch_norm_fraction`.
     """
@@ -139,7 +144,7 @@ def optional_batch_norm_batches(
         # No batch size: the statistics depend on it, so it does not follow
         # that of the inputs.
         return batch_norm_batches(
-            data, fraction, batch_size=None, prefix="batch_norm_"
+            model, data, fraction, batch_size=None, prefix="batch_norm_"
         )
     if fraction != 1.0:
         raise ValueError(
