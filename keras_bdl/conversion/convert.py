@@ -12,6 +12,7 @@ from keras_bdl.aliases import PriorLike
 from keras_bdl.arguments import check_bool
 from keras_bdl.arguments import check_number
 from keras_bdl.arguments import check_verbose
+from keras_bdl.arguments import did_you_mean
 from keras_bdl.conversion.adapter import adapted
 from keras_bdl.conversion.adapter import has_adapter
 from keras_bdl.conversion.adapter import keep_adapter
@@ -234,7 +235,8 @@ def _check_options(options, kinds):
         if name not in known:
             raise ValueError(
                 f"`{name}` is no option of the kinds {sorted(kinds)}. Use "
-                f"one of {sorted(known)}. Received: {name}={value!r}"
+                f"one of {sorted(known)}. {did_you_mean(name, known)}"
+                f"Received: {name}={value!r}"
             )
     if "mc_dropout" in kinds and "rate" not in options:
         raise ValueError(

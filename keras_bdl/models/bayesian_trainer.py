@@ -140,7 +140,7 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
                 )
             )
             record = self._trained_weights()
-            if record is not None:
+            if record is not None and self._was_frozen_since(record):
                 config[_TRAINED] = record.get_state()
         return config
 
@@ -151,12 +151,18 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
             return super().compile_from_config(config)
         config = keras.saving.deserialize_keras_object(config)
         record = TrainedWeights.from_state(config.pop(_TRAINED, None))
-        for method in (
-            config.get("objective"),
-            without_loss_scaling(config.get("optimizer")),
-        ):
-            if hasattr(method, "trained_weights"):
-                method.trained_weights = record
+        methods = [
+            method
+            for method in (
+                config.get("objective"),
+                without_loss_scaling(config.get("optimizer")),
+            )
+            if hasattr(method, "trained_weights")
+        ]
+        if methods and record is None and self.built:
+            record = TrainedWeights.of(self)  # nothing was frozen since
+        for method in methods:
+            method.trained_weights = record
         self.compile(**config)
         if self.built:
             build_optimizer(self)
@@ -164,7 +170,7 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
     @functools.wraps(keras.Model.load_weights)
     def load_weights(self, *args, **kwargs):
         """Loads the weights, and the posterior of a compiled model."""
-        super().load_weights(*args, **kwargs)  # type: ignore[misc]
+        super().load_weights(*args, **kwargs)
         for method in self._methods():
             if getattr(method, "trained_weights", 0) is None and self.built:
                 # Layers that are frozen now were frozen in training, too.
@@ -321,6 +327,11 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
             if record is not None and record.fits(self):
                 return record.built_for(self)
         return None
+
+    def _was_frozen_since(self, record):
+        """Returns whether other weights are trainable than in training."""
+        now = TrainedWeights.of(self).trained
+        return now != record.trained or now != record.built
 
     def _methods(self):
         """Returns the objective and the optimizer that the model has."""

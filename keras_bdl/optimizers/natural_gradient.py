@@ -158,11 +158,15 @@ class NaturalGradient(CurvatureState):
         grads = list(grads)
         if self._sizes is None or len(grads) != sum(self._sizes):
             raise ValueError(
-                f"`{type(self).__name__}` needs more than gradients and runs "
-                "the training step itself. Train a `keras_bdl.Model`, "
-                "such as `keras_bdl.Model(model.inputs, model.outputs)`, "
-                "compiled without `objective`. "
-                f"Received: {len(grads)} gradients from another training step"
+                f"`{type(self).__name__}` runs the training step itself, so it "
+                "needs a `keras_bdl.Model`. Make one of a functional or "
+                "sequential model with "
+                "`model = keras_bdl.Model(model.inputs, model.outputs)`, and "
+                "derive a subclass from `keras_bdl.Model` in place of "
+                "`keras.Model`. Then compile it, without `objective`, and "
+                "leave `train_step` as it is. "
+                f"Received: the gradients of {len(grads)} variables from the "
+                "training step of another model"
             )
         variables, found, start = [], [], 0
         for size in filter(None, self._sizes):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import keras
 
 from keras_bdl import _keras
+from keras_bdl.arguments import did_you_mean
 
 
 def excluded_variables(model: keras.Model, names: Iterable[str]) -> set[int]:
@@ -38,7 +39,8 @@ def excluded_variables(model: keras.Model, names: Iterable[str]) -> set[int]:
     if unknown:
         raise ValueError(
             "`exclude_from_inference` must name layers, classes of layers or "
-            f"variables of the model. Received: {unknown}, unknown in "
+            f"variables of the model. {did_you_mean(unknown[0], known)}"
+            f"Received: {unknown}, unknown in "
             f"model={model.name!r}"
         )
     return found

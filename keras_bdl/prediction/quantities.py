@@ -8,6 +8,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bdl.arguments import as_list
+from keras_bdl.arguments import did_you_mean
 from keras_bdl.prediction.average_options import IDENTITY
 from keras_bdl.prediction.average_options import PROBIT
 from keras_bdl.prediction.described_output import DescribedOutput
@@ -164,6 +165,6 @@ def quantities(
             task = "regression" if regression else "classification"
             raise ValueError(
                 f"`outputs` of a {task} must be among {list(known)}. "
-                f"Received: outputs={tuple(names)}"
+                f"{did_you_mean(name, known)}Received: outputs={tuple(names)}"
             )
     return {name: known[name](average) for name in names}
