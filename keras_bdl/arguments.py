@@ -5,6 +5,7 @@ are allowed and shows the value received. `True` and `False` do not count as
 numbers.
 """
 
+import difflib
 import inspect
 import math
 import numbers
@@ -52,10 +53,36 @@ def check_number(
     bounds += [f"of at least {at_least}"] if at_least is not None else []
     bounds += [f"below {below}"] if below < math.inf else []
     bounds += [f"at most {at_most}"] if at_most is not None else []
+    advice = ""
+    if (above == 0 or at_least == 0) and 1.0 in (below, at_most):
+        advice = _share_of(value)
     raise ValueError(
         f"`{name}` must be {noun}{' ' * bool(bounds)}{' and '.join(bounds)}. "
-        f"Received: {name}={value!r}"
+        f"{advice}Received: {name}={value!r}"
     )
+
+
+def _share_of(value):
+    """Returns advice for percent in place of a share."""
+    if isinstance(value, numbers.Real) and 5 <= value <= 100:
+        return f"Write {value / 100:g} for {value:g} percent. "
+    return ""
+
+
+def did_you_mean(value: Any, choices: Iterable) -> str:
+    """Returns a sentence with the choice that a value resembles, or `""`.
+
+    Args:
+        value: A wrong value.
+        choices: All allowed values. Only strings are compared.
+    """
+    names = [choice for choice in choices if isinstance(choice, str)]
+    if not isinstance(value, str):
+        return ""
+    # Few people write the underscores and capitals of a name from memory.
+    alike = {name.lower(): name for name in reversed(names)}
+    close = difflib.get_close_matches(value.lower(), alike, n=1)
+    return f'Did you mean "{alike[close[0]]}"? ' if close else ""
 
 
 def check_count(name: str, value: Any, *, at_least: int = 1) -> int:
@@ -86,7 +113,7 @@ def check_choice(name: str, value: Any, choices: Sequence) -> Any:
     ):
         raise ValueError(
             f"`{name}` must be one of {tuple(choices)}. "
-            f"Received: {name}={value!r}"
+            f"{did_you_mean(value, choices)}Received: {name}={value!r}"
         )
     return value
 

@@ -139,3 +139,45 @@ def test_file_may_hold_the_last_learning_rate_of_a_schedule(cls):
     optimizer.learning_rate = 0.0
     loaded = cls.from_config(optimizer.get_config())
     assert float(loaded.learning_rate) == 0
+
+
+PREDICTION = bdl.prediction.ClassificationPrediction.from_probabilities(
+    [[0.2, 0.8]]
+)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: bdl.conformal.LAC().fit(PREDICTION, [1], coverage=90),
+            "Write 0.9 for 90 percent. Received: coverage=90",
+        ),
+        (
+            lambda: bdl.metrics.IntervalCoverage(level=95),
+            "Write 0.95 for 95 percent. Received: level=95",
+        ),
+        (
+            lambda: bdl.evaluate(PREDICTION, [1], fractions=[20]),
+            r"Write 0.2 for 20 percent. Received: fractions\[0\]=20",
+        ),
+        (
+            lambda: bdl.evaluate(PREDICTION, [1], uncertainty="Entropy"),
+            "Did you mean \"entropy\"\\? Received: uncertainty='Entropy'",
+        ),
+        (
+            lambda: bdl.conformal.RiskControl("false negativ rate"),
+            "Did you mean",
+        ),
+    ],
+)
+def test_near_misses_are_told_what_to_write(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_unlike_values_get_no_guess():
+    with pytest.raises(ValueError, match=r"'local'\). Received: estimator=7"):
+        bdl.layers.MeanFieldDense(3, estimator=7)
+    with pytest.raises(ValueError, match="below 1.0. Received: coverage=1.5"):
+        bdl.conformal.LAC().fit(PREDICTION, [1], coverage=1.5)

@@ -130,8 +130,9 @@ print(answer["mutual_information"].numpy().round(4))
 # uncertain weight runs once: with a posterior of the last layer, an answer
 # costs little more than one forward pass. It is a Keras model like any other:
 # `predictive.save("served.keras")`, `predictive.predict(x)`. With
-# `outputs="mean"`, it returns that tensor alone, and `compile` and `evaluate`
-# work as usual. `weights_dtype="bfloat16"` halves the size of the samples.
+# `outputs="mean"`, it returns that tensor alone, in the shape of the output of
+# the network, and `compile` and `evaluate` work as usual.
+# `weights_dtype="bfloat16"` halves the size of the samples.
 #
 # ## Export
 #

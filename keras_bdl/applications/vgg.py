@@ -7,6 +7,7 @@ import keras
 
 from keras_bdl.aliases import Activation
 from keras_bdl.aliases import ImageShape
+from keras_bdl.arguments import did_you_mean
 from keras_bdl.inherited_arguments import inherits_arguments
 from keras_bdl.models import Model
 
@@ -203,5 +204,5 @@ def _check(pooling, poolings):
     if not poolings or not set(poolings) <= set(POOLINGS):
         raise ValueError(
             f"`pooling` must be one of {sorted(POOLINGS)}, or a tuple of both. "
-            f"Received: pooling={pooling!r}"
+            f"{did_you_mean(pooling, POOLINGS)}Received: pooling={pooling!r}"
         )

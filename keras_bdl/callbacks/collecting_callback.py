@@ -1,9 +1,12 @@
 """Base class of the callbacks that collect weights."""
 
+from typing import Any
+
 from keras_bdl.callbacks.stateful_callback import StatefulCallback
 from keras_bdl.memory import check_memory
 from keras_bdl.posteriors.frozen_weights import check_adapters
 from keras_bdl.posteriors.frozen_weights import fingerprint
+from keras_bdl.posteriors.trained_weights import TrainedWeights
 
 
 class CollectingCallback(StatefulCallback):
@@ -15,6 +18,7 @@ class CollectingCallback(StatefulCallback):
     """
 
     _frozen_weights: str | None = None  # a fingerprint
+    _trained_weights: TrainedWeights | None = None
     _is_memory_checked = False
 
     def needed_memory(self) -> tuple[str, int, str] | None:
@@ -47,7 +51,26 @@ class CollectingCallback(StatefulCallback):
         if is_first:
             check_adapters(self.model)
             self._frozen_weights = fingerprint(self.model)
+            self._trained_weights = TrainedWeights.of(self.model)
         self._check(is_first)
+
+    def state_of_training(self) -> dict[str, Any]:
+        """Returns what a checkpoint keeps of trained and frozen weights."""
+        record = self._trained_weights
+        return {
+            "frozen_weights": self._frozen_weights,
+            "trained_weights": record and record.get_state(),
+        }
+
+    def set_state_of_training(self, state: dict[str, Any]) -> None:
+        """Continues from `state_of_training`.
+
+        Args:
+            state: A dictionary with the entries of `state_of_training`.
+        """
+        self._frozen_weights = state["frozen_weights"]
+        record = state.get("trained_weights")
+        self._trained_weights = TrainedWeights.from_state(record)
 
     def _check(self, is_first):
         if not is_first and fingerprint(self.model) != self._frozen_weights:

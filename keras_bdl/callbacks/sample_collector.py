@@ -132,8 +132,7 @@ class SampleCollector(CollectingCallback):
             # Without frozen weights, a sample has all weights.
             covers_frozen=self._frozen_weights is None,
         )
-        samples.frozen_weights = self._frozen_weights
-        return samples
+        return samples.beside(self._trained_weights, self._frozen_weights)
 
     def on_train_begin(self, logs=None):
         """Raises an error if training would miss the end of a cycle."""
@@ -211,7 +210,7 @@ class SampleCollector(CollectingCallback):
             **self._samples.get_state(self.model),
             "cycle": self._cycle,
             "names": self._names,
-            "frozen_weights": self._frozen_weights,
+            **self.state_of_training(),
         }
 
     def check_state(self, state: dict[str, Any]) -> None:
@@ -236,7 +235,7 @@ class SampleCollector(CollectingCallback):
         if self._first_possible_batch is not None:
             self._first_possible_batch = 0  # the run resumes within an epoch
         self._names = state["names"]
-        self._frozen_weights = state["frozen_weights"]
+        self.set_state_of_training(state)
 
     def _check_length(self):
         """Raises an error for a `fit` in which no cycle ends."""

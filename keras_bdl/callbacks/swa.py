@@ -64,8 +64,7 @@ class SWA(WeightCollector):
         self._check_collected()
         mean = self._moments(self._mean)
         average = Gaussian(mean, names=self._structure.names)
-        average.frozen_weights = self._frozen_weights
-        return average
+        return average.beside(self._trained_weights, self._frozen_weights)
 
     def on_train_end(self, logs=None):
         """Assigns the average to the model if `replace_weights` is set."""

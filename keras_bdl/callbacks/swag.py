@@ -105,8 +105,7 @@ class SWAG(WeightCollector):
             block=self.block,
             names=self._structure.names,
         )
-        posterior.frozen_weights = self._frozen_weights
-        return posterior
+        return posterior.beside(self._trained_weights, self._frozen_weights)
 
     def get_state(self) -> dict[str, Any]:
         """Returns everything collected, for a checkpoint."""

@@ -137,7 +137,7 @@ class WeightCollector(InheritedArguments, CollectingCallback):
             "dtype": self._dtype,
             "structure": self._structure and self._structure.get_state(),
             "mean": _copies(self._mean),
-            "frozen_weights": self._frozen_weights,
+            **self.state_of_training(),
         }
 
     def check_state(self, state: dict[str, Any]) -> None:
@@ -164,7 +164,7 @@ class WeightCollector(InheritedArguments, CollectingCallback):
         structure = state["structure"]
         self._structure = structure and Structure(**structure)
         self._mean = _copies(state["mean"])
-        self._frozen_weights = state["frozen_weights"]
+        self.set_state_of_training(state)
 
     @property
     def posterior(self) -> Posterior:

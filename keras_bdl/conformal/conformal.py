@@ -10,6 +10,7 @@ from keras_bdl.aliases import ArrayLike
 from keras_bdl.arguments import check_number
 from keras_bdl.conformal.cutoff import Cutoff
 from keras_bdl.conformal.saved_method import SavedMethod
+from keras_bdl.data.checked_inputs import how_to_predict
 from keras_bdl.prediction import Prediction
 
 
@@ -168,6 +169,7 @@ def check_task(name: str, prediction: Prediction, task: str) -> None:
     if getattr(prediction, "task", None) != task:
         raise ValueError(
             f"`{name}` must be a `{task.capitalize()}Prediction` for one model "
-            "output, from `keras_bdl.predict`. Pass several outputs one by "
-            f"one. Received: {type(prediction).__name__}"
+            "output, from `keras_bdl.predict`. "
+            f"{how_to_predict(prediction)}"
+            f"Received: {type(prediction).__name__}"
         )

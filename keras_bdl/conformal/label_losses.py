@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from keras_bdl.aliases import ArrayLike
+from keras_bdl.arguments import did_you_mean
 from keras_bdl.data.checked_inputs import as_array
 from keras_bdl.data.checked_inputs import class_labels
 from keras_bdl.data.checked_inputs import kept_labels
@@ -148,7 +149,7 @@ def losses_of(loss: str | Callable) -> Callable:
             f"`loss` must be one of {tuple(_LOSSES)} or a function of "
             "`(inside, y)`. For a saved function of your own, pass "
             "`custom_objects` to `keras_bdl.conformal.load`. "
-            f"Received: loss={loss!r}"
+            f"{did_you_mean(loss, _LOSSES)}Received: loss={loss!r}"
         )
     of_counts = _LOSSES[loss]
 

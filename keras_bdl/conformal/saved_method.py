@@ -9,6 +9,7 @@ from typing import ClassVar
 from typing import Self
 
 from keras_bdl.arguments import ShowsArguments
+from keras_bdl.arguments import did_you_mean
 from keras_bdl.inherited_arguments import InheritedArguments
 from keras_bdl.saving.state_file import read_state
 from keras_bdl.saving.state_file import write_state
@@ -129,6 +130,7 @@ def from_state(
         raise ValueError(
             "The file must hold a conformal method of a known kind. Import the "
             "module that defines its class before you load the file. "
+            f"{did_you_mean(kind, SavedMethod.kinds)}"
             f"Received: kind={kind!r}, known: {sorted(SavedMethod.kinds)}"
         )
     return SavedMethod.kinds[kind].from_state(state, custom_objects)

@@ -1,6 +1,7 @@
 """The function `convert`, which makes any Keras model Bayesian."""
 
 import functools
+import warnings
 
 import keras
 import numpy as np
@@ -11,6 +12,7 @@ from keras_bdl.aliases import PriorLike
 from keras_bdl.arguments import check_bool
 from keras_bdl.arguments import check_number
 from keras_bdl.arguments import check_verbose
+from keras_bdl.arguments import did_you_mean
 from keras_bdl.conversion.adapter import adapted
 from keras_bdl.conversion.adapter import has_adapter
 from keras_bdl.conversion.adapter import keep_adapter
@@ -22,6 +24,7 @@ from keras_bdl.conversion.replacement_table import options_of
 from keras_bdl.conversion.selection import Selection
 from keras_bdl.conversion.selection import own_weights
 from keras_bdl.conversion.selection import summary
+from keras_bdl.data.preprocessed import preprocesses
 from keras_bdl.distributions import MeanField
 from keras_bdl.layers import AdaptedLayer
 from keras_bdl.layers import Variational
@@ -148,6 +151,15 @@ def convert(
         _check_prior_from_weights(
             prior_from_weights, prior, means_from_weights, selection.kinds
         )
+    if preprocesses(model):
+        warnings.warn(
+            "`convert` leaves out the preprocessor of the model. Preprocess "
+            "the data of the copy first, for example with "
+            "`model.preprocess_samples(x, y)`. "
+            f"Received: model={model.name!r} with "
+            f"preprocessor={type(model.preprocessor).__name__}",
+            stacklevel=2,
+        )
     kinds = selection.plan(model)
     replacements = {
         key: functools.partial(_replacement, kind, options, index)
@@ -223,7 +235,8 @@ def _check_options(options, kinds):
         if name not in known:
             raise ValueError(
                 f"`{name}` is no option of the kinds {sorted(kinds)}. Use "
-                f"one of {sorted(known)}. Received: {name}={value!r}"
+                f"one of {sorted(known)}. {did_you_mean(name, known)}"
+                f"Received: {name}={value!r}"
             )
     if "mc_dropout" in kinds and "rate" not in options:
         raise ValueError(

@@ -5,6 +5,7 @@ import collections
 import keras
 
 from keras_bdl import _keras
+from keras_bdl.arguments import did_you_mean
 from keras_bdl.conversion.adapter import converts_adapter
 from keras_bdl.conversion.adapter import frozen_layers
 from keras_bdl.conversion.adapter import has_adapter
@@ -76,6 +77,7 @@ class Selection:
                     uncovered.append(blocks[0])
             elif _is_converted(kind, layer):
                 _check_built(layer)
+                _check_not_quantised(kind, layer)
                 plan[id(layer)] = kind
                 used.add(selector)
             elif _has_weights_of_its_own(layer):
@@ -130,6 +132,17 @@ def _is_converted(kind, layer):
     return type(layer) in RULES[kind]
 
 
+def _check_not_quantised(kind, layer):
+    mode = getattr(layer, "quantization_mode", None)
+    if mode is not None and kind != "mc_dropout":
+        raise ValueError(
+            "`model` is quantised, and distributions need weights that are "
+            "not. Convert the model before you call `quantize`, or leave the "
+            f"layer out with `to={{{layer.name!r}: None, ...}}`. "
+            f"Received: layer={layer.name!r} with quantization_mode={mode!r}"
+        )
+
+
 def _check_kind(kind, may_be_none):
     if kind is None and may_be_none:
         return
@@ -137,7 +150,7 @@ def _check_kind(kind, may_be_none):
         raise ValueError(
             f"`to` must be one of {list(RULES)}, or a dictionary from "
             "selectors to these words, or to `None` for layers that stay "
-            f"unchanged. Received: {kind!r}"
+            f"unchanged. {did_you_mean(kind, RULES)}Received: {kind!r}"
         )
 
 

@@ -13,6 +13,7 @@ from keras_bdl.curvature.rule import Rule
 from keras_bdl.curvature.rule import own_variables
 from keras_bdl.curvature.rule import rule_of
 from keras_bdl.curvature.rules.whole_layer import WholeLayerRule
+from keras_bdl.curvature.trained_variables import trained_variables
 
 # The layers inside of these layers get no rules of their own: a recurrent
 # layer, for example, calls its cell many times in a loop.
@@ -74,7 +75,7 @@ class Plan:
             if id(layer) in inside:
                 continue
             sealed = isinstance(layer, SEALED)
-            own = layer.trainable_variables if sealed else own_variables(layer)
+            own = trained_variables(layer) if sealed else own_variables(layer)
             if not any(map(self._trains, own)):
                 continue
             _check_supported(layer, model)
@@ -130,7 +131,7 @@ class Plan:
             self._without_rule.append(layer)
             # Inner layers of a small block need no rules either: some get
             # inputs that all examples share, such as positions.
-            whole = _size(layer.trainable_variables) <= SMALL
+            whole = _size(trained_variables(layer)) <= SMALL
             return WholeLayerRule(inner=sealed or whole, any_rows=False)
         raise ValueError(
             "Per-example curvature has no rule for "

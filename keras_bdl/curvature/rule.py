@@ -9,6 +9,7 @@ from keras import ops
 from keras_bdl import _keras
 from keras_bdl.curvature.matrix import Matrix
 from keras_bdl.curvature.reductions import sum_and_squares
+from keras_bdl.curvature.trained_variables import trained_variables
 
 
 class Rule:
@@ -235,10 +236,10 @@ def own_variables(layer: keras.Layer) -> list:
     inner = {
         id(v)
         for part in _keras.inner_layers(layer)
-        for v in part.trainable_variables
+        for v in trained_variables(part)
     }
     return [
         v
-        for v in layer.trainable_variables
+        for v in trained_variables(layer)
         if id(v) not in inner and isinstance(v, keras.Variable)
     ]

@@ -166,9 +166,23 @@ def check_classification(name: str, prediction: Any) -> None:
         raise ValueError(
             f"`{name}` must be a `ClassificationPrediction` for one model "
             "output, from `keras_bdl.predict` or "
-            "`ClassificationPrediction.from_probabilities`. Pass several "
-            f"outputs one by one. Received: {type(prediction).__name__}"
+            "`ClassificationPrediction.from_probabilities`. "
+            f"{how_to_predict(prediction)}"
+            f"Received: {type(prediction).__name__}"
         )
+
+
+def how_to_predict(received: Any) -> str:
+    """Returns advice for an object that stands in place of a prediction.
+
+    Args:
+        received: Anything but a prediction.
+    """
+    if isinstance(received, keras.Model):
+        return "Write `keras_bdl.predict(model, x)` in place of the model. "
+    if isinstance(received, (dict, list, tuple)):
+        return "Pass several outputs one by one. "
+    return ""
 
 
 def _check_sums(name, probs):
@@ -306,6 +320,8 @@ def labels_of(prediction: Any, y: ArrayLike | None) -> ArrayLike:
     if y is None:
         raise ValueError(
             "`y` must be given, because the data of the prediction held no "
-            "labels. Received: y=None"
+            "labels. With `on_batch` of `keras_bdl.predict`, pass the labels "
+            "in the data: a `tf.data.Dataset` of batches `(x, y)` in place of "
+            "arrays. Received: y=None"
         )
     return y

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from keras_bdl.arguments import check_bool
 from keras_bdl.arguments import check_count
 from keras_bdl.arguments import check_number
+from keras_bdl.arguments import did_you_mean
 from keras_bdl.datasets.data_splits import DataSplits
 from keras_bdl.datasets.digits import load_digits
 from keras_bdl.datasets.image_pipeline import ImagePipeline
@@ -196,7 +197,7 @@ def _spec(argument, name):
         raise ValueError(
             f"`{argument}` must be one of {', '.join(SPECS)}, or a "
             "`keras_bdl.datasets.DatasetSpec` of another image-classification "
-            "set of TensorFlow Datasets. Received: "
-            f"{argument}={name!r}"
+            f"set of TensorFlow Datasets. {did_you_mean(base, SPECS)}"
+            f"Received: {argument}={name!r}"
         )
     return SPECS[name]

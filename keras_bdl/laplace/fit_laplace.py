@@ -16,6 +16,7 @@ from keras_bdl.data.count_examples import different_examples
 from keras_bdl.data.observations import EXAMPLES
 from keras_bdl.data.observations import OBSERVATIONS
 from keras_bdl.data.observations import POSITIONS
+from keras_bdl.data.preprocessed import preprocessed
 from keras_bdl.laplace.factor_memory import check_memory_of_factors
 from keras_bdl.laplace.fisher_information import FisherInformation
 from keras_bdl.laplace.fisher_information import FisherOptions
@@ -181,6 +182,7 @@ def fit_laplace(
     check_choice("observations", observations, OBSERVATIONS)
     _check_data(data, refinements, validation_data, prior_precision)
     verbose = check_verbose(verbose)
+    data, size_of_data = preprocessed(model, data, batch_size, labelled=True)
     variables_of = functools.partial(
         uncertain_variables,
         subset=subset,
@@ -200,7 +202,7 @@ def fit_laplace(
             factored=structure == "kronecker",
             fallback=fallback,
         ),
-        batch_size=batch_size,
+        batch_size=size_of_data,
         verbose=verbose,
     )
     information = one_pass(seed=seed)

@@ -30,7 +30,8 @@ def uncertain_variables(
     if not variables:
         raise ValueError(
             "`model` must have a trainable weight outside of "
-            f"`exclude_from_inference`. Received: model={model.name!r}, "
+            "`exclude_from_inference`. Set `trainable=True` on a layer, or "
+            f"exclude fewer layers. Received: model={model.name!r}, "
             f"exclude_from_inference={exclude_from_inference}"
         )
     if subset == "all":

@@ -12,6 +12,7 @@ from keras import ops
 from keras_bdl import _keras
 from keras_bdl import priors
 from keras_bdl.aliases import PriorLike
+from keras_bdl.arguments import did_you_mean
 from keras_bdl.distributions import StoredPrior
 from keras_bdl.distributions import WeightDistribution
 from keras_bdl.layers.call_attributes import assigned
@@ -66,6 +67,7 @@ class WeightPriors:
             raise ValueError(
                 f"`{type(self).__name__}` has distributions of "
                 f"{sorted(posteriors)}. Give priors for these names only. "
+                f"{did_you_mean(min(unknown), posteriors)}"
                 f"Received: priors of {sorted(unknown)}"
             )
         found = {n: as_prior(prior) for n, prior in priors_of_weights.items()}

@@ -21,6 +21,7 @@ from keras_bdl.distribute.replicas import batch_of_group
 from keras_bdl.distribute.replicas import replica_weight
 from keras_bdl.distribute.replicas import statistics_of_examples
 from keras_bdl.inner_optimizer import inner_optimizer
+from keras_bdl.inner_optimizer import without_loss_scaling
 from keras_bdl.layers.find_variational_layers import end_annealing
 from keras_bdl.models.build import build_optimizer
 from keras_bdl.models.build import build_posterior
@@ -43,9 +44,13 @@ from keras_bdl.models.sampled_outputs import likelihoods_of
 from keras_bdl.models.strategy_check import check_scope
 from keras_bdl.models.strategy_check import check_strategy
 from keras_bdl.models.warning_trainer import WarningTrainer
+from keras_bdl.posteriors.trained_weights import TrainedWeights
 from keras_bdl.protocols import KnowsModel
 from keras_bdl.protocols import OwnsTrainStep
 from keras_bdl.random.noise_seed import seeded
+
+# Entry of a compile config: which weights were trained.
+_TRAINED = "trained_weights"
 
 
 class BayesianTrainer(WarningTrainer, EvidenceTrainer):
@@ -153,6 +158,9 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
                     auto_scale_loss=self._auto_scale_loss,
                 )
             )
+            record = self._trained_weights()
+            if record is not None and self._was_frozen_since(record):
+                config[_TRAINED] = record.get_state()
         return config
 
     def compile_from_config(self, config):
@@ -160,9 +168,32 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
         if type(self).compile is not BayesianTrainer.compile:
             # Keras handles a subclass with its own `compile`.
             return super().compile_from_config(config)
-        self.compile(**keras.saving.deserialize_keras_object(config))
+        config = keras.saving.deserialize_keras_object(config)
+        record = TrainedWeights.from_state(config.pop(_TRAINED, None))
+        methods = [
+            method
+            for method in (
+                config.get("objective"),
+                without_loss_scaling(config.get("optimizer")),
+            )
+            if hasattr(method, "trained_weights")
+        ]
+        if methods and record is None and self.built:
+            record = TrainedWeights.of(self)  # nothing was frozen since
+        for method in methods:
+            method.trained_weights = record
+        self.compile(**config)
         if self.built:
             build_optimizer(self)
+
+    @functools.wraps(keras.Model.load_weights)
+    def load_weights(self, *args, **kwargs):
+        """Loads the weights, and the posterior of a compiled model."""
+        super().load_weights(*args, **kwargs)
+        for method in self._methods():
+            if getattr(method, "trained_weights", 0) is None and self.built:
+                # Layers that are frozen now were frozen in training, too.
+                method.trained_weights = TrainedWeights.of(self)
 
     @functools.wraps(keras.Model.fit)
     def fit(self, *args, **kwargs):
@@ -258,7 +289,11 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
         self.step_record.training += 1
         for method in self._methods():
             if isinstance(method, OwnsTrainStep):
-                return method.bayesian_train_step(self, data)
+                logs = method.bayesian_train_step(self, data)
+                if hasattr(method, "trained_weights"):
+                    # A user may freeze the model after training.
+                    method.trained_weights = TrainedWeights.of(self)
+                return logs
         weight = replica_weight(data)
         alone = weight is None and not looks_at_gradients(self.optimizer)
         if self.train_samples == 1 and alone:
@@ -369,6 +404,21 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
         finally:
             self.optimizer = optimizer
         build_optimizer(self)
+
+    def _trained_weights(self):
+        """Returns which weights were trained, or `None` if unknown."""
+        if not self.built:
+            return None
+        for method in self._methods():
+            record = getattr(method, "trained_weights", None)
+            if record is not None and record.fits(self):
+                return record.built_for(self)
+        return None
+
+    def _was_frozen_since(self, record):
+        """Returns whether other weights are trainable than in training."""
+        now = TrainedWeights.of(self).trained
+        return now != record.trained or now != record.built
 
     def _methods(self):
         """Returns the objective and the optimizer that the model has."""

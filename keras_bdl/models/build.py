@@ -5,6 +5,7 @@ import tensorflow as tf
 
 from keras_bdl import _keras
 from keras_bdl.inner_optimizer import inner_optimizer
+from keras_bdl.posteriors.trained_weights import at_positions
 from keras_bdl.protocols import OwnsPosterior
 from keras_bdl.protocols import OwnsVariables
 
@@ -47,7 +48,24 @@ def build_optimizer(model):
     optimizer = getattr(model, "optimizer", None)
     if optimizer is not None and not optimizer.built:
         with tf.init_scope(), model.distribute_strategy.scope():
-            optimizer.build([*model.trainable_variables, *of_objective])
+            optimizer.build([*variables_to_build(model), *of_objective])
+
+
+def variables_to_build(model):
+    """Returns the weights for which objective and optimizer get variables.
+
+    These are the trainable weights. A model from a file may have been frozen
+    after its training: then these are the weights of the training, so that the
+    file fits.
+
+    Args:
+        model: A built model, compiled or not.
+    """
+    for method in (getattr(model, "objective", None), inner_optimizer(model)):
+        record = getattr(method, "trained_weights", None)
+        if record is not None and record.built and record.fits(model):
+            return at_positions(model, record.built)
+    return model.trainable_variables
 
 
 def build_metrics(model, dataset):

@@ -62,6 +62,12 @@ class Covariance:
         self.variables: list[keras.Variable] = []
 
     @property
+    def weights(self) -> list[keras.Variable]:
+        """The weights that `build` got and that still exist."""
+        found = [reference() for reference in self._weights]
+        return [v for v in found if v is not None]
+
+    @property
     def built(self):
         """Whether all variables exist."""
         return bool(self.variables) or not self._learned

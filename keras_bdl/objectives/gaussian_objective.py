@@ -14,12 +14,14 @@ from keras_bdl.arguments import check_number
 from keras_bdl.curvature.weight_scope import WeightScope
 from keras_bdl.curvature.weight_scope import current_values
 from keras_bdl.distributions import MeanField
+from keras_bdl.models.build import variables_to_build
 from keras_bdl.objectives.batch_outcome import Outcome
 from keras_bdl.objectives.covariance import Covariance
 from keras_bdl.objectives.objective import Objective
 from keras_bdl.posteriors import Gaussian
 from keras_bdl.posteriors.excluded_weights import check_weights
 from keras_bdl.posteriors.excluded_weights import excluded_variables
+from keras_bdl.posteriors.trained_weights import learned_variables
 from keras_bdl.random.gaussian_weights import EVALUATION
 from keras_bdl.random.gaussian_weights import Compilation
 from keras_bdl.random.gaussian_weights import random_bits
@@ -104,7 +106,8 @@ class GaussianObjective(NoiseSeed, Objective):
 
     def build(self, model: keras.Model) -> None:
         """Creates the variables of the learned standard deviations."""
-        self._covariance.build(self._inferred(model))
+        variables = variables_to_build(model)
+        self._covariance.build(self._inferred(model, variables))
 
     def check(self, model: keras.Model, inferred: list) -> None:
         """Also checks that the weights can have a Gaussian posterior."""
@@ -119,7 +122,7 @@ class GaussianObjective(NoiseSeed, Objective):
             model: The `keras_bdl.Model`.
         """
         self.prepare(model)
-        inferred = self._inferred(model)
+        inferred = self._inferred(model, self._learned(model))
 
         @functools.cache  # one sample of all weights, if any is needed
         def noises():
@@ -194,7 +197,9 @@ class GaussianObjective(NoiseSeed, Objective):
         """
         self.prepare(model, x)
         self._covariance.check_learned(type(self).__name__)
-        variables, inferred = model.trainable_variables, self._inferred(model)
+        variables = self._learned(model)
+        inferred = self._inferred(model, variables)
+        self._covariance.check(inferred)
         known = {id(v) for v in inferred}
         values = self._drawn(
             [i for i, v in enumerate(variables) if id(v) in known],
@@ -215,7 +220,9 @@ class GaussianObjective(NoiseSeed, Objective):
         """
         self.prepare(model)
         self._covariance.check_learned(type(self).__name__)
-        variables, inferred = model.trainable_variables, self._inferred(model)
+        variables = self._learned(model)
+        inferred = self._inferred(model, variables)
+        self._covariance.check(inferred)
         stddevs = self._covariance.stddevs(
             current_values(self.trainable_variables), len(inferred)
         )
@@ -232,11 +239,20 @@ class GaussianObjective(NoiseSeed, Objective):
             names=[v.name for v in variables],
             trained_under_draws=self.trained_under_draws,
         )
-        return posterior.beside_frozen_weights_of(model)
+        return posterior.beside_frozen_weights_of(model, variables)
 
-    def _inferred(self, model):
+    def _learned(self, model):
+        """Returns the weights that were trained, also if frozen now."""
+        built = self._covariance.weights
+        if built:
+            # Excluded variables have no standard deviation.
+            excluded = excluded_variables(model, self.exclude_from_inference)
+            built += [v for v in model.trainable_variables if id(v) in excluded]
+        return learned_variables(model, self.trained_weights, built)
+
+    def _inferred(self, model, variables):
         excluded = excluded_variables(model, self.exclude_from_inference)
-        return [v for v in model.trainable_variables if id(v) not in excluded]
+        return [v for v in variables if id(v) not in excluded]
 
     def seeded(self) -> list[NoiseSeed]:
         """Returns the objects with the seeds of the training noise."""

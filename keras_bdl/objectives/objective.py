@@ -28,6 +28,7 @@ from keras_bdl.objectives.batch_outcome import BatchPass
 from keras_bdl.objectives.batch_outcome import Outcome
 from keras_bdl.posteriors.excluded_weights import check_any_weight
 from keras_bdl.posteriors.excluded_weights import excluded_variables
+from keras_bdl.posteriors.trained_weights import TrainedWeights
 
 
 class Objective(InheritedArguments, ShowsArguments, keras.losses.Loss):
@@ -59,6 +60,9 @@ class Objective(InheritedArguments, ShowsArguments, keras.losses.Loss):
             variables that have neither prior nor noise. Defaults to
             `("BatchNormalization",)`.
     """
+
+    # The weights of the model in training, or `None` before.
+    trained_weights: TrainedWeights | None = None
 
     def __init__(
         self,

@@ -7,7 +7,8 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bdl import _keras
-from keras_bdl.curvature.plan import matrices
+from keras_bdl.curvature.plan import Plan
+from keras_bdl.curvature.trained_variables import counted_as_trained
 from keras_bdl.posteriors import MatrixCovariance
 
 # A factor is decomposed again once its trace has grown by this ratio.
@@ -232,8 +233,8 @@ class MatrixSlots:
         return MatrixCovariance(kernel, bias[0] if bias else None, *arrays)
 
 
-def slots_of(optimizer, model):
-    """Returns the `MatrixSlots` of all matrices of a model.
+def slots_of(optimizer, model, variables):
+    """Returns the `MatrixSlots` of all matrices of some variables.
 
     Kernels with a side above `optimizer.max_factor_size` are left out, and a
     warning names them.
@@ -241,10 +242,14 @@ def slots_of(optimizer, model):
     Args:
         optimizer: The owner of the variables.
         model: A built Keras model.
+        variables: The variables of the optimizer. They may be frozen now.
     """
     limit = optimizer.max_factor_size or math.inf
     found, too_large = [], []
-    for matrix in matrices(model, fallback=optimizer.fallback):
+    with counted_as_trained(variables):
+        plan = Plan(model, fallback=optimizer.fallback, variables=variables)
+        known = [m for rule in plan.rules for m in plan.matrices(*rule)]
+    for matrix in known:
         if max(matrix.kernel_shape) > limit:
             too_large.append(f"{matrix.kernel.path} {matrix.kernel_shape}")
             continue

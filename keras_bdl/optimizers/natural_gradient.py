@@ -158,11 +158,15 @@ class NaturalGradient(CurvatureState):
         grads = list(grads)
         if self._sizes is None or len(grads) != sum(self._sizes):
             raise ValueError(
-                f"`{type(self).__name__}` needs more than gradients and runs "
-                "the training step itself. Train a `keras_bdl.Model`, "
-                "such as `keras_bdl.Model(model.inputs, model.outputs)`, "
-                "compiled without `objective`. "
-                f"Received: {len(grads)} gradients from another training step"
+                f"`{type(self).__name__}` runs the training step itself, so it "
+                "needs a `keras_bdl.Model`. Make one of a functional or "
+                "sequential model with "
+                "`model = keras_bdl.Model(model.inputs, model.outputs)`, and "
+                "derive a subclass from `keras_bdl.Model` in place of "
+                "`keras.Model`. Then compile it, without `objective`, and "
+                "leave `train_step` as it is. "
+                f"Received: the gradients of {len(grads)} variables from the "
+                "training step of another model"
             )
         variables, found, start = [], [], 0
         for size in filter(None, self._sizes):
@@ -240,7 +244,7 @@ class NaturalGradient(CurvatureState):
             draw: Index of the sample.
         """
         self.check_learned(evaluating=True)
-        variables = self.prepare(model, x)
+        variables = self.learned(model, x)
         values = self.draw(variables, EVALUATION, draw)
         scope = WeightScope(variables, values)
         scope.collect_losses = False  # the layers keep their losses
@@ -254,14 +258,14 @@ class NaturalGradient(CurvatureState):
             model: The trained model.
         """
         self.check_learned()
-        variables = self.prepare(model)
+        variables = self.learned(model)
         posterior = Gaussian(
             [ops.convert_to_numpy(v) for v in variables],
             [self.variance(variable) for variable in variables],
             names=[v.name for v in variables],
             trained_under_draws=self.noisy_training,
         )
-        return posterior.beside_frozen_weights_of(model)
+        return posterior.beside_frozen_weights_of(model, variables)
 
     def variance(self, variable: keras.Variable) -> np.ndarray:
         """Returns sigma^2 of a variable, an array; zeros if excluded.

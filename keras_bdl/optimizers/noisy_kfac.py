@@ -136,7 +136,9 @@ class NoisyKFAC(VOGN):
         the variable.
         """
         model = None if self._model is None else self._model()
-        self._matrices = [] if model is None else slots_of(self, model)
+        self._matrices = (
+            [] if model is None else slots_of(self, model, variables)
+        )
         self._matrix_of = {i: m for m in self._matrices for i in m.indices}
         others = [i for i in range(len(variables)) if i not in self._matrix_of]
         slots = super().add_curvatures([variables[i] for i in others])
@@ -274,7 +276,7 @@ class NoisyKFAC(VOGN):
             model: The trained model.
         """
         self.check_learned()
-        variables = self.prepare(model)
+        variables = self.learned(model)
         drawn, covered = self._drawn_matrices(variables)
         factor = self.noise_variance()
         posterior = MatrixNormal(
@@ -290,7 +292,7 @@ class NoisyKFAC(VOGN):
             names=[v.name for v in variables],
             trained_under_draws=self.noisy_training,
         )
-        return posterior.beside_frozen_weights_of(model)
+        return posterior.beside_frozen_weights_of(model, variables)
 
     def get_config(self):
         """Returns every constructor argument."""

@@ -20,6 +20,8 @@ from keras_bdl.optimizers.keras_options import refuse_options
 from keras_bdl.optimizers.saves_seed import SavesSeed
 from keras_bdl.posteriors.excluded_weights import check_weights
 from keras_bdl.posteriors.excluded_weights import excluded_variables
+from keras_bdl.posteriors.trained_weights import TrainedWeights
+from keras_bdl.posteriors.trained_weights import learned_variables
 
 # `apply` gets tuples of tensors, which Keras would not divide by this factor.
 _NO_USE = ("loss_scale_factor",)
@@ -64,6 +66,8 @@ class VariationalOptimizer(
             the posterior, such as weight decay, raise an error.
     """
 
+    # The weights of the model in training, or `None` before.
+    trained_weights: TrainedWeights | None = None
     _excluded: frozenset = frozenset()
     _examples: Any = None  # a variable once built
 
@@ -131,9 +135,32 @@ class VariationalOptimizer(
             model: The `keras_bdl.Model`.
             x: A batch of inputs that builds the model. Defaults to `None`.
         """
+        self._build_for(model, x)
+        variables = model.trainable_variables
+        self._check_known(model, variables)
+        self._exclude(model, variables)
+        return variables
+
+    def learned(self, model: keras.Model, x: Any = None) -> list:
+        """Returns the weights that were trained, also if they are frozen now.
+
+        Args:
+            model: The `keras_bdl.Model`.
+            x: A batch of inputs that builds the model. Defaults to `None`.
+        """
+        self._build_for(model, x)
+        known = _keras.optimized_variables(self)
+        variables = learned_variables(model, self.trained_weights, known)
+        if self._knows_others(model):
+            variables = model.trainable_variables
+        self._check_known(model, variables)
+        self._exclude(model, variables)
+        return variables
+
+    def _build_for(self, model, x):
+        """Builds the model and the optimizer, if needed."""
         if not model.built and x is not None:
             _keras.call_with_training(model, x, training=False)
-        variables = model.trainable_variables
         if not self.built:
             if not tf.executing_eagerly():
                 # A new optimizer has no saved N: raises if N is unknown.
@@ -141,23 +168,32 @@ class VariationalOptimizer(
             # A model without `Input` is built while its first step is traced.
             # Only outside of that graph do new variables have values at once.
             with tf.init_scope(), model.distribute_strategy.scope():
-                model.optimizer.build(variables)
+                model.optimizer.build(model.trainable_variables)
+
+    def _knows_others(self, model):
+        """Returns whether the optimizer was built for another model."""
+        weights = {id(v) for v in model.weights}
+        known = _keras.optimized_variables(self)
+        return any(id(v) not in weights for v in known)
+
+    def _check_known(self, model, variables):
         known = {id(v) for v in _keras.optimized_variables(self)}
         unknown = [v.path for v in variables if id(v) not in known]
-        if unknown:
+        if unknown or not variables:
             raise ValueError(
                 f"`{type(self).__name__}` holds the posterior of the variables "
                 "that it was built with. Compile another model, or a model "
                 "with newly unfrozen layers, with a new optimizer. "
                 f"Received: model={model.name!r} with {unknown}"
             )
+
+    def _exclude(self, model, variables):
         excluded = excluded_variables(model, self.exclude_from_inference)
         self._excluded = frozenset(
             _keras.variable_index(self, v)
             for v in variables
             if id(v) in excluded
         )
-        return variables
 
     def check(self, variables: list) -> None:
         """Raises or warns if the posterior of a weight would be wrong.

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from keras_bdl.arguments import check_choice
+from keras_bdl.arguments import did_you_mean
 from keras_bdl.diagnostics.gradients.gradient_variance import (
     GradientVarianceReport,
 )
@@ -113,7 +114,9 @@ def _curve(name, reports, of, layer):
         else:
             raise ValueError(
                 f"`layer` must be one of {sorted(report.layers)}, the layers "
-                f"of `reports[{name!r}]`. Received: layer={layer!r}"
+                f"of `reports[{name!r}]`. "
+                f"{did_you_mean(layer, report.layers)}"
+                f"Received: layer={layer!r}"
             )
     variance, error = (
         np.array([one[key] for one in numbers], "float64")

@@ -15,6 +15,7 @@ from keras_bdl.posteriors.frozen_weights import unfrozen_weights
 from keras_bdl.posteriors.posterior import Posterior
 from keras_bdl.posteriors.structure import Structure
 from keras_bdl.posteriors.structure import check_built
+from keras_bdl.posteriors.trained_weights import at_positions
 from keras_bdl.random.keyed_noise import sequence
 from keras_bdl.saving.lazy_array import LazyArray
 
@@ -108,7 +109,12 @@ class Ensemble(Posterior):
 
         With `covers_frozen=False`, frozen weights are left out.
         """
-        return model.weights if self.covers_frozen else unfrozen_weights(model)
+        if self.covers_frozen:
+            return model.weights
+        record = self.trained_weights
+        if record is None or not record.fits(model):
+            return unfrozen_weights(model)
+        return unfrozen_weights(model, at_positions(model, record.frozen))
 
     def needs_batch_norm(self, seed: int) -> bool:
         """Returns `False`: each member has its own statistics."""

@@ -7,10 +7,13 @@ from collections.abc import Sequence
 import keras
 
 from keras_bdl import _keras
+from keras_bdl.arguments import did_you_mean
 
 
 def excluded_variables(model: keras.Model, names: Iterable[str]) -> set[int]:
-    """Returns the ids of the trainable variables without prior and noise.
+    """Returns the ids of the variables without prior and noise.
+
+    Layers may be frozen: then the result also has their variables.
 
     Args:
         model: A built Keras model.
@@ -26,8 +29,9 @@ def excluded_variables(model: keras.Model, names: Iterable[str]) -> set[int]:
         own = {layer.name, *(c.__name__ for c in type(layer).__mro__)}
         known |= own
         if own.intersection(names):
-            found.update(id(v) for v in layer.trainable_variables)
-    for variable in model.trainable_variables:
+            found.update(id(v) for v in _made_trainable(layer))
+    # Also variables that were frozen after training.
+    for variable in _made_trainable(model):
         known.add(variable.name)
         if variable.name in names:
             found.add(id(variable))
@@ -35,10 +39,19 @@ def excluded_variables(model: keras.Model, names: Iterable[str]) -> set[int]:
     if unknown:
         raise ValueError(
             "`exclude_from_inference` must name layers, classes of layers or "
-            f"variables of the model. Received: {unknown}, unknown in "
+            f"variables of the model. {did_you_mean(unknown[0], known)}"
+            f"Received: {unknown}, unknown in "
             f"model={model.name!r}"
         )
     return found
+
+
+def _made_trainable(layer):
+    return [
+        v
+        for part in _keras.all_layers(layer)
+        for v in _keras.own_variables(part)[0]
+    ]
 
 
 def check_weights(

@@ -2,6 +2,8 @@
 
 import hashlib
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
@@ -12,7 +14,9 @@ from keras_bdl import _keras
 _ENTRIES = 256
 
 
-def frozen_variables(model: keras.Model) -> list:
+def frozen_variables(
+    model: keras.Model, trained: Sequence[Any] | None = None
+) -> list:
     """Returns the weights that training does not change.
 
     These are the weights of a layer with `trainable=False`, the kernel of a
@@ -21,38 +25,68 @@ def frozen_variables(model: keras.Model) -> list:
 
     Args:
         model: A built Keras model.
+        trained: The variables that training moved, if layers were frozen or
+            unfrozen since. Defaults to `None`: those that are trainable now.
     """
-    trained = {id(v) for v in model.trainable_variables}
+    if trained is None:
+        trained = model.trainable_variables
+    moved = {id(v) for v in trained}
     constant: set[int] = set()
     for layer in _keras.all_layers(model):
         quantised = getattr(layer, "quantization_mode", None) is not None
-        made_trainable, others = _keras.own_variables(layer)
-        constant.update(id(v) for v in made_trainable)
-        if quantised or not layer.trainable:
+        learns, others = _keras.own_variables(layer)
+        constant.update(id(v) for v in learns)
+        was_trained = (
+            any(id(v) in moved for v in learns) if learns else layer.trainable
+        )
+        if quantised or not was_trained:
             constant.update(id(v) for v in others)
     return [
-        v for v in model.weights if id(v) in constant and id(v) not in trained
+        v for v in model.weights if id(v) in constant and id(v) not in moved
     ]
 
 
-def unfrozen_weights(model: keras.Model) -> list:
-    """Returns `model.weights` without the frozen variables.
+def made_trainable(model: keras.Model) -> list:
+    """Returns the weights that are trainable if no layer is frozen.
 
     Args:
         model: A built Keras model.
     """
-    frozen = {id(v) for v in frozen_variables(model)}
-    return [v for v in model.weights if id(v) not in frozen]
+    made = {
+        id(v)
+        for layer in _keras.all_layers(model)
+        for v in _keras.own_variables(layer)[0]
+    }
+    return [v for v in model.weights if id(v) in made]
 
 
-def check_frozen_weights(model: keras.Model, expected: str | None) -> None:
+def unfrozen_weights(
+    model: keras.Model, frozen: Sequence[Any] | None = None
+) -> list:
+    """Returns `model.weights` without the frozen variables.
+
+    Args:
+        model: A built Keras model.
+        frozen: The frozen variables. Defaults to `None`: those that are frozen
+            now.
+    """
+    if frozen is None:
+        frozen = frozen_variables(model)
+    left_out = {id(v) for v in frozen}
+    return [v for v in model.weights if id(v) not in left_out]
+
+
+def check_frozen_weights(
+    model: keras.Model, expected: str | None, frozen: Sequence[Any]
+) -> None:
     """Raises an error if a posterior was trained beside other frozen weights.
 
     Args:
         model: A built Keras model.
         expected: The `fingerprint` of the posterior. `None` accepts any model.
+        frozen: The variables of the model that were frozen in training.
     """
-    if expected not in (None, fingerprint(model)):
+    if expected not in (None, fingerprint(model, frozen)):
         raise ValueError(
             "The posterior must be used with the frozen weights that it "
             "was trained with. Load the same pretrained weights, and "
@@ -77,7 +111,7 @@ def check_adapters(model: keras.Model) -> None:
             continue
         factors = [
             v
-            for v in layer.trainable_variables
+            for v in _keras.own_variables(layer)[0]
             if v.name.startswith("lora_") and v.name.endswith(("_a", "_b"))
         ]
         if len(factors) == 2 and not any(
@@ -93,7 +127,9 @@ def check_adapters(model: keras.Model) -> None:
             )
 
 
-def fingerprint(model: keras.Model) -> str | None:
+def fingerprint(
+    model: keras.Model, frozen: Sequence[Any] | None = None
+) -> str | None:
     """Returns a short text that differs for other frozen weights.
 
     The text depends on the shape of each frozen variable and on up to 256 of
@@ -101,8 +137,11 @@ def fingerprint(model: keras.Model) -> str | None:
 
     Args:
         model: A built Keras model.
+        frozen: The frozen variables. Defaults to `None`: those that are frozen
+            now.
     """
-    frozen = frozen_variables(model)
+    if frozen is None:
+        frozen = frozen_variables(model)
     if not frozen:
         return None
     found = hashlib.blake2b(digest_size=16)

@@ -208,13 +208,12 @@ class Laplace(MatrixNormal):
         other = type(self)(
             **{**self._arguments(), "prior_precision": prior_precision}
         )
-        other.frozen_weights = self.frozen_weights
-        return other
+        return other.beside(self.trained_weights, self.frozen_weights)
 
     def get_state(self) -> dict[str, Any]:
         """Returns all arguments."""
         state = super().get_state()
-        kept = ("kind", "structure", "frozen_weights")
+        kept = ("kind", "structure", "frozen_weights", "trained_weights")
         return {
             **{name: state[name] for name in kept if name in state},
             **self._arguments(),

@@ -91,11 +91,8 @@ class Layerwise(Posterior):
             for posterior in layer.weight_posteriors:
                 variance = posterior.distribution().variance
                 variances[id(posterior.mean)] = np.asarray(variance)
-        trained = model.trainable_variables
-        if not set(variances) <= {id(v) for v in trained}:
-            return None  # a frozen layer, which has no place in the blocks
         return CovarianceBlocks.of(
-            [variances.get(id(v)) for v in trained], scale=1.0
+            [variances.get(id(v)) for v in self.variables(model)], scale=1.0
         )
 
     def check(self, model: keras.Model) -> None:

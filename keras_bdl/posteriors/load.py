@@ -3,7 +3,9 @@
 import os
 from typing import Any
 
+from keras_bdl.arguments import did_you_mean
 from keras_bdl.posteriors.posterior import Posterior
+from keras_bdl.posteriors.trained_weights import TrainedWeights
 from keras_bdl.saving.state_file import read_state
 
 
@@ -36,8 +38,11 @@ def from_state(state: dict[str, Any]) -> Posterior:
         raise ValueError(
             "The file must hold a posterior of a known kind. Import the module "
             "that defines its class before you load the file. "
+            f"{did_you_mean(kind, Posterior.kinds)}"
             f"Received: kind={kind!r}, known: {sorted(Posterior.kinds)}"
         )
     posterior = Posterior.kinds[kind].from_state(state)
-    posterior.frozen_weights = state.get("frozen_weights")
-    return posterior
+    return posterior.beside(
+        TrainedWeights.from_state(state.get("trained_weights")),
+        state.get("frozen_weights"),
+    )

@@ -22,9 +22,14 @@ from keras_bdl.posteriors.covariance_blocks import CovarianceBlocks
 from keras_bdl.posteriors.frozen_weights import check_adapters
 from keras_bdl.posteriors.frozen_weights import check_frozen_weights
 from keras_bdl.posteriors.frozen_weights import fingerprint
+from keras_bdl.posteriors.frozen_weights import frozen_variables
+from keras_bdl.posteriors.frozen_weights import made_trainable
 from keras_bdl.posteriors.holds_draw import holding_draw
 from keras_bdl.posteriors.structure import Structure
 from keras_bdl.posteriors.structure import check_built
+from keras_bdl.posteriors.trained_weights import TrainedWeights
+from keras_bdl.posteriors.trained_weights import at_positions
+from keras_bdl.posteriors.trained_weights import covered_variables
 from keras_bdl.random.keyed_noise import sequence
 from keras_bdl.saving.state_file import write_state
 
@@ -48,6 +53,9 @@ class Posterior(InheritedArguments, abc.ABC):
         structure: The `Structure` of the covered variables, or `None`.
         frozen_weights: A fingerprint of the frozen weights of the model, such
             as those of a pretrained network, or `None` if nothing is frozen.
+        trained_weights: Which weights of the model were trained and which were
+            frozen, or `None` if unknown. Layers may be frozen or unfrozen
+            after training: the posterior stays the same.
         kind: Name of the class in files.
         trained_under_draws: Whether training drew the weights from this
             posterior. The BatchNorm statistics of the model are then averages
@@ -68,6 +76,7 @@ class Posterior(InheritedArguments, abc.ABC):
     kinds: ClassVar[dict[str, type["Posterior"]]] = {}
     kind: ClassVar[str]
     frozen_weights: str | None = None
+    trained_weights: TrainedWeights | None = None
     trained_under_draws: bool = False
     can_be_linearized: ClassVar[bool] = True
     linearized_by_default: ClassVar[bool] = False
@@ -105,10 +114,24 @@ class Posterior(InheritedArguments, abc.ABC):
     def variables(self, model: keras.Model) -> list:
         """Returns the variables of the model that a sample replaces.
 
+        These are the variables that were trained, also if they are frozen now.
+
         Args:
             model: A model that `check` accepts.
         """
-        return model.trainable_variables
+        return covered_variables(model, self.trained_weights, self.structure)
+
+    def frozen_variables(self, model: keras.Model) -> list:
+        """Returns the variables of the model that were frozen in training.
+
+        Args:
+            model: A model that `check` accepts.
+        """
+        record = self.trained_weights
+        if record is not None and record.fits(model):
+            return at_positions(model, record.frozen)
+        trained = [*model.trainable_variables, *self.variables(model)]
+        return frozen_variables(model, trained)
 
     def needs_batch_norm(self, seed: int) -> bool:
         """Returns whether a sample needs new BatchNorm statistics.
@@ -195,19 +218,39 @@ class Posterior(InheritedArguments, abc.ABC):
         """
         check_built(model)
         if self.structure is not None:
-            self.structure.check(self.variables(model))
-        check_frozen_weights(model, self.frozen_weights)
+            self._check_structure(model)
+        if self.frozen_weights is not None:
+            frozen = self.frozen_variables(model)
+            check_frozen_weights(model, self.frozen_weights, frozen)
 
-    def beside_frozen_weights_of(self, model: keras.Model) -> Self:
+    def beside_frozen_weights_of(
+        self, model: keras.Model, trained: Sequence[Any] | None = None
+    ) -> Self:
         """Records the frozen weights of a model, and returns the posterior.
 
         `check` then refuses models with other frozen weights.
 
         Args:
             model: The trained model.
+            trained: The variables that were trained. Defaults to `None`: those
+                that are trainable now.
         """
         check_adapters(model)
-        self.frozen_weights = fingerprint(model)
+        record = TrainedWeights.of(model, trained)
+        frozen = at_positions(model, record.frozen)
+        return self.beside(record, fingerprint(model, frozen))
+
+    def beside(
+        self, record: TrainedWeights | None, frozen_weights: str | None
+    ) -> Self:
+        """Sets what training knew of frozen weights; returns the posterior.
+
+        Args:
+            record: The value of `trained_weights`.
+            frozen_weights: The value of `frozen_weights`.
+        """
+        self.trained_weights = record
+        self.frozen_weights = frozen_weights
         return self
 
     @contextlib.contextmanager
@@ -277,6 +320,8 @@ class Posterior(InheritedArguments, abc.ABC):
             state["structure"] = self.structure.get_state()
         if self.frozen_weights is not None:
             state["frozen_weights"] = self.frozen_weights
+        if self.trained_weights is not None:
+            state["trained_weights"] = self.trained_weights.get_state()
         return state
 
     @classmethod
@@ -295,6 +340,20 @@ class Posterior(InheritedArguments, abc.ABC):
         shapes = self.structure.shapes
         weights = sum(math.prod(shape) for shape in shapes)
         return {"num_variables": len(shapes), "num_weights": weights}
+
+    def _check_structure(self, model):
+        variables = self.variables(model)
+        if self.structure.fits(variables):
+            return
+        try:
+            self.structure.check(variables)
+        except ValueError as error:
+            if len(model.trainable_variables) == len(made_trainable(model)):
+                raise
+            raise ValueError(
+                f"{error} Some layers of this model are frozen: freeze the "
+                "layers that were frozen in training, and no others."
+            ) from error
 
     def _put(self, model, seed):
         assign(self.assignments(model, seed))

@@ -48,6 +48,17 @@ class Structure:
         """
         return cls([v.shape for v in variables], [v.name for v in variables])
 
+    def fits(self, variables: Sequence) -> bool:
+        """Returns whether variables have these names and shapes.
+
+        Args:
+            variables: Keras variables of a model.
+        """
+        return [tuple(v.shape) for v in variables] == self.shapes and (
+            self.names is None
+            or [_leaf(v.name) for v in variables] == self.names
+        )
+
     def check(self, variables: Sequence) -> None:
         """Raises an error that names the first variable that differs.
 

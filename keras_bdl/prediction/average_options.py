@@ -34,6 +34,9 @@ class AverageOptions:
         drops: Whether dropout is on. Defaults to `False`.
         blocks: With a link, the layout of the `CovarianceBlocks`. Defaults to
             `()`.
+        covered: With a link, the positions in `model.variables` of the
+            variables that `blocks` counts. Defaults to `()`: the trainable
+            variables, as in older files.
     """
 
     task: Any = None
@@ -46,6 +49,7 @@ class AverageOptions:
     positions: tuple[int, ...] = ()
     drops: bool = False
     blocks: tuple[tuple, ...] = ()
+    covered: tuple[int, ...] = ()
 
     def __post_init__(self):
         if self.moments is not None and not callable(self.moments):

@@ -1,6 +1,8 @@
 """The means and variances that BatchNorm layers compute for batches."""
 
+import contextlib
 import dataclasses
+import functools
 import weakref
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -18,21 +20,29 @@ from keras_bdl.prediction.stateless_call import moved_on
 from keras_bdl.prediction.stateless_call import seed_states
 from keras_bdl.prediction.stateless_call import stateless_call
 from keras_bdl.prediction.traced import traced
+from keras_bdl.replaced_in_thread import replaced
 
 
-def batch_norm_layers(model: keras.Model) -> list:
+def batch_norm_layers(
+    model: keras.Model, frozen: Iterable | None = None
+) -> list:
     """Returns the BatchNorm layers whose statistics training would update.
 
     Args:
         model: A Keras model.
+        frozen: The variables that were frozen in training. Defaults to `None`:
+            those of the layers that are frozen now.
     """
-    return [
+    layers = [
         layer
         for layer in _keras.all_layers(model)
         if isinstance(layer, keras.layers.BatchNormalization)
-        and layer.trainable
         and layer.momentum < 1.0
     ]
+    if frozen is None:
+        return [layer for layer in layers if layer.trainable]
+    constant = {id(v) for v in frozen}
+    return [one for one in layers if id(one.moving_mean) not in constant]
 
 
 def moving_statistics(layers: Iterable) -> list:
@@ -57,10 +67,13 @@ class TrainingForward:
 
     Args:
         model: A built Keras model.
+        layers: The BatchNorm layers whose statistics are needed. A layer that
+            was frozen after training computes as before.
     """
 
-    def __init__(self, model: keras.Model):
+    def __init__(self, model: keras.Model, layers: list):
         self._model = weakref.ref(model)
+        self._layers = [weakref.ref(layer) for layer in layers]
         self._alone = traced(model, self._call)
         self._shared = traced(model, self._call, sharded=True)
 
@@ -79,7 +92,9 @@ class TrainingForward:
         model: Any = self._model()
         replicas = model.distribute_strategy.num_replicas_in_sync
         # Synchronized layers would average the batches of all replicas.
-        if model.run_eagerly or _any_synchronized(model):
+        if model.run_eagerly or any(
+            layer.synchronized for layer in self._living()
+        ):
             replicas = 1
         count = 0
         for group in _groups(batches, replicas):
@@ -109,16 +124,18 @@ class TrainingForward:
         values = list(values)
         for i in seed_states(model):
             values[i] = moved_on(values[i], 0, count + _replica())
-        gathered = [
-            source
-            for layer in batch_norm_layers(model)
-            for source in _sources(layer)
-        ]
+        layers = self._living()
+        gathered = [source for layer in layers for source in _sources(layer)]
         record = _Record(
             zip(model.variables, values, strict=True),
             [source.variable for source in gathered],
         )
-        stateless_call(model, inputs, record, training=True)
+        with contextlib.ExitStack() as stack:
+            for layer in layers:
+                if not layer.trainable:
+                    unfrozen = functools.partial(_call_unfrozen, layer)
+                    stack.enter_context(replaced(layer, "call", unfrozen))
+            stateless_call(model, inputs, record, training=True)
         found = {}
         for index, source in enumerate(gathered):
             assigned = record.assigned[id(source.variable)]
@@ -126,6 +143,22 @@ class TrainingForward:
                 batch = sum(map(source.of_batch, assigned)) / len(assigned)
                 found[index] = ops.expand_dims(batch, axis=0)
         return found
+
+    def _living(self):
+        """Returns the layers, which live as long as the model."""
+        layers: list[Any] = [reference() for reference in self._layers]
+        return layers
+
+
+def _call_unfrozen(layer, original, *args, **kwargs):
+    """Calls a frozen layer as if it were trainable.
+
+    The layer itself does not change: another thread may use it.
+    """
+    del original  # would read `trainable` of the layer
+    twin = object.__new__(type(layer))
+    vars(twin).update(vars(layer), _trainable=True)
+    return type(layer).call(twin, *args, **kwargs)
 
 
 class _Record(keras.StatelessScope):
@@ -182,10 +215,6 @@ def _sources(layer):
         lambda new: new**2 - layer.epsilon,
     )
     return mean, variance
-
-
-def _any_synchronized(model):
-    return any(layer.synchronized for layer in batch_norm_layers(model))
 
 
 def _groups(batches, size):

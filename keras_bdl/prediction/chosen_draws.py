@@ -40,7 +40,9 @@ def chosen_draws(
         linearized: Whether to make the network linear in its weights.
         link: How to use the Gaussian of the outputs.
     """
-    batches = optional_batch_norm_batches(batch_norm_data, batch_norm_fraction)
+    batches = optional_batch_norm_batches(
+        model, batch_norm_data, batch_norm_fraction
+    )
     posterior = _found(model, posterior)
     linearized = _is_linearized(posterior, linearized)
     check_link(link, linearized=linearized, samples=samples)

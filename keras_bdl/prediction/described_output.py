@@ -27,12 +27,15 @@ class DescribedOutput:
         dtype: Dtype in which the model returns the output.
         ignore_class: The label that the compiled loss ignores. Defaults to
             `None`.
+        is_vector: Whether the output has only the axis of the examples.
+            Defaults to `False`.
     """
 
     name: str
     likelihood: Likelihood
     dtype: str
     ignore_class: int | None = None
+    is_vector: bool = False
 
     @property
     def is_regression(self) -> bool:
@@ -177,7 +180,8 @@ def _described(path, tensor, likelihood, ignored):
     dtype = keras.backend.standardize_dtype(tensor.dtype)
     ignored = None if ignored is None else int(ignored)
     name = f"The model's output{place}"
-    return DescribedOutput(name, likelihood, dtype, ignored)
+    is_vector = len(tensor.shape) == 1
+    return DescribedOutput(name, likelihood, dtype, ignored, is_vector)
 
 
 def moments_of(outputs: Any, moments: Callable) -> dict[str, Any]:

@@ -224,6 +224,7 @@ class NetworkAverage:
             inputs,
             [values[i] for i in range(len(model.variables))],
             layout=self.options.blocks,
+            covered=self.options.covered,
             arrays=arrays,
             outputs_of=linearized,
         )

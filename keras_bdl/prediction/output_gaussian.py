@@ -13,6 +13,7 @@ from keras import ops
 from keras_bdl.curvature.capture import Capture
 from keras_bdl.curvature.plan import Plan
 from keras_bdl.curvature.reductions import in_full_precision
+from keras_bdl.curvature.trained_variables import counted_as_trained
 from keras_bdl.curvature.weight_scope import PinnedWeights
 from keras_bdl.prediction.stateless_call import stateless_call
 from keras_bdl.prediction.unrolled import stacked
@@ -84,6 +85,7 @@ def output_gaussians(
     values: Sequence[tf.Tensor],
     *,
     layout: Sequence[tuple],
+    covered: Sequence[int],
     arrays: Sequence[tf.Tensor],
     outputs_of: Callable[[Any], list],
 ) -> list[OutputGaussian]:
@@ -103,16 +105,28 @@ def output_gaussians(
         values: A tensor for each of `model.variables`; m for the uncertain
             ones.
         layout: The layout of a `CovarianceBlocks`.
+        covered: Positions in `model.variables` of the variables that the
+            layout counts. `()` means the trainable variables.
         arrays: Its arrays, as tensors.
         outputs_of: Function from the outputs of the model to a list of tensors,
             with the examples on the first axis. The result has a Gaussian for
             each.
     """
-    trained = model.trainable_variables
-    blocks = variable_blocks(trained, layout, arrays)
+    counted = [model.variables[i] for i in covered]
+    blocks = variable_blocks(
+        counted or model.trainable_variables, layout, arrays
+    )
     # In the order of the model, each once.
     wanted = {id(v) for block in blocks for v in block.variables}
-    uncertain = [v for v in trained if id(v) in wanted]
+    uncertain = [v for v in model.variables if id(v) in wanted]
+    with counted_as_trained(uncertain):
+        return _gaussians(
+            model, inputs, values, blocks, uncertain, outputs_of=outputs_of
+        )
+
+
+def _gaussians(model, inputs, values, blocks, uncertain, *, outputs_of):
+    wanted = {id(v) for v in uncertain}
     value_of = {
         id(v): value for v, value in zip(model.variables, values, strict=True)
     }

@@ -75,6 +75,8 @@ class PosteriorDraws:
         layout: With a link, the layout of the `CovarianceBlocks` of the
             posterior.
         arrays: With a link, the arrays of the `CovarianceBlocks`.
+        covered: With a link, the positions in `model.variables` of the
+            variables that the layout counts.
         in_steps: Whether a prediction draws the samples step by step, until
             its error is small enough.
         model_values: The values of `model.variables` when they were read.
@@ -96,6 +98,7 @@ class PosteriorDraws:
         self.linearized = linearized
         self.link = link
         self.layout, self.arrays = _covariance(posterior, link)
+        self.covered: tuple[int, ...] = ()
         self.posterior = posterior
         if link in EXACT_LINKS:
             samples = 1
@@ -106,9 +109,14 @@ class PosteriorDraws:
         self._statistics: dict[int, list] = {}
         if posterior is not None:
             posterior.check(model)
+            if link is not None:
+                self.covered = _positions(model, posterior.variables(model))
             if batch_norm_batches is None and self._moves_weights():
                 warn_of_stale_statistics(
-                    model, f"`{type(posterior).__name__}`", stacklevel=4
+                    model,
+                    f"`{type(posterior).__name__}`",
+                    frozen=self._frozen(self.seeds[0]),
+                    stacklevel=4,
                 )
         self.model_values = values_of(model)
         self.seed_states = seed_states(model)
@@ -169,7 +177,10 @@ class PosteriorDraws:
             return values
         if not self._statistics:
             self._statistics[0] = batch_norm_statistics(
-                self.model, self._batches, self._means()
+                self.model,
+                self._batches,
+                self._means(),
+                self._frozen(self.seeds[0]),
             )
         return with_values(self.model, values, self._statistics[0])
 
@@ -194,7 +205,7 @@ class PosteriorDraws:
             return values
         if index not in self._statistics:
             self._statistics[index] = batch_norm_statistics(
-                self.model, self._batches, values
+                self.model, self._batches, values, self._frozen(seed)
             )
         return with_values(self.model, values, self._statistics[index])
 
@@ -229,6 +240,13 @@ class PosteriorDraws:
     def _needs_batch_norm(self, seed):
         return self.posterior is None or self.posterior.needs_batch_norm(seed)
 
+    def _frozen(self, seed):
+        """Returns the variables that were frozen in training, or `None`."""
+        posterior = self.posterior
+        if isinstance(posterior, Mixture):
+            posterior = posterior.component(seed)
+        return posterior and posterior.frozen_variables(self.model)
+
     def _moves_weights(self):
         return not self.posterior.trained_under_draws and any(
             self.posterior.needs_batch_norm(seed) for seed in self.seeds
@@ -254,10 +272,15 @@ def _covariance(posterior, link):
         raise ValueError(
             "`link` needs a posterior of independent weights or of Kronecker "
             "factors, such as `Laplace`, `Gaussian`, `MatrixNormal`, or "
-            "mean-field layers that are not frozen. Leave `link` out. "
+            "mean-field layers. Leave `link` out. "
             f"Received: link={link!r}, posterior={posterior}"
         )
     return blocks.layout, blocks.arrays
+
+
+def _positions(model, variables):
+    position = {id(v): i for i, v in enumerate(model.variables)}
+    return tuple(position[id(v)] for v in variables)
 
 
 def _is_told_by_state(posterior):

@@ -1,6 +1,7 @@
 """A Keras model that averages a network over posterior samples."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +13,10 @@ from keras_bdl.aliases import Data
 from keras_bdl.arguments import check_choice
 from keras_bdl.arguments import check_count
 from keras_bdl.arguments import check_seed
+from keras_bdl.data.batches import is_arrays
 from keras_bdl.data.checked_inputs import check_model
+from keras_bdl.data.preprocessed import preprocessed
+from keras_bdl.data.preprocessed import preprocesses
 from keras_bdl.memory import check_memory
 from keras_bdl.posteriors import Posterior
 from keras_bdl.prediction.average_options import AverageOptions
@@ -47,7 +51,9 @@ class PosteriorPredictive(SampleModel):
     name of the output in front.
 
     Args:
-        model: A built Keras model.
+        model: A built Keras model. With a preprocessor, as in KerasHub,
+            `predict` and `evaluate` apply it, and a call or an export takes
+            preprocessed inputs.
         posterior: A `keras_bdl.posteriors.Posterior`. Defaults to `None`, as
             in `keras_bdl.predict`.
         samples: S. Defaults to `None`, as in `keras_bdl.predict`.
@@ -56,8 +62,11 @@ class PosteriorPredictive(SampleModel):
             `RegressionPrediction`, such as `"mean"`, `"entropy"`,
             `"mutual_information"`, `"stddev"`, `"samples"`. A single name
             in place of a tuple makes the call return that tensor alone, for
-            `compile` and `evaluate` with an ordinary loss. Defaults to
-            `("mean",)`.
+            `compile` and `evaluate` with an ordinary loss. The tensor then has
+            the shape of the network's output: for a binary output the
+            probability of class 1, where a tuple gives both classes. The mean
+            of a classifier holds probabilities, so the loss must have
+            `from_logits=False`. Defaults to `("mean",)`.
         batch_norm_data: Training inputs on which BatchNorm statistics are
             estimated for every sample. Defaults to `None`.
         batch_norm_fraction: Fraction of `batch_norm_data` to use. Defaults to
@@ -185,9 +194,31 @@ class PosteriorPredictive(SampleModel):
         return named_quantities(
             self._output_names,
             total,
-            [output.likelihood for output in first.outputs],
+            first.outputs,
             names_of_outputs(first.structure, self._network.value),
         )
+
+    @functools.wraps(keras.Model.predict)
+    def predict(self, x, batch_size=None, *args, **kwargs):
+        """Predicts, with the preprocessor of the network if there is one."""
+        network = self._network.value
+        x, batch_size = preprocessed(network, x, batch_size)
+        return super().predict(x, batch_size, *args, **kwargs)
+
+    @functools.wraps(keras.Model.evaluate)
+    def evaluate(self, x=None, y=None, batch_size=None, *args, **kwargs):
+        """Evaluates, with the preprocessor of the network if there is one."""
+        network = self._network.value
+        if preprocesses(network):
+            weight = kwargs.pop("sample_weight", None)
+            if is_arrays(x):
+                x = keras.utils.pack_x_y_sample_weight(x, y, weight)
+            x, batch_size = preprocessed(network, x, batch_size, labelled=True)
+            y = None
+            if is_arrays(x):  # preprocessed already
+                x, y, weight = keras.utils.unpack_x_y_sample_weight(x)
+                kwargs["sample_weight"] = weight
+        return super().evaluate(x, y, batch_size, *args, **kwargs)
 
     def get_config(self) -> dict[str, Any]:
         """Returns the network without its compilation, and all options."""

@@ -14,6 +14,7 @@ from keras_bdl.arguments import check_number
 from keras_bdl.arguments import check_verbose
 from keras_bdl.data.batches import Batches
 from keras_bdl.data.checked_inputs import check_model
+from keras_bdl.data.preprocessed import preprocessed
 from keras_bdl.distribute.workers import lost_worker_explained
 from keras_bdl.posteriors import Posterior
 from keras_bdl.prediction.average_options import EXACT_LINKS
@@ -67,7 +68,10 @@ def predict(
             dictionary), a batched `tf.data.Dataset`, a
             `keras.utils.PyDataset` or a generator of batches. Labels that
             come with the batches of the last three kinds become
-            `Prediction.y`.
+            `Prediction.y`. A model with a preprocessor, such as a task of
+            KerasHub, takes raw inputs such as strings, as in its own
+            `predict`. For inputs that are preprocessed already, set
+            `model.preprocessor = None`.
         posterior: A `keras_bdl.posteriors.Posterior`. Defaults to `None`: the
             posterior of the compiled optimizer, the objective or the layers,
             or else the trained weights alone. `OGN` and `KFAC` train the
@@ -180,6 +184,7 @@ def predict(
         link=link,
     )
     _check_noise(noise_stddev, options.moments)
+    x, batch_size = preprocessed(model, x, batch_size)
     batches = Batches(x, batch_size=batch_size, steps=steps, pad=True)
     chunks = batches.chunks(None if on_batch is None else _SMALL)
     first = next(chunks)

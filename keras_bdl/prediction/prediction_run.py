@@ -86,6 +86,7 @@ class PredictionRun:
                     positions=stack.positions,
                     drops=stack.drops,
                     blocks=self._draws.layout,
+                    covered=self._draws.covered,
                 ),
             )
             in_flight: collections.deque = collections.deque()

@@ -8,8 +8,10 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bdl.arguments import as_list
+from keras_bdl.arguments import did_you_mean
 from keras_bdl.prediction.average_options import IDENTITY
 from keras_bdl.prediction.average_options import PROBIT
+from keras_bdl.prediction.described_output import DescribedOutput
 from keras_bdl.prediction.likelihood import Likelihood
 from keras_bdl.prediction.output_mask import set_mask
 
@@ -68,6 +70,10 @@ IN_CLOSED_FORM = {
 }
 
 
+# With the classes on the last axis.
+_OF_CLASSES = ("mean", "log_mean", "stddev", "samples")
+
+
 def as_names(names: str | Sequence[str]) -> Sequence[str]:
     """Returns one name or several as a list or tuple.
 
@@ -97,24 +103,30 @@ def checked_names(outputs: Any) -> Any:
 def named_quantities(
     names: str | Sequence[str],
     averages: Sequence[dict[str, Any]],
-    likelihoods: Sequence[Likelihood],
+    outputs: Sequence[DescribedOutput],
     prefixes: Sequence[str],
 ) -> Any:
     """Returns the quantities of all outputs of a network.
 
     Args:
         names: One name, or several. One name for one output gives a tensor.
-            All other cases give a dictionary of tensors.
+            All other cases give a dictionary of tensors. With one name, a
+            binary output has its own shape: only the values of class 1.
         averages: For each output, an average of
             `keras_bdl.prediction.averages`.
-        likelihoods: For each output, its `Likelihood`.
+        outputs: The meaning of each output.
         prefixes: For each of several outputs, what its names start with.
     """
     single = isinstance(names, str)
     found = [
-        quantities(as_names(names), *pair)
-        for pair in zip(averages, likelihoods, strict=True)
+        quantities(as_names(names), average, output.likelihood)
+        for average, output in zip(averages, outputs, strict=True)
     ]
+    if isinstance(names, str) and names in _OF_CLASSES:
+        found = [
+            {names: _as_output(values[names], names, output)}
+            for values, output in zip(found, outputs, strict=True)
+        ]
     if len(found) == 1:
         return found[0][names] if isinstance(names, str) else found[0]
     return {
@@ -122,6 +134,17 @@ def named_quantities(
         for prefix, values in zip(prefixes, found, strict=True)
         for name, value in values.items()
     }
+
+
+def _as_output(value, name, output):
+    """Returns a quantity of class 1 in the shape of a binary output."""
+    if output.likelihood.task != "binary":
+        return value
+    before = 2 if name == "samples" else 1  # axes of examples and samples
+    value = value[..., 1]
+    if len(value.shape) == before and not output.is_vector:
+        return ops.expand_dims(value, axis=-1)
+    return value
 
 
 def quantities(
@@ -143,7 +166,7 @@ def quantities(
             task = "regression" if regression else "classification"
             raise ValueError(
                 f"`outputs` of a {task} must be among {list(known)}. "
-                f"Received: outputs={tuple(names)}"
+                f"{did_you_mean(name, known)}Received: outputs={tuple(names)}"
             )
     found = {name: known[name](average) for name in names}
     if "mask" in average:

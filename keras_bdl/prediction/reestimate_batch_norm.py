@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import keras
@@ -11,6 +12,7 @@ from keras_bdl.aliases import Data
 from keras_bdl.arguments import check_number
 from keras_bdl.data.batches import Batches
 from keras_bdl.data.checked_inputs import check_model
+from keras_bdl.data.preprocessed import preprocessed
 from keras_bdl.prediction.batch_norm_forward import TrainingForward
 from keras_bdl.prediction.batch_norm_forward import batch_norm_layers
 from keras_bdl.prediction.batch_norm_forward import moving_statistics
@@ -77,11 +79,12 @@ def reestimate_batch_norm(
             "`model` must be built. Call it on a batch of inputs first. "
             f"Received: model={model.name!r}"
         )
-    batches = batch_norm_batches(data, fraction, batch_size=batch_size)
+    batches = batch_norm_batches(model, data, fraction, batch_size=batch_size)
     assign_statistics(batch_norm_statistics(model, batches, values_of(model)))
 
 
 def batch_norm_batches(
+    model: keras.Model,
     data: Data,
     fraction: float,
     *,
@@ -91,6 +94,7 @@ def batch_norm_batches(
     """Returns the `Batches` on which BatchNorm statistics are estimated.
 
     Args:
+        model: The model, which may have a preprocessor.
         data: As in `reestimate_batch_norm`.
         fraction: Fraction of the data to use.
         batch_size: Batch size for arrays.
@@ -107,6 +111,7 @@ def batch_norm_batches(
         )
     if isinstance(data, tuple):
         data = data[0]
+    data, batch_size = preprocessed(model, data, batch_size)
     batches = Batches(data, batch_size=batch_size, name=name)
     if fraction == 1.0:
         return batches
@@ -126,11 +131,12 @@ def batch_norm_batches(
 
 
 def optional_batch_norm_batches(
-    data: Data | None, fraction: float
+    model: keras.Model, data: Data | None, fraction: float
 ) -> Batches | None:
     """Returns the `Batches` of the arguments of `keras_bdl.predict`.
 
     Args:
+        model: The model, which may have a preprocessor.
         data: The argument `batch_norm_data`.
         fraction: The argument `batch_norm_fraction`.
     """
@@ -138,7 +144,7 @@ def optional_batch_norm_batches(
         # No batch size: the statistics depend on it, so it does not follow
         # that of the inputs.
         return batch_norm_batches(
-            data, fraction, batch_size=None, prefix="batch_norm_"
+            model, data, fraction, batch_size=None, prefix="batch_norm_"
         )
     if fraction != 1.0:
         raise ValueError(
@@ -150,7 +156,10 @@ def optional_batch_norm_batches(
 
 
 def batch_norm_statistics(
-    model: keras.Model, batches: Batches, values: list
+    model: keras.Model,
+    batches: Batches,
+    values: list,
+    frozen: Iterable | None = None,
 ) -> list[tuple[Any, np.ndarray]]:
     """Returns pairs of a moving statistic and its new value.
 
@@ -160,12 +169,15 @@ def batch_norm_statistics(
         model: A built Keras model, which does not change.
         batches: The batches to average over.
         values: A tensor for each of `model.variables`.
+        frozen: The variables that were frozen in training. Defaults to `None`:
+            those of the layers that are frozen now.
     """
-    layers = batch_norm_layers(model)
+    layers = batch_norm_layers(model, frozen)
     if not layers:
         return []
-    key = references(layers)
-    forward = _CACHE.get(model, key, lambda: TrainingForward(model))
+    # Which layers are frozen now decides how they are traced.
+    key = references(layers), tuple(layer.trainable for layer in layers)
+    forward = _CACHE.get(model, key, lambda: TrainingForward(model, layers))
     seen = 0
     averages: dict[int, np.ndarray] = {}
     for size, statistics in forward.over(batches, values):
@@ -191,17 +203,23 @@ def assign_statistics(statistics: list[tuple[Any, np.ndarray]]) -> None:
 
 
 def warn_of_stale_statistics(
-    model: keras.Model, user: str, *, stacklevel: int
+    model: keras.Model,
+    user: str,
+    *,
+    frozen: Iterable | None = None,
+    stacklevel: int,
 ) -> None:
     """Warns if BatchNorm statistics do not belong to the weights in use.
 
     Args:
         model: A built Keras model.
         user: Name of the object that uses other weights, for the message.
+        frozen: The variables that were frozen in training. Defaults to `None`:
+            those of the layers that are frozen now.
         stacklevel: Number of frames from the caller to the user's line, as in
             `warnings.warn`.
     """
-    if batch_norm_layers(model):
+    if batch_norm_layers(model, frozen):
         warnings.warn(
             f"{user} uses other weights than the trained ones, but the "
             "BatchNorm statistics belong to the trained weights. Give "

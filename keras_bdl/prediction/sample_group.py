@@ -7,6 +7,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
+from keras_bdl.posteriors.frozen_weights import made_trainable
 from keras_bdl.prediction.average_options import MONTE_CARLO
 from keras_bdl.prediction.average_options import AverageOptions
 from keras_bdl.prediction.averages import with_all_samples
@@ -30,6 +31,9 @@ class GroupLayout:
         drops: Whether dropout is on.
         blocks: With a link, the layout of the `CovarianceBlocks`.
         shapes: With a link, the shapes of the arrays of the blocks.
+        covered: With a link, the positions in `model.variables` of the
+            variables that the blocks count. Older files have none: the blocks
+            count the trainable variables.
     """
 
     count: int
@@ -37,6 +41,7 @@ class GroupLayout:
     drops: bool
     blocks: tuple[tuple, ...] = ()
     shapes: tuple[tuple, ...] = ()
+    covered: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, stack: SampleStack, draws: PosteriorDraws) -> "GroupLayout":
@@ -52,6 +57,7 @@ class GroupLayout:
             stack.drops,
             draws.layout,
             tuple(a.shape for a in draws.arrays),
+            draws.covered,
         )
 
     @classmethod
@@ -96,12 +102,14 @@ class SampleGroup:
             positions=layout.positions,
             drops=layout.drops,
             blocks=layout.blocks,
+            covered=layout.covered,
         )
         self.average_of_network = NetworkAverage(
             lambda: network, options, uses_xla=lambda: bool(owner.jit_compile)
         )
         self._graph = in_a_graph(network, self._average)
         variables = network.variables
+        weights = {id(v) for v in made_trainable(network)}
 
         def add(kind, i, shape, dtype):
             return owner.add_weight(
@@ -115,7 +123,8 @@ class SampleGroup:
 
         def stored(variable):
             # BatchNorm statistics are small, and may not fit into float16.
-            return (variable.trainable and weights_dtype) or variable.dtype
+            is_weight = id(variable) in weights  # also if frozen now
+            return (is_weight and weights_dtype) or variable.dtype
 
         fixed = self.average_of_network.fixed_values(list(enumerate(variables)))
         self._of_network = [add("fixed", i, v.shape, v.dtype) for i, v in fixed]

@@ -85,7 +85,7 @@ def variable_blocks(
     """Returns the blocks of a covariance in terms of variables.
 
     Args:
-        trained: The trainable variables of the model.
+        trained: The variables that the layout counts.
         layout: The layout of a `CovarianceBlocks`.
         arrays: Its arrays, as tensors.
     """

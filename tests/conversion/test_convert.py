@@ -319,6 +319,8 @@ def bad(**kwargs):
     "call, message",
     [
         (bad(to="gaussian"), "`to` must be one of .*Received: 'gaussian'"),
+        (bad(to="meanfield"), 'Did you mean "mean_field".*meanfield'),
+        (bad(estimater="local"), 'Did you mean "estimator"'),
         (bad(to=None), "`to` must be one of .*Received: None"),
         (bad(to={"a": 3}), "`to` must be one of .*Received: 3"),
         (bad(to={"a": None}), "`to` must convert at least one layer"),
@@ -397,3 +399,16 @@ def test_converted_model_on_a_generator_says_where_to_give_its_size():
     with pytest.raises(ValueError, match=r"keras_bdl.convert\(..., dataset_s"):
         fit()
     fit(dataset_size=10)
+
+
+def test_quantised_model_is_refused_by_its_layer():
+    model = three_layers()
+    model.layers[-1].quantize("int8")
+    message = (
+        "`model` is quantised.*before you call `quantize`.*'c': None"
+        ".*quantization_mode='int8'"
+    )
+    with pytest.raises(ValueError, match=message):
+        convert(model, "mean_field", verbose=0)
+    copy = convert(model, {"c": None, PLAIN: "mean_field"}, verbose=0)
+    assert copy.layers[-1].quantization_mode == "int8"

@@ -1,11 +1,13 @@
 import json
 
+import keras
 import numpy as np
 import pytest
 import scipy.stats
 import sklearn.metrics
 
 from keras_bdl import metrics
+from keras_bdl.conformal import LAC
 from keras_bdl.evaluation import evaluate
 from keras_bdl.prediction import ClassificationPrediction
 from keras_bdl.prediction import RegressionPrediction
@@ -458,3 +460,19 @@ def test_regression_report_on_padded_targets_is_that_without(samples):
 def test_mask_of_another_shape_is_refused():
     with pytest.raises(ValueError, match="first axes.*mask of shape"):
         make_prediction(mask=np.ones(3, bool))
+
+
+@pytest.mark.parametrize(
+    ("received", "message"),
+    [
+        (keras.Sequential(), r"`keras_bdl.predict\(model, x\)` in place.*Seq"),
+        ([make_prediction()], "outputs one by one. Received: list"),
+        (np.ones((3, 2)) / 2, "`ClassificationPrediction.from_prob.*ndarray"),
+    ],
+)
+def test_what_is_no_prediction_is_told_how_to_become_one(received, message):
+    with pytest.raises(ValueError, match=message):
+        evaluate(received, make_labels(classes=2))
+    if isinstance(received, keras.Model):
+        with pytest.raises(ValueError, match=message):
+            LAC().fit(received, make_labels())

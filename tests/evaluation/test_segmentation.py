@@ -124,3 +124,19 @@ def test_wrong_batches_are_refused():
         scores.add(*predicted(classes=4))
     with pytest.raises(ValueError, match="`ignore_class` must be"):
         SegmentationScores(ignore_class=0.5)
+
+
+def test_arrays_without_labels_are_told_to_become_a_dataset():
+    model = keras.Sequential(
+        [keras.Input((2, 2, 1)), keras.layers.Conv2D(3, 1)]
+    )
+    scores = SegmentationScores()
+    with pytest.raises(ValueError, match=r"`tf.data.Dataset` of batches `\(x"):
+        bdl.predict(
+            model,
+            np.ones((4, 2, 2, 1), "float32"),
+            on_batch=scores.add,
+            task="classification",
+            from_logits=True,
+            verbose=0,
+        )

@@ -187,3 +187,25 @@ def test_factors_belong_to_their_layer_in_any_order_of_calls():
             matrix.factors, (found.inputs, found.outputs), strict=True
         ):
             np.testing.assert_allclose(factor, of_batch, rtol=1e-5, atol=1e-6)
+
+
+class Subclass(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.dense = layers.Dense(3)
+
+    def call(self, x):
+        return self.dense(x)
+
+
+@pytest.mark.parametrize("cls", [bdl.VOGN, bdl.IVON, bdl.KFAC])
+def test_plain_model_is_told_how_to_become_one_of_ours(cls):
+    model = Subclass()
+    model.compile(cls(dataset_size=12), cross_entropy())
+    message = (
+        f"`{cls.__name__}` runs the training step itself.* "
+        r"`model = keras_bdl.Model\(model.inputs, model.outputs\)`.*"
+        "derive a subclass from `keras_bdl.Model`.*Received: the gradients of 2"
+    )
+    with pytest.raises(ValueError, match=message):
+        model.fit(X, Y, verbose=0)

@@ -398,7 +398,6 @@ def test_identity_link_has_the_variances_of_mean_field_layers():
     [
         bdl.layers.RadialDense(2, dataset_size=9),
         bdl.layers.MeanFieldDense(2, truncation=2.0, dataset_size=9),
-        bdl.layers.MeanFieldDense(2, trainable=False, dataset_size=9),
     ],
 )
 def test_link_refuses_layers_without_gaussian_blocks(layer):

@@ -400,3 +400,75 @@ def test_wrong_inputs_are_refused_and_change_no_later_call():
         np.testing.assert_allclose(
             predictive(X[:batch]), expected[:batch], 1e-6
         )
+
+
+def binary_network(case):
+    inputs = keras.Input((3,))
+    hidden = keras.layers.Dense(4, "tanh")(inputs)
+    units = 5 if case == "labels" else 1
+    outputs = keras.layers.Dense(
+        units, None if case == "logit" else "sigmoid", name="own"
+    )(hidden)
+    if case == "vector":
+        outputs = keras.layers.Reshape(())(outputs)
+    if case == "two":
+        outputs = {"a": outputs, "b": keras.layers.Dense(2)(hidden)}
+    model = keras.Model(inputs, outputs)
+    loss = keras.losses.BinaryCrossentropy(from_logits=case == "logit")
+    model.compile(
+        "sgd", {"a": loss, "b": "mean_squared_error"} if case == "two" else loss
+    )
+    return model
+
+
+@pytest.mark.parametrize("case", ["logit", "one", "vector", "labels", "two"])
+def test_one_name_gives_the_shape_of_a_binary_output(case, tmp_path):
+    model = binary_network(case)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(6, 3)).astype("float32")
+    weights = model.trainable_variables
+    posterior = Gaussian(
+        [np.asarray(v) for v in weights], [np.ones(v.shape) for v in weights]
+    )
+    options = {"samples": 3, "task": "binary" if case == "vector" else None}
+    if case == "vector":
+        options["from_logits"] = False
+    served = PosteriorPredictive(model, posterior, outputs="mean", **options)
+    both = PosteriorPredictive(
+        model, posterior, outputs=("mean", "stddev"), **options
+    )
+    own = model.predict(x, verbose=0)
+    found, classes = served.predict(x, verbose=0), both(x)
+    if case == "two":
+        assert {k: v.shape for k, v in found.items()} == {
+            k: v.shape for k, v in own.items()
+        }
+        np.testing.assert_allclose(found["a"], classes["a_mean"][..., 1:])
+        np.testing.assert_allclose(found["b"], classes["b_mean"])
+        served.compile("sgd", {"a": "binary_crossentropy", "b": "mse"})
+        assert np.isfinite(
+            served.evaluate(x, {"a": np.ones(6), "b": own["b"]}, verbose=0)
+        ).all()
+        return
+    assert found.shape == own.shape
+    one = np.asarray(classes["mean"])[..., 1]
+    np.testing.assert_allclose(found, one.reshape(own.shape))
+    y = rng.integers(0, 2, (6, 5) if case == "labels" else 6)
+    served.compile("sgd", "binary_crossentropy", metrics=["binary_accuracy"])
+    loss, accuracy = served.evaluate(x, y, verbose=0)
+    p = one.reshape(y.shape)
+    nll = -np.log(np.where(y == 1, p, 1 - p)).mean()
+    np.testing.assert_allclose(loss, nll, rtol=1e-4)
+    np.testing.assert_allclose(accuracy, np.mean((p > 0.5) == y), rtol=1e-6)
+    if case != "logit":
+        return
+    served.save(tmp_path / "served.keras")
+    loaded = keras.models.load_model(tmp_path / "served.keras")
+    np.testing.assert_allclose(loaded(x), found, rtol=1e-5)
+    served.export(str(tmp_path / "served"), verbose=False)
+    program = tf.saved_model.load(str(tmp_path / "served"))
+    np.testing.assert_allclose(program.serve(x), found, rtol=1e-5)
+    for name, shape in (("stddev", (6, 1)), ("samples", (6, 3, 1))):
+        each = PosteriorPredictive(model, posterior, outputs=name, **options)
+        assert each(x).shape == shape
+    assert classes["mean"].shape == (6, 2)

@@ -19,6 +19,7 @@ from keras_bdl.curvature.rules.dense import DenseRule
 from keras_bdl.curvature.rules.einsum_dense import EinsumDenseRule
 from keras_bdl.curvature.rules.embedding import EmbeddingRule
 from keras_bdl.curvature.rules.low_rank_equations import low_rank_equations
+from keras_bdl.curvature.trained_variables import is_trained
 
 
 @dataclasses.dataclass
@@ -106,7 +107,7 @@ def _rows_of_product(product, rows, inputs, cotangents):
 
 def _bias_of(layer):
     bias = getattr(layer, "bias", None)
-    return [] if bias is None or not bias.trainable else [bias]
+    return [] if bias is None or not is_trained(bias) else [bias]
 
 
 def _scaled(layer, factor):

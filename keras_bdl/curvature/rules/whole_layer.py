@@ -8,6 +8,7 @@ import tensorflow as tf
 from keras_bdl import _keras
 from keras_bdl.curvature.rule import Rule
 from keras_bdl.curvature.rule import own_variables
+from keras_bdl.curvature.trained_variables import trained_variables
 from keras_bdl.curvature.weight_scope import PinnedWeights
 
 
@@ -37,7 +38,7 @@ class WholeLayerRule(Rule):
 
     def weights(self, layer):
         """Returns the trainable variables that the rule covers."""
-        return layer.trainable_variables if self.inner else own_variables(layer)
+        return trained_variables(layer) if self.inner else own_variables(layer)
 
     def run(self, layer, call, inputs, *args, **kwargs):
         """Calls the layer and keeps its arguments for a second call."""

@@ -66,6 +66,6 @@ def _latest(found, samples):
             members_of(one)[-samples:],
             names=one.structure.names,
             covers_frozen=one.covers_frozen,
-        )
+        ).beside(one.trained_weights, one.frozen_weights)
         for one in found
     ]

@@ -8,6 +8,7 @@ import numpy as np
 
 from keras_bdl.diagnostics.chains.chain_members import ensembles_of
 from keras_bdl.diagnostics.chains.chain_members import members_of
+from keras_bdl.posteriors.trained_weights import learned_variables
 
 
 class WeightChains(collections.abc.Mapping):
@@ -62,7 +63,7 @@ class WeightChains(collections.abc.Mapping):
         self._places = _places(structure)
         if model is not None:
             ensembles[0].check(model)
-            self._places = _trained_places(model, ensembles[0].variables(model))
+            self._places = _trained_places(model, ensembles[0])
         self.shapes = {n: structure.shapes[i] for n, i in self._places.items()}
         self.num_chains = len(ensembles)
         self.num_samples = len(ensembles[0])
@@ -100,8 +101,9 @@ def _places(structure):
     return {f"{i}/{name}": i for i, name in enumerate(names)}
 
 
-def _trained_places(model, variables):
-    trained = {id(v) for v in model.trainable_variables}
+def _trained_places(model, ensemble):
+    record, variables = ensemble.trained_weights, ensemble.variables(model)
+    trained = {id(v) for v in learned_variables(model, record, ())}
     paths = [v.path for v in variables]
     # In Keras, two layers may have the same name.
     return {

@@ -233,7 +233,7 @@ def _origin(model, center, shapes):
 def _batch_norm(model, data, fraction):
     if data is not None:
         return batch_norm_batches(
-            data, fraction, batch_size=None, prefix="batch_norm_"
+            model, data, fraction, batch_size=None, prefix="batch_norm_"
         )
     warn_of_stale_statistics(model, "The loss surface", stacklevel=4)
     return None
