@@ -106,7 +106,7 @@ def _check_source(source, prediction):
         "gaussian": "a positive variance",
     }[source]
     if source == "gaussian":
-        fits = _are_positive(prediction.variance, prediction)
+        fits = _are_positive(prediction.known_variance, prediction)
     else:
         fits = prediction.has_samples and (
             source == "samples" or _source(prediction) == "mixture"
@@ -124,7 +124,7 @@ def _gaussian_quantiles(prediction, levels):
     from scipy.special import ndtri
 
     mean = np.asarray(prediction.mean, "float64")
-    stddev = np.sqrt(np.asarray(prediction.variance, "float64"))
+    stddev = np.sqrt(np.asarray(prediction.known_variance, "float64"))
     return [mean + stddev * ndtri(level) for level in levels]
 
 

@@ -47,7 +47,7 @@ class NormalizedResiduals(IntervalPredictor):
         mean = np.asarray(prediction.mean, "float64")
         scale = np.ones_like(mean)
         if self.normalized:
-            variance = np.asarray(prediction.variance, "float64")
+            variance = np.asarray(prediction.known_variance, "float64")
             scale = np.sqrt(np.broadcast_to(variance, mean.shape))
             if prediction.mask is not None:
                 # The spread in padding does not count, and may be 0.

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
 
+import keras
+
 from keras_bdl.aliases import ArrayLike
 from keras_bdl.data.checked_inputs import check_classification
 from keras_bdl.evaluation.classification_report import ClassificationReport
@@ -13,12 +15,12 @@ from keras_bdl.evaluation.regression_report import RegressionReport
 from keras_bdl.prediction import ClassificationPrediction
 from keras_bdl.prediction import Prediction
 from keras_bdl.prediction import RegressionPrediction
-from keras_bdl.reports.report import Report
+from keras_bdl.prediction.outputs import per_output
 
 
 def evaluate(
-    prediction: Prediction,
-    y: ArrayLike | None = None,
+    prediction: Prediction | Mapping[str, Prediction] | Sequence[Prediction],
+    y: Any = None,
     *,
     ood: ClassificationPrediction
     | Mapping[str, ClassificationPrediction]
@@ -29,7 +31,7 @@ def evaluate(
     fractions: Sequence[float] = FRACTIONS,
     uncertainty: str = "mutual_information",
     levels: Sequence[float] = LEVELS,
-) -> Report:
+) -> Any:
     """Returns a report that compares a prediction with the labels.
 
     Use this function after `keras_bdl.predict` to see accuracy, calibration
@@ -43,10 +45,11 @@ def evaluate(
 
     Args:
         prediction: A `ClassificationPrediction` or `RegressionPrediction`,
-            from `keras_bdl.predict`.
-        y: Labels: integers or one-hot rows of classes, or real targets.
-            Defaults to `None`, the labels that `keras_bdl.predict` found in
-            the data.
+            from `keras_bdl.predict`. For a model with several outputs, the
+            dictionary or list of predictions.
+        y: Labels: integers or one-hot rows of classes, or real targets. For
+            several outputs, the labels in the same structure. Defaults to
+            `None`, the labels that `keras_bdl.predict` found in the data.
         ood: For a classifier, the prediction of the same model for
             out-of-distribution inputs, or a dict of several such predictions
             by name. Defaults to `None`.
@@ -93,6 +96,16 @@ def evaluate(
     report.shift["smaller"]["nll"]
     ```
     """
+    if isinstance(prediction, (dict, list, tuple)):
+        return _of_outputs(
+            prediction,
+            y,
+            {"ood": ood, "scores": scores, "shift": shift},
+            num_bins=num_bins,
+            fractions=fractions,
+            uncertainty=uncertainty,
+            levels=levels,
+        )
     if isinstance(prediction, RegressionPrediction):
         given = {"ood": ood, "scores": scores}
         for name, value in given.items():
@@ -121,6 +134,29 @@ def evaluate(
         fractions=fractions,
         uncertainty=uncertainty,
     )
+
+
+def _of_outputs(predictions, y, of_one_output, **options):
+    """Returns a report for each output, in the structure of the outputs."""
+    for name, value in of_one_output.items():
+        if value is not None:
+            raise ValueError(
+                f"`{name}` needs the prediction of one output. Call `evaluate` "
+                "with each output in turn. "
+                f"Received: {name}={value!r} and {len(predictions)} outputs"
+            )
+    labels = per_output("y", y, predictions)
+    if len(labels) > 1 and y is not None and labels[0] is y:
+        raise ValueError(
+            "`y` must have the structure of `prediction`, such as a dictionary "
+            "with the labels of each output. "
+            f"Received: y of type {type(y).__name__}"
+        )
+    reports = [
+        evaluate(*pair, **options)
+        for pair in zip(keras.tree.flatten(predictions), labels, strict=True)
+    ]
+    return keras.tree.pack_sequence_as(predictions, reports)
 
 
 def _by_set(scores, sets, named):

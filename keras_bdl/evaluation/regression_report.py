@@ -253,6 +253,6 @@ def _density(prediction, mean, kept):
         variances = _chosen(variances, kept)
         if variances.min() > 0:
             return "mixture", _chosen(samples, kept), variances
-    variance = np.broadcast_to(prediction.variance, kept.shape)
+    variance = np.broadcast_to(prediction.known_variance, kept.shape)
     variance = numbers("prediction.variance", _chosen(variance, kept))
     return "gaussian", mean[None], variance[None]

@@ -178,7 +178,6 @@ METHODS = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:.*another number of observations")
 @pytest.mark.parametrize("kind", CASES)
 @pytest.mark.parametrize("method", METHODS)
 def test_width_of_a_posterior_is_that_of_the_product(kind, method):
