@@ -79,6 +79,7 @@ def evaluate(
     Returns:
         A `ClassificationReport` or `RegressionReport`. Read its numbers as
         attributes, with `report["nll"]` or `report.to_dict()`, or print it.
+        For several outputs, a report for each, in the same structure.
 
     Example:
 
