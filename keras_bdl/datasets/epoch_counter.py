@@ -103,7 +103,10 @@ class EpochCounter(keras.callbacks.Callback):
         check_bool("drop_remainder", drop_remainder)
         if buffer_size is not None:
             check_count("buffer_size", buffer_size)
-        options = {"seed": seed, "drop_remainder": drop_remainder}
+        options: dict[str, Any] = {
+            "seed": seed,
+            "drop_remainder": drop_remainder,
+        }
         if isinstance(data, tf.data.Dataset):
             return shuffled_batches(
                 self.dataset(), data, batch_size, buffer_size, **options

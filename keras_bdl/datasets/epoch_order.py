@@ -35,7 +35,7 @@ def batches_of_arrays(
             "equally many rows, or a `tf.data.Dataset`. Received: arrays of "
             f"shapes {[tuple(a.shape) for a in keras.tree.flatten(arrays)]}"
         )
-    (size,) = sizes
+    size: Any = sizes.pop()
 
     def permuted(epoch):
         rows = tf.random.experimental.stateless_shuffle(

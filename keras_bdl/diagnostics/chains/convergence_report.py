@@ -199,7 +199,8 @@ def convergence(
     if not isinstance(chains, (dict, WeightChains)):
         chains = {"quantities": chains}
     rng = generator(seed)
-    lengths, found, shared = {}, {}, {}
+    lengths, found = {}, {}
+    shared: dict[tuple[int, int], SharedSteps] = {}
     for name in chains:
         samples, size = _entries(chains, name, max_entries, rng)
         lengths[name] = samples.shape[:2]
