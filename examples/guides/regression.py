@@ -155,7 +155,12 @@ for place, inputs in places.items():
 # - The noise depends on the input: `Dense(2, activation=mean_and_stddev)`, and
 #   `loss=Gaussian()`, as above.
 #
-# `bdl.Model` warns of mean squared error if a method needs a likelihood.
+# `bdl.Model` warns of mean squared error if a method needs a likelihood. After
+# squared errors, `p.stddev` leaves out the noise, and warns.
+#
+# Counts are not Gaussian: use `loss="poisson"` of Keras and a positive output,
+# such as `Dense(1, activation="softplus")`. The variance of the noise is then
+# the mean.
 #
 # ## Real data, in their own units
 #

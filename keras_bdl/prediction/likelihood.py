@@ -122,8 +122,9 @@ class Likelihood:
             return cls("regression", noise=loss)
         compiled = cls.of_loss(loss)
         if task == "regression":
-            known = compiled is not None and compiled.task == task
-            return compiled if known else cls(task)
+            if compiled is None or compiled.task != task:
+                return cls(task)
+            return compiled
         if compiled is not None and compiled.task == "regression":
             if task is None:
                 return compiled
