@@ -145,6 +145,22 @@ def unpickler(cls: Any) -> Callable:
     return cls._unpickle_model
 
 
+def operations_before(tensor: keras.KerasTensor) -> Iterator[Any]:
+    """Yields the operations that a symbolic output comes from, last first.
+
+    Waits for: a public way from a symbolic tensor to its operation.
+    """
+    waiting, seen = [tensor], set()
+    while waiting:
+        history = waiting.pop(0)._keras_history
+        if history is None or id(history.operation) in seen:
+            continue
+        seen.add(id(history.operation))
+        yield history.operation
+        node = history.operation._inbound_nodes[history.node_index]
+        waiting += node.input_tensors
+
+
 # Models and their training
 
 

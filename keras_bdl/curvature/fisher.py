@@ -72,7 +72,7 @@ def fisher_sums(
         omega: The weights of the examples, a float tensor.
         scores: Function of the outputs that returns K and a second function.
             The second function takes k, an integer tensor, and returns the v_ik
-            of all examples i, a tensor of the shape of the outputs.
+            of all examples i: a list with a tensor for each flat output.
         variables: The weights. `fallback` says what happens to those of layers
             without a rule.
         factored: Whether matrices get (2) and (3) instead of a diagonal.
@@ -159,13 +159,16 @@ class _Backward:
         return {id(v): tf.zeros(s, _precision_of(v)) for v, s in shapes}
 
     def __call__(self, v, sums):
-        """Returns `sums` with the terms of the vector v added."""
+        """Returns `sums` with the terms of v added, a part for each output."""
         sums = dict(sums)
-        (output,) = keras.tree.flatten(self._outputs)
+        outputs = keras.tree.flatten(self._outputs)
         cotangents = self._tape.gradient(
-            output,
+            outputs,
             self._capture.outputs,
-            output_gradients=tf.cast(v, output.dtype),
+            output_gradients=[
+                tf.cast(part, output.dtype)
+                for part, output in zip(v, outputs, strict=True)
+            ],
         )
         for layer, rule, calls in self._reached_layers(cotangents):
             for variable, term in self._terms(layer, rule, calls):

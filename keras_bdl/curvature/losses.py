@@ -8,9 +8,11 @@ import tensorflow as tf
 from keras_bdl import _keras
 from keras_bdl.aliases import Loss
 from keras_bdl.likelihoods.implied_noise import ignored_class
+from keras_bdl.likelihoods.implied_noise import labels_of_value
 from keras_bdl.likelihoods.loss_check import check_reductions
 from keras_bdl.likelihoods.loss_check import labels_as_observations
 from keras_bdl.likelihoods.loss_check import one_value_each
+from keras_bdl.likelihoods.loss_check import unguarded
 
 _OWNER = "per-example gradients"
 
@@ -66,6 +68,34 @@ class Losses:
         """
         with one_value_each(_OWNER, _keras.compile_loss(self._judge)) as loss:
             return loss(y, y_pred, sample_weight)
+
+    def of_observations(self, y: Any, y_pred: Any, weight: Any) -> tf.Tensor:
+        """Returns the mean negative log-likelihood of the examples.
+
+        Keras averages some losses over the labels of an example; the
+        likelihood of the example is the product.
+
+        Args:
+            y: The targets.
+            y_pred: The outputs.
+            weight: One weight for each example.
+        """
+        compiled = _keras.compile_loss(self._judge)
+        self.of_data(y, y_pred, None)  # builds the losses
+        total = 0.0
+        for one in _keras.losses_of_outputs(compiled):
+            output, targets = y_pred, y
+            for key in one.path:
+                output, targets = output[key], targets[key]
+            (output,), (targets,) = map(keras.tree.flatten, (output, targets))
+            # Keras requires one axis for each axis of the loss.
+            axes = [1] * (len(output.shape) - 2)
+            with one_value_each(_OWNER, compiled):
+                mean = one.loss(
+                    targets, output, tf.reshape(weight, [-1, *axes])
+                )
+            total += labels_of_value(unguarded(one), output) * mean
+        return total
 
     def counted(self, y: Any) -> tf.Tensor | None:
         """Returns whether the loss counts each label, or `None` if all.

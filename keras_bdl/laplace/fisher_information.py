@@ -19,8 +19,10 @@ from keras_bdl.curvature.losses import Losses
 from keras_bdl.curvature.weight_scope import current_values
 from keras_bdl.data.examples import example_batches
 from keras_bdl.data.observations import is_masked
-from keras_bdl.laplace.scores import Scores
 from keras_bdl.laplace.scores import ScoresAt
+from keras_bdl.laplace.scores_of_outputs import ScoresOfOutputs
+from keras_bdl.laplace.scores_of_outputs import drawn
+from keras_bdl.laplace.scores_of_outputs import expected
 from keras_bdl.posteriors.laplace_gaussian import Laplace
 from keras_bdl.prediction.jacobian_vector_product import jacobian_vector_product
 from keras_bdl.prediction.linear_pooling import linear_pooling
@@ -37,7 +39,7 @@ class FisherOptions:
 
     Attributes:
         loss: Loss of the labels in the data, or `None` for the compiled loss.
-        scores: The `Scores` of the labels that the model draws.
+        scores: The `ScoresOfOutputs` of the labels that the model draws.
         label_samples: Number of labels drawn for each example, or `None` for
             the expectation over labels.
         variables: Variables whose information is computed.
@@ -46,7 +48,7 @@ class FisherOptions:
     """
 
     loss: Loss | None
-    scores: Scores
+    scores: ScoresOfOutputs
     label_samples: int | None
     variables: list
     factored: bool
@@ -67,7 +69,7 @@ class FisherInformation:
         variables: Variables whose information is computed.
         examples: Number of examples.
         positions: Number of positions of an example, such as tokens, or `None`
-            if it is not fixed.
+            if it is not fixed or the model has several outputs.
         weight: Sum of the sample weights.
         log_likelihood: Log-likelihood of the labels in the data, or `None`.
         squares: Arrays with the sums of the diagonals; `None` for a variable
@@ -206,15 +208,9 @@ class FisherInformation:
         self._layout = [(f.kernel, f.bias) for f in found.factors]
         log_likelihood = None
         if y is not None:
-            # Keras requires one axis for each axis of the loss.
-            (output,) = keras.tree.flatten(found.outputs)
-            axes = [1] * (len(output.shape) - 2)
-            weights = tf.reshape(weight, [-1, *axes])
-            loss = self._losses.of_data(y, found.outputs, weights)
-            # The loss is a mean over the labels, the likelihood a product.
-            labels = self._losses.labels(found.outputs)
-            observations = labels * tf.shape(weight)[0]
-            log_likelihood = -loss * tf.cast(observations, loss.dtype)
+            loss = self._losses.of_observations(y, found.outputs, weight)
+            examples = tf.cast(tf.shape(weight)[0], loss.dtype)
+            log_likelihood = -loss * examples
         return (
             log_likelihood,
             found.squares,
@@ -230,25 +226,23 @@ class FisherInformation:
             scope = keras.StatelessScope(zip(variables, values, strict=True))
             xla = bool(self.model.jit_compile)
             with scope, linear_pooling(self.model, xla=xla):
-                (outputs,) = keras.tree.flatten(self.model(x, training=False))
-            if outputs.dtype != tf.float64:
-                outputs = tf.cast(outputs, tf.float32)
-            scores = self._options.scores.of_outputs(outputs)
-            return [scores.logits(outputs)]
+                outputs = self.model(x, training=False)
+            scores = self._options.scores.of(self.model, outputs)
+            return [
+                one.logits(
+                    output
+                    if output.dtype == tf.float64
+                    else tf.cast(output, tf.float32)
+                )
+                for one, output in zip(
+                    scores, keras.tree.flatten(outputs), strict=True
+                )
+            ]
 
         logits, products = jacobian_vector_product(center, values, direction)
-        return logits[0] + products[0]
+        return [sum(pair) for pair in zip(logits, products, strict=True)]
 
     def _scores(self, key, logits, outputs):
-        flat = keras.tree.flatten(outputs)
-        if len(flat) != 1:
-            raise ValueError(
-                "`fit_laplace` needs a model with one output. Fit one model "
-                "for each output: `keras.Model(model.inputs, output)`. "
-                f"Received: model={self.model.name!r}, which returns "
-                f"{len(flat)} outputs"
-            )
-        (outputs,) = flat
         if is_masked(outputs):
             raise ValueError(
                 "`fit_laplace` needs outputs without a mask, because masked "
@@ -256,14 +250,18 @@ class FisherInformation:
                 "and layers without `mask_zero`. "
                 f"Received: model={self.model.name!r} with masked outputs"
             )
-        sizes = outputs.shape[1:-1]
-        self.positions = None if None in sizes else math.prod(sizes)
-        scores = self._options.scores.of_outputs(outputs)
+        scores: list = self._options.scores.of(self.model, outputs)
+        outputs = keras.tree.flatten(outputs)
+        sizes = [size for output in outputs for size in output.shape[1:-1]]
+        one = len(outputs) == 1 and None not in sizes
+        self.positions = math.prod(sizes) if one else None
         if logits is not None:
-            scores = ScoresAt(scores, logits)
+            scores = [
+                ScoresAt(*pair) for pair in zip(scores, logits, strict=True)
+            ]
         if self._options.label_samples is None:
-            return scores.expected(outputs)
-        return scores.drawn(outputs, self._options.label_samples, key)
+            return expected(scores, outputs)
+        return drawn(scores, outputs, self._options.label_samples, key)
 
     def _finish(self, totals):
         log_likelihood, squares, matrices = keras.tree.map_structure(

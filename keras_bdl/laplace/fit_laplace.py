@@ -26,7 +26,7 @@ from keras_bdl.laplace.posterior_of_fisher import PER_LAYER
 from keras_bdl.laplace.posterior_of_fisher import VALIDATION
 from keras_bdl.laplace.posterior_of_fisher import WEIGHTS
 from keras_bdl.laplace.posterior_of_fisher import posterior_of_fisher
-from keras_bdl.laplace.scores_of_loss import scores_of_loss
+from keras_bdl.laplace.scores_of_outputs import ScoresOfOutputs
 from keras_bdl.laplace.uncertain_variables import uncertain_variables
 from keras_bdl.laplace.validation import best_prior_precision
 from keras_bdl.posteriors.laplace_gaussian import Laplace
@@ -59,8 +59,8 @@ def fit_laplace(
     """Returns the Laplace approximation of the posterior of a trained model.
 
     Use this function to get uncertainty from a network without training it
-    again. The network is an ordinary Keras model with one output. Its loss
-    must be a mean negative log-likelihood: a cross-entropy or
+    again. The network is an ordinary Keras model. The loss of each output must
+    be a mean negative log-likelihood: a cross-entropy, the Poisson loss or
     `keras_bdl.likelihoods.Gaussian`. The model runs as in inference and does
     not change. BatchNorm statistics count as constants.
 
@@ -81,9 +81,10 @@ def fit_laplace(
         structure: `"kronecker"` or `"diagonal"`. Defaults to
             `"kronecker"`.
         subset: The weights that get a posterior: `"all"`, or `"last_layer"` for
-            those of the last layer with weights. All other weights keep their
-            trained values. A prediction for the last layer costs little more
-            than one forward pass. Defaults to `"last_layer"`.
+            those of the last layer with weights, or of the last layer before
+            each output. All other weights keep their trained values. A
+            prediction for the last layer costs little more than one forward
+            pass. Defaults to `"last_layer"`.
         prior_precision: delta, a number or the way to choose delta.
             `"evidence"` and `"marginal_likelihood"` both choose the maximum of
             `log_marginal_likelihood`. `"evidence_per_layer"` does the same with
@@ -170,7 +171,7 @@ def fit_laplace(
         check_number("prior_precision", prior_precision, above=0.0)
     check_number("temperature", temperature, above=0.0)
     check_count("refinements", refinements, at_least=0)
-    scores = scores_of_loss(
+    scores = ScoresOfOutputs(
         getattr(model, "loss", None) if loss is None else loss
     )
     if not scores.depends_on_outputs:

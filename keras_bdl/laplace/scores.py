@@ -31,16 +31,16 @@ class Scores(abc.ABC):
     depends_on_outputs = True
 
     def logits(self, outputs: Any) -> Any:
-        """Returns the outputs as logits.
+        """Returns the values in which a network is linearised: logits, or f.
 
         Args:
             outputs: f.
         """
-        raise NotImplementedError
+        return outputs
 
     def of_logits(self) -> "Scores":
-        """Returns the same scores for a model that returns logits."""
-        raise NotImplementedError
+        """Returns the same scores for a model that returns `logits`."""
+        return self
 
     def logits_derivative(self, outputs: Any) -> Any:
         """Returns the derivative of `logits`, entry by entry.
@@ -48,7 +48,7 @@ class Scores(abc.ABC):
         Args:
             outputs: f.
         """
-        raise NotImplementedError
+        return ops.ones_like(outputs)
 
     def of_outputs(self, outputs: Any) -> "Scores":
         """Returns the scores for outputs of a known shape.

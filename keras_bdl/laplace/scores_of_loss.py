@@ -290,15 +290,8 @@ def scores_of_loss(loss: Any) -> Scores:
     """Returns the `Scores` of a loss that is a negative log-likelihood.
 
     Args:
-        loss: The loss of a model with one output, as in `compile`.
+        loss: The loss of one output, as in `compile`.
     """
-    losses = keras.tree.flatten(loss)
-    if len(losses) != 1:
-        raise ValueError(
-            "`fit_laplace` needs a model with one output and one loss. "
-            f"Received: loss={loss!r}"
-        )
-    (loss,) = losses
     if isinstance(loss, likelihoods.Gaussian):
         return GaussianScores(loss)
     likelihood = None

@@ -36,9 +36,41 @@ def uncertain_variables(
         )
     if subset == "all":
         return variables
-    last = innermost_layer_of(model, variables[-1])
-    own = {id(v) for v in last.trainable_variables}
+    own = {
+        id(v)
+        for last in _last_layers(model, variables)
+        for v in last.trainable_variables
+    }
     return [v for v in variables if id(v) in own]
+
+
+def _last_layers(model, variables):
+    """Returns the last layer with some of the variables of each output."""
+    outputs = getattr(model, "outputs", None) or ()
+    if len(outputs) < 2:
+        return [innermost_layer_of(model, variables[-1])]
+    wanted = {id(v) for v in variables}
+    found = []
+    for output in outputs:
+        layers = _keras.operations_before(output)
+        with_weights = (
+            layer
+            for layer in layers
+            if any(
+                id(v) in wanted
+                for v in getattr(layer, "trainable_variables", ())
+            )
+        )
+        last = next(with_weights, None)
+        if last is None:
+            raise ValueError(
+                '`subset="last_layer"` needs a layer with weights before each '
+                'output. Pass `subset="all"`. '
+                f"Received: model={model.name!r}, output={output.name!r}"
+            )
+        own = [v for v in last.trainable_variables if id(v) in wanted]
+        found.append(innermost_layer_of(model, own[-1]))
+    return found
 
 
 def innermost_layer_of(model: keras.Model, variable: Any) -> keras.Layer:

@@ -9,6 +9,7 @@ import numpy as np
 from keras_bdl.aliases import Data
 from keras_bdl.data.batches import is_arrays
 from keras_bdl.evaluation.evaluate import evaluate
+from keras_bdl.evaluation.regression_report import RegressionReport
 from keras_bdl.posteriors.laplace_gaussian import Laplace
 from keras_bdl.prediction.posterior_draws import DEFAULT_SAMPLES
 from keras_bdl.prediction.predict import predict
@@ -48,7 +49,6 @@ def best_prior_precision(
                 f"Received: validation_data of type {type(data).__name__}"
             )
         x, y = data
-        (y,) = keras.tree.flatten(y)
     elif hasattr(data, "__next__"):
         raise ValueError(
             "`validation_data` must be data that can be read again for every "
@@ -60,7 +60,6 @@ def best_prior_precision(
         stateful_metrics=("prior_precision", "nll"),
         unit_name="prior",
     )
-    regression = "moments" in options
     losses = []
     for i, delta in enumerate(CANDIDATES):
         prediction = predict(
@@ -70,15 +69,14 @@ def best_prior_precision(
             samples=DEFAULT_SAMPLES,
             seed=seed,
             batch_size=batch_size,
-            keep_samples=regression,
+            keep_samples="task" not in options,  # for densities of numbers
             verbose=0,
             **options,
         )
-        (prediction,) = keras.tree.flatten(prediction)
-        report = evaluate(prediction, y)
-        losses.append(
-            -report["log_likelihood"] if regression else report["nll"]
-        )
+        if "moments" in options and y is not None:
+            (y,) = keras.tree.flatten(y)  # `moments` makes one prediction
+        reports = keras.tree.flatten(evaluate(prediction, y))
+        losses.append(sum(map(_mean_nll, reports)))
         bar.update(i + 1, [("prior_precision", delta), ("nll", losses[-1])])
     best = int(np.nanargmin(losses))
     if best in (0, len(losses) - 1):
@@ -90,3 +88,10 @@ def best_prior_precision(
             stacklevel=4,
         )
     return float(CANDIDATES[best])
+
+
+def _mean_nll(report):
+    """Returns the mean negative log-likelihood of one output."""
+    if isinstance(report, RegressionReport):
+        return -report.log_likelihood
+    return report.nll

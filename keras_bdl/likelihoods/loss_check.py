@@ -114,7 +114,7 @@ class _Likelihood:
         outputs = keras.tree.flatten(y_pred)
         read = any(size.was_read for size in self._sizes.values())
         if len(losses) == len(outputs) == 1 and not read:
-            self.labels = labels_of_value(_unguarded(losses[0]), outputs[0])
+            self.labels = labels_of_value(unguarded(losses[0]), outputs[0])
         self._tell()
 
     def count_late(self, owner, y_pred):
@@ -125,7 +125,7 @@ class _Likelihood:
         losses = _keras.losses_of_outputs(self._compile_loss())
         for output in keras.tree.flatten(y_pred):
             if any(
-                labels_of_value(_unguarded(one), output) > 1 for one in losses
+                labels_of_value(unguarded(one), output) > 1 for one in losses
             ):
                 raise ValueError(
                     f"{owner} needs a `keras_bdl.Model` for several outputs "
@@ -164,7 +164,7 @@ def labels_as_observations(compile_loss, y_pred):
     outputs = keras.tree.flatten(y_pred)
     if len(losses) != 1 or len(outputs) != 1:
         return 1
-    return labels_of_value(_unguarded(losses[0]), outputs[0])
+    return labels_of_value(unguarded(losses[0]), outputs[0])
 
 
 @contextlib.contextmanager
@@ -311,7 +311,7 @@ def _guarded(loss, owner, likelihood, guards):
     return guards[-1]
 
 
-def _unguarded(one):
+def unguarded(one):
     """Returns the loss of one output without its guard."""
     is_guard = isinstance(one.loss, _OneValueEach)
     return one.loss.loss if is_guard else one.loss
