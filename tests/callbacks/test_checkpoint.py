@@ -371,8 +371,9 @@ class Uneven(keras.utils.PyDataset):
 
 
 @pytest.mark.filterwarnings("ignore:The first pass over the data has 60")
-@pytest.mark.parametrize("unit", ["epoch", "step"])
-@pytest.mark.parametrize("killed", [(0, 2), (1, 1), (3, 2)])
+@pytest.mark.parametrize(
+    "unit, killed", [("step", (0, 2)), ("epoch", (1, 1)), ("step", (3, 2))]
+)
 def test_a_resumed_run_goes_on_with_the_exact_number_of_examples(
     unit, killed, tmp_path
 ):
