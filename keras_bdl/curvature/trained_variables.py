@@ -42,7 +42,7 @@ def counted_as_trained(variables: Iterable) -> Iterator[None]:
     Args:
         variables: Keras variables.
     """
-    before = getattr(_HERE, "ids", frozenset())
+    before: frozenset[int] = getattr(_HERE, "ids", frozenset())
     _HERE.ids = before | {id(v) for v in variables}
     try:
         yield

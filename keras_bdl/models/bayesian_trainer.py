@@ -190,8 +190,8 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
     def load_weights(self, *args, **kwargs):
         """Loads the weights, and the posterior of a compiled model."""
         super().load_weights(*args, **kwargs)
-        for method in self._methods():
-            if getattr(method, "trained_weights", 0) is None and self.built:
+        for method in self._methods() if self.compiled and self.built else ():
+            if getattr(method, "trained_weights", 0) is None:
                 # Layers that are frozen now were frozen in training, too.
                 method.trained_weights = TrainedWeights.of(self)
 

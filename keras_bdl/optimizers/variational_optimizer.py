@@ -18,6 +18,7 @@ from keras_bdl.inherited_arguments import InheritedArguments
 from keras_bdl.optimizers.keras_options import drop_options
 from keras_bdl.optimizers.keras_options import refuse_options
 from keras_bdl.optimizers.saves_seed import SavesSeed
+from keras_bdl.posteriors.excluded_weights import check_any_weight
 from keras_bdl.posteriors.excluded_weights import check_weights
 from keras_bdl.posteriors.excluded_weights import excluded_variables
 from keras_bdl.posteriors.trained_weights import TrainedWeights
@@ -154,6 +155,7 @@ class VariationalOptimizer(
         if self._knows_others(model):
             variables = model.trainable_variables
         self._check_known(model, variables)
+        check_any_weight(type(self).__name__, variables)
         self._exclude(model, variables)
         return variables
 
@@ -179,7 +181,7 @@ class VariationalOptimizer(
     def _check_known(self, model, variables):
         known = {id(v) for v in _keras.optimized_variables(self)}
         unknown = [v.path for v in variables if id(v) not in known]
-        if unknown or not variables:
+        if unknown:
             raise ValueError(
                 f"`{type(self).__name__}` holds the posterior of the variables "
                 "that it was built with. Compile another model, or a model "

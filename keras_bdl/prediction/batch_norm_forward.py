@@ -73,7 +73,7 @@ class TrainingForward:
 
     def __init__(self, model: keras.Model, layers: list):
         self._model = weakref.ref(model)
-        self._layers = [weakref.ref(layer) for layer in layers]
+        self._batch_norms = [weakref.ref(layer) for layer in layers]
         self._alone = traced(model, self._call)
         self._shared = traced(model, self._call, sharded=True)
 
@@ -146,7 +146,7 @@ class TrainingForward:
 
     def _living(self):
         """Returns the layers, which live as long as the model."""
-        layers: list[Any] = [reference() for reference in self._layers]
+        layers: list[Any] = [reference() for reference in self._batch_norms]
         return layers
 
 

@@ -216,7 +216,7 @@ def test_drop_remainder_gives_static_shapes(data_dir):
     [
         ({"name": "cifar"}, "`name` must be one of digits, mnist,.*cifar'"),
         ({"name": "minst"}, 'Did you mean "mnist".*minst'),
-        ({"name": "cifar10", "ood": ["SVHN"]}, "Did you mean.*svhn_cropped"),
+        ({"name": "cifar10", "ood": ["CIFAR-100"]}, "Did you mean.*cifar100"),
         ({"name": "cifar10", "like": "kmnist"}, "stl10 like cifar10"),
         ({"name": "cifar10", "ood": "noise"}, "`ood` must be a list"),
         ({"name": "cifar10", "ood": ["digits"]}, "other than digits"),
