@@ -6,6 +6,7 @@ posterior of each weight is an integral over one number.
 """
 
 import functools
+import warnings
 
 import keras
 import numpy as np
@@ -237,3 +238,35 @@ def test_laplace_has_the_curvature_of_the_product(kind, structure, labels):
     if labels == "drawn":
         error += 0.1
     np.testing.assert_allclose(draws.std(0) / stddev, 1.0, atol=error)
+
+
+@pytest.mark.parametrize("observations", [None, "examples", "positions"])
+def test_a_mean_over_positions_warns_once_unless_it_is_chosen(observations):
+    tokens = RNG.normal(size=(8, 5, 2)).astype("float32")
+    model = bdl.Sequential([keras.Input((5, 2)), keras.layers.Dense(3)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(bdl.IVON(), loss, observations=observations)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        model.fit(tokens, np.zeros((8, 5)), epochs=2, verbose=0)
+    said = [str(one.message) for one in found]
+    said = [one for one in said if "a value for each position" in one]
+    assert len(said) == (observations is None)
+    assert not said or 'observations="positions"' in said[0]
+
+
+def test_a_loss_of_ones_own_warns_unless_it_says_that_it_is_a_likelihood():
+    def own(y_true, y_pred):
+        return keras.ops.sum(keras.ops.abs(y_true - y_pred), axis=-1)
+
+    for known in (False, True):
+        own.is_likelihood = known
+        model = functional(bdl.Model, "bits")
+        model.compile(bdl.SGLD(1e-3), own)
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            model.fit(X, Y["bits"], epochs=2, verbose=0)
+        said = [str(one.message) for one in found]
+        said = [one for one in said if "is not known to be one" in one]
+        assert len(said) == (not known)
+        assert known or "`is_likelihood = True`" in said[0]
