@@ -56,6 +56,10 @@ LEFT_OUT = {
         "They take the time of all others. Shapes do not depend on the "
         "estimator, and the tests of the outputs have the same arguments."
     ),
+    r"^(\w+Local|Radial)\.\w*Einsum.*_basics|^Radial\..*conv[13]d": (
+        "Only flipout reads the equation. The estimator of `Radial` calls the "
+        "Keras layer as it is, so convolutions in two dimensions are enough."
+    ),
 }
 
 
