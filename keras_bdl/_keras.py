@@ -282,12 +282,15 @@ def model_of_step() -> tuple[keras.Model | None, Any]:
     Waits for: a method of optimizers that gets the model from `compile`.
     """
     frame = inspect.currentframe()
+    model = None
     while frame is not None:
         owner = frame.f_locals.get("self")
         if isinstance(owner, keras.Model) and compile_loss(owner) is not None:
-            return owner, frame.f_locals.get("y_pred")
+            model = owner if model is None else model
+            if owner is model and frame.f_locals.get("y_pred") is not None:
+                return model, frame.f_locals["y_pred"]
         frame = frame.f_back
-    return None, None
+    return model, None
 
 
 # Optimizers

@@ -45,6 +45,7 @@ class DatasetSize:
     Attributes:
         labels: Number of labels that the loss averages in each example. Every
             label is an observation, so `value` multiplies N by this number.
+            `None` before the model has shown its outputs.
         was_read: Whether `value` was called since `compile`.
     """
 
@@ -63,9 +64,9 @@ class DatasetSize:
         self._maker = maker
         self._on_count = on_count
         self.counted: int | None = None
-        self.labels = 1
+        self.labels: int | None = None
         self.was_read = False
-        self._used_labels = 1  # at the last call of `on_count`
+        self._used_labels: int | None = None  # at the last call of `on_count`
         self._variable: Any = None
 
     def __repr__(self) -> str:
@@ -122,7 +123,7 @@ class DatasetSize:
         """Returns N times `labels`, or raises an error if N is unknown."""
         self.was_read = True
         if self.given is not None:
-            size = float(self.given * self.labels)
+            size = float(self.given * (self.labels or 1))
             return ops.convert_to_tensor(size, "float32")
         if not self.known:
             raise ValueError(
@@ -130,7 +131,7 @@ class DatasetSize:
                 f"{self.advice}, or train with `keras_bdl.Model.fit`, which "
                 "counts arrays and `tf.data`. Received: dataset_size=None"
             )
-        if self.labels == 1:
+        if self.labels in (None, 1):
             return self._variable.value
         return self.labels * self._variable.value
 

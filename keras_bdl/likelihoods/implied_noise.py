@@ -60,6 +60,15 @@ _LIKELIHOODS = (
 _AVERAGED = (keras.losses.binary_crossentropy, keras.losses.poisson)
 
 
+def averages_labels(loss):
+    """Returns whether Keras averages a loss over the labels of an example.
+
+    Args:
+        loss: The loss of one output, in any form that `compile` accepts.
+    """
+    return loss is not None and loss_function(loss)[0] in _AVERAGED
+
+
 def labels_of_value(loss, y_pred):
     """Returns how many labels one value of a loss averages.
 

@@ -15,6 +15,7 @@ import keras
 from keras import ops
 
 from keras_bdl import _keras
+from keras_bdl.likelihoods.implied_noise import averages_labels
 from keras_bdl.likelihoods.implied_noise import implied_noise
 from keras_bdl.likelihoods.implied_noise import labels_of_value
 
@@ -68,6 +69,9 @@ def guard_likelihood(owner, model, sizes, observations=None, y_pred=None):
     if likelihood is None:
         likelihood = _Likelihood(loss, observations)
         vars(loss)[_ATTRIBUTE] = likelihood
+        if not loss.built or is_late:  # nothing of this trace has read N
+            for size in sizes:
+                size.was_read = False
         _guard(loss, owner, likelihood)
     likelihood.use(sizes, model)
     if is_late:
@@ -91,38 +95,39 @@ class _Likelihood:
     """
 
     def __init__(self, compile_loss, observations):
-        self._compile_loss = weakref.ref(compile_loss)
+        self._reference = weakref.ref(compile_loss)
         self.observations = observations
         self.labels = None
+        self._decided = False
         self._sizes = {}
 
     def use(self, sizes, model):
         """Adds the sizes whose `labels` this object sets."""
         self._sizes.update((id(size), size) for size in sizes)
-        if not self._compile_loss().built:
-            for size in sizes:
-                size.was_read = False
         outputs = getattr(model, "outputs", None)  # a subclass has none
         losses = keras.tree.flatten(model.loss)
         if outputs and len(outputs) == len(losses) == 1:
             self.labels = labels_of_value(losses[0], outputs[0])
+        self._decided |= bool(outputs)
         self._tell()
 
     def built(self, y_pred):
         """Counts the labels, unless a layer has already read N."""
-        losses = _keras.losses_of_outputs(self._compile_loss())
+        losses = _keras.losses_of_outputs(self._reference())
         outputs = keras.tree.flatten(y_pred)
         read = any(size.was_read for size in self._sizes.values())
         if len(losses) == len(outputs) == 1 and not read:
             self.labels = labels_of_value(unguarded(losses[0]), outputs[0])
+        self._decided = True
         self._tell()
 
     def count_late(self, owner, y_pred):
         """Counts the labels of a loss whose first value had no guard."""
+        self._warn_late(owner, y_pred)
         self.built(y_pred)
         if self.labels is not None:
             return
-        losses = _keras.losses_of_outputs(self._compile_loss())
+        losses = _keras.losses_of_outputs(self._reference())
         for output in keras.tree.flatten(y_pred):
             if any(
                 labels_of_value(unguarded(one), output) > 1 for one in losses
@@ -134,9 +139,19 @@ class _Likelihood:
                     f"Received: losses {[one.name for one in losses]}"
                 )
 
+    def _warn_late(self, owner, y_pred):
+        losses = _keras.losses_of_outputs(self._reference())
+        outputs = keras.tree.flatten(y_pred)
+        if len(losses) != len(outputs):
+            return  # some outputs have no loss; the next trace warns
+        for one, output in zip(losses, outputs, strict=True):
+            if isinstance(one.loss, _OneValueEach) and one.loss.warns():
+                warn_of_noise(owner, one.loss.loss, output)
+
     def observed(self, values, loss, output):
         """Returns the values of a loss with the gradient of all labels."""
         labels = labels_of_value(loss, output)
+        self._decided = True
         self._tell()
         if labels == 1 or self.labels is not None:
             return values
@@ -147,7 +162,20 @@ class _Likelihood:
 
     def _tell(self):
         for size in self._sizes.values():
-            size.labels = self.labels or 1
+            size.labels = (self.labels or 1) if self._decided else None
+
+
+def labels_are_open(model):
+    """Returns whether only a forward pass shows the number of labels.
+
+    Args:
+        model: A Keras model.
+    """
+    loss = _keras.compile_loss(model)
+    if loss is None or loss.built or getattr(model, "outputs", None):
+        return False
+    losses = keras.tree.flatten(model.loss)
+    return len(losses) == 1 and averages_labels(losses[0])
 
 
 def labels_as_observations(compile_loss, y_pred):
@@ -207,26 +235,17 @@ class _OneValueEach(keras.losses.Loss):
         values = self.loss.call(y_true, y_pred)
         output = keras.tree.flatten(y_pred)[0]
         _check_shape(self._owner, self.loss, values, output)
-        if not self._warned:
-            self._warned = True
-            self._warn_of_noise(output)
+        if self.warns():
+            warn_of_noise(self._owner, self.loss, output)
             self._warn_of_positions(values)
         if self._likelihood is None:
             return values
         return self._likelihood.observed(values, self.loss, output)
 
-    def _warn_of_noise(self, output):
-        noise = implied_noise(self.loss, output)
-        if noise is not None:
-            warnings.warn(
-                "The loss is taken for a negative log-likelihood by "
-                f"{self._owner}, and `{self.loss.name}` {noise}. Use "
-                "`keras_bdl.likelihoods.Gaussian(noise_stddev=...)` with the "
-                "noise of your targets, `Gaussian()` if the network predicts "
-                "the noise, or a cross-entropy for classes. "
-                f"Received: loss={self.loss.name!r}",
-                stacklevel=2,
-            )
+    def warns(self):
+        """Returns whether no warning was due before, and is due now."""
+        first, self._warned = not self._warned, True
+        return first
 
     def _warn_of_positions(self, values):
         if len(values.shape) < 2 or self._likelihood.observations is not None:
@@ -240,6 +259,21 @@ class _OneValueEach(keras.losses.Loss):
             'or with `observations="examples"` to keep the mean. '
             f"Received: values of shape {tuple(values.shape)}, "
             "observations=None",
+            stacklevel=2,
+        )
+
+
+def warn_of_noise(owner, loss, output):
+    """Warns of a loss that implies a certain noise or is no likelihood."""
+    noise = implied_noise(loss, output)
+    if noise is not None:
+        warnings.warn(
+            "The loss is taken for a negative log-likelihood by "
+            f"{owner}, and `{loss.name}` {noise}. Use "
+            "`keras_bdl.likelihoods.Gaussian(noise_stddev=...)` with the "
+            "noise of your targets, `Gaussian()` if the network predicts "
+            "the noise, or a cross-entropy for classes. "
+            f"Received: loss={loss.name!r}",
             stacklevel=2,
         )
 

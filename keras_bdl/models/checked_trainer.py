@@ -12,6 +12,7 @@ from keras_bdl.distribute.keras_fixes import build_with_a_local_batch
 from keras_bdl.distribute.keras_fixes import in_several_workers
 from keras_bdl.distribute.keras_fixes import mend_keras
 from keras_bdl.distribute.workers import lost_worker_explained
+from keras_bdl.likelihoods.loss_check import labels_are_open
 from keras_bdl.models.build import build_metrics
 from keras_bdl.models.metric_check import check_metrics
 
@@ -61,9 +62,15 @@ class DistributedTrainer:
             mend_keras()
 
     def _maybe_symbolic_build(self, iterator=None, data_batch=None):
-        if iterator is None:
+        alone = _keras.strategy_of_model(self) is None
+        if alone and labels_are_open(self):
+            # Layers need the number of labels before the loss shows it.
+            if iterator is not None:
+                data_batch = _keras.source_dataset(iterator).element_spec
+            _keras.symbolic_build(self, data_batch)
+        elif iterator is None:
             super()._maybe_symbolic_build(iterator, data_batch)
-        elif _keras.strategy_of_model(self) is None:
+        elif alone:
             build_metrics(self, _keras.source_dataset(iterator))
         else:
             # Keras averages the first batch over the replicas, which fails

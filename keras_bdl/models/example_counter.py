@@ -60,7 +60,7 @@ class ExampleCounter:
         arrays = [
             one
             for one in keras.tree.flatten(data)
-            if getattr(one, "shape", None) is not None and one.shape.rank
+            if tf.TensorShape(getattr(one, "shape", ())).rank
         ]
         if not arrays:  # an own training step may read any data
             return

@@ -63,7 +63,7 @@ class LogitsCheck:
         """Whether a batch had such values."""
         if self._count is None:
             return False
-        return float(ops.convert_to_numpy(self._count)) > 0
+        return float(ops.sum(self._count.value)) > 0
 
 
 def _expects_probabilities(loss):

@@ -143,7 +143,6 @@ class Sampler(InheritedArguments, SavesSeed, keras.optimizers.Optimizer):
                 "such as `mixed_bfloat16`",
                 [v for v in variables if v.dtype not in ("float32", "float64")],
             )
-            guard_loss_of_step(self.dataset_size)
         super().build(variables)
 
     def _prior_of(self, variable):
@@ -165,6 +164,7 @@ class Sampler(InheritedArguments, SavesSeed, keras.optimizers.Optimizer):
             "have a gradient. Set `trainable=False` where the loss has none",
             [v for g, v in zip(grads, variables, strict=False) if g is None],
         )
+        guard_loss_of_step(self.dataset_size)
         super().apply(grads, trainable_variables)
 
     def _refuse(self, rule, variables):

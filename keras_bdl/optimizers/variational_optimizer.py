@@ -240,7 +240,9 @@ class VariationalOptimizer(
 
     def number_of_examples(self) -> tf.Tensor:
         """Returns N; a loaded optimizer returns the N of its training."""
-        if not self.dataset_size.known and self.built:
+        size = self.dataset_size
+        # A loaded model has not shown its number of labels yet.
+        if self.built and (not size.known or size.labels is None):
             with tf.init_scope():
                 trained = float(ops.convert_to_numpy(self._examples)) > 0
             if trained:

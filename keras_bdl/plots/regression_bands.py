@@ -83,7 +83,7 @@ def regression_bands(
     if prediction.mask is not None:
         order = order[prediction.mask.ravel()[order]]
     between = _stddev(prediction.variance_between, mean.shape)[order]
-    total = _stddev(prediction.variance, mean.shape)[order]
+    total = _stddev(prediction.known_variance, mean.shape)[order]
     x, mean = x[order], mean[order]
     ax = open_axes(ax)
     bands = [(between, f"±{width:g} sd of the mean (epistemic)", 0.45)]

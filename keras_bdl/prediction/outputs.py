@@ -118,10 +118,10 @@ class OutputCheck:
             lowest = average.get("lowest_within", np.zeros(()))
             if np.any(lowest < 0):
                 raise ValueError(
-                    "The variance of the noise must not be negative. Use "
+                    "The noise must not have a negative variance. Use "
                     "`moments` that returns none, or for a Poisson loss an "
                     "output that is positive, as after `softplus`. Received: "
-                    f"a variance of {lowest.min():.3g} for {examples}"
+                    f"{lowest.min():.3g} for {examples}"
                 )
             self._check_finite(average, examples, first_sample)
             return

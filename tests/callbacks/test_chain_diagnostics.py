@@ -169,10 +169,10 @@ def test_replicas_measure_the_same_as_one_device(mirrored):
 
     global RNG
     state = RNG.bit_generator.state
-    alone = configurational(at_its_mode(bdl.ATMC))
+    alone = configurational(at_its_mode(bdl.ATMC, seed=0))
     RNG.bit_generator.state = state
     with mirrored.scope():
-        model = at_its_mode(bdl.ATMC)
+        model = at_its_mode(bdl.ATMC, seed=0)
     np.testing.assert_allclose(configurational(model), alone, rtol=1e-4)
 
 

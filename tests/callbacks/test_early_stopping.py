@@ -95,11 +95,11 @@ def test_killed_run_stops_in_the_same_epoch_with_the_same_posterior(tmp_path):
         if epoch == BEST + 1:
             raise Killed
 
-    whole = fit(softmax_regression(bdl.VOGN()), Script(), stopping())
+    whole = fit(softmax_regression(bdl.VOGN(seed=0)), Script(), stopping())
 
     def run(*last):
         checkpoint = bdl.callbacks.Checkpoint(tmp_path / "run")
-        model = softmax_regression(bdl.VOGN())
+        model = softmax_regression(bdl.VOGN(seed=0))
         return fit(model, Script(), stopping(), checkpoint, *last)
 
     with pytest.raises(Killed):

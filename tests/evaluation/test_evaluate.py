@@ -193,7 +193,7 @@ def test_rows_that_are_no_distribution_are_refused():
         evaluate(ClassificationPrediction([[np.nan, 0.0], [0.0, -9.0]]), y)
     with pytest.raises(ValueError, match="must hold at least one"):
         evaluate(ClassificationPrediction(np.zeros((0, 2))), [])
-    with pytest.raises(ValueError, match=r"`prediction` must be .* dict"):
+    with pytest.raises(ValueError, match="`y` must be .* for each output"):
         evaluate({"a": make_prediction()}, y)
 
 

@@ -108,6 +108,7 @@ def plain_heads(classes):
 
 def network(classes, method, **compiled_losses):
     """Returns `heads` in their first state, compiled with a method."""
+    keras.utils.set_random_seed(1)  # the seed of the noise, too
     made = {name: make() for name, make in METHODS[method].items()}
     if "layer" in made:
         model = heads(classes, made.pop("layer"))

@@ -84,7 +84,7 @@ def test_given_n_is_compared_with_the_rows_of_a_sparse_matrix():
 def test_methods_train_on_sparse_inputs_as_on_dense_ones(optimizer):
     weights = []
     for data in (X, scipy.sparse.csr_matrix(X)):
-        model = network(bdl.Sequential, optimizer(1e-2), sparse=True)
+        model = network(bdl.Sequential, optimizer(1e-2, seed=0), sparse=True)
         model.fit(data, Y, shuffle=False, batch_size=10, verbose=0)
         weights.append(model.get_weights())
     for one, other in zip(*weights, strict=True):

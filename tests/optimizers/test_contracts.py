@@ -193,7 +193,7 @@ def test_table_of_tensorflow_has_the_prior_of_tables():
 @pytest.mark.parametrize("make_fit", FITS.values(), ids=FITS)
 def test_fit_refuses_gradients_of_a_variable_of_tensorflow(make_fit):
     variable = tf.Variable([1.0])
-    with pytest.raises(ValueError, match="needs more than gradients"):
+    with pytest.raises(ValueError, match="runs the training step itself"):
         make_fit(dataset_size=12).apply_gradients([(variable * 1.0, variable)])
 
 
@@ -342,6 +342,6 @@ def test_model_of_keras_is_refused_by_a_fit(make_fit):
     model = network(make_fit(), keras.Sequential, run_eagerly=True)
     name = type(model.optimizer).__name__
     with pytest.raises(
-        ValueError, match=f"`{name}` needs .* `keras_bdl.Model`"
+        ValueError, match=f"`{name}` .* needs a `keras_bdl.Model`"
     ):
         model.train_on_batch(X, Y)

@@ -172,7 +172,8 @@ def test_compiled_samples_equal_uncompiled_samples(cls, monkeypatch):
             [keras.Input((3,)), keras.layers.Dense(CHAINS, use_bias=False)]
         )
         model.set_weights([np.zeros((3, CHAINS))])
-        model.compile(cls(0.01, initial_curvature=1.0), negative_log_likelihood)
+        optimizer = cls(0.01, initial_curvature=1.0, seed=0)
+        model.compile(optimizer, negative_log_likelihood)
         model.fit(X, Y[:, None], epochs=3, batch_size=N, verbose=0)
         return model.get_weights()[0]
 

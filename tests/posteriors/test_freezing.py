@@ -221,7 +221,8 @@ def test_exact_links_cover_frozen_variational_layers():
     kernel, bias = (
         np.square(q.distribution().stddev) for q in layer.weight_posteriors
     )
-    np.testing.assert_allclose(p.stddev**2, X**2 @ kernel + bias, rtol=1e-4)
+    expected = X**2 @ kernel + bias
+    np.testing.assert_allclose(p.variance_between, expected, rtol=1e-4)
 
 
 def test_served_model_of_a_frozen_network_stores_half_precision():
