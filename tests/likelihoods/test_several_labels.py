@@ -270,3 +270,105 @@ def test_a_loss_of_ones_own_warns_unless_it_says_that_it_is_a_likelihood():
         said = [one for one in said if "is not known to be one" in one]
         assert len(said) == (not known)
         assert known or "`is_likelihood = True`" in said[0]
+
+
+def assert_descends(weights, before):
+    """The step of SGD must have the direction of the exact energy."""
+    after = np.asarray(weights)
+    moved = before - after
+    energy = X.T @ residuals("bits", before) + before / WIDTH**2
+    cosine = np.sum(moved * energy)
+    cosine /= np.linalg.norm(moved) * np.linalg.norm(energy)
+    np.testing.assert_allclose(cosine, 1.0, atol=1e-4)
+
+
+def with_layer(cls, layer, is_subclass):
+    """Returns a model with one layer and no symbolic outputs if a subclass."""
+    if not is_subclass:
+        inputs = keras.Input((1,))
+        return cls(inputs, layer(inputs))
+
+    class Network(cls):
+        def __init__(self):
+            super().__init__()
+            self.only = layer
+
+        def call(self, x, training=None):
+            return self.only(x, training=training)
+
+    return Network()
+
+
+@pytest.mark.parametrize("is_subclass", [False, True])
+@pytest.mark.parametrize("cls", [keras.Model, bdl.Model])
+@pytest.mark.parametrize("method", ["mean-field", "Radial", "regularizer"])
+def test_descent_with_a_prior_is_that_of_the_product(method, cls, is_subclass):
+    prior = bdl.priors.Normal(WIDTH, dataset_size=N)
+    if method == "regularizer":
+        layer = keras.layers.Dense(
+            LABELS, use_bias=False, kernel_regularizer=prior
+        )
+    else:
+        layer = {
+            "mean-field": bdl.layers.MeanFieldDense,
+            "Radial": bdl.layers.RadialDense,
+        }[method](
+            LABELS,
+            use_bias=False,
+            prior=PRIOR,
+            dataset_size=N,
+            rho_initializer=keras.initializers.Constant(-20.0),
+        )
+    model = with_layer(cls, layer, is_subclass)
+    model(X)
+    model.compile(keras.optimizers.SGD(1e-3), LOSSES["bits"]())
+    weights = model.trainable_variables[0]
+    # The prior has a part in the direction that is easy to see.
+    start = (30.0 * TRUE).astype("float32")
+    weights.assign(start)
+    model.train_on_batch(X, Y["bits"])
+    assert_descends(weights, start)
+
+
+@pytest.mark.parametrize("is_subclass", [False, True])
+def test_a_sampler_counts_the_labels_of_each_compile(is_subclass):
+    model = with_layer(keras.Model, head("bits"), is_subclass)
+    model(X)
+    sampler = bdl.SGLD(1e-4, N, temperature=0.0, prior=PRIOR)
+    several = keras.losses.CategoricalCrossentropy(from_logits=True)
+    for loss in (several, LOSSES["bits"](), several):
+        model.compile(sampler, loss)
+        start = (30.0 * TRUE).astype("float32")
+        model.trainable_variables[0].assign(start)
+        model.train_on_batch(X, np.eye(LABELS)[np.arange(N) % LABELS])
+        labels = 1 if loss is several else LABELS
+        assert float(sampler.dataset_size.value()) == labels * N
+
+
+@keras.saving.register_keras_serializable("test_several_labels")
+class Loaded(bdl.Model):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.only = head("bits")
+
+    def call(self, x):
+        return self.only(x)
+
+
+@pytest.mark.parametrize("method", [bdl.VOGN, bdl.IVON])
+def test_a_loaded_subclass_goes_on_with_the_same_posterior(method, tmp_path):
+    model = Loaded()
+    model.compile(method(1e-2, N), LOSSES["bits"]())
+    model.fit(X, Y["bits"], batch_size=N, epochs=3, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    for one, other in zip(
+        bdl.posterior_of(model).sample(0),
+        bdl.posterior_of(loaded).sample(0),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(one, other)
+    assert float(model.optimizer.dataset_size.value()) == LABELS * N
+    for one in (model, loaded):
+        one.fit(X, Y["bits"], batch_size=N, shuffle=False, verbose=0)
+    np.testing.assert_array_equal(model.get_weights(), loaded.get_weights())
