@@ -4,6 +4,7 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -71,6 +72,7 @@ def count_examples(
     validation_split: float | None = 0.0,
     steps_per_epoch: int | None = None,
     has_validation_data: bool = False,
+    first: Any = None,
 ) -> ExampleCount | None:
     """Counts the training examples.
 
@@ -80,6 +82,8 @@ def count_examples(
         steps_per_epoch: Argument of `fit`. Defaults to `None`.
         has_validation_data: Whether `fit` was given `validation_data`. Keras
             then ignores `validation_split`. Defaults to `False`.
+        first: The first batch of a Python generator, which `peeked` returns.
+            Defaults to `None`.
 
     Returns:
         An `ExampleCount`, or `None` if the size is unknown before reading.
@@ -88,6 +92,8 @@ def count_examples(
         return _count_dataset(x, steps_per_epoch)
     if isinstance(x, keras.utils.PyDataset):
         return _count_py_dataset(x, steps_per_epoch)
+    if first is not None:
+        return _of_batches(first, None, steps_per_epoch)
     sizes = {_rows(a) for a in keras.tree.flatten(x) if _is_array(a)}
     if not sizes and hasattr(x, "__len__") and hasattr(x, "__iter__"):
         return _count_loader(x, steps_per_epoch)
@@ -98,6 +104,22 @@ def count_examples(
         # Keras uses this number of rows for training.
         examples = math.floor(examples * (1.0 - validation_split))
     return ExampleCount(examples)
+
+
+def peeked(generator: Iterator) -> tuple[Any, Iterator]:
+    """Returns the first batch of a generator, and a generator of all batches.
+
+    Args:
+        generator: A Python generator, which can be read once.
+    """
+    first = next(generator, None)
+
+    def batches():
+        if first is not None:
+            yield first
+        yield from generator
+
+    return first, batches()
 
 
 def different_examples(data: Data, seen: int) -> int:

@@ -137,18 +137,20 @@ class DatasetSize:
 
 
 def count_of_fit(
-    model: Any, fit_arguments: dict[str, Any]
+    model: Any, fit_arguments: dict[str, Any], first: Any = None
 ) -> ExampleCount | None:
     """Returns the number of training examples, or `None` if it is unknown.
 
     Args:
         model: The model that is about to be trained.
         fit_arguments: All arguments of `fit`, by name.
+        first: The first batch of a Python generator. Defaults to `None`.
     """
     if _are_of_one_worker(fit_arguments["x"], model.distribute_strategy):
         return None
     count = count_examples(
         fit_arguments["x"],
+        first=first,
         validation_split=fit_arguments["validation_split"],
         steps_per_epoch=fit_arguments["steps_per_epoch"],
         has_validation_data=fit_arguments["validation_data"] is not None,

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import inspect
+import types
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl.aliases import ArrayLike
+from keras_bdl.data.count_examples import peeked
 from keras_bdl.data.dataset_size import count_of_fit
 from keras_bdl.data.dataset_size import dataset_sizes
 from keras_bdl.data.observations import EXAMPLES
@@ -202,7 +204,13 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
         given = {k: v for k, v in call.arguments.items() if k != "self"}
         call.apply_defaults()
         check_fit(self, call.arguments)
-        with self._counting_examples(call.arguments) as ours:
+        first = None
+        if isinstance(call.arguments["x"], types.GeneratorType) and any(
+            size.given is None for size in dataset_sizes(self, self._methods())
+        ):
+            first, batches = peeked(call.arguments["x"])
+            given["x"] = call.arguments["x"] = batches
+        with self._counting_examples(call.arguments, first) as ours:
             with self._with_callbacks(given, ours):
                 try:
                     return super().fit(**given)
@@ -213,8 +221,13 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
                     raise
 
     @contextlib.contextmanager
-    def _counting_examples(self, fit_arguments):
-        """Sets N, and yields the callbacks that watch the training."""
+    def _counting_examples(self, fit_arguments, first):
+        """Sets N, and yields the callbacks that watch the training.
+
+        Args:
+            fit_arguments: All arguments of `fit`, by name.
+            first: The first batch of a Python generator, or `None`.
+        """
         ours = []
         made_by = type(self).make_train_function
         if made_by is not BayesianTrainer.make_train_function:
@@ -224,7 +237,7 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
             yield ours
             return
         counter = self._make_example_counter()
-        count = count_of_fit(self, fit_arguments)
+        count = count_of_fit(self, fit_arguments, first)
         counter.begin(self, sizes, count, fit_arguments)
         try:
             yield [CountedEpochs(), *ours]

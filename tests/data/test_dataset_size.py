@@ -273,11 +273,33 @@ def test_generator_is_an_error_only_if_something_needs_n():
         while True:
             yield X[:10], X[:10, :1]
 
+    finite = (one for one in [(X[:10], X[:10, :1])])
     with pytest.raises(ValueError, match=r"NeedsN\(..., dataset_size="):
-        told(generator(), steps_per_epoch=1)
+        told(finite)
     assert told(generator(), dataset_size=7, steps_per_epoch=1) == 7
     plain = keras.optimizers.SGD(0.1)
     assert np.isfinite(told(generator(), optimizer=plain, steps_per_epoch=1))
+
+
+def test_generator_is_counted_in_its_first_epoch():
+    def generator():
+        while True:
+            for size in (20, 20, 7):
+                yield X[:size], X[:size, :1]
+
+    seen = []
+
+    class Seen(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            seen.append(float(self.model.trainable_variables[1][0]))
+
+    with pytest.warns(UserWarning) as found:
+        last = told(
+            generator(), steps_per_epoch=3, epochs=2, callbacks=[Seen()]
+        )
+    assert (seen[0], last) == (60, 47)
+    said = [str(one.message) for one in found]
+    assert any("60" in text and "47" in text for text in said)
 
 
 def test_plain_keras_model_says_what_to_write():
