@@ -367,27 +367,6 @@ def drops_remainder(dataset) -> bool:
     return bool(dataset._drop_remainder)
 
 
-def reshuffles(dataset) -> bool:
-    """Returns whether `shuffle` gives each pass another order."""
-    return dataset._reshuffle_each_iteration is not False
-
-
-# Strategies of TensorFlow
-
-
-def in_several_processes(strategy) -> bool:
-    """Returns whether a multi-worker strategy has more than one worker."""
-    return strategy.extended._in_multi_worker_mode()
-
-
-def first_replica_id(strategy) -> int:
-    """Returns the index of this process's first replica, outside of a step."""
-    return strategy.extended._get_replica_id_in_sync_group(0)
-
-
-# Pipelines of TensorFlow
-
-
 def dataset_of_iterator(iterator) -> Any:
     """Returns the dataset behind the iterator of a training step, or `None`.
 
@@ -396,11 +375,6 @@ def dataset_of_iterator(iterator) -> Any:
     """
     first = getattr(iterator, "_iterators", [iterator])[0]
     return getattr(first, "_dataset", None)
-
-
-def inputs_of_dataset(dataset) -> list:
-    """Returns the datasets that a transformation of `tf.data` reads."""
-    return list(dataset._inputs())
 
 
 def shuffle_of_dataset(dataset) -> tuple[bool, bool] | None:
@@ -423,3 +397,16 @@ def file_of_cache(dataset) -> str | None:
     if type(dataset).__name__ != "CacheDataset":
         return None
     return dataset._filename.numpy().decode()
+
+
+# Strategies of TensorFlow
+
+
+def in_several_processes(strategy) -> bool:
+    """Returns whether a multi-worker strategy has more than one worker."""
+    return strategy.extended._in_multi_worker_mode()
+
+
+def first_replica_id(strategy) -> int:
+    """Returns the index of this process's first replica, outside of a step."""
+    return strategy.extended._get_replica_id_in_sync_group(0)

@@ -89,6 +89,6 @@ def _reason(dataset, known, in_one_pass, cached):
     cached = cached or file is not None
     found = (
         _reason(one, known, in_one_pass, cached)
-        for one in _keras.inputs_of_dataset(dataset)
+        for one in _keras.inputs_of_step(dataset)
     )
     return next(filter(None, found), None)

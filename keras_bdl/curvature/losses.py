@@ -11,6 +11,7 @@ from keras_bdl.likelihoods.implied_noise import ignored_class
 from keras_bdl.likelihoods.implied_noise import labels_of_value
 from keras_bdl.likelihoods.loss_check import check_reductions
 from keras_bdl.likelihoods.loss_check import labels_as_observations
+from keras_bdl.likelihoods.loss_check import losses_and_outputs
 from keras_bdl.likelihoods.loss_check import one_value_each
 from keras_bdl.likelihoods.loss_check import unguarded
 
@@ -80,22 +81,27 @@ class Losses:
             y_pred: The outputs.
             weight: One weight for each example.
         """
+        # Builds the losses, and checks that each example has its own value.
+        self.of_data(y, y_pred, None)
         compiled = _keras.compile_loss(self._judge)
-        self.of_data(y, y_pred, None)  # builds the losses
+        targets = keras.tree.pack_sequence_as(y_pred, self._flat(y, y_pred))
         total = 0.0
-        for one in _keras.losses_of_outputs(compiled):
-            output, targets = y_pred, y
-            for key in one.path:
-                output, targets = output[key], targets[key]
-            (output,), (targets,) = map(keras.tree.flatten, (output, targets))
+        for (loss, output), (_, target) in zip(
+            losses_and_outputs(compiled, y_pred),
+            losses_and_outputs(compiled, targets),
+            strict=True,
+        ):
             # Keras requires one axis for each axis of the loss.
             axes = [1] * (len(output.shape) - 2)
-            with one_value_each(_OWNER, compiled):
-                mean = one.loss(
-                    targets, output, tf.reshape(weight, [-1, *axes])
-                )
-            total += labels_of_value(unguarded(one), output) * mean
+            mean = loss(target, output, tf.reshape(weight, [-1, *axes]))
+            total += labels_of_value(unguarded(loss), output) * mean
         return total
+
+    def _flat(self, y, y_pred):
+        """Returns the targets in the order of the flattened outputs."""
+        if isinstance(y, dict) and not isinstance(y_pred, dict):
+            y = [y[name] for name in self._model.output_names]
+        return keras.tree.flatten(y)
 
     def counted(self, y: Any) -> tf.Tensor | None:
         """Returns whether the loss counts each label, or `None` if all.

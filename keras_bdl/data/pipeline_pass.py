@@ -167,12 +167,13 @@ def _shuffled(dataset, leading):
     found = _pass(_input(dataset), leading)
     if found is None:
         return None
+    changes, _ = _keras.shuffle_of_dataset(dataset)
     first = found.prefix(1)
     alike = found.batches is not None and first is not None
     alike = alike and first * found.batches == found.total
     return dataclasses.replace(
         found,
-        ordered=found.ordered and not _keras.reshuffles(dataset),
+        ordered=found.ordered and not changes,
         prefix=found.prefix if alike else lambda _: None,
     )
 

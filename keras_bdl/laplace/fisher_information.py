@@ -256,8 +256,10 @@ class FisherInformation:
         one = len(outputs) == 1 and None not in sizes
         self.positions = math.prod(sizes) if one else None
         if logits is not None:
+            # Learned noise may be negative in the linearised network.
             scores = [
-                ScoresAt(*pair) for pair in zip(scores, logits, strict=True)
+                ScoresAt(*pair) if pair[0].depends_on_outputs else pair[0]
+                for pair in zip(scores, logits, strict=True)
             ]
         if self._options.label_samples is None:
             return expected(scores, outputs)

@@ -174,6 +174,8 @@ def fit_laplace(
     scores = ScoresOfOutputs(
         getattr(model, "loss", None) if loss is None else loss
     )
+    if prior_precision == VALIDATION and loss is not None:
+        scores.check_validation()
     if not scores.depends_on_outputs:
         refinements = 0
     if dataset_size is not None:

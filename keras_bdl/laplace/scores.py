@@ -39,8 +39,8 @@ class Scores(abc.ABC):
         return outputs
 
     def of_logits(self) -> "Scores":
-        """Returns the same scores for a model that returns `logits`."""
-        return self
+        """Returns the same scores for a model that returns logits."""
+        raise NotImplementedError
 
     def logits_derivative(self, outputs: Any) -> Any:
         """Returns the derivative of `logits`, entry by entry.
@@ -48,7 +48,7 @@ class Scores(abc.ABC):
         Args:
             outputs: f.
         """
-        return ops.ones_like(outputs)
+        raise NotImplementedError
 
     def of_outputs(self, outputs: Any) -> "Scores":
         """Returns the scores for outputs of a known shape.

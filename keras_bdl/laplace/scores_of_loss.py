@@ -255,7 +255,7 @@ class PoissonScores(Scores):
         return reciprocal(outputs)
 
     def options(self) -> dict[str, Any]:
-        """Returns no options: the loss of the model says all."""
+        """Returns no options: the compiled loss of the model says all."""
         return {}
 
     def averaged(self, shape: tuple) -> tuple:

@@ -48,6 +48,16 @@ class ScoresOfOutputs:
             return self._scores[0].options()
         return {}  # the compiled losses say the same
 
+    def check_validation(self) -> None:
+        """Raises an error if only a compiled loss can make predictions."""
+        if not self.options():
+            raise ValueError(
+                '`prior_precision="validation"` needs the Poisson loss, or the '
+                "losses of several outputs, in `compile`, so that predictions "
+                "have their noise. Compile the model with this loss, and leave "
+                f"`loss` out. Received: loss={self._loss!r}"
+            )
+
     def of(self, model: keras.Model, outputs: Any) -> list[Scores]:
         """Returns the scores of each of the flattened outputs.
 

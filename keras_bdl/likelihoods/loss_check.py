@@ -113,11 +113,11 @@ class _Likelihood:
 
     def built(self, y_pred):
         """Counts the labels, unless a layer has already read N."""
-        losses = _keras.losses_of_outputs(self._reference())
-        outputs = keras.tree.flatten(y_pred)
+        pairs = losses_and_outputs(self._reference(), y_pred)
         read = any(size.was_read for size in self._sizes.values())
-        if len(losses) == len(outputs) == 1 and not read:
-            self.labels = labels_of_value(unguarded(losses[0]), outputs[0])
+        if len(pairs) == len(keras.tree.flatten(y_pred)) == 1 and not read:
+            ((loss, output),) = pairs
+            self.labels = labels_of_value(unguarded(loss), output)
         self._decided = True
         self._tell()
 
@@ -127,26 +127,20 @@ class _Likelihood:
         self.built(y_pred)
         if self.labels is not None:
             return
-        losses = _keras.losses_of_outputs(self._reference())
-        for output in keras.tree.flatten(y_pred):
-            if any(
-                labels_of_value(unguarded(one), output) > 1 for one in losses
-            ):
+        for loss, output in losses_and_outputs(self._reference(), y_pred):
+            if labels_of_value(unguarded(loss), output) > 1:
                 raise ValueError(
-                    f"{owner} needs a `keras_bdl.Model` for several outputs "
-                    "with several labels each, because the likelihood is the "
-                    "product over the labels and Keras averages. "
-                    f"Received: losses {[one.name for one in losses]}"
+                    f"{owner} needs a `keras_bdl.Model` for several outputs, "
+                    "one of them with several labels, because the likelihood "
+                    "is the product over the labels and Keras averages. "
+                    f"Received: loss={loss.name!r} for an output of shape "
+                    f"{tuple(output.shape)}"
                 )
 
     def _warn_late(self, owner, y_pred):
-        losses = _keras.losses_of_outputs(self._reference())
-        outputs = keras.tree.flatten(y_pred)
-        if len(losses) != len(outputs):
-            return  # some outputs have no loss; the next trace warns
-        for one, output in zip(losses, outputs, strict=True):
-            if isinstance(one.loss, _OneValueEach) and one.loss.warns():
-                warn_of_noise(owner, one.loss.loss, output)
+        for loss, output in losses_and_outputs(self._reference(), y_pred):
+            if isinstance(loss, _OneValueEach) and loss.warns():
+                warn_of_noise(owner, loss.loss, output)
 
     def observed(self, values, loss, output):
         """Returns the values of a loss with the gradient of all labels."""
@@ -166,20 +160,24 @@ class _Likelihood:
 
 
 def labels_are_open(model):
-    """Returns whether only a forward pass shows the number of labels.
+    """Returns whether only a forward pass shows a number of labels that counts.
 
     Args:
         model: A Keras model.
     """
     loss = _keras.compile_loss(model)
-    if loss is None or loss.built or getattr(model, "outputs", None):
+    if loss is None or loss.built or _ATTRIBUTE not in vars(loss):
+        return False
+    if getattr(model, "outputs", None):
         return False
     losses = keras.tree.flatten(model.loss)
     return len(losses) == 1 and averages_labels(losses[0])
 
 
 def labels_as_observations(compile_loss, y_pred):
-    """Returns the number of labels of an example that N does not count.
+    """Returns how many labels of an example count as observations.
+
+    The result is 1 if the gradient of the loss holds the number of labels.
 
     Args:
         compile_loss: The object that `compile` makes from the losses.
@@ -188,11 +186,29 @@ def labels_as_observations(compile_loss, y_pred):
     likelihood = vars(compile_loss).get(_ATTRIBUTE)
     if likelihood is not None:
         return likelihood.labels or 1
-    losses = _keras.losses_of_outputs(compile_loss)
-    outputs = keras.tree.flatten(y_pred)
-    if len(losses) != 1 or len(outputs) != 1:
+    if len(keras.tree.flatten(y_pred)) != 1:
         return 1
-    return labels_of_value(unguarded(losses[0]), outputs[0])
+    ((loss, output),) = losses_and_outputs(compile_loss, y_pred)
+    return labels_of_value(unguarded(loss), output)
+
+
+def losses_and_outputs(compile_loss, y_pred):
+    """Returns a pair for each compiled loss: the loss and its output.
+
+    Args:
+        compile_loss: The object that `compile` makes from the losses, built.
+        y_pred: The outputs.
+    """
+    return [
+        (one.loss, keras.tree.flatten(_at_path(y_pred, one.path))[0])
+        for one in _keras.losses_of_outputs(compile_loss)
+    ]
+
+
+def _at_path(nested, path):
+    for key in path:
+        nested = nested[key]
+    return nested
 
 
 @contextlib.contextmanager
@@ -345,10 +361,9 @@ def _guarded(loss, owner, likelihood, guards):
     return guards[-1]
 
 
-def unguarded(one):
+def unguarded(loss):
     """Returns the loss of one output without its guard."""
-    is_guard = isinstance(one.loss, _OneValueEach)
-    return one.loss.loss if is_guard else one.loss
+    return loss.loss if isinstance(loss, _OneValueEach) else loss
 
 
 def _unguard(compile_loss, guards):

@@ -130,7 +130,7 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
         for one in seeded([objective]):
             one.agree_on_seed(self.distribute_strategy)
         self._track_evidence_bound()
-        self._logits_check = LogitsCheck()
+        self._logits_check = LogitsCheck(self)
         self.objective = objective
         self.train_samples = int(train_samples)
         self.samples = int(samples)

@@ -10,9 +10,11 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl.likelihoods.implied_noise import loss_function
+from keras_bdl.likelihoods.loss_check import losses_and_outputs
+from keras_bdl.likelihoods.loss_check import unguarded
 from keras_bdl.prediction.likelihood import Likelihood
-from keras_bdl.prediction.outputs import per_output
 
 # Half precision rounds probabilities: 2^-6 is the spacing of bfloat16 near 2.
 _TOLERANCE = 2.0**-6
@@ -22,15 +24,18 @@ class LogitsCheck:
     """Counts outputs outside [0, 1] that the loss takes for probabilities.
 
     The training step counts in the graph, and a callback reads the count.
+
+    Args:
+        model: A model that `compile` has just given its loss.
     """
 
-    def __init__(self):
+    def __init__(self, model: keras.Model):
         self._count: Any = None
-
-    def build(self, model: keras.Model) -> None:
-        """Creates the variable, which is no weight of the model."""
-        if self._count is None:
+        losses = keras.tree.flatten(model.loss)
+        if any(map(_expects_probabilities, losses)):
             with model.distribute_strategy.scope():
+                # Keras does not track variables of this plain object, so the
+                # variable does not become a weight of the model.
                 self._count = keras.Variable(
                     0.0,
                     dtype="float32",
@@ -43,15 +48,17 @@ class LogitsCheck:
                 )
 
     def observe(self, model: keras.Model, y_pred: Any) -> None:
-        """Counts the values outside [0, 1] in the outputs of a batch."""
-        if self._count is None:
+        """Counts the outputs of a batch with values outside [0, 1].
+
+        Args:
+            model: The compiled model.
+            y_pred: Its outputs.
+        """
+        compiled = _keras.compile_loss(model)
+        if self._count is None or not compiled.built:
             return
-        names = getattr(model, "output_names", None)
-        losses = per_output("loss", model.loss, y_pred, names=names)
-        for loss, output in zip(
-            losses, keras.tree.flatten(y_pred), strict=True
-        ):
-            if _expects_probabilities(loss):
+        for loss, output in losses_and_outputs(compiled, y_pred):
+            if _expects_probabilities(unguarded(loss)):
                 below, above = ops.min(output), ops.max(output)
                 outside = ops.logical_or(
                     below < -_TOLERANCE, above > 1.0 + _TOLERANCE
@@ -61,9 +68,7 @@ class LogitsCheck:
     @property
     def seen(self) -> bool:
         """Whether a batch had such values."""
-        if self._count is None:
-            return False
-        return float(ops.sum(self._count.value)) > 0
+        return self._count is not None and float(ops.sum(self._count.value)) > 0
 
 
 def _expects_probabilities(loss):

@@ -44,7 +44,6 @@ class WarningTrainer(DistributedTrainer):
         # A `CallbackList` of the user takes no further callback.
         if not isinstance(given, keras.callbacks.CallbackList):
             given = [] if given is None else keras.tree.flatten(given)
-            self._logits_check.build(self)
             call.arguments["callbacks"] = [
                 *given,
                 DivergenceWarning(),

@@ -8,6 +8,7 @@ import keras
 
 from keras_bdl import _keras
 from keras_bdl.arguments import did_you_mean
+from keras_bdl.posteriors.frozen_weights import made_trainable
 
 
 def excluded_variables(model: keras.Model, names: Iterable[str]) -> set[int]:
@@ -29,9 +30,9 @@ def excluded_variables(model: keras.Model, names: Iterable[str]) -> set[int]:
         own = {layer.name, *(c.__name__ for c in type(layer).__mro__)}
         known |= own
         if own.intersection(names):
-            found.update(id(v) for v in _made_trainable(layer))
+            found.update(id(v) for v in made_trainable(layer))
     # Also variables that were frozen after training.
-    for variable in _made_trainable(model):
+    for variable in made_trainable(model):
         known.add(variable.name)
         if variable.name in names:
             found.add(id(variable))
@@ -44,14 +45,6 @@ def excluded_variables(model: keras.Model, names: Iterable[str]) -> set[int]:
             f"model={model.name!r}"
         )
     return found
-
-
-def _made_trainable(layer):
-    return [
-        v
-        for part in _keras.all_layers(layer)
-        for v in _keras.own_variables(part)[0]
-    ]
 
 
 def check_weights(

@@ -46,18 +46,18 @@ def frozen_variables(
     ]
 
 
-def made_trainable(model: keras.Model) -> list:
+def made_trainable(layer: keras.layers.Layer) -> list:
     """Returns the weights that are trainable if no layer is frozen.
 
     Args:
-        model: A built Keras model.
+        layer: A built Keras model or layer.
     """
     made = {
         id(v)
-        for layer in _keras.all_layers(model)
-        for v in _keras.own_variables(layer)[0]
+        for part in _keras.all_layers(layer)
+        for v in _keras.own_variables(part)[0]
     }
-    return [v for v in model.weights if id(v) in made]
+    return [v for v in layer.weights if id(v) in made]
 
 
 def unfrozen_weights(

@@ -124,9 +124,12 @@ def test_last_layers_have_the_posteriors_of_networks_with_one_output(model):
 def test_drawn_labels_have_the_expected_curvature(model):
     expected = fit(model, structure="diagonal")
     drawn = fit(model, structure="diagonal", labels="drawn", label_samples=300)
+    compared = 0
     for one, other in zip(expected._curvature, drawn._curvature, strict=True):
         if one is not None and np.any(one):
             np.testing.assert_allclose(other.sum(), one.sum(), rtol=0.1)
+            compared += 1
+    assert compared == 2 * len(LOSSES)
 
 
 def test_an_output_without_a_loss_is_refused(model):
@@ -134,3 +137,62 @@ def test_an_output_without_a_loss_is_refused(model):
     some.compile("adam", [*LOSSES.values()][:3] + [None])
     with pytest.raises(ValueError, match="needs a loss for each output"):
         bdl.fit_laplace(some, X, refinements=0, verbose=0)
+
+
+def test_refinements_for_a_classifier_leave_predicted_noise_as_it_is():
+    inputs = keras.Input((3,))
+    moments = bdl.likelihoods.mean_and_stddev
+    outputs = {
+        "real": keras.layers.Dense(4, moments, name="real")(inputs),
+        "class": keras.layers.Dense(3, name="class")(inputs),
+    }
+    model = keras.Model(inputs, outputs)
+    gaussian = bdl.likelihoods.Gaussian()
+    model.compile("adam", {"real": gaussian, "class": LOSSES["class"]})
+    found = [
+        fit(model, structure="diagonal", prior_precision=0.1, refinements=n)
+        for n in (0, 3)
+    ]
+    names = [v.path for v in model.trainable_variables]
+    for name, one, other in zip(
+        names, *(p._curvature for p in found), strict=True
+    ):
+        if name.startswith("real"):
+            np.testing.assert_allclose(one, other, rtol=1e-5)
+        else:
+            assert np.abs(one - other).max() > 1e-3
+
+
+class Listed(keras.Model):
+    """Returns its only output in a list, as Keras allows."""
+
+    def __init__(self):
+        super().__init__()
+        self.only = keras.layers.Dense(4)
+
+    def call(self, x):
+        return [self.only(x)]
+
+
+def test_evidence_of_one_output_in_a_list_counts_all_examples():
+    model = Listed()
+    model.compile("adam", LOSSES["bits"])
+    model(X)
+    posterior = bdl.fit_laplace(model, (X, Y["bits"]), verbose=0)
+    mean = float(LOSSES["bits"](Y["bits"], model(X)[0]))
+    found = posterior.get_state()["log_likelihood"]
+    np.testing.assert_allclose(found, -N * LABELS["bits"] * mean, rtol=1e-5)
+
+
+def test_validation_of_a_loss_that_is_not_compiled_names_the_way_out():
+    model = heads(["count"])
+    model.compile("adam", "mse")
+    with pytest.raises(ValueError, match="the Poisson loss.*in `compile`"):
+        bdl.fit_laplace(
+            model,
+            (X, Y["count"]),
+            loss="poisson",
+            prior_precision="validation",
+            validation_data=(X, Y["count"]),
+            verbose=0,
+        )

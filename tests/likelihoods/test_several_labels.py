@@ -372,3 +372,34 @@ def test_a_loaded_subclass_goes_on_with_the_same_posterior(method, tmp_path):
     for one in (model, loaded):
         one.fit(X, Y["bits"], batch_size=N, shuffle=False, verbose=0)
     np.testing.assert_array_equal(model.get_weights(), loaded.get_weights())
+
+
+def two_heads(bits):
+    inputs = keras.Input((1,))
+    outputs = {
+        "bits": keras.layers.Dense(bits, use_bias=False)(inputs),
+        "class": keras.layers.Dense(4, use_bias=False)(inputs),
+    }
+    model = keras.Model(inputs, outputs)
+    cross = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    loss = {"bits": LOSSES["bits"](), "class": cross}
+    model.compile(bdl.SGLD(1e-4, N, prior=PRIOR, temperature=0.0), loss)
+    return model
+
+
+def test_a_plain_model_may_have_one_label_beside_classes():
+    model = two_heads(1)
+    start = [np.asarray(w) for w in model.get_weights()]
+    y = {"bits": Y["bits"][:, :1], "class": np.zeros(N)}
+    model.train_on_batch(X, y)
+    p = 1 / (1 + np.exp(-X * start[0]))
+    energy = X.T @ (p - y["bits"]) + start[0] / WIDTH**2
+    moved = start[0] - model.get_weights()[0]
+    np.testing.assert_allclose(moved, 1e-4 / N * energy, rtol=1e-2)
+
+
+def test_a_plain_model_with_labels_beside_classes_is_refused():
+    model = two_heads(LABELS)
+    y = {"bits": Y["bits"], "class": np.zeros(N)}
+    with pytest.raises(ValueError, match="needs a `keras_bdl.Model`.*, 6"):
+        model.train_on_batch(X, y)

@@ -57,3 +57,12 @@ def test_every_training_step_sees_the_logits(options):
     assert warned(
         "sparse_categorical_crossentropy", None, 3, CLASSES, **options
     )
+
+
+def test_a_step_that_was_traced_before_fit_sees_the_logits():
+    layer = keras.layers.Dense(3, kernel_initializer="ones")
+    model = bdl.Sequential([keras.Input((3,)), layer])
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    model.train_on_batch(10 * X, CLASSES)
+    with pytest.warns(UserWarning, match="outside \\[0, 1\\]"):
+        model.fit(10 * X, CLASSES, verbose=0)
