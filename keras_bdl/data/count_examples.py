@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from keras_bdl.aliases import Data
@@ -146,6 +147,39 @@ def different_examples(data: Data, seen: int) -> int:
     return seen
 
 
+def count_by_reading(data: Data, verbose: Any) -> ExampleCount | None:
+    """Reads data whose length only a pass over them can tell.
+
+    Args:
+        data: The data of a training that reads them to their end.
+        verbose: Whether to print the number.
+
+    Returns:
+        An `ExampleCount`, or `None` if the data cannot be read again.
+    """
+    if not isinstance(data, tf.data.Dataset):
+        return None
+    if data.cardinality() == tf.data.INFINITE_CARDINALITY:
+        return None
+    warnings.warn(
+        "The training data do not tell their length, so `fit` reads them once "
+        "before the training to count N. To save this pass, write "
+        f"`dataset_size`. Received: x={type(data).__name__}",
+        stacklevel=5,
+    )
+    sizes = data.map(_size_of_batch, num_parallel_calls=tf.data.AUTOTUNE)
+    seen = int(sizes.reduce(np.int64(0), lambda total, size: total + size))
+    examples = different_examples(data, seen)
+    if verbose:
+        print(f"N = {examples} training examples")
+    return ExampleCount(examples)
+
+
+def _size_of_batch(*batch):
+    arrays = [a for a in keras.tree.flatten(batch) if _is_array(a)]
+    return tf.cast(tf.shape(arrays[0])[0], "int64")
+
+
 def _is_array(x):
     # A sparse matrix has no length, and a DataFrame no `dtype`.
     return len(getattr(x, "shape", None) or ()) > 0
@@ -167,6 +201,8 @@ def _count_dataset(dataset, steps_per_epoch):
         if known or (found.total != math.inf and steps_per_epoch is None):
             return _estimate(found)
     batches = int(dataset.cardinality())
+    if batches < 0 and steps_per_epoch is None:
+        return None
     for batch in dataset.take(1):
         return _of_batches(
             batch, None if batches < 0 else batches, steps_per_epoch, dataset

@@ -13,6 +13,7 @@ from keras import ops
 from keras_bdl import _keras
 from keras_bdl.arguments import check_number
 from keras_bdl.data.count_examples import ExampleCount
+from keras_bdl.data.count_examples import count_by_reading
 from keras_bdl.data.count_examples import count_examples
 from keras_bdl.data.observations import EXAMPLES
 from keras_bdl.data.observations import POSITIONS
@@ -137,12 +138,16 @@ class DatasetSize:
 
 
 def count_of_fit(
-    model: Any, fit_arguments: dict[str, Any], first: Any = None
+    model: Any,
+    sizes: Sequence[DatasetSize],
+    fit_arguments: dict[str, Any],
+    first: Any = None,
 ) -> ExampleCount | None:
     """Returns the number of training examples, or `None` if it is unknown.
 
     Args:
         model: The model that is about to be trained.
+        sizes: The `DatasetSize` of every owner.
         fit_arguments: All arguments of `fit`, by name.
         first: The first batch of a Python generator. Defaults to `None`.
     """
@@ -155,6 +160,11 @@ def count_of_fit(
         steps_per_epoch=fit_arguments["steps_per_epoch"],
         has_validation_data=fit_arguments["validation_data"] is not None,
     )
+    needed = any(size.given is None for size in sizes)
+    if count is None and needed and fit_arguments["steps_per_epoch"] is None:
+        count = count_by_reading(
+            fit_arguments["x"], verbose=fit_arguments["verbose"]
+        )
     if count is not None and count.examples < 1:
         raise ValueError(
             "`x` must hold at least one training example. "

@@ -237,7 +237,7 @@ class BayesianTrainer(WarningTrainer, EvidenceTrainer):
             yield ours
             return
         counter = self._make_example_counter()
-        count = count_of_fit(self, fit_arguments, first)
+        count = count_of_fit(self, sizes, fit_arguments, first)
         counter.begin(self, sizes, count, fit_arguments)
         try:
             yield [CountedEpochs(), *ours]

@@ -24,7 +24,7 @@ class NoisyKFAC(VOGN):
 
     Use Noisy K-FAC where correlations within a layer matter and layers are
     narrow: memory and time grow fast with the width of a layer. A step takes
-    1.3 to 7.5 times as long as a step of Adam.
+    1.3 to 8.5 times as long as a step of Adam.
 
     NoisyKFAC trains the weights of an ordinary model, as `VOGN` does. The
     weights of each `Dense`, each convolution without groups, and each

@@ -390,15 +390,15 @@ def test_converted_model_on_a_generator_says_where_to_give_its_size():
         while True:
             yield np.ones((2, 3)), np.ones((2, 2))
 
-    def fit(**options):
+    def fit(steps=None, **options):
         model = stack(layers.Dense(2), shape=(3,))
         new = convert(model, "mean_field", **options)
         new.compile("sgd", "mse")
-        new.fit(batches(), steps_per_epoch=1, verbose=0)
+        new.fit(batches(), steps_per_epoch=steps, verbose=0)
 
     with pytest.raises(ValueError, match=r"keras_bdl.convert\(..., dataset_s"):
         fit()
-    fit(dataset_size=10)
+    fit(steps=1, dataset_size=10)
 
 
 def test_quantised_model_is_refused_by_its_layer():

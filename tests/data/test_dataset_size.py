@@ -302,6 +302,26 @@ def test_generator_is_counted_in_its_first_epoch():
     assert any("60" in text and "47" in text for text in said)
 
 
+@pytest.mark.filterwarnings("ignore:Your input ran out of data")  # of Keras
+def test_tf_data_of_unknown_length_are_read_once_to_count():
+    def rows():
+        for size in (20, 20, 7):
+            yield X[:size], X[:size, :1]
+
+    def parts(i):
+        return batched(16).map(lambda x, y: (x[i:], y[i:]))
+
+    spec = tf.TensorSpec((None, 3)), tf.TensorSpec((None, 1))
+    from_generator = tf.data.Dataset.from_generator(
+        rows, output_signature=spec
+    )
+    flat = tf.data.Dataset.range(2).flat_map(parts)
+    for data, n in ((from_generator, 47), (flat, 96)):
+        with pytest.warns(UserWarning, match="reads them once"):
+            assert told(data) == n
+        assert told(data, dataset_size=7) == 7  # no warning, no pass
+
+
 def test_plain_keras_model_says_what_to_write():
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
     model.compile(NeedsN(), "mse")
