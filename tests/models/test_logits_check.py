@@ -63,6 +63,8 @@ def test_a_step_that_was_traced_before_fit_sees_the_logits():
     layer = keras.layers.Dense(3, kernel_initializer="ones")
     model = bdl.Sequential([keras.Input((3,)), layer])
     model.compile("sgd", "sparse_categorical_crossentropy")
-    model.train_on_batch(10 * X, CLASSES)
+    # A `CallbackList` of the user takes no callback of ours.
+    theirs = keras.callbacks.CallbackList(model=model, add_history=True)
+    model.fit(10 * X, CLASSES, verbose=0, callbacks=theirs)
     with pytest.warns(UserWarning, match="outside \\[0, 1\\]"):
         model.fit(10 * X, CLASSES, verbose=0)
