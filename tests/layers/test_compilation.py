@@ -56,9 +56,7 @@ PRIORS = {
     [
         ("MeanFieldDense", "weight", "normal"),
         ("MeanFieldDense", "local", "mixture"),
-        ("MeanFieldDense", "flipout", "stored"),
-        ("RadialDense", "weight", "stored"),
-        ("RadialDense", "flipout", "mixture"),
+        ("RadialDense", "flipout", "stored"),
     ],
 )
 def test_compiled_draw_is_the_same_with_the_same_derivatives(
