@@ -126,13 +126,13 @@ figure = bdl.plots.task_accuracies(
 # ```python
 # bdl.continual.posterior_becomes_prior(
 #     model,
-#     transform=lambda q: bdl.distributions.MeanField(q.mean, 2.0 * q.stddev),
+#     transform=lambda p: bdl.distributions.MeanField(p.mean, 2.0 * p.stddev),
 # )
 # ```
 #
-# A Radial prior holds on to old tasks more strongly than a Gaussian: its
-# density is infinite at the mean. To loosen it, return
-# `bdl.distributions.MeanField(q.mean, q.stddev)`.
+# The posterior of a Radial layer becomes a Gaussian prior with the same means
+# and variances. `density="exact"` keeps the Radial distribution itself. Its
+# density is infinite at the mean, so Radial layers then hardly learn new tasks.
 #
 # ## What to keep in mind
 #
@@ -150,7 +150,7 @@ figure = bdl.plots.task_accuracies(
 # ## Next
 #
 # - [Variational layers](variational_layers.py) explains the layers.
-# - [Measured](../README.md): five tasks with two digits each, four methods,
-#   three seeds. `python examples/continual_learning.py` repeats that.
+# - [Measured](../README.md): five tasks with two classes each, on digits, MNIST
+#   and Fashion-MNIST. `python examples/continual_learning.py` repeats that.
 # - Papers: [Nguyen et al., 2018](https://arxiv.org/abs/1710.10628), [Farquhar
 #   et al., 2020](https://arxiv.org/abs/1907.00865).

@@ -8,6 +8,7 @@ import keras
 
 from keras_bdl import _keras
 from keras_bdl.arguments import check_bool
+from keras_bdl.arguments import check_choice
 from keras_bdl.inner_optimizer import inner_optimizer
 from keras_bdl.layers.find_variational_layers import variational_layers
 
@@ -16,6 +17,7 @@ def posterior_becomes_prior(
     model: keras.Model,
     layers: Iterable[Any] | None = None,
     *,
+    density: str = "gaussian",
     transform: Callable[[Any], Any] | None = None,
     reset_optimizer: bool = True,
 ) -> None:
@@ -27,18 +29,30 @@ def posterior_becomes_prior(
         p(w | D_1, ..., D_t+1)  ~  p(D_t+1 | w) p(w | D_1, ..., D_t)      (1)
 
     so training needs no data of earlier tasks. This function applies (1) to the
-    variational layers of a model: the prior of each tensor becomes a copy of
-    its posterior, a mean-field or Radial distribution. The posterior itself
-    does not change: the next training starts from it, with a KL of zero in the
-    first step. The approximation errors of all tasks add up.
+    variational layers of a model. The posterior itself does not change: the
+    next training starts from it. The approximation errors of all tasks add up.
 
-    A Radial prior restricts later training more than a Gaussian with the same
-    variances. The density of a Radial prior is infinite at the mean, so the KL
-    has a kink there: a small shift of all D means adds about
-    `1.25 D |shift / scale|`. A tensor moves only if the gradient of the
-    likelihood is larger than the gradient of this term. The paper has no such
-    kink, because its density leaves out the Jacobian. To get the behaviour of
-    the paper, return `MeanField(q.mean, q.stddev)` from `transform`.
+    The posterior q of a mean-field layer becomes the prior as it is. For a
+    Radial layer, `density` selects the prior p. The KL in the next training is
+    that of the new posterior from p. With D weights of means `m_i` and scales
+    `s_i` in a tensor, and `d^2 = sum_i (shift of m_i)^2 / s_i^2`, shifts of the
+    means add
+
+        "gaussian":  D d^2 / 2                                            (2)
+        "exact":     about 1.25 D d, for small d                          (3)
+
+    - `"gaussian"`: p is the Gaussian that minimises `KL(q || p)`. Its means and
+      variances are those of q: each weight has `N(m_i, s_i^2 / D)`. The KL is
+      smallest where the training starts.
+    - `"exact"`: p is q. The density of q is infinite at the mean, so the KL has
+      an edge there: a tensor moves only if the gradient of the likelihood is
+      larger than the gradient of (3). Radial layers then hardly learn later
+      tasks.
+
+    The paper has no such edge, because its density leaves out the Jacobian. Its
+    prior is a Gaussian with variances `s_i^2`, D times those of q. Such a prior
+    hardly restricts the training. To repeat the paper, take `density="exact"`
+    and the `transform` `lambda q: MeanField(q.mean, q.stddev)`.
 
     You can train the model again without another `compile`. The first call of
     this function traces the training step again, because the kind of the prior
@@ -57,11 +71,13 @@ def posterior_becomes_prior(
             heads then keep their priors.
         layers: Layers of the model, or their names. Defaults to `None`, all
             variational layers.
-        transform: Function from the posterior of a tensor, a distribution of
-            `keras_bdl.distributions`, to its new prior. With
-            `lambda q: type(q)(q.mean, 2.0 * q.stddev)`, the model gradually
-            forgets older tasks. Defaults to `None`: the prior is the
-            posterior, as in (1).
+        density: `"gaussian"` or `"exact"`, the prior of Radial layers. It makes
+            no difference for mean-field layers. Defaults to `"gaussian"`.
+        transform: Function from the distribution of a tensor that `density`
+            selects, a distribution of `keras_bdl.distributions`, to its prior.
+            With `lambda p: type(p)(p.mean, 2.0 * p.stddev)`, the model
+            gradually forgets older tasks. Defaults to `None`: the prior is
+            that distribution.
         reset_optimizer: Whether to reset the moments and the number of steps
             of the optimizer. A schedule of the learning rate then starts
             again. A learning rate that is a number does not change. Defaults
@@ -100,6 +116,7 @@ def posterior_becomes_prior(
         - Farquhar et al., [Radial Bayesian Neural Networks](
           https://arxiv.org/abs/1907.00865), section 4.2
     """
+    check_choice("density", density, ("gaussian", "exact"))
     if not (transform is None or callable(transform)):
         raise ValueError(
             "`transform` must be a function of a distribution, or `None`. "
@@ -112,7 +129,7 @@ def posterior_becomes_prior(
         _ = layer.weight_posteriors
     before = [layer.prior_version for layer in selected]
     for layer in selected:
-        layer.posterior_becomes_prior(transform)
+        layer.posterior_becomes_prior(transform, density=density)
     changed = before != [layer.prior_version for layer in selected]
     if changed and getattr(model, "train_function", None) is not None:
         model.make_train_function(force=True)

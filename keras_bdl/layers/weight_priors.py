@@ -12,7 +12,9 @@ from keras import ops
 from keras_bdl import _keras
 from keras_bdl import priors
 from keras_bdl.aliases import PriorLike
+from keras_bdl.arguments import check_choice
 from keras_bdl.arguments import did_you_mean
+from keras_bdl.distributions import MeanField
 from keras_bdl.distributions import StoredPrior
 from keras_bdl.distributions import WeightDistribution
 from keras_bdl.layers.call_attributes import assigned
@@ -95,6 +97,8 @@ class WeightPriors:
     def posterior_becomes_prior(
         self,
         transform: Callable[[WeightDistribution], PriorLike] | None = None,
+        *,
+        density: str = "gaussian",
     ) -> None:
         """Uses the learned posterior as the prior of the next training.
 
@@ -103,12 +107,17 @@ class WeightPriors:
 
         Args:
             transform: Function that returns the prior for the distribution
-                of a tensor. Defaults to `None`: the distribution itself.
+                that `density` selects. Defaults to `None`: the distribution
+                itself.
+            density: `"gaussian"` or `"exact"`, as in
+                `keras_bdl.continual.posterior_becomes_prior`. Defaults to
+                `"gaussian"`.
         """
-        learned = self.posteriors
-        changed: dict[str, PriorLike] = dict(learned)
-        if transform is not None:
-            changed = {name: transform(q) for name, q in learned.items()}
+        check_choice("density", density, ("gaussian", "exact"))
+        changed: dict[str, PriorLike] = {}
+        for name, q in self.posteriors.items():
+            prior = gaussian(q) if density == "gaussian" else q
+            changed[name] = prior if transform is None else transform(prior)
         self.set_prior(**changed)
 
     def _prior_of(self, name):
@@ -170,6 +179,19 @@ def as_prior(prior):
     if isinstance(prior, WeightDistribution):
         return StoredPrior.of(prior)
     return prior if isinstance(prior, StoredPrior) else priors.get(prior)
+
+
+def gaussian(q):
+    """Returns the Gaussian p of independent weights that minimises KL(q || p).
+
+    Its means and variances are those of q.
+
+    Args:
+        q: A `WeightDistribution`.
+    """
+    if isinstance(q, MeanField):
+        return q
+    return MeanField(q.mean, ops.sqrt(q.variance))
 
 
 def mean_or_assigned(layer, name):

@@ -1,3 +1,5 @@
+import math
+
 import keras
 import numpy as np
 import pytest
@@ -31,7 +33,8 @@ def make(kind, **kwargs):
 
 
 def numbers(distribution):
-    return np.asarray(distribution.mean), np.asarray(distribution.stddev)
+    """Returns the mean and the standard deviation of each weight."""
+    return np.asarray(distribution.mean), np.sqrt(distribution.variance)
 
 
 def stored(layer):
@@ -50,19 +53,28 @@ def posteriors(layer):
     return [numbers(q) for q in layer.posteriors.values()]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_first_step_is_finite_where_posterior_and_prior_coincide(kind):
+@pytest.mark.parametrize(
+    ("kind", "density"),
+    [
+        ("MeanFieldDense", "gaussian"),
+        ("RadialDense", "gaussian"),
+        ("RadialDense", "exact"),
+    ],
+)
+def test_first_step_is_finite_where_posterior_and_prior_coincide(kind, density):
     model, layer = make(kind, dataset_size=12)
-    model.compile("adam", "mse", jit_compile=True)
+    edge = (kind, density) == ("RadialDense", "exact")
+    model.compile("adam", "mse", jit_compile=edge)
     model.fit(X, Y, epochs=2, verbose=0)
-    posterior_becomes_prior(model)
-    assert abs(float(layer.kl_divergence())) < 1e-5
+    posterior_becomes_prior(model, density=density)
+    if kind == "MeanFieldDense" or edge:
+        assert abs(float(layer.kl_divergence())) < 1e-5
     with tf.GradientTape() as tape:
         layer(X, training=True)
         (kl,) = layer.losses
     gradients = tape.gradient(kl, model.trainable_variables)
     assert np.isfinite(kl) and all(np.isfinite(g).all() for g in gradients)
-    if kind == "MeanFieldDense":
+    if not edge:
         # The KL has its minimum here.
         assert max(np.abs(g).max() for g in gradients) < 1e-6
     logs = model.fit(X, Y, batch_size=4, epochs=1, verbose=0).history
@@ -135,7 +147,7 @@ def test_chain_of_tasks_finds_the_posterior_of_all_data():
 def test_radial_prior_has_an_edge_at_its_mean():
     layer = layers.RadialDense(40, use_bias=False)
     layer.build((None, 50))
-    layer.posterior_becomes_prior()
+    layer.posterior_becomes_prior(density="exact")
     q = layer.posteriors["kernel"]
     direction = np.random.default_rng(0).normal(size=(50, 40))
     for distance in (0.01, 0.02):
@@ -144,6 +156,57 @@ def test_radial_prior_has_an_edge_at_its_mean():
         # E log(1 + distance^2 / r^2) / 2 for each of D - 1 dimensions.
         expected = 1999 * np.sqrt(np.pi / 2) * distance
         assert float(layer.kl_divergence()) == pytest.approx(expected, rel=0.03)
+
+
+def radial_kl(mean, scale, m, s):
+    """KL of a Radial tensor from Gaussians N(m, s^2), in NumPy."""
+    size = mean.size
+    log_area = math.log(2) + size / 2 * math.log(math.pi)
+    log_area -= math.lgamma(size / 2)
+    entropy = math.log(2) - math.log(2 * math.pi) / 2 - 0.5 - log_area
+    entropy += (size - 1) * (np.euler_gamma + math.log(2)) / 2
+    squares = ((mean - m) ** 2 + scale**2 / size) / (2 * s**2)
+    terms = -np.log(scale) + np.log(2 * math.pi * s**2) / 2 + squares
+    return entropy + terms.sum()
+
+
+def test_gaussian_prior_of_a_radial_layer_has_the_kl_of_the_closed_form():
+    rng = np.random.default_rng(0)
+    layer = layers.RadialDense(5, use_bias=False)
+    layer.build((None, 8))
+    mean, rho = rng.normal(size=(2, 8, 5))
+    layer.set_weights([mean, rho, *layer.get_weights()[2:]])
+    layer.posterior_becomes_prior()
+    scale = np.log1p(np.exp(rho))
+    prior = mean, scale / np.sqrt(40)
+    start = float(layer.kl_divergence())
+    assert start == pytest.approx(radial_kl(mean, scale, *prior), rel=1e-5)
+    shift = 0.3 * rng.normal(size=mean.shape)
+    layer.kernel_mean.assign(mean + shift)
+    # (2) of the docstring.
+    added = 40 / 2 * np.sum((shift / scale) ** 2)
+    found = float(layer.kl_divergence())
+    assert found == pytest.approx(start + added, rel=1e-5)
+    layer.kernel_rho.assign(rho + shift)
+    scales = np.log1p(np.exp(rho + shift))
+    expected = radial_kl(mean + shift, scales, *prior)
+    assert float(layer.kl_divergence()) == pytest.approx(expected, rel=1e-5)
+
+
+def test_gaussian_prior_is_the_gaussian_closest_to_the_radial_posterior():
+    layer = layers.RadialDense(6)
+    layer.build((None, 5))
+    layer.posterior_becomes_prior()
+    closest = float(layer.kl_divergence())
+    best = {n: MeanField(*numbers(q)) for n, q in layer.posteriors.items()}
+    for factor, shift in ((0.9, 0.0), (1.1, 0.0), (1.0, -0.1), (1.0, 0.1)):
+        layer.set_prior(
+            **{
+                n: MeanField(p.mean + shift * p.stddev, factor * p.stddev)
+                for n, p in best.items()
+            }
+        )
+        assert float(layer.kl_divergence()) > closest + 0.01
 
 
 def test_heads_of_other_tasks_do_not_change():
@@ -182,11 +245,16 @@ def test_next_task_may_begin_in_another_process(kind, tmp_path):
         model.fit(X, Y, epochs=2, verbose=0)
         posterior_becomes_prior(model)
     prior = stored(layer)
+    assert layer.prior.family == "mean_field"
     model.fit(X, -Y, epochs=2, verbose=0)
     model.save(tmp_path / "task.keras")
     with keras.saving.custom_object_scope({"Counting": Counting}):
         loaded = keras.models.load_model(tmp_path / "task.keras")
     assert_prior_is(loaded.layers[0], prior)
+    assert loaded.layers[0].prior.family == "mean_field"
+    np.testing.assert_allclose(
+        loaded.layers[0].kl_divergence(), layer.kl_divergence(), rtol=1e-6
+    )
     for one in (model, loaded):
         one.layers[0].seed_generator.state.assign([7, 0])
         posterior_becomes_prior(one)
@@ -221,12 +289,44 @@ def test_transform_makes_the_prior_of_selected_layers():
     assert not any(p.stored for p in layer.weight_posteriors)
     posterior_becomes_prior(model, layers=[layer])
     assert_prior_is(layer, posteriors(layer))
-    before = layer.prior_version
-    posterior_becomes_prior(
-        model, [layer], transform=lambda q: MeanField(q.mean, q.stddev)
-    )
-    assert layer.prior.family == "mean_field"
-    assert layer.prior_version == before + 1
+
+
+def test_transform_gets_the_distribution_that_density_selects():
+    model, layer = make("RadialDense")
+    (kernel, bias) = layer.posteriors.values()
+    doubled = [(q.mean, 2 * q.stddev) for q in (kernel, bias)]
+    families = []
+    for density in ("gaussian", "exact"):
+        posterior_becomes_prior(
+            model,
+            density=density,
+            transform=lambda p: type(p)(p.mean, 2 * p.stddev),
+        )
+        families.append(layer.prior.family)
+        sizes = (6, 2) if density == "gaussian" else (1, 1)
+        expected = zip(doubled, sizes, strict=True)
+        assert_prior_is(layer, [(m, s / np.sqrt(d)) for (m, s), d in expected])
+    assert families == ["mean_field", "radial"]
+
+
+def test_new_density_is_traced_again_and_saved(tmp_path):
+    model, layer = make("RadialDense")
+    model.fit(X, Y, verbose=0)
+    traces = []
+    for density in ("gaussian", "exact", "exact", "gaussian"):
+        posterior_becomes_prior(model, density=density)
+        logs = model.fit(X, Y, epochs=1, verbose=0).history
+        assert np.isfinite(logs["loss"]).all()
+        traces.append(model.traces)
+        kl = float(layer.kl_divergence()) / 12
+        total = model.evaluate(X, Y, verbose=0, return_dict=True)["kl"]
+        # The exact density is estimated by one draw.
+        tolerance = 1e-5 if density == "gaussian" else 1.0
+        assert total == pytest.approx(kl, rel=tolerance)
+        family = {"gaussian": "mean_field", "exact": "radial"}[density]
+        copy = layers.RadialDense.from_config(layer.get_config())
+        assert copy.prior.family == layer.prior.family == family
+    assert list(np.diff(traces)) == [1, 0, 1]
 
 
 def test_reset_optimizer_false_keeps_the_optimizer():
@@ -242,6 +342,10 @@ def test_wrong_arguments_raise_before_any_change():
     model, layer = make("MeanFieldDense")
     with pytest.raises(ValueError, match="`transform` must be a function"):
         posterior_becomes_prior(model, transform=2.0)
+    with pytest.raises(ValueError, match="`density` must be one of.*'exact'"):
+        posterior_becomes_prior(model, density="radial")
+    with pytest.raises(ValueError, match="`density` must be one of.*'exact'"):
+        layer.posterior_becomes_prior(density=None)
     with pytest.raises(ValueError, match="`layers` must be variational"):
         posterior_becomes_prior(model, layers=[layer.name, "absent"])
     plain = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])

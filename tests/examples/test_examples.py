@@ -181,12 +181,13 @@ def test_continual_learning_prints_its_table_and_draws_the_tasks(run, tmp_path):
         "continual_learning.py",
         *("--seeds", "1", "--heads", "multi", "--out", tmp_path),
     )
-    assert (tmp_path / "table.txt").read_text() in printed
-    accuracies = json.loads((tmp_path / "accuracies.json").read_text())["multi"]
-    methods = ["fine-tuned", "mean-field", "Radial", "Radial as printed"]
-    assert list(accuracies) == methods
+    folder = tmp_path / "digits"
+    assert (folder / "table.txt").read_text() in printed
+    accuracies = json.loads((folder / "accuracies.json").read_text())["multi"]
+    kinds = ["mean-field", "Radial", "Radial, exact", "Radial as printed"]
+    assert list(accuracies) == ["fine-tuned", *kinds]
     assert [len(row) for row in accuracies["Radial"][0]] == [1, 2]
-    assert (tmp_path / "multi_head.png").exists()
+    assert (folder / "multi_head.png").exists()
 
 
 def test_regression_prints_its_tables_and_writes_the_pictures(run, tmp_path):

@@ -49,7 +49,8 @@ def show(outcome, arguments):
             # The name of a function, whose address differs between processes.
             known["rho"] = own.rho.__name__
             known = [known, seed, *session.precision]
-            words = "continual", data, heads, name, known
+            prior = sorted(continual_learning.PRIORS.get(name, {}))
+            words = "continual", data, heads, name, known, prior
             path = session.folder / f"{digested(*words)}.json"
             learn = functools.partial(_learned, name, own, tasks_of, seed)
             of_seeds.append(kept(path, learn))
