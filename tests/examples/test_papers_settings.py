@@ -1,5 +1,6 @@
 """The settings of `--scale paper`, down to the optimizer."""
 
+import inspect
 import sys
 import types
 from pathlib import Path
@@ -146,6 +147,27 @@ def test_vogn_has_the_numbers_of_its_tables(key):
     assert model.sample_replicas == 1
     found = [rate(model, epoch) for epoch in (10, 100, 150)]
     assert found == pytest.approx(rates) and found[0] == pytest.approx(first)
+
+
+def test_docstring_of_vogn_has_the_recipe_of_the_paper():
+    code = inspect.getdoc(bdl.VOGN).split("```python\n")[2].split("```")[0]
+    options = (("augmented", True),)
+    cell = Cell("vogn", "cifar10", "ResNet-18", "VOGN", options)
+    known, recipe, _ = compiled(cell)
+    inputs = keras.Input((2,))
+    model = bdl.Model(inputs, keras.layers.Dense(2)(inputs))
+    names = {"keras": keras, "keras_bdl": bdl, "model": model}
+    exec(code, names | {"loss": compiling.LOSS()})
+    assert model.train_samples == recipe.train_samples == 40
+    assert (model.samples, known.batch_size) == (recipe.samples, 256)
+    own, papers = (m.optimizer.get_config() for m in (model, recipe))
+    told = {"learning_rate", "name", "dataset_size", "seed", "temperature"}
+    differing = {k for k in papers if own[k] != papers[k]}
+    assert differing <= told, differing
+    steps = -(-50_000 // known.batch_size)
+    for epoch in (79, 81, 119, 121, 160):
+        found = float(model.optimizer._learning_rate(steps * epoch))
+        assert found == pytest.approx(rate(recipe, epoch))
 
 
 @pytest.mark.parametrize(
