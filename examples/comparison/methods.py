@@ -43,6 +43,7 @@ def _averaged(training, member=0):
     def train():
         epochs = training.budget.epochs
         start = epochs // 2
+        # The learning rate is constant: averages need iterates that move.
         schedule = bdl.schedules.SWASchedule(
             SGD_RATE,
             SGD_RATE,

@@ -197,8 +197,8 @@ if not SMOKE:
 #   [serving](serving.py). `SampleCollector(directory=...)` keeps the samples on
 #   disk.
 # - Speeds, priors and temperatures, measured: [settings](settings.md).
-# - A small ResNet++ with three seeds: `examples/sampling.py`, and its results
-#   in the [examples](../README.md).
+# - A small ResNet++ with chains, diagnostics and calibration:
+#   `examples/sampling.py`, one of the [examples](../README.md).
 # - Noise of gradients, the shape of the loss, the Hessian:
 #   [diagnostics](diagnostics.md).
 #

@@ -27,6 +27,17 @@ class Calibration:
 
 
 @dataclasses.dataclass(frozen=True)
+class BySamples:
+    """Arguments of `show.by_samples`.
+
+    Attributes:
+        target: Method of a cell. The text says when a chain is as accurate.
+    """
+
+    target: str
+
+
+@dataclasses.dataclass(frozen=True)
 class Continual:
     """Arguments of `show.continual`.
 
@@ -141,6 +152,7 @@ class Table:
 
 # Name of a module of `show` -> its arguments.
 ARGUMENTS = {
+    "by_samples": BySamples,
     "calibration": Calibration,
     "continual": Continual,
     "curves": NoArguments,

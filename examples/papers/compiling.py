@@ -55,19 +55,40 @@ def ordinary(network, settings, data):
     _compiled(network, _optimizer(settings, data), **kwargs)
 
 
-def _sampling(network, optimizer, settings):
+def samples_of_step(settings, replicas):
+    """Returns `train_samples` and `sample_replicas` of `compile`.
+
+    In the paper of VOGN, P processes share a batch, and each of them draws K
+    samples: a step has K P samples, and each example has K of them. Replicas
+    draw samples of their own too. With R replicas, each draws K P / R samples,
+    rounded up. If R is a multiple of P, R / P replicas get the same examples,
+    and each example has K samples as in the paper. With fewer replicas than
+    processes, each example has more.
+
+    Args:
+        settings: The `Settings`; `train_samples` is K, `processes` is P.
+        replicas: Number R of replicas.
+    """
+    processes = settings.processes
+    together = replicas // processes if replicas % processes == 0 else 1
+    return -(-settings.train_samples * processes // replicas), together
+
+
+def _sampling(network, optimizer, settings, train_samples, together=1):
     """Compiles with the numbers of samples in training and validation."""
     _compiled(
         network,
         optimizer,
-        train_samples=settings.train_samples,
+        train_samples=train_samples,
         samples=settings.validation_samples,
+        sample_replicas=together,
     )
 
 
 def variational(network, settings, data):
     """Compiles a network of variational layers."""
-    _sampling(network, _optimizer(settings, data), settings)
+    optimizer = _optimizer(settings, data)
+    _sampling(network, optimizer, settings, settings.train_samples)
 
 
 NATURAL = ("beta_1", "beta_2", "damping", "augmentation_factor", "update_every")
@@ -97,7 +118,12 @@ def natural(kind, network, settings, data):
         initial_curvature=settings.initial_curvature or "first_batch",
         **given,
     )
-    _sampling(network, optimizer, settings)
+    if kind in (bdl.VOGN, bdl.NoisyKFAC):
+        replicas = network.distribute_strategy.num_replicas_in_sync
+        counts = samples_of_step(settings, replicas)
+    else:  # without noise, all samples are equal
+        counts = settings.train_samples, 1
+    _sampling(network, optimizer, settings, *counts)
 
 
 def objective(kind, network, settings, data):
@@ -127,9 +153,7 @@ def sampler(kind, network, settings, data):
         ),
         dataset_size=data.train_size,
         temperature=settings.temperature,
-        average_speed=settings.average_speed,
-        max_speed=settings.max_speed,
-        friction=settings.friction,
         prior=None,  # the network has its priors, other weights none
+        **settings.given("average_speed", "max_speed", "friction"),
     )
     _compiled(network, optimizer)

@@ -4,6 +4,8 @@ import dataclasses
 import functools
 from collections.abc import Callable
 
+import numpy as np
+
 import keras_bdl as bdl
 
 
@@ -18,6 +20,8 @@ class Method:
             layers.
         draws: Whether a prediction is an average over posterior samples.
             Defaults to `True`.
+        linearized: Argument of `keras_bdl.predict`. Defaults to `None`, the
+            default of the posterior.
         members: Number of trainings, each with a seed of its own.
         scaled: Whether the outputs are scaled by a temperature, fitted to
             validation data.
@@ -26,6 +30,7 @@ class Method:
     training: str
     posterior: Callable | None = None
     draws: bool = True
+    linearized: bool | None = None
     members: int = 1
     scaled: bool = False
 
@@ -74,18 +79,50 @@ def _averaged_dropout(trained):
     return bdl.posteriors.MCDropout()
 
 
-def _laplace(trained):
+def _fit_laplace(trained, **options):
     return bdl.fit_laplace(
         trained.model,
         trained.data.statistics,
         subset="all",
         refinements=0,  # as in the paper
-        prior_precision="validation",
-        validation_data=trained.data.validation,
         loss=trained.loss(),
         seed=trained.seed,
         verbose=0,
+        **options,
     )
+
+
+def _laplace(trained):
+    return _fit_laplace(
+        trained,
+        prior_precision="validation",
+        validation_data=trained.data.validation,
+    )
+
+
+# Powers of sqrt(10). Samples need narrower posteriors than linear networks.
+PRECISIONS = 10.0 ** (np.arange(-4, 17) / 2)
+
+
+def _sampled_laplace(trained):
+    """Returns the posterior with the best samples on validation data.
+
+    `fit_laplace` chooses the prior precision for the linearised network.
+    """
+    held_out = trained.data.validation
+    posterior = _fit_laplace(trained, prior_precision=1.0)
+    labels = held_out[1] if isinstance(held_out, tuple) else None
+    losses = []
+    for precision in PRECISIONS:
+        prediction = trained.predict(
+            held_out,
+            posterior.with_prior_precision(precision),
+            samples=trained.settings.samples,
+            linearized=False,
+        )
+        losses.append(bdl.evaluate(prediction, labels).nll)
+    best = float(PRECISIONS[np.nanargmin(losses)])
+    return posterior.with_prior_precision(best)
 
 
 def _last_sample(trained):
@@ -109,7 +146,8 @@ METHODS = {
     "SGD + BatchNorm": Method("SGD + BatchNorm", draws=False),
     "SGD-Temp": Method("SGD", draws=False, scaled=True),
     "SGD iterates": Method("SGD", saved("iterates"), draws=False),
-    "KFAC-Laplace": Method("SGD", _laplace),
+    "KFAC-Laplace": Method("SGD", _sampled_laplace, linearized=False),
+    "KFAC-Laplace, linearised": Method("SGD", _laplace),
     "Deep Ensemble": Method("SGD", _ensemble, draws=False, members=3),
     "SWA": Method("SWA", saved("SWA"), draws=False),
     "SWA-Temp": Method("SWA", saved("SWA"), draws=False, scaled=True),
@@ -131,7 +169,9 @@ METHODS = {
     "Noisy K-FAC": Method("Noisy K-FAC", saved("posterior")),
     "MAP": Method("MAP", _means, draws=False),
     "Taylor VI": Method("Taylor VI", saved("posterior")),
+    "Taylor VI, at the means": Method("Taylor VI", _means, draws=False),
     "Sampled VI": Method("Sampled VI", saved("posterior")),
+    "Sampled VI, at the means": Method("Sampled VI", _means, draws=False),
     "ATMC, one sample": Method("ATMC", _last_sample, draws=False),
     "ATMC, posterior predictive": Method("ATMC", saved("samples"), draws=False),
     "SGNHT, one sample": Method("SGNHT", _last_sample, draws=False),

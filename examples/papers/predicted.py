@@ -90,25 +90,9 @@ class Predicted:
 
     def _unscaled(self, x):
         first = self.trained[0]
-        settings = first.settings
-        posterior = self._posterior
-        statistics, fraction = None, 1.0
-        if posterior is not None and settings.batch_norm_update:
-            statistics = first.data.statistics
-            fraction = settings.batch_norm_fraction
-        return bdl.predict(
-            first.model,
-            x[0] if isinstance(x, tuple) else x,
-            posterior,
-            samples=settings.samples if self.method.draws else None,
-            seed=first.seed,
-            batch_norm_data=_inputs(statistics),
-            batch_norm_fraction=fraction,
-            task="classification",
-            from_logits=True,
-            verbose=0,
+        return first.predict(
+            x,
+            self._posterior,
+            samples=first.settings.samples if self.method.draws else None,
+            linearized=self.method.linearized,
         )
-
-
-def _inputs(part):
-    return part[0] if isinstance(part, tuple) else part

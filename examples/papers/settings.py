@@ -18,7 +18,6 @@ FACTS = (
     "activation",
     "dataset_size",
     "members",
-    "processes",
     "scale_prior",
     "seeds",
     "test_size",
@@ -78,7 +77,9 @@ class Settings:
         rank: Number of columns of SWAG.
         keep_iterates: Epochs between two weights that are kept for figures.
 
-        train_samples: Posterior samples in a training step.
+        train_samples: Posterior samples in a training step, of each process.
+        processes: Processes of the paper's run, each with samples of its own.
+            See `compiling.samples_of_step`.
         prior_stddev: Standard deviation of the prior of layers.
         initial_rho: Initial stddev is `softplus(initial_rho)`.
         initial_stddev: Initial stddev of variational layers.
@@ -156,6 +157,7 @@ class Settings:
     keep_iterates: int | None = None
 
     train_samples: int = 1
+    processes: int = 1
     prior_stddev: float | None = None
     initial_rho: float | None = None
     initial_stddev: float | None = None

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import shutil
 import zipfile
 from typing import Any
 
@@ -19,6 +20,7 @@ from files import read
 from files import write
 from recipe import Cell
 from settings import Settings
+from trainings import SAMPLES
 from trainings import TRAININGS
 
 import keras_bdl as bdl
@@ -121,12 +123,44 @@ class Trained:
     def posterior(self, name):
         """Returns a posterior that the training has saved.
 
+        The samples of a chain stay on disk until they are used.
+
         Args:
             name: Name of the posterior.
         """
         path = self.folder / f"{name}.bdl"
         with damage_is_said(path, self.folder):
-            return bdl.posteriors.load(path)
+            return bdl.posteriors.load(path, stream=True)
+
+    def predict(self, x, posterior, *, samples=None, linearized=None):
+        """Returns a prediction of the trained network.
+
+        Args:
+            x: A set of `data.sets`, or `data.validation`.
+            posterior: The posterior; `None` for the weights, or for the
+                distributions of layers.
+            samples: Number of posterior samples. Defaults to `None`: the
+                default of `keras_bdl.predict`.
+            linearized: Argument of `keras_bdl.predict`. Defaults to `None`,
+                the default of the posterior.
+        """
+        statistics, fraction = None, 1.0
+        if posterior is not None and self.settings.batch_norm_update:
+            statistics = self.data.statistics
+            fraction = self.settings.batch_norm_fraction
+        return bdl.predict(
+            self.model,
+            _inputs(x),
+            posterior,
+            samples=samples,
+            seed=self.seed,
+            linearized=linearized,
+            batch_norm_data=_inputs(statistics),
+            batch_norm_fraction=fraction,
+            task="classification",
+            from_logits=True,
+            verbose=0,
+        )
 
     def finish(self):
         """Trains the network, unless an earlier run has trained it."""
@@ -142,7 +176,9 @@ class Trained:
         with self.session.strategy.scope():
             training.compile(model, self.settings, self.data)
         model.steps_per_execution = self.session.steps_per_execution
-        callbacks = training.callbacks(model, self.settings, self.data)
+        callbacks = training.callbacks(
+            model, self.settings, self.data, self.folder
+        )
         history = self._fit(model, callbacks.values())
         if bdl.distribute.is_chief(self.session.strategy):
             self._keep(training, model, callbacks, history)
@@ -167,6 +203,8 @@ class Trained:
         # The last file: it marks a finished training.
         write(self.folder / "history.json", json.dumps(history))
         (self.folder / "latest.bdl").unlink(missing_ok=True)
+        if (self.folder / SAMPLES).exists():  # `samples.bdl` has them all
+            shutil.rmtree(self.folder / SAMPLES)
 
     def _fit(self, model, callbacks):
         """Trains or continues to train; returns the logs by name."""
@@ -193,3 +231,7 @@ class Trained:
             ],
         )
         return history.history
+
+
+def _inputs(part):
+    return part[0] if isinstance(part, tuple) else part

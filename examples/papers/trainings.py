@@ -12,6 +12,9 @@ from epochs import PriorCrossEntropy
 
 import keras_bdl as bdl
 
+# Folder for the samples of a chain, inside the folder of its training.
+SAMPLES = "samples"
+
 
 @dataclasses.dataclass(frozen=True)
 class Training:
@@ -21,8 +24,9 @@ class Training:
         compile: Compiles a network, given its `Settings` and `Data`.
         convert: Returns the network to train, given a network, its `Settings`
             and `Data`. Defaults to `None`, the network itself.
-        callbacks: Returns callbacks by name, given a model, its `Settings`
-            and `Data`. Some callbacks have a `posterior`.
+        callbacks: Returns callbacks by name, given a model, its `Settings`,
+            `Data` and the folder of the training. Some callbacks have a
+            `posterior`.
         posterior: Returns the posterior of a trained model. Defaults to
             `None`: callbacks or layers hold the posterior, or nothing does.
         needs: Names of the settings that this training requires.
@@ -39,14 +43,14 @@ def _with_dropout(network, settings, data):
     return bdl.convert(network, "mc_dropout", rate=settings.dropout_rate)
 
 
-def _drawn_validation(model, settings, data):
+def _drawn_validation(model, settings, data, folder):
     if not settings.drawn_validation:
         return {}
     samples = settings.validation_samples
     return {"validation": DrawnValidation(data.sets["test"], samples)}
 
 
-def _averages(model, settings, data):
+def _averages(model, settings, data, folder):
     """Returns callbacks that collect weights along the path of SGD."""
     start, every = settings.start_epoch, {"every": int(settings.every)}
     if settings.every < 1:  # a part of an epoch
@@ -57,11 +61,11 @@ def _averages(model, settings, data):
         # `methods.py` sets the scale of a prediction.
         "SWAG-Diagonal": bdl.SWAG(start, rank=0, scale=1.0, **every),
         "SWAG": bdl.SWAG(start, rank=settings.rank, scale=0.5, **every),
-        **_iterates(model, settings, data),
+        **_iterates(model, settings, data, folder),
     }
 
 
-def _iterates(model, settings, data):
+def _iterates(model, settings, data, folder):
     """Returns a callback that keeps weights, if `keep_iterates` is set."""
     if not settings.keep_iterates:
         return {}
@@ -93,7 +97,7 @@ def _first_batch(data, size):
     return next(iter(data))
 
 
-def _of_layers(model, settings, data):
+def _of_layers(model, settings, data, folder):
     callbacks = {}
     if settings.prior_cross_entropy:
         callbacks["cross_entropy"] = PriorCrossEntropy(data.train_size)
@@ -109,11 +113,17 @@ def _of_layers(model, settings, data):
     return callbacks
 
 
-def _samples(model, settings, data):
-    """Returns a callback that keeps the weights at the end of each cycle."""
+def _samples(model, settings, data, folder):
+    """Returns a callback that writes the weights at the end of each cycle.
+
+    All samples of the paper's networks need gigabytes. In files, they need no
+    memory, and no checkpoint contains them.
+    """
     return {
         "samples": bdl.callbacks.SampleCollector(
-            settings.cycle_epochs, start_epoch=settings.burn_in_epochs
+            settings.cycle_epochs,
+            start_epoch=settings.burn_in_epochs,
+            directory=folder / SAMPLES,
         )
     }
 
@@ -145,7 +155,6 @@ def _of_objective(objective):
 def _of_sampler(sampler):
     compile = functools.partial(compiling.sampler, sampler)
     needs = "cycle_epochs", "burn_in_epochs"
-    needs += "average_speed", "max_speed", "friction"
     return Training(compile, callbacks=_samples, needs=needs)
 
 

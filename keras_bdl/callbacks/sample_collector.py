@@ -36,7 +36,7 @@ class SampleCollector(CollectingCallback):
     After training, the callback warns if the chain still drifts. A chain drifts
     if the distance between the means of its two halves is about as large as the
     spread of the samples in a half. Such a chain has hardly left its start,
-    and its samples form no posterior. The check needs at least 8 samples, and
+    and its samples form no posterior. The check needs at least 4 samples, and
     about 16 for a model with few weights.
 
     Args:

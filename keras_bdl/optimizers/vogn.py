@@ -85,6 +85,29 @@ class VOGN(NaturalGradient):
     prediction = keras_bdl.predict(model, x_test, verbose=0)
     ```
 
+    The paper's VOGN, for ResNet-18 on CIFAR-10 with random crops and flips in
+    batches of 256, has other settings than the defaults. Eight devices draw
+    five samples each. On R devices, `train_samples` is 40 / R:
+
+    ```python
+    epoch = 196  # steps
+    rate = keras.optimizers.schedules.PiecewiseConstantDecay(
+        [80 * epoch, 120 * epoch], [1e-4, 1e-5, 1e-6]
+    )
+    papers = keras_bdl.VOGN(
+        rate,
+        prior_precision=50.0,
+        augmentation_factor=10.0,
+        beta_1=0.9,
+        beta_2=0.001,
+        damping=1e-3,
+        initial_curvature="first_batch",
+    )
+    model.compile(papers, loss, train_samples=40, samples=10)
+    ```
+
+    `examples/papers` has the settings for all networks of the paper.
+
     Reference:
         - Osawa et al., [Practical Deep Learning with Bayesian Principles](
           https://arxiv.org/abs/1906.02506), algorithm 1, with three changes:

@@ -46,15 +46,23 @@ def test_diffusion_of_many_weights_has_drift_one_half_and_warns(n):
     assert line == pytest.approx(0.75, abs=0.01)
 
 
-@pytest.mark.parametrize("n", [8, 12])
+@pytest.mark.parametrize("n", [4, 5, 6, 8, 12])
 def test_few_samples_detect_a_diffusion_of_many_weights(n):
     steps = RNG.normal(size=(n, 2000)).cumsum(0)
     with pytest.warns(UserWarning, match="still drifts"):
         assert warn_of_drift(n, lambda i: [steps[i, :500], steps[i, 500:]])
 
 
-@pytest.mark.parametrize("n", [8, 16, 32])
-@pytest.mark.parametrize("weights, most", [(1, 0.01), (10, 0.005), (300, 0.0)])
+@pytest.mark.parametrize(
+    "n, weights, most",
+    [
+        *((4, weights, 0.03) for weights in (1, 2, 5, 10)),
+        *((6, weights, 0.01) for weights in (1, 2, 5, 10)),
+        *((n, 1, 0.01) for n in (8, 16, 32)),
+        *((n, 10, 0.005) for n in (8, 16, 32)),
+        *((n, 300, 0.0) for n in (4, 6, 8, 16, 32)),
+    ],
+)
 def test_independent_samples_cause_no_warning(n, weights, most):
     chains = RNG.normal(size=(1000, n, weights))
     drifting = [
@@ -77,9 +85,17 @@ def test_number_of_directions_follows_from_the_covariance(scales):
     assert independent_directions([line[0]] * 8) == 1.0
 
 
-def test_fewer_than_eight_samples_cause_no_warning():
-    for n in range(8):
-        assert not warn_of_drift(n, lambda i: [np.full(100, float(i))])
+def test_fewer_than_four_samples_cause_no_warning():
+    for n in range(4):
+        assert not warn_of_drift(n, lambda i: [RNG.normal(size=1000) + 9 * i])
+
+
+def test_four_samples_have_at_most_a_hundred_directions():
+    # By chance, the two differences are orthogonal in two directions.
+    samples = [[np.array(w)] for w in ((0, 0), (1, 0), (0, 0), (0, 1))]
+    assert independent_directions(samples) == pytest.approx(1.0)
+    samples[3] = [np.array((0.001, 1.0))]
+    assert independent_directions(samples) == pytest.approx(100, rel=0.01)
 
 
 def negative_log_likelihood(y_true, y_pred):
@@ -108,6 +124,7 @@ def test_chain_near_its_start_causes_a_warning(tmp_path):
         chain(sampler, start, directory=tmp_path)
 
 
+@pytest.mark.filterwarnings("error:.*a chain that still drifts")
 @pytest.mark.parametrize("seed", range(2))
 def test_mixed_chain_causes_no_warning_from_any_start(seed):
     precision = X.T @ X
@@ -121,5 +138,6 @@ def test_mixed_chain_causes_no_warning_from_any_start(seed):
         assert np.mean(samples) == pytest.approx(0.5, abs=0.2)
 
 
+@pytest.mark.filterwarnings("error:.*a chain that still drifts")
 def test_snapshots_of_another_optimizer_cause_no_warning():
     chain(keras.optimizers.SGD(1e-3), np.full((2, 1), 3.0))

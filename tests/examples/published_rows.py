@@ -10,6 +10,7 @@ spec = importlib.util.spec_from_file_location(
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
 published, settings = module.published, module.settings
+numbers_of = module.numbers_of
 
 
 def rows(entry, **labels):

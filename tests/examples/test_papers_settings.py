@@ -1,5 +1,6 @@
 """The settings of `--scale paper`, down to the optimizer."""
 
+import inspect
 import sys
 import types
 from pathlib import Path
@@ -73,7 +74,8 @@ def compiled(cell, scale="paper"):
     if training.convert is not None:
         model = training.convert(model, known, data)
     training.compile(model, known, data)
-    return known, model, training.callbacks(model, known, data)
+    callbacks = training.callbacks(model, known, data, Path("a folder"))
+    return known, model, callbacks
 
 
 @pytest.mark.parametrize("cell", cells("paper"))
@@ -94,16 +96,25 @@ def rate(model, epoch):
 
 
 # Tables 6 to 11 and 4 of the VOGN paper; numbers copied from there, but
-# those that follow from the symbols: `1 - 0.999` as `beta_2`, `K` draws.
+# those that follow from the symbols: `1 - 0.999` as `beta_2`, `K` draws on each
+# of the GPUs.
 VOGN = {
-    ("cifar10", "LeNet-5", False): (210, 128, 1e-2, 100.0, 1, 6, [1e-2] * 3),
+    ("cifar10", "LeNet-5", False): (
+        210,
+        128,
+        1e-2,
+        100.0,
+        1,
+        (6, 4),
+        [1e-2] * 3,
+    ),
     ("cifar10", "AlexNet", True): (
         160,
         128,
         1e-4,
         0.5,
         10,
-        3,
+        (3, 8),
         [1e-4, 1e-5, 1e-6],
     ),
     ("cifar10", "ResNet-18", True): (
@@ -112,7 +123,7 @@ VOGN = {
         1e-4,
         50.0,
         10,
-        5,
+        (5, 8),
         [1e-4, 1e-5, 1e-6],
     ),
 }
@@ -130,9 +141,77 @@ def test_vogn_has_the_numbers_of_its_tables(key):
     assert optimizer.augmentation_factor == factor
     assert optimizer.beta_1 == 0.9
     assert optimizer.beta_2 == pytest.approx(1 - 0.999)
-    assert model.train_samples == draws
+    assert (known.train_samples, known.processes) == draws
+    # One replica draws what all processes of the paper draw.
+    assert model.train_samples == draws[0] * draws[1]
+    assert model.sample_replicas == 1
     found = [rate(model, epoch) for epoch in (10, 100, 150)]
     assert found == pytest.approx(rates) and found[0] == pytest.approx(first)
+
+
+def test_docstring_of_vogn_has_the_recipe_of_the_paper():
+    code = inspect.getdoc(bdl.VOGN).split("```python\n")[2].split("```")[0]
+    options = (("augmented", True),)
+    cell = Cell("vogn", "cifar10", "ResNet-18", "VOGN", options)
+    known, recipe, _ = compiled(cell)
+    inputs = keras.Input((2,))
+    model = bdl.Model(inputs, keras.layers.Dense(2)(inputs))
+    names = {"keras": keras, "keras_bdl": bdl, "model": model}
+    exec(code, names | {"loss": compiling.LOSS()})
+    assert model.train_samples == recipe.train_samples == 40
+    assert (model.samples, known.batch_size) == (recipe.samples, 256)
+    own, papers = (m.optimizer.get_config() for m in (model, recipe))
+    told = {"learning_rate", "name", "dataset_size", "seed", "temperature"}
+    differing = {k for k in papers if own[k] != papers[k]}
+    assert differing <= told, differing
+    steps = -(-50_000 // known.batch_size)
+    for epoch in (79, 81, 119, 121, 160):
+        found = float(model.optimizer._learning_rate(steps * epoch))
+        assert found == pytest.approx(rate(recipe, epoch))
+
+
+@pytest.mark.parametrize(
+    ("samples", "processes", "replicas", "expected"),
+    [
+        (1, 128, 1, (128, 1)),
+        (1, 128, 8, (16, 1)),
+        (6, 4, 4, (6, 1)),
+        (6, 4, 3, (8, 1)),
+        (6, 4, 8, (3, 2)),
+        (5, 8, 16, (3, 2)),
+        (2, 1, 4, (1, 4)),
+    ],
+)
+def test_a_step_has_the_samples_of_all_processes_of_the_paper(
+    samples, processes, replicas, expected
+):
+    known = of_network(train_samples=samples, processes=processes)
+    found = compiling.samples_of_step(known, replicas)
+    assert found == expected
+    assert found[0] * replicas >= samples * processes
+    if replicas >= processes:  # samples that an example has
+        assert found[0] * found[1] >= samples
+
+
+@pytest.mark.parametrize(
+    ("method", "count"),
+    [("VOGN", 128), ("Noisy K-FAC", 128), ("K-FAC", 1)],
+)
+def test_methods_without_noise_have_no_samples_of_other_processes(
+    method, count
+):
+    options = (("augmented", True),)
+    cell = Cell("vogn", "imagenet2012", "ResNet-18", method, options)
+    _, model, _ = compiled(cell)
+    assert model.train_samples == count
+
+
+def test_samples_of_a_chain_are_files_in_the_folder_of_its_training():
+    cell = Cell("atmc", "imagenet2012", "ResNet-50++", "ATMC, one sample")
+    _, _, callbacks = compiled(cell)
+    collector = callbacks["samples"]
+    assert (collector.every, collector.start_epoch) == (20, 150)
+    assert Path(collector.directory) == Path("a folder") / "samples"
 
 
 def test_imagenet_warms_up_and_falls_three_times():
@@ -475,7 +554,7 @@ def test_schedule_grows_with_four_times_the_epochs():
         assert known.epochs == 800
         found = [rate(model, epoch) for epoch in (390, 410)]
         assert found == pytest.approx([1e-4, 1e-5])
-    assert len(long) == 5
+    assert len(long) == 2 * 5  # samples, and the means
 
 
 def test_prior_variance_and_precision_share_a_run():

@@ -1,10 +1,12 @@
 import math
 import re
 import tomllib
+import types
 
 import pytest
 
 from tests.examples.published_rows import PAPERS
+from tests.examples.published_rows import numbers_of
 from tests.examples.published_rows import published
 from tests.examples.published_rows import settings
 
@@ -203,6 +205,19 @@ def test_searches_list_plausible_values():
         for key in row.keys() - NAMES:
             kind = (SETTINGS | SEARCHED)[key]
             assert all(allowed(value, kind) for value in row[key]), key
+
+
+def test_samples_and_means_have_the_one_number_of_the_paper():
+    options = (("covariance", "scalar"), ("temperature", 0.1))
+    for method in ("Taylor VI", "Taylor VI, at the means"):
+        cell = types.SimpleNamespace(
+            data="cifar10",
+            test="",
+            network="PreActResNet-18",
+            method=method,
+            options=options,
+        )
+        assert numbers_of("taylor/table1", cell)["nll"] == 0.21
 
 
 def test_every_row_of_hyperparameters_can_be_merged():
