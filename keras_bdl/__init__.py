@@ -35,8 +35,8 @@ Folders:
     datasets       data of the papers        prediction     predict
     diagnostics    chains, gradients, loss   priors         assumed weights
     distribute     several devices           protocols      interfaces
-    distributions  of single tensors         schedules      of step sizes
-    evaluation     reports on predictions
+    distributions  of single tensors         saving         files, buckets
+    evaluation     reports on predictions    schedules      of step sizes
     layers         variational layers
 """
 
@@ -72,6 +72,7 @@ from keras_bdl import posteriors  # noqa: E402
 from keras_bdl import prediction  # noqa: E402
 from keras_bdl import priors  # noqa: E402
 from keras_bdl import protocols  # noqa: E402
+from keras_bdl import saving  # noqa: E402
 from keras_bdl import schedules  # noqa: E402
 from keras_bdl.callbacks import SWA  # noqa: E402
 from keras_bdl.callbacks import SWAG  # noqa: E402
@@ -138,5 +139,6 @@ __all__ = [
     "prediction",
     "priors",
     "protocols",
+    "saving",
     "schedules",
 ]

@@ -55,6 +55,7 @@ tf.data.Dataset.__iter__ = _iterate_plainly
 import keras
 import numpy as np
 
+from keras_bdl.saving import StoragePath
 from tests.helpers import dtype_policy
 from tests.helpers import optimize_graphs
 
@@ -117,3 +118,20 @@ def half_precision():
 @pytest.fixture(scope="session")
 def mirrored():
     return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+
+@pytest.fixture(params=["disk", "bucket"])
+def storage(request, tmp_path, monkeypatch):
+    """A folder on the disk, and one on a remote file system of TensorFlow.
+
+    `ram://` has files without folders, as a bucket. A test with it ends with an
+    error if it leaves anything, such as a folder "ram:", on the disk.
+    """
+    if request.param == "disk":
+        yield StoragePath(tmp_path)
+        return
+    monkeypatch.chdir(tmp_path)
+    folder = StoragePath(f"ram://bucket/{tmp_path.name}")
+    folder.mkdir(parents=True)
+    yield folder
+    assert os.listdir(tmp_path) == []

@@ -16,7 +16,6 @@ checkpoint; `samples/`, the samples of a chain; `posterior.bdl`, for
 import argparse
 import json
 import os
-from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -26,6 +25,7 @@ from cases import METHODS
 import keras_bdl as bdl
 from keras_bdl import _keras
 from keras_bdl.models.strategy_check import check_strategy
+from keras_bdl.saving import StoragePath
 
 SAMPLERS = ("atmc", "sgnht", "sghmc", "sgld")
 
@@ -116,7 +116,7 @@ def make_collector(args, cycle):
         return bdl.callbacks.SampleCollector(
             every=cycle,
             start_epoch=args.burn_in,
-            directory=os.path.join(args.directory, "samples"),
+            directory=StoragePath(args.directory) / "samples",
         )
     return None
 
@@ -207,7 +207,9 @@ def main():
     parser.add_argument("--steps-per-execution", type=int, default=1)
     parser.add_argument("--bfloat16", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--directory", default="results/train")
+    parser.add_argument(
+        "--directory", default="results/train", help="local, or gs://..."
+    )
     parser.add_argument("--smoke", action="store_true", help="seconds only")
     args = parser.parse_args()
     if args.smoke:
@@ -219,7 +221,7 @@ def main():
     model, data, posterior = train(args)
     report = evaluate(args, model, data, posterior)
     if bdl.distribute.is_chief(model.distribute_strategy):
-        directory = Path(args.directory)
+        directory = StoragePath(args.directory)
         if posterior is not None:
             posterior.save(directory / "posterior.bdl")
         (directory / "report.json").write_text(json.dumps(report) + "\n")

@@ -161,10 +161,10 @@ ax.legend(frameon=False)
 # 2. Begin the program with `keras.utils.set_random_seed(0)` and
 #    `bdl.distribute.strategy("multi_worker")`, before TensorFlow computes
 #    anything.
-# 3. Give `Checkpoint` and `SampleCollector` a directory that all machines see.
-#    One machine writes the files. Your own files: write them only where
-#    `bdl.distribute.is_chief(strategy)` is true, and let the others wait with
-#    `bdl.distribute.wait_for_all(strategy)`.
+# 3. Give `Checkpoint` and `SampleCollector` a directory that all machines see,
+#    such as `"gs://bucket/run_1"`. One machine writes the files. Your own
+#    files: write them only where `bdl.distribute.is_chief(strategy)` is true,
+#    and let the others wait with `bdl.distribute.wait_for_all(strategy)`.
 #
 # ```python
 # # TF_CONFIG='{"cluster": {"worker": ["10.0.0.1:2222", "10.0.0.2:2222"]},

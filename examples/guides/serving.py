@@ -47,8 +47,9 @@ def network():
 # Add a `Checkpoint`. At the end of every epoch, it writes one file with the
 # weights, the optimizer, the seeds, the history and the state of the other
 # callbacks. It replaces the file in one piece, so a kill at any moment leaves a
-# whole file. After a kill, start the same command again. Here, the first run
-# ends early, as if it were killed, and the second one continues:
+# whole file. The directory may be in a bucket, `"gs://bucket/run"`. After a
+# kill, start the same command again. Here, the first run ends early, as if it
+# were killed, and the second one continues:
 
 
 # %%

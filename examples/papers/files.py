@@ -3,10 +3,13 @@
 import contextlib
 import hashlib
 import json
-import os
 import re
 import zipfile
 import zlib
+
+import numpy as np
+
+from keras_bdl.saving import StoragePath
 
 # Errors of `json`, `zipfile` and `numpy` on a damaged file.
 DAMAGE = (
@@ -37,12 +40,10 @@ def write(path, text):
     """Writes a file, which is never left half written.
 
     Args:
-        path: Path of the file.
+        path: Path of the file, local or in a bucket.
         text: Content of the file.
     """
-    part = path.with_suffix(".part")
-    part.write_text(text)
-    os.replace(part, path)
+    StoragePath(path).write_text(text)
 
 
 def read(path, again=None):
@@ -53,7 +54,7 @@ def read(path, again=None):
         again: See `damage_is_said`.
     """
     with damage_is_said(path, again):
-        return json.loads(path.read_text())
+        return json.loads(StoragePath(path).read_text())
 
 
 def kept(path, make, again=None):
@@ -64,6 +65,7 @@ def kept(path, make, again=None):
         make: Returns the content of a new file.
         again: See `damage_is_said`.
     """
+    path = StoragePath(path)
     if not path.exists():
         found = make()
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -91,3 +93,14 @@ def damage_is_said(path, again=None):
             f"{again or path}, and the same command makes it again. "
             f"Received: {type(error).__name__}: {error}"
         ) from error
+
+
+@contextlib.contextmanager
+def arrays_in(path):
+    """Returns a context that yields the arrays of an `.npz` file.
+
+    Args:
+        path: Path of the file.
+    """
+    with StoragePath(path).open_to_read() as file, np.load(file) as arrays:
+        yield arrays

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -12,6 +11,7 @@ from substitutes import one_layer
 import keras_bdl as bdl
 from keras_bdl import applications
 from keras_bdl.applications import SMALL_IMAGES
+from keras_bdl.saving import StoragePath
 
 
 @dataclasses.dataclass(frozen=True)
@@ -174,13 +174,13 @@ def _of_paper(cell, shapes, settings, data_dir):
 
 def _load(model, name, data_dir):
     """Reads weights that Keras does not have from a file."""
-    file = Path(data_dir or ".") / f"{name}.weights.h5"
+    file = StoragePath(data_dir or ".") / f"{name}.weights.h5"
     if not file.exists():
         raise SystemExit(
             f"Keras has no pretrained weights of {name}. Give in `--data-dir` "
             f"the folder that has {file.name}, as `save_weights` writes it."
         )
-    model.load_weights(file)
+    model.load_weights(str(file))
 
 
 def _of_keras(make, name, pretrained, arguments):

@@ -7,6 +7,8 @@ from typing import Any
 from recipe import Recipe
 from session import Session
 
+from keras_bdl.saving import StoragePath
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Outcome:
@@ -33,5 +35,6 @@ class Outcome:
             name: The name without its suffix.
         """
         file = f"{name}.png"
-        figure.savefig(self.folder / file, dpi=150)
+        with StoragePath(self.folder / file).replaced() as written:
+            figure.savefig(written, dpi=150, format="png")
         return file

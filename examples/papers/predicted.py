@@ -4,6 +4,7 @@ import dataclasses
 import functools
 
 import numpy as np
+from files import arrays_in
 from files import damage_is_said
 from files import digested
 from methods import Method
@@ -11,6 +12,7 @@ from recipe import Cell
 
 import keras_bdl as bdl
 from keras_bdl.distribute import wait_for_all
+from keras_bdl.saving import StoragePath
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,11 +58,10 @@ class Predicted:
                 found["y"] = labels
             strategy = self.trained[0].session.strategy
             if bdl.distribute.is_chief(strategy):
-                with open(path.with_suffix(".part"), "wb") as file:
+                with StoragePath(path).replaced() as file:
                     np.savez_compressed(file, **found)
-                path.with_suffix(".part").replace(path)
             wait_for_all(strategy)
-        with damage_is_said(path), np.load(path) as found:
+        with damage_is_said(path), arrays_in(path) as found:
             return bdl.prediction.ClassificationPrediction(
                 found["log_mean"],
                 expected_entropy=found["expected_entropy"],

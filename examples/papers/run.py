@@ -10,9 +10,10 @@ default, takes minutes: it uses digits of scikit-learn and small networks.
 `--scale medium` uses MNIST and narrow networks; some recipes have this scale.
 `--scale smoke` takes seconds, and its numbers mean nothing.
 
-All results are below `--out`. `<out>/<scale>/<recipe>` has the table or figure
-and all its numbers. The same command continues a killed run, and skips finished
-runs. A training that several recipes need runs once.
+All results are below `--out`, a local folder or one in a bucket, such as
+`gs://bucket/papers`. `<out>/<scale>/<recipe>` has the table or figure and all
+its numbers. The same command continues a killed run, and skips finished runs. A
+training that several recipes need runs once.
 """
 
 import argparse
@@ -73,7 +74,9 @@ def main():
     parser.add_argument(
         "--data-dir", help="folder of TensorFlow Datasets and of other files"
     )
-    parser.add_argument("--out", type=Path, default=Path("results/papers"))
+    parser.add_argument(
+        "--out", default="results/papers", help="local, or gs://bucket/folder"
+    )
     args = parser.parse_args()
 
     scale = "smoke" if args.smoke else args.scale
@@ -101,9 +104,13 @@ def main():
         if value < 1:
             option = option.replace("_", "-")
             parser.error(f"--{option} must be at least 1. Received: {value}")
+    # Not at the top, so that `--list` answers at once.
+    from keras_bdl.saving import StoragePath
+
     try:
+        args.out = StoragePath(args.out)
         args.out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         parser.error(f"--out must be a folder to write to: {error}")
     seeds = 1 if scale == "smoke" else args.seeds
     try:
@@ -169,7 +176,7 @@ def run(chosen, scale, seeds, args):
             module.show(outcome, arguments) for module, arguments in shown
         )
         _write(outcome, text)
-        print(f"\n{text}\n\n{out.resolve()}", end=", ")
+        print(f"\n{text}\n\n{out.absolute()}", end=", ")
         print(f"{time.perf_counter() - start:.0f} s\n", flush=True)
         # At `smoke`, garbage collection would take longer than a recipe.
         keras.utils.clear_session(free_memory=scale != "smoke")

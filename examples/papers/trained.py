@@ -14,6 +14,7 @@ import numpy as np
 from compiling import LOSS
 from epochs import EpochBar
 from epochs import EpochClock
+from files import arrays_in
 from files import damage_is_said
 from files import digested
 from files import read
@@ -25,6 +26,7 @@ from trainings import TRAININGS
 
 import keras_bdl as bdl
 from keras_bdl.distribute import wait_for_all
+from keras_bdl.saving import StoragePath
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Trained:
         if replicas > 1:  # each replica has noise of its own
             known["replicas"] = replicas
         name = digested(network, self.training, known)
-        return self.session.folder / name / f"seed{self.seed}"
+        return StoragePath(self.session.folder) / name / f"seed{self.seed}"
 
     @functools.cached_property
     def data(self):
@@ -109,7 +111,7 @@ class Trained:
         """The trained network, not compiled."""
         model = self.network()
         path = self.folder / "weights.npz"
-        with damage_is_said(path, self.folder), np.load(path) as weights:
+        with damage_is_said(path, self.folder), arrays_in(path) as weights:
             model.set_weights(
                 [weights[f"arr_{i}"] for i in range(len(weights))]
             )
@@ -167,9 +169,8 @@ class Trained:
         if (self.folder / "history.json").exists():
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "settings.json").write_text(
-            json.dumps(self.settings.as_json(), indent=1) + "\n"
-        )
+        settings = json.dumps(self.settings.as_json(), indent=1)
+        write(self.folder / "settings.json", settings + "\n")
         print(f"    training {self.training}, seed {self.seed}", flush=True)
         training = TRAININGS[self.training]
         model = self.network()
@@ -186,7 +187,8 @@ class Trained:
 
     def _keep(self, training, model, callbacks, history):
         """Writes the files that predictions need."""
-        np.savez(self.folder / "weights.npz", *model.get_weights())
+        with StoragePath(self.folder / "weights.npz").replaced() as file:
+            np.savez(file, *model.get_weights())
         posteriors = {
             name: callback.posterior
             for name, callback in callbacks.items()
@@ -213,8 +215,11 @@ class Trained:
             return {}
         checkpoint = self.folder / "latest.bdl"
         if checkpoint.exists():
-            with damage_is_said(checkpoint):
-                zipfile.ZipFile(checkpoint).close()
+            with (
+                damage_is_said(checkpoint),
+                StoragePath(checkpoint).open_to_read() as file,
+            ):
+                zipfile.ZipFile(file).close()
         history = model.fit(
             self.data.train,
             epochs=epochs,

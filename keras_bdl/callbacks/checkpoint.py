@@ -31,6 +31,7 @@ from keras_bdl.callbacks.training_state import set_history
 from keras_bdl.callbacks.training_state import set_training_state
 from keras_bdl.distribute.workers import is_chief
 from keras_bdl.distribute.workers import wait_for_all
+from keras_bdl.saving import StoragePath
 from keras_bdl.saving import read_state
 from keras_bdl.saving import write_state
 
@@ -75,8 +76,9 @@ class Checkpoint(FitCallback):
       history has every epoch once.
 
     Args:
-        directory: Directory of the file, `<directory>/latest.bdl`. All workers
-            must be able to read the directory.
+        directory: Directory of the file, `<directory>/latest.bdl`, local or in
+            a bucket: `"gs://bucket/run_1"`. All workers must be able to read
+            the directory.
         every: Number of epochs or steps between two checkpoints. Defaults to
             `1`.
         unit: `"epoch"` saves at the end of epochs, and always at the end of
@@ -119,12 +121,13 @@ class Checkpoint(FitCallback):
                 '`directory` must be a path, such as "run_1". '
                 f"Received: directory={directory!r}"
             )
-        self.directory = os.fspath(directory)
+        folder = StoragePath(directory)
+        self.directory = str(folder)
         self.every = check_count("every", every)
         self.unit = check_choice("unit", unit, ("epoch", "step"))
         self.skip_seen_data = check_bool("skip_seen_data", skip_seen_data)
         self.callbacks = list(callbacks)
-        self.path = os.path.join(self.directory, "latest.bdl")
+        self.path = str(folder / "latest.bdl")
         self._command = None
         self._epoch = 0
         self._order = None
@@ -160,7 +163,8 @@ class Checkpoint(FitCallback):
             # An earlier `fit` raised an error while it skipped steps.
             self.model.train_function.undo()
         self._restored = self._skipped = self._first_epoch = None
-        state = read_state(self.path) if os.path.exists(self.path) else None
+        exists = StoragePath(self.path).exists()
+        state = read_state(self.path) if exists else None
         with saved_seeds(self.model, state):
             self._order = OrderCheck(
                 self.model, self.params, self.skip_seen_data
@@ -173,7 +177,7 @@ class Checkpoint(FitCallback):
         strategy = self.model.distribute_strategy
         check_workers(self.directory, strategy, state)
         if state is None:
-            os.makedirs(self.directory, exist_ok=True)
+            StoragePath(self.directory).mkdir(parents=True, exist_ok=True)
             return
         if not self.model.built:
             raise ValueError(

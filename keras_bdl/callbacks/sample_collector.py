@@ -21,6 +21,7 @@ from keras_bdl.optimizers.sampler import Sampler
 from keras_bdl.posteriors.ensemble import Ensemble
 from keras_bdl.posteriors.frozen_weights import unfrozen_weights
 from keras_bdl.posteriors.structure import Structure
+from keras_bdl.saving import StoragePath
 
 
 class SampleCollector(CollectingCallback):
@@ -48,13 +49,14 @@ class SampleCollector(CollectingCallback):
             The epochs before it are the burn-in. Defaults to `0`.
         max_samples: Largest number of samples to keep. The latest samples are
             kept. Defaults to `None`, all.
-        directory: Directory for the samples, one file each. The posterior
-            reads the files when it is used, and raises an error if
-            `max_samples` has removed one of them. A new run moves the samples
-            of an earlier run into a subfolder `old_1` and warns. A run that a
-            `Checkpoint` resumes keeps its samples. With several workers, one
-            worker writes, and all must be able to read the directory. Defaults
-            to `None`: the samples stay in memory.
+        directory: Directory for the samples, one file each, local or in a
+            bucket (`"gs://bucket/samples"`). The posterior reads the files when
+            it is used, and raises an error if `max_samples` has removed one of
+            them. A new run moves the samples of an earlier run into a subfolder
+            `old_1` and warns. A run that a `Checkpoint` resumes keeps its
+            samples. With several workers, one worker writes, and all must be
+            able to read the directory. Defaults to `None`: the samples stay in
+            memory.
         unit: `"epoch"` or `"step"`, the unit of a number in `every`. Defaults
             to `"epoch"`.
         validation_data: `(x, y)`, or a dataset of such batches in a fixed
@@ -98,7 +100,9 @@ class SampleCollector(CollectingCallback):
         if max_samples is not None:
             check_count("max_samples", max_samples)
         self.max_samples = max_samples
-        self.directory = None if directory is None else os.fspath(directory)
+        self.directory = (
+            None if directory is None else str(StoragePath(directory))
+        )
         self._evaluation = None
         if validation_data is not None:
             self._evaluation = RunningEvaluation(
@@ -153,7 +157,7 @@ class SampleCollector(CollectingCallback):
         if self._evaluation is not None:
             self._evaluation.begin(self.model)
         if self.directory is not None:
-            os.makedirs(self.directory, exist_ok=True)
+            StoragePath(self.directory).mkdir(parents=True, exist_ok=True)
 
     def on_epoch_begin(self, epoch, logs=None):
         """Moves old samples into a subfolder. Computes when the cycle ends."""

@@ -1,14 +1,13 @@
 """Files of posterior samples in a directory that several workers share."""
 
-import contextlib
 import fnmatch
-import os
 import warnings
 from typing import Any
 
 from keras_bdl.distribute.workers import is_chief
 from keras_bdl.distribute.workers import wait_for_all
 from keras_bdl.saving.state_file import write_state
+from keras_bdl.saving.storage_path import StoragePath
 
 
 def sample_path(directory: str, number: int) -> str:
@@ -18,7 +17,7 @@ def sample_path(directory: str, number: int) -> str:
         directory: Directory of the run.
         number: Number of samples that the run took before this sample.
     """
-    return os.path.join(directory, f"sample_{number:06d}.bdl")
+    return str(StoragePath(directory) / f"sample_{number:06d}.bdl")
 
 
 def write_sample(path: str, weights: list, strategy: Any) -> None:
@@ -42,8 +41,7 @@ def remove_sample(path: str, strategy: Any) -> None:
         strategy: Strategy of the model.
     """
     if is_chief(strategy):
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(path)
+        StoragePath(path).unlink(missing_ok=True)
 
 
 def put_old_samples_aside(directory: str, strategy: Any) -> None:
@@ -62,20 +60,21 @@ def put_old_samples_aside(directory: str, strategy: Any) -> None:
 
 
 def _put_aside(directory):
-    old = sorted(fnmatch.filter(os.listdir(directory), "sample_[0-9]*.bdl"))
+    place = StoragePath(directory)
+    old = fnmatch.filter(place.names(), "sample_[0-9]*.bdl")
     if not old:
         return
     number = 1
-    while os.path.exists(os.path.join(directory, f"old_{number}")):
+    while (place / f"old_{number}").exists():
         number += 1
-    folder = os.path.join(directory, f"old_{number}")
-    os.mkdir(folder)
+    folder = place / f"old_{number}"
+    folder.mkdir()
     for name in old:
-        os.rename(os.path.join(directory, name), os.path.join(folder, name))
+        (place / name).move_into(folder)
     warnings.warn(
         "`SampleCollector` moved samples of an earlier run into a subfolder. "
         "Give each run its own directory. "
         f"Received: directory={directory!r}, {len(old)} files, now in "
-        f"{folder!r}",
+        f"{str(folder)!r}",
         stacklevel=4,
     )

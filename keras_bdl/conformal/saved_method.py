@@ -47,7 +47,7 @@ class SavedMethod(InheritedArguments, ShowsArguments, abc.ABC):
         Args:
             path: The file. An existing file is replaced.
         """
-        write_state(os.fspath(path), self.get_state())
+        write_state(path, self.get_state())
 
     def get_config(self) -> dict[str, Any]:
         """Returns every constructor argument."""
@@ -113,7 +113,7 @@ def load(
     sets = keras_bdl.conformal.load("sets.bdl")(prediction)
     ```
     """
-    return from_state(read_state(os.fspath(path)), custom_objects)
+    return from_state(read_state(path), custom_objects)
 
 
 def from_state(

@@ -24,7 +24,7 @@ def load(path: str | os.PathLike, *, stream: bool = False) -> Posterior:
     posterior = keras_bdl.posteriors.load("posterior.bdl")
     ```
     """
-    return from_state(read_state(os.fspath(path), lazy=stream))
+    return from_state(read_state(path, lazy=stream))
 
 
 def from_state(state: dict[str, Any]) -> Posterior:

@@ -311,7 +311,7 @@ class Posterior(InheritedArguments, abc.ABC):
         Args:
             path: The file. An existing file is replaced.
         """
-        write_state(os.fspath(path), self.get_state())
+        write_state(path, self.get_state())
 
     def get_state(self) -> dict[str, Any]:
         """Returns the content of a saved file as nested dicts and arrays."""

@@ -1,7 +1,9 @@
 """A Keras model whose weights are posterior samples of a network."""
 
+import contextlib
 import dataclasses
 import os
+import tempfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +23,7 @@ from keras_bdl.prediction.quantities import checked_names
 from keras_bdl.prediction.sample_group import GroupLayout
 from keras_bdl.prediction.sample_group import SampleGroup
 from keras_bdl.prediction.unrolled import unrolled_loops
+from keras_bdl.saving.storage_path import StoragePath
 
 # A check of the file, for each format that may lack operations.
 _CHECKS = {"litert": check_litert, "onnx": check_onnx}
@@ -113,7 +116,7 @@ class SampleModel(keras.Model):
         graph whose size grows with their number.
 
         Args:
-            filepath: Path of the result.
+            filepath: Path of the result, local or in a bucket.
             format: `"tf_saved_model"`, `"litert"` or `"onnx"`. Defaults to
                 `"tf_saved_model"`.
             verbose: Whether to print a message. Defaults to `None`, as Keras.
@@ -121,6 +124,7 @@ class SampleModel(keras.Model):
                 the inputs of the network.
             **kwargs: Further arguments of `keras.Model.export`.
         """
+        path = StoragePath(filepath)
         if input_signature is None:
             if self._symbols is None:
                 raise ValueError(
@@ -137,16 +141,17 @@ class SampleModel(keras.Model):
                 self._check_random(format, drops)
             if format == "onnx":
                 require_onnx()
-            with unrolled_loops():
-                super().export(
-                    filepath,
-                    format=format,
-                    verbose=verbose,
-                    input_signature=input_signature,
-                    **kwargs,
-                )
-            if format in _CHECKS:
-                _CHECKS[format](str(filepath))
+            with _written_locally(path) as local:
+                with unrolled_loops():
+                    super().export(
+                        local,
+                        format=format,
+                        verbose=verbose,
+                        input_signature=input_signature,
+                        **kwargs,
+                    )
+                if format in _CHECKS:
+                    _CHECKS[format](local)
             return
         # The export of Keras stores each variable twice.
         archive = keras.export.ExportArchive()
@@ -165,7 +170,7 @@ class SampleModel(keras.Model):
                 [*input_signature, tf.TensorSpec((), tf.int32, name="seed")],
             )
         archive.write_out(
-            filepath, verbose=True if verbose is None else verbose
+            str(path), verbose=True if verbose is None else verbose
         )
 
     def _check_random(self, format, drops):
@@ -223,6 +228,19 @@ class SampleModel(keras.Model):
         ]
         for number, layer in enumerate(with_assets):
             yield os.path.join(folder, f"network_{number}"), layer
+
+
+@contextlib.contextmanager
+def _written_locally(path):
+    """Yields a local path, whose file is then copied to a remote path."""
+    if not path.is_remote:
+        yield str(path)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        local = os.path.join(folder, path.name)
+        yield local
+        # Without a pointer: other programs read the file.
+        tf.io.gfile.copy(local, path, overwrite=True)
 
 
 def _of_own_shape(inputs):

@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from keras_bdl.saving.storage_path import StoragePath
+
 # The header of a member of a zip file. We read the signature, the CRC-32, and
 # the lengths of the name and of the extra field that follow.
 _HEADER = struct.Struct("<4s10xI8xHH")
@@ -30,7 +32,7 @@ class LazyArray:
         dtype: Data type of the array.
 
     Args:
-        path: Absolute path of the file.
+        path: The `StoragePath` of the file, absolute.
         info: The `zipfile.ZipInfo` of the array in the file.
         shape: Shape of the array.
         dtype: Data type of the array.
@@ -38,7 +40,7 @@ class LazyArray:
 
     def __init__(
         self,
-        path: str,
+        path: StoragePath,
         info: zipfile.ZipInfo,
         *,
         shape: Sequence[int],
@@ -69,14 +71,14 @@ class LazyArray:
 
     def _open(self):
         try:
-            return open(self._path, "rb")
+            return self._path.open_to_read()
         except FileNotFoundError:
             raise FileNotFoundError(
                 "The file of a lazily read state must stay in place as long "
                 "as its arrays are in use. It was deleted or moved. Keep the "
                 "file. If a collector dropped this sample, use its new "
                 "`posterior`. "
-                f"Received: path={self._path!r}"
+                f"Received: path={str(self._path)!r}"
             ) from None
 
     def _seek(self, file):
@@ -88,7 +90,7 @@ class LazyArray:
             raise ValueError(
                 "The file of a lazily read state must not change as long as "
                 "its arrays are in use. Another file has replaced it. Load the "
-                f"new file. Received: path={self._path!r}"
+                f"new file. Received: path={str(self._path)!r}"
             )
         file.seek(sum(lengths), 1)
 
@@ -121,7 +123,12 @@ def damage_explained(path):
     """
     try:
         yield
-    except (FileNotFoundError, IsADirectoryError, PermissionError):
+    except (
+        ConnectionError,
+        FileNotFoundError,
+        IsADirectoryError,
+        PermissionError,
+    ):
         raise
     # Errors of `zipfile`, `json` and `numpy.lib.format` for damaged bytes.
     except (
@@ -139,5 +146,5 @@ def damage_explained(path):
         raise ValueError(
             "`path` must be a complete file of `keras_bdl`. This file is "
             "truncated, damaged or of another kind. Write it again. "
-            f"Received: path={path!r}"
+            f"Received: path={str(path)!r}"
         ) from error

@@ -1,12 +1,8 @@
 """Nested states in one file, without pickle."""
 
-import contextlib
 import functools
-import glob
 import json
 import os
-import time
-import uuid
 import zipfile
 
 import ml_dtypes  # noqa: F401 (gives NumPy the names of bfloat16 and others)
@@ -15,15 +11,13 @@ import numpy as np
 from keras_bdl.saving.lazy_array import LazyArray
 from keras_bdl.saving.lazy_array import damage_explained
 from keras_bdl.saving.lazy_array import read_array
+from keras_bdl.saving.storage_path import StoragePath
 
 FORMAT = "keras_bdl.state"
 VERSION = 1
 
-# Seconds without a change after which a temporary file counts as abandoned.
-_ABANDONED = 600
 
-
-def write_state(path: str, state: dict) -> None:
+def write_state(path: str | os.PathLike[str], state: dict) -> None:
     """Writes a nested state to one file, completely or not at all.
 
     Use this function for files that must survive a crash. The file is an
@@ -31,11 +25,12 @@ def write_state(path: str, state: dict) -> None:
     replaces an older file once the new file is complete and on disk: a process
     killed at any moment leaves the old file or the new file. The process may
     also leave a temporary file. The first write to the same path after ten
-    minutes removes this file. If several processes write at the same time, the
-    last one wins.
+    minutes (in a bucket, after an hour) removes this file. If several processes
+    write at the same time, the last one wins.
 
     Args:
-        path: The file. An existing file is replaced.
+        path: The file, local or remote, see
+            `keras_bdl.saving.StoragePath`. An existing file is replaced.
         state: Dictionaries with string keys, lists, `str`, `int`, `float`,
             `bool`, `None` and numeric arrays, also of bfloat16. NumPy scalars
             come back as arrays without axes.
@@ -48,41 +43,17 @@ def write_state(path: str, state: dict) -> None:
     restored = keras_bdl.saving.read_state("state.bdl")
     ```
     """
-    given, path = path, os.path.abspath(os.fspath(path))
-    if not os.path.isdir(os.path.dirname(path)):
-        raise FileNotFoundError(
-            "The directory of `path` must exist. Create it with "
-            f"`os.makedirs`. Received: path={os.fspath(given)!r}"
-        )
     arrays: list = []
     document = {
         "format": FORMAT,
         "version": VERSION,
         "state": _encode(state, "state", arrays),
     }
-    folder, name = os.path.split(path)
-    stem = os.path.join(folder, f".{name}.")
-    for leftover in glob.glob(f"{glob.escape(stem)}*.tmp"):
-        # Another worker may still write this file, or remove it.
-        with contextlib.suppress(FileNotFoundError):
-            if time.time() - os.path.getmtime(leftover) > _ABANDONED:
-                os.remove(leftover)
-    temporary = f"{stem}{uuid.uuid4().hex}.tmp"
-    with _path_named(path):
-        try:
-            with open(temporary, "xb") as file:
-                _write_archive(file, document, arrays)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(temporary)
-            raise
-    _sync_folder(folder)
+    with StoragePath(path).replaced() as file:
+        _write_archive(file, document, arrays)
 
 
-def read_state(path: str, *, lazy: bool = False) -> dict:
+def read_state(path: str | os.PathLike[str], *, lazy: bool = False) -> dict:
     """Returns the state that `write_state` wrote.
 
     Args:
@@ -90,34 +61,26 @@ def read_state(path: str, *, lazy: bool = False) -> dict:
         lazy: Whether each array stays on disk as a `LazyArray` until it is
             read. The file must then stay unchanged. Defaults to `False`.
     """
-    path = os.path.abspath(os.fspath(path))
-    with damage_explained(path), zipfile.ZipFile(path) as archive:
+    place = StoragePath(path).absolute()
+    with (
+        damage_explained(place),
+        place.open_to_read() as file,
+        zipfile.ZipFile(file) as archive,
+    ):
         document = json.loads(archive.read("state.json"))
         if document["format"] != FORMAT:
             raise ValueError("not a state")
         version = document["version"]
         if version == VERSION:
-            leaf = _lazy_leaf if lazy else _leaf
-            return _decode(document["state"], functools.partial(leaf, archive))
+            leaf = functools.partial(_leaf, archive)
+            if lazy:
+                leaf = functools.partial(_lazy_leaf, archive, place)
+            return _decode(document["state"], leaf)
     raise ValueError(
         f"`path` must be a state file of format version {VERSION}. "
         "Read the file with the release of `keras_bdl` that wrote it. "
-        f"Received: path={path!r}, which has version {version!r}"
+        f"Received: path={str(place)!r}, which has version {version!r}"
     )
-
-
-@contextlib.contextmanager
-def _path_named(path):
-    """Returns a context in which errors of the disk name the file."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(
-            error.errno,
-            f"{error.strerror or error}. The file was not written, and an "
-            "older file is intact. Make room, or write to another place",
-            path,
-        ) from error
 
 
 def _encode(node, key, arrays):
@@ -183,9 +146,9 @@ def _leaf(archive, member, shape, dtype):
         return read_array(file, tuple(shape), np.dtype(dtype))
 
 
-def _lazy_leaf(archive, member, shape, dtype):
+def _lazy_leaf(archive, path, member, shape, dtype):
     info = archive.getinfo(member)
-    return LazyArray(archive.filename, info, shape=shape, dtype=dtype)
+    return LazyArray(path, info, shape=shape, dtype=dtype)
 
 
 def _member(index):
@@ -217,13 +180,3 @@ def _write_array(member, array):
         array = array.view(f"u{array.dtype.itemsize}")
     # `member` is not a file on disk, so NumPy writes in blocks.
     np.lib.format.write_array(member, array, allow_pickle=False)
-
-
-def _sync_folder(folder):
-    if os.name != "posix":
-        return  # other systems cannot open a folder, and need not sync it
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -12,6 +12,8 @@ from keras_bdl.saving import read_state
 from keras_bdl.schedules import CyclicalCosine
 from tests.callbacks.paths import Record
 from tests.helpers import cross_entropy
+from tests.saving.killed_writer import Killed as KilledWriter
+from tests.saving.killed_writer import killed_at_change
 
 X = np.random.default_rng(0).normal(size=(32, 3)).astype("float32")
 Y = (X[:, 0] > 0).astype("int32")
@@ -216,6 +218,51 @@ def test_run_killed_after_a_drop_resumes_and_leaves_no_dropped_file(tmp_path):
     )
     files = sorted(p.name for p in (tmp_path / "killed/samples").iterdir())
     assert files == ["sample_000002.bdl", "sample_000003.bdl"]
+
+
+@pytest.mark.filterwarnings("ignore:`SampleCollector` moved samples")
+@pytest.mark.parametrize("storage", ["bucket"], indirect=True)
+def test_run_killed_while_it_writes_to_a_bucket_ends_like_an_unkilled_run(
+    storage,
+):
+    model = make()  # one, so that it is traced once
+    start = [v.numpy() for v in model.variables]
+
+    def run(name):
+        for variable, value in zip(model.variables, start, strict=True):
+            variable.assign(value)
+        for variable in model.optimizer.variables:
+            variable.assign(np.zeros(variable.shape, variable.dtype))
+        samples = SampleCollector(
+            CYCLE, max_samples=2, directory=storage / name / "samples"
+        )
+        checkpoint = Checkpoint(storage / name)
+        fit(model, samples, checkpoint, epochs=4, shuffle=False)
+        return samples.posterior, model.get_weights()
+
+    whole, weights = run("whole")
+    # A sample is 3 changes, the first checkpoint 3, later ones 4.
+    for change in (2, 5, 6, 9, 12, 15):
+        name = f"killed_{change}"
+        with killed_at_change(change), pytest.raises(KilledWriter):
+            run(name)
+        posterior, end = run(name)
+        for a, b in zip(end, weights, strict=True):
+            np.testing.assert_array_equal(a, b)
+        for seed in (0, 1):
+            for a, b in zip(
+                posterior.sample(seed), whole.sample(seed), strict=True
+            ):
+                np.testing.assert_array_equal(a, b)
+        names = (storage / name / "samples").names()
+        last = [n for n in names if n.startswith("sample_")]
+        assert last[-2:] == ["sample_000003.bdl", "sample_000004.bdl"]
+    # Killed before the first checkpoint: the next run begins again.
+    old = storage / "killed_5" / "samples" / "old_1" / "sample_000000.bdl"
+    assert len(read_state(old)["weights"]) == 2
+    posterior.save(storage / "posterior.bdl")
+    streamed = bdl.posteriors.load(storage / "posterior.bdl", stream=True)
+    np.testing.assert_array_equal(streamed.mean()[0], whole.mean()[0])
 
 
 def test_wrong_use_is_refused():

@@ -41,17 +41,17 @@ def test_mean_is_the_average_of_the_members():
     assert posterior.mean()[0].dtype == "float32"
 
 
-def test_a_streamed_ensemble_reads_a_member_when_it_is_drawn(tmp_path):
+def test_a_streamed_ensemble_reads_a_member_when_it_is_drawn(storage):
     posterior = Ensemble.from_models(members())
-    posterior.save(tmp_path / "a")
-    streamed = load(tmp_path / "a", stream=True)
+    posterior.save(storage / "a")
+    streamed = load(storage / "a", stream=True)
     held = [a for m in streamed.get_state()["members"] for a in m]
     assert all(isinstance(a, LazyArray) for a in held)
     assert_equal(streamed.sample(1), posterior.sample(1))
     assert_equal(streamed.mean(), posterior.mean())
-    streamed.save(tmp_path / "a")  # over the file it streams from
+    streamed.save(storage / "a")  # over the file it streams from
     assert_equal(streamed.sample(2), posterior.sample(2))
-    assert_equal(load(tmp_path / "a").sample(2), posterior.sample(2))
+    assert_equal(load(storage / "a").sample(2), posterior.sample(2))
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from keras_bdl.saving import write_state
 
 
 @pytest.mark.parametrize("state", [{"kind": "a>B"}, {"weights": np.ones(2)}, 3])
-def test_a_file_of_something_else_is_refused(state, tmp_path):
-    write_state(tmp_path / "p.bdl", state)
+def test_a_file_of_something_else_is_refused(state, storage):
+    write_state(storage / "p.bdl", state)
     with pytest.raises(
         ValueError, match="must hold a posterior.*Received: kind="
     ):
-        load(tmp_path / "p.bdl")
+        load(storage / "p.bdl")

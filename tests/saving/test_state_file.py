@@ -8,10 +8,10 @@ import zipfile
 import ml_dtypes
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from keras_bdl.saving import LazyArray
 from keras_bdl.saving import read_state
-from keras_bdl.saving import state_file
 from keras_bdl.saving import write_state
 
 DTYPES = [
@@ -29,8 +29,33 @@ DTYPES = [
 
 
 @pytest.fixture
-def path(tmp_path):
+def path(storage):
+    """A path on the disk, and one in a bucket."""
+    return storage / "a.state"
+
+
+@pytest.fixture
+def local(tmp_path):
     return tmp_path / "a.state"
+
+
+def content_path(path):
+    """Returns the file with the content: in a bucket, not the pointer."""
+    names = [n for n in path.parent.names() if n.endswith(path.name)]
+    return path.parent / max(names, key=len)
+
+
+def read_bytes(path):
+    with path.open_to_read() as file:
+        return file.read()
+
+
+def overwrite(path, content):
+    """Replaces the bytes of a file, as damage or a truncation does."""
+    path = content_path(path)
+    tf.io.gfile.remove(path)
+    with tf.io.gfile.GFile(path, "wb") as file:
+        file.write(content)
 
 
 def equal(a, b):
@@ -74,11 +99,12 @@ def test_nan_of_numpy_comes_back_as_float(path):
     assert np.isnan(read_state(path)["a"])
 
 
-def test_lazy_state_can_be_written_again(path, tmp_path):
+def test_lazy_state_can_be_written_again(path):
     state = {"a": [np.arange(3), np.ones(2, ml_dtypes.bfloat16)]}
     write_state(path, state)
-    write_state(tmp_path / "b", read_state(path, lazy=True))
-    assert equal(read_state(tmp_path / "b"), state)
+    other = path.parent / "b"
+    write_state(other, read_state(path, lazy=True))
+    assert equal(read_state(other), state)
 
 
 @pytest.mark.parametrize("other", [{"a": np.ones(3)}, {"b": 1, "a": None}])
@@ -106,11 +132,11 @@ def test_lazy_array_of_a_deleted_file_raises_a_clear_error(path):
         lazy.read()
 
 
-def test_more_lazy_files_than_a_process_may_open_can_be_read(path):
-    write_state(path, {"a": np.arange(3)})
-    copies = [path.with_suffix(f".{i}") for i in range(3000)]
+def test_more_lazy_files_than_a_process_may_open_can_be_read(local):
+    write_state(local, {"a": np.arange(3)})
+    copies = [local.with_suffix(f".{i}") for i in range(3000)]
     for copy in copies:
-        os.link(path, copy)
+        os.link(local, copy)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(200, hard), hard))
     try:
@@ -146,15 +172,16 @@ def test_unsupported_value_is_named_and_nothing_is_written(path, value, match):
     with pytest.raises(TypeError, match=match):
         write_state(path, {"a": [0, {"b": value}]})
     assert read_state(path) == {"old": 1}
-    assert os.listdir(path.parent) == [path.name]
+    remote = {content_path(path).name}
+    assert {*path.parent.names()} == {path.name} | remote
 
 
 def test_any_damaged_byte_is_refused_or_harmless(path):
     state = {"a": np.arange(5.0), "b": [1, "x"]}
     write_state(path, state)
-    whole = path.read_bytes()
+    whole = read_bytes(path)
     for i in range(len(whole)):
-        path.write_bytes(whole[:i] + bytes([whole[i] ^ 0x5A]) + whole[i + 1 :])
+        overwrite(path, whole[:i] + bytes([whole[i] ^ 0x5A]) + whole[i + 1 :])
         try:
             assert equal(read_state(path), state)
         except ValueError as error:
@@ -169,7 +196,7 @@ def test_missing_file_is_not_called_damaged(path):
 @pytest.mark.parametrize("keep", [0, 10, 200, -1])
 def test_truncated_file_is_refused(path, keep):
     write_state(path, {"a": np.arange(100.0)})
-    path.write_bytes(path.read_bytes()[:keep])
+    overwrite(path, read_bytes(path)[:keep])
     with pytest.raises(ValueError, match="truncated, damaged.*a.state"):
         read_state(path)
 
@@ -177,53 +204,55 @@ def test_truncated_file_is_refused(path, keep):
 def test_damage_is_found_by_a_lazy_read(path):
     write_state(path, {"a": np.arange(100.0)})
     before = read_state(path, lazy=True)["a"]
-    whole = bytearray(path.read_bytes())
+    whole = bytearray(read_bytes(path))
     whole[whole.index(np.float64(50.0).tobytes()) + 6] ^= 1
-    path.write_bytes(whole)
+    overwrite(path, bytes(whole))
     for lazy in (before, read_state(path, lazy=True)["a"]):
         with pytest.raises(ValueError, match="truncated, damaged"):
             lazy.read()
 
 
 def test_other_zip_and_later_version_are_refused(path):
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("config.json", "{}")
+    def write_archive(name, text):
+        with path.replaced() as file, zipfile.ZipFile(file, "w") as archive:
+            archive.writestr(name, text)
+
+    write_archive("config.json", "{}")
     with pytest.raises(ValueError, match="or of another kind"):
         read_state(path)
     document = {"format": "keras_bdl.state", "version": 99, "state": None}
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("state.json", json.dumps(document))
+    write_archive("state.json", json.dumps(document))
     with pytest.raises(ValueError, match="format version 1.*has version 99"):
         read_state(path)
 
 
-def test_writer_killed_midway_leaves_the_old_file(path):
-    write_state(path, {"a": 1})
+def test_writer_killed_midway_leaves_the_old_file(local):
+    write_state(local, {"a": 1})
     child = os.fork()
     if child == 0:
-        state_file.os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
-        write_state(path, {"a": np.ones(9)})
+        os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)
+        write_state(local, {"a": np.ones(9)})
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -9
-    (leftover,) = set(path.parent.iterdir()) - {path}
-    assert read_state(path) == {"a": 1}
+    (leftover,) = set(local.parent.iterdir()) - {local}
+    assert read_state(local) == {"a": 1}
     os.utime(leftover, times=(0, 0))
-    write_state(path, {"a": 2})
-    assert os.listdir(path.parent) == [path.name]
-    assert read_state(path) == {"a": 2}
+    write_state(local, {"a": 2})
+    assert os.listdir(local.parent) == [local.name]
+    assert read_state(local) == {"a": 2}
 
 
-def test_two_simultaneous_writers_both_succeed(path, monkeypatch):
+def test_two_simultaneous_writers_both_succeed(local, monkeypatch):
     fsync = os.fsync
 
     def fsync_after_another(descriptor):
         monkeypatch.undo()
-        write_state(path, {"a": 2})
+        write_state(local, {"a": 2})
         fsync(descriptor)
 
-    monkeypatch.setattr(state_file.os, "fsync", fsync_after_another)
-    write_state(path, {"a": 1})
-    assert os.listdir(path.parent) == [path.name]
-    assert read_state(path) == {"a": 1}
+    monkeypatch.setattr(os, "fsync", fsync_after_another)
+    write_state(local, {"a": 1})
+    assert os.listdir(local.parent) == [local.name]
+    assert read_state(local) == {"a": 1}
 
 
 def test_error_of_a_full_disk_names_the_file(tmp_path):

@@ -16,6 +16,7 @@ from regression_experiments.networks import TABLES
 from regression_experiments.networks import Networks
 
 import keras_bdl as bdl
+from keras_bdl.saving import StoragePath
 from show.table import markdown
 from show.table import mean_and_error
 
@@ -122,7 +123,8 @@ def _split(data, seed, data_dir):
             "column for each input and the target in the last one."
         )
     try:
-        table = np.loadtxt(f"{data_dir}/{data}.csv", delimiter=",")
+        with (StoragePath(data_dir) / f"{data}.csv").open_to_read() as file:
+            table = np.loadtxt(file, delimiter=",")
     except (OSError, ValueError) as error:
         raise SystemExit(f"{data_dir}/{data}.csv: {error}") from error
     order = np.random.default_rng(seed).permutation(len(table))
