@@ -90,14 +90,16 @@ def _prepare_pod(name, environ):
         )
 
 
-def num_hosts(devices):
-    """Returns the number of machines that have some devices.
+def num_hosts(strategy):
+    """Returns the number of machines whose devices this process directs.
 
     Args:
-        devices: Names of devices, such as `extended.worker_devices`.
+        strategy: A `tf.distribute.Strategy`.
     """
-    machines = (name.rpartition("/device:")[0] for name in devices)
-    return len(set(machines))
+    if strategy.num_replicas_in_sync == 1:
+        return 1
+    devices = strategy.extended.worker_devices
+    return len({name.rpartition("/device:")[0] for name in devices})
 
 
 def check_run(*, batch, replicas, hosts, reads_files, data_dir):

@@ -54,7 +54,7 @@ class Data:
         self.batch = args.batch
         self.strategy = strategy
         self.is_array = isinstance(self.splits.train, tuple)
-        self.hosts = environment.num_hosts(strategy.extended.worker_devices)
+        self.hosts = environment.num_hosts(strategy)
 
     @property
     def steps(self):

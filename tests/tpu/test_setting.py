@@ -1,6 +1,7 @@
 """The settings of papers, and the environment of a TPU."""
 
 import sys
+import types
 
 import environment
 import keras
@@ -150,17 +151,19 @@ def test_run_that_a_pod_cannot_do_is_refused(changes, message):
         environment.check_run(**RUN | changes)
 
 
-def test_hosts_are_counted():
-    names = [
+def test_hosts_are_counted(mirrored):
+    devices = [
         f"/job:worker/replica:0/task:{task}/device:TPU:{chip}"
         for task in range(4)
         for chip in range(8)
     ]
-    assert environment.num_hosts(names) == 4
-    cpus = ["/job:localhost/replica:0/task:0/device:CPU:0", "/device:CPU:0"]
-    assert (
-        environment.num_hosts(cpus[:1]) == 1 == environment.num_hosts(cpus[1:])
+    pod = types.SimpleNamespace(
+        num_replicas_in_sync=32,
+        extended=types.SimpleNamespace(worker_devices=devices),
     )
+    assert environment.num_hosts(pod) == 4
+    assert environment.num_hosts(mirrored) == 1
+    assert environment.num_hosts(bdl.distribute.strategy("default")) == 1
 
 
 def test_data_of_hosts_train_as_the_data_of_one(tmp_path, mirrored):
