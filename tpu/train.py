@@ -1,23 +1,27 @@
 """Trains a network on a TPU, or on anything else, with one command.
 
-    python tpu/train.py --strategy tpu --method atmc
-        --network ResNetPlusPlus50 --data imagenet2012
-        --data-dir gs://my-bucket/tensorflow_datasets --batch 1024
-        --epochs 150 --burn-in 50 --cycle 10 --steps-per-execution 100
-        --bfloat16 --directory /mnt/disks/persist/atmc [--smoke]
+    python tpu/train.py --setting atmc-imagenet --strategy tpu
+        --steps-per-execution 100 --data-dir gs://my-bucket/tensorflow_datasets
+        --directory /mnt/disks/persist/atmc [--smoke]
 
-A killed run continues after its last whole epoch: start the same command again.
-`--smoke` trains a small network on digits for a few seconds. The script ends
-with a report on the test data. `--directory` then holds `latest.bdl`, the
-checkpoint; `samples/`, the samples of a chain; `posterior.bdl`, for
-`keras_bdl.posteriors.load`; and `report.json`.
+`--setting` takes all numbers from a paper: ATMC on ImageNet or on CIFAR-10. All
+other flags override the setting. A killed run continues after its last whole
+epoch: start the same command again. `--smoke` trains a small network on digits
+for a few seconds. The script ends with a report on the test data. `--directory`
+then holds `latest.bdl`, the checkpoint; `samples/`, the samples of a chain;
+`posterior.bdl`, for `keras_bdl.posteriors.load`; and `report.json`.
 """
 
 import argparse
 import json
 import os
+import sys
+
+import environment
+import paper_settings
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+environment.prepare(sys.argv[1:])
 
 import keras
 from cases import METHODS
@@ -31,17 +35,26 @@ SAMPLERS = ("atmc", "sgnht", "sghmc", "sgld")
 
 
 class Data:
-    """The data of a run, all batches of one size as a TPU needs them."""
+    """The data of a run, all training batches of one size as a TPU needs them.
 
-    def __init__(self, args):
+    Args:
+        args: The arguments of the command line.
+        strategy: The strategy.
+    """
+
+    def __init__(self, args, strategy):
         options = {"data_dir": args.data_dir, "seed": args.seed}
         if args.data == "digits":
             options["classes"] = range(10)
         else:
             options |= {"batch_size": args.batch, "drop_remainder": True}
-        self.splits = bdl.datasets.load(args.data, **options)
+        self.splits = bdl.datasets.load(
+            args.data, augment=args.augment, **options
+        )
         self.batch = args.batch
+        self.strategy = strategy
         self.is_array = isinstance(self.splits.train, tuple)
+        self.hosts = environment.num_hosts(strategy)
 
     @property
     def steps(self):
@@ -57,7 +70,10 @@ class Data:
     def fit_arguments(self):
         """Arguments of `fit` for the training data."""
         if not self.is_array:
-            return {"x": self.splits.train, "shuffle": False}
+            train = self.splits.train
+            if self.hosts > 1:
+                train = on_hosts(self.splits, self.strategy, self.steps)
+            return {"x": train, "shuffle": False}
         x, y = (array[: self.train_size] for array in self.splits.train)
         return {"x": x, "y": y, "batch_size": self.batch}
 
@@ -77,6 +93,22 @@ class Data:
             return None
         data = self.splits.train_eval
         return data[0] if self.is_array else data
+
+
+def on_hosts(splits, strategy, steps):
+    """Returns the training data, decoded in parts by all hosts.
+
+    Args:
+        splits: What `keras_bdl.datasets.load` returns.
+        strategy: The strategy.
+        steps: Number of steps in an epoch.
+    """
+    data = strategy.distribute_datasets_from_function(splits.train_on_host)
+    # TensorFlow counts the batches of the replicas of a host, and Keras would
+    # take this number for the steps of an epoch.
+    kind = type(data)
+    data.__class__ = type(kind.__name__, (kind,), {"cardinality": steps})
+    return data
 
 
 def make_model(args, data, cycle):
@@ -128,7 +160,14 @@ def train(args):
     keras.utils.set_random_seed(args.seed)
     if args.bfloat16:
         keras.config.set_dtype_policy("mixed_bfloat16")
-    data = Data(args)
+    data = Data(args, strategy)
+    environment.check_run(
+        batch=args.batch,
+        replicas=strategy.num_replicas_in_sync,
+        hosts=data.hosts,
+        reads_files=not data.is_array,
+        data_dir=args.data_dir,
+    )
     if not data.steps:
         raise SystemExit(
             "`--batch` must be at most the number of training examples, "
@@ -140,8 +179,9 @@ def train(args):
     collector = make_collector(args, cycle)
     print(
         f"{args.method}, {model.name} on {args.data}: "
-        f"{strategy.num_replicas_in_sync} replicas, {data.steps} steps an "
-        f"epoch, {args.epochs} epochs, in {args.directory}",
+        f"{strategy.num_replicas_in_sync} replicas on {data.hosts} hosts, "
+        f"{data.steps} steps an epoch, {args.epochs} epochs, in "
+        f"{args.directory}",
         flush=True,
     )
     callbacks = [] if collector is None else [collector]
@@ -175,9 +215,15 @@ def evaluate(args, model, data, posterior):
     return {name: float(report[name]) for name in ("accuracy", "nll", "ece")}
 
 
-def main():
+def make_parser():
+    """Returns the parser of the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument(
+        "--setting",
+        choices=paper_settings.SETTINGS,
+        help="all numbers of a paper",
     )
     parser.add_argument(
         "--strategy", default="auto", help="see keras_bdl.distribute.strategy"
@@ -196,6 +242,12 @@ def main():
     )
     parser.add_argument("--data", default="imagenet2012")
     parser.add_argument("--data-dir", help="of TensorFlow Datasets; gs://...")
+    parser.add_argument(
+        "--augment",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="the training images",
+    )
     parser.add_argument("--batch", type=int, default=1024, help="of all chips")
     parser.add_argument("--learning-rate", type=float)
     parser.add_argument("--epochs", type=int, default=150)
@@ -205,19 +257,51 @@ def main():
     parser.add_argument("--cycle", type=int, default=10, help="epochs a sample")
     parser.add_argument("--samples", type=int, help="draws of a prediction")
     parser.add_argument("--steps-per-execution", type=int, default=1)
-    parser.add_argument("--bfloat16", action="store_true")
+    parser.add_argument(
+        "--bfloat16", action=argparse.BooleanOptionalAction, default=False
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--directory", default="results/train", help="local, or gs://..."
     )
     parser.add_argument("--smoke", action="store_true", help="seconds only")
-    args = parser.parse_args()
+    return parser
+
+
+# A setting has options of its own method and of its own network.
+OPTIONS_OF = {"options": "method", "network_options": "network"}
+
+
+def parse(words):
+    """Returns the arguments of a command line, with those of its setting.
+
+    Args:
+        words: The command line without the name of the script.
+    """
+    parser = make_parser()
+    args = parser.parse_args(words)
+    flags = {}
+    if args.setting:
+        flags = paper_settings.flags(args.setting)
+        plain = {k: v for k, v in flags.items() if k not in OPTIONS_OF}
+        parser.set_defaults(**plain)
+        args = parser.parse_args(words)
+    for options, owner in OPTIONS_OF.items():
+        if getattr(args, owner) == flags.get(owner):
+            setattr(args, options, flags[options] | getattr(args, options))
     if args.smoke:
         args.data, args.batch, args.samples = "digits", 100, 3
         sampled = args.method in SAMPLERS
         args.network = "ResNetPlusPlus" if sampled else "ResNet"
-        args.network_options = {"depth": 8, "filters": 4}
+        small = {"depth": 8, "filters": 4}
+        args.network_options = {**args.network_options, **small}
         args.epochs, args.burn_in, args.cycle = 4, 1, 1
+    return args
+
+
+def main():
+    """Trains, evaluates and writes the files."""
+    args = parse(sys.argv[1:])
     model, data, posterior = train(args)
     report = evaluate(args, model, data, posterior)
     if bdl.distribute.is_chief(model.distribute_strategy):

@@ -15,7 +15,9 @@ LOSS = functools.partial(
 
 def _compiled(network, optimizer, **kwargs):
     nll = bdl.metrics.NegativeLogLikelihood(from_logits=True, name="log_loss")
-    network.compile(optimizer, LOSS(), metrics=["accuracy", nll], **kwargs)
+    # On a TPU, the last batch of a validation is padded with weight 0.
+    metrics = ["accuracy", nll]
+    network.compile(optimizer, LOSS(), weighted_metrics=metrics, **kwargs)
 
 
 def _sgd(settings, data):

@@ -208,6 +208,14 @@ class Trained:
         if (self.folder / SAMPLES).exists():  # `samples.bdl` has them all
             shutil.rmtree(self.folder / SAMPLES)
 
+    @property
+    def _validation(self):
+        """The test data, with batches of one size where a TPU needs them."""
+        test = self.data.sets["test"]
+        if not self.session.static_shapes:
+            return test
+        return bdl.datasets.padded(test, self.settings.batch_size)
+
     def _fit(self, model, callbacks):
         """Trains or continues to train; returns the logs by name."""
         epochs = self.settings.epochs
@@ -225,7 +233,7 @@ class Trained:
             epochs=epochs,
             shuffle=False,  # the data are shuffled already
             verbose=0,
-            validation_data=self.data.sets["test"],
+            validation_data=self._validation,
             validation_freq=max(epochs // self.settings.validations, 1),
             callbacks=[
                 EpochClock(),

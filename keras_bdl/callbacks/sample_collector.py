@@ -3,7 +3,10 @@
 import itertools
 import math
 import os
+import warnings
 from typing import Any
+
+import numpy as np
 
 from keras_bdl.aliases import Data
 from keras_bdl.aliases import Schedule
@@ -33,6 +36,11 @@ class SampleCollector(CollectingCallback):
     examples: a loss that sums over examples raises an error, also with a plain
     `keras.Model`. Training itself does not change. A step is an update of the
     weights: updates that loss scaling skips do not count.
+
+    With `compile(steps_per_execution=k)`, Keras calls callbacks only after k
+    steps, and at the end of an epoch. A sample is then the first such state
+    after the end of its cycle. Cycles of whole epochs lose nothing. For other
+    cycles, the callback warns once how many steps late a sample can be.
 
     After training, the callback warns if the chain still drifts. A chain drifts
     if the distance between the means of its two halves is about as large as the
@@ -112,7 +120,7 @@ class SampleCollector(CollectingCallback):
         self._cycle = None  # number of finished cycles, from the step counter
         self._names = None
         self._first_possible_batch = None
-        self._warned_of_drift = False
+        self._warned_of_drift = self._warned_of_distance = False
         self._is_new = True  # until an epoch begins or a state is restored
 
     @property
@@ -139,19 +147,11 @@ class SampleCollector(CollectingCallback):
         return samples.beside(self._trained_weights, self._frozen_weights)
 
     def on_train_begin(self, logs=None):
-        """Raises an error if training would miss the end of a cycle."""
+        """Checks that training can take samples at the ends of cycles."""
         # `Checkpoint` restores `_cycle` of a killed run after this call.
         self._first_possible_batch = self._cycle = None
         self._check_length()
-        at_once, steps = self.model.steps_per_execution, self.params["steps"]
-        uneven = steps is not None and steps % at_once
-        if self.unit == "step" and (self.every % at_once or uneven):
-            raise ValueError(
-                "`steps_per_execution` must divide the steps of a cycle and of "
-                "an epoch, because Keras calls callbacks only between "
-                f"executions. Received: steps_per_execution={at_once}, "
-                f"cycle of {self.every} steps, epoch of {steps} steps"
-            )
+        self._check_executions()
         self.check_model(is_first=not self._samples)
         guard_loss(self.model, [inner_optimizer(self.model)])
         if self._evaluation is not None:
@@ -263,6 +263,44 @@ class SampleCollector(CollectingCallback):
             f"Received: start_epoch={self.start_epoch}, epochs={epochs}, "
             f"every={self.every}, unit={self.unit!r}, steps={steps}"
         )
+
+    def _check_executions(self):
+        """Raises an error or warns if executions end later than cycles."""
+        at_once, steps = self.model.steps_per_execution, self.params["steps"]
+        if at_once == 1 or self.unit == "epoch":
+            return
+        each = self.every * batches_of_step(self.model)
+        if steps is None:  # an epoch may begin anywhere in a cycle
+            late, is_shared = at_once - 1, each < at_once
+        else:
+            first = self.start_epoch * steps // each + 1
+            last = self.params["epochs"] * steps // each
+            ends = each * np.arange(first, last + 1)
+            # The last execution of an epoch ends with the epoch.
+            waits = np.minimum(-(ends % steps) % at_once, -ends % steps)
+            late = max(waits, default=0)
+            is_shared = np.any(np.diff(ends + waits) == 0)
+        given = (
+            f"Received: steps_per_execution={at_once}, cycle of {self.every} "
+            f"steps, epoch of {steps} steps"
+        )
+        if is_shared:
+            raise ValueError(
+                "`steps_per_execution` must be at most the number of steps in "
+                "a cycle. Keras calls callbacks only between executions, so "
+                "two cycles that end in one execution would share a sample. "
+                f"{given}"
+            )
+        if late and not self._warned_of_distance:
+            self._warned_of_distance = True
+            warnings.warn(
+                f"`SampleCollector` takes samples up to {late} steps after the "
+                "end of a cycle, because Keras calls callbacks only between "
+                "executions. Let cycles end with epochs, or choose a "
+                "`steps_per_execution` that divides the steps of a cycle and "
+                f"of an epoch. {given}",
+                stacklevel=2,
+            )
 
     def _iterations(self):
         return int(self.model.optimizer.iterations.numpy())

@@ -12,6 +12,7 @@ from keras_bdl.datasets.data_splits import DataSplits
 from keras_bdl.datasets.epoch_counter import EpochCounter
 from keras_bdl.datasets.image_pipeline import ImagePipeline
 from keras_bdl.datasets.loading import load
+from keras_bdl.datasets.padding import padded
 from keras_bdl.datasets.specs import SHARED_CLASSES
 from keras_bdl.datasets.specs import SPECS
 from keras_bdl.datasets.specs import DatasetSpec
@@ -26,5 +27,6 @@ __all__ = [
     "corrupt",
     "load",
     "pad_crop",
+    "padded",
     "square_crop_flip",
 ]

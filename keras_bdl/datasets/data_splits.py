@@ -1,6 +1,7 @@
 """The parts of one data set, ready for a model."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 from keras_bdl.datasets.epoch_counter import EpochCounter
@@ -32,6 +33,10 @@ class DataSplits:
         epochs: An `EpochCounter`, or `None` for arrays and without `train`.
             Pass it to `fit` as a callback to make the data of an epoch a
             function of (seed, epoch).
+        train_on_host: Function for `strategy.distribute_datasets_from_function`
+            that returns the batches of `train` for the replicas of one host of
+            a TPU pod, or `None` for arrays and without `train`. All hosts
+            together see the batches of `train`, without a last, smaller batch.
     """
 
     name: str
@@ -44,6 +49,7 @@ class DataSplits:
     input_shape: tuple[int, int, int]
     train_size: int
     epochs: EpochCounter | None = dataclasses.field(default=None, repr=False)
+    train_on_host: Callable | None = dataclasses.field(default=None, repr=False)
 
     @property
     def num_classes(self) -> int:

@@ -31,10 +31,10 @@ class EpochCounter(keras.callbacks.Callback):
 
     `keras_bdl.datasets.load` returns such data, with `DataSplits.epochs` as
     their callback. The counter is a variable of TensorFlow on the CPU, which
-    the pipeline reads without Python. All devices must belong to the machine
-    of this process, or each machine must run its own process. Do not repeat
-    the data with `repeat`: a pass would then begin before `fit` has set its
-    number.
+    the pipeline reads without Python. Each host of a TPU pod has its own
+    variable: make the data there, in a function for
+    `strategy.distribute_datasets_from_function`. Do not repeat the data with
+    `repeat`: a pass would then begin before `fit` has set its number.
 
     Attributes:
         next_epoch: Epoch number of the next pass. Set it to read a certain
@@ -51,10 +51,8 @@ class EpochCounter(keras.callbacks.Callback):
 
     def __init__(self):
         super().__init__()
-        # Under the scope of a strategy, the variable would have a copy on each
-        # device, and the pipeline runs on the CPU. A scope covers one thread.
-        with concurrent.futures.ThreadPoolExecutor(1) as thread:
-            self._next = thread.submit(_zero_on_cpu).result()
+        self._next = _variable(0, "CPU:0")
+        self._of_host = {self._next.device: self._next}
 
     @property
     def next_epoch(self) -> int:
@@ -63,7 +61,8 @@ class EpochCounter(keras.callbacks.Callback):
 
     @next_epoch.setter
     def next_epoch(self, epoch: int) -> None:
-        self._next.assign(epoch)
+        for counter in self._of_host.values():
+            counter.assign(epoch)
 
     def set_params(self, params):
         """Registers the counter for the `Checkpoint` of the same `fit`."""
@@ -115,7 +114,7 @@ class EpochCounter(keras.callbacks.Callback):
 
     def dataset(self) -> Any:
         """Returns a dataset of one element, the number of the pass."""
-        counter = self._next
+        counter = self._on_this_host()
 
         def begin_pass(_):
             epoch = counter.read_value()
@@ -127,7 +126,27 @@ class EpochCounter(keras.callbacks.Callback):
         numbers.epoch_counter = self
         return numbers
 
+    def _on_this_host(self):
+        """Returns the counter on the host of the device scope around.
 
-def _zero_on_cpu():
-    with tf.device("CPU:0"):
-        return tf.Variable(0, trainable=False, dtype=tf.int64)
+        A pipeline cannot read a variable of another host.
+        """
+        if not tf.executing_eagerly():
+            return self._next
+        with tf.device("CPU:0"):
+            device = tf.zeros(()).device
+        if device not in self._of_host:
+            self._of_host[device] = _variable(self.next_epoch, device)
+        return self._of_host[device]
+
+
+def _variable(value, device):
+    """Returns a variable with one copy, also under the scope of a strategy."""
+
+    def make():
+        with tf.device(device):
+            return tf.Variable(value, trainable=False, dtype=tf.int64)
+
+    # A scope covers one thread.
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        return thread.submit(make).result()

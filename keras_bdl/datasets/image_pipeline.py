@@ -28,7 +28,8 @@ class ImagePipeline:
         spec: Specification of the data set.
         image_size: Height and width of the images for the model.
         batch_size: Number of examples in a batch.
-        drop_remainder: Whether to leave out a last, smaller batch.
+        drop_remainder: Whether to leave out a last, smaller batch of training
+            data. Evaluation leaves out nothing.
         seed: The seed.
     """
 
@@ -50,8 +51,12 @@ class ImagePipeline:
         *,
         epochs: EpochCounter,
         augment: bool,
+        host: tf.distribute.InputContext | None = None,
     ) -> Any:
         """Returns shuffled batches for training, with or without augmentation.
+
+        With `host`, the batches are those of the replicas of one host. All
+        hosts together have the batches that one host would have.
 
         Args:
             examples: Dataset of `(position, encoded image, class)` with known
@@ -60,6 +65,8 @@ class ImagePipeline:
             epochs: Counter of the passes.
             augment: Whether to augment the images. A `DatasetSpec` without
                 `augment` ignores this argument.
+            host: The context that `distribute_datasets_from_function` passes.
+                Defaults to `None`: the batches of all hosts.
         """
         size = int(examples.cardinality())
         buffer_size = min(size, self.spec.shuffle_buffer)
@@ -81,16 +88,28 @@ class ImagePipeline:
 
         passes = epochs.dataset().flat_map(one_epoch)
         passes = with_size(passes, size)
-        return self._batch(passes.map(finish, tf.data.AUTOTUNE))
+        self._check_count(size, self.drop_remainder or host is not None)
+        if host is None:
+            finished = passes.map(finish, tf.data.AUTOTUNE)
+            return self._batch(finished, drop_remainder=self.drop_remainder)
+        each = host.get_per_replica_batch_size(self.batch_size)
+        finished = self._of_host(passes, size, each, host).map(
+            finish, tf.data.AUTOTUNE
+        )
+        return in_fixed_order(finished.batch(each, drop_remainder=True))
 
-    def evaluation(self, examples: Any, decode: Callable) -> Any:
+    def evaluation(
+        self, examples: Any, decode: Callable, drop_remainder: bool = False
+    ) -> Any:
         """Returns batches in the order of the files, without augmentation."""
 
         def finish(_, image, label):
             image = self.spec.prepare(decode(image), self.image_size)
             return self._normalize(image), label
 
-        return self._batch(examples.map(finish, tf.data.AUTOTUNE))
+        return self._batch(
+            examples.map(finish, tf.data.AUTOTUNE), drop_remainder
+        )
 
     def inputs(self, examples: Any, decode: Callable) -> Any:
         """Returns the inputs of `evaluation` without the labels."""
@@ -122,19 +141,35 @@ class ImagePipeline:
         x = self.spec.normalize(tf.cast(image, tf.float32))
         return tf.ensure_shape(x, self.input_shape)
 
-    def _batch(self, examples):
-        count = int(examples.cardinality())
-        needed = self.batch_size if self.drop_remainder else 1
+    def _of_host(self, examples, size, each, host):
+        """Returns the examples of the replicas of one host, in order.
+
+        Only whole batches count. The hosts take the batches of single replicas
+        in turn, so a step of all hosts has the examples of one batch.
+        """
+        used = size // self.batch_size * self.batch_size
+        hosts, own = host.num_input_pipelines, host.input_pipeline_id
+
+        def is_own(position, example):
+            return position // each % hosts == own
+
+        kept = examples.take(used).enumerate().filter(is_own)
+        return with_size(kept.map(lambda _, example: example), used // hosts)
+
+    def _batch(self, examples, drop_remainder=False):
+        self._check_count(int(examples.cardinality()), drop_remainder)
+        return in_fixed_order(
+            examples.batch(self.batch_size, drop_remainder=drop_remainder)
+        )
+
+    def _check_count(self, count, drop_remainder):
+        needed = self.batch_size if drop_remainder else 1
         if count < needed:
             raise ValueError(
                 f"Every part of the data must have at least {needed} examples "
                 "for a batch. Change `classes`, `validation_size` or "
                 f"`batch_size`. Received: a part of {count} examples"
             )
-        batches = examples.batch(
-            self.batch_size, drop_remainder=self.drop_remainder
-        )
-        return in_fixed_order(batches)
 
 
 def select(

@@ -84,18 +84,32 @@ def load_images(
         examples = select(reader.examples(split), numbers)
         return pipeline.evaluation(examples, decode)
 
-    epochs = train = train_eval = None
+    def training_examples():
+        examples = select(reader.examples(train_split), numbers)
+        if int(examples.cardinality()) <= target.shuffle_buffer:
+            return examples.cache()  # all in memory anyway
+        return examples
+
+    def training(examples, host=None):
+        return pipeline.training(
+            examples, decode, epochs=epochs, augment=augment, host=host
+        )
+
+    epochs = train = train_eval = train_on_host = None
     train_size = 0
     if train_split is not None:
-        examples = select(reader.examples(train_split), numbers)
+        examples = training_examples()
         train_size = int(examples.cardinality())
-        if train_size <= target.shuffle_buffer:  # all in memory anyway
-            examples = examples.cache()
         epochs = EpochCounter()
-        train = pipeline.training(
-            examples, decode, epochs=epochs, augment=augment
+        train = training(examples)
+        train_eval = pipeline.evaluation(
+            examples, decode, pipeline.drop_remainder
         )
-        train_eval = pipeline.evaluation(examples, decode)
+
+        def train_on_host(context):
+            # A host of a pod reads its files itself.
+            return training(training_examples(), context)
+
     stored_test = reader.examples(spec.test_split)
     ood = {}
     if min(numbers) < 0:
@@ -116,6 +130,7 @@ def load_images(
         input_shape=pipeline.input_shape,
         train_size=train_size,
         epochs=epochs,
+        train_on_host=train_on_host,
     )
 
 

@@ -75,9 +75,11 @@ def load(
         batch_size: Number of examples in a batch. Arrays of digits have no
             batches: pass `batch_size` to `fit`. Defaults to `None`, the number
             in the `DatasetSpec` of the set.
-        drop_remainder: Whether to leave out the last, smaller batch of every
-            part, for static shapes on a TPU. No test example is lost if the
-            batch size divides the size of the test set. Defaults to `False`.
+        drop_remainder: Whether to leave out the last, smaller batch of `train`
+            and `train_eval`, for static shapes on a TPU. All other parts keep
+            every example: `keras_bdl.predict` pads their last batch, and so
+            does `keras_bdl.datasets.padded` for `evaluate` and `fit`. Defaults
+            to `False`.
         seed: Seed of splits, order, augmentation and noise. Defaults to `0`.
         data_dir: Directory of TensorFlow Datasets. Defaults to `None`, the
             default directory of TensorFlow Datasets.

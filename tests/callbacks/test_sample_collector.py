@@ -275,9 +275,12 @@ def test_wrong_use_is_refused():
             SampleCollector(**arguments)
     with pytest.raises(ValueError, match="would take nothing"):
         fit(make(), SampleCollector(1, start_epoch=4))
-    for uneven in (4, 3):  # of the cycle of 6, of the epoch of 8
-        with pytest.raises(ValueError, match="must divide the steps"):
-            fit(make(steps_per_execution=uneven), SampleCollector(CYCLE))
+    # Steps 3 and 6 are in the second execution of five.
+    with pytest.raises(ValueError, match="must be at most.*cycle of 3 steps"):
+        fit(
+            make(steps_per_execution=5),
+            SampleCollector(3, unit="step", start_epoch=2),
+        )
     for collector in (
         SampleCollector(3, start_epoch=2),
         SampleCollector(40, start_epoch=1, unit="step"),
@@ -290,6 +293,62 @@ def test_wrong_use_is_refused():
     fit(make(), collector)
     with pytest.raises(ValueError, match="must be used with one model"):
         fit(make(), collector)
+
+
+@pytest.mark.parametrize(
+    ("at_once", "taken", "late"),
+    [
+        (3, [6, 14, 19, 24, 30], 2),  # executions of 3, 3 and 2 steps
+        (4, [8, 12, 20, 24, 32], 2),
+        (5, [8, 13, 21, 24, 32], 3),  # of 5 and 3
+        (6, [6, 14, 22, 24, 30], 4),  # of 6 and 2
+    ],
+)
+def test_execution_that_does_not_divide_takes_the_next_state(
+    at_once, taken, late
+):
+    record, collector = Record(), SampleCollector(every=CYCLE)
+    model = make(steps_per_execution=at_once)
+    said = f"takes samples up to {late} steps after"
+    with pytest.warns(UserWarning, match=said) as caught:
+        fit(model, record, collector)
+        assert_samples(collector, [record.steps[s] for s in taken])
+        fit(model, collector, epochs=1)
+    assert sum(said in str(w.message) for w in caught) == 1
+
+
+def test_cycles_of_epochs_end_with_the_short_execution_and_trace_once():
+    traces = []
+
+    def counted(y, logits):
+        traces.append(1)
+        return keras.losses.sparse_categorical_crossentropy(
+            y, logits, from_logits=True
+        )
+
+    cycle = CyclicalCosine(1e-3, cycle_steps=16)  # two epochs
+    paths = []
+    for at_once in (1, 3, 100):
+        traces.clear()
+        record, collector = Record(), SampleCollector(every=cycle)
+        model = make(
+            optimizer=bdl.ATMC(cycle, dataset_size=32, seed=1),
+            loss=counted,
+            steps_per_execution=at_once,
+        )
+        fit(model, record, collector, epochs=2, shuffle=False)
+        first = len(traces)
+        fit(model, collector, epochs=4, initial_epoch=2, shuffle=False)
+        assert len(traces) == first  # no epoch traces again
+        assert collector.num_collected == 2
+        paths.append(collector.posterior.sample(1))
+        for a, b in zip(
+            collector.posterior.sample(0), record.steps[16], strict=True
+        ):
+            np.testing.assert_array_equal(a, b)
+    for path in paths[1:]:
+        for a, b in zip(path, paths[0], strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
 def test_odd_cycle_with_pairs_of_steps_takes_the_first_state_after_it():

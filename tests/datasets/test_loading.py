@@ -3,6 +3,7 @@ import dataclasses
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from keras_bdl import datasets
@@ -197,7 +198,7 @@ def test_resumed_run_reads_the_same_data(data_dir):
     np.testing.assert_array_equal(whole[0], resumed[0])
 
 
-def test_drop_remainder_gives_static_shapes(data_dir):
+def test_drop_remainder_cuts_training_data_alone(data_dir):
     data = datasets.load(
         "cifar10",
         data_dir=data_dir,
@@ -205,10 +206,31 @@ def test_drop_remainder_gives_static_shapes(data_dir):
         drop_remainder=True,
         image_size=28,
     )
-    for part in (data.train, data.test, data.ood["noise"]):
+    for part in (data.train, data.train_eval):
         spec = keras.tree.flatten(part.element_spec)[0]
         assert spec.shape == (16, 28, 28, 3)
-    assert len(data.train) == 100 // 16
+        assert len(part) == 100 // 16
+    for part in (data.test, data.ood["noise"]):
+        sizes = [len(keras.tree.flatten(batch)[0]) for batch in part]
+        assert sizes == [16, 16, 8]
+    padded = datasets.padded(data.test, 16)
+    assert [part.shape[0] for part in padded.element_spec] == [16, 16, 16]
+    x, y, weight = map(np.concatenate, zip(*padded, strict=True))
+    expected = map(np.concatenate, zip(*data.test, strict=True))
+    np.testing.assert_array_equal(weight, [1.0] * 40 + [0.0] * 8)
+    for part, whole in zip((x, y), expected, strict=True):
+        np.testing.assert_array_equal(part[:40], whole)
+
+
+def test_padding_has_no_effect_on_weighted_metrics():
+    x, y = np.eye(5, dtype="float32"), np.array([0, 0, 0, 0, 4])
+    model = keras.Sequential([keras.Input((5,)), keras.layers.Identity()])
+    model.compile(
+        loss="sparse_categorical_crossentropy", weighted_metrics=["accuracy"]
+    )
+    data = tf.data.Dataset.from_tensor_slices((x, y)).batch(3)
+    whole = model.evaluate(datasets.padded(data, 3), verbose=0)
+    assert whole[1] == pytest.approx(2 / 5)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,124 @@
+"""The commands of all pages: run in smoke here, by another test, or marked."""
+
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+import train
+
+import keras_bdl as bdl
+from tests.helpers import dtype_policy
+
+ROOT = Path(__file__).parents[2]
+PAGES = [
+    page
+    for page in sorted(ROOT.rglob("*.md"))
+    if "```bash" in page.read_text(encoding="utf-8")
+    and not {"site", "results"} & set(page.relative_to(ROOT).parts)
+]
+# The start of a command -> why no test executes it.
+MARKED = {
+    "TF_ENABLE_ONEDNN_OPTS=0 python train.py": "a script of the user",
+    "cd ": "a folder",
+    "export TPU_NAME": "hardware: a pod",
+    "gcloud ": "hardware: makes or enters a TPU",
+    "git clone": "download",
+    "python -m pip install": "download",
+    "python3 -m pip install": "download",
+    "python -m pytest": "the tests themselves",
+    "until python3 tpu/train.py --strategy tpu ...": "hardware: a loop",
+    "python tpu/compile_check.py --smoke": "download: libtpu",
+    "python tpu/compile_check.py --only": "download: libtpu",
+    "python tpu/compile_check.py --table": "the file of the line above",
+}
+# Script -> the test that executes it in smoke.
+EXECUTED = {
+    "examples/benchmarks/operations.py": "tests/examples/test_examples.py",
+    "examples/compare.py": "tests/examples/test_compare.py",
+    "examples/guides/build.py": "tests/guides/test_site.py",
+    "examples/papers/run.py": "tests/examples/test_papers.py",
+    "examples/quickstart.py": "tests/examples/test_examples.py",
+}
+
+
+def commands(page):
+    """Returns the commands of the blocks of a page, without comments."""
+    text = page.read_text(encoding="utf-8")
+    found = []
+    for block in re.findall(r"```bash\n(.*?)```", text, re.S):
+        for line in block.replace("\\\n", " ").splitlines():
+            line = re.sub(r"\s+# .*|^# .*", "", line)
+            found += [part.strip() for part in line.split(" && ")]
+    return [" ".join(command.split()) for command in found if command]
+
+
+TRAINING = list(
+    dict.fromkeys(
+        command
+        for page in PAGES
+        for command in commands(page)
+        if re.match(r"python3? tpu/train\.py", command)
+    )
+)
+
+
+def test_every_command_of_a_page_is_executed_or_marked():
+    used = set()
+    for page in PAGES:
+        for command in commands(page):
+            words = shlex.split(command)
+            script = words[1] if words[0].startswith("python") else None
+            marks = [m for m in MARKED if command.startswith(m)]
+            if script in EXECUTED:
+                name = Path(script).name
+                test = ROOT / EXECUTED[script]
+                assert name in test.read_text(encoding="utf-8"), command
+                used.add(script)
+            elif command not in TRAINING and words[1:] != [
+                "tpu/compile_check.py",
+                "--list",
+            ]:
+                assert marks, f"{page.name}: {command}"
+                used |= set(marks)
+    assert used == EXECUTED.keys() | MARKED.keys()
+
+
+def test_pages_have_the_commands_that_train():
+    assert len(TRAINING) >= 3
+    assert any("--steps-per-execution 100" in c for c in TRAINING)
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, capsys, mirrored):
+    """Runs a training in smoke, in this process with two logical CPUs."""
+    # A second strategy of a process would disturb the sums of the first.
+    strategies = {"default": tf.distribute.get_strategy(), "mirrored": mirrored}
+    monkeypatch.setattr(bdl.distribute, "strategy", strategies.get)
+
+    def run(command):
+        words = shlex.split(command)[2:]
+        # A strategy on CPUs runs only one step at a time, and two replicas of
+        # ResNet++, the network of ATMC, take long to trace.
+        is_one = "--method" not in words
+        strategy = "default" if is_one else "mirrored"
+        words[words.index("--strategy") + 1] = strategy
+        words += ["--smoke", "--directory", str(tmp_path)]
+        monkeypatch.setattr(sys, "argv", ["train.py", *words])
+        with dtype_policy("float32"):
+            train.main()
+        return 1 if is_one else 2, capsys.readouterr().out
+
+    return run
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("command", TRAINING)
+def test_training_of_a_page_ends_in_a_report(command, run, tmp_path):
+    replicas, printed = run(command)
+    # An execution of 100 steps is longer than an epoch.
+    assert f"{replicas} replicas on 1 hosts, 11 steps an epoch" in printed
+    assert "accuracy" in (tmp_path / "report.json").read_text()
+    assert "Classification" in printed
