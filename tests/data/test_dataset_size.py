@@ -312,9 +312,7 @@ def test_tf_data_of_unknown_length_are_read_once_to_count():
         return batched(16).map(lambda x, y: (x[i:], y[i:]))
 
     spec = tf.TensorSpec((None, 3)), tf.TensorSpec((None, 1))
-    from_generator = tf.data.Dataset.from_generator(
-        rows, output_signature=spec
-    )
+    from_generator = tf.data.Dataset.from_generator(rows, output_signature=spec)
     flat = tf.data.Dataset.range(2).flat_map(parts)
     for data, n in ((from_generator, 47), (flat, 96)):
         with pytest.warns(UserWarning, match="reads them once"):
