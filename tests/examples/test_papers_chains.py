@@ -84,10 +84,9 @@ def test_text_says_after_how_many_epochs_a_chain_has_an_accuracy(tmp_path):
         folder.mkdir()
         values = [[a, 1 - a] for a in accuracies]
         write(folder / "by_samples_test.json", str(values))
-        known = types.SimpleNamespace(
-            burn_in_epochs=150 if accuracies else None,
-            cycle_epochs=20 if accuracies else None,
-        )
+        if accuracies:
+            (folder / "samples.bdl").touch()
+        known = types.SimpleNamespace(burn_in_epochs=150, cycle_epochs=20)
         one = dataclasses.replace(Trained(None, cell, "ATMC", 0, known))
         one.__dict__["folder"] = folder
         one.__dict__["data"] = types.SimpleNamespace(sets={"test": None})

@@ -59,7 +59,7 @@ def _chains(results):
     found = {}
     for cell, of_seeds in results.items():
         one = of_seeds[0].trained[0]
-        if one.settings.cycle_epochs:
+        if (one.folder / f"{SAMPLES}.bdl").exists():
             found.setdefault(f"{one.training}, {cell.where}", of_seeds)
     return found
 
