@@ -17,7 +17,6 @@ import json
 import math
 import os
 import time
-from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -26,6 +25,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_bdl as bdl
+from keras_bdl.saving import StoragePath
 
 # Each model traces its own steps. Hides the warning about many traces.
 tf.get_logger().setLevel("ERROR")
@@ -246,7 +246,7 @@ def main():
         "--heads", choices=["multi", "single", "both"], default="both"
     )
     parser.add_argument("--seeds", type=int, default=3, help="default: 3")
-    parser.add_argument("--out", type=Path, default=Path("results/continual"))
+    parser.add_argument("--out", type=StoragePath, default="results/continual")
     args = parser.parse_args()
 
     settings = SETTINGS[args.data]
@@ -279,7 +279,8 @@ def main():
             chance=0.5 if heads == "multi" else 0.1,
             title=f"{args.data}, {heads} head",
         )
-        figure.savefig(args.out / f"{heads}_head.png", dpi=150)
+        with (args.out / f"{heads}_head.png").replaced() as file:
+            figure.savefig(file, dpi=150)
     text = "\n\n".join(texts)
     (args.out / "table.txt").write_text(text + "\n")
     (args.out / "accuracies.json").write_text(json.dumps(numbers, indent=1))
@@ -288,7 +289,7 @@ def main():
         f"Means over {args.seeds} seeds, with standard errors, in "
         f"{time.perf_counter() - start:.0f} seconds."
     )
-    print(f"Table and pictures: {args.out.resolve()}")
+    print(f"Table and pictures: {args.out.absolute()}")
 
 
 if __name__ == "__main__":
