@@ -20,7 +20,6 @@ Other images, such as 28 x 28 digits, of which the network learns 0 to 7:
 import argparse
 import json
 import os
-from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -30,6 +29,8 @@ from comparison.methods import METHODS
 from comparison.pictures import draw
 from comparison.task import Source
 from comparison.training import Budget
+
+from keras_bdl.saving import StoragePath
 
 DIGITS = Budget(
     epochs=100, batch_size=32, members=5, samples=30, filters=(16, 32), units=32
@@ -54,7 +55,7 @@ def arguments():
     add("--seeds", type=int, default=1, help="number of repetitions")
     add("--methods", nargs="+", choices=METHODS, help="default: all")
     add("--smoke", action="store_true", help="seconds only")
-    add("--out", type=Path, default=Path("results/compare"))
+    add("--out", type=StoragePath, default="results/compare")
     return parser.parse_args()
 
 
@@ -84,7 +85,7 @@ def main():
         (args.out / "scores.json").write_text(json.dumps(found, indent=1))
         print(f"\n{text}")
     draw(args.out, found, shown)
-    print(f"Table, numbers and pictures: {args.out.resolve()}")
+    print(f"Table, numbers and pictures: {args.out.absolute()}")
 
 
 if __name__ == "__main__":

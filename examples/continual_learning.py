@@ -22,7 +22,6 @@ import json
 import math
 import os
 import time
-from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -31,6 +30,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_bdl as bdl
+from keras_bdl.saving import StoragePath
 
 # Each model traces its own steps. Hides the warning about many traces.
 tf.get_logger().setLevel("ERROR")
@@ -294,7 +294,8 @@ def run(data, args):
             chance=0.5 if heads == "multi" else 0.1,
             title=f"{data}, {heads} head",
         )
-        figure.savefig(out / f"{heads}_head.png", dpi=150)
+        with (out / f"{heads}_head.png").replaced() as file:
+            figure.savefig(file, dpi=150)
     text = "\n\n".join(texts)
     (out / "table.txt").write_text(text + "\n")
     (out / "accuracies.json").write_text(json.dumps(numbers, indent=1))
@@ -303,7 +304,7 @@ def run(data, args):
         f"Means over {args.seeds} seeds, with standard errors, in "
         f"{time.perf_counter() - start:.0f} seconds."
     )
-    print(f"Table and pictures: {out.resolve()}")
+    print(f"Table and pictures: {out.absolute()}")
 
 
 def main():
@@ -324,7 +325,7 @@ def main():
         "--heads", choices=["multi", "single", "both"], default="both"
     )
     parser.add_argument("--seeds", type=int, default=3, help="default: 3")
-    parser.add_argument("--out", type=Path, default=Path("results/continual"))
+    parser.add_argument("--out", type=StoragePath, default="results/continual")
     args = parser.parse_args()
 
     if args.paper and "digits" in args.data:

@@ -25,7 +25,6 @@ import argparse
 import functools
 import json
 import os
-from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -35,6 +34,7 @@ import tensorflow as tf
 from comparison.methods import sampling
 
 import keras_bdl as bdl
+from keras_bdl.saving import StoragePath
 
 SAMPLERS = {"ATMC": bdl.ATMC, "SGNHT": bdl.SGNHT, "SGHMC": bdl.SGHMC}
 CHAINS = 4
@@ -218,7 +218,11 @@ def main():
     add("--gains", nargs="+", type=float, default=[8.0])
     add("--splits", type=int, default=3, help="number of random splits")
     add("--smoke", action="store_true", help="seconds only")
-    add("--out", type=Path, default=Path("results/exact_posterior"))
+    add(
+        "--out",
+        type=StoragePath,
+        default="results/exact_posterior",
+    )
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
     found = {}
@@ -231,7 +235,7 @@ def main():
                 (args.out / "table.txt").write_text(table(found) + "\n")
     numbers = {f"{n}, gain {g:g}": runs for (n, g), runs in found.items()}
     (args.out / "numbers.json").write_text(json.dumps(numbers, indent=1))
-    print(f"\n{table(found)}\n\nTable and numbers: {args.out.resolve()}")
+    print(f"\n{table(found)}\n\nTable and numbers: {args.out.absolute()}")
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ import keras_hub
 import numpy as np
 
 import keras_bdl as bdl
+from keras_bdl.saving import StoragePath
 
 RANK, SAMPLES, BATCH = 4, 30, 16
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -250,7 +251,7 @@ def arguments():
     add("--seeds", type=int, default=3, help="number of repetitions")
     add("--methods", nargs="+", choices=METHODS, default=list(METHODS))
     add("--smoke", action="store_true", help="seconds only")
-    add("--out", type=Path, default=Path("results/fine_tuning"))
+    add("--out", type=StoragePath, default="results/fine_tuning")
     args = parser.parse_args()
     if (args.preset is None) != (args.data == "digits"):
         parser.error(
@@ -291,7 +292,7 @@ def main():
     text = table(found)
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "table.txt").write_text(text + "\n")
-    print(f"\n{text}\nTable: {args.out.resolve()}")
+    print(f"\n{text}\nTable: {args.out.absolute()}")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ folder.
 import argparse
 import json
 import os
-from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -23,6 +22,8 @@ from radial_experiments import grid
 from radial_experiments import scale
 from radial_experiments import training
 from radial_experiments.settings import Run
+
+from keras_bdl.saving import StoragePath
 
 
 def plain(reports):
@@ -39,7 +40,9 @@ def main():
     parser.add_argument("--smoke", action="store_true", help="seconds only")
     parser.add_argument("--seeds", type=int, default=3, help="default: 3")
     parser.add_argument(
-        "--out", type=Path, default=Path("results/radial_robustness")
+        "--out",
+        type=StoragePath,
+        default="results/radial_robustness",
     )
     args = parser.parse_args()
     args.out.mkdir(parents=True, exist_ok=True)
@@ -78,8 +81,9 @@ def main():
         ("training", training.draw(logs, by_epoch)),
         ("robustness", grid.draw(run, found)),
     ):
-        figure.savefig(args.out / f"{name}.png", dpi=150)
-    print(f"\n{text}\n\nTables and pictures: {args.out.resolve()}")
+        with (args.out / f"{name}.png").replaced() as file:
+            figure.savefig(file, dpi=150)
+    print(f"\n{text}\n\nTables and pictures: {args.out.absolute()}")
 
 
 if __name__ == "__main__":

@@ -24,7 +24,6 @@ import functools
 import json
 import os
 import time
-from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -42,6 +41,7 @@ from regression_experiments.networks import WAVE
 from regression_experiments.networks import Networks
 
 import keras_bdl as bdl
+from keras_bdl.saving import StoragePath
 
 # Methods of `--smoke` on splits. With one input, all methods run.
 SMOKE = ("linear (scikit-learn)", "deterministic", "mean-field")
@@ -118,7 +118,7 @@ def main():
     parser.add_argument("--smoke", action="store_true", help="seconds only")
     parser.add_argument("--splits", type=int, help="default: 5; smoke: 2")
     parser.add_argument("--data", choices=DATA, default="diabetes")
-    parser.add_argument("--out", type=Path, default=Path("results/regression"))
+    parser.add_argument("--out", type=StoragePath, default="results/regression")
     args = parser.parse_args()
     splits = args.splits or (2 if args.smoke else 5)
     noises = ("constant",) if args.smoke else ("constant", "input")
@@ -134,9 +134,11 @@ def main():
     }
 
     args.out.mkdir(parents=True, exist_ok=True)
-    figure.savefig(args.out / "bands.png", dpi=150)
+    with (args.out / "bands.png").replaced() as file:
+        figure.savefig(file, dpi=150)
     picture = scores.draw(args.data, by_noise)
-    picture.savefig(args.out / "scores.png", dpi=150)
+    with (args.out / "scores.png").replaced() as file:
+        picture.savefig(file, dpi=150)
     tables = [
         scores.table(f"One input, {k}", reports) for k, reports in where.items()
     ]
@@ -149,7 +151,7 @@ def main():
     numbers = {"one input": where, args.data: by_noise}
     (args.out / "reports.json").write_text(json.dumps(numbers, indent=1))
     print(f"\n{text}\n")
-    print(f"Tables and pictures: {args.out.resolve()}")
+    print(f"Tables and pictures: {args.out.absolute()}")
 
 
 if __name__ == "__main__":

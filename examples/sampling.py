@@ -12,7 +12,6 @@ of both, as figure 2 of the ATMC paper does.
 import argparse
 import functools
 import os
-from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -20,6 +19,7 @@ import keras
 import numpy as np
 
 import keras_bdl as bdl
+from keras_bdl.saving import StoragePath
 
 TRAIN, BATCH = 200, 50
 STEPS = TRAIN // BATCH  # in each epoch
@@ -158,7 +158,7 @@ def main():
     )
     parser.add_argument("--smoke", action="store_true", help="seconds only")
     parser.add_argument("--seeds", type=int, default=3, help="default: 3")
-    parser.add_argument("--out", type=Path, default=Path("results/sampling"))
+    parser.add_argument("--out", type=StoragePath, default="results/sampling")
     args = parser.parse_args()
 
     run = Run(args.smoke)
@@ -183,7 +183,8 @@ def main():
             entry=first,
             name="probability of the first test image's class",
         )
-        axes.figure.savefig(args.out / "trace.png", dpi=150)
+        with (args.out / "trace.png").replaced() as file:
+            axes.figure.savefig(file, dpi=150)
     shown = (
         "SGD",
         "ATMC, one sample",
@@ -195,9 +196,10 @@ def main():
         run.data.test[1],
         num_bins=8,
     )
-    axes.figure.savefig(args.out / "calibration.png", dpi=150)
+    with (args.out / "calibration.png").replaced() as file:
+        axes.figure.savefig(file, dpi=150)
     print(f"\nMeans over {args.seeds} seeds, with standard errors\n\n{text}\n")
-    print(f"Table and pictures: {args.out.resolve()}")
+    print(f"Table and pictures: {args.out.absolute()}")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ pictures of images with triangles beside maps of the mutual information.
 
 import argparse
 import os
-from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -22,6 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_bdl as bdl
+from keras_bdl.saving import StoragePath
 
 matplotlib.use("Agg")
 SIZE, CLASSES = 32, ("background", "disc", "cross")
@@ -114,7 +114,7 @@ def trained(method, train, epochs):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--smoke", action="store_true")
-    parser.add_argument("--out", type=Path, default=Path("results"))
+    parser.add_argument("--out", type=StoragePath, default="results")
     arguments = parser.parse_args()
     smoke = arguments.smoke
     number, epochs, samples = (16, 2, 2) if smoke else (300, 20, 20)
@@ -152,7 +152,8 @@ def main():
             unknown[1],
             class_names=CLASSES,
         )
-        figure.savefig(path, dpi=150)
+        with path.replaced() as file:
+            figure.savefig(file, dpi=150)
         print(f"wrote {path}")
 
 

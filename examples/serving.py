@@ -75,10 +75,14 @@ def train(smoke):
 
 
 def main():
+    from keras_bdl.saving import StoragePath
+
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smoke", action="store_true", help="seconds only")
-    parser.add_argument("--out", type=Path, help="folder of the export")
+    parser.add_argument("--out", type=StoragePath, help="folder of the export")
     args = parser.parse_args()
+    if args.out is not None and args.out.is_remote:
+        parser.error(f"--out must be local, the server runs there: {args.out}")
     import numpy as np
 
     import keras_bdl as bdl
@@ -91,7 +95,7 @@ def main():
         outputs=("mean", "mutual_information"),
     )
     with tempfile.TemporaryDirectory() as folder:
-        out = args.out or Path(folder)
+        out = Path(args.out or folder)
         out.mkdir(parents=True, exist_ok=True)
         predictive.export(str(out / "model" / "1"), verbose=False)
         np.save(out / "images.npy", images[: 3 if args.smoke else 300])

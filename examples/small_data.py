@@ -16,7 +16,6 @@ import argparse
 import json
 import math
 import os
-from pathlib import Path
 from types import SimpleNamespace
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -29,6 +28,7 @@ from comparison.training import Budget
 from comparison.training import Training
 
 import keras_bdl as bdl
+from keras_bdl.saving import StoragePath
 
 BUDGET = Budget(
     epochs=100, batch_size=32, members=5, samples=30, filters=(), units=50
@@ -166,7 +166,7 @@ def arguments():
     add("--methods", nargs="+", choices=METHODS, help="default: all")
     add("--splits", type=int, default=5, help="number of random splits")
     add("--smoke", action="store_true", help="seconds only")
-    add("--out", type=Path, default=Path("results/small_data"))
+    add("--out", type=StoragePath, default="results/small_data")
     return parser.parse_args()
 
 
@@ -186,7 +186,7 @@ def main():
             (args.out / "table.txt").write_text(text + "\n")
             (args.out / "nll.json").write_text(json.dumps(found, indent=1))
         print(f"\n{text}\n")
-    print(f"Table and numbers: {args.out.resolve()}")
+    print(f"Table and numbers: {args.out.absolute()}")
 
 
 if __name__ == "__main__":

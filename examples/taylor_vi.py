@@ -16,7 +16,6 @@ import argparse
 import json
 import os
 import time
-from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -27,6 +26,7 @@ import keras_bdl as bdl
 from keras_bdl.objectives import MAP
 from keras_bdl.objectives import SampledVI
 from keras_bdl.objectives import TaylorVI
+from keras_bdl.saving import StoragePath
 
 TRAIN, BATCH = 400, 40
 METHODS = {"TaylorVI": TaylorVI, "SampledVI": SampledVI}
@@ -237,7 +237,7 @@ def main():
     )
     parser.add_argument("--smoke", action="store_true", help="seconds only")
     parser.add_argument("--seeds", type=int, default=3, help="default: 3")
-    parser.add_argument("--out", type=Path, default=Path("results/taylor_vi"))
+    parser.add_argument("--out", type=StoragePath, default="results/taylor_vi")
     args = parser.parse_args()
 
     run = Run(args.smoke)
@@ -250,9 +250,10 @@ def main():
         for key, pairs in found.items()
     }
     (args.out / "reports.json").write_text(json.dumps(numbers, indent=1))
-    draw(run, found).savefig(args.out / "variance.png", dpi=150)
+    with (args.out / "variance.png").replaced() as file:
+        draw(run, found).savefig(file, dpi=150)
     print(f"\nMeans over {args.seeds} seeds, with standard errors\n\n{text}\n")
-    print(f"Table and picture: {args.out.resolve()}")
+    print(f"Table and picture: {args.out.absolute()}")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ import argparse
 import itertools
 import math
 import os
-from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -22,6 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_bdl as bdl
+from keras_bdl.saving import StoragePath
 
 CHAINS = 16384
 FRICTION = 4.0
@@ -140,7 +140,8 @@ def draw(curves, path):
     ax.plot([], [], "--", color="grey", label="second order")
     ax.legend(frameon=False)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
+    with path.replaced() as file:
+        figure.savefig(file, dpi=150)
     plt.close(figure)
 
 
@@ -150,7 +151,9 @@ def main():
     )
     parser.add_argument("--smoke", action="store_true", help="seconds only")
     parser.add_argument(
-        "--out", type=Path, default=Path("results/step_size_bias.png")
+        "--out",
+        type=StoragePath,
+        default="results/step_size_bias.png",
     )
     args = parser.parse_args()
     draw(measure(args.smoke), args.out)

@@ -68,7 +68,7 @@ def draw(folder, scores, shown):
     """Writes the pictures to a folder.
 
     Args:
-        folder: The folder.
+        folder: The `StoragePath` of the folder.
         scores: Result of `over_seeds`.
         shown: The `Shown` of the runs.
     """
@@ -81,4 +81,5 @@ def draw(folder, scores, shown):
     )
     figures = {"shift": draw_shift(scores), "comparison": page}
     for name, figure in figures.items():
-        figure.savefig(folder / f"{name}.png", dpi=150)
+        with (folder / f"{name}.png").replaced() as file:
+            figure.savefig(file, dpi=150)

@@ -85,7 +85,7 @@ def damage_is_said(path, again=None):
     """
     try:
         yield
-    except PermissionError:
+    except (ConnectionError, PermissionError):
         raise
     except DAMAGE as error:
         raise SystemExit(

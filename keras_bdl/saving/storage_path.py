@@ -99,7 +99,7 @@ class StoragePath(os.PathLike):
     @property
     def parent(self) -> "StoragePath":
         """The folder that holds the file or folder."""
-        return StoragePath(_split(self._path)[0])
+        return StoragePath(_split(self._path)[0] or os.curdir)
 
     def absolute(self) -> "StoragePath":
         """Returns the path, independent of the working directory."""

@@ -8,8 +8,12 @@ import types
 from pathlib import Path
 
 import keras
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+import tensorflow as tf
+
+from keras_bdl.posteriors import Ensemble
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path.insert(0, str(EXAMPLES / "papers"))
@@ -25,10 +29,10 @@ from trained import Trained  # noqa: E402
 
 
 @pytest.fixture
-def trained(tmp_path):
+def trained(storage):
     known = types.SimpleNamespace(epochs=1)
     one = Trained(None, None, "SGD", 0, known)
-    one.__dict__["folder"] = tmp_path
+    one.__dict__["folder"] = storage
     one.__dict__["network"] = lambda: None
     return one
 
@@ -47,7 +51,7 @@ def trained(tmp_path):
 def test_error_names_a_damaged_file_of_a_training(trained, name, content, used):
     path = trained.folder / name
     if content is not None:
-        path.write_bytes(content)
+        path.write_text(content.decode())
     with pytest.raises(SystemExit) as error:
         used(trained)
     assert str(error.value).startswith(
@@ -62,14 +66,15 @@ def test_error_says_that_weights_are_of_another_version(trained):
 
     model = types.SimpleNamespace(set_weights=set_weights)
     trained.__dict__["network"] = lambda: model
-    np.savez(trained.folder / "weights.npz", np.zeros(3))
+    with (trained.folder / "weights.npz").replaced() as file:
+        np.savez(file, np.zeros(3))
     with pytest.raises(SystemExit, match="or of another version: delete"):
         _ = trained.model
 
 
 def test_error_names_a_damaged_checkpoint(trained):
     path = trained.folder / "latest.bdl"
-    path.write_bytes(b"half of a checkpoi")
+    path.write_text("half of a checkpoi")
     with pytest.raises(SystemExit, match=f"delete {path}, and the same"):
         trained._fit(None, [])
 
@@ -171,16 +176,54 @@ def test_every_split_and_method_of_a_regression_has_new_networks(
     assert len(used) == 12
 
 
-def test_kept_file_is_made_once(tmp_path):
+def test_kept_file_is_made_once(storage):
     made = []
 
     def make():
         made.append(1)
         return {"minimum": float("-inf"), "maximum": 2.0}
 
-    path = tmp_path / "a folder" / "hessian.json"
+    path = storage / "a folder" / "hessian.json"
     first = kept(path, make)
+    assert path.exists()
     assert first == kept(path, make) == make() and len(made) == 2
+
+
+def test_files_of_a_training_and_its_figures_lie_in_a_bucket(
+    storage, monkeypatch
+):
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+    swag = types.SimpleNamespace(posterior=Ensemble([model.get_weights()]))
+    strategy = tf.distribute.get_strategy()
+    session = Session("smoke", storage / "runs", strategy)
+    (storage / "runs").mkdir(parents=True)
+    known = types.SimpleNamespace(epochs=1, as_json=lambda **_: {"epochs": 1})
+    one = Trained(session, None, "SGD", 0, known)
+    one.__dict__["folder"] = storage / "runs"
+    one.__dict__["network"] = lambda: keras.models.clone_model(model)
+    training = types.SimpleNamespace(posterior=None)
+    one._keep(training, model, {"SWAG": swag}, {"loss": [1.0]})
+    assert one.history == {"loss": [1.0]}
+    for read, written in zip(
+        one.model.get_weights(), model.get_weights(), strict=True
+    ):
+        np.testing.assert_array_equal(read, written)
+    assert len(one.posterior("SWAG")) == 1
+    figure, _ = plt.subplots(figsize=(1, 1))
+    outcome = Outcome(None, session, {}, storage)
+    outcome.save(figure, "figure")
+    with (storage / "figure.png").open_to_read() as file:
+        assert file.read(4) == b"\x89PNG"
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "run", lambda *_: None)
+        arguments = ["run.py", "all", "--out", str(storage / "out")]
+        patch.setattr(sys, "argv", arguments)
+        run.main()
+        assert (storage / "out").exists()
+        patch.setattr(sys, "argv", ["run.py", "all", "--out", "s3://bucket"])
+        with pytest.raises(SystemExit):
+            run.main()
 
 
 NOISE = dataclasses.fields(gradient_noise.bdl.diagnostics.GradientNoiseReport)

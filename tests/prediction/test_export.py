@@ -115,11 +115,11 @@ CASES = {
 }
 
 
-def litert(path):
+def litert(path, **arguments):
     """Returns a function that runs a file of LiteRT."""
     from ai_edge_litert.interpreter import Interpreter
 
-    interpreter = Interpreter(path)
+    interpreter = Interpreter(path, **arguments)
     return interpreter.get_signature_runner("serving_default")
 
 
@@ -151,6 +151,25 @@ def test_litert_and_onnx_answer_like_the_model(format, case, tmp_path):
         assert set(found) == set(expected)
         for name, value in expected.items():
             np.testing.assert_allclose(found[name], value, 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("storage", ["bucket"], indirect=True)
+def test_exports_to_a_bucket_answer_like_the_model(storage):
+    for package in PACKAGES["litert"]:
+        pytest.importorskip(package, reason=EXTRA)
+    predictive, x = regression(), VECTORS[:3]
+    expected = predictive(x)["mean"]
+    predictive.export(str(storage / "served"), verbose=False)
+    served = tf.saved_model.load(str(storage / "served"))
+    answer = served.serve(x)["mean"]
+    np.testing.assert_allclose(answer, expected, 1e-5, 1e-5)
+    path = storage / "p.tflite"
+    predictive.export(path, format="litert", verbose=False)
+    content = tf.io.read_file(str(path)).numpy()
+    found = litert(None, model_content=content)(inputs=x)["mean"]
+    np.testing.assert_allclose(found, expected, 1e-5, 1e-5)
+    with pytest.raises(ValueError, match="must be a string of the form"):
+        predictive.export("gs:/bucket/served")
 
 
 def test_onnx_without_its_converter_names_the_pip_command(

@@ -242,6 +242,7 @@ def test_class_does_what_pathlib_does(storage):
         folder.mkdir(parents=True)
     file = folder / "c.txt"
     assert file.name == "c.txt" and file.parent == folder
+    assert StoragePath("c.txt").parent == StoragePath(".")
     file.write_text("many words")
     file.write_text("é")
     assert file.exists() and file.read_text() == "é"
