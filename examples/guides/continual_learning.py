@@ -132,7 +132,8 @@ figure = bdl.plots.task_accuracies(
 #
 # The posterior of a Radial layer becomes a Gaussian prior with the same means
 # and variances. `density="exact"` keeps the Radial distribution itself. Its
-# density is infinite at the mean, so Radial layers then hardly learn new tasks.
+# density is infinite at the mean, so Radial layers then learn new tasks less
+# well.
 #
 # ## What to keep in mind
 #

@@ -46,8 +46,8 @@ def posterior_becomes_prior(
       smallest where the training starts.
     - `"exact"`: p is q. The density of q is infinite at the mean, so the KL has
       an edge there: a tensor moves only if the gradient of the likelihood is
-      larger than the gradient of (3). Radial layers then hardly learn later
-      tasks.
+      larger than the gradient of (3). Radial layers then learn later tasks
+      less well.
 
     The paper has no such edge, because its density leaves out the Jacobian. Its
     prior is a Gaussian with variances `s_i^2`, D times those of q. Such a prior
