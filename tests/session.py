@@ -5,6 +5,7 @@ import functools
 import gc
 import itertools
 import os
+import uuid
 import zlib
 
 import pytest
@@ -131,7 +132,7 @@ def storage(request, tmp_path, monkeypatch):
         yield StoragePath(tmp_path)
         return
     monkeypatch.chdir(tmp_path)
-    folder = StoragePath(f"ram://bucket/{tmp_path.name}")
+    folder = StoragePath(f"ram://bucket/{uuid.uuid4().hex}")
     folder.mkdir(parents=True)
     yield folder
     assert os.listdir(tmp_path) == []

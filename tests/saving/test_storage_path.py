@@ -4,6 +4,7 @@ import contextlib
 import os
 import pathlib
 import time
+import uuid
 
 import numpy as np
 import pytest
@@ -101,6 +102,24 @@ def test_two_writers_at_once_leave_the_file_that_the_pointer_names(
 
 
 @in_bucket
+def test_file_that_the_pointer_names_stays_whatever_its_time(
+    storage, monkeypatch
+):
+    path, rename, now = storage / "a.bdl", gfile.rename, time.time_ns()
+
+    def rename_before_another(*args, **kwargs):
+        rename(*args, **kwargs)
+        monkeypatch.setattr(gfile, "rename", rename)
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "time_ns", lambda: now - 7200 * 10**9)
+            write_state(path, NEW)  # by a machine whose clock is slow
+
+    monkeypatch.setattr(gfile, "rename", rename_before_another)
+    write_state(path, OLD)
+    assert read_state(path) == NEW
+
+
+@in_bucket
 def test_reader_follows_a_pointer_that_moves_while_it_reads(
     storage, monkeypatch
 ):
@@ -128,7 +147,7 @@ def test_pointer_without_its_file_is_explained(storage):
 
 
 def test_files_downloaded_from_a_bucket_and_uploaded_to_it_are_read(tmp_path):
-    bucket = StoragePath("ram://downloaded")
+    bucket = StoragePath(f"ram://bucket/{uuid.uuid4().hex}")
     write_state(bucket / "a.bdl", OLD)
     for name in bucket.names():
         gfile.copy(bucket / name, tmp_path / name)
