@@ -176,6 +176,13 @@ def _scaled(unit, values):
     return f"{prefix}{unit}", [f"{v / 1000**power:.3g}" for v in values]
 
 
+def local(path):
+    """Returns the path of a local file or folder, as an argument."""
+    if "://" in path:
+        raise argparse.ArgumentTypeError(f"must be local. Received: {path}")
+    return Path(path)
+
+
 def main():
     """Parses and checks the command line."""
     parser = argparse.ArgumentParser(
@@ -193,9 +200,9 @@ def main():
     )
     parser.add_argument("--batch", type=int, help="of all chips together")
     parser.add_argument("--smoke", action="store_true", help="a minute only")
-    parser.add_argument("--keep", type=Path, help="folder for the programs")
+    parser.add_argument("--keep", type=local, help="folder for the programs")
     parser.add_argument(
-        "--out", type=Path, default=Path("results/compile_check.json")
+        "--out", type=local, default="results/compile_check.json"
     )
     args = parser.parse_args()
     if args.list:

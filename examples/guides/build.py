@@ -43,12 +43,19 @@ from website.public_names import python_guides
 HERE = Path(__file__).parent / "website"
 
 
+def local(path):
+    """Returns the path of a local file or folder, as an argument."""
+    if "://" in path:
+        raise argparse.ArgumentTypeError(f"must be local. Received: {path}")
+    return Path(path)
+
+
 def arguments():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     add = parser.add_argument
-    add("--out", type=Path, default=Path("results/site"))
+    add("--out", type=local, default="results/site")
     add("--no-execute", action="store_true", help="shows guides without output")
     add("--only", metavar="GUIDE", help="runs this guide alone: sampling")
     add("--jobs", type=int, default=2, help="guides that run at a time")
