@@ -185,7 +185,9 @@ ax.legend(frameon=False)
 #
 # `bdl.distribute.strategy("tpu")` is the TPU of this machine. A TPU compiles
 # the training step with XLA, so all batches must have one size: drop the last
-# one, with `drop_remainder=True`. [The page on TPUs](../../tpu/README.md) has a
+# one, with `drop_remainder=True`. For `evaluate` and validation data,
+# `bdl.datasets.padded` fills the last batch up with examples of weight 0, and
+# `bdl.predict` does so itself. [The page on TPUs](../../tpu/README.md) has a
 # check without a TPU, the command that trains, and how to survive preemption.
 # Programs compile for TPUs; none has run on a TPU so far.
 #

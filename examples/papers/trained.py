@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import json
-import shutil
 import zipfile
 from typing import Any
 
@@ -206,7 +205,7 @@ class Trained:
         write(self.folder / "history.json", json.dumps(history))
         (self.folder / "latest.bdl").unlink(missing_ok=True)
         if (self.folder / SAMPLES).exists():  # `samples.bdl` has them all
-            shutil.rmtree(self.folder / SAMPLES)
+            (self.folder / SAMPLES).remove_folder()
 
     @property
     def _validation(self):

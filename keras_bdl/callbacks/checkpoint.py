@@ -32,8 +32,8 @@ from keras_bdl.callbacks.training_state import set_training_state
 from keras_bdl.distribute.workers import is_chief
 from keras_bdl.distribute.workers import wait_for_all
 from keras_bdl.saving import StoragePath
-from keras_bdl.saving import read_state
-from keras_bdl.saving import write_state
+from keras_bdl.saving.state_file import read_state
+from keras_bdl.saving.state_file import write_state
 
 
 class Checkpoint(FitCallback):

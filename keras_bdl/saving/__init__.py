@@ -1,16 +1,9 @@
-"""Files of nested arrays, written atomically and without pickle.
+"""Files that survive a crash, on the local disk or in a bucket.
 
-Posteriors and checkpoints are saved in such files. Keras saves the models.
+Posteriors and checkpoints are files of nested arrays, written in one piece and
+without pickle. Keras saves the models.
 """
 
-from keras_bdl.saving.lazy_array import LazyArray
-from keras_bdl.saving.state_file import read_state
-from keras_bdl.saving.state_file import write_state
 from keras_bdl.saving.storage_path import StoragePath
 
-__all__ = [
-    "LazyArray",
-    "StoragePath",
-    "read_state",
-    "write_state",
-]
+__all__ = ["StoragePath"]

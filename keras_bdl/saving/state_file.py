@@ -34,14 +34,6 @@ def write_state(path: str | os.PathLike[str], state: dict) -> None:
         state: Dictionaries with string keys, lists, `str`, `int`, `float`,
             `bool`, `None` and numeric arrays, also of bfloat16. NumPy scalars
             come back as arrays without axes.
-
-    Example:
-
-    ```python
-    state = {"step": 3, "weights": [np.zeros((2, 3))]}
-    keras_bdl.saving.write_state("state.bdl", state)
-    restored = keras_bdl.saving.read_state("state.bdl")
-    ```
     """
     arrays: list = []
     document = {

@@ -205,6 +205,14 @@ class StoragePath(os.PathLike):
         for path in (self._path, target):
             _remove(path, missing_ok=True)
 
+    def remove_folder(self) -> None:
+        """Removes the folder and all that is in it."""
+        if not self.is_remote:
+            shutil.rmtree(self._path)
+            return
+        with _as_os_error(self._path):
+            tf.io.gfile.rmtree(self._path)
+
     def move_into(self, folder: "StoragePath") -> None:
         """Moves the file into another folder of the same file system.
 

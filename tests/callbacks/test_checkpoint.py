@@ -12,7 +12,7 @@ from keras_bdl.callbacks import Checkpoint
 from keras_bdl.callbacks import StatefulCallback
 from keras_bdl.distribute.variable_copies import assign
 from keras_bdl.distribute.variable_copies import variable_copies
-from keras_bdl.saving import read_state
+from keras_bdl.saving.state_file import read_state
 from tests.helpers import dtype_policy
 
 X = np.random.default_rng(0).normal(size=(60, 4)).astype("float32")

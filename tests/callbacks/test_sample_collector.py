@@ -8,7 +8,7 @@ import keras_bdl as bdl
 from keras_bdl.callbacks import ChainDiagnostics
 from keras_bdl.callbacks import Checkpoint
 from keras_bdl.callbacks import SampleCollector
-from keras_bdl.saving import read_state
+from keras_bdl.saving.state_file import read_state
 from keras_bdl.schedules import CyclicalCosine
 from tests.callbacks.paths import Record
 from tests.helpers import cross_entropy

@@ -4,8 +4,8 @@ import pytest
 
 from keras_bdl.callbacks import SWAG
 from keras_bdl.callbacks import weight_collector
-from keras_bdl.saving import read_state
-from keras_bdl.saving import write_state
+from keras_bdl.saving.state_file import read_state
+from keras_bdl.saving.state_file import write_state
 from tests.callbacks.paths import Follow
 from tests.callbacks.paths import Record
 from tests.callbacks.paths import X

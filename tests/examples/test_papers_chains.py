@@ -1,7 +1,6 @@
 """Chains of the papers' recipes: their files, and averages of few samples."""
 
 import dataclasses
-import shutil
 import sys
 import types
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
+from keras_bdl.saving import StoragePath
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path.insert(0, str(EXAMPLES / "papers"))
@@ -50,18 +50,18 @@ def test_checkpoints_have_no_samples_and_one_file_has_all_at_the_end(
 ):
     states, removed = [], []
     get_state = bdl.callbacks.SampleCollector.get_state
-    rmtree = shutil.rmtree
+    remove_folder = StoragePath.remove_folder
 
     def kept_state(collector):
         states.append(get_state(collector))
         return states[-1]
 
     def kept_names(folder):
-        removed.extend(sorted(path.name for path in folder.iterdir()))
-        rmtree(folder)
+        removed.extend(folder.names())
+        remove_folder(folder)
 
     monkeypatch.setattr(bdl.callbacks.SampleCollector, "get_state", kept_state)
-    monkeypatch.setattr(shutil, "rmtree", kept_names)
+    monkeypatch.setattr(StoragePath, "remove_folder", kept_names)
     predictions, (one,) = session.predicted(CHAIN, 0)
     assert [Path(path).name for path in states[-1]["samples"]] == removed
     assert removed == ["sample_000000.bdl", "sample_000001.bdl"]

@@ -4,7 +4,7 @@ import pytest
 
 from keras_bdl.posteriors import Ensemble
 from keras_bdl.posteriors import load
-from keras_bdl.saving import LazyArray
+from keras_bdl.saving.lazy_array import LazyArray
 from tests.helpers import assert_equal
 from tests.posteriors.networks import network
 from tests.posteriors.networks import values

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from keras_bdl.posteriors import load
-from keras_bdl.saving import write_state
+from keras_bdl.saving.state_file import write_state
 
 
 @pytest.mark.parametrize("state", [{"kind": "a>B"}, {"weights": np.ones(2)}, 3])

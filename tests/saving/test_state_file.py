@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bdl.saving import LazyArray
-from keras_bdl.saving import read_state
-from keras_bdl.saving import write_state
+from keras_bdl.saving.lazy_array import LazyArray
+from keras_bdl.saving.state_file import read_state
+from keras_bdl.saving.state_file import write_state
 
 DTYPES = [
     "bool",

@@ -14,8 +14,8 @@ from keras_bdl import callbacks
 from keras_bdl import conformal
 from keras_bdl import posteriors
 from keras_bdl.saving import StoragePath
-from keras_bdl.saving import read_state
-from keras_bdl.saving import write_state
+from keras_bdl.saving.state_file import read_state
+from keras_bdl.saving.state_file import write_state
 from tests.saving.killed_writer import Killed
 from tests.saving.killed_writer import killed_at_change
 
@@ -279,3 +279,14 @@ def test_file_moves_with_its_content(storage):
     (storage / "a.bdl").move_into(storage / "b")
     assert storage.names() == ["b"]
     assert read_state(storage / "b" / "a.bdl") == OLD
+
+
+def test_a_removed_folder_leaves_nothing(storage):
+    folder = storage / "run"
+    folder.mkdir()
+    with (folder / "state").replaced() as file:
+        file.write(b"content")
+    (folder / "text").write_text("text")
+    folder.remove_folder()
+    assert not folder.exists()
+    assert not (folder / "state").exists()

@@ -38,6 +38,7 @@ MARKED = {
 EXECUTED = {
     "examples/benchmarks/operations.py": "tests/examples/test_examples.py",
     "examples/compare.py": "tests/examples/test_compare.py",
+    "examples/continual_learning.py": "tests/examples/test_examples.py",
     "examples/guides/build.py": "tests/guides/test_site.py",
     "examples/papers/run.py": "tests/examples/test_papers.py",
     "examples/quickstart.py": "tests/examples/test_examples.py",

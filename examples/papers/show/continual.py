@@ -48,9 +48,9 @@ def show(outcome, arguments):
             known = {k: v for k, v in vars(own).items() if v is not None}
             # The name of a function, whose address differs between processes.
             known["rho"] = own.rho.__name__
-            known = [known, seed, *session.precision]
             prior = sorted(continual_learning.PRIORS.get(name, {}))
-            words = "continual", data, heads, name, known, prior
+            known = [known, seed, prior, *session.precision]
+            words = "continual", data, heads, name, known
             path = session.folder / f"{digested(*words)}.json"
             learn = functools.partial(_learned, name, own, tasks_of, seed)
             of_seeds.append(kept(path, learn))
