@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from keras_bdl.aliases import Data
@@ -167,17 +166,16 @@ def count_by_reading(data: Data, verbose: Any) -> ExampleCount | None:
         f"`dataset_size`. Received: x={type(data).__name__}",
         stacklevel=5,
     )
-    sizes = data.map(_size_of_batch, num_parallel_calls=tf.data.AUTOTUNE)
-    seen = int(sizes.reduce(np.int64(0), lambda total, size: total + size))
+    seen = 0
+    for batch in data:
+        arrays = [a for a in keras.tree.flatten(batch) if _is_array(a)]
+        if not arrays:
+            return None
+        seen += _rows(arrays[0])
     examples = different_examples(data, seen)
     if verbose:
         print(f"N = {examples} training examples")
     return ExampleCount(examples)
-
-
-def _size_of_batch(*batch):
-    arrays = [a for a in keras.tree.flatten(batch) if _is_array(a)]
-    return tf.cast(tf.shape(arrays[0])[0], "int64")
 
 
 def _is_array(x):

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import keras_bdl as bdl
 from keras_bdl.data import DatasetSize
+from keras_bdl.data.count_examples import count_by_reading
 
 X = np.zeros((50, 3), "float32")
 
@@ -318,6 +319,9 @@ def test_tf_data_of_unknown_length_are_read_once_to_count():
         with pytest.warns(UserWarning, match="reads them once"):
             assert told(data) == n
         assert told(data, dataset_size=7) == 7  # no warning, no pass
+    ranks = tf.data.Dataset.from_generator(rows, output_types=("float32",) * 2)
+    with pytest.warns(UserWarning, match="reads them once"):
+        assert count_by_reading(ranks, verbose=0).examples == 47
 
 
 def test_plain_keras_model_says_what_to_write():
