@@ -69,10 +69,13 @@ def test_checkpoints_have_no_samples_and_one_file_has_all_at_the_end(
     assert len(one.posterior("samples")) == 2
 
     # The last average is the posterior predictive, the first one sample.
+    one.model.set_weights(one.posterior("samples").sample(0))
+    weights = one.model.get_weights()
     found = by_samples._along(Result(CHAIN, predictions, [one], ()))
+    for before, after in zip(weights, one.model.get_weights(), strict=True):
+        np.testing.assert_array_equal(before, after)
     last = bdl.evaluate(predictions["test"])
     assert found[-1] == pytest.approx([last.accuracy, last.nll], rel=1e-4)
-    one.model.set_weights(one.posterior("samples").sample(0))
     x, y = one.data.sets["test"]
     alone = bdl.evaluate(one.predict(x, None), y)
     assert found[0] == pytest.approx([alone.accuracy, alone.nll], rel=1e-4)

@@ -103,7 +103,7 @@ def _measured(trained, x):
     """Returns accuracy and NLL of running averages over the samples."""
     samples = trained.posterior(SAMPLES)
     bar = keras.utils.Progbar(len(samples), unit_name="sample")
-    found, log_sum = [], -np.inf
+    found, log_sum, last = [], -np.inf, trained.model.get_weights()
     for place in range(len(samples)):
         trained.model.set_weights(samples.sample(place))
         prediction = trained.predict(x, None)
@@ -114,4 +114,5 @@ def _measured(trained, x):
         nll = np.log(place + 1) - of_labels.mean()
         found.append([float(hits.mean()), float(nll)])
         bar.update(place + 1)
+    trained.model.set_weights(last)  # other tables use the model, too
     return found
