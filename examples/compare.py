@@ -30,7 +30,7 @@ from comparison.pictures import draw
 from comparison.task import Source
 from comparison.training import Budget
 
-from keras_bdl.saving import StoragePath
+from keras_bdl.extend import StoragePath
 
 DIGITS = Budget(
     epochs=100, batch_size=32, members=5, samples=30, filters=(16, 32), units=32

@@ -30,7 +30,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_bdl as bdl
-from keras_bdl.saving import StoragePath
+from keras_bdl.extend import StoragePath
 
 # Each model traces its own steps. Hides the warning about many traces.
 tf.get_logger().setLevel("ERROR")

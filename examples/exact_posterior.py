@@ -34,7 +34,7 @@ import tensorflow as tf
 from comparison.methods import sampling
 
 import keras_bdl as bdl
-from keras_bdl.saving import StoragePath
+from keras_bdl.extend import StoragePath
 
 SAMPLERS = {"ATMC": bdl.ATMC, "SGNHT": bdl.SGNHT, "SGHMC": bdl.SGHMC}
 CHAINS = 4

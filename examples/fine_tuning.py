@@ -33,7 +33,7 @@ import keras_hub
 import numpy as np
 
 import keras_bdl as bdl
-from keras_bdl.saving import StoragePath
+from keras_bdl.extend import StoragePath
 
 RANK, SAMPLES, BATCH = 4, 30, 16
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)

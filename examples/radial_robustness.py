@@ -23,7 +23,7 @@ from radial_experiments import scale
 from radial_experiments import training
 from radial_experiments.settings import Run
 
-from keras_bdl.saving import StoragePath
+from keras_bdl.extend import StoragePath
 
 
 def plain(reports):

@@ -41,7 +41,7 @@ from regression_experiments.networks import WAVE
 from regression_experiments.networks import Networks
 
 import keras_bdl as bdl
-from keras_bdl.saving import StoragePath
+from keras_bdl.extend import StoragePath
 
 # Methods of `--smoke` on splits. With one input, all methods run.
 SMOKE = ("linear (scikit-learn)", "deterministic", "mean-field")

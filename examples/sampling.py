@@ -19,7 +19,7 @@ import keras
 import numpy as np
 
 import keras_bdl as bdl
-from keras_bdl.saving import StoragePath
+from keras_bdl.extend import StoragePath
 
 TRAIN, BATCH = 200, 50
 STEPS = TRAIN // BATCH  # in each epoch

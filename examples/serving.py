@@ -75,7 +75,7 @@ def train(smoke):
 
 
 def main():
-    from keras_bdl.saving import StoragePath
+    from keras_bdl.extend import StoragePath
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--smoke", action="store_true", help="seconds only")

@@ -28,7 +28,7 @@ from comparison.training import Budget
 from comparison.training import Training
 
 import keras_bdl as bdl
-from keras_bdl.saving import StoragePath
+from keras_bdl.extend import StoragePath
 
 BUDGET = Budget(
     epochs=100, batch_size=32, members=5, samples=30, filters=(), units=50

@@ -23,10 +23,10 @@ import keras
 import numpy as np
 
 import keras_bdl as bdl
+from keras_bdl.extend import StoragePath
 from keras_bdl.objectives import MAP
 from keras_bdl.objectives import SampledVI
 from keras_bdl.objectives import TaylorVI
-from keras_bdl.saving import StoragePath
 
 TRAIN, BATCH = 400, 40
 METHODS = {"TaylorVI": TaylorVI, "SampledVI": SampledVI}

@@ -40,13 +40,13 @@ Folders:
     layers         variational layers
 """
 
-import keras
+from keras import backend as _backend
 
-if keras.backend.backend() != "tensorflow":
+if _backend.backend() != "tensorflow":
     raise ImportError(
         "`keras_bdl` runs on the TensorFlow backend of Keras, and this process "
         "uses another: set KERAS_BACKEND=tensorflow before Keras is imported. "
-        f"Received: backend={keras.backend.backend()}"
+        f"Received: backend={_backend.backend()}"
     )
 
 from keras_bdl import applications  # noqa: E402
@@ -55,12 +55,13 @@ from keras_bdl import conformal  # noqa: E402
 from keras_bdl import continual  # noqa: E402
 from keras_bdl import conversion  # noqa: E402
 from keras_bdl import curvature  # noqa: E402
-from keras_bdl import data  # noqa: E402
 from keras_bdl import datasets  # noqa: E402
 from keras_bdl import diagnostics  # noqa: E402
 from keras_bdl import distribute  # noqa: E402
 from keras_bdl import distributions  # noqa: E402
 from keras_bdl import evaluation  # noqa: E402
+from keras_bdl import extend  # noqa: E402
+from keras_bdl import laplace  # noqa: E402
 from keras_bdl import layers  # noqa: E402
 from keras_bdl import likelihoods  # noqa: E402
 from keras_bdl import metrics  # noqa: E402
@@ -71,8 +72,6 @@ from keras_bdl import plots  # noqa: E402
 from keras_bdl import posteriors  # noqa: E402
 from keras_bdl import prediction  # noqa: E402
 from keras_bdl import priors  # noqa: E402
-from keras_bdl import protocols  # noqa: E402
-from keras_bdl import saving  # noqa: E402
 from keras_bdl import schedules  # noqa: E402
 from keras_bdl.callbacks import SWA  # noqa: E402
 from keras_bdl.callbacks import SWAG  # noqa: E402
@@ -118,14 +117,15 @@ __all__ = [
     "conversion",
     "convert",
     "curvature",
-    "data",
     "datasets",
     "diagnostics",
     "distribute",
     "distributions",
     "evaluate",
     "evaluation",
+    "extend",
     "fit_laplace",
+    "laplace",
     "layers",
     "likelihoods",
     "metrics",
@@ -138,7 +138,5 @@ __all__ = [
     "predict",
     "prediction",
     "priors",
-    "protocols",
-    "saving",
     "schedules",
 ]

@@ -56,7 +56,7 @@ tf.data.Dataset.__iter__ = _iterate_plainly
 import keras
 import numpy as np
 
-from keras_bdl.saving import StoragePath
+from keras_bdl._saving._storage_path import StoragePath
 from tests.helpers import dtype_policy
 from tests.helpers import optimize_graphs
 

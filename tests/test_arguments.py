@@ -107,7 +107,7 @@ def numbers_of(cls):
                 if number or "float" in kind or "int" in kind:
                     found[p.name] = isinstance(p.default, bool)
     known = inspect.signature(cls).parameters
-    takes_all = issubclass(cls, bdl.layers.Variational)
+    takes_all = issubclass(cls, bdl.extend.Variational)
     return [
         name
         for name, is_bool in found.items()

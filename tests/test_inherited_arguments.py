@@ -3,8 +3,8 @@ import inspect
 import keras
 import pytest
 
-from keras_bdl.inherited_arguments import InheritedArguments
-from keras_bdl.inherited_arguments import inherits_arguments
+from keras_bdl._inherited_arguments import InheritedArguments
+from keras_bdl._inherited_arguments import inherits_arguments
 from keras_bdl.layers import MeanFieldDense
 
 

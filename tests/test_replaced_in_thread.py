@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 import keras
 import pytest
 
-from keras_bdl.replaced_in_thread import replaced
-from keras_bdl.replaced_in_thread import replacements_of
+from keras_bdl._replaced_in_thread import replaced
+from keras_bdl._replaced_in_thread import replacements_of
 
 
 class Adder:

@@ -17,9 +17,9 @@ import tensorflow as tf
 from cases import Case
 from chips import Chips
 
-from keras_bdl.data.dataset_size import dataset_sizes
-from keras_bdl.inner_optimizer import inner_optimizer
-from keras_bdl.models.build import build_optimizer
+from keras_bdl._data._dataset_size import dataset_sizes
+from keras_bdl._inner_optimizer import inner_optimizer
+from keras_bdl.models._build import build_optimizer
 
 
 class NotLowered(Exception):

@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 import keras_bdl as bdl
-from keras_bdl.saving import StoragePath
+from keras_bdl.extend import StoragePath
 
 CHAINS = 16384
 FRICTION = 4.0

@@ -230,7 +230,7 @@ for variable, square in zip(model.trainable_variables, squares, strict=True):
 # layer without a rule, such as the positions of a transformer, is
 # differentiated example by example, and a warning names it. A layer with more
 # than a million weights and without a rule raises an error.
-# `bdl.curvature.register_rule` adds a rule.
+# `bdl.extend.register_rule` adds a rule.
 #
 # ## Next
 #

@@ -9,7 +9,7 @@ import zlib
 
 import numpy as np
 
-from keras_bdl.saving import StoragePath
+from keras_bdl.extend import StoragePath
 
 # Errors of `json`, `zipfile` and `numpy` on a damaged file.
 DAMAGE = (

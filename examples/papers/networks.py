@@ -11,7 +11,7 @@ from substitutes import one_layer
 import keras_bdl as bdl
 from keras_bdl import applications
 from keras_bdl.applications import SMALL_IMAGES
-from keras_bdl.saving import StoragePath
+from keras_bdl.extend import StoragePath
 
 
 @dataclasses.dataclass(frozen=True)

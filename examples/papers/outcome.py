@@ -7,7 +7,7 @@ from typing import Any
 from recipe import Recipe
 from session import Session
 
-from keras_bdl.saving import StoragePath
+from keras_bdl.extend import StoragePath
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from recipe import Cell
 
 import keras_bdl as bdl
 from keras_bdl.distribute import wait_for_all
-from keras_bdl.saving import StoragePath
+from keras_bdl.extend import StoragePath
 
 
 @dataclasses.dataclass(frozen=True)

@@ -105,7 +105,7 @@ def main():
             option = option.replace("_", "-")
             parser.error(f"--{option} must be at least 1. Received: {value}")
     # Not at the top, so that `--list` answers at once.
-    from keras_bdl.saving import StoragePath
+    from keras_bdl.extend import StoragePath
 
     try:
         args.out = StoragePath(args.out)

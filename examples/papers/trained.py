@@ -25,7 +25,7 @@ from trainings import TRAININGS
 
 import keras_bdl as bdl
 from keras_bdl.distribute import wait_for_all
-from keras_bdl.saving import StoragePath
+from keras_bdl.extend import StoragePath
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,16 +14,15 @@ If a callback has no argument `unit`, `every` counts epochs. `every` of
 `SampleCollector` may also be a schedule with cycles.
 """
 
-from keras_bdl.callbacks.chain_diagnostics import ChainDiagnostics
-from keras_bdl.callbacks.checkpoint import Checkpoint
-from keras_bdl.callbacks.early_stopping import EarlyStopping
-from keras_bdl.callbacks.gradient_variance import GradientVariance
-from keras_bdl.callbacks.kl_annealing import KLAnnealing
-from keras_bdl.callbacks.pretrain_means import PretrainMeans
-from keras_bdl.callbacks.sample_collector import SampleCollector
-from keras_bdl.callbacks.stateful_callback import StatefulCallback
-from keras_bdl.callbacks.swa import SWA
-from keras_bdl.callbacks.swag import SWAG
+from keras_bdl.callbacks._chain_diagnostics import ChainDiagnostics
+from keras_bdl.callbacks._checkpoint import Checkpoint
+from keras_bdl.callbacks._early_stopping import EarlyStopping
+from keras_bdl.callbacks._gradient_variance import GradientVariance
+from keras_bdl.callbacks._kl_annealing import KLAnnealing
+from keras_bdl.callbacks._pretrain_means import PretrainMeans
+from keras_bdl.callbacks._sample_collector import SampleCollector
+from keras_bdl.callbacks._swa import SWA
+from keras_bdl.callbacks._swag import SWAG
 
 __all__ = [
     "SWA",
@@ -35,5 +34,4 @@ __all__ = [
     "KLAnnealing",
     "PretrainMeans",
     "SampleCollector",
-    "StatefulCallback",
 ]

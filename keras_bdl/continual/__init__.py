@@ -4,6 +4,6 @@
 task. Priors for the first task are in `keras_bdl.priors`.
 """
 
-from keras_bdl.continual.posterior_becomes_prior import posterior_becomes_prior
+from keras_bdl.continual._posterior_becomes_prior import posterior_becomes_prior
 
 __all__ = ["posterior_becomes_prior"]

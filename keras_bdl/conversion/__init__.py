@@ -3,6 +3,6 @@
 The results are models of `keras_bdl.models`, with layers of `keras_bdl.layers`.
 """
 
-from keras_bdl.conversion.convert import convert
+from keras_bdl.conversion._convert import convert
 
 __all__ = ["convert"]

@@ -5,23 +5,13 @@ Optimizers, objectives and Laplace use this folder during training or fitting.
 eigenvalues of the Hessian.
 """
 
-import keras_bdl.curvature.rules  # noqa: F401 (registers them)
-from keras_bdl.curvature.kronecker_factors import kronecker_factors
-from keras_bdl.curvature.layer_factors import KroneckerFactors
-from keras_bdl.curvature.per_example_gradients import per_example_gradients
-from keras_bdl.curvature.rule import Rule
-from keras_bdl.curvature.rule import register_rule
-from keras_bdl.curvature.second_moments import second_moments
-from keras_bdl.curvature.step import Step
-from keras_bdl.curvature.step import step
+from keras_bdl.curvature import _rules  # noqa: F401 (registers them)
+from keras_bdl.curvature._kronecker_factors import kronecker_factors
+from keras_bdl.curvature._per_example_gradients import per_example_gradients
+from keras_bdl.curvature._second_moments import second_moments
 
 __all__ = [
-    "KroneckerFactors",
-    "Rule",
-    "Step",
     "kronecker_factors",
     "per_example_gradients",
-    "register_rule",
     "second_moments",
-    "step",
 ]

@@ -4,9 +4,10 @@
 the distributions over all weights of a model.
 """
 
-from keras_bdl.distributions.mean_field import MeanField
-from keras_bdl.distributions.radial import Radial
-from keras_bdl.distributions.stored_prior import StoredPrior
-from keras_bdl.distributions.weight_distribution import WeightDistribution
+from keras_bdl.distributions._mean_field import MeanField
+from keras_bdl.distributions._radial import Radial
 
-__all__ = ["MeanField", "Radial", "StoredPrior", "WeightDistribution"]
+__all__ = [
+    "MeanField",
+    "Radial",
+]

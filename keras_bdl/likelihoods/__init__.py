@@ -4,8 +4,8 @@ For classification, use the cross-entropies of Keras. `keras_bdl.metrics` scores
 predictions, but is not for training.
 """
 
-from keras_bdl.likelihoods.gaussian import Gaussian
-from keras_bdl.likelihoods.noise_stddev import LearnedStddev
-from keras_bdl.likelihoods.noise_stddev import mean_and_stddev
+from keras_bdl.likelihoods._gaussian import Gaussian
+from keras_bdl.likelihoods._noise_stddev import LearnedStddev
+from keras_bdl.likelihoods._noise_stddev import mean_and_stddev
 
 __all__ = ["Gaussian", "LearnedStddev", "mean_and_stddev"]

@@ -4,16 +4,16 @@ The metrics score the outputs that a model returns in `fit` and `evaluate`.
 Functions for a finished `Prediction` are in `keras_bdl.evaluation`.
 """
 
-from keras_bdl.metrics.calibration_errors import ExpectedCalibrationError
-from keras_bdl.metrics.calibration_errors import MaximumCalibrationError
-from keras_bdl.metrics.classification_scores import BrierScore
-from keras_bdl.metrics.classification_scores import NegativeLogLikelihood
-from keras_bdl.metrics.classification_scores import PredictiveEntropy
-from keras_bdl.metrics.errors_of_mean import MeanAbsoluteError
-from keras_bdl.metrics.errors_of_mean import RootMeanSquaredError
-from keras_bdl.metrics.gaussian_scores import ContinuousRankedProbabilityScore
-from keras_bdl.metrics.gaussian_scores import GaussianLogLikelihood
-from keras_bdl.metrics.gaussian_scores import IntervalCoverage
+from keras_bdl.metrics._calibration_errors import ExpectedCalibrationError
+from keras_bdl.metrics._calibration_errors import MaximumCalibrationError
+from keras_bdl.metrics._classification_scores import BrierScore
+from keras_bdl.metrics._classification_scores import NegativeLogLikelihood
+from keras_bdl.metrics._classification_scores import PredictiveEntropy
+from keras_bdl.metrics._errors_of_mean import MeanAbsoluteError
+from keras_bdl.metrics._errors_of_mean import RootMeanSquaredError
+from keras_bdl.metrics._gaussian_scores import ContinuousRankedProbabilityScore
+from keras_bdl.metrics._gaussian_scores import GaussianLogLikelihood
+from keras_bdl.metrics._gaussian_scores import IntervalCoverage
 
 __all__ = [
     "BrierScore",

@@ -5,10 +5,10 @@
 `keras_bdl.applications` has ready-made networks.
 """
 
-from keras_bdl.models.cloning import mend_clone_model
-from keras_bdl.models.model import Model
-from keras_bdl.models.sequential import Sequential
+from keras_bdl.models import _cloning
+from keras_bdl.models._model import Model
+from keras_bdl.models._sequential import Sequential
 
 __all__ = ["Model", "Sequential"]
 
-mend_clone_model()
+_cloning.mend_clone_model()

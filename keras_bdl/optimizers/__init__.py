@@ -4,15 +4,15 @@ Both kinds of optimizers train the weights of an ordinary Keras model.
 `keras_bdl.objectives` holds methods that work with any Keras optimizer.
 """
 
-from keras_bdl.optimizers.atmc import ATMC
-from keras_bdl.optimizers.ivon import IVON
-from keras_bdl.optimizers.kfac import KFAC
-from keras_bdl.optimizers.noisy_kfac import NoisyKFAC
-from keras_bdl.optimizers.ogn import OGN
-from keras_bdl.optimizers.sghmc import SGHMC
-from keras_bdl.optimizers.sgld import SGLD
-from keras_bdl.optimizers.sgnht import SGNHT
-from keras_bdl.optimizers.vogn import VOGN
+from keras_bdl.optimizers._atmc import ATMC
+from keras_bdl.optimizers._ivon import IVON
+from keras_bdl.optimizers._kfac import KFAC
+from keras_bdl.optimizers._noisy_kfac import NoisyKFAC
+from keras_bdl.optimizers._ogn import OGN
+from keras_bdl.optimizers._sghmc import SGHMC
+from keras_bdl.optimizers._sgld import SGLD
+from keras_bdl.optimizers._sgnht import SGNHT
+from keras_bdl.optimizers._vogn import VOGN
 
 __all__ = [
     "ATMC",

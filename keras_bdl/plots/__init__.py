@@ -5,21 +5,21 @@ Each function takes results of `keras_bdl.predict`, `keras_bdl.evaluation` or
 """
 
 from keras_bdl.plots import canvas
-from keras_bdl.plots.chains import autocorrelation
-from keras_bdl.plots.chains import trace
-from keras_bdl.plots.comparison import comparison
-from keras_bdl.plots.entropy_histograms import entropy_histograms
-from keras_bdl.plots.gradient_variance import gradient_variance
-from keras_bdl.plots.loss_surface import loss_cross_section
-from keras_bdl.plots.loss_surface import loss_plane
-from keras_bdl.plots.prediction_sets import prediction_sets
-from keras_bdl.plots.referral_curve import referral_curve
-from keras_bdl.plots.regression_bands import regression_bands
-from keras_bdl.plots.regression_bands import regression_comparison
-from keras_bdl.plots.reliability_diagram import reliability_diagram
-from keras_bdl.plots.segmentation_maps import segmentation_maps
-from keras_bdl.plots.shift import shift
-from keras_bdl.plots.task_accuracies import task_accuracies
+from keras_bdl.plots._chains import autocorrelation
+from keras_bdl.plots._chains import trace
+from keras_bdl.plots._comparison import comparison
+from keras_bdl.plots._entropy_histograms import entropy_histograms
+from keras_bdl.plots._gradient_variance import gradient_variance
+from keras_bdl.plots._loss_surface import loss_cross_section
+from keras_bdl.plots._loss_surface import loss_plane
+from keras_bdl.plots._prediction_sets import prediction_sets
+from keras_bdl.plots._referral_curve import referral_curve
+from keras_bdl.plots._regression_bands import regression_bands
+from keras_bdl.plots._regression_bands import regression_comparison
+from keras_bdl.plots._reliability_diagram import reliability_diagram
+from keras_bdl.plots._segmentation_maps import segmentation_maps
+from keras_bdl.plots._shift import shift
+from keras_bdl.plots._task_accuracies import task_accuracies
 
 __all__ = [
     "autocorrelation",

@@ -3,8 +3,8 @@
 An argument that accepts a schedule of Keras also accepts these schedules.
 """
 
-from keras_bdl.schedules.cyclical_cosine import CyclicalCosine
-from keras_bdl.schedules.linear_ramp import LinearRamp
-from keras_bdl.schedules.swa_schedule import SWASchedule
+from keras_bdl.schedules._cyclical_cosine import CyclicalCosine
+from keras_bdl.schedules._linear_ramp import LinearRamp
+from keras_bdl.schedules._swa_schedule import SWASchedule
 
 __all__ = ["CyclicalCosine", "LinearRamp", "SWASchedule"]

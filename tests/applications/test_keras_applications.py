@@ -21,7 +21,7 @@ def test_residual_network_becomes_bayesian():
     model = bdl.convert(network, "mean_field", dataset_size=100)
     before = [x.name for x in network.layers if isinstance(x, KERNELS)]
     after = [
-        x.name for x in model.layers if isinstance(x, bdl.layers.MeanFieldLayer)
+        x.name for x in model.layers if isinstance(x, bdl.extend.MeanFieldLayer)
     ]
     assert after == before
     assert not any(type(x) in KERNELS for x in model.layers)

@@ -3,12 +3,12 @@ import numpy as np
 import pytest
 
 import keras_bdl as bdl
-from keras_bdl.applications import Architecture
 from keras_bdl.applications import PreActResNet
 from keras_bdl.applications import PreActResNet18
-from keras_bdl.applications.architecture import BOTTLENECK
-from keras_bdl.applications.architecture import Stage
-from keras_bdl.applications.architecture import Stem
+from keras_bdl.applications._architecture import BOTTLENECK
+from keras_bdl.applications._architecture import Architecture
+from keras_bdl.applications._architecture import Stage
+from keras_bdl.applications._architecture import Stem
 
 
 def count(model):

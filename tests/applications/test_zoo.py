@@ -10,11 +10,11 @@ import pytest
 
 import keras_bdl as bdl
 from keras_bdl import applications
-from keras_bdl.applications.architecture import BOTTLENECK
-from keras_bdl.applications.architecture import Architecture
-from keras_bdl.applications.architecture import Stage
-from keras_bdl.applications.resnet import IMAGENET
-from keras_bdl.applications.resnet import SMALL_IMAGES
+from keras_bdl.applications._architecture import BOTTLENECK
+from keras_bdl.applications._architecture import Architecture
+from keras_bdl.applications._architecture import Stage
+from keras_bdl.applications._resnet import IMAGENET
+from keras_bdl.applications._resnet import SMALL_IMAGES
 
 GUIDE = Path(__file__).parents[2] / "examples" / "guides" / "networks.md"
 SHAPE = (16, 16, 3)
@@ -186,7 +186,7 @@ def test_every_kernel_is_converted(name):
     if name == "ResNetPlusPlus":  # layers that have no distributions
         kind, new, options = "mc_dropout", bdl.layers.MCDropout, {"rate": 0.1}
     else:
-        kind, new = "mean_field", bdl.layers.MeanFieldLayer
+        kind, new = "mean_field", bdl.extend.MeanFieldLayer
         options = {"dataset_size": 100}
     before = [x.name for x in model.layers if isinstance(x, KERNELS)]
     converted = bdl.convert(model, kind, **options)

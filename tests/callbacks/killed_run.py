@@ -15,7 +15,7 @@ import keras
 import numpy as np
 
 import keras_bdl as bdl
-from keras_bdl.saving.state_file import write_state
+from keras_bdl._saving._state_file import write_state
 
 EPOCHS, STEPS = 12, 8
 

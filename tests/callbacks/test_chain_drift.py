@@ -6,10 +6,10 @@ from scipy.stats import beta
 
 import keras_bdl as bdl
 from keras_bdl.callbacks import SampleCollector
-from keras_bdl.callbacks.chain_drift import drift
-from keras_bdl.callbacks.chain_drift import independent_directions
-from keras_bdl.callbacks.chain_drift import largest_drift
-from keras_bdl.callbacks.chain_drift import warn_of_drift
+from keras_bdl.callbacks._chain_drift import drift
+from keras_bdl.callbacks._chain_drift import independent_directions
+from keras_bdl.callbacks._chain_drift import largest_drift
+from keras_bdl.callbacks._chain_drift import warn_of_drift
 from tests.helpers import assert_moment
 
 RNG = np.random.default_rng(0)

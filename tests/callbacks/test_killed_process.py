@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_bdl.saving.state_file import read_state
+from keras_bdl._saving._state_file import read_state
 from tests.processes import Command
 
 SCRIPT = Path(__file__).with_name("killed_run.py")

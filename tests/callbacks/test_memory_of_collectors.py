@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import keras_bdl as bdl
-from keras_bdl import memory
+from keras_bdl import _memory as memory
 
 # A kernel and a bias, in float32.
 WEIGHTS = 4 * 3 + 3

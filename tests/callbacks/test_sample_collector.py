@@ -5,10 +5,10 @@ import tensorflow as tf
 from scipy.special import softmax
 
 import keras_bdl as bdl
+from keras_bdl._saving._state_file import read_state
 from keras_bdl.callbacks import ChainDiagnostics
 from keras_bdl.callbacks import Checkpoint
 from keras_bdl.callbacks import SampleCollector
-from keras_bdl.saving.state_file import read_state
 from keras_bdl.schedules import CyclicalCosine
 from tests.callbacks.paths import Record
 from tests.helpers import cross_entropy

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from keras_bdl import conformal
+from keras_bdl._data import _row_blocks as row_blocks
 from keras_bdl.conformal import APS
 from keras_bdl.conformal import LAC
 from keras_bdl.conformal import RAPS
 from keras_bdl.conformal import AdaptiveConformal
 from keras_bdl.conformal import RiskControl
-from keras_bdl.data import row_blocks
 from keras_bdl.prediction import ClassificationPrediction
 from keras_bdl.prediction import RegressionPrediction
 from tests.conformal.helpers import classified

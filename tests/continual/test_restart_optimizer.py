@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_bdl.continual.posterior_becomes_prior import restart_optimizer
+from keras_bdl.continual._posterior_becomes_prior import restart_optimizer
 
 
 @pytest.mark.parametrize(

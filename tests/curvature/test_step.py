@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
-from keras_bdl import curvature
+from keras_bdl.extend import step
 from tests.curvature.brute_force import assert_close
 from tests.helpers import cross_entropy
 from tests.helpers import dtype_policy
@@ -38,10 +38,10 @@ def in_graph(model, **kwargs):
     """The step as a function of a batch."""
 
     def function(x, y, sample_weight=None, due=None):
-        step = curvature.step(
+        found = step(
             model, x, y, sample_weight=sample_weight, due=due, **kwargs
         )
-        return step.gradients, step.squares
+        return found.gradients, found.squares
 
     return function
 
@@ -160,15 +160,15 @@ def test_values_replace_the_weights():
     model, other = build(), build()
     values = [tf.convert_to_tensor(v) for v in other.trainable_variables]
     before = model.get_weights()
-    step = curvature.step(model, IMAGES, LABELS, values=values)
+    found = step(model, IMAGES, LABELS, values=values)
     expected = curvature.second_moments(other, IMAGES, LABELS)
     for actual, true in zip(
-        (step.gradients, step.squares), expected, strict=True
+        (found.gradients, found.squares), expected, strict=True
     ):
         for a, b in zip(actual, true, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)
     loss = other.compute_loss(IMAGES, LABELS, other(IMAGES))
-    np.testing.assert_allclose(step.loss, loss, rtol=1e-6)
+    np.testing.assert_allclose(found.loss, loss, rtol=1e-6)
     for a, b in zip(model.get_weights(), before, strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -177,9 +177,9 @@ def test_statistics_of_batch_norm_move_as_in_an_ordinary_step():
     model = build(layers.BatchNormalization)
     twin = build(layers.BatchNormalization)
     twin.set_weights(model.get_weights())
-    step = curvature.step(model, IMAGES, LABELS)
+    found = step(model, IMAGES, LABELS)
     y_pred = twin(IMAGES, training=True)
-    np.testing.assert_allclose(step.y_pred, y_pred, rtol=1e-5)
+    np.testing.assert_allclose(found.y_pred, y_pred, rtol=1e-5)
     for v, w in zip(
         model.non_trainable_variables,
         twin.non_trainable_variables,
@@ -196,31 +196,29 @@ def test_dropout_draws_new_masks_and_squares_use_the_same_mask():
     model.add(layers.Dense(3))
     model.compile(loss="mse")
     masks = [
-        curvature.step(model, np.ones_like(IMAGES), np.zeros((EXAMPLES, 3)))
+        step(model, np.ones_like(IMAGES), np.zeros((EXAMPLES, 3)))
         for _ in range(2)
     ]
-    dropped = [step.squares[0].numpy() == 0 for step in masks]
+    dropped = [found.squares[0].numpy() == 0 for step in masks]
     assert np.any(dropped[0] != dropped[1])
 
 
 def test_a_step_that_is_not_due_is_an_ordinary_step():
     model = build()
-    step = curvature.step(model, IMAGES, LABELS, statistics="factors")
+    found = step(model, IMAGES, LABELS, statistics="factors")
     function = tf.function(
         lambda due: [
             (s.gradients, [(f.inputs, f.outputs) for f in s.factors])
             for s in [
-                curvature.step(
-                    model, IMAGES, LABELS, statistics="factors", due=due
-                )
+                step(model, IMAGES, LABELS, statistics="factors", due=due)
             ]
         ][0]
     )
     for due in (True, False):
         gradients, factors = function(tf.constant(due))
-        for a, b in zip(gradients, step.gradients, strict=True):
+        for a, b in zip(gradients, found.gradients, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
-        for matrices, f in zip(factors, step.factors, strict=True):
+        for matrices, f in zip(factors, found.factors, strict=True):
             for a, b in zip(matrices, (f.inputs, f.outputs), strict=True):
                 expected = b if due else np.zeros(b.shape)
                 np.testing.assert_allclose(a, expected, rtol=1e-4, atol=1e-6)
@@ -228,4 +226,4 @@ def test_a_step_that_is_not_due_is_an_ordinary_step():
 
 def test_wrong_statistics_are_refused():
     with pytest.raises(ValueError, match="statistics='hessian'"):
-        curvature.step(build(), IMAGES, LABELS, statistics="hessian")
+        step(build(), IMAGES, LABELS, statistics="hessian")

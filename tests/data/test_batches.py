@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse
 import tensorflow as tf
 
-from keras_bdl.data.batches import Batches
+from keras_bdl._data._batches import Batches
 
 X = np.arange(14, dtype="float32").reshape(7, 2)
 Y = np.arange(7)

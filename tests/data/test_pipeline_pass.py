@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bdl.data.count_examples import count_examples
-from keras_bdl.data.pipeline_pass import pass_over
+from keras_bdl._data._count_examples import count_examples
+from keras_bdl._data._pipeline_pass import pass_over
 
 N = 130
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bdl.datasets import augmentation
+from keras_bdl.datasets import _augmentation as augmentation
 from tests.helpers import assert_moment
 
 

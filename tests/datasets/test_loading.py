@@ -7,7 +7,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from keras_bdl import datasets
-from keras_bdl.datasets.augmentation import resized_central_crop
+from keras_bdl.datasets._augmentation import resized_central_crop
 from tests.helpers import cross_entropy
 
 CIFAR = datasets.SPECS["cifar10"]

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 from scipy.ndimage import map_coordinates
 
-from keras_bdl.datasets import augmentation
+from keras_bdl.datasets import _augmentation as augmentation
 from tests.helpers import assert_moment
 
 

@@ -7,8 +7,8 @@ import tensorflow as tf
 
 import keras_bdl as bdl
 from keras_bdl import layers
+from keras_bdl._random._keyed_noise import sequence
 from keras_bdl.diagnostics import gradient_variance
-from keras_bdl.random.keyed_noise import sequence
 from tests.helpers import assert_moment
 from tests.helpers import cross_entropy
 

@@ -6,7 +6,7 @@ from tensorflow_probability import mcmc
 from keras_bdl.diagnostics import autocorrelation
 from keras_bdl.diagnostics import effective_sample_size
 from keras_bdl.diagnostics import potential_scale_reduction
-from keras_bdl.diagnostics.chains import chain_arrays
+from keras_bdl.diagnostics._chains import chain_arrays
 from tests.diagnostics.series import ar1
 from tests.helpers import assert_moment
 

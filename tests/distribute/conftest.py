@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from keras_bdl.saving.state_file import read_state
+from keras_bdl._saving._state_file import read_state
 from tests.distribute.cases import CASES
 from tests.distribute.cases import CASES_OF_WORKERS
 from tests.helpers import optimize_graphs

@@ -10,7 +10,7 @@ import time
 import keras
 
 import keras_bdl as bdl
-from keras_bdl.saving.state_file import write_state
+from keras_bdl._saving._state_file import write_state
 from tests.distribute.cases import long_run
 
 

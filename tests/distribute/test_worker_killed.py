@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from keras_bdl.saving.state_file import read_state
+from keras_bdl._saving._state_file import read_state
 from tests.distribute.conftest import PATIENCE
 from tests.distribute.conftest import start_pair
 from tests.distribute.test_two_workers import assert_same

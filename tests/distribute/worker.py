@@ -9,7 +9,7 @@ import os
 import sys
 
 import keras_bdl as bdl
-from keras_bdl.saving.state_file import write_state
+from keras_bdl._saving._state_file import write_state
 from tests.distribute.cases import CASES
 from tests.distribute.cases import CASES_OF_WORKERS
 

@@ -7,11 +7,11 @@ import scipy.stats
 import sklearn.metrics
 
 from keras_bdl import metrics
+from keras_bdl._reports._report import flat_numbers
 from keras_bdl.conformal import LAC
 from keras_bdl.evaluation import evaluate
 from keras_bdl.prediction import ClassificationPrediction
 from keras_bdl.prediction import RegressionPrediction
-from keras_bdl.reports.report import flat_numbers
 
 
 def make_prediction(n=200, classes=4, num_samples=5, seed=0, **kwargs):

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import sklearn.metrics
 
-from keras_bdl.data import row_blocks
+from keras_bdl._data import _row_blocks as row_blocks
+from keras_bdl._reports._report import flat_numbers
 from keras_bdl.evaluation import evaluate
 from keras_bdl.prediction import ClassificationPrediction
 from keras_bdl.prediction import RegressionPrediction
-from keras_bdl.reports.report import flat_numbers
 
 Y = np.random.default_rng(9).integers(3, size=60)
 

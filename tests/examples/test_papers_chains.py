@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
-from keras_bdl.saving import StoragePath
+from keras_bdl._saving._storage_path import StoragePath
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 sys.path.insert(0, str(EXAMPLES / "papers"))

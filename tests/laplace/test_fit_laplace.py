@@ -7,7 +7,7 @@ from scipy import stats
 
 import keras_bdl as bdl
 from keras_bdl.laplace import fit_laplace
-from keras_bdl.laplace.fisher_information import FisherInformation
+from keras_bdl.laplace._fisher_information import FisherInformation
 from keras_bdl.posteriors import Laplace
 from keras_bdl.posteriors import Mixture
 from keras_bdl.posteriors import load
@@ -567,7 +567,7 @@ def test_predictions_of_a_mixture_from_a_file_are_equal(tmp_path):
 
 def test_validation_takes_the_prior_with_the_best_predictions(monkeypatch):
     candidates = np.array([0.01, 1.0, 100.0, 1e4])
-    module = "keras_bdl.laplace.validation.CANDIDATES"
+    module = "keras_bdl.laplace._validation.CANDIDATES"
     monkeypatch.setattr(module, candidates)
     model = model_of(1, "mse")
     model.set_weights(regression_at_maximum(1.0).get_weights())
@@ -614,7 +614,7 @@ def test_all_batches_are_one_trace():
             calls.append(inputs.shape)
             return super().call(inputs, training)
 
-    bdl.curvature.register_rule(Counted)(bdl.curvature.rules.dense.DenseRule)
+    bdl.extend.register_rule(Counted)(bdl.curvature.rules.dense.DenseRule)
     model = keras.Sequential([keras.Input((IN,)), Counted(3)])
     model.compile("sgd", sparse(from_logits=True))
     calls.clear()
@@ -756,7 +756,7 @@ def test_prior_of_the_weights_is_their_mean_square():
 
 
 def test_factors_that_do_not_fit_into_memory_are_refused(monkeypatch):
-    monkeypatch.setattr("keras_bdl.memory.free_bytes", lambda: 100)
+    monkeypatch.setattr("keras_bdl._memory.free_bytes", lambda: 100)
     with pytest.raises(
         ValueError, match="must fit into memory.*100 bytes free"
     ):
@@ -768,7 +768,7 @@ def test_memory_counts_the_factors_of_attention(monkeypatch):
     x = keras.layers.MultiHeadAttention(2, 3, use_bias=False)(inputs, inputs)
     model = keras.Model(inputs, keras.layers.Flatten()(x))
     model.compile("sgd", keras.losses.BinaryCrossentropy(from_logits=True))
-    monkeypatch.setattr("keras_bdl.memory.free_bytes", lambda: 100)
+    monkeypatch.setattr("keras_bdl._memory.free_bytes", lambda: 100)
     # Three matrices (6, 6), and one with heads and sizes swapped.
     entries = 4 * 2 * 6**2
     with pytest.raises(ValueError, match=f"{16 * entries} bytes needed"):

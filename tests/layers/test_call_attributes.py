@@ -1,9 +1,9 @@
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
-from keras_bdl.layers.call_attributes import CallState
-from keras_bdl.layers.call_attributes import SeenAttribute
-from keras_bdl.layers.call_attributes import seeing
+from keras_bdl.layers._call_attributes import CallState
+from keras_bdl.layers._call_attributes import SeenAttribute
+from keras_bdl.layers._call_attributes import seeing
 
 
 class Layer:

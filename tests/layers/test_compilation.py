@@ -9,9 +9,9 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 import keras_bdl as bdl
-from keras_bdl import cpu_compilation
+from keras_bdl import _cpu_compilation as cpu_compilation
 from keras_bdl import layers
-from keras_bdl.layers import compilation
+from keras_bdl.layers import _compilation as compilation
 
 SIZE = 128  # SIZE**2 is the smallest compiled size
 RNG = np.random.default_rng(0)

@@ -136,7 +136,7 @@ def classes_of(kind):
 
 def _with_defaults(name, cls, options, trains):
     """Returns a class that needs no arguments that the Keras layer lacks."""
-    if issubclass(cls, bdl.layers.Variational):
+    if issubclass(cls, bdl.extend.Variational):
         options = {
             "dataset_size": 8,
             # softplus(-60) is 1e-26.
@@ -183,7 +183,7 @@ class OurExpectations:
         # `test_run_layer_test` trains each class, with each estimator.
         expected["run_training_check"] = False
         trainable = "expected_num_trainable_weights"
-        if issubclass(layer_cls, bdl.layers.Variational):
+        if issubclass(layer_cls, bdl.extend.Variational):
             expected[trainable] *= 2  # a mean and a rho
             expected["expected_num_seed_generators"] = 1
             # The KL, in training.

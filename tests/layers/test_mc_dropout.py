@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bdl.layers.mc_dropout import MCDropout
+from keras_bdl.layers._mc_dropout import MCDropout
 from keras_bdl.posteriors import MCDropout as MCDropoutPosterior
 from tests.helpers import assert_moment
 

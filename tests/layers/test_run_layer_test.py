@@ -175,7 +175,7 @@ def cases_of(name, cls):
     """Returns the arguments of the harness; fails for a class without any."""
     if name in CASES:
         return CASES[name]()
-    if issubclass(cls, bdl.layers.Variational):
+    if issubclass(cls, bdl.extend.Variational):
         of_keras = name.removeprefix("MeanField").removeprefix("Radial")
         return variational(cls, of_keras)
     return weight_norm(name.removeprefix("WeightNorm"))

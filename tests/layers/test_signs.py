@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bdl import layers
-from keras_bdl.layers import estimators
+from keras_bdl.layers import _estimators as estimators
 
 RNG = np.random.default_rng(0)
 IMAGE = (6, 6, 4)

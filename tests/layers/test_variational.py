@@ -8,7 +8,7 @@ from scipy.stats import multivariate_normal
 
 import keras_bdl as bdl
 from keras_bdl import layers
-from keras_bdl.layers import weight_draw
+from keras_bdl.layers import _weight_draw as weight_draw
 from tests.helpers import assert_moment
 from tests.helpers import dtype_policy
 
@@ -170,7 +170,7 @@ def nearly_equal_layers():
         {"prior": bdl.priors.Normal(1.0, mean=0.5)},
         {"prior": bdl.priors.Laplace(1.0)},
         {"prior": bdl.priors.Laplace(0.5)},
-        {"prior": bdl.distributions.StoredPrior("mean_field")},
+        {"prior": bdl.extend.StoredPrior("mean_field")},
         {"estimator": "flipout"},
         {"estimator": "local"},
         {"variational_bias": False},

@@ -10,7 +10,7 @@ from tensorflow_probability import distributions as tfd
 import keras_bdl as bdl
 from keras_bdl import layers
 from keras_bdl.distributions import MeanField
-from keras_bdl.distributions import StoredPrior
+from keras_bdl.distributions._stored_prior import StoredPrior
 from tests.helpers import assert_moment
 from tests.helpers import own_garbage
 

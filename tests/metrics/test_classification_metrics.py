@@ -6,7 +6,7 @@ import sklearn.metrics
 import tensorflow as tf
 
 from keras_bdl import metrics
-from keras_bdl.metrics.calibration_errors import CELLS_PER_OCTAVE
+from keras_bdl.metrics._calibration_errors import CELLS_PER_OCTAVE
 from tests.helpers import check_config
 from tests.helpers import cross_entropy
 

@@ -5,7 +5,7 @@ import numpy as np
 from keras import layers
 
 from keras_bdl.layers import MCDropout
-from keras_bdl.layers import Variational
+from keras_bdl.layers._variational import Variational
 
 X = np.random.default_rng(0).normal(size=(8, 6)).astype("float32")
 TOKENS = np.random.default_rng(0).integers(0, 9, (8, 5)).astype("int32")

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bdl.objectives.exact_moments import exact_moments
-from keras_bdl.replaced_in_thread import replaced
+from keras_bdl._replaced_in_thread import replaced
+from keras_bdl.objectives._exact_moments import exact_moments
 
 LAYERS = {
     "BatchNormalization": lambda: keras.layers.BatchNormalization(),

@@ -6,12 +6,12 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
+from keras_bdl._random._gaussian_weights import EVALUATION
 from keras_bdl.objectives import MAP
 from keras_bdl.objectives import Hutchinson
 from keras_bdl.objectives import PerExampleFisher
 from keras_bdl.objectives import SampledVI
 from keras_bdl.objectives import TaylorVI
-from keras_bdl.random.gaussian_weights import EVALUATION
 from tests.helpers import assert_equal
 from tests.helpers import check_config
 from tests.helpers import dtype_policy
@@ -433,7 +433,7 @@ def test_config():
 
 
 @keras.saving.register_keras_serializable(package="tests")
-class HessianDiagonalOfTest(bdl.objectives.HessianDiagonal):
+class HessianDiagonalOfTest(bdl.extend.HessianDiagonal):
     depends_on_group = True
 
 

@@ -4,10 +4,10 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
+from keras_bdl._random._gaussian_weights import TRAINING
 from keras_bdl.objectives import PerExampleFisher
 from keras_bdl.objectives import SampledVI
 from keras_bdl.objectives import TaylorVI
-from keras_bdl.random.gaussian_weights import TRAINING
 from tests.helpers import assert_moment
 from tests.objectives.transcription import N
 from tests.objectives.transcription import nll
@@ -74,7 +74,7 @@ def expected_nll(sigma):
     return np.mean(losses @ weights / weights.sum())
 
 
-class HessianOfLogisticRegression(bdl.objectives.HessianDiagonal):
+class HessianOfLogisticRegression(bdl.extend.HessianDiagonal):
     def __call__(self, forward, values):
         x, _, _ = forward.data
         p = tf.sigmoid(x @ values[0])

@@ -69,7 +69,7 @@ def test_linear_regression_equals_its_closed_form(estimate, fisher):
     assert logs["loss"] == pytest.approx(expected + 0.3 * divergence, rel=1e-6)
 
 
-class HessianOfLinearRegression(bdl.objectives.HessianDiagonal):
+class HessianOfLinearRegression(bdl.extend.HessianDiagonal):
     def __call__(self, forward, values):
         x, _, _ = forward.data
         h = tf.reduce_mean(tf.square(x), 0)[:, None]

@@ -230,7 +230,7 @@ def test_step_is_traced_once_and_a_resumed_run_ends_as_one_without_a_break(
         temperature=bdl.schedules.LinearRamp(0.5, 1.0, end_step=8),
         seed=5,
     )
-    fits = isinstance(optimizer, bdl.protocols.OwnsPosterior)
+    fits = isinstance(optimizer, bdl.extend.OwnsPosterior)
     samples = {"train_samples": 2, "samples": 2} if fits else {}
     whole = network(optimizer, steps_per_execution=3, **samples)
     validated = {"validation_data": (X, Y)} if fits else {}

@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
-from keras_bdl.cpu_compilation import keras_compiles_nothing
-from keras_bdl.random import gaussian_weights
+from keras_bdl._cpu_compilation import keras_compiles_nothing
+from keras_bdl._random import _gaussian_weights as gaussian_weights
 from tests.helpers import assert_moment
 
 N, CHAINS, DELTA = 20, 256, 3.0

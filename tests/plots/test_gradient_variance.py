@@ -3,7 +3,9 @@ import numpy as np
 import pytest
 
 from keras_bdl import plots
-from keras_bdl.diagnostics import GradientVarianceReport
+from keras_bdl.diagnostics._gradients._gradient_variance import (
+    GradientVarianceReport,
+)
 
 NAMES = [("conv", "conv/kernel_mean", "means"), ("conv", "b", "rhos")]
 

@@ -12,12 +12,12 @@ from keras_bdl.posteriors import Ensemble
 from keras_bdl.posteriors import Gaussian
 from keras_bdl.posteriors import Laplace
 from keras_bdl.posteriors import Layerwise
-from keras_bdl.posteriors import MatrixCovariance
-from keras_bdl.posteriors import MatrixCurvature
 from keras_bdl.posteriors import MatrixNormal
 from keras_bdl.posteriors import MCDropout
 from keras_bdl.posteriors import Mixture
 from keras_bdl.posteriors import load
+from keras_bdl.posteriors._matrix_covariance import MatrixCovariance
+from keras_bdl.posteriors._matrix_covariance import MatrixCurvature
 from tests.helpers import assert_equal
 from tests.posteriors.networks import arrays_like
 from tests.posteriors.networks import gaussian

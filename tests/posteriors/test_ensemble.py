@@ -2,9 +2,9 @@ import keras
 import numpy as np
 import pytest
 
+from keras_bdl._saving._lazy_array import LazyArray
 from keras_bdl.posteriors import Ensemble
 from keras_bdl.posteriors import load
-from keras_bdl.saving.lazy_array import LazyArray
 from tests.helpers import assert_equal
 from tests.posteriors.networks import network
 from tests.posteriors.networks import values

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from keras_bdl._saving._state_file import write_state
 from keras_bdl.posteriors import load
-from keras_bdl.saving.state_file import write_state
 
 
 @pytest.mark.parametrize("state", [{"kind": "a>B"}, {"weights": np.ones(2)}, 3])

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from keras_bdl.posteriors import MatrixCovariance
 from keras_bdl.posteriors import MatrixNormal
+from keras_bdl.posteriors._matrix_covariance import MatrixCovariance
 
 IN, OUT = 3, 4
 EXAMPLES = 25

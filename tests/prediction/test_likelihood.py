@@ -4,8 +4,8 @@ import keras
 import pytest
 from keras import losses
 
-from keras_bdl.prediction.likelihood import Likelihood
-from keras_bdl.prediction.outputs import per_output
+from keras_bdl.prediction._likelihood import Likelihood
+from keras_bdl.prediction._outputs import per_output
 
 
 class OwnCrossentropy(losses.SparseCategoricalCrossentropy):

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl
-from keras_bdl.data.batches import Batches
+from keras_bdl._data._batches import Batches
 from keras_bdl.posteriors import Ensemble
 from keras_bdl.posteriors import Gaussian
 from keras_bdl.posteriors import MCDropout

@@ -265,7 +265,7 @@ def test_wrong_arguments_are_refused(kwargs, match):
 
 def test_samples_that_do_not_fit_into_memory_are_refused(monkeypatch):
     model = last_layer()
-    monkeypatch.setattr("keras_bdl.memory.free_bytes", lambda: 100)
+    monkeypatch.setattr("keras_bdl._memory.free_bytes", lambda: 100)
     with pytest.raises(ValueError, match="5 samples.*100 bytes free"):
         PosteriorPredictive(model, gaussian(model), samples=5)
 

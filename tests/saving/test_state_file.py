@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bdl.saving.lazy_array import LazyArray
-from keras_bdl.saving.state_file import read_state
-from keras_bdl.saving.state_file import write_state
+from keras_bdl._saving._lazy_array import LazyArray
+from keras_bdl._saving._state_file import read_state
+from keras_bdl._saving._state_file import write_state
 
 DTYPES = [
     "bool",

@@ -13,9 +13,9 @@ import tensorflow as tf
 from keras_bdl import callbacks
 from keras_bdl import conformal
 from keras_bdl import posteriors
-from keras_bdl.saving import StoragePath
-from keras_bdl.saving.state_file import read_state
-from keras_bdl.saving.state_file import write_state
+from keras_bdl._saving._state_file import read_state
+from keras_bdl._saving._state_file import write_state
+from keras_bdl._saving._storage_path import StoragePath
 from tests.saving.killed_writer import Killed
 from tests.saving.killed_writer import killed_at_change
 

@@ -16,7 +16,7 @@ from regression_experiments.networks import TABLES
 from regression_experiments.networks import Networks
 
 import keras_bdl as bdl
-from keras_bdl.saving import StoragePath
+from keras_bdl.extend import StoragePath
 from show.table import markdown
 from show.table import mean_and_error
 

@@ -1,0 +1,275 @@
+"""Record of the inputs and outputs of layers in one forward pass."""
+
+import contextlib
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+from keras import ops
+
+from keras_bdl.curvature._hooked import hooked
+from keras_bdl.curvature._reductions import after
+from keras_bdl.curvature._reductions import in_full_precision
+from keras_bdl.curvature._rule import Rule
+from keras_bdl.curvature._weight_scope import WeightScope
+
+
+@dataclasses.dataclass
+class Call:
+    """One call of a layer.
+
+    Attributes:
+        layer: The layer.
+        rule: The rule of the layer.
+        inputs: The first result of `rule.run`.
+        outputs: z, the tensor that the loss is differentiated with respect to.
+    """
+
+    layer: Any
+    rule: Rule
+    inputs: Any = None
+    outputs: Any = None
+
+
+class Capture:
+    """Records the calls of the layers of a plan.
+
+    Create a `Capture` inside of a gradient tape. In `recording()`, run the
+    model in `forward()` and compute the loss. Then differentiate the loss with
+    respect to `outputs` and pass the gradients to `calls_by_layer`. The value
+    of a weight depends on the code that reads the weight:
+
+    - The layer that owns the weight reads the given value in its call. The
+      rules read the given value, too.
+    - The loss, for example a regularizer, reads a copy of the given value. The
+      attribute `read_in_loss` holds the copies, and the tape differentiates the
+      loss with respect to them separately.
+    - Other code in the forward pass raises an error, because no record of a
+      call would contain this use of the weight.
+
+    Args:
+        plan: A `Plan`.
+        values: A tensor for each of `plan.variables`.
+        tape: A `tf.GradientTape` that watches accessed variables.
+        examples: Size of the batch, an integer or a tensor.
+        pure: Whether to drop assignments to variables outside of the plan.
+            Defaults to `False`.
+    """
+
+    def __init__(self, plan, values, tape, *, examples, pure: bool = False):
+        self.plan = plan
+        self.examples = examples
+        self.calls: list[Call] = []
+        self.read_in_loss: dict[int, tf.Tensor] = {}
+        self._tape = tape
+        self._scope = WeightScope(plan.variables, values, pure=pure)
+        self._rules = {id(layer): rule for layer, rule in plan.rules}
+        self._open: list[Call] = []
+        self._places = [_places_of(v) for v in plan.variables]
+        tape.watch([self.value_of(v) for v in plan.variables])
+
+    @contextlib.contextmanager
+    def recording(self):
+        """Gives the weights the values of `values` inside the block.
+
+        In `forward()`, reading a weight returns its value. Outside of
+        `forward()`, the loss reads a copy of the value.
+        """
+        self._scope.on_read = self._read_in_loss
+        with self._scope:
+            yield
+
+    @contextlib.contextmanager
+    def forward(self):
+        """Records the calls of layers."""
+        layers = [layer for layer, _ in self.plan.rules]
+        self._scope.on_read = self._read_in_layer
+        self._scope.on_assign = self._assigned_in_layer
+        with hooked(layers, self):
+            yield
+        self._scope.on_read = self._read_in_loss
+        self._scope.on_assign = None
+        self._check_complete()
+
+    @contextlib.contextmanager
+    def computing_rules(self):
+        """Gives the weights the values of `values` again, for the rules.
+
+        Inside the block, reading a weight returns its value, as in the
+        forward pass. The rules run after `recording()` has ended.
+        """
+        self._scope.on_read = self.value_of
+        with self._scope:
+            yield
+
+    @property
+    def outputs(self):
+        """The outputs z of all calls; dL/dz are the cotangents."""
+        return [call.outputs for call in self.calls]
+
+    def value_of(self, variable):
+        """Returns the given value of a variable."""
+        return self._scope.value_of(variable)
+
+    def calls_by_layer(self, cotangents, factor=None):
+        """Returns the recorded calls and their cotangents, grouped by layer.
+
+        Args:
+            cotangents: Gradients with respect to `outputs`; `None` for outputs
+                that the loss does not depend on.
+            factor: Factor of all cotangents. Defaults to `None`: 1.
+
+        Returns:
+            Triples of a layer, its rule, and pairs of inputs and cotangents.
+            The pairs are empty if the loss does not depend on the layer.
+        """
+        grouped = {}
+        for call, dz in zip(self.calls, cotangents, strict=True):
+            _, _, pairs = grouped.setdefault(
+                id(call.layer), (call.layer, call.rule, [])
+            )
+            if dz is None:
+                continue
+            inputs = after([dz], call.inputs)
+            dz = in_full_precision(tf.convert_to_tensor(dz))
+            dz = _example_by_example(call, dz, self.examples)
+            if factor is not None:
+                dz = dz * ops.cast(factor, dz.dtype)
+            pairs.append((inputs, dz))
+        return list(grouped.values())
+
+    def run_layer(self, layer, call, inputs, *args, **kwargs):
+        """Runs a layer and records the call."""
+        rule = self._rules[id(layer)]
+        record = Call(layer, rule)
+        self._open.append(record)
+        try:
+            record.inputs, outputs = rule.run(
+                layer, call, inputs, *args, **kwargs
+            )
+        finally:
+            self._open.pop()
+        if record.outputs is None:
+            outputs = self._tap(record, outputs)
+        self.calls.append(record)
+        return outputs
+
+    def run_activation(self, layer, z):
+        """Records the pre-activation of a layer."""
+        record = self._open[-1] if self._open else None
+        if record is None or record.layer is not layer:
+            return z
+        if record.rule.taps == "output":
+            return z
+        if record.outputs is not None:
+            raise ValueError(
+                "Per-example curvature needs a layer to call its activation "
+                "at most once. Split the layer in two. "
+                f"Received: layer={layer.name!r}"
+            )
+        return self._tap(record, z)
+
+    def _tap(self, record, z):
+        self._tape.watch(z)
+        record.outputs = z
+        return z
+
+    def _read_in_layer(self, variable):
+        owner = self.plan.owners[id(variable)]
+        if not any(call.layer is owner for call in self._open):
+            raise ValueError(_misused(variable, "by another part of the model"))
+        return self.value_of(variable)
+
+    def _read_in_loss(self, variable):
+        if id(variable) not in self.read_in_loss:
+            copy = tf.identity(self.value_of(variable))
+            self.read_in_loss[id(variable)] = copy
+        return self.read_in_loss[id(variable)]
+
+    def _assigned_in_layer(self, variable):
+        for call in self._open:
+            if call.rule.calls_again:
+                raise ValueError(
+                    "A layer without a rule of its own runs again for each "
+                    "example, and must not draw random numbers or keep "
+                    "statistics. Freeze the layer, or register a rule. In a "
+                    "prediction, leave `link` out. "
+                    f"Received: layer={call.layer.name!r}, which assigns "
+                    f"{variable.path}"
+                )
+
+    def _check_complete(self):
+        accessed = {id(v) for v in self._tape.watched_variables()}
+        for variable, places in zip(
+            self.plan.variables, self._places, strict=True
+        ):
+            if any(id(place) in accessed for place in places):
+                raise ValueError(
+                    _misused(
+                        variable, "outside of Keras, or in a `tf.function`"
+                    )
+                )
+        called = {id(call.layer) for call in self.calls}
+        idle = [v for v, o in self._owned() if id(o) not in called]
+        if idle:
+            raise ValueError(
+                "Per-example curvature needs every layer with weights to be "
+                "called in the step. Freeze the layers that are not called. "
+                f"Received: {', '.join(v.path for v in idle)}, whose layers "
+                "were not called, or only in a `tf.function` traced earlier"
+            )
+        graph = tf.compat.v1.get_default_graph()
+        for call in self.calls if tf.inside_function() else []:
+            if call.outputs.graph is not graph:
+                raise ValueError(
+                    "Per-example curvature cannot record calls in a loop, a "
+                    "condition or a `tf.function` inside of a model. Pass "
+                    "`fallback=True` if one layer contains the loop. "
+                    f"Received: layer={call.layer.name!r}, called in one"
+                )
+
+    def _owned(self):
+        for variable in self.plan.variables:
+            yield variable, self.plan.owners[id(variable)]
+
+
+def _places_of(variable):
+    """Returns the TensorFlow variables that hold a Keras variable."""
+    strategy = tf.distribute.get_strategy()
+    place = variable.value
+    return [place, *strategy.experimental_local_results(place)]
+
+
+def _example_by_example(call, dz, examples):
+    """Returns cotangents; raises unless the layer gets one row per example."""
+    message = (
+        "Per-example curvature needs every layer with weights to be called on "
+        "tensors whose first axis is the examples of the batch. Repeat inputs "
+        "that all examples share, such as positions, for each example. "
+        f"Received: layer={call.layer.name!r}, called on another first axis"
+    )
+    rows = ops.shape(call.outputs)[0]
+    if isinstance(rows, int) and not isinstance(examples, int):
+        # The batch size is unknown here. Equal numbers would be a coincidence.
+        raise ValueError(message)
+    # Raises at once if the sizes are known.
+    check = tf.debugging.assert_equal(rows, examples, message)
+    if check is not None:
+        with tf.control_dependencies([check]):
+            # TensorFlow merges the reshape below with the next reshape and
+            # drops the control dependency. `identity` keeps the dependency.
+            dz = tf.identity(dz)
+        # Compiled functions drop assertions; `reshape` fails instead.
+        dz = tf.reshape(dz, [examples, *ops.shape(call.outputs)[1:]])
+    # A gradient in a branch of a condition may have lost its shape.
+    dz.set_shape(call.outputs.shape)
+    return dz
+
+
+def _misused(variable, where):
+    return (
+        "Per-example curvature needs a weight to be used only by the layer "
+        "that owns it: otherwise its gradient would be wrong. Call the layer "
+        f"instead of reading its weight. Received: {variable.path}, used "
+        f"{where}"
+    )

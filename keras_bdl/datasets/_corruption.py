@@ -1,0 +1,224 @@
+"""Images that are shifted away from those of the training."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from keras_bdl._arguments import check_choice
+from keras_bdl._arguments import check_number
+from keras_bdl._arguments import check_seed
+
+
+def corrupt(
+    images: Any,
+    kind: str,
+    severity: int = 3,
+    *,
+    seed: int = 0,
+    value_range: tuple[float, float] | None = None,
+) -> Any:
+    """Returns images that are turned, moved, blurred or noisy.
+
+    Use this function to see how a model behaves when its inputs change: a good
+    posterior becomes less certain as it becomes less accurate. The labels stay
+    the same. The severities mean:
+
+    | kind | 1 | 2 | 3 | 4 | 5 |
+    |---|---|---|---|---|---|
+    | `"rotation"`, degrees to either side | 10 | 20 | 30 | 45 | 60 |
+    | `"translation"`, share of the width | 0.04 | 0.08 | 0.12 | 0.18 | 0.25 |
+    | `"blur"`, stddev as share of the width | 0.02 | 0.04 | 0.06 | 0.08 | 0.1 |
+    | `"noise"`, stddev as share of range | 0.08 | 0.12 | 0.18 | 0.26 | 0.38 |
+    | `"contrast"`, what is left of it | 0.4 | 0.3 | 0.2 | 0.1 | 0.05 |
+
+    No value leaves the range. Borders repeat the outermost pixels. Noise and
+    contrast are as strong as in ImageNet-C. The result of an image depends on
+    the seed and on its place among all images, not on the size of a batch.
+
+    Args:
+        images: An array `(n, height, width, channels)` of any range, or a
+            batched `tf.data.Dataset` of images or of tuples `(images, ...)`.
+        kind: `"rotation"`, `"translation"`, `"blur"`, `"noise"` or
+            `"contrast"`.
+        severity: From 1 to 5. Defaults to `3`.
+        seed: Selects directions and noise. Defaults to `0`.
+        value_range: Lowest and highest value of a pixel. Defaults to `None`,
+            those in `images`. A data set is then read once to find them.
+
+    Returns:
+        Images in the form of `images`, in their dtype.
+
+    Example:
+
+    ```python
+    digits = keras_bdl.datasets.load("digits")
+    turned = keras_bdl.datasets.corrupt(digits.test[0], "rotation", severity=3)
+    ```
+
+    Reference:
+        - Hendrycks and Dietterich, [Benchmarking Neural Network Robustness to
+          Common Corruptions and Perturbations](
+          https://arxiv.org/abs/1903.12261)
+    """
+    check_choice("kind", kind, tuple(_KINDS))
+    check_number("severity", severity, at_least=1, at_most=5, integer=True)
+    check_seed(seed)
+    function, strengths = _KINDS[kind]
+    strength = strengths[severity - 1]
+
+    if not isinstance(images, tf.data.Dataset):
+        images = np.asarray(images)
+        if images.ndim != 4:
+            raise ValueError(
+                "`images` must have the axes (n, height, width, channels). "
+                f"Received: images of shape {images.shape}"
+            )
+        bounds = _bounds(value_range, [images])
+        rng = np.random.default_rng([seed, 0])
+        return _corrupted(images, function, strength, rng, bounds)
+
+    _check_data(images, value_range)
+    every = (_parts(batch)[0] for batch in images.as_numpy_iterator())
+    bounds = _bounds(value_range, every)
+
+    def batches():
+        # One stream for all batches.
+        rng = np.random.default_rng([seed, 0])
+        for batch in images.as_numpy_iterator():
+            x, *others = _parts(batch)
+            x = _corrupted(x, function, strength, rng, bounds)
+            yield (x, *others) if isinstance(batch, tuple) else x
+
+    found = tf.data.Dataset.from_generator(
+        batches, output_signature=images.element_spec
+    )
+    count = images.cardinality()
+    if count == tf.data.UNKNOWN_CARDINALITY:
+        return found
+    return found.apply(tf.data.experimental.assert_cardinality(count))
+
+
+def _check_data(data, value_range):
+    spec = _parts(data.element_spec)[0]
+    if not isinstance(spec, tf.TensorSpec) or spec.shape.rank not in (None, 4):
+        raise ValueError(
+            "`images` must be a data set of batches of images, with the axes "
+            "(n, height, width, channels), alone or first in a tuple. Call "
+            "`images.batch(32)` if the elements are single images. "
+            f"Received: elements of {data.element_spec}"
+        )
+    infinite = data.cardinality() == tf.data.INFINITE_CARDINALITY
+    if infinite and value_range is None:
+        raise ValueError(
+            "`value_range` must be given for a data set without an end. "
+            "Received: value_range=None"
+        )
+
+
+def _parts(element):
+    return element if isinstance(element, tuple) else (element,)
+
+
+def _bounds(value_range, batches):
+    """Returns the lowest and the highest value, after a check."""
+    if value_range is None:
+        lowest, highest = np.inf, -np.inf
+        for batch in batches:
+            _check_finite(batch)
+            if batch.size:
+                lowest = min(lowest, float(batch.min()))
+                highest = max(highest, float(batch.max()))
+        return lowest, highest
+    if np.shape(value_range) == (2,) and value_range[0] < value_range[1]:
+        return tuple(value_range)
+    raise ValueError(
+        "`value_range` must be a pair of the lowest and the highest value. "
+        f"Received: value_range={value_range!r}"
+    )
+
+
+def _check_finite(images):
+    if not np.isfinite(images).all():
+        raise ValueError(
+            "`images` must hold finite numbers. Find the cause of the others. "
+            f"Received: {int(np.sum(~np.isfinite(images)))} pixels that are "
+            "NaN or infinite"
+        )
+
+
+def _corrupted(images, function, strength, rng, bounds):
+    _check_finite(images)
+    values = images.astype("float32")
+    lowest, highest = np.float32(bounds)
+    found = function(values, strength, rng, highest - lowest)
+    found = np.clip(found, lowest, highest)
+    if np.issubdtype(images.dtype, np.integer):
+        found = np.rint(found)
+    return found.astype(images.dtype)
+
+
+def _one_by_one(images: Any, function: Callable) -> Any:
+    found = np.empty_like(images)
+    for i, image in enumerate(images):
+        found[i] = function(image)
+    return found
+
+
+def _rotation(images, degrees, rng, spread):
+    from scipy import ndimage
+
+    del spread
+
+    def rotated(image):
+        angle = rng.choice([-degrees, degrees])
+        return ndimage.rotate(
+            image, angle, reshape=False, order=1, mode="nearest"
+        )
+
+    return _one_by_one(images, rotated)
+
+
+def _translation(images, share, rng, spread):
+    from scipy import ndimage
+
+    del spread
+    distance = share * images.shape[2]
+
+    def moved(image):
+        angle = rng.uniform(0, 2 * np.pi)
+        by = (distance * np.sin(angle), distance * np.cos(angle), 0)
+        return ndimage.shift(image, by, order=1, mode="nearest")
+
+    return _one_by_one(images, moved)
+
+
+def _blur(images, share, rng, spread):
+    from scipy import ndimage
+
+    del rng, spread
+    stddev = share * images.shape[2]
+    return ndimage.gaussian_filter(
+        images, (0, stddev, stddev, 0), mode="nearest"
+    )
+
+
+def _noise(images, share, rng, spread):
+    noise = rng.standard_normal(images.shape, dtype="float32")
+    return images + share * spread * noise
+
+
+def _contrast(images, factor, rng, spread):
+    del rng, spread
+    mean = images.mean(axis=(1, 2), keepdims=True)
+    return mean + factor * (images - mean)
+
+
+_KINDS: dict[str, tuple[Callable, tuple]] = {
+    "rotation": (_rotation, (10, 20, 30, 45, 60)),
+    "translation": (_translation, (0.04, 0.08, 0.12, 0.18, 0.25)),
+    "blur": (_blur, (0.02, 0.04, 0.06, 0.08, 0.1)),
+    "noise": (_noise, (0.08, 0.12, 0.18, 0.26, 0.38)),
+    "contrast": (_contrast, (0.4, 0.3, 0.2, 0.1, 0.05)),
+}

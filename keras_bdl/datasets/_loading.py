@@ -1,0 +1,205 @@
+"""The function `load`, which loads a data set by its name."""
+
+import dataclasses
+from collections.abc import Iterable
+from collections.abc import Sequence
+
+from keras_bdl._arguments import check_bool
+from keras_bdl._arguments import check_count
+from keras_bdl._arguments import check_number
+from keras_bdl._arguments import did_you_mean
+from keras_bdl.datasets._data_splits import DataSplits
+from keras_bdl.datasets._digits import load_digits
+from keras_bdl.datasets._image_pipeline import ImagePipeline
+from keras_bdl.datasets._images import load_images
+from keras_bdl.datasets._specs import SPECS
+from keras_bdl.datasets._specs import DatasetSpec
+from keras_bdl.datasets._tfds_reader import corrupted_name
+
+
+def load(
+    name: str | DatasetSpec,
+    *,
+    classes: str | Iterable[int] | None = None,
+    ood: Sequence[str | DatasetSpec] = ("noise",),
+    like: str | DatasetSpec | None = None,
+    validation_size: int | None = None,
+    image_size: int | None = None,
+    augment: bool = True,
+    batch_size: int | None = None,
+    drop_remainder: bool = False,
+    seed: int = 0,
+    data_dir: str | None = None,
+) -> DataSplits:
+    """Loads the parts of a data set, preprocessed as in published papers.
+
+    Use `"digits"` for first experiments: the set comes with scikit-learn, needs
+    no download and is small. The function returns NumPy arrays of 8 x 8 pixels.
+    For all other sets, the function returns `tf.data.Dataset`s. TensorFlow
+    Datasets downloads each set once.
+
+    The result depends neither on the global seed nor on the number of threads.
+    The same `seed` gives the same split of the digits. For the other sets, the
+    data of every epoch are a function of `seed` and the number of the epoch.
+    Pass the attribute `epochs` of the result to `fit` as a callback, so that a
+    resumed run reads the same data as a run without interruption. See
+    `EpochCounter`.
+
+    Args:
+        name: `"digits"`, a name in `keras_bdl.datasets.SPECS`, or a
+            `DatasetSpec` for any other image-classification set of TensorFlow
+            Datasets. For `"cifar10_corrupted"` and `"imagenet2012_corrupted"`,
+            the corruption and its severity from 1 to 5 follow a slash:
+            `"cifar10_corrupted/fog_3"`. Both sets have only test images:
+            `train` is `None`.
+        classes: Classes for training and test, which become the labels 0, 1,
+            ... in this order. Test images of the other classes become
+            `ood["held_out_classes"]`. `"all"` selects all classes. Defaults to
+            `None`: 0 to 4 of the digits, and all classes of any other set.
+        ood: List of out-of-distribution inputs: `"noise"`, and other data sets
+            by name or `DatasetSpec`, of which the test parts are used. The
+            function resizes and normalises their images like those of the data
+            set itself. With the digits, only `"noise"` is possible. Defaults to
+            `("noise",)`.
+        like: Name of the set that a model was trained on, to test this model on
+            the set `name`. Images are preprocessed and classes are numbered as
+            in the set `like`. Images of other classes become
+            `ood["held_out_classes"]`. Defaults to `None`.
+        validation_size: Number of training examples for validation. The
+            function takes the last examples of all classes, and then selects
+            `classes`. Defaults to `None`, the validation part of the set if the
+            set has one.
+        image_size: Height and width of the images. Defaults to `None`, the
+            size in the `DatasetSpec` of the set.
+        augment: Whether to augment the training data. Defaults to `True`.
+        batch_size: Number of examples in a batch. Arrays of digits have no
+            batches: pass `batch_size` to `fit`. Defaults to `None`, the number
+            in the `DatasetSpec` of the set.
+        drop_remainder: Whether to leave out the last, smaller batch of `train`
+            and `train_eval`, for static shapes on a TPU. All other parts keep
+            every example: `keras_bdl.predict` pads their last batch, and so
+            does `keras_bdl.datasets.padded` for `evaluate` and `fit`. Defaults
+            to `False`.
+        seed: Seed of splits, order, augmentation and noise. Defaults to `0`.
+        data_dir: Directory of TensorFlow Datasets. Defaults to `None`, the
+            default directory of TensorFlow Datasets.
+
+    Returns:
+        A `DataSplits`.
+
+    Example:
+
+    ```python
+    # Digits 0 to 4 for training, 5 to 9 and noise out of distribution.
+    data = keras_bdl.datasets.load("digits")
+    digits = keras_bdl.applications.LeNet5((8, 8, 1), padding="same")
+    digits.compile("adam", loss)
+    digits.fit(*data.train, validation_data=data.test)
+    p = keras_bdl.predict(digits, data.ood["held_out_classes"])
+    ```
+
+    The other sets are downloaded:
+
+        # VOGN, AlexNet: 28 x 28 crops of CIFAR-10. SVHN is out of
+        # distribution.
+        data = keras_bdl.datasets.load(
+            "cifar10", image_size=28, ood=["svhn_cropped"]
+        )
+        model.fit(data.train, epochs=160, callbacks=[data.epochs])
+
+        # SWAG, from CIFAR-10 to STL-10. The paper counts monkeys as errors.
+        # Here they are out of distribution.
+        stl10 = keras_bdl.datasets.load("stl10", like="cifar10")
+
+        # The test images of CIFAR-10 in fog, for `keras_bdl.evaluate`.
+        fog = [
+            keras_bdl.datasets.load(f"cifar10_corrupted/fog_{s}").test
+            for s in range(1, 6)
+        ]
+        fog = [keras_bdl.predict(model, x) for x in fog]
+        report = keras_bdl.evaluate(prediction, shift={"fog": fog})
+
+        # SWAG, CIFAR 5 + 5, as in its code: vehicles and birds first.
+        data = keras_bdl.datasets.load("cifar10", classes=(0, 1, 2, 8, 9))
+    """
+    spec = _spec("name", name)
+    target = spec if like is None else _spec("like", like)
+    if validation_size is not None:
+        check_count("validation_size", validation_size, at_least=0)
+    if image_size is not None:
+        check_number(
+            "image_size",
+            image_size,
+            at_least=1,
+            at_most=target.stored_size,
+            integer=True,
+        )
+    if batch_size is not None:
+        check_count("batch_size", batch_size)
+    check_number("seed", seed, at_least=0, below=2**31, integer=True)
+    check_bool("augment", augment)
+    check_bool("drop_remainder", drop_remainder)
+    foreign, noise = _ood_sets(ood)
+    if spec.name == "digits":
+        if foreign or like or image_size or batch_size or drop_remainder:
+            raise ValueError(
+                '`name="digits"` returns arrays of 8 x 8 pixels. Leave out '
+                "`like`, `image_size`, `batch_size`, `drop_remainder` and any "
+                '`ood` but "noise". Received: '
+                f"like={like!r}, image_size={image_size}, "
+                f"batch_size={batch_size}, drop_remainder={drop_remainder}, "
+                f"ood={ood}"
+            )
+        return load_digits(
+            spec,
+            classes=classes,
+            noise=noise,
+            validation_size=validation_size or 0,
+            seed=seed,
+        )
+    pipeline = ImagePipeline(
+        target,
+        image_size=image_size or target.image_size,
+        batch_size=batch_size or target.batch_size,
+        drop_remainder=drop_remainder,
+        seed=seed,
+    )
+    return load_images(
+        spec,
+        pipeline,
+        classes=classes,
+        foreign=foreign,
+        noise=noise,
+        validation_size=validation_size,
+        augment=augment,
+        data_dir=data_dir,
+    )
+
+
+def _ood_sets(ood):
+    """Returns the data sets in `ood`, and whether `ood` contains noise."""
+    if not isinstance(ood, (list, tuple)) or "digits" in ood:
+        raise ValueError(
+            '`ood` must be a list of "noise" and names of data sets other '
+            f"than digits. Received: ood={ood!r}"
+        )
+    foreign = [_spec("ood", item) for item in ood if item != "noise"]
+    return foreign, "noise" in ood
+
+
+def _spec(argument, name):
+    if isinstance(name, DatasetSpec):
+        return name
+    base, _, config = str(name).partition("/")
+    if base.endswith("_corrupted") and base in SPECS:
+        return dataclasses.replace(
+            SPECS[base], name=corrupted_name(argument, base, config)
+        )
+    if name not in SPECS:
+        raise ValueError(
+            f"`{argument}` must be one of {', '.join(SPECS)}, or a "
+            "`keras_bdl.extend.DatasetSpec` of another image-classification "
+            f"set of TensorFlow Datasets. {did_you_mean(base, SPECS)}"
+            f"Received: {argument}={name!r}"
+        )
+    return SPECS[name]

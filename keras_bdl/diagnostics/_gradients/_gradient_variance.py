@@ -1,0 +1,289 @@
+"""Variance of the likelihood gradient over posterior samples."""
+
+import contextlib
+import dataclasses
+import math
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from keras_bdl import _keras
+from keras_bdl._aliases import ArrayLike
+from keras_bdl._aliases import Loss
+from keras_bdl._arguments import check_count
+from keras_bdl._arguments import check_verbose
+from keras_bdl._data._checked_inputs import check_model
+from keras_bdl._random._keyed_noise import sequence
+from keras_bdl._reports._report import Report
+from keras_bdl.diagnostics._gradients._likelihood_gradient import (
+    likelihood_gradient_of,
+)
+from keras_bdl.distribute._variable_copies import restored
+from keras_bdl.layers._find_variational_layers import variational_layers
+from keras_bdl.posteriors._dropout_switch import seed_generators
+
+
+@dataclasses.dataclass(frozen=True)
+class GradientVarianceReport(Report):
+    """Variance of a gradient over posterior samples, by `gradient_variance`.
+
+    The means and the rhos (`stddev = softplus(rho)`) are the parameters of the
+    weight posteriors. For each group of entries of their gradients, the report
+    has
+
+    - `size`: number of entries,
+    - `variance`: mean of the variances of the entries,
+    - `variance_error`: standard error of `variance`, NaN for two samples,
+    - `signal`: estimate of the mean square of the expected gradient, the mean
+      over infinitely many samples. The estimate is unbiased and may be
+      negative,
+    - `snr`: signal-to-noise ratio, `sqrt(signal / variance)`. The ratio is 0
+      for a negative signal, infinite if only the variance is zero, and NaN if
+      both are zero.
+
+    Attributes:
+        num_samples: Number of posterior samples.
+        examples: Number of examples in the batch.
+        seed: Seed of the samples.
+        means: These numbers for all means of the model.
+        rhos: These numbers for all rhos of the model.
+        layers: Dict from the name of a layer to a dict of `means` and `rhos`.
+        variables: Dict from the name of a variable to its numbers.
+    """
+
+    num_samples: int
+    examples: int
+    seed: int
+    means: dict
+    rhos: dict
+    layers: dict
+    variables: dict
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        names: list[tuple[str, str, str]],
+        sizes: list[int],
+        squares: np.ndarray,
+        signals: list[float],
+        examples: int,
+        seed: int,
+    ) -> "GradientVarianceReport":
+        """Returns the report from the results of all samples.
+
+        Args:
+            names: A triple of layer, variable and kind for each variable.
+            sizes: Number of entries of each variable.
+            squares: Array `(samples - 1, variables)` of the squared
+                deviations.
+            signals: Squared length of the mean gradient of each variable.
+            examples: Number of examples in the batch.
+            seed: Seed of the samples.
+        """
+
+        def numbers(chosen):
+            places = [i for i, name in enumerate(names) if chosen(*name)]
+            return _numbers(
+                squares[:, places].sum(1),
+                sum(signals[i] for i in places),
+                sum(sizes[i] for i in places),
+            )
+
+        return cls(
+            num_samples=len(squares) + 1,
+            examples=examples,
+            seed=seed,
+            means=numbers(lambda layer, name, kind: kind == "means"),
+            rhos=numbers(lambda layer, name, kind: kind == "rhos"),
+            layers={
+                one: {
+                    of: numbers(lambda *n, key=(one, of): n[::2] == key)
+                    for of in ("means", "rhos")
+                }
+                for one in dict.fromkeys(layer for layer, _, _ in names)
+            },
+            variables={
+                one: numbers(lambda layer, name, kind, one=one: name == one)
+                for _, one, _ in names
+            },
+        )
+
+    def title(self) -> str:
+        """Returns the first line of the printed report."""
+        return (
+            "Gradient of the negative log-likelihood of "
+            f"{self.examples} examples over {self.num_samples} samples"
+        )
+
+    def sections(self) -> list:
+        """Returns pairs of the title of a table and its rows."""
+        return [
+            (title, self._rows(kind))
+            for kind, title in (
+                ("means", "With respect to the means"),
+                ("rhos", "With respect to the rhos, stddev = softplus(rho)"),
+            )
+        ]
+
+    def _rows(self, kind):
+        rows = {name: of[kind] for name, of in self.layers.items()}
+        if len(rows) > 1:
+            rows["all of these"] = getattr(self, kind)
+        return [
+            ["", "variance", "error", "snr", "entries"],
+            *(
+                [
+                    name,
+                    of["variance"],
+                    of["variance_error"],
+                    of["snr"],
+                    str(of["size"]),
+                ]
+                for name, of in rows.items()
+            ),
+        ]
+
+
+def _numbers(squares, signal, size):
+    squares = squares / size
+    variance = float(squares.mean())
+    signal = signal / size - variance / (len(squares) + 1)  # (4)
+    return {
+        "size": size,
+        "variance": variance,
+        "variance_error": _standard_error(squares),
+        "signal": signal,
+        "snr": _ratio(signal, variance),
+    }
+
+
+def _standard_error(values):
+    if len(values) < 2:
+        return math.nan
+    return float(np.std(values, ddof=1) / math.sqrt(len(values)))
+
+
+def _ratio(signal, variance):
+    if variance > 0 or math.isnan(variance):
+        return math.sqrt(max(signal, 0.0) / variance)
+    return math.inf if signal > 0 else math.nan
+
+
+def gradient_variance(
+    model: keras.Model,
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    samples: int = 100,
+    loss: Loss | None = None,
+    seed: int = 0,
+    verbose: int | str = "auto",
+) -> GradientVarianceReport:
+    """Measures the noise of weight sampling in the gradient.
+
+    Use it to compare variational layers, initial deviations or estimators:
+    less noise means faster training. With g_s the gradient of the mean
+    negative log-likelihood of one batch at posterior sample s of all weights,
+    the report has, for the means and the rhos of every tensor, of every layer
+    and of all layers,
+
+        m_s = m_(s-1) + (g_s - m_(s-1)) / s                               (1)
+        e_s = |g_s - m_(s-1)|^2 (s - 1) / (s size),   s = 2 ... S         (2)
+        variance = 1/(S-1) sum_s e_s                                      (3)
+        signal = |m_S|^2 / size - variance / S                            (4)
+
+    (3) averages the unbiased variances of the entries. The expectation of (4)
+    is the mean square of the expected gradient. `snr` is
+    `sqrt(signal / variance)`. Memory does not grow with `samples`.
+
+    The gradient is that of the likelihood alone, without the KL and other
+    penalties. A training step with `train_samples=k` has the variance divided
+    by k. The model is called with `training=True`, so other noise of training,
+    such as dropout, is included. TensorFlow traces the model once for all
+    samples and later calls. Afterwards the model, its seed generators and its
+    BatchNorm statistics are unchanged, also after an error.
+
+    Args:
+        model: A built Keras model with variational layers.
+        x: Inputs, arrays of one batch.
+        y: Targets of the batch.
+        samples: S, number of posterior samples, at least 2. Defaults to `100`.
+        loss: The negative log-likelihood, as `compile` takes it. Defaults to
+            `None`, the loss that the model is compiled with.
+        seed: Seed of the samples. Defaults to `0`.
+        verbose: `0` for silence, `1` for a progress bar, `2` for one line.
+            Defaults to `"auto"`, `1`.
+
+    Returns:
+        A `GradientVarianceReport`, which prints as a table.
+
+    Example:
+
+    ```python
+    report = keras_bdl.diagnostics.gradient_variance(net, x, y, samples=10)
+    print(report)
+    report.means["variance"], report.rhos["snr"]
+    ```
+
+    Reference:
+        - Farquhar et al., [Radial Bayesian Neural Networks](
+          https://arxiv.org/abs/1907.00865), section 5
+    """
+    check_model(model)
+    check_count("samples", samples, at_least=2)
+    gradient = likelihood_gradient_of(model, loss)
+    x, y = keras.tree.map_structure(tf.convert_to_tensor, (x, y))
+    _check_lengths(x, y)
+    bar = keras.utils.Progbar(
+        samples, verbose=check_verbose(verbose), unit_name="sample"
+    )
+    means, squares = gradient.zeros(), []
+    with _left_as_it_was(model, seed):
+        for sample in range(1, samples + 1):
+            count = tf.constant(sample, "float32")
+            means, square = gradient(x, y, count, means)
+            squares.append(square)
+            bar.update(sample)
+    return GradientVarianceReport.of(
+        names=gradient.names,
+        sizes=[int(tf.size(m)) for m in means],
+        squares=np.array([s.numpy() for s in squares[1:]], "float64"),
+        signals=[float(tf.reduce_sum(tf.square(m))) for m in means],
+        examples=int(tf.shape(keras.tree.flatten(x)[0])[0]),
+        seed=seed,
+    )
+
+
+def _check_lengths(x, y):
+    lengths = {int(tf.shape(a)[0]) for a in keras.tree.flatten((x, y))}
+    if len(lengths) != 1 or 0 in lengths:
+        raise ValueError(
+            "`x` and `y` must have equally many examples, at least one. "
+            f"Received: {sorted(lengths)} examples"
+        )
+
+
+@contextlib.contextmanager
+def _left_as_it_was(model, seed):
+    """Seeds the samples, and restores all changed variables at the end."""
+    variables = [*model.non_trainable_variables, *model.metrics_variables]
+    sizes = [layer.dataset_size for layer in variational_layers(model)]
+    given = [size.given for size in sizes]
+    with restored(variables):
+        generators = seed_generators(_keras.all_layers(model))
+        for i, generator in enumerate(generators):
+            key = sequence(seed, i).generate_state(2, np.uint32)
+            generator.state.assign(key)
+        try:
+            for size in sizes:
+                # The KL needs N, but does not enter the gradient.
+                if not size.known:
+                    size.given = 1
+            yield
+        finally:
+            # The losses are tensors of a trace. Drop them with the trace.
+            _keras.clear_losses(model)
+            for size, value in zip(sizes, given, strict=True):
+                size.given = value

@@ -1,0 +1,70 @@
+"""What you need to add a method, a layer, a prior or a posterior of your own.
+
+All other public folders hold what you need to use the methods of the library.
+"""
+
+from keras_bdl._data._dataset_size import DatasetSize
+from keras_bdl._protocols import DrawsFunctions
+from keras_bdl._protocols import KnowsModel
+from keras_bdl._protocols import OwnsPosterior
+from keras_bdl._protocols import OwnsTrainStep
+from keras_bdl._protocols import OwnsVariables
+from keras_bdl._protocols import SamplesWeights
+from keras_bdl._protocols import TargetsPosterior
+from keras_bdl._saving._storage_path import StoragePath
+from keras_bdl.applications._architecture import Architecture
+from keras_bdl.callbacks._stateful_callback import StatefulCallback
+from keras_bdl.conformal._conformal import Conformal
+from keras_bdl.curvature._rule import Rule
+from keras_bdl.curvature._rule import register_rule
+from keras_bdl.curvature._step import Step
+from keras_bdl.curvature._step import step
+from keras_bdl.datasets._specs import DatasetSpec
+from keras_bdl.distribute._variable_copies import restored
+from keras_bdl.distributions._stored_prior import StoredPrior
+from keras_bdl.distributions._weight_distribution import WeightDistribution
+from keras_bdl.layers._adapted_layer import AdaptedLayer
+from keras_bdl.layers._mean_field import MeanFieldLayer
+from keras_bdl.layers._radial import RadialLayer
+from keras_bdl.layers._variational import Variational
+from keras_bdl.objectives._hessian_diagonal import HessianDiagonal
+from keras_bdl.objectives._objective import Objective
+from keras_bdl.posteriors._dropout_switch import dropout_is_on
+from keras_bdl.posteriors._matrix_covariance import MatrixCovariance
+from keras_bdl.posteriors._matrix_covariance import MatrixCurvature
+from keras_bdl.posteriors._posterior import Posterior
+from keras_bdl.priors._prior import Prior
+
+__all__ = [
+    "AdaptedLayer",
+    "Architecture",
+    "Conformal",
+    "DatasetSize",
+    "DatasetSpec",
+    "DrawsFunctions",
+    "HessianDiagonal",
+    "KnowsModel",
+    "MatrixCovariance",
+    "MatrixCurvature",
+    "MeanFieldLayer",
+    "Objective",
+    "OwnsPosterior",
+    "OwnsTrainStep",
+    "OwnsVariables",
+    "Posterior",
+    "Prior",
+    "RadialLayer",
+    "Rule",
+    "SamplesWeights",
+    "StatefulCallback",
+    "Step",
+    "StoragePath",
+    "StoredPrior",
+    "TargetsPosterior",
+    "Variational",
+    "WeightDistribution",
+    "dropout_is_on",
+    "register_rule",
+    "restored",
+    "step",
+]

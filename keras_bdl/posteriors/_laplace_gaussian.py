@@ -1,0 +1,283 @@
+"""Laplace approximation of the posterior."""
+
+import dataclasses
+from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from keras_bdl._aliases import ArrayLike
+from keras_bdl._arguments import as_list
+from keras_bdl._arguments import check_number
+from keras_bdl.posteriors._diagonal_gaussian import as_moment
+from keras_bdl.posteriors._evidence import Evidence
+from keras_bdl.posteriors._matrix_covariance import MatrixCurvature
+from keras_bdl.posteriors._matrix_covariance import as_curvatures
+from keras_bdl.posteriors._matrix_normal import MatrixNormal
+
+
+class Laplace(MatrixNormal):
+    """A Gaussian around trained weights with the curvature of the loss.
+
+    `keras_bdl.fit_laplace` returns this posterior. With the trained weights
+    w*, F the Fisher information of all N examples, a prior `N(0, 1/delta)` for
+    every weight and temperature T,
+
+        w ~ N(w*, (F / T + delta I)^-1)                                   (1)
+        F = sum_i E[g_i g_i^T],  g_i = d log p(y | x_i, w*)/dw,
+        y drawn from p(y | x_i, w*)                                       (2)
+
+    The labels in (2) are drawn from the model, because the gradients for the
+    labels of the data vanish if the fit is good. For logits, and for means with
+    known noise, F is the Gauss-Newton matrix. The posterior keeps two Kronecker
+    factors of F for each of `matrices`. For all other weights, the posterior
+    keeps the diagonal of F.
+
+    The temperature T changes only the likelihood: (1) targets
+    `p(w) p(D | w)^(1/T)`. `with_scale(T)` changes prior and likelihood.
+
+    Args:
+        mean: w*, one array for each trainable variable.
+        curvature: One entry for each variable: the diagonal of F, an array of
+            the shape of the variable, or `None` for a variable that is in a
+            matrix or has no noise.
+        matrices: A list of `MatrixCurvature`.
+        prior_precision: delta, positive. A list has one delta for each
+            variable; a matrix takes that of its kernel.
+        temperature: T, positive. Defaults to `1.0`.
+        scale: Factor of the whole covariance. Defaults to `1.0`.
+        names: The `name` of each variable, to recognise the model. Defaults
+            to `None`: only shapes are compared.
+        log_likelihood: `log p(D | w*)`. Defaults to `None`, unknown.
+    """
+
+    linearized_by_default = True
+
+    def __init__(
+        self,
+        mean: Sequence[ArrayLike],
+        curvature: Sequence[ArrayLike | None],
+        matrices: Sequence[MatrixCurvature],
+        *,
+        prior_precision: float | Sequence[float],
+        temperature: float = 1.0,
+        # Not `**kwargs`: the variance follows from the curvature.
+        scale: float = 1.0,
+        names: Sequence[str] | None = None,
+        log_likelihood: float | None = None,
+    ):
+        self._prior_precision = _as_precision(prior_precision, len(mean))
+        self._temperature = float(
+            check_number("temperature", temperature, above=0.0)
+        )
+        self._curvature = [
+            None if h is None else _as_curvature(i, h)
+            for i, h in enumerate(as_list("curvature", curvature, "arrays"))
+        ]
+        self._curvatures = as_curvatures("matrices", matrices)
+        self._log_likelihood = log_likelihood
+        super().__init__(
+            mean,
+            [
+                c.covariance(self._precision_of(c.kernel), self._temperature)
+                for c in self._curvatures
+            ],
+            variance=[
+                None
+                if h is None
+                else 1.0
+                / (h / self._temperature + self._precision_of(i))  # (1)
+                for i, h in enumerate(self._curvature)
+            ],
+            scale=scale,
+            names=names,
+        )
+
+    @property
+    def prior_precision(self) -> float | list[float]:
+        """Precision of the prior, delta; or one for each variable."""
+        return self._prior_precision
+
+    def _variance_of(self, index, curvature):
+        precision = curvature / self._temperature + self._precision_of(index)
+        return 1.0 / precision  # (1)
+
+    def _precision_of(self, index):
+        """Returns delta of a variable."""
+        one = self._prior_precision
+        return one[index] if isinstance(one, list) else one
+
+    @property
+    def temperature(self) -> float:
+        """Temperature T of the likelihood."""
+        return self._temperature
+
+    @property
+    def evidence(self) -> Evidence:
+        """The `Evidence`: log marginal likelihood as a function of delta."""
+        return self.evidence_of(range(len(self._mean)))
+
+    def evidence_of(self, variables: Iterable[int]) -> Evidence:
+        """Returns what some variables contribute to the `Evidence`.
+
+        Args:
+            variables: Indices of variables. A matrix belongs to its kernel.
+        """
+        variables = set(variables)
+        eigenvalues: list[np.ndarray] = []
+        uncertain: set[int | None] = set()
+        for c in self._curvatures:
+            if c.kernel in variables:
+                eigenvalues.append(c.eigenvalues)
+                uncertain.update((c.kernel, c.bias))
+        for i, h in enumerate(self._curvature):
+            if h is not None and i in variables:
+                eigenvalues.append(h)
+                uncertain.add(i)
+        means = [m for i, m in enumerate(self._mean) if i in uncertain]
+        return Evidence(
+            [np.asarray(e, "float64") / self.temperature for e in eigenvalues],
+            sum(float(np.sum(np.square(m, dtype="float64"))) for m in means),
+        )
+
+    @property
+    def log_marginal_likelihood(self) -> float:
+        """The Laplace approximation of log p(D | delta).
+
+            log p(D | w*) / T - delta/2 |w*|^2
+                - 1/2 log det(F / (T delta) + I)                          (3)
+
+        The first term does not depend on delta; it is left out if the data
+        held no labels. w* are the uncertain weights only. The approximation
+        holds if w* is the maximum of the posterior for this delta, and if F
+        is that of the network at w* (`refinements=0` of `fit_laplace`).
+        """
+        known = (self._log_likelihood or 0.0) / self.temperature
+        kernels = [c.kernel for c in self._curvatures]
+        others = [i for i, h in enumerate(self._curvature) if h is not None]
+        return known + sum(
+            self.evidence_of([i])(self._precision_of(i))
+            for i in (*kernels, *others)
+        )
+
+    def needs_batch_norm(self, seed: int) -> bool:
+        """Returns `False`: F holds for the statistics in the model."""
+        return False
+
+    def between(self, other: "Laplace") -> "Laplace":
+        """Returns this posterior with curvatures between two posteriors.
+
+        Each curvature has the structure of this posterior, and as its trace
+        the geometric mean of both traces. Fixed-point iterations that would
+        overshoot converge with this step.
+
+        Args:
+            other: A posterior of the same model.
+        """
+        curvature = [
+            None if h is None or old is None else h * _between(h, old)
+            for h, old in zip(self._curvature, other._curvature, strict=True)
+        ]
+        matrices = [
+            dataclasses.replace(
+                new,
+                output_values=new.output_values
+                * _between(new.eigenvalues, old.eigenvalues),
+            )
+            for new, old in zip(
+                self._curvatures, other._curvatures, strict=True
+            )
+        ]
+        return type(self)(
+            **{
+                **self._arguments(),
+                "curvature": curvature,
+                "matrices": matrices,
+            }
+        )
+
+    def with_prior_precision(
+        self, prior_precision: float | Sequence[float]
+    ) -> "Laplace":
+        """Returns this posterior with another prior precision.
+
+        Args:
+            prior_precision: delta, or one delta for each variable.
+        """
+        other = type(self)(
+            **{**self._arguments(), "prior_precision": prior_precision}
+        )
+        return other.beside(self.trained_weights, self.frozen_weights)
+
+    def get_state(self) -> dict[str, Any]:
+        """Returns all arguments."""
+        state = super().get_state()
+        kept = ("kind", "structure", "frozen_weights", "trained_weights")
+        return {
+            **{name: state[name] for name in kept if name in state},
+            **self._arguments(),
+            "matrices": [vars(c) for c in self._curvatures],
+        }
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> "Laplace":
+        """Returns the posterior that `get_state` described."""
+        fields = [f.name for f in dataclasses.fields(MatrixCurvature)]
+        matrices = [
+            MatrixCurvature(**{name: m[name] for name in fields})
+            for m in state["matrices"]
+        ]
+        names = ["mean", "curvature", "prior_precision", "temperature"]
+        names += ["scale", "names", "log_likelihood"]
+        return cls(matrices=matrices, **{name: state[name] for name in names})
+
+    def _facts(self):
+        return {
+            **super()._facts(),
+            "prior_precision": self.prior_precision,
+            "temperature": self.temperature,
+        }
+
+    def _arguments(self):
+        return {
+            "mean": self._mean,
+            "curvature": self._curvature,
+            "matrices": self._curvatures,
+            "prior_precision": self.prior_precision,
+            "temperature": self.temperature,
+            "scale": self.scale,
+            "names": self.structure.names,
+            "log_likelihood": self._log_likelihood,
+        }
+
+
+def _as_precision(value, count):
+    """Returns a float, or a list of `count` floats."""
+    if not isinstance(value, (list, tuple, np.ndarray)) or np.ndim(value) == 0:
+        return float(check_number("prior_precision", value, above=0.0))
+    if len(value) != count:
+        raise ValueError(
+            "`prior_precision` must be one number, or one for each of the "
+            f"{count} variables. Received: {len(value)} numbers"
+        )
+    return [
+        float(check_number("prior_precision", delta, above=0.0))
+        for delta in value
+    ]
+
+
+def _between(new, old):
+    """Returns the factor from a trace to the geometric mean with another."""
+    new, old = float(np.sum(new)), float(np.sum(old))
+    return np.float32((old / new) ** 0.5) if new > 0 and old > 0 else 1.0
+
+
+def _as_curvature(index, array):
+    array = as_moment(f"curvature[{index}]", array)
+    if np.any(array < 0):
+        raise ValueError(
+            "`curvature` must not be negative. "
+            f"Received: {array.min()} in curvature[{index}]"
+        )
+    return array

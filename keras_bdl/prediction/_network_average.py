@@ -1,0 +1,296 @@
+"""The average of a model's outputs over posterior samples, in one graph."""
+
+import contextlib
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_bdl.posteriors._dropout_switch import dropout_on
+from keras_bdl.prediction._average_options import IDENTITY
+from keras_bdl.prediction._average_options import MONTE_CARLO
+from keras_bdl.prediction._average_options import PROBIT
+from keras_bdl.prediction._average_options import AverageOptions
+from keras_bdl.prediction._averages import average_of
+from keras_bdl.prediction._averages import merged
+from keras_bdl.prediction._described_output import MEAN
+from keras_bdl.prediction._described_output import DescribedOutput
+from keras_bdl.prediction._described_output import at_least_float32
+from keras_bdl.prediction._described_output import described_outputs
+from keras_bdl.prediction._described_output import moments_of
+from keras_bdl.prediction._jacobian_vector_product import (
+    jacobian_vector_product,
+)
+from keras_bdl.prediction._linear_pooling import linear_pooling
+from keras_bdl.prediction._output_gaussian import output_gaussians
+from keras_bdl.prediction._output_mask import masks_of
+from keras_bdl.prediction._output_mask import with_masks
+from keras_bdl.prediction._sample_loop import average_over_samples
+from keras_bdl.prediction._stateless_call import seed_states
+from keras_bdl.prediction._stateless_call import stateless_call
+
+
+class NetworkAverage:
+    """Averages each output of a model over posterior samples, in a graph.
+
+    The forward pass of a sample s with weights w_s is
+    `f(x, w_s) = model(x, training=False)`. With `linearized`, it is
+
+        f(x, m) + J(x) (w_s - m),   J(x) = df(x, m) / dm                  (1)
+
+    for the mean m of the posterior, computed as one Jacobian-vector product.
+    A classifier is linear in its logits: `softmax(log p)` is p for the
+    probabilities p of a model that returns no logits. A link uses the exact
+    Gaussian of f in place of samples. With the variance v of an entry of f,
+    `"probit"` divides the entry by
+
+        sqrt(1 + pi / 8 v)                                                (2)
+
+    The weights are arguments, so the model does not change.
+
+    Args:
+        model: Function that returns the Keras model.
+        options: The `AverageOptions`.
+        uses_xla: Function that returns whether XLA compiles the graph.
+
+    Attributes:
+        outputs: A flat list of `DescribedOutput`, known after the first call.
+        structure: The outputs in the structure of the model.
+    """
+
+    def __init__(
+        self,
+        model: Callable[[], Any],
+        options: AverageOptions,
+        *,
+        uses_xla: Callable[[], bool],
+    ):
+        self.options = options
+        self.outputs: list[DescribedOutput] = []
+        self.structure: Any = None
+        self._model = model
+        self._uses_xla = uses_xla
+
+    def fixed_values(self, values: Sequence[Any]) -> list[Any]:
+        """Returns the second argument of a call.
+
+        Args:
+            values: For each of `model.variables` its value in all samples. If
+                `linearized`, the value of a varying variable is its mean. With
+                a link, the arrays of the `CovarianceBlocks` follow.
+        """
+        replaced = self._replaced(self._model())
+        return [v for i, v in enumerate(values) if i not in replaced]
+
+    def __call__(
+        self, inputs: Any, fixed: Sequence[Any], samples: Sequence[Any]
+    ) -> list[dict[str, Any]]:
+        """Returns a flat list: the average of each output, as tensors.
+
+        Args:
+            inputs: A batch of nested tensors.
+            fixed: Tensors, from `fixed_values`.
+            samples: Tensors with the samples on the first axis: one for each
+                of `options.positions` (minus the mean if `linearized`), then
+                the key of the noise for `link="monte_carlo"`, then one for
+                each seed generator.
+        """
+        model = self._model()
+        arrays = [
+            ops.convert_to_tensor(array) for array in keras.tree.flatten(inputs)
+        ]
+        replaced = self._replaced(model)
+        others = [i for i in range(len(model.variables)) if i not in replaced]
+        varying = [*self.options.positions, *seed_states(model)]
+        draws_outputs = self.options.link == MONTE_CARLO
+
+        def network(fixed, sample):
+            x = keras.tree.pack_sequence_as(inputs, fixed[: len(arrays)])
+            fixed = fixed[len(arrays) :]
+            values = dict(zip(others, fixed, strict=False))
+            if self.options.link is not None:
+                key = sample[0] if draws_outputs else None
+                values |= zip(varying, sample[draws_outputs:], strict=True)
+                return self._gaussian(x, values, fixed[len(others) :], key)
+            return self._of_sample(
+                x, values, dict(zip(varying, sample, strict=True))
+            )
+
+        return average_over_samples(
+            network,
+            [*arrays, *fixed],
+            samples,
+            examples=ops.shape(arrays[0])[0],  # an integer if known
+            average=self._average,
+            merge=self._merge,
+            # The shapes of XLA are static.
+            in_one_part=self._uses_xla() or self.options.keep_samples,
+        )
+
+    def _replaced(self, model):
+        """Returns the positions of variables whose mean is not needed."""
+        positions = () if self.options.linearized else self.options.positions
+        return {*positions, *seed_states(model)}
+
+    def _of_sample(self, inputs, values, sample):
+        """Returns the outputs of one sample, a dictionary for each."""
+        variables = self._model().variables
+        sample = {
+            i: ops.cast(value, variables[i].dtype)
+            for i, value in sample.items()
+        }
+        if self.options.linearized:
+            return self._linear(inputs, values, sample)
+        outputs = self._call(inputs, values | sample)
+        masks = masks_of(outputs)
+        if self.options.moments is not None:
+            return with_masks(self._moments(outputs), masks)
+        self._describe(outputs)
+        result = [
+            output.values(at_least_float32(tensor))
+            for tensor, output in self._each(outputs)
+        ]
+        return with_masks(result, masks)
+
+    def _linear(self, inputs, means, sample):
+        """Returns the outputs (1), a dictionary for each."""
+        positions = self.options.positions
+        values = means | {i: v for i, v in sample.items() if i not in positions}
+        raw: list = []  # what the network itself returns
+        masks: list = []
+        center, products = jacobian_vector_product(
+            lambda: self._targets(self._call(inputs, values), raw, masks),
+            [means[i] for i in positions],
+            [sample[i] for i in positions],
+        )
+        linear = [sum(pair) for pair in zip(center, products, strict=True)]
+        if self.options.moments is not None:
+            outputs = keras.tree.pack_sequence_as(raw[0], linear)
+            return with_masks(self._moments(outputs), masks)
+        result = [
+            output.linear_values(value, own)
+            for own, value, output in zip(
+                raw, linear, self.outputs, strict=True
+            )
+        ]
+        return with_masks(result, masks)
+
+    def _targets(self, outputs, raw, masks):
+        """Returns the flat tensors in which a network is linear.
+
+        Args:
+            outputs: The nested outputs of the model.
+            raw: A list that gets the flat outputs. With `moments`, it gets
+                the nested outputs.
+            masks: A list that gets the mask of each flat output, or `None`.
+        """
+        masks.extend(masks_of(outputs))
+        if self.options.moments is not None:
+            raw.append(outputs)
+            return keras.tree.flatten(outputs)
+        self._describe(outputs)
+        raw.extend(map(at_least_float32, keras.tree.flatten(outputs)))
+        each = zip(raw, self.outputs, strict=True)
+        return [output.logits(tensor) for tensor, output in each]
+
+    def _gaussian(self, inputs, values, arrays, key):
+        """Returns what a link makes of the Gaussian of each output.
+
+        Args:
+            inputs: A batch of nested tensors.
+            values: A dictionary with a tensor for each variable.
+            arrays: The arrays of the `CovarianceBlocks`.
+            key: Selects the sample of `link="monte_carlo"`.
+        """
+        link, moments = self.options.link, self.options.moments
+        raw: list = []  # what the network itself returns
+        masks: list = []
+
+        def linearized(outputs):
+            if moments is not None:
+                masks.extend(masks_of(outputs))
+                raw.extend(self._moments(outputs))
+                return [raw[0]["mean"]]
+            self._targets(outputs, raw, masks)
+            return [
+                output.target(tensor)
+                for tensor, output in zip(raw, self.outputs, strict=True)
+            ]
+
+        model = self._model()
+        found = output_gaussians(
+            model,
+            inputs,
+            [values[i] for i in range(len(model.variables))],
+            layout=self.options.blocks,
+            covered=self.options.covered,
+            arrays=arrays,
+            outputs_of=linearized,
+        )
+        result = []
+        for own, gaussian, output in zip(raw, found, self.outputs, strict=True):
+            output.check_link(link)
+            value = gaussian.mean if key is None else gaussian.sample(key)
+            if link == PROBIT:
+                value /= ops.sqrt(1.0 + np.pi / 8 * gaussian.variance())  # (2)
+            variance = gaussian.variance() if link == IDENTITY else None
+            if moments is None:
+                terms = output.gaussian_values(value, variance, own)
+            else:
+                terms = own | {"mean": value}
+                if variance is not None:
+                    terms["between"] = variance
+            result.append(terms)
+        return with_masks(result, masks)
+
+    def _call(self, inputs, values):
+        model = self._model()
+        values = [values[i] for i in range(len(model.variables))]
+        scope = keras.StatelessScope(zip(model.variables, values, strict=True))
+        with contextlib.ExitStack() as stack:
+            if self.options.drops:
+                stack.enter_context(dropout_on(model))
+            if self.options.linearized:
+                pooling = linear_pooling(model, xla=self._uses_xla())
+                stack.enter_context(pooling)
+            return stateless_call(model, inputs, scope, training=False)
+
+    def _average(self, outputs):
+        averages = [
+            average_of(output.likelihood).of_samples(
+                values, output.likelihood, self.options.keep_samples
+            )
+            for output, values in zip(self.outputs, outputs, strict=True)
+        ]
+        if self.options.link == IDENTITY:
+            for average, values in zip(averages, outputs, strict=True):
+                average["variance"] = values["between"][0]
+        if self.options.link == PROBIT:
+            # Only the mean has a closed form.
+            for average in averages:
+                for name in ("variance", "entropy"):
+                    # `nan * x` would make the gradient of the mean NaN.
+                    average[name] = ops.full_like(average[name], np.nan)
+        return averages
+
+    def _merge(self, first, second, first_count, second_count):
+        return [
+            merged(one, other, first_count, second_count)
+            for one, other in zip(first, second, strict=True)
+        ]
+
+    def _moments(self, outputs):
+        values = moments_of(outputs, self.options.moments)
+        self.outputs, self.structure = [MEAN], None
+        return [values]
+
+    def _describe(self, outputs):
+        """Sets `outputs` and `structure`."""
+        self.outputs = described_outputs(self._model(), outputs, self.options)
+        self.structure = keras.tree.map_structure(lambda _: None, outputs)
+
+    def _each(self, outputs):
+        return zip(keras.tree.flatten(outputs), self.outputs, strict=True)
