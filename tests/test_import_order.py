@@ -8,6 +8,7 @@ PACKAGE = Path(__file__).parents[1] / "keras_bdl"
 
 # A folder, or a file beside the folders, imports only those above it.
 ORDER = [
+    "_backend",
     "_keras",
     "_aliases",
     "_arguments",

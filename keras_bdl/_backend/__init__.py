@@ -1,0 +1,22 @@
+"""What Keras does not offer in every backend: one interface, one file a backend.
+
+`keras.ops` comes first. A function is here if `keras.ops` lacks it: derivatives,
+loops, random bits, compilation, devices. Every other folder imports the function
+from this folder, so that a second backend is one more file.
+"""
+
+from keras_bdl._backend.tensorflow import is_tracing
+from keras_bdl._backend.tensorflow import num_replicas
+from keras_bdl._backend.tensorflow import outside_of_trace
+from keras_bdl._backend.tensorflow import philox
+from keras_bdl._backend.tensorflow import replica_id
+from keras_bdl._backend.tensorflow import value_and_grad
+
+__all__ = [
+    "is_tracing",
+    "num_replicas",
+    "outside_of_trace",
+    "philox",
+    "replica_id",
+    "value_and_grad",
+]

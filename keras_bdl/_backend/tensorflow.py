@@ -1,0 +1,51 @@
+"""The backend interface on TensorFlow."""
+
+from collections.abc import Callable
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+PHILOX = 1  # of `tf.random.Algorithm`
+
+
+def philox(shape: Sequence[int], key: Any, counter: Any) -> Any:
+    """Returns 32 random bits for each number, a function of key and counter.
+
+    `key` is one 64-bit integer, `counter` are two, the lower half first.
+    """
+    return tf.raw_ops.StatelessRandomUniformFullIntV2(
+        shape=tuple(shape), key=key, counter=counter, alg=PHILOX, dtype=tf.int32
+    )
+
+
+def is_tracing() -> bool:
+    """Returns whether the code becomes part of a graph and does not run now."""
+    return not tf.executing_eagerly()
+
+
+def outside_of_trace() -> Any:
+    """Returns a context in which code runs now, also while tracing."""
+    return tf.init_scope()
+
+
+def value_and_grad(
+    function: Callable[[], Any], variables: Sequence[Any]
+) -> tuple[Any, list[Any]]:
+    """Returns a scalar function of variables and its gradients."""
+    with tf.GradientTape() as tape:
+        value = function()
+    return value, tape.gradient(
+        value, [getattr(v, "value", v) for v in variables]
+    )
+
+
+def replica_id() -> Any:
+    """Returns the number of this replica, a scalar tensor or 0."""
+    context = tf.distribute.get_replica_context()
+    return 0 if context is None else context.replica_id_in_sync_group
+
+
+def num_replicas() -> int:
+    """Returns how many replicas share a training step."""
+    return tf.distribute.get_strategy().num_replicas_in_sync
