@@ -10,6 +10,7 @@ from keras_bdl._backend.tensorflow import num_replicas
 from keras_bdl._backend.tensorflow import outside_of_trace
 from keras_bdl._backend.tensorflow import philox
 from keras_bdl._backend.tensorflow import replica_id
+from keras_bdl._backend.tensorflow import tensor
 from keras_bdl._backend.tensorflow import value_and_grad
 
 __all__ = [
@@ -18,5 +19,6 @@ __all__ = [
     "outside_of_trace",
     "philox",
     "replica_id",
+    "tensor",
     "value_and_grad",
 ]

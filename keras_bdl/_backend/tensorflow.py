@@ -49,3 +49,8 @@ def replica_id() -> Any:
 def num_replicas() -> int:
     """Returns how many replicas share a training step."""
     return tf.distribute.get_strategy().num_replicas_in_sync
+
+
+def tensor(x: Any) -> Any:
+    """Returns an array, or the present value of a variable, as a tensor."""
+    return tf.convert_to_tensor(x)

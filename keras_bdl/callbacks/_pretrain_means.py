@@ -2,7 +2,7 @@
 
 from keras_bdl._arguments import check_count
 from keras_bdl.callbacks._stateful_callback import FitCallback
-from keras_bdl.layers._find_variational_layers import annealed_layers
+from keras_bdl.layers._variational import annealed_layers
 
 
 class PretrainMeans(FitCallback):

@@ -21,7 +21,7 @@ from keras_bdl.curvature._weight_scope import current_values
 from keras_bdl.distribute._replica_gradients import for_all_replicas
 from keras_bdl.distribute._replicas import replica_weight
 from keras_bdl.distribute._replicas import weighted
-from keras_bdl.layers._find_variational_layers import sampling_layers
+from keras_bdl.layers._variational import sampling_layers
 from keras_bdl.models._build import build_optimizer
 from keras_bdl.models._fit_arguments import check_optimizer
 from keras_bdl.objectives._batch_outcome import BatchPass

@@ -11,7 +11,7 @@ import numpy as np
 from keras_bdl._random._keyed_noise import sequence
 from keras_bdl.distribute._variable_copies import restored
 from keras_bdl.distributions import MeanField
-from keras_bdl.layers._find_variational_layers import sampling_layers
+from keras_bdl.layers._variational import sampling_layers
 from keras_bdl.posteriors._covariance_blocks import CovarianceBlocks
 from keras_bdl.posteriors._posterior import Posterior
 from keras_bdl.posteriors._structure import Structure

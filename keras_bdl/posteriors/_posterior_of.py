@@ -10,7 +10,7 @@ import keras
 from keras_bdl._inner_optimizer import inner_optimizer
 from keras_bdl._protocols import OwnsPosterior
 from keras_bdl._protocols import OwnsVariables
-from keras_bdl.layers._find_variational_layers import sampling_layers
+from keras_bdl.layers._variational import sampling_layers
 from keras_bdl.posteriors._layerwise import Layerwise
 from keras_bdl.posteriors._posterior import Posterior
 
