@@ -5,6 +5,7 @@ loops, random bits, compilation, devices. Every other folder imports the functio
 from this folder, so that a second backend is one more file.
 """
 
+from keras_bdl._backend.tensorflow import grad_and_aux
 from keras_bdl._backend.tensorflow import is_tracing
 from keras_bdl._backend.tensorflow import num_replicas
 from keras_bdl._backend.tensorflow import outside_of_trace
@@ -12,8 +13,10 @@ from keras_bdl._backend.tensorflow import philox
 from keras_bdl._backend.tensorflow import replica_id
 from keras_bdl._backend.tensorflow import tensor
 from keras_bdl._backend.tensorflow import value_and_grad
+from keras_bdl._backend.tensorflow import vjp
 
 __all__ = [
+    "grad_and_aux",
     "is_tracing",
     "num_replicas",
     "outside_of_trace",
@@ -21,4 +24,5 @@ __all__ = [
     "replica_id",
     "tensor",
     "value_and_grad",
+    "vjp",
 ]
