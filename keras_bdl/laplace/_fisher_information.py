@@ -24,7 +24,7 @@ from keras_bdl.laplace._scores import ScoresAt
 from keras_bdl.laplace._scores_of_outputs import ScoresOfOutputs
 from keras_bdl.laplace._scores_of_outputs import drawn
 from keras_bdl.laplace._scores_of_outputs import expected
-from keras_bdl.posteriors._laplace_gaussian import Laplace
+from keras_bdl.posteriors._laplace import Laplace
 from keras_bdl.prediction._jacobian_vector_product import (
     jacobian_vector_product,
 )

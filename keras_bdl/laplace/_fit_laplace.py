@@ -29,7 +29,7 @@ from keras_bdl.laplace._posterior_of_fisher import posterior_of_fisher
 from keras_bdl.laplace._scores_of_outputs import ScoresOfOutputs
 from keras_bdl.laplace._uncertain_variables import uncertain_variables
 from keras_bdl.laplace._validation import best_prior_precision
-from keras_bdl.posteriors._laplace_gaussian import Laplace
+from keras_bdl.posteriors._laplace import Laplace
 
 
 def fit_laplace(

@@ -5,8 +5,8 @@ import numpy as np
 
 from keras_bdl.laplace._fisher_information import FisherInformation
 from keras_bdl.laplace._uncertain_variables import innermost_layer_of
-from keras_bdl.posteriors._laplace_gaussian import Laplace
-from keras_bdl.posteriors._matrix_covariance import MatrixCurvature
+from keras_bdl.posteriors._kronecker_block import KroneckerBlock
+from keras_bdl.posteriors._laplace import Laplace
 
 # Ways to choose the prior precision. The first two are synonyms.
 MARGINAL_LIKELIHOOD, EVIDENCE = "marginal_likelihood", "evidence"
@@ -88,7 +88,7 @@ def _posterior(information, *, prior_precision, temperature, dataset_size):
         if squares is not None:
             curvature[index_of[id(variable)]] = factor * squares
     matrices = [
-        MatrixCurvature.of_factors(
+        KroneckerBlock.of_factors(
             index_of[id(kernel)],
             None if bias is None else index_of[id(bias)],
             inputs=inputs / information.weight,

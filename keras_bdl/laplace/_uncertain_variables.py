@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from keras_bdl import _keras
-from keras_bdl.posteriors._excluded_weights import excluded_variables
+from keras_bdl.posteriors._covered_weights import excluded_variables
 
 
 def uncertain_variables(

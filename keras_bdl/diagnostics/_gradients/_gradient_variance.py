@@ -21,7 +21,7 @@ from keras_bdl.diagnostics._gradients._likelihood_gradient import (
 )
 from keras_bdl.distribute._variable_copies import restored
 from keras_bdl.layers._find_variational_layers import variational_layers
-from keras_bdl.posteriors._dropout_switch import seed_generators
+from keras_bdl.posteriors._mc_dropout import seed_generators
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,8 @@
-"""Laplace approximation of the posterior."""
+"""Laplace approximation of the posterior, with its marginal likelihood."""
 
 import dataclasses
 from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,11 +11,11 @@ import numpy as np
 from keras_bdl._aliases import ArrayLike
 from keras_bdl._arguments import as_list
 from keras_bdl._arguments import check_number
-from keras_bdl.posteriors._diagonal_gaussian import as_moment
-from keras_bdl.posteriors._evidence import Evidence
-from keras_bdl.posteriors._matrix_covariance import MatrixCurvature
-from keras_bdl.posteriors._matrix_covariance import as_curvatures
-from keras_bdl.posteriors._matrix_normal import MatrixNormal
+from keras_bdl.posteriors._gaussian import MatrixNormal
+from keras_bdl.posteriors._kronecker_block import KroneckerBlock
+from keras_bdl.posteriors._kronecker_block import as_blocks
+from keras_bdl.posteriors._kronecker_block import as_moment
+from keras_bdl.posteriors._kronecker_block import check_not_negative
 
 
 class Laplace(MatrixNormal):
@@ -42,7 +43,8 @@ class Laplace(MatrixNormal):
         curvature: One entry for each variable: the diagonal of F, an array of
             the shape of the variable, or `None` for a variable that is in a
             matrix or has no noise.
-        matrices: A list of `MatrixCurvature`.
+        matrices: A list of `keras_bdl.extend.KroneckerBlock`, the curvature of
+            all examples, each with a pair of vectors as `values`.
         prior_precision: delta, positive. A list has one delta for each
             variable; a matrix takes that of its kernel.
         temperature: T, positive. Defaults to `1.0`.
@@ -58,11 +60,10 @@ class Laplace(MatrixNormal):
         self,
         mean: Sequence[ArrayLike],
         curvature: Sequence[ArrayLike | None],
-        matrices: Sequence[MatrixCurvature],
+        matrices: Sequence[KroneckerBlock],
         *,
         prior_precision: float | Sequence[float],
         temperature: float = 1.0,
-        # Not `**kwargs`: the variance follows from the curvature.
         scale: float = 1.0,
         names: Sequence[str] | None = None,
         log_likelihood: float | None = None,
@@ -75,12 +76,15 @@ class Laplace(MatrixNormal):
             None if h is None else _as_curvature(i, h)
             for i, h in enumerate(as_list("curvature", curvature, "arrays"))
         ]
-        self._curvatures = as_curvatures("matrices", matrices)
+        self._curvatures = as_blocks(matrices)
         self._log_likelihood = log_likelihood
         super().__init__(
             mean,
             [
-                c.covariance(self._precision_of(c.kernel), self._temperature)
+                c.inverse(
+                    prior_precision=self._precision_of(c.kernel),
+                    temperature=self._temperature,
+                )
                 for c in self._curvatures
             ],
             variance=[
@@ -99,11 +103,7 @@ class Laplace(MatrixNormal):
         """Precision of the prior, delta; or one for each variable."""
         return self._prior_precision
 
-    def _variance_of(self, index, curvature):
-        precision = curvature / self._temperature + self._precision_of(index)
-        return 1.0 / precision  # (1)
-
-    def _precision_of(self, index):
+    def _precision_of(self, index: int) -> float:
         """Returns delta of a variable."""
         one = self._prior_precision
         return one[index] if isinstance(one, list) else one
@@ -114,11 +114,11 @@ class Laplace(MatrixNormal):
         return self._temperature
 
     @property
-    def evidence(self) -> Evidence:
+    def evidence(self) -> "Evidence":
         """The `Evidence`: log marginal likelihood as a function of delta."""
         return self.evidence_of(range(len(self._mean)))
 
-    def evidence_of(self, variables: Iterable[int]) -> Evidence:
+    def evidence_of(self, variables: Iterable[int]) -> "Evidence":
         """Returns what some variables contribute to the `Evidence`.
 
         Args:
@@ -182,8 +182,10 @@ class Laplace(MatrixNormal):
         matrices = [
             dataclasses.replace(
                 new,
-                output_values=new.output_values
-                * _between(new.eigenvalues, old.eigenvalues),
+                values=(
+                    new.values[0],
+                    new.values[1] * _between(new.eigenvalues, old.eigenvalues),
+                ),
             )
             for new, old in zip(
                 self._curvatures, other._curvatures, strict=True
@@ -217,29 +219,40 @@ class Laplace(MatrixNormal):
         return {
             **{name: state[name] for name in kept if name in state},
             **self._arguments(),
-            "matrices": [vars(c) for c in self._curvatures],
+            "matrices": [
+                {
+                    "kernel": c.kernel,
+                    "bias": c.bias,
+                    "inputs": c.inputs,
+                    "outputs": c.outputs,
+                    "input_values": c.values[0],
+                    "output_values": c.values[1],
+                }
+                for c in self._curvatures
+            ],
         }
 
     @classmethod
-    def from_state(cls, state: dict[str, Any]) -> "Laplace":
-        """Returns the posterior that `get_state` described."""
-        fields = [f.name for f in dataclasses.fields(MatrixCurvature)]
-        matrices = [
-            MatrixCurvature(**{name: m[name] for name in fields})
-            for m in state["matrices"]
-        ]
+    def _arguments_of(cls, state: dict[str, Any]) -> dict[str, Any]:
         names = ["mean", "curvature", "prior_precision", "temperature"]
         names += ["scale", "names", "log_likelihood"]
-        return cls(matrices=matrices, **{name: state[name] for name in names})
+        matrices = [
+            KroneckerBlock(
+                *(m[name] for name in ("kernel", "bias", "inputs", "outputs")),
+                (m["input_values"], m["output_values"]),
+            )
+            for m in state["matrices"]
+        ]
+        return {**{name: state[name] for name in names}, "matrices": matrices}
 
-    def _facts(self):
+    def _facts(self) -> dict[str, Any]:
         return {
             **super()._facts(),
             "prior_precision": self.prior_precision,
             "temperature": self.temperature,
         }
 
-    def _arguments(self):
+    def _arguments(self) -> dict[str, Any]:
         return {
             "mean": self._mean,
             "curvature": self._curvature,
@@ -252,7 +265,85 @@ class Laplace(MatrixNormal):
         }
 
 
-def _as_precision(value, count):
+class Evidence:
+    """The marginal likelihood of a `Laplace`, as a function of delta.
+
+    With d weights w* at the maximum of the posterior, a prior `N(0, 1/delta)`
+    and lambda_i the eigenvalues of the curvature of the data,
+
+        log p(D | delta) = log p(D | w*) + log N(w*; 0, 1/delta)
+                + d/2 log(2 pi) - 1/2 sum_i log(lambda_i + delta)
+            = log p(D | w*) - delta/2 |w*|^2
+                - 1/2 sum_i log(1 + lambda_i / delta)                     (1)
+
+    Twice the derivative of (1) with respect to log delta is
+
+        sum_i lambda_i / (lambda_i + delta) - delta |w*|^2                (2)
+
+    which falls from positive to negative values, so (1) has one maximum.
+
+    Args:
+        eigenvalues: The lambda_i, in any number of arrays.
+        square_norm: |w*|^2.
+    """
+
+    def __init__(self, eigenvalues: Sequence[np.ndarray], square_norm: float):
+        self._eigenvalues = eigenvalues
+        self._square_norm = square_norm
+
+    def __call__(self, delta: float) -> float:
+        """Returns the log marginal likelihood (1) without `log p(D | w*)`."""
+        logs = sum(np.sum(np.log1p(e / delta)) for e in self._values())
+        return float(-0.5 * (delta * self._square_norm + logs))  # (1)
+
+    def effective_number(self, delta: float) -> float:
+        """Returns how many weights the data determine, the first sum in (2)."""
+        return float(sum(np.sum(e / (e + delta)) for e in self._values()))
+
+    def prior_of_weights(self) -> float:
+        """Returns d / |w*|^2, the delta that fits the weights themselves."""
+        if not self._square_norm > 0:
+            raise ValueError(
+                "The trained weights must not all be zero. Pass a number as "
+                "`prior_precision`. Received: |w|^2=0"
+            )
+        return sum(e.size for e in self._eigenvalues) / self._square_norm
+
+    def maximum(self) -> float:
+        """Returns the delta with the highest marginal likelihood."""
+        from scipy.optimize import brentq
+
+        size = sum(e.size for e in self._eigenvalues)
+        if not self._square_norm > 0 or not any(
+            np.any(e > 0) for e in self._eigenvalues
+        ):
+            raise ValueError(
+                "The marginal likelihood has no maximum, because all weights "
+                "are zero or have no effect on the outputs. Pass a number as "
+                "`prior_precision`. "
+                f"Received: |w|^2={self._square_norm:g}"
+            )
+
+        def slope(log_delta: float) -> float:
+            delta = np.exp(log_delta)
+            known = self.effective_number(delta)
+            return known - delta * self._square_norm  # (2)
+
+        # Bounds of the root. At `high`, (2) is not positive, since its first
+        # sum is at most `size`. For a small delta, (2) is positive.
+        high = np.log(size / self._square_norm)
+        low = high
+        while slope(low) <= 0:
+            low -= 2.0
+        if low == high:
+            return float(np.exp(high))
+        return float(np.exp(brentq(slope, low, high, xtol=1e-10)))
+
+    def _values(self) -> Iterator[np.ndarray]:
+        return (np.asarray(e, "float64") for e in self._eigenvalues)
+
+
+def _as_precision(value: Any, count: int) -> float | list[float]:
     """Returns a float, or a list of `count` floats."""
     if not isinstance(value, (list, tuple, np.ndarray)) or np.ndim(value) == 0:
         return float(check_number("prior_precision", value, above=0.0))
@@ -267,17 +358,18 @@ def _as_precision(value, count):
     ]
 
 
-def _between(new, old):
-    """Returns the factor from a trace to the geometric mean with another."""
-    new, old = float(np.sum(new)), float(np.sum(old))
-    return np.float32((old / new) ** 0.5) if new > 0 and old > 0 else 1.0
+def _between(new: np.ndarray, old: np.ndarray) -> Any:
+    """Returns the factor that scales trace(new) to the mean of both traces.
+
+    The mean is geometric.
+    """
+    new_trace, old_trace = float(np.sum(new)), float(np.sum(old))
+    if not (new_trace > 0 and old_trace > 0):
+        return 1.0
+    return np.float32((old_trace / new_trace) ** 0.5)
 
 
-def _as_curvature(index, array):
+def _as_curvature(index: int, array: ArrayLike) -> np.ndarray:
     array = as_moment(f"curvature[{index}]", array)
-    if np.any(array < 0):
-        raise ValueError(
-            "`curvature` must not be negative. "
-            f"Received: {array.min()} in curvature[{index}]"
-        )
+    check_not_negative("curvature", array, f"curvature[{index}]")
     return array
