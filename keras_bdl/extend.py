@@ -15,10 +15,10 @@ from keras_bdl._saving._storage_path import StoragePath
 from keras_bdl.applications._architecture import Architecture
 from keras_bdl.callbacks._stateful_callback import StatefulCallback
 from keras_bdl.conformal._conformal import Conformal
+from keras_bdl.curvature._batch_curvature import CurvatureStep
+from keras_bdl.curvature._batch_curvature import curvature_step
 from keras_bdl.curvature._rule import Rule
 from keras_bdl.curvature._rule import register_rule
-from keras_bdl.curvature._step import Step
-from keras_bdl.curvature._step import step
 from keras_bdl.datasets._specs import DatasetSpec
 from keras_bdl.distribute._variable_copies import restored
 from keras_bdl.distributions._stored_prior import StoredPrior
@@ -55,7 +55,7 @@ __all__ = [
     "Rule",
     "SamplesWeights",
     "StatefulCallback",
-    "Step",
+    "CurvatureStep",
     "StoragePath",
     "StoredPrior",
     "TargetsPosterior",
@@ -64,5 +64,5 @@ __all__ = [
     "dropout_is_on",
     "register_rule",
     "restored",
-    "step",
+    "curvature_step",
 ]

@@ -5,6 +5,7 @@ loops, random bits, compilation, devices. Every other folder imports the functio
 from this folder, so that a second backend is one more file.
 """
 
+from keras_bdl._backend.tensorflow import after
 from keras_bdl._backend.tensorflow import is_tracing
 from keras_bdl._backend.tensorflow import num_replicas
 from keras_bdl._backend.tensorflow import outside_of_trace
@@ -13,6 +14,7 @@ from keras_bdl._backend.tensorflow import replica_id
 from keras_bdl._backend.tensorflow import value_and_grad
 
 __all__ = [
+    "after",
     "is_tracing",
     "num_replicas",
     "outside_of_trace",

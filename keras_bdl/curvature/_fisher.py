@@ -2,7 +2,9 @@
 
 import dataclasses
 from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
+from typing import NamedTuple
 
 import keras
 import tensorflow as tf
@@ -10,30 +12,23 @@ from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl.curvature._capture import Capture
-from keras_bdl.curvature._layer_factors import KroneckerFactors
-from keras_bdl.curvature._layer_factors import gram
 from keras_bdl.curvature._plan import Plan
-from keras_bdl.curvature._reductions import joined_positions
+from keras_bdl.curvature._rule import Rule
+from keras_bdl.curvature._rule import WeightMatrix
+from keras_bdl.curvature._rule import gram
 from keras_bdl.curvature._weight_scope import current_values
 
 
-@dataclasses.dataclass
-class FisherSums:
+class FisherSums(NamedTuple):
     """Sums of Fisher information over the examples of a batch.
 
-    `fisher_sums` returns an object of this class.
-
-    Attributes:
-        outputs: The outputs of the model.
-        squares: For each variable, the diagonal of (1) of `fisher_sums`, or
-            `None` if `factors` contains the variable.
-        factors: `KroneckerFactors` that are sums over the examples instead of
-            means.
+    `squares` has for each variable the diagonal of (1) of `fisher_sums`, or
+    `None` if `factors` contains the variable.
     """
 
     outputs: Any
     squares: list
-    factors: list[KroneckerFactors]
+    factors: list[WeightMatrix]
 
 
 # Autograph would rewrite this ordinary Python.
@@ -42,7 +37,7 @@ def fisher_sums(
     model: keras.Model,
     x: Any,
     *,
-    omega: tf.Tensor,
+    omega: Any,
     scores: Callable,
     variables: list,
     factored: bool,
@@ -62,24 +57,14 @@ def fisher_sums(
         A = sum_i omega_i sum_p a_ip a_ip^T                               (2)
         S = 1/P sum_i omega_i sum_k sum_p dz_ikp dz_ikp^T                 (3)
 
-    with inputs a and cotangents dz at P positions, as in `KroneckerFactors`.
+    with inputs a and cotangents dz at P positions, as in `WeightMatrix`.
+    `omega` are the weights of the examples. `scores` is a function of the
+    outputs that returns K and a function from k, an integer tensor, to the v_ik
+    of all examples: a list with a tensor for each flat output. `factored` says
+    whether matrices get (2) and (3) instead of a diagonal.
+
     The model runs forward once and backward K times, with `training=False`. No
-    variable is assigned.
-
-    Args:
-        model: A built Keras model.
-        x: A batch of inputs.
-        omega: The weights of the examples, a float tensor.
-        scores: Function of the outputs that returns K and a second function.
-            The second function takes k, an integer tensor, and returns the v_ik
-            of all examples i: a list with a tensor for each flat output.
-        variables: The weights. `fallback` says what happens to those of layers
-            without a rule.
-        factored: Whether matrices get (2) and (3) instead of a diagonal.
-        fallback: What to do with layers that have no rule, see `step`.
-
-    Returns:
-        The sums, in float32 or higher precision.
+    variable is assigned. The sums have float32 or higher precision.
     """
     plan = Plan(model, fallback=fallback, variables=variables)
     # Read before the tape: the tape reports each read outside of a layer.
@@ -102,9 +87,8 @@ def fisher_sums(
         maximum_iterations=count,
     )
     factors = [
-        KroneckerFactors(m.kernel, m.bias, inputs, sums[id(m.kernel)])
-        for found in backward.matrices.values()
-        for m, inputs in found
+        dataclasses.replace(m, outputs=sums[id(m.kernel)])
+        for m in backward.all_matrices()
     ]
     covered = {id(v) for matrix in factors for v in matrix.variables}
     squares = [
@@ -116,39 +100,41 @@ def fisher_sums(
 class _Backward:
     """Adds the terms of one vector v to the sums of `fisher_sums`.
 
-    The equations (1) to (3) are those of `fisher_sums`.
-
-    Args:
-        capture: A `Capture` after the forward pass.
-        tape: The tape that recorded the forward pass.
-        outputs: The outputs of the model.
-        omega: The weights of the examples.
-        factored: Whether to compute (2) and (3) for matrices.
-
-    Attributes:
-        matrices: Dict from the `id` of a layer to a list of pairs, a `Matrix`
-            and (2).
+    The equations (1) to (3) are those of `fisher_sums`. `_matrices` has for the
+    `id` of each layer its matrices, with (2).
     """
 
-    def __init__(self, capture, tape, outputs, omega, factored):
+    def __init__(
+        self,
+        capture: Capture,
+        tape: tf.GradientTape,
+        outputs: Any,
+        omega: Any,
+        factored: bool,
+    ):
         self._capture = capture
         self._tape = tape
         self._outputs = outputs
         self._omega = omega
-        self.matrices: dict[int, list] = {}
+        self._matrices: dict[int, list[WeightMatrix]] = {}
         # (2) needs no cotangents. The outputs z only give the shape.
         for layer, rule, calls in self._reached_layers(capture.outputs):
             found = capture.plan.matrices(layer, rule) if factored else []
-            self.matrices[id(layer)] = [
-                (matrix, self._inputs_of(matrix, calls)) for matrix in found
+            self._matrices[id(layer)] = [
+                dataclasses.replace(
+                    m,
+                    inputs=self._gram(m.rows_of_calls(calls)[0]),  # (2)
+                )
+                for m in found
             ]
 
-    def zeros(self):
-        """Returns the sums before the first vector v.
+    def all_matrices(self) -> list[WeightMatrix]:
+        """Returns the matrices of all layers, with (2)."""
+        return [m for found in self._matrices.values() for m in found]
 
-        The sums are zeros, in a dict with the `id` of each variable as key.
-        """
-        matrices = [m for found in self.matrices.values() for m, _ in found]
+    def zeros(self) -> dict[int, Any]:
+        """Returns the sums before the first v, by `id` of each variable."""
+        matrices = self.all_matrices()
         covered = {id(v) for matrix in matrices for v in matrix.variables}
         shapes = [(m.kernel, 2 * m.shape[1:]) for m in matrices]
         shapes += [
@@ -158,7 +144,7 @@ class _Backward:
         ]
         return {id(v): tf.zeros(s, _precision_of(v)) for v, s in shapes}
 
-    def __call__(self, v, sums):
+    def __call__(self, v: list, sums: dict[int, Any]) -> dict[int, Any]:
         """Returns `sums` with the terms of v added, a part for each output."""
         sums = dict(sums)
         outputs = keras.tree.flatten(self._outputs)
@@ -177,21 +163,23 @@ class _Backward:
                     sums[key] += tf.cast(term, sums[key].dtype)
         return sums
 
-    def _reached_layers(self, cotangents):
+    def _reached_layers(self, cotangents: list) -> Iterator[tuple]:
         with self._capture.computing_rules():
             for found in self._capture.calls_by_layer(cotangents):
                 # Layers that the outputs do not depend on have no calls.
                 if found[-1]:
                     yield found
 
-    def _terms(self, layer, rule, calls):
+    def _terms(
+        self, layer: keras.Layer, rule: Rule, calls: list
+    ) -> Iterator[tuple]:
         """Yields pairs of a weight and the term that v adds to its sum.
 
         A matrix with Kronecker factors appears under its kernel.
         """
         covered = set()
-        for matrix, _ in self.matrices[id(layer)]:
-            _, dz = _rows(matrix, calls)
+        for matrix in self._matrices[id(layer)]:
+            _, dz = matrix.rows_of_calls(calls)
             positions = ops.cast(ops.shape(dz)[1], dz.dtype)
             yield matrix.kernel, self._gram(dz) / positions  # (3)
             covered |= {id(v) for v in matrix.variables}
@@ -203,21 +191,10 @@ class _Backward:
                 if id(variable) not in covered:
                     yield variable, square  # (1)
 
-    def _inputs_of(self, matrix, calls):
-        a, _ = _rows(matrix, calls)
-        if matrix.bias is not None:
-            a = ops.concatenate([a, ops.ones_like(a[..., :1])], axis=-1)
-        return self._gram(a)  # (2)
-
-    def _gram(self, rows):
+    def _gram(self, rows: Any) -> Any:
         root = ops.sqrt(ops.cast(self._omega, rows.dtype))
         return gram(rows * root[:, None, None])
 
 
-def _rows(matrix, calls):
-    """Returns inputs and cotangents of a matrix in all calls of its layer."""
-    return joined_positions([matrix.rows(*call) for call in calls])
-
-
-def _precision_of(variable):
+def _precision_of(variable: Any) -> str:
     return "float64" if variable.dtype == "float64" else "float32"

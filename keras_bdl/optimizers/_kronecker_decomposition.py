@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl.curvature._plan import Plan
-from keras_bdl.curvature._trained_variables import counted_as_trained
+from keras_bdl.curvature._rule import counted_as_trained
 from keras_bdl.posteriors._kronecker_block import KroneckerBlock
 
 # A factor is decomposed again once its trace has grown by this ratio.

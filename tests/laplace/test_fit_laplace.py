@@ -331,7 +331,7 @@ def test_factors_are_those_of_all_labels_in_turn(make):
         y = np.full(len(IMAGES), label)
         # The weights of the examples are divided out of A, and not of S.
         for f in bdl.curvature.kronecker_factors(
-            model, IMAGES, y, sample_weight=p[:, label], training=False
+            model, (IMAGES, y, p[:, label]), training=False
         ):
             totals = expected.setdefault(f.kernel.path, [0.0, 0.0])
             totals[0] += p[:, label].mean() * np.asarray(f.inputs)
