@@ -29,7 +29,7 @@ from keras_bdl.layers._radial import RadialLayer
 from keras_bdl.layers._variational import Variational
 from keras_bdl.objectives._hessian_diagonal import HessianDiagonal
 from keras_bdl.objectives._objective import Objective
-from keras_bdl.posteriors._kronecker_block import KroneckerBlock
+from keras_bdl.posteriors._gaussian import KroneckerBlock
 from keras_bdl.posteriors._mc_dropout import dropout_is_on
 from keras_bdl.posteriors._posterior import Posterior
 from keras_bdl.priors._prior import Prior

@@ -10,6 +10,7 @@ from keras_bdl._backend.tensorflow import is_tracing
 from keras_bdl._backend.tensorflow import num_replicas
 from keras_bdl._backend.tensorflow import outside_of_trace
 from keras_bdl._backend.tensorflow import philox
+from keras_bdl._backend.tensorflow import poisson
 from keras_bdl._backend.tensorflow import replica_id
 from keras_bdl._backend.tensorflow import value_and_grad
 
@@ -19,6 +20,7 @@ __all__ = [
     "num_replicas",
     "outside_of_trace",
     "philox",
+    "poisson",
     "replica_id",
     "value_and_grad",
 ]

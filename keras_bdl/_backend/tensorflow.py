@@ -64,3 +64,10 @@ def after(tensors: Any, structure: Any) -> Any:
         return keras.tree.map_structure(
             lambda t: tf.identity(t) if tf.is_tensor(t) else t, structure
         )
+
+
+def poisson(rates: Any, seed: Any) -> Any:
+    """Returns Poisson counts of the shape and the dtype of `rates`."""
+    return tf.random.stateless_poisson(
+        tf.shape(rates), seed, rates, dtype=rates.dtype
+    )

@@ -9,7 +9,7 @@ from keras import ops
 from keras_bdl import _keras
 from keras_bdl.curvature._plan import Plan
 from keras_bdl.curvature._rule import counted_as_trained
-from keras_bdl.posteriors._kronecker_block import KroneckerBlock
+from keras_bdl.posteriors._gaussian import KroneckerBlock
 
 # A factor is decomposed again once its trace has grown by this ratio.
 _MOST_GROWTH = 1.25

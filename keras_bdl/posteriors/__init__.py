@@ -7,11 +7,11 @@ variational layers learn, are in `keras_bdl.distributions`.
 
 from keras_bdl.posteriors._ensemble import Ensemble
 from keras_bdl.posteriors._gaussian import Gaussian
-from keras_bdl.posteriors._gaussian import MatrixNormal
 from keras_bdl.posteriors._held_posterior import Layerwise
 from keras_bdl.posteriors._held_posterior import posterior_of
-from keras_bdl.posteriors._laplace import Laplace
 from keras_bdl.posteriors._low_rank_gaussian import LowRankGaussian
+from keras_bdl.posteriors._matrix_normal import Laplace
+from keras_bdl.posteriors._matrix_normal import MatrixNormal
 from keras_bdl.posteriors._mc_dropout import MCDropout
 from keras_bdl.posteriors._mixture import Mixture
 from keras_bdl.posteriors._posterior import load

@@ -15,8 +15,8 @@ from keras_bdl.posteriors._covered_weights import Structure
 from keras_bdl.posteriors._covered_weights import at_positions
 from keras_bdl.posteriors._covered_weights import check_built
 from keras_bdl.posteriors._covered_weights import unfrozen_weights
-from keras_bdl.posteriors._kronecker_block import all_finite
-from keras_bdl.posteriors._kronecker_block import read_only
+from keras_bdl.posteriors._gaussian import all_finite
+from keras_bdl.posteriors._gaussian import read_only
 from keras_bdl.posteriors._posterior import Posterior
 
 

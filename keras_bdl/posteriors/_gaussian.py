@@ -1,8 +1,8 @@
-"""Gaussian posteriors of independent weights, or of independent matrices."""
+"""Gaussian posterior of independent weights, and the blocks of a covariance."""
 
 import copy
 import dataclasses
-import math
+import operator
 from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
@@ -16,12 +16,14 @@ from keras_bdl._arguments import check_bool
 from keras_bdl._arguments import check_number
 from keras_bdl._random._keyed_noise import generator
 from keras_bdl.posteriors._covered_weights import Structure
-from keras_bdl.posteriors._kronecker_block import KroneckerBlock
-from keras_bdl.posteriors._kronecker_block import as_blocks
-from keras_bdl.posteriors._kronecker_block import as_moment
-from keras_bdl.posteriors._kronecker_block import blocks_of_variances
-from keras_bdl.posteriors._kronecker_block import check_not_negative
 from keras_bdl.posteriors._posterior import Posterior
+
+# Largest error of a product that should be the identity. The error of
+# eigenvectors in float32 is far smaller.
+ORTHOGONALITY = 1e-3
+
+# The first entry of each tuple of `layout_and_arrays`.
+VARIANCE, MATRIX = "variance", "matrix"
 
 
 class Gaussian(Posterior):
@@ -110,7 +112,7 @@ class Gaussian(Posterior):
         """Returns the means, read-only."""
         return list(self._mean)
 
-    def covariance_blocks(self) -> list[KroneckerBlock] | None:
+    def covariance_blocks(self) -> "list[KroneckerBlock] | None":
         """Returns the variance of each variable that varies."""
         return blocks_of_variances(self._variance or (), self._scale)
 
@@ -184,164 +186,218 @@ class Gaussian(Posterior):
             )
 
 
-class MatrixNormal(Gaussian):
-    """Gaussians over the weight matrices of layers, by Kronecker factors.
+@dataclasses.dataclass(frozen=True, eq=False)
+class KroneckerBlock:
+    """A covariance or curvature of a weight matrix, by its Kronecker factors.
 
-    `NoisyKFAC` returns this posterior. The matrix of a layer is the kernel
-    `(in, out)` with the bias as its last row. A sample of the matrix is
+    The weights form a matrix: a kernel `(in, out)`, optionally with a bias as
+    its last row. For the matrix flattened row by row, the block is
 
-        W = M + sqrt(scale) * Q_A [E * sqrt(values)] Q_S^T,
-        E ~ N(0, I)                                                       (1)
+        (Q_A (x) Q_S) diag(values) (Q_A (x) Q_S)^T                        (1)
 
-    with the arrays of a `keras_bdl.extend.KroneckerBlock`. Layers are
-    independent, and so are the entries of all other variables.
+    Let A = Q_A diag(a) Q_A^T and S = Q_S diag(s) Q_S^T be Kronecker factors
+    of the curvature per example. N examples and a prior of precision delta
+    have a covariance with the values `1 / (N a_j s_k + delta)`. Then (1) is the
+    exact inverse of `N A (x) S + delta I`.
 
     Args:
-        mean: One array for each trainable variable.
-        matrices: A list of `KroneckerBlock`, the covariances. Each variable
-            belongs to at most one matrix.
-        variance: One entry for each variable: the array of the variances, or
-            `None` for a variable that is in a matrix or does not vary.
-            Defaults to `None`: only the matrices vary.
-        scale: Factor of the whole covariance. Defaults to `1.0`.
-        names: The `name` of each variable, to recognise the model. Defaults
-            to `None`: only shapes are compared.
-        trained_under_draws: Whether training drew the weights from this
-            posterior, see `Gaussian`. Defaults to `False`.
-
-    Reference:
-        - Louizos and Welling, [Structured and Efficient Variational Deep
-          Learning with Matrix Gaussian Posteriors](
-          https://arxiv.org/abs/1603.04733)
-        - Zhang et al., [Noisy Natural Gradient as Variational Inference](
-          https://arxiv.org/abs/1712.02390), section 3.3; the paper adds
-          damping to each factor of the covariance, and this library adds the
-          prior precision to the product of the factors
+        kernel: Index of the kernel among the variables. The first axes of the
+            kernel make up `in`, and the other axes make up `out`.
+        bias: Index of the variable in the last row of the matrix, or `None`.
+        inputs: Q_A, orthogonal, of shape `(in, in)` with eigenvectors as
+            columns. `in` includes the row of the bias. `None` for independent
+            weights, whose `values` have the shape of the kernel.
+        outputs: Q_S, orthogonal, of shape `(out, out)`, or `None`.
+        values: The eigenvalue of each pair of eigenvectors, `(in, out)`, not
+            negative. Or a pair of vectors, a and s: the eigenvalues are all
+            products `a_j s_k`.
     """
 
-    def __init__(
-        self,
-        mean: Sequence[ArrayLike],
-        matrices: Sequence[KroneckerBlock],
-        *,
-        variance: Sequence[ArrayLike | None] | None = None,
-        scale: float = 1.0,
-        names: Sequence[str] | None = None,
-        trained_under_draws: bool = False,
-    ):
-        super().__init__(
-            mean,
-            variance,
-            scale=scale,
-            names=names,
-            trained_under_draws=trained_under_draws,
-        )
-        self._matrices = as_blocks(matrices)
-        self._of_variable: dict[int, KroneckerBlock] = {}
-        for i, matrix in enumerate(self._matrices):
-            self._check_fit(i, matrix)
-            for index in matrix.variables:
-                self._check_alone(i, index)
-                self._of_variable[index] = matrix
+    kernel: int
+    bias: int | None
+    inputs: Any
+    outputs: Any
+    values: Any
 
-    @property
-    def matrices(self) -> list[KroneckerBlock]:
-        """The `KroneckerBlock` of each layer."""
-        return list(self._matrices)
-
-    def covariance_blocks(self) -> list[KroneckerBlock] | None:
-        """Returns the variances of variables, then the matrices."""
-        return blocks_of_variances(self._variance or (), self._scale) + [
-            dataclasses.replace(m, values=m.values * m.values.dtype.type(s))
-            if (s := self._scale) != 1
-            else m
-            for m in self._matrices
-        ]
-
-    def get_state(self) -> dict[str, Any]:
-        """Returns all arguments."""
-        matrices = [{**vars(m), "variance": m.values} for m in self._matrices]
-        for matrix in matrices:
-            del matrix["values"]
-        return {**super().get_state(), "matrices": matrices}
+    def __post_init__(self) -> None:
+        # A frozen dataclass allows no other assignment.
+        assign = object.__setattr__
+        assign(self, "kernel", operator.index(self.kernel))
+        if self.bias is not None:
+            assign(self, "bias", operator.index(self.bias))
+        if self.inputs is None:
+            return
+        for name in ("inputs", "outputs"):
+            assign(self, name, as_moment(name, getattr(self, name)))
+            _check_orthogonal(name, getattr(self, name))
+        if isinstance(self.values, tuple):
+            values = tuple(as_moment("values", v) for v in self.values)
+            shape = tuple(len(v) for v in values)
+        else:
+            values = as_moment("values", self.values)
+            shape = values.shape
+        assign(self, "values", values)
+        expected = (len(self.inputs), len(self.outputs))
+        if shape != expected:
+            raise ValueError(
+                "`values` must have a number for each pair of eigenvectors, "
+                f"shape {expected}. Received: values of shape {shape}"
+            )
+        for array in values if isinstance(values, tuple) else (values,):
+            check_not_negative("values", array, "values")
 
     @classmethod
-    def _arguments_of(cls, state: dict[str, Any]) -> dict[str, Any]:
-        matrices = [
-            KroneckerBlock(
-                *(m[name] for name in ("kernel", "bias", "inputs", "outputs")),
-                m["variance"],
-            )
-            for m in state["matrices"]
-        ]
-        return {**super()._arguments_of(state), "matrices": matrices}
+    def of_factors(
+        cls,
+        kernel: int,
+        bias: int | None,
+        *,
+        inputs: ArrayLike,
+        outputs: ArrayLike,
+        dtype: str,
+    ) -> "KroneckerBlock":
+        """Returns the curvature `A (x) S` of positive semidefinite A and S.
 
-    def _facts(self) -> dict[str, Any]:
-        return {**super()._facts(), "num_matrices": len(self._matrices)}
+        Args:
+            kernel: Index of the kernel among the variables.
+            bias: Index of the bias, or `None`.
+            inputs: A.
+            outputs: S.
+            dtype: Dtype of the result. The decomposition uses float64.
+        """
+        (a, q_a), (s, q_s) = (
+            np.linalg.eigh(np.asarray(factor, "float64"))
+            for factor in (inputs, outputs)
+        )
+        # Rounding may make eigenvalues of 0 negative.
+        values = tuple(np.maximum(v, 0.0).astype(dtype) for v in (a, s))
+        return cls(kernel, bias, q_a.astype(dtype), q_s.astype(dtype), values)
 
-    def _spreads(self) -> bool:
-        return super()._spreads() or any(
-            np.any(matrix.values) for matrix in self._matrices
+    @property
+    def variables(self) -> list[int]:
+        """Indices of the kernel and, if present, the bias."""
+        return [i for i in (self.kernel, self.bias) if i is not None]
+
+    @property
+    def eigenvalues(self) -> np.ndarray:
+        """The eigenvalues of (1), of shape `(in, out)`."""
+        if isinstance(self.values, tuple):
+            a, s = (v.astype("float64") for v in self.values)
+            return np.outer(a, s)
+        return self.values
+
+    def inverse(
+        self, *, prior_precision: float, temperature: float = 1.0
+    ) -> "KroneckerBlock":
+        """Returns the covariance `(C / T + delta I)^-1` of a curvature C.
+
+        Args:
+            prior_precision: delta.
+            temperature: T. Defaults to `1.0`.
+        """
+        precision = self.eigenvalues / temperature + prior_precision
+        return dataclasses.replace(
+            self, values=(1.0 / precision).astype(self.inputs.dtype)
         )
 
-    def _noises(self, rng: np.random.Generator) -> Iterator[np.ndarray]:
-        drawn: dict[int, Any] = {}
-        for i, noise in enumerate(super()._noises(rng)):
-            matrix = self._of_variable.get(i)
-            if matrix is None:
-                yield noise
-                continue
-            if id(matrix) not in drawn:
-                dtype = self._mean[matrix.kernel].dtype
-                drawn[id(matrix)] = matrix.draw(rng, dtype)
-            rows = drawn[id(matrix)]
-            if matrix.bias is not None:
-                rows = rows[-1] if i == matrix.bias else rows[:-1]
-            noise[...] = rows.reshape(noise.shape)
-            yield noise
+    def draw(self, rng: np.random.Generator, dtype: Any) -> np.ndarray:
+        """Returns a sample of N(0, (1)), a matrix `(in, out)`.
 
-    def _check_fit(self, position: int, matrix: KroneckerBlock) -> None:
-        """Raises an error if a matrix does not fit its variables."""
-        for index in matrix.variables:
-            if index not in range(len(self._mean)):
-                raise ValueError(
-                    "`matrices` must have indices of `mean`, which has "
-                    f"{len(self._mean)} entries. Received: matrices[{position}]"
-                    f" with the variables {matrix.variables}"
-                )
-        rows, outputs = len(matrix.inputs), len(matrix.outputs)
-        shape = self._mean[matrix.kernel].shape
-        bias = None if matrix.bias is None else self._mean[matrix.bias].shape
-        if bias is not None:
-            rows -= 1
-        splits = any(
-            (math.prod(shape[:axis]), math.prod(shape[axis:]))
-            == (rows, outputs)
-            for axis in range(len(shape) + 1)
+        With E ~ N(0, I), the sample is `Q_A [E * sqrt(values)] Q_S^T`.
+
+        Args:
+            rng: A NumPy generator.
+            dtype: Dtype of the result.
+        """
+        values = self.eigenvalues
+        noise = rng.standard_normal(values.shape, dtype=dtype)
+        noise *= np.sqrt(values, dtype=dtype)
+        inputs = self.inputs.astype(dtype, copy=False)
+        outputs = self.outputs.astype(dtype, copy=False)
+        return inputs @ noise @ outputs.T
+
+
+def blocks_of_variances(
+    variances: Sequence[np.ndarray | None], scale: float
+) -> list[KroneckerBlock]:
+    """Returns a block of independent weights for each variable that varies."""
+    return [
+        KroneckerBlock(i, None, None, None, v * v.dtype.type(scale))
+        for i, v in enumerate(variances)
+        if v is not None
+    ]
+
+
+def layout_and_arrays(
+    blocks: Sequence[KroneckerBlock],
+) -> tuple[tuple[tuple, ...], list[np.ndarray]]:
+    """Returns blocks as hashable tuples, and the arrays of each in turn.
+
+    The tuples are `("variance", index)`, with the array of the variances, and
+    `("matrix", kernel, bias)`, with the arrays Q_A, Q_S and the variances.
+    """
+    layout: list[tuple] = []
+    arrays: list[np.ndarray] = []
+    for b in blocks:
+        if b.inputs is None:
+            layout.append((VARIANCE, b.kernel))
+            arrays.append(b.values)
+        else:
+            layout.append((MATRIX, b.kernel, b.bias))
+            arrays += [b.inputs, b.outputs, b.values]
+    return tuple(layout), arrays
+
+
+def _check_orthogonal(name: str, matrix: np.ndarray) -> None:
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(
+            f"`{name}` must be a square matrix, with eigenvectors as columns. "
+            f"Received: {name} of shape {matrix.shape}"
         )
-        if not splits or (bias is not None and math.prod(bias) != outputs):
-            raise ValueError(
-                "`matrices` must fit `mean`. The kernel has the axes of `in`, "
-                "then those of `out`, and a bias has those of `out`. "
-                f"Received: matrices[{position}] with {rows} rows and "
-                f"{outputs} columns{', and the row of the bias,' * bool(bias)} "
-                f"for a kernel of shape {shape}"
-                f"{'' if bias is None else f' and a bias of shape {bias}'}"
-            )
+    # Multiply one vector only: a product of two matrices would take longer than
+    # many samples. The signs are random, so that errors do not cancel.
+    signs = np.random.default_rng(0).choice([-1.0, 1.0], len(matrix))
+    signs = signs.astype(matrix.dtype)
+    error = np.abs(matrix.T @ (matrix @ signs) - signs).max(initial=0.0)
+    if not error < ORTHOGONALITY:
+        raise ValueError(
+            f"`{name}` must be orthogonal, with eigenvectors of length 1 as "
+            f"columns. Received: {name} whose product with its transpose "
+            f"deviates from the identity by about {error:.2g}"
+        )
 
-    def _check_alone(self, position: int, index: int) -> None:
-        if index in self._of_variable:
-            raise ValueError(
-                "`matrices` must not share a variable. Received: "
-                f"matrices[{position}] with variable {index}, which belongs "
-                "to an earlier matrix"
-            )
-        if self._variance is not None and self._variance[index] is not None:
-            raise ValueError(
-                "`variance` must be `None` for a variable in a matrix. "
-                f"Received: variance[{index}] and matrices[{position}], both "
-                f"for variable {index}"
-            )
+
+def check_not_negative(name: str, array: np.ndarray, place: str) -> None:
+    """Raises an error if an array has a negative entry."""
+    if np.any(array < 0):
+        raise ValueError(
+            f"`{name}` must not be negative. Received: {array.min()} in {place}"
+        )
+
+
+def all_finite(array: np.ndarray) -> bool:
+    """Returns whether an array is finite, without a second array."""
+    return bool(np.isfinite(np.sum(array, dtype="float64")))
+
+
+def as_moment(name: str, array: ArrayLike) -> np.ndarray:
+    """Returns a finite, read-only array in float32 or float64."""
+    array = np.asarray(array)
+    if array.dtype != "float64":
+        array = array.astype("float32", copy=False)
+    if not all_finite(array):
+        raise ValueError(
+            f"`{name.partition('[')[0]}` must be finite. Received: NaN or "
+            f"infinity in {name}. Check whether the training diverged."
+        )
+    return read_only(array)
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    """Returns a read-only view of an array."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _as_moments(name: str, arrays: Any, optional: bool = False) -> list:

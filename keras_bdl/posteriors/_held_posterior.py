@@ -16,8 +16,8 @@ from keras_bdl.distribute._variable_copies import restored
 from keras_bdl.distributions import MeanField
 from keras_bdl.layers._find_variational_layers import sampling_layers
 from keras_bdl.posteriors._covered_weights import Structure
-from keras_bdl.posteriors._kronecker_block import KroneckerBlock
-from keras_bdl.posteriors._kronecker_block import blocks_of_variances
+from keras_bdl.posteriors._gaussian import KroneckerBlock
+from keras_bdl.posteriors._gaussian import blocks_of_variances
 from keras_bdl.posteriors._posterior import Posterior
 
 

@@ -10,9 +10,9 @@ from keras_bdl._aliases import ArrayLike
 from keras_bdl._arguments import as_list
 from keras_bdl._arguments import check_bool
 from keras_bdl.posteriors._gaussian import Gaussian
-from keras_bdl.posteriors._kronecker_block import KroneckerBlock
-from keras_bdl.posteriors._kronecker_block import all_finite
-from keras_bdl.posteriors._kronecker_block import read_only
+from keras_bdl.posteriors._gaussian import KroneckerBlock
+from keras_bdl.posteriors._gaussian import all_finite
+from keras_bdl.posteriors._gaussian import read_only
 
 # A block of this many entries fits into the cache, and BLAS computes it in one
 # thread.

@@ -18,7 +18,7 @@ from keras_bdl.posteriors import LowRankGaussian
 from keras_bdl.posteriors import MatrixNormal
 from keras_bdl.posteriors import MCDropout
 from keras_bdl.posteriors import Mixture
-from keras_bdl.posteriors._kronecker_block import layout_and_arrays
+from keras_bdl.posteriors._gaussian import layout_and_arrays
 from keras_bdl.posteriors._posterior import Posterior
 from keras_bdl.prediction._average_options import EXACT_LINKS
 from keras_bdl.prediction._reestimate_batch_norm import batch_norm_statistics

@@ -16,7 +16,7 @@ from keras_bdl.posteriors import MatrixNormal
 from keras_bdl.posteriors import MCDropout
 from keras_bdl.posteriors import Mixture
 from keras_bdl.posteriors import load
-from keras_bdl.posteriors._kronecker_block import KroneckerBlock
+from keras_bdl.posteriors._gaussian import KroneckerBlock
 from tests.helpers import assert_equal
 from tests.posteriors.networks import arrays_like
 from tests.posteriors.networks import gaussian

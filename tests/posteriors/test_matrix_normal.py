@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from keras_bdl.posteriors import MatrixNormal
-from keras_bdl.posteriors._kronecker_block import KroneckerBlock
+from keras_bdl.posteriors._gaussian import KroneckerBlock
 
 IN, OUT = 3, 4
 EXAMPLES = 25

@@ -1,6 +1,7 @@
-"""Laplace approximation of the posterior, with its marginal likelihood."""
+"""Gaussians with Kronecker factors, of a covariance or of a curvature."""
 
 import dataclasses
+import math
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -11,11 +12,183 @@ import numpy as np
 from keras_bdl._aliases import ArrayLike
 from keras_bdl._arguments import as_list
 from keras_bdl._arguments import check_number
-from keras_bdl.posteriors._gaussian import MatrixNormal
-from keras_bdl.posteriors._kronecker_block import KroneckerBlock
-from keras_bdl.posteriors._kronecker_block import as_blocks
-from keras_bdl.posteriors._kronecker_block import as_moment
-from keras_bdl.posteriors._kronecker_block import check_not_negative
+from keras_bdl.posteriors._gaussian import Gaussian
+from keras_bdl.posteriors._gaussian import KroneckerBlock
+from keras_bdl.posteriors._gaussian import as_moment
+from keras_bdl.posteriors._gaussian import blocks_of_variances
+from keras_bdl.posteriors._gaussian import check_not_negative
+
+
+class MatrixNormal(Gaussian):
+    """Gaussians over the weight matrices of layers, by Kronecker factors.
+
+    `NoisyKFAC` returns this posterior. The matrix of a layer is the kernel
+    `(in, out)` with the bias as its last row. A sample of the matrix is
+
+        W = M + sqrt(scale) * Q_A [E * sqrt(values)] Q_S^T,
+        E ~ N(0, I)                                                       (1)
+
+    with the arrays of a `keras_bdl.extend.KroneckerBlock`. Layers are
+    independent, and so are the entries of all other variables.
+
+    Args:
+        mean: One array for each trainable variable.
+        matrices: A list of `KroneckerBlock`, the covariances. Each variable
+            belongs to at most one matrix.
+        variance: One entry for each variable: the array of the variances, or
+            `None` for a variable that is in a matrix or does not vary.
+            Defaults to `None`: only the matrices vary.
+        scale: Factor of the whole covariance. Defaults to `1.0`.
+        names: The `name` of each variable, to recognise the model. Defaults
+            to `None`: only shapes are compared.
+        trained_under_draws: Whether training drew the weights from this
+            posterior, see `Gaussian`. Defaults to `False`.
+
+    Reference:
+        - Louizos and Welling, [Structured and Efficient Variational Deep
+          Learning with Matrix Gaussian Posteriors](
+          https://arxiv.org/abs/1603.04733)
+        - Zhang et al., [Noisy Natural Gradient as Variational Inference](
+          https://arxiv.org/abs/1712.02390), section 3.3; the paper adds
+          damping to each factor of the covariance, and this library adds the
+          prior precision to the product of the factors
+    """
+
+    def __init__(
+        self,
+        mean: Sequence[ArrayLike],
+        matrices: Sequence[KroneckerBlock],
+        *,
+        variance: Sequence[ArrayLike | None] | None = None,
+        scale: float = 1.0,
+        names: Sequence[str] | None = None,
+        trained_under_draws: bool = False,
+    ):
+        super().__init__(
+            mean,
+            variance,
+            scale=scale,
+            names=names,
+            trained_under_draws=trained_under_draws,
+        )
+        self._matrices = as_blocks(matrices)
+        self._of_variable: dict[int, KroneckerBlock] = {}
+        for i, matrix in enumerate(self._matrices):
+            self._check_fit(i, matrix)
+            for index in matrix.variables:
+                self._check_alone(i, index)
+                self._of_variable[index] = matrix
+
+    @property
+    def matrices(self) -> list[KroneckerBlock]:
+        """The `KroneckerBlock` of each layer."""
+        return list(self._matrices)
+
+    def covariance_blocks(self) -> list[KroneckerBlock] | None:
+        """Returns the variances of variables, then the matrices."""
+        return blocks_of_variances(self._variance or (), self._scale) + [
+            dataclasses.replace(m, values=m.values * m.values.dtype.type(s))
+            if (s := self._scale) != 1
+            else m
+            for m in self._matrices
+        ]
+
+    def get_state(self) -> dict[str, Any]:
+        """Returns all arguments."""
+        matrices = [{**vars(m), "variance": m.values} for m in self._matrices]
+        for matrix in matrices:
+            del matrix["values"]
+        return {**super().get_state(), "matrices": matrices}
+
+    @classmethod
+    def _arguments_of(cls, state: dict[str, Any]) -> dict[str, Any]:
+        matrices = [
+            KroneckerBlock(
+                *(m[name] for name in ("kernel", "bias", "inputs", "outputs")),
+                m["variance"],
+            )
+            for m in state["matrices"]
+        ]
+        return {**super()._arguments_of(state), "matrices": matrices}
+
+    def _facts(self) -> dict[str, Any]:
+        return {**super()._facts(), "num_matrices": len(self._matrices)}
+
+    def _spreads(self) -> bool:
+        return super()._spreads() or any(
+            np.any(matrix.values) for matrix in self._matrices
+        )
+
+    def _noises(self, rng: np.random.Generator) -> Iterator[np.ndarray]:
+        drawn: dict[int, Any] = {}
+        for i, noise in enumerate(super()._noises(rng)):
+            matrix = self._of_variable.get(i)
+            if matrix is None:
+                yield noise
+                continue
+            if id(matrix) not in drawn:
+                dtype = self._mean[matrix.kernel].dtype
+                drawn[id(matrix)] = matrix.draw(rng, dtype)
+            rows = drawn[id(matrix)]
+            if matrix.bias is not None:
+                rows = rows[-1] if i == matrix.bias else rows[:-1]
+            noise[...] = rows.reshape(noise.shape)
+            yield noise
+
+    def _check_fit(self, position: int, matrix: KroneckerBlock) -> None:
+        """Raises an error if a matrix does not fit its variables."""
+        for index in matrix.variables:
+            if index not in range(len(self._mean)):
+                raise ValueError(
+                    "`matrices` must have indices of `mean`, which has "
+                    f"{len(self._mean)} entries. Received: matrices[{position}]"
+                    f" with the variables {matrix.variables}"
+                )
+        rows, outputs = len(matrix.inputs), len(matrix.outputs)
+        shape = self._mean[matrix.kernel].shape
+        bias = None if matrix.bias is None else self._mean[matrix.bias].shape
+        if bias is not None:
+            rows -= 1
+        splits = any(
+            (math.prod(shape[:axis]), math.prod(shape[axis:]))
+            == (rows, outputs)
+            for axis in range(len(shape) + 1)
+        )
+        if not splits or (bias is not None and math.prod(bias) != outputs):
+            raise ValueError(
+                "`matrices` must fit `mean`. The kernel has the axes of `in`, "
+                "then those of `out`, and a bias has those of `out`. "
+                f"Received: matrices[{position}] with {rows} rows and "
+                f"{outputs} columns{', and the row of the bias,' * bool(bias)} "
+                f"for a kernel of shape {shape}"
+                f"{'' if bias is None else f' and a bias of shape {bias}'}"
+            )
+
+    def _check_alone(self, position: int, index: int) -> None:
+        if index in self._of_variable:
+            raise ValueError(
+                "`matrices` must not share a variable. Received: "
+                f"matrices[{position}] with variable {index}, which belongs "
+                "to an earlier matrix"
+            )
+        if self._variance is not None and self._variance[index] is not None:
+            raise ValueError(
+                "`variance` must be `None` for a variable in a matrix. "
+                f"Received: variance[{index}] and matrices[{position}], both "
+                f"for variable {index}"
+            )
+
+
+def as_blocks(matrices: Any) -> list[KroneckerBlock]:
+    """Returns the argument `matrices` as a list, or raises an error."""
+    for i, value in enumerate(as_list("matrices", matrices, "blocks")):
+        if not isinstance(value, KroneckerBlock) or value.inputs is None:
+            raise ValueError(
+                "`matrices` must hold `keras_bdl.extend.KroneckerBlock` with "
+                f"eigenvectors. Received: matrices[{i}] of type "
+                f"{type(value).__name__}"
+            )
+    return list(matrices)
 
 
 class Laplace(MatrixNormal):
