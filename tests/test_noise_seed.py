@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
-from keras_bdl._random._noise_seed import NoiseSeed
+from keras_bdl._random._seeds import NoiseSeed
 from tests.helpers import assert_equal
 
 # Classes whose noise is part of training: another run has other noise.

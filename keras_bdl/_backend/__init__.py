@@ -5,18 +5,22 @@ loops, random bits, compilation, devices. Every other folder imports the functio
 from this folder, so that a second backend is one more file.
 """
 
+from keras_bdl._backend.tensorflow import grad
 from keras_bdl._backend.tensorflow import is_tracing
 from keras_bdl._backend.tensorflow import num_replicas
 from keras_bdl._backend.tensorflow import outside_of_trace
 from keras_bdl._backend.tensorflow import philox
 from keras_bdl._backend.tensorflow import replica_id
 from keras_bdl._backend.tensorflow import value_and_grad
+from keras_bdl._backend.tensorflow import words
 
 __all__ = [
+    "grad",
     "is_tracing",
     "num_replicas",
     "outside_of_trace",
     "philox",
     "replica_id",
     "value_and_grad",
+    "words",
 ]

@@ -4,14 +4,14 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
-from keras_bdl._random._gaussian_weights import normal_numbers
-from keras_bdl._random._keyed_noise import counter_bits
+from keras_bdl._random._noise import normal_numbers
+from keras_bdl._random._noise import sampler_bits as counter_bits
 from keras_bdl.optimizers import ATMC
 from keras_bdl.optimizers import SGHMC
 from keras_bdl.optimizers import SGLD
 from keras_bdl.optimizers import SGNHT
-from keras_bdl.optimizers import _momentum_sampler as momentum_sampler
-from keras_bdl.optimizers._hyperbolic_momentum import kick
+from keras_bdl.optimizers import _momentum_samplers as momentum_sampler
+from keras_bdl.optimizers._momentum_samplers import kick
 from tests.helpers import assert_moment
 
 N, CHAINS = 10, 4096
