@@ -1,10 +1,10 @@
 """Random numbers as functions of a seed, a step, a replica and a sample.
 
 All noise of the package comes from the counter-based generator Philox: that of
-samplers (`sampler_bits`), of samples of all weights (`random_bits`) and of forward
-passes (`normal`, `uniform`, `signs`). The same key gives the same bits with and
-without XLA and after a restart. Philox numbers its output blocks with a counter
-of 128 bits, here a pair of 64-bit integers, the lower half first.
+samplers (`sampler_bits`), of samples of all weights (`random_bits`) and of
+forward passes (`normal`, `uniform`, `signs`). The same key gives the same bits
+with and without XLA and after a restart. Philox numbers its output blocks with
+a counter of 128 bits, here two 64-bit integers, the lower half first.
 """
 
 import math

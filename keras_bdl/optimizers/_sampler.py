@@ -1,7 +1,6 @@
 """What all samplers have in common: the target, the noise and the options."""
 
 from typing import Any
-from typing import Literal
 from typing import TypedDict
 from typing import Unpack
 
@@ -12,7 +11,7 @@ from keras import ops
 from keras_bdl import _keras
 from keras_bdl import priors
 from keras_bdl._aliases import FloatOrSchedule
-from keras_bdl._aliases import PriorLike
+from keras_bdl._aliases import PriorOrDefault
 from keras_bdl._arguments import check_count
 from keras_bdl._arguments import check_learning_rate
 from keras_bdl._arguments import check_number
@@ -55,7 +54,7 @@ class SamplerOptions(TypedDict, total=False):
     """
 
     temperature: FloatOrSchedule
-    prior: PriorLike | Literal["default"]
+    prior: PriorOrDefault
     seed: int | None
     gradient_accumulation_steps: int | None
     loss_scale_factor: float | None
@@ -83,7 +82,7 @@ class Sampler(NoiseSeed, keras.optimizers.Optimizer):
         dataset_size: int | None = None,
         *,
         temperature: FloatOrSchedule = 1.0,
-        prior: PriorLike | Literal["default"] = "default",
+        prior: PriorOrDefault = "default",
         seed: int | None = None,
         gradient_accumulation_steps: int | None = None,
         loss_scale_factor: float | None = None,
@@ -110,7 +109,8 @@ class Sampler(NoiseSeed, keras.optimizers.Optimizer):
         self.choose_seed(seed)
         self.dataset_size = DatasetSize(dataset_size, type(self).__name__)
         self.temperature = temperature
-        self.prior = prior if is_default(prior) else priors.get(prior)
+        given: Any = prior
+        self.prior = given if is_default(given) else priors.get(given)
 
     def build(self, variables: list) -> None:
         """Chooses the prior of each variable; refuses wrong variables."""
