@@ -89,7 +89,7 @@ ATTRIBUTES = ("end_epoch", "schedule", "path", "rows")
 
 def facts(name, kept):
     """Returns the comparable state of a callback or a posterior."""
-    if isinstance(kept, posteriors.Posterior):
+    if isinstance(kept, bdl.extend.Posterior):
         return None if name == "MCDropout" else kept.sample(3)
     if isinstance(kept, cb.EarlyStopping):
         return [kept.best, kept.best_weights, kept._best_state]
