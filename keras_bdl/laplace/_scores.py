@@ -12,9 +12,9 @@ from keras import ops
 from keras_bdl import likelihoods
 from keras_bdl._backend import poisson
 from keras_bdl._data._checked_inputs import SUM_TOLERANCE
-from keras_bdl._random._forward_pass_noise import fold_in
-from keras_bdl._random._forward_pass_noise import normal
-from keras_bdl._random._forward_pass_noise import uniform
+from keras_bdl._random._noise import fold_in
+from keras_bdl._random._noise import normal
+from keras_bdl._random._noise import uniform
 from keras_bdl.likelihoods._implied_noise import NO_LIKELIHOOD
 from keras_bdl.likelihoods._implied_noise import loss_function
 from keras_bdl.prediction._likelihood import Likelihood

@@ -11,7 +11,7 @@ import numpy as np
 from keras_bdl._inner_optimizer import inner_optimizer
 from keras_bdl._protocols import OwnsPosterior
 from keras_bdl._protocols import OwnsVariables
-from keras_bdl._random._keyed_noise import sequence
+from keras_bdl._random._seeds import sequence
 from keras_bdl.distribute._variable_copies import restored
 from keras_bdl.distributions import MeanField
 from keras_bdl.layers._find_variational_layers import sampling_layers

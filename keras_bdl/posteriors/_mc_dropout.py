@@ -20,7 +20,7 @@ import keras
 import numpy as np
 
 from keras_bdl import _keras
-from keras_bdl._random._keyed_noise import sequence
+from keras_bdl._random._seeds import sequence
 from keras_bdl._replaced_in_thread import replaced
 from keras_bdl._replaced_in_thread import replacements_of
 from keras_bdl.distribute._variable_copies import restored

@@ -16,7 +16,7 @@ from typing import Self
 import keras
 import numpy as np
 
-from keras_bdl._random._keyed_noise import sequence
+from keras_bdl._random._seeds import sequence
 from keras_bdl._saving._kinds import SavedByKind
 from keras_bdl._saving._state_file import read_state
 from keras_bdl.distribute._variable_copies import assign

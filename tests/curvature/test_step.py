@@ -194,7 +194,7 @@ def test_dropout_draws_new_masks_and_squares_use_the_same_mask():
         curvature_step(model, (np.ones_like(IMAGES), np.zeros((EXAMPLES, 3))))
         for _ in range(2)
     ]
-    dropped = [step.squares[0].numpy() == 0 for step in masks]
+    dropped = [found.squares[0].numpy() == 0 for found in masks]
     assert np.any(dropped[0] != dropped[1])
 
 
