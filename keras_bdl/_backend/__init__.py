@@ -1,28 +1,35 @@
-"""What Keras does not offer in every backend: one interface, one file a backend.
+"""What Keras does not offer in every backend: one interface for all.
 
-`keras.ops` comes first. A function is here if `keras.ops` lacks it: derivatives,
-loops, random bits, compilation, devices. Every other folder imports the function
-from this folder, so that a second backend is one more file.
+A function is here if `keras.ops` lacks it: derivatives, loops, random bits,
+compilation, devices. Each backend has a file with its implementation.
 """
 
+from keras_bdl._backend.tensorflow import after
+from keras_bdl._backend.tensorflow import grad
 from keras_bdl._backend.tensorflow import grad_and_aux
 from keras_bdl._backend.tensorflow import is_tracing
 from keras_bdl._backend.tensorflow import num_replicas
 from keras_bdl._backend.tensorflow import outside_of_trace
 from keras_bdl._backend.tensorflow import philox
+from keras_bdl._backend.tensorflow import poisson
 from keras_bdl._backend.tensorflow import replica_id
 from keras_bdl._backend.tensorflow import tensor
 from keras_bdl._backend.tensorflow import value_and_grad
 from keras_bdl._backend.tensorflow import vjp
+from keras_bdl._backend.tensorflow import words
 
 __all__ = [
+    "after",
+    "grad",
     "grad_and_aux",
     "is_tracing",
     "num_replicas",
     "outside_of_trace",
     "philox",
+    "poisson",
     "replica_id",
     "tensor",
     "value_and_grad",
     "vjp",
+    "words",
 ]

@@ -7,8 +7,8 @@ import keras
 from keras_bdl import _keras
 from keras_bdl._aliases import ArrayLike
 from keras_bdl._arguments import check_number
-from keras_bdl._random._keyed_noise import sequence
-from keras_bdl.curvature._rules._low_rank_equations import low_rank_equations
+from keras_bdl._random._seeds import sequence
+from keras_bdl.curvature._rules._low_rank import low_rank_equations
 from keras_bdl.layers._mc_dropout import outputs_of_inner
 
 

@@ -12,7 +12,7 @@ import keras
 from keras import ops
 
 from keras_bdl._aliases import ArrayLike
-from keras_bdl._random import _forward_pass_noise as forward_pass_noise
+from keras_bdl._random import _noise as forward_pass_noise
 from keras_bdl.layers._weight_draw import ForwardPass
 
 

@@ -8,8 +8,8 @@ from keras import ops
 from keras_bdl._aliases import ArrayLike
 from keras_bdl._arguments import check_number
 from keras_bdl._arguments import check_seed
-from keras_bdl._random._forward_pass_noise import next_seed
-from keras_bdl._random._forward_pass_noise import uniform
+from keras_bdl._random._noise import next_seed
+from keras_bdl._random._noise import uniform
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")

@@ -14,7 +14,7 @@ from keras import ops
 
 from keras_bdl._aliases import ArrayLike
 from keras_bdl._backend import tensor
-from keras_bdl._random import _forward_pass_noise as forward_pass_noise
+from keras_bdl._random import _noise as forward_pass_noise
 from keras_bdl.distributions._weight_distribution import WeightDistribution
 from keras_bdl.priors import Normal
 

@@ -19,14 +19,11 @@ from keras_bdl._aliases import PriorLike
 from keras_bdl._arguments import check_choice
 from keras_bdl._arguments import check_number
 from keras_bdl._backend import outside_of_trace
-from keras_bdl._random._gaussian_weights import EVALUATION
-from keras_bdl._random._gaussian_weights import Compilation
-from keras_bdl._random._gaussian_weights import random_bits
-from keras_bdl._random._gaussian_weights import split_numbers
-from keras_bdl._random._noise_seed import SAVED
-from keras_bdl._random._noise_seed import NoiseSeed
-from keras_bdl._random._noise_seed import saved_seed
-from keras_bdl._random._noise_seed import split_store
+from keras_bdl._random._noise import EVALUATION
+from keras_bdl._random._noise import draw_numbers
+from keras_bdl._random._noise import random_bits
+from keras_bdl._random._noise import split_numbers
+from keras_bdl._random._seeds import NoiseSeed
 from keras_bdl.curvature._weight_scope import WeightScope
 from keras_bdl.curvature._weight_scope import current_values
 from keras_bdl.distributions import MeanField
@@ -34,9 +31,9 @@ from keras_bdl.models._build import variables_to_build
 from keras_bdl.objectives._objective import Objective
 from keras_bdl.objectives._objective import Outcome
 from keras_bdl.posteriors import Gaussian
-from keras_bdl.posteriors._excluded_weights import check_weights
-from keras_bdl.posteriors._excluded_weights import excluded_variables
-from keras_bdl.posteriors._trained_weights import learned_variables
+from keras_bdl.posteriors._covered_weights import check_weights
+from keras_bdl.posteriors._covered_weights import excluded_variables
+from keras_bdl.posteriors._covered_weights import learned_variables
 
 KINDS = ("fixed", "scalar", "diagonal")
 # sigma_0 by default. The fixed one was measured with 118 to 4,500 examples.
@@ -103,7 +100,6 @@ class GaussianObjective(NoiseSeed, Objective):
         self._shapes: list[tuple] = []
         self._weights: list[weakref.ref] = []
         self._log_stddevs: list[keras.Variable] = []
-        self._compilation = Compilation()
 
     @property
     def trainable_variables(self) -> list:
@@ -240,7 +236,7 @@ class GaussianObjective(NoiseSeed, Objective):
             draw=number,
             step=0 if stream == EVALUATION else model.optimizer.iterations,
         )
-        numbers = self._compilation.normal_numbers(bits)
+        numbers = draw_numbers(bits)
         return split_numbers(numbers, [v.shape for v in inferred])
 
     def _drawn(
@@ -312,22 +308,6 @@ class GaussianObjective(NoiseSeed, Objective):
     def _inferred(self, model: keras.Model, variables: list) -> list:
         excluded = excluded_variables(model, self.exclude_from_inference)
         return [v for v in variables if id(v) not in excluded]
-
-    def seeded(self) -> list[NoiseSeed]:
-        """Returns the objects with the seeds of the training noise."""
-        return [self]
-
-    def save_own_variables(self, store: Any) -> None:
-        """Saves the variables and the seeds to the file of a model."""
-        super().save_own_variables(store)
-        store[SAVED] = saved_seed([one.seed for one in self.seeded()])
-
-    def load_own_variables(self, store: Any) -> None:
-        """Loads what `save_own_variables` saved."""
-        variables, seeds = split_store(store)
-        super().load_own_variables(variables)
-        for one, seed in zip(self.seeded(), seeds, strict=False):
-            one.continue_with_seed(seed)
 
     def get_config(self) -> dict:
         """Returns every constructor argument."""

@@ -35,9 +35,9 @@ from keras_bdl.distribute._replicas import weighted
 from keras_bdl.layers._variational import sampling_layers
 from keras_bdl.models._build import build_optimizer
 from keras_bdl.models._fit_arguments import check_optimizer
-from keras_bdl.posteriors._excluded_weights import check_any_weight
-from keras_bdl.posteriors._excluded_weights import excluded_variables
-from keras_bdl.posteriors._trained_weights import TrainedWeights
+from keras_bdl.posteriors._covered_weights import TrainedWeights
+from keras_bdl.posteriors._covered_weights import check_any_weight
+from keras_bdl.posteriors._covered_weights import excluded_variables
 
 
 @dataclasses.dataclass

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_bdl._random._gaussian_weights import TRAINING
+from keras_bdl._random._noise import TRAINING
 from keras_bdl.objectives._gaussian_objective import GaussianObjective
 from keras_bdl.objectives._objective import BatchPass
 from keras_bdl.objectives._objective import Outcome

@@ -12,7 +12,7 @@ from keras import ops
 from keras_bdl import _keras
 from keras_bdl._aliases import FloatOrSchedule
 from keras_bdl._aliases import PriorLike
-from keras_bdl._random._noise_seed import NoiseSeed
+from keras_bdl._random._seeds import NoiseSeed
 from keras_bdl.objectives._gaussian_objective import GaussianObjective
 from keras_bdl.objectives._hessian_diagonal import HessianDiagonal
 from keras_bdl.objectives._hessian_diagonal import SquaredGradient
