@@ -8,11 +8,11 @@ from keras_bdl._aliases import ArrayLike
 from keras_bdl._arguments import check_count
 from keras_bdl._arguments import check_number
 from keras_bdl._data._checked_inputs import numbers
-from keras_bdl.plots.canvas import COLORS
-from keras_bdl.plots.canvas import DARK
-from keras_bdl.plots.canvas import add_legend
-from keras_bdl.plots.canvas import open_axes
-from keras_bdl.plots.canvas import pyplot
+from keras_bdl.plots._canvas import COLORS
+from keras_bdl.plots._canvas import DARK
+from keras_bdl.plots._canvas import add_legend
+from keras_bdl.plots._canvas import open_axes
+from keras_bdl.plots._canvas import pyplot
 from keras_bdl.prediction import RegressionPrediction
 
 
@@ -119,7 +119,7 @@ def regression_bands(
     return ax
 
 
-def _truth(truth, size):
+def _truth(truth: Any, size: int) -> list[np.ndarray]:
     """Returns the true mean and, if known, the true standard deviation."""
     parts = truth if isinstance(truth, tuple) else (truth,)
     parts = [numbers("truth", part).ravel() for part in parts]
@@ -132,7 +132,14 @@ def _truth(truth, size):
     return parts
 
 
-def _draw_truth(ax, x, mean, stddev=None, *, width):
+def _draw_truth(
+    ax: Any,
+    x: np.ndarray,
+    mean: np.ndarray,
+    stddev: np.ndarray | None = None,
+    *,
+    width: float,
+) -> None:
     style = {"color": DARK, "linewidth": 1.2}
     ax.plot(x, mean, linestyle=(0, (4, 2)), label="truth", **style)
     if stddev is None:
@@ -143,7 +150,7 @@ def _draw_truth(ax, x, mean, stddev=None, *, width):
     ax.plot(x, mean - width * stddev, **style)
 
 
-def _stddev(variance, shape):
+def _stddev(variance: ArrayLike, shape: tuple) -> np.ndarray:
     variance = np.asarray(variance, dtype="float64").ravel()
     return np.sqrt(np.broadcast_to(variance, shape))
 
@@ -236,7 +243,16 @@ def regression_comparison(
     return figure
 
 
-def _draw(grid, x, predictions, *, y_train, truth, width, **options):
+def _draw(
+    grid: Any,
+    x: ArrayLike,
+    predictions: dict[str, RegressionPrediction],
+    *,
+    y_train: ArrayLike | None,
+    truth: Any,
+    width: float,
+    **options: Any,
+) -> None:
     panels = grid.ravel()
     for ax, (name, prediction) in zip(
         panels, predictions.items(), strict=False
@@ -263,7 +279,9 @@ def _draw(grid, x, predictions, *, y_train, truth, width, **options):
         panels[0].set_ylim(*limits)
 
 
-def _limits(y_train, truth, width):
+def _limits(
+    y_train: ArrayLike | None, truth: Any, width: float
+) -> tuple[float, float] | None:
     """Returns the range of data and truth with a margin, or `None`."""
     shown = [] if y_train is None else [numbers("y_train", y_train).ravel()]
     if truth is not None:
@@ -277,7 +295,7 @@ def _limits(y_train, truth, width):
     return low - margin, high + margin
 
 
-def _one_legend(figure, panels):
+def _one_legend(figure: Any, panels: Any) -> None:
     """Replaces the legends of the panels by one legend below all panels."""
     handles = {}
     for ax in panels:

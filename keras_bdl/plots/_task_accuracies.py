@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from keras_bdl._aliases import ArrayLike
-from keras_bdl.plots.canvas import GREY
-from keras_bdl.plots.canvas import method_styles
-from keras_bdl.plots.canvas import open_axes
-from keras_bdl.plots.canvas import pyplot
+from keras_bdl.plots._canvas import GREY
+from keras_bdl.plots._canvas import method_styles
+from keras_bdl.plots._canvas import open_axes
+from keras_bdl.plots._canvas import pyplot
 
 PANEL = (1.75, 2.5)  # inches
 FEWEST_WIDTHS = 3
@@ -93,7 +93,7 @@ def task_accuracies(
     return figure
 
 
-def _add_legend(figure, handles, labels):
+def _add_legend(figure: Any, handles: list, labels: list) -> None:
     """Adds a legend below the panels that is at most as wide as the panels."""
     for columns in range(len(labels), 0, -1):
         legend = figure.legend(
@@ -109,7 +109,7 @@ def _add_legend(figure, handles, labels):
             legend.remove()
 
 
-def _checked(accuracies):
+def _checked(accuracies: Any) -> dict[str, np.ndarray]:
     """Returns arrays of shape `(repetitions, tasks, tasks)`."""
     if not isinstance(accuracies, dict) or not accuracies:
         raise ValueError(
@@ -138,7 +138,7 @@ def _checked(accuracies):
     return arrays
 
 
-def _means_so_far(arrays):
+def _means_so_far(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Returns the mean over the tasks learned so far."""
     return {
         name: np.stack(
@@ -148,7 +148,7 @@ def _means_so_far(arrays):
     }
 
 
-def _draw(ax, x, curves):
+def _draw(ax: Any, x: np.ndarray, curves: dict[str, np.ndarray]) -> None:
     """Draws means over the first axis, with their standard errors."""
     open_axes(ax)
     middle = (len(curves) - 1) / 2

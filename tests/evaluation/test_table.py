@@ -6,10 +6,10 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from keras_bdl._reports._per_example import MOST_KEPT
-from keras_bdl._reports._per_example import PerExample
-from keras_bdl._reports._report import flat_numbers
-from keras_bdl._reports._report import format_number
+from keras_bdl._reports import MOST_KEPT
+from keras_bdl._reports import PerExample
+from keras_bdl._reports import flat_numbers
+from keras_bdl._reports import format_number
 from keras_bdl.conformal import APS
 from keras_bdl.conformal import LAC
 from keras_bdl.conformal import NormalizedResiduals
@@ -18,8 +18,8 @@ from keras_bdl.evaluation import aurc
 from keras_bdl.evaluation import evaluate
 from keras_bdl.evaluation import expected_calibration_error
 from keras_bdl.evaluation import table
-from keras_bdl.evaluation._bootstrap import bootstrap_means
 from keras_bdl.evaluation._table import _error_of_seeds
+from keras_bdl.evaluation._table import bootstrap_means
 from keras_bdl.prediction import ClassificationPrediction
 from keras_bdl.prediction import RegressionPrediction
 
