@@ -11,7 +11,7 @@ from keras_bdl.conformal._class_scores import LAC
 from keras_bdl.conformal._class_scores import RAPS
 from keras_bdl.conformal._conformal import SavedMethod
 from keras_bdl.conformal._conformal import from_state
-from keras_bdl.conformal._intervals import ConformalizedQuantiles
+from keras_bdl.conformal._conformalized_quantiles import ConformalizedQuantiles
 from keras_bdl.conformal._intervals import IntervalPredictor
 from keras_bdl.conformal._intervals import NormalizedResiduals
 from keras_bdl.conformal._risk_control import RiskControl
