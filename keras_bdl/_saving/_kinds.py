@@ -15,7 +15,7 @@ class SavedKind:
         kind: Name of the class in files, such as `"keras_bdl>Ensemble"`.
     """
 
-    kinds: ClassVar[dict[str, type[Self]]]
+    kinds: ClassVar[dict[str, Any]]
     kind: ClassVar[str]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

@@ -132,12 +132,7 @@ class APS(SetPredictor):
     def ranked_scores(
         self, sorted_probs: np.ndarray, keys: np.ndarray
     ) -> np.ndarray:
-        """Returns the score of every rank, which never falls along a row.
-
-        Args:
-            sorted_probs: Probabilities in float64, the largest first.
-            keys: v of each row.
-        """
+        """Returns the score of every rank, which never falls along a row."""
         total = np.cumsum(sorted_probs, axis=-1)
         scores = keys[:, None] * sorted_probs
         scores[:, 1:] += total[:, :-1]  # (1)

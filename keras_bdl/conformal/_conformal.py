@@ -166,7 +166,8 @@ class Conformal(SavedMethod):
         Args:
             prediction: A prediction.
             y: Labels or targets. Defaults to `None`, those in the prediction.
-            first_row: Number of rows before this prediction. Defaults to `0`.
+            first_row: Number of rows before this prediction, also those of the
+                calibration. Defaults to `0`.
         """
 
     @abc.abstractmethod
@@ -183,7 +184,8 @@ class Conformal(SavedMethod):
         Args:
             prediction: A prediction.
             cutoffs: Largest score in the set of each row.
-            first_row: Number of rows before this prediction. Defaults to `0`.
+            first_row: Number of rows before this prediction, also those of the
+                calibration. Defaults to `0`.
             owner: The object whose name reports show. Defaults to `None`, this
                 object.
         """

@@ -44,15 +44,9 @@ class IntervalPredictor(Conformal):
 
         score of y = max(low - y, y - high) / s                           (1)
         interval = [low - s * cutoff, high + s * cutoff]                  (2)
-
-    Args:
-        joint: Whether all targets of an example share one cutoff, so that the
-            coverage is that of all their intervals together. Otherwise every
-            target has a cutoff of its own, and the coverage holds for each
-            target. Defaults to `False`.
     """
 
-    target_shape: tuple | None = None
+    target_shape: Any = None
 
     def __init__(self, *, joint: bool = False):
         self.joint = check_bool("joint", joint)
@@ -123,11 +117,6 @@ class IntervalPredictor(Conformal):
 
         The score is NaN in padding. With `joint`, the score of an example is
         that of its targets that count.
-
-        Args:
-            prediction: A prediction.
-            y: Targets. Defaults to `None`, those in the prediction.
-            first_row: Without effect: nothing is random. Defaults to `0`.
         """
         del first_row
         core = self._core(prediction)
@@ -149,15 +138,7 @@ class IntervalPredictor(Conformal):
         first_row: int = 0,
         owner: Any = None,
     ) -> "PredictionIntervals":
-        """Returns the intervals with a given cutoff for each row.
-
-        Args:
-            prediction: A prediction.
-            cutoffs: Largest score in the interval of each row.
-            first_row: Without effect: nothing is random. Defaults to `0`.
-            owner: The object whose name reports show. Defaults to `None`, this
-                object.
-        """
+        """Returns the intervals with a given cutoff for each row."""
         del first_row
         axes = np.ndim(prediction.mean) - 1
         cutoffs = np.reshape(cutoffs, (-1, *[1] * axes))
@@ -167,12 +148,7 @@ class IntervalPredictor(Conformal):
     def bounds(
         self, prediction: RegressionPrediction, cutoff: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the lower and upper ends of the intervals, (2).
-
-        Args:
-            prediction: A prediction.
-            cutoff: Cutoff, broadcastable to the predictive mean.
-        """
+        """Returns the lower and upper ends of the intervals, (2)."""
         core = self._core(prediction)
         reach = core.scale * cutoff
         # Rounded outwards: a target whose score is the cutoff stays inside.
@@ -184,11 +160,7 @@ class IntervalPredictor(Conformal):
 
     @abc.abstractmethod
     def core(self, prediction: RegressionPrediction) -> Core:
-        """Returns the core of each interval, arrays in float64.
-
-        Args:
-            prediction: A prediction.
-        """
+        """Returns the core of each interval, arrays in float64."""
 
     def _core(self, prediction: RegressionPrediction) -> Core:
         check_task("prediction", prediction, "regression")
@@ -356,7 +328,7 @@ class PredictionIntervals:
         y, whole = self._targets(y)
         covered: Any = self.contains(y).reshape(rows, -1)
         widths: Any = self._widths().reshape(rows, -1)
-        kept = whole.reshape(rows, -1)
+        kept: Any = whole.reshape(rows, -1)
         if getattr(self.method, "joint", False):
             # The guarantee is for all targets of an example together.
             covered = (covered | ~kept).all(1)[:, None]

@@ -86,7 +86,7 @@ class LabelLosses:
             counts = truth.reshape(len(truth), -1).sum(1)
             yield from np.split(probs[truth], counts.cumsum()[:-1])
 
-    def of_missed(self, missed: np.ndarray, true: int) -> np.ndarray:
+    def of_missed(self, missed: np.ndarray, true: Any) -> np.ndarray:
         """Returns the losses of sets that miss some of the true labels."""
         return _LOSSES[self._method.loss](missed, true)
 

@@ -101,7 +101,7 @@ class RiskControl(SavedMethod):
 
     risk: float | None = None
     fitted_threshold: float | None = None
-    label_shape: tuple | None = None
+    label_shape: Any = None
 
     def __init__(
         self,
@@ -204,7 +204,12 @@ class RiskControl(SavedMethod):
     def __call__(
         self, prediction: ClassificationPrediction
     ) -> "ControlledSets":
-        """Returns the set of labels of each example."""
+        """Returns the set of labels of each example.
+
+        Args:
+            prediction: A prediction of the model that `fit` received. Images
+                may have another size: labels on two or more axes.
+        """
         self._check_fitted()
         check_task("prediction", prediction, "classification")
         _check_probabilities(prediction)

@@ -32,13 +32,8 @@ class SetPredictor(Conformal):
 
     A subclass defines the score of each class of a row, and may define a
     faster way to the score of one class and to the size of a set. Memory does
-    not grow with the number of rows, apart from a few numbers per row.
-
-    Args:
-        per_class: Whether every class has a cutoff of its own, found from the
-            calibration data with this label (Mondrian). The coverage then
-            holds for each class. A class with too few labels is in every set.
-            Defaults to `False`.
+    not grow with the number of rows, apart from a few numbers per row. A key is
+    a uniform random number of a row, or 1 without randomness.
     """
 
     num_classes: int | None = None
@@ -85,13 +80,20 @@ class SetPredictor(Conformal):
             cutoff = Cutoff.of(scores, coverage, keys)
         self.coverage, self.cutoff = coverage, cutoff
         self.num_classes = classes
-        self._warn_of_whole_sets()
+        self._warn_of_whole_sets(coverage, cutoff)
         return self
 
     def __call__(
         self, prediction: ClassificationPrediction, *, first_row: int = 0
     ) -> "PredictionSets":
-        """Returns a set of classes for each row."""
+        """Returns a set of classes for each row.
+
+        Args:
+            prediction: A prediction of the model that `fit` received.
+            first_row: Number of rows before this prediction, if the data come
+                in several predictions: a randomised method then draws other
+                random numbers for each of them. Defaults to `0`.
+        """
         cutoff = self.fitted_cutoff()
         self.check_prediction(prediction)
         check_count("first_row", first_row, at_least=0)
@@ -110,12 +112,6 @@ class SetPredictor(Conformal):
 
         The score is NaN where a row does not count: in padding, or for a label
         that the loss ignores.
-
-        Args:
-            prediction: A prediction.
-            y: Labels. Defaults to `None`, those in the prediction.
-            first_row: Number of rows before this prediction, also those of the
-                calibration. Defaults to `0`.
         """
         self.check_prediction(prediction)
         counted = labelled_entries(prediction, y)
@@ -134,16 +130,7 @@ class SetPredictor(Conformal):
         first_row: int = 0,
         owner: Any = None,
     ) -> "PredictionSets":
-        """Returns the sets with a given cutoff for each row.
-
-        Args:
-            prediction: A prediction.
-            cutoffs: Largest score in the set of each row.
-            first_row: Number of rows before this prediction, also those of the
-                calibration. Defaults to `0`.
-            owner: The object whose name reports show. Defaults to `None`, this
-                object.
-        """
+        """Returns the sets with a given cutoff for each row."""
         self.check_prediction(prediction)
         keys = self.draw_keys(first_row, len(prediction.log_mean))
         return PredictionSets(self, prediction, keys, cutoffs, owner=owner)
@@ -180,36 +167,19 @@ class SetPredictor(Conformal):
     def class_scores(
         self, log_probs: np.ndarray, keys: np.ndarray
     ) -> np.ndarray:
-        """Returns the score of every class, in the shape of `log_probs`.
-
-        Args:
-            log_probs: Log probabilities of a block of rows.
-            keys: Uniform random number of each row, or ones.
-        """
+        """Returns the score of every class, in the shape of `log_probs`."""
 
     def label_scores(
         self, log_probs: np.ndarray, keys: np.ndarray, y: np.ndarray
     ) -> np.ndarray:
-        """Returns the column `y` of `class_scores`, to the last bit.
-
-        Args:
-            log_probs: Log probabilities of a block of rows.
-            keys: Uniform random number of each row, or ones.
-            y: Label of each row.
-        """
+        """Returns the column `y` of `class_scores`, to the last bit."""
         scores = self.class_scores(log_probs, keys)
         return np.take_along_axis(scores, y[:, None], axis=-1)[:, 0]
 
     def sizes(
         self, log_probs: np.ndarray, keys: np.ndarray, limits: np.ndarray
     ) -> np.ndarray:
-        """Returns the number of classes with a score of at most the limit.
-
-        Args:
-            log_probs: Log probabilities of a block of rows.
-            keys: Uniform random number of each row, or ones.
-            limits: Limits, `(rows, 1)` or `(rows, classes)`.
-        """
+        """Returns the number of classes with a score of at most the limit."""
         return (self.class_scores(log_probs, keys) <= limits).sum(-1)
 
     def draw_keys(self, first: int, count: int) -> np.ndarray:
@@ -243,8 +213,8 @@ class SetPredictor(Conformal):
         super()._set_fitted(fitted)
         self.num_classes = fitted["num_classes"]
 
-    def _warn_of_whole_sets(self) -> None:
-        cutoff, least = self.cutoff, least_count(self.coverage)
+    def _warn_of_whole_sets(self, coverage: float, cutoff: Cutoff) -> None:
+        least = least_count(coverage)
         wrong = int(np.sum(cutoff.infinite))
         if not wrong:
             return
@@ -259,7 +229,7 @@ class SetPredictor(Conformal):
                 f"{least} that are needed. Every set holds all classes."
             )
         warnings.warn(
-            f"Coverage {self.coverage:g} is only kept by sets with every "
+            f"Coverage {coverage:g} is only kept by sets with every "
             f"class: {what}",
             stacklevel=3,
         )
@@ -400,9 +370,7 @@ class PredictionSets:
             return self._limits(self._keys[rows])
         return self._limits[rows, None]
 
-    def _scan(
-        self, y: np.ndarray | None, sizes: bool = True
-    ) -> tuple[Any, Any]:
+    def _scan(self, y: Any, sizes: bool = True) -> tuple[Any, Any]:
         """Returns the sizes and whether labels are inside, in one pass."""
         found = np.empty(len(self), "int64") if sizes else None
         covered = None if y is None else np.empty(len(self), bool)

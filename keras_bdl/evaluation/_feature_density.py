@@ -164,7 +164,9 @@ class _ClassSums:
 
     def __init__(self) -> None:
         self.centre: Any = None
-        self.count = self._first = self._second = self.centre
+        self.count: Any = None
+        self._first: Any = None
+        self._second: Any = None
 
     def add(self, h: np.ndarray, labels: np.ndarray) -> None:
         if self.centre is None:

@@ -103,8 +103,8 @@ def ood_entry(
                 f"`scores` must have names other than {RESERVED}. "
                 f"Received: {score!r}"
             )
-        pair = _checked_pair(score, pair, (known.kept, unknown.kept))
-        entry[score] = ood_detection(*pair)
+        kept = known.kept, unknown.kept
+        entry[score] = ood_detection(*_checked_pair(score, pair, kept))
     entry["entropy_divergence"] = entropy_divergence(
         known.prediction.entropy, unknown.prediction.entropy, classes
     )

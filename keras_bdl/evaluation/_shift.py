@@ -82,7 +82,7 @@ def shift_section(
     return f"Shift: {name}", rows
 
 
-def _number(value: Any) -> float:
+def _number(value: Any) -> Any:
     """Returns an `int` if the value is a whole number, otherwise a `float`."""
     value = float(value)
     return int(value) if value.is_integer() else value

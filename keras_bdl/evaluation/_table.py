@@ -228,7 +228,7 @@ def _resamples(
         for report in several
     ]
     count = len(next(iter(kept[0][2].scores.values())))
-    widths = []
+    widths: list[int] = []
 
     def sums(unit: np.ndarray, num_units: int) -> np.ndarray:
         columns = [p.sums(score, unit, num_units) for score, _, p in kept]
@@ -414,7 +414,7 @@ class ReportTable(Report):
         end = format_number(error) if "e" in text else f"{error:.4f}"
         return f"{text} ± {end}"
 
-    def _best(self, score: str) -> int | None:
+    def _best(self, score: str) -> Any:
         """Returns the position of the best method, or `None`."""
         mean = np.array(self.mean[score])
         if np.isnan(mean).all():

@@ -150,6 +150,29 @@ def add_method_legend(ax: Any) -> None:
         _raise_bottom(ax, (bottom - extent.y0) / ax.figure.bbox.height)
 
 
+def add_figure_legend(
+    figure: Any, handles: Iterable, names: Iterable, most_columns: int
+) -> int:
+    """Adds a legend below all panels, no wider than they are.
+
+    Returns the number of its rows.
+    """
+    handles, names = list(handles), list(names)
+    for columns in range(min(len(names), most_columns), 0, -1):
+        legend = figure.legend(
+            handles,
+            names,
+            loc="outside lower center",
+            ncols=columns,
+            frameon=False,
+        )
+        if legend.get_window_extent().width <= figure.bbox.width:
+            break
+        if columns > 1:
+            legend.remove()
+    return -(-len(names) // columns)
+
+
 def _has_layout(figure: Any) -> bool:
     from matplotlib.layout_engine import PlaceHolderLayoutEngine
 

@@ -128,7 +128,7 @@ def _pool_highest(bins: CalibrationBins) -> CalibrationBins:
 
 
 def _spread_near_one(ax: Any) -> None:
-    def forward(confidence: np.ndarray) -> np.ndarray:
+    def forward(confidence: Any) -> np.ndarray:
         return -np.log10(np.maximum(1.0 - confidence, SMALLEST_DOUBT / 10))
 
     def inverse(position: np.ndarray) -> np.ndarray:
@@ -139,7 +139,7 @@ def _spread_near_one(ax: Any) -> None:
     low = min(low, max(0.0, high - 1.0))  # at least one decade if possible
     margin = 0.05 * (high - low) + 0.02
     low, high = low - margin, high + margin
-    kept = []
+    kept: list[tuple] = []
     for tick in TICKS:
         place = (forward(tick) - low) / (high - low)
         half = (CHARACTER_WIDTH * len(_tick_label(tick)) + LABEL_GAP) / 2

@@ -96,7 +96,7 @@ def loss_cross_section(
 
 def _draw_gaussians(
     ax: Any,
-    section: LossCrossSectionReport,
+    section: Any,
     distances: np.ndarray,
     total: np.ndarray,
 ) -> None:
@@ -230,7 +230,7 @@ def loss_plane(
     return ax
 
 
-def _circle(covariance: np.ndarray) -> np.ndarray:
+def _circle(covariance: ArrayLike) -> np.ndarray:
     """Returns points one standard deviation away from the center."""
     angles = np.linspace(0, 2 * np.pi, 201)
     values, vectors = np.linalg.eigh(covariance)

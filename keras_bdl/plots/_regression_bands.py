@@ -10,6 +10,7 @@ from keras_bdl._arguments import check_number
 from keras_bdl._data._checked_inputs import numbers
 from keras_bdl.plots._canvas import COLORS
 from keras_bdl.plots._canvas import DARK
+from keras_bdl.plots._canvas import add_figure_legend
 from keras_bdl.plots._canvas import add_legend
 from keras_bdl.plots._canvas import open_axes
 from keras_bdl.plots._canvas import pyplot
@@ -119,10 +120,10 @@ def regression_bands(
     return ax
 
 
-def _truth(truth: Any, size: int) -> list[np.ndarray]:
+def _truth(truth: Any, size: int) -> Any:
     """Returns the true mean and, if known, the true standard deviation."""
-    parts = truth if isinstance(truth, tuple) else (truth,)
-    parts = [numbers("truth", part).ravel() for part in parts]
+    given = truth if isinstance(truth, tuple) else (truth,)
+    parts = [numbers("truth", part).ravel() for part in given]
     if len(parts) not in (1, 2) or any(part.size != size for part in parts):
         raise ValueError(
             "`truth` must hold the true mean at each input, or be a tuple of "
@@ -297,22 +298,12 @@ def _limits(
 
 def _one_legend(figure: Any, panels: Any) -> None:
     """Replaces the legends of the panels by one legend below all panels."""
-    handles = {}
+    handles: dict[str, Any] = {}
     for ax in panels:
         for handle, name in zip(*ax.get_legend_handles_labels(), strict=True):
             handles.setdefault(name, handle)
         ax.get_legend().remove()
-    for columns in range(min(len(handles), MOST_COLUMNS), 0, -1):
-        legend = figure.legend(
-            handles.values(),
-            handles,
-            loc="outside lower center",
-            ncols=columns,
-            frameon=False,
-        )
-        if legend.get_window_extent().width <= figure.bbox.width:
-            break
-        legend.remove()
+    rows = add_figure_legend(figure, handles.values(), handles, MOST_COLUMNS)
     # The figure has room for two rows of the legend.
-    more = max(-(-len(handles) // columns) - 2, 0)
-    figure.set_figheight(figure.get_figheight() + 0.2 * more)
+    height = figure.get_figheight() + 0.2 * max(rows - 2, 0)
+    figure.set_figheight(height)

@@ -173,7 +173,7 @@ def _add_classes(
     colors: Any,
     class_names: Any,
     num_classes: int,
-    outside: bool,
+    outside: Any,
 ) -> None:
     """Adds a legend of the classes, if there are few, and of other labels."""
     if num_classes > len(_CLASSES):

@@ -7,6 +7,7 @@ import numpy as np
 
 from keras_bdl._aliases import ArrayLike
 from keras_bdl.plots._canvas import GREY
+from keras_bdl.plots._canvas import add_figure_legend
 from keras_bdl.plots._canvas import method_styles
 from keras_bdl.plots._canvas import open_axes
 from keras_bdl.plots._canvas import pyplot
@@ -89,24 +90,9 @@ def task_accuracies(
             ax.set_xticks(range(1, count + 1))
             ax.set_xlabel("tasks learned")
         panels[0].set_ylabel("accuracy")
-        _add_legend(figure, *panels[0].get_legend_handles_labels())
+        handles, labels = panels[0].get_legend_handles_labels()
+        add_figure_legend(figure, handles, labels, len(labels))
     return figure
-
-
-def _add_legend(figure: Any, handles: list, labels: list) -> None:
-    """Adds a legend below the panels that is at most as wide as the panels."""
-    for columns in range(len(labels), 0, -1):
-        legend = figure.legend(
-            handles,
-            labels,
-            loc="outside lower center",
-            ncols=columns,
-            frameon=False,
-        )
-        if legend.get_window_extent().width <= figure.bbox.width:
-            return
-        if columns > 1:
-            legend.remove()
 
 
 def _checked(accuracies: Any) -> dict[str, np.ndarray]:
