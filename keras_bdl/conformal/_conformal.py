@@ -16,13 +16,12 @@ from keras_bdl._aliases import ArrayLike
 from keras_bdl._arguments import ShowsArguments
 from keras_bdl._arguments import check_number
 from keras_bdl._data._checked_inputs import how_to_predict
-from keras_bdl._saving._kinds import SavedKind
+from keras_bdl._saving._kinds import SavedByKind
 from keras_bdl._saving._state_file import read_state
-from keras_bdl._saving._state_file import write_state
 from keras_bdl.prediction import Prediction
 
 
-class SavedMethod(ShowsArguments, SavedKind, abc.ABC):
+class SavedMethod(ShowsArguments, SavedByKind, family="a conformal method"):
     """Base of all conformal methods: saves what `fit` found, without pickle.
 
     A constructor names all its arguments, and stores each as an attribute.
@@ -31,16 +30,6 @@ class SavedMethod(ShowsArguments, SavedKind, abc.ABC):
     @abc.abstractmethod
     def __call__(self, prediction: Any) -> Any:
         """Returns the sets of a prediction."""
-
-    def save(self, path: str | os.PathLike) -> None:
-        """Writes the fitted method to one file, without pickle.
-
-        `keras_bdl.conformal.load` reads the file.
-
-        Args:
-            path: The file. An existing file is replaced.
-        """
-        write_state(path, self.get_state())
 
     def get_config(self) -> dict[str, Any]:
         """Returns every constructor argument."""
@@ -99,7 +88,7 @@ def from_state(
     state: dict[str, Any], custom_objects: Mapping[str, Any] | None = None
 ) -> Any:
     """Returns the fitted method that `get_state` described."""
-    cls = SavedMethod.kind_in(state, "a conformal method")
+    cls = SavedMethod.class_of_state(state)
     method = cls(**cls._arguments(state["config"], custom_objects or {}))
     method._set_fitted(state["fitted"])
     return method
