@@ -13,7 +13,7 @@ from keras_bdl.conversion._adapter import AdaptedLayer
 from keras_bdl.conversion._adapter import converts_adapter
 from keras_bdl.conversion._adapter import frozen_layers
 from keras_bdl.conversion._adapter import has_adapter
-from keras_bdl.curvature._plan import SEALED
+from keras_bdl.curvature._capture import SEALED
 from keras_bdl.layers._options import VariationalOptions
 from keras_bdl.likelihoods import LearnedStddev
 from keras_bdl.models._model import functional_class

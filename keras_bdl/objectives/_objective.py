@@ -25,7 +25,7 @@ from keras_bdl._data._dataset_size import DatasetSize
 from keras_bdl._data._observations import EXAMPLES
 from keras_bdl._data._observations import count_positions
 from keras_bdl._inner_optimizer import loss_scale
-from keras_bdl.curvature._losses import Losses
+from keras_bdl.curvature._captured_pass import Losses
 from keras_bdl.curvature._weight_scope import WeightScope
 from keras_bdl.curvature._weight_scope import current_values
 from keras_bdl.distribute._replica_gradients import for_all_replicas
