@@ -5,7 +5,9 @@ loops, random bits, compilation, devices. Every other folder imports the functio
 from this folder, so that a second backend is one more file.
 """
 
+from keras_bdl._backend.tensorflow import hvp
 from keras_bdl._backend.tensorflow import is_tracing
+from keras_bdl._backend.tensorflow import jit
 from keras_bdl._backend.tensorflow import num_replicas
 from keras_bdl._backend.tensorflow import outside_of_trace
 from keras_bdl._backend.tensorflow import philox
@@ -13,7 +15,9 @@ from keras_bdl._backend.tensorflow import replica_id
 from keras_bdl._backend.tensorflow import value_and_grad
 
 __all__ = [
+    "hvp",
     "is_tracing",
+    "jit",
     "num_replicas",
     "outside_of_trace",
     "philox",

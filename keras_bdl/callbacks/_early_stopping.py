@@ -5,14 +5,11 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_bdl._inherited_arguments import InheritedArguments
 from keras_bdl.callbacks._stateful_callback import StatefulCallback
 from keras_bdl.callbacks._training_state import plain_attributes
 
 
-class EarlyStopping(
-    InheritedArguments, keras.callbacks.EarlyStopping, StatefulCallback
-):
+class EarlyStopping(keras.callbacks.EarlyStopping, StatefulCallback):
     """Stops when a metric no longer improves, and restores the posterior.
 
     Use it in place of `keras.callbacks.EarlyStopping`, with the same

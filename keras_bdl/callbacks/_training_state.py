@@ -48,12 +48,7 @@ def get_callback_states(
     stateful: Sequence[StatefulCallback],
     others: Sequence[keras.callbacks.Callback],
 ) -> list[dict[str, Any]]:
-    """Returns the class and the state of each callback that is saved.
-
-    Args:
-        stateful: Callbacks with `get_state`.
-        others: Callbacks of Keras, whose `plain_attributes` are saved.
-    """
+    """Returns the class and the state of each callback that is saved."""
     states = [c.get_state() for c in stateful]
     states += [plain_attributes(c) for c in others]
     return [
@@ -67,13 +62,7 @@ def set_callback_states(
     others: Sequence[keras.callbacks.Callback],
     saved: list[dict[str, Any]],
 ) -> None:
-    """Restores the states of callbacks.
-
-    Args:
-        stateful: Callbacks with `set_state`.
-        others: Callbacks of Keras.
-        saved: Result of `get_callback_states`.
-    """
+    """Restores the states of callbacks."""
     setters = [c.set_state for c in stateful]
     setters += [vars(c).update for c in others]
     for set_state, one in zip(setters, saved, strict=True):
@@ -86,11 +75,6 @@ def get_history(
     """Returns the history of the training, with the epoch that has just ended.
 
     Keras adds this epoch to the history only after all callbacks.
-
-    Args:
-        model: A model in training.
-        epoch: The epoch that has ended.
-        logs: Logs of this epoch, or `None`.
     """
     history = getattr(model, "history", None)
     if history is None:
@@ -105,12 +89,7 @@ def get_history(
 
 
 def set_history(model: keras.Model, saved: dict[str, Any]) -> None:
-    """Restores a history.
-
-    Args:
-        model: A model in training.
-        saved: Result of `get_history`.
-    """
+    """Restores a history."""
     history = getattr(model, "history", None)
     if history is not None:
         history.epoch = list(saved["epoch"])
@@ -118,22 +97,13 @@ def set_history(model: keras.Model, saved: dict[str, Any]) -> None:
 
 
 def get_example_count(model: keras.Model) -> dict[str, int]:
-    """Returns how far `fit` has counted the training examples.
-
-    Args:
-        model: A model in training.
-    """
+    """Returns how far `fit` has counted the training examples."""
     counter = getattr(model, "example_counter", None)
     return {} if counter is None else counter.get_state()
 
 
 def set_example_count(model: keras.Model, saved: dict[str, int]) -> None:
-    """Restores N, so that a resumed run does not begin with the estimate.
-
-    Args:
-        model: A model in training.
-        saved: Result of `get_example_count`.
-    """
+    """Restores N, so that a resumed run does not begin with the estimate."""
     counter = getattr(model, "example_counter", None)
     if counter is not None and saved:
         counter.set_state(saved)
@@ -196,12 +166,7 @@ def _different(values):
 
 
 def check_training_state(model: keras.Model, state: dict[str, list]) -> None:
-    """Raises an error if a state does not fit a model. Changes no value.
-
-    Args:
-        model: A built model. This function builds its optimizer if needed.
-        state: Result of `get_training_state`.
-    """
+    """Raises an error if a state does not fit a model. Changes no value."""
     build_optimizer(model)
     for group, variables in _groups(model).items():
         if group != "metrics":
@@ -211,14 +176,7 @@ def check_training_state(model: keras.Model, state: dict[str, list]) -> None:
 def set_training_state(
     model: keras.Model, state: dict[str, list], *, with_metrics: bool
 ) -> None:
-    """Assigns the values of a state to the variables.
-
-    Args:
-        model: A built model with a built optimizer.
-        state: Result of `get_training_state`.
-        with_metrics: Whether to restore the metrics, too. Keras creates some
-            of their variables only in the first step.
-    """
+    """Assigns the values of a state to the variables."""
     strategy = model.distribute_strategy
     replicas, first = strategy.num_replicas_in_sync, first_replica(strategy)
     groups = _groups(model)

@@ -9,6 +9,8 @@ are means of the standard deviations of single images.
 import dataclasses
 import functools
 from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -275,3 +277,56 @@ SHARED_CLASSES = {
     ("stl10", "cifar10"): (0, 2, 1, 3, 4, 5, 7, -1, 8, 9),
     ("cifar10", "stl10"): (0, 2, 1, 3, 4, 5, -1, 6, 8, 9),
 }
+
+
+def class_of_each_label(
+    stored: DatasetSpec, target: DatasetSpec, num_labels: int
+) -> tuple[int, ...]:
+    """Returns the class of each stored label, -1 for a label without class."""
+    if target is not stored:
+        pair = stored.name, target.name
+        if pair not in SHARED_CLASSES:
+            pairs = ", ".join(f"{a} like {b}" for a, b in SHARED_CLASSES)
+            raise ValueError(
+                "`like` must name a data set with known shared classes: "
+                f"{pairs}. Received: {pair[0]} like {pair[1]}"
+            )
+        return SHARED_CLASSES[pair]
+    label_map = stored.label_map or tuple(range(num_labels))
+    if len(label_map) != num_labels:
+        raise ValueError(
+            f"`label_map` must have one class for each of the {num_labels} "
+            f"labels of `{stored.name}`. Received: label_map={label_map}"
+        )
+    return label_map
+
+
+def selected_classes(
+    classes: Any, default: Sequence[int] | None, num_classes: int
+) -> tuple[int, ...]:
+    """Returns the classes that the argument `classes` of `load` selects."""
+    if classes is None:
+        classes = default
+    if classes is None or (isinstance(classes, str) and classes == "all"):
+        return tuple(range(num_classes))
+    try:
+        selected = tuple(int(c) for c in classes)
+        valid = (
+            selected == tuple(classes)
+            and len(selected) == len(set(selected)) >= 2
+            and all(0 <= c < num_classes for c in selected)
+        )
+    except (TypeError, ValueError):
+        valid = False
+    if not valid:
+        raise ValueError(
+            '`classes` must be "all" or at least two different integers below '
+            f"{num_classes}, such as `range(5)`. Received: classes={classes!r}"
+        )
+    return selected
+
+
+def renumber(labels: Iterable[int], classes: Sequence[int]) -> tuple[int, ...]:
+    """Returns the label 0, 1, ... that replaces each stored label."""
+    number = {c: n for n, c in enumerate(classes)}
+    return tuple(number.get(label, -1) for label in labels)

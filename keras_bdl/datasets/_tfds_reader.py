@@ -8,14 +8,7 @@ import tensorflow as tf
 
 
 class TFDSReader:
-    """Reads the files of one data set, and downloads them at the first use.
-
-    Args:
-        name: Name in TensorFlow Datasets, with the configuration after a slash
-            if the data set has several.
-        data_dir: Directory of the files. Defaults to `None`, the default
-            directory of TensorFlow Datasets.
-    """
+    """Reads the files of one data set, and downloads them at the first use."""
 
     def __init__(self, name: str, data_dir: str | None = None):
         tfds = _tensorflow_datasets(name)
@@ -116,13 +109,7 @@ class TFDSReader:
 
 
 def corrupted_name(argument: str, name: str, config: str) -> str:
-    """Returns the name of a corrupted set in TensorFlow Datasets.
-
-    Args:
-        argument: Name of the argument of `load`.
-        name: Name of the set.
-        config: What follows the slash, a corruption with its severity.
-    """
+    """Returns the name of a corrupted set in TensorFlow Datasets."""
     tfds = _tensorflow_datasets(name)
     configs = tfds.builder_cls(name).builder_configs
     if config not in configs:

@@ -8,6 +8,7 @@ import keras_bdl as bdl
 from keras_bdl._saving._state_file import read_state
 from keras_bdl.callbacks import ChainDiagnostics
 from keras_bdl.callbacks import Checkpoint
+from keras_bdl.callbacks import EnsembleValidation
 from keras_bdl.callbacks import SampleCollector
 from keras_bdl.schedules import CyclicalCosine
 from tests.callbacks.paths import Record
@@ -99,10 +100,9 @@ def test_logs_are_the_scores_of_the_ensemble_so_far(max_samples):
         CYCLE,
         start_epoch=1,
         max_samples=max_samples,
-        validation_data=(X, Y),
-        validation_batch_size=7,
     )
-    model = fit(make(), record, collector)
+    validation = EnsembleValidation(collector, (X, Y), batch_size=7)
+    model = fit(make(), record, collector, validation)
     logs = model.history.history
     most = max_samples or 4
     assert logs["posterior_samples"] == [0, 1, min(3, most), min(4, most)]
@@ -126,9 +126,11 @@ def test_regression_is_evaluated_too():
     model.compile(bdl.SGLD(0.1, dataset_size=32), "mse")
     record = Record()
     targets = X[:, :1]
-    collector = SampleCollector(every=1, validation_data=(X, targets))
+    collector = SampleCollector(every=1)
+    validation = EnsembleValidation(collector, (X, targets))
+    callbacks = [record, collector, validation]
     logs = model.fit(
-        X, targets, epochs=2, verbose=0, callbacks=[record, collector]
+        X, targets, epochs=2, verbose=0, callbacks=callbacks
     ).history
     mean = np.mean([X @ kernel + bias for kernel, bias in record.epochs], 0)
     rmse = np.sqrt(np.mean((mean - targets) ** 2))
@@ -139,9 +141,16 @@ def test_regression_is_evaluated_too():
 def test_validation_data_in_another_order_raise_an_error():
     data = tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(32).batch(8)
     with pytest.raises(ValueError, match="same examples in the same order"):
-        fit(make(), SampleCollector(every=1, validation_data=data))
+        collector = SampleCollector(every=1)
+        fit(make(), collector, EnsembleValidation(collector, data))
     with pytest.raises(ValueError, match="a tuple of 3 elements"):
-        SampleCollector(every=1, validation_data=(X, Y, Y))
+        EnsembleValidation(SampleCollector(every=1), (X, Y, Y))
+
+
+def test_validation_must_come_after_its_collector():
+    collector = SampleCollector(every=1)
+    with pytest.raises(ValueError, match="must come after its collector"):
+        fit(make(), EnsembleValidation(collector, (X, Y)), collector)
 
 
 def test_steps_skipped_by_loss_scaling_do_not_count():
@@ -170,11 +179,11 @@ def test_killed_chain_ends_with_the_same_samples_and_logs(on_disk, tmp_path):
             CYCLE,
             max_samples=2,
             directory=tmp_path / f"{name}_samples" if on_disk else None,
-            validation_data=(X, Y),
         )
+        validation = EnsembleValidation(samples, (X, Y))
         diagnostics = ChainDiagnostics(verbose=0)
         checkpoint = Checkpoint(tmp_path / name, unit="step")
-        callbacks = (samples, diagnostics, checkpoint, *kill)
+        callbacks = (samples, validation, diagnostics, checkpoint, *kill)
         fit(model, *callbacks, epochs=3, shuffle=False)
         return samples.posterior, model.history.history
 
@@ -201,10 +210,10 @@ def test_run_killed_after_a_drop_resumes_and_leaves_no_dropped_file(tmp_path):
             every=2,
             max_samples=2,
             directory=directory / "samples",
-            validation_data=(X, Y),
         )
+        validation = EnsembleValidation(samples, (X, Y))
         checkpoint = Checkpoint(directory, every=4)
-        model = fit(make(), samples, checkpoint, *kill, epochs=8)
+        model = fit(make(), samples, validation, checkpoint, *kill, epochs=8)
         return samples, model.history.history
 
     whole, logs = run(tmp_path / "whole")

@@ -5,7 +5,7 @@ import pytest
 from keras_bdl._saving._state_file import read_state
 from keras_bdl._saving._state_file import write_state
 from keras_bdl.callbacks import SWAG
-from keras_bdl.callbacks import _weight_collector as weight_collector
+from keras_bdl.callbacks import _swag as weight_collector
 from tests.callbacks.paths import Follow
 from tests.callbacks.paths import Record
 from tests.callbacks.paths import X

@@ -3,9 +3,7 @@ import numpy as np
 import pytest
 
 from keras_bdl import plots
-from keras_bdl.diagnostics._gradients._gradient_variance import (
-    GradientVarianceReport,
-)
+from keras_bdl.diagnostics._gradient_variance import GradientVarianceReport
 
 NAMES = [("conv", "conv/kernel_mean", "means"), ("conv", "b", "rhos")]
 

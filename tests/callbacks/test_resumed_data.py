@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
-from keras_bdl.callbacks._order_check import OrderCheck
+from keras_bdl.callbacks._resumed_data import OrderCheck
 from tests.helpers import assert_equal
 
 X = np.random.default_rng(0).normal(size=(20, 3)).astype("float32")

@@ -6,7 +6,7 @@ import math
 
 import keras
 import numpy as np
-import tensorflow as tf
+from keras import ops
 
 from keras_bdl._aliases import Data
 from keras_bdl._aliases import Loss
@@ -15,12 +15,14 @@ from keras_bdl._arguments import check_count
 from keras_bdl._arguments import check_number
 from keras_bdl._arguments import check_seed
 from keras_bdl._arguments import check_verbose
+from keras_bdl._backend import hvp
 from keras_bdl._data._examples import TrainingData
 from keras_bdl._reports._report import Report
-from keras_bdl.diagnostics._loss_surface._eigenpairs import eigenpairs
-from keras_bdl.diagnostics._loss_surface._weight_vectors import as_arrays
 from keras_bdl.diagnostics._training_loss import TrainingLoss
 from keras_bdl.diagnostics._training_loss import left_as_it_was
+from keras_bdl.diagnostics._training_loss import num_examples
+from keras_bdl.diagnostics._weight_vectors import as_arrays
+from keras_bdl.diagnostics._weight_vectors import eigenpairs
 from keras_bdl.objectives._exact_moments import exact_moments
 
 
@@ -92,46 +94,32 @@ class HessianProduct(TrainingLoss):
     """
 
     def over(self, data: TrainingData, vector: np.ndarray) -> np.ndarray:
-        """Returns (1) as a vector of float64.
-
-        Args:
-            data: The training data.
-            vector: Array with an entry for each trainable weight.
-        """
-        vector = tf.constant(vector, "float32")
-        total = tf.zeros_like(vector)
+        """Returns (1) as a vector of float64."""
+        vector = ops.convert_to_tensor(vector, "float32")
+        total = ops.zeros_like(vector)
         for batch in data:
             total = self(batch, vector, total)
         return total.numpy().astype("float64") / data.examples
 
     def _step(self, batch, vector, total):
-        variables = [v.value for v in self.model.trainable_variables]
-        sizes = [math.prod(v.shape) for v in variables]
-        parts = tf.split(vector, sizes)
+        def loss():
+            found = self.forward(batch)
+            return found.loss + found.penalty
+
+        variables = self.model.trainable_variables
+        parts, start = [], 0
+        for variable in variables:
+            end = start + math.prod(variable.shape)
+            parts.append(ops.reshape(vector[start:end], variable.shape))
+            start = end
         # With `training=False`, the statistics are constants.
         moments = exact_moments if self._training else contextlib.nullcontext
-        with moments(), tf.GradientTape() as outer:
-            with tf.GradientTape() as inner:
-                found = self.forward(batch)
-                loss = found.loss + found.penalty
-            gradients = inner.gradient(
-                loss, variables, unconnected_gradients="zero"
-            )
-            product = tf.add_n(
-                [
-                    tf.reduce_sum(
-                        tf.reshape(tf.cast(g, "float32"), [-1]) * part
-                    )
-                    for g, part in zip(gradients, parts, strict=True)
-                ]
-            )
-        columns = outer.gradient(
-            product, variables, unconnected_gradients="zero"
+        with moments():
+            columns = hvp(loss, variables, parts)
+        column = ops.concatenate(
+            [ops.reshape(ops.cast(c, "float32"), [-1]) for c in columns]
         )
-        column = tf.concat(
-            [tf.reshape(tf.cast(c, "float32"), [-1]) for c in columns], 0
-        )
-        return total + found.examples * column  # (1)
+        return total + num_examples(batch) * column  # (1)
 
 
 # Relative error of products in float32.

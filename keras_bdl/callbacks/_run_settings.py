@@ -1,4 +1,4 @@
-"""The check that a resumed run has the settings of the first run."""
+"""The settings of a run, which a resumed run must have too."""
 
 import contextlib
 import inspect
@@ -19,12 +19,7 @@ _LEARNING_RATE = "learning_rate of the optimizer"
 
 
 def command_of(model: keras.Model, params: dict[str, Any]) -> dict[str, Any]:
-    """Returns the settings that must be the same in a resumed run.
-
-    Args:
-        model: A model in training.
-        params: The parameters that Keras passes to callbacks.
-    """
+    """Returns the settings that must be the same in a resumed run."""
     optimizer = inner_optimizer(model)
     objective = getattr(model, "objective", None)
     settings = {
@@ -56,12 +51,7 @@ def command_of(model: keras.Model, params: dict[str, Any]) -> dict[str, Any]:
 def saved_seeds(
     model: keras.Model, state: dict[str, Any] | None
 ) -> Iterator[None]:
-    """Gives a model the drawn seeds of a checkpoint, unless the block raises.
-
-    Args:
-        model: A model in training.
-        state: The state in the file, or `None` if there is no file.
-    """
+    """Gives a model the seeds of a checkpoint, unless the block raises."""
     settings = {} if state is None else state["command"].get("settings", {})
     of_file = [
         (one, seed)
@@ -115,12 +105,6 @@ def check_command(
     """Raises an error if a run has other settings than its checkpoint.
 
     If only `learning_rate` is another number, the function warns instead.
-
-    Args:
-        directory: Directory of the checkpoint.
-        saved: Result of `command_of` when the checkpoint was written.
-        ours: Result of `command_of` now.
-        step: Number of steps to skip.
     """
     names = ["optimizer", "objective"]
     if step:
@@ -140,13 +124,7 @@ def check_command(
 
 
 def check_workers(directory: str, strategy: Any, state: dict | None) -> None:
-    """Raises an error if the workers have read different checkpoints.
-
-    Args:
-        directory: Directory of the checkpoint.
-        strategy: Strategy of the model.
-        state: The state in the file, or `None` if there is no file.
-    """
+    """Raises an error if the workers have read different checkpoints."""
     place = [-1, -1] if state is None else [state["epoch"], state["step"]]
     read = numbers_of_workers(strategy, place)
     if any(other != read[0] for other in read):
@@ -236,14 +214,7 @@ def _some(command, names):
 
 
 def check_callbacks(directory, stateful, others, saved):
-    """Raises an error unless the callbacks are those of the saved run.
-
-    Args:
-        directory: The directory of the checkpoint.
-        stateful: Every `StatefulCallback` of the run.
-        others: The argument of `Checkpoint(callbacks=...)`.
-        saved: The class and the state of each saved callback.
-    """
+    """Raises an error unless the callbacks are those of the saved run."""
     theirs = [one["class"] for one in saved]
     ours = [type(c).__name__ for c in (*stateful, *others)]
     if ours != theirs:

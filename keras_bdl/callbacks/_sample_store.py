@@ -1,5 +1,7 @@
 """The samples of a `SampleCollector`, in memory or in files."""
 
+import fnmatch
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -7,14 +9,15 @@ import keras
 import numpy as np
 
 from keras_bdl._saving._state_file import read_state
-from keras_bdl.callbacks._sample_files import remove_sample
-from keras_bdl.callbacks._sample_files import sample_path
-from keras_bdl.callbacks._sample_files import write_sample
+from keras_bdl._saving._state_file import write_state
+from keras_bdl._saving._storage_path import StoragePath
+from keras_bdl.distribute._workers import is_chief
+from keras_bdl.distribute._workers import wait_for_all
 from keras_bdl.distribute._workers import weights_of_first_replica
 from keras_bdl.posteriors._frozen_weights import unfrozen_weights
 
 
-class KeptSamples:
+class SampleStore:
     """Keeps the latest samples of a model's weights.
 
     A killed run continues from the latest checkpoint. So the file of a dropped
@@ -26,15 +29,20 @@ class KeptSamples:
         # Arrays that stay in their file until they are read. Reading raises an
         # error if another file has replaced this file.
         self._on_disk: dict = {}
-        # Files of dropped samples that the latest checkpoint may list, and
-        # files that only an earlier one may list.
-        self._listed: list[str] = []
-        self._unlisted: list[str] = []
+        # Files of dropped samples: those that the latest checkpoint names, and
+        # those that only an older one names.
+        self._named_by_checkpoint: list[str] = []
+        self._safe_to_delete: list[str] = []
         self._is_checkpointed = False
         self._num_taken = 0
 
     def __len__(self) -> int:
         return len(self._samples)
+
+    @property
+    def num_dropped(self) -> int:
+        """Number of samples that are no longer here."""
+        return self._num_taken - len(self._samples)
 
     def __getitem__(self, index: int) -> list:
         return self._read(self._samples[index])
@@ -48,19 +56,10 @@ class KeptSamples:
         *,
         directory: str | None,
         max_samples: int | None,
-    ) -> bool:
+    ) -> None:
         """Adds the weights of a model, and drops the oldest samples.
 
         Frozen weights are equal in all samples, and are left out.
-
-        Args:
-            model: A built Keras model.
-            directory: Directory for the file of the sample. `None` keeps the
-                sample in memory.
-            max_samples: Largest number of samples to keep, or `None`.
-
-        Returns:
-            Whether a sample was dropped.
         """
         kept = {id(v) for v in unfrozen_weights(model)}
         weights = [
@@ -78,39 +77,26 @@ class KeptSamples:
             self._read(sample)
         self._samples.append(sample)
         self._num_taken += 1
-        dropped = False
         while max_samples and len(self._samples) > max_samples:
-            dropped = True
             self._drop(self._samples.pop(0), model)
-        return dropped
 
-    def delete_unlisted(self, model: keras.Model) -> None:
-        """Deletes the files of dropped samples that no checkpoint needs.
-
-        Args:
-            model: The model of the samples.
-        """
-        for path in self._unlisted:
+    def delete_safe_files(self, model: keras.Model) -> None:
+        """Deletes the files of dropped samples that no checkpoint needs."""
+        for path in self._safe_to_delete:
             remove_sample(path, model.distribute_strategy)
-        self._unlisted = []
+        self._safe_to_delete = []
 
     def get_state(self, model: keras.Model) -> dict[str, Any]:
-        """Returns all samples, or the paths of their files, for a checkpoint.
-
-        Args:
-            model: The model of the samples.
-        """
-        self.delete_unlisted(model)
-        self._unlisted, self._listed = self._listed, []
+        """Returns all samples, or their paths, for a checkpoint."""
+        self.delete_safe_files(model)
+        # Once this state is written, no checkpoint names these files.
+        self._safe_to_delete = self._named_by_checkpoint
+        self._named_by_checkpoint = []
         self._is_checkpointed = True
         return {"samples": list(self._samples), "num_taken": self._num_taken}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Continues from a state that `get_state` returned.
-
-        Args:
-            state: Result of `get_state`, possibly from another process.
-        """
+        """Continues from a state that `get_state` returned."""
         self._is_checkpointed = True
         self._on_disk = {}
         self._samples = list(state["samples"])
@@ -121,7 +107,7 @@ class KeptSamples:
             return
         self._on_disk.pop(sample, None)
         if self._is_checkpointed:
-            self._listed.append(sample)
+            self._named_by_checkpoint.append(sample)
         else:
             remove_sample(sample, model.distribute_strategy)
 
@@ -131,3 +117,53 @@ class KeptSamples:
         if sample not in self._on_disk:  # after a state was restored
             self._on_disk[sample] = read_state(sample, lazy=True)["weights"]
         return self._on_disk[sample]
+
+
+def sample_path(directory: str, number: int) -> str:
+    """Returns the path of the file for a sample."""
+    return str(StoragePath(directory) / f"sample_{number:06d}.bdl")
+
+
+def write_sample(path: str, weights: list, strategy: Any) -> None:
+    """Writes a sample. Afterwards all workers can read it."""
+    if is_chief(strategy):
+        write_state(path, {"weights": weights})
+    wait_for_all(strategy)
+
+
+def remove_sample(path: str, strategy: Any) -> None:
+    """Removes the file of a sample."""
+    if is_chief(strategy):
+        StoragePath(path).unlink(missing_ok=True)
+
+
+def put_old_samples_aside(directory: str, strategy: Any) -> None:
+    """Moves the samples of an earlier run into a subfolder, with a warning.
+
+    If the old samples stayed, the new run would overwrite some and leave the
+    others among its own. Deleting them could lose days of work.
+    """
+    if is_chief(strategy):
+        _put_aside(directory)
+    wait_for_all(strategy)
+
+
+def _put_aside(directory):
+    place = StoragePath(directory)
+    old = fnmatch.filter(place.names(), "sample_[0-9]*.bdl")
+    if not old:
+        return
+    number = 1
+    while (place / f"old_{number}").exists():
+        number += 1
+    folder = place / f"old_{number}"
+    folder.mkdir()
+    for name in old:
+        (place / name).move_into(folder)
+    warnings.warn(
+        "`SampleCollector` moved samples of an earlier run into a subfolder. "
+        "Give each run its own directory. "
+        f"Received: directory={directory!r}, {len(old)} files, now in "
+        f"{str(folder)!r}",
+        stacklevel=4,
+    )

@@ -1,4 +1,4 @@
-"""The check that a resumed run reads the data in the same order."""
+"""The data of a resumed run: batches to skip, and a check of their order."""
 
 import warnings
 from typing import Any
@@ -15,17 +15,67 @@ _ADVICE = (
 )
 
 
+class SkippedSteps:
+    """Replaces a model's `train_function` to skip steps of a killed run.
+
+    The first step of a resumed epoch runs, because Keras builds some objects in
+    that step. `Checkpoint` then restores the saved state. The next steps only
+    read their batches.
+    """
+
+    skips_steps = True  # `FitCallback` leaves such steps out
+
+    def __init__(self, model: keras.Model, unseen_by_epoch: int, steps: bool):
+        self._model = model
+        self._train_function = model.train_function
+        self._ahead = unseen_by_epoch
+        self._steps = steps
+        self._logs = None
+        model.train_function = self
+
+    def undo(self) -> None:
+        """Restores the model's own `train_function`."""
+        self._model.train_function = self._train_function
+
+    def __call__(self, iterator):
+        """Reads the batches of one execution from `iterator`."""
+        for _ in range(self._ahead):
+            if next(iterator, None) is None:
+                raise ValueError(
+                    "`skip_seen_data=True` needs endless data. The given data "
+                    "end before the step of the checkpoint. Repeat the data "
+                    "with `dataset.repeat()`, or use `skip_seen_data=False`."
+                )
+        self._ahead = 0
+        if not self._steps:
+            self.undo()
+            return self._train_function(iterator)
+        if self._logs is None:
+            self._logs = self._train_function(iterator)
+        else:
+            next(iterator)  # its `StopIteration` ends the epoch in Keras
+            for _ in range(self._model.steps_per_execution - 1):
+                # An execution at the end of an epoch may be shorter.
+                if next(iterator, None) is None:
+                    break
+        return self._logs
+
+
+def checked_steps_per_epoch(params: dict) -> int:
+    """Returns `steps_per_epoch`, or raises an error if it was not given."""
+    if params["steps"] is None:
+        raise ValueError(
+            "`skip_seen_data=True` needs `fit(steps_per_epoch=...)`. "
+            "Received: steps_per_epoch=None"
+        )
+    return params["steps"]
+
+
 class OrderCheck:
     """Replaces a model's `train_function`, to look at the data of `fit`.
 
     Keras passes the data to no callback. The first step warns if a new process
     would read the data in another order. The check then removes itself.
-
-    Args:
-        model: The model in training.
-        params: The parameters that Keras passes to callbacks.
-        in_one_pass: Whether one pass over the data spans all epochs, and a
-            resumed run reads the pass from its beginning.
     """
 
     def __init__(

@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
+from keras import ops
 
 from keras_bdl._aliases import Data
 from keras_bdl._aliases import Loss
@@ -14,11 +14,13 @@ from keras_bdl._arguments import check_bool
 from keras_bdl._arguments import check_count
 from keras_bdl._arguments import check_number
 from keras_bdl._arguments import check_verbose
+from keras_bdl._backend import value_and_grad
 from keras_bdl._data._count_examples import different_examples
 from keras_bdl._data._examples import TrainingData
 from keras_bdl._reports._report import Report
 from keras_bdl.diagnostics._training_loss import TrainingLoss
 from keras_bdl.diagnostics._training_loss import left_as_it_was
+from keras_bdl.diagnostics._training_loss import num_examples
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,51 +53,6 @@ class GradientNoiseReport(Report):
     momentum: float
     variables: dict
 
-    @classmethod
-    def of(
-        cls,
-        *,
-        names: list[str],
-        squares: np.ndarray,
-        gradient: float,
-        weights: int,
-        examples: int,
-        batch_size: int,
-        dataset_size: int,
-        momentum: float,
-    ) -> "GradientNoiseReport":
-        """Returns the report for the gradients of all batches.
-
-        Args:
-            names: Paths of the variables.
-            squares: Array `(batches - 1, variables)` of the terms (2) of
-                `gradient_noise`.
-            gradient: Squared length of the mean gradient.
-            weights: Number of weights.
-            examples: Number of examples.
-            batch_size: Size of the first batch.
-            dataset_size: N.
-            momentum: Momentum of SGD.
-        """
-        terms = squares.sum(1)
-        trace = float(terms.mean())  # (3)
-        rate = math.inf
-        if trace:
-            rate = 2 * batch_size * weights / (dataset_size * trace)  # (4)
-        return cls(
-            trace=trace,
-            trace_error=_standard_error(terms),
-            learning_rate=(1 - momentum) * rate,
-            gradient_norm=math.sqrt(gradient),
-            batches=len(squares) + 1,
-            batch_size=batch_size,
-            examples=examples,
-            dataset_size=dataset_size,
-            weights=weights,
-            momentum=momentum,
-            variables=dict(zip(names, squares.mean(0).tolist(), strict=True)),
-        )
-
     def title(self) -> str:
         """Returns the first line of the printed report."""
         return (
@@ -124,12 +81,6 @@ class GradientNoiseReport(Report):
                 ],
             ),
         ]
-
-
-def _standard_error(terms):
-    if len(terms) < 2:
-        return math.nan
-    return float(np.std(terms, ddof=1) / math.sqrt(len(terms)))
 
 
 def gradient_noise(
@@ -215,8 +166,8 @@ def gradient_noise(
     squares: list[Any] = []
     first = 0
     variables = model.trainable_variables
-    seen = tf.constant(0.0)
-    means = [tf.zeros(v.shape) for v in variables]
+    seen = ops.zeros((), "float32")
+    means = [ops.zeros(v.shape, "float32") for v in variables]
     with left_as_it_was(model):
         for i, batch in enumerate(data, 1):
             first = first or batch.size
@@ -229,34 +180,58 @@ def gradient_noise(
             "`data` must have at least two batches. Received: one batch of "
             f"{first} examples"
         )
-    return GradientNoiseReport.of(
-        names=[v.path for v in variables],
-        squares=np.array([s.numpy() for s in squares[1:]], "float64"),
-        gradient=sum(float(tf.reduce_sum(tf.square(m))) for m in means),
-        weights=sum(int(tf.size(m)) for m in means),
-        examples=data.examples,
+    squares = np.array([s.numpy() for s in squares[1:]], "float64")
+    terms = squares.sum(1)
+    trace = float(terms.mean())  # (3)
+    weights = sum(math.prod(v.shape) for v in variables)
+    size = dataset_size or different_examples(source, data.examples)
+    rate = 2 * first * weights / (size * trace) if trace else math.inf  # (4)
+    gradient = sum(float(ops.sum(ops.square(m))) for m in means)
+    return GradientNoiseReport(
+        trace=trace,
+        trace_error=_standard_error(terms),
+        learning_rate=(1 - momentum) * rate,
+        gradient_norm=math.sqrt(gradient),
+        batches=len(squares) + 1,
         batch_size=first,
-        dataset_size=dataset_size or different_examples(source, data.examples),
+        examples=data.examples,
+        dataset_size=size,
+        weights=weights,
         momentum=float(momentum),
+        variables=dict(
+            zip(
+                [v.path for v in variables],
+                squares.mean(0).tolist(),
+                strict=True,
+            )
+        ),
     )
+
+
+def _standard_error(terms: np.ndarray) -> float:
+    if len(terms) < 2:
+        return math.nan
+    return float(np.std(terms, ddof=1) / math.sqrt(len(terms)))
 
 
 class _NoiseStep(TrainingLoss):
     """Adds the gradient of one batch to (1) and (2) of `gradient_noise`."""
 
     def _step(self, batch, seen, means):
-        variables = [v.value for v in self.model.trainable_variables]
-        with tf.GradientTape() as tape:
+        def total():
             found = self.forward(batch)
-            loss = found.loss + found.penalty
-        gradients = tape.gradient(loss, variables, unconnected_gradients="zero")
+            return found.loss + found.penalty
+
+        variables = self.model.trainable_variables
+        _, gradients = value_and_grad(total, variables, dense=True)
         deviations = [
-            tf.cast(tf.convert_to_tensor(g), "float32") - m
+            ops.cast(g, "float32") - m
             for g, m in zip(gradients, means, strict=True)
         ]
-        share = found.examples / (seen + found.examples)
-        squares = tf.stack([tf.reduce_sum(tf.square(d)) for d in deviations])
+        size = num_examples(batch)
+        share = size / (seen + size)
+        squares = ops.stack([ops.sum(ops.square(d)) for d in deviations])
         means = [
             m + share * d for m, d in zip(means, deviations, strict=True)
         ]  # (1)
-        return seen + found.examples, means, share * seen * squares  # (2)
+        return seen + size, means, share * seen * squares  # (2)

@@ -3,25 +3,32 @@
 import contextlib
 import dataclasses
 import math
+import weakref
+from typing import Any
+from typing import NamedTuple
 
 import keras
 import numpy as np
-import tensorflow as tf
+from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl._aliases import ArrayLike
 from keras_bdl._aliases import Loss
 from keras_bdl._arguments import check_count
 from keras_bdl._arguments import check_verbose
+from keras_bdl._backend import value_and_grad
 from keras_bdl._data._checked_inputs import check_model
 from keras_bdl._random._keyed_noise import sequence
 from keras_bdl._reports._report import Report
-from keras_bdl.diagnostics._gradients._likelihood_gradient import (
-    likelihood_gradient_of,
-)
+from keras_bdl.diagnostics._training_loss import check_loss
+from keras_bdl.diagnostics._training_loss import compiled_loss
+from keras_bdl.diagnostics._training_loss import loss_reference
+from keras_bdl.diagnostics._training_loss import mean_loss
 from keras_bdl.distribute._variable_copies import restored
 from keras_bdl.layers._find_variational_layers import variational_layers
 from keras_bdl.posteriors._dropout_switch import seed_generators
+from keras_bdl.prediction._traced import ModelCache
+from keras_bdl.prediction._traced import traced
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,56 +67,6 @@ class GradientVarianceReport(Report):
     layers: dict
     variables: dict
 
-    @classmethod
-    def of(
-        cls,
-        *,
-        names: list[tuple[str, str, str]],
-        sizes: list[int],
-        squares: np.ndarray,
-        signals: list[float],
-        examples: int,
-        seed: int,
-    ) -> "GradientVarianceReport":
-        """Returns the report from the results of all samples.
-
-        Args:
-            names: A triple of layer, variable and kind for each variable.
-            sizes: Number of entries of each variable.
-            squares: Array `(samples - 1, variables)` of the squared
-                deviations.
-            signals: Squared length of the mean gradient of each variable.
-            examples: Number of examples in the batch.
-            seed: Seed of the samples.
-        """
-
-        def numbers(chosen):
-            places = [i for i, name in enumerate(names) if chosen(*name)]
-            return _numbers(
-                squares[:, places].sum(1),
-                sum(signals[i] for i in places),
-                sum(sizes[i] for i in places),
-            )
-
-        return cls(
-            num_samples=len(squares) + 1,
-            examples=examples,
-            seed=seed,
-            means=numbers(lambda layer, name, kind: kind == "means"),
-            rhos=numbers(lambda layer, name, kind: kind == "rhos"),
-            layers={
-                one: {
-                    of: numbers(lambda *n, key=(one, of): n[::2] == key)
-                    for of in ("means", "rhos")
-                }
-                for one in dict.fromkeys(layer for layer, _, _ in names)
-            },
-            variables={
-                one: numbers(lambda layer, name, kind, one=one: name == one)
-                for _, one, _ in names
-            },
-        )
-
     def title(self) -> str:
         """Returns the first line of the printed report."""
         return (
@@ -146,35 +103,9 @@ class GradientVarianceReport(Report):
         ]
 
 
-def _numbers(squares, signal, size):
-    squares = squares / size
-    variance = float(squares.mean())
-    signal = signal / size - variance / (len(squares) + 1)  # (4)
-    return {
-        "size": size,
-        "variance": variance,
-        "variance_error": _standard_error(squares),
-        "signal": signal,
-        "snr": _ratio(signal, variance),
-    }
-
-
-def _standard_error(values):
-    if len(values) < 2:
-        return math.nan
-    return float(np.std(values, ddof=1) / math.sqrt(len(values)))
-
-
-def _ratio(signal, variance):
-    if variance > 0 or math.isnan(variance):
-        return math.sqrt(max(signal, 0.0) / variance)
-    return math.inf if signal > 0 else math.nan
-
-
 def gradient_variance(
     model: keras.Model,
-    x: ArrayLike,
-    y: ArrayLike,
+    data: tuple[ArrayLike, ArrayLike],
     *,
     samples: int = 100,
     loss: Loss | None = None,
@@ -207,8 +138,7 @@ def gradient_variance(
 
     Args:
         model: A built Keras model with variational layers.
-        x: Inputs, arrays of one batch.
-        y: Targets of the batch.
+        data: `(x, y)`, arrays of one batch.
         samples: S, number of posterior samples, at least 2. Defaults to `100`.
         loss: The negative log-likelihood, as `compile` takes it. Defaults to
             `None`, the loss that the model is compiled with.
@@ -222,7 +152,9 @@ def gradient_variance(
     Example:
 
     ```python
-    report = keras_bdl.diagnostics.gradient_variance(net, x, y, samples=10)
+    report = keras_bdl.diagnostics.gradient_variance(
+        net, (x, y), samples=10
+    )
     print(report)
     report.means["variance"], report.rhos["snr"]
     ```
@@ -234,7 +166,7 @@ def gradient_variance(
     check_model(model)
     check_count("samples", samples, at_least=2)
     gradient = likelihood_gradient_of(model, loss)
-    x, y = keras.tree.map_structure(tf.convert_to_tensor, (x, y))
+    x, y = keras.tree.map_structure(ops.convert_to_tensor, pair_of(data))
     _check_lengths(x, y)
     bar = keras.utils.Progbar(
         samples, verbose=check_verbose(verbose), unit_name="sample"
@@ -242,22 +174,93 @@ def gradient_variance(
     means, squares = gradient.zeros(), []
     with _left_as_it_was(model, seed):
         for sample in range(1, samples + 1):
-            count = tf.constant(sample, "float32")
+            count = ops.convert_to_tensor(sample, "float32")
             means, square = gradient(x, y, count, means)
             squares.append(square)
             bar.update(sample)
-    return GradientVarianceReport.of(
-        names=gradient.names,
-        sizes=[int(tf.size(m)) for m in means],
+    found = _Found(
+        gradient.names,
+        sizes=[math.prod(m.shape) for m in means],
         squares=np.array([s.numpy() for s in squares[1:]], "float64"),
-        signals=[float(tf.reduce_sum(tf.square(m))) for m in means],
-        examples=int(tf.shape(keras.tree.flatten(x)[0])[0]),
+        signals=[float(ops.sum(ops.square(m))) for m in means],
+    )
+    return GradientVarianceReport(
+        num_samples=samples,
+        examples=len(keras.tree.flatten(x)[0]),
         seed=seed,
+        **found.groups(),
     )
 
 
-def _check_lengths(x, y):
-    lengths = {int(tf.shape(a)[0]) for a in keras.tree.flatten((x, y))}
+def pair_of(data: Any) -> tuple[Any, Any]:
+    """Returns the inputs and the targets of one batch."""
+    if not isinstance(data, (tuple, list)) or len(data) != 2:
+        raise ValueError(
+            "`data` must be `(x, y)`, arrays of one batch. "
+            f"Received: data of type {type(data).__name__}"
+        )
+    return tuple(data)
+
+
+class _Found(NamedTuple):
+    """Squared deviations `(samples - 1, variables)` and squared means."""
+
+    names: list[tuple[str, str, str]]  # layer, variable and kind
+    sizes: list[int]
+    squares: np.ndarray
+    signals: list[float]
+
+    def groups(self) -> dict[str, Any]:
+        """Returns the numbers of all means and rhos, layers and variables."""
+        kinds = ("means", "rhos")
+        layers = dict.fromkeys(layer for layer, _, _ in self.names)
+        return {
+            **{kind: self._numbers(None, None, kind) for kind in kinds},
+            "layers": {
+                layer: {k: self._numbers(layer, None, k) for k in kinds}
+                for layer in layers
+            },
+            "variables": {
+                name: self._numbers(None, name, None)
+                for _, name, _ in self.names
+            },
+        }
+
+    def _numbers(self, *chosen: str | None) -> dict[str, Any]:
+        """Returns the numbers of the variables with these names."""
+        places = [
+            i
+            for i, names in enumerate(self.names)
+            if all(c in (None, n) for c, n in zip(chosen, names, strict=True))
+        ]
+        size = sum(self.sizes[i] for i in places)
+        squares = self.squares[:, places].sum(1) / size
+        variance = float(squares.mean())  # (3)
+        signal = sum(self.signals[i] for i in places) / size
+        signal -= variance / (len(squares) + 1)  # (4)
+        return {
+            "size": size,
+            "variance": variance,
+            "variance_error": _standard_error(squares),
+            "signal": signal,
+            "snr": _ratio(signal, variance),
+        }
+
+
+def _standard_error(values: np.ndarray) -> float:
+    if len(values) < 2:
+        return math.nan
+    return float(np.std(values, ddof=1) / math.sqrt(len(values)))
+
+
+def _ratio(signal: float, variance: float) -> float:
+    if variance > 0 or math.isnan(variance):
+        return math.sqrt(max(signal, 0.0) / variance)
+    return math.inf if signal > 0 else math.nan
+
+
+def _check_lengths(x: Any, y: Any) -> None:
+    lengths = {len(a) for a in keras.tree.flatten((x, y))}
     if len(lengths) != 1 or 0 in lengths:
         raise ValueError(
             "`x` and `y` must have equally many examples, at least one. "
@@ -287,3 +290,85 @@ def _left_as_it_was(model, seed):
             _keras.clear_losses(model)
             for size, value in zip(sizes, given, strict=True):
                 size.given = value
+
+
+_CACHE = ModelCache()
+
+
+class LikelihoodGradient:
+    """Adds the gradient at one posterior sample to the running means.
+
+    `likelihood_gradient_of` makes one object for each model and loss.
+    """
+
+    def __init__(self, model: keras.Model, loss: Loss | None):
+        self.names = _names(model)
+        self._model = weakref.ref(model)
+        self._loss = None if loss is None else compiled_loss(loss)
+        self._function = traced(model, self._step)
+
+    def __call__(self, x: Any, y: Any, count: Any, means: list) -> Any:
+        return self._function(x, y, count, means)
+
+    def zeros(self) -> list:
+        """Returns zeros, the means before the first sample."""
+        return [
+            ops.zeros(v.shape, "float32") for v in _parameters(self._model())
+        ]
+
+    def _step(self, x, y, count, means):
+        model = self._model()
+
+        def nll():
+            outputs = _keras.call_with_training(model, x, training=True)
+            loss = self._loss or _keras.compile_loss(model)
+            return mean_loss(loss, y, outputs)
+
+        _, gradients = value_and_grad(nll, _parameters(model), dense=True)
+        deviations = [g - m for g, m in zip(gradients, means, strict=True)]
+        squares = ops.stack([ops.sum(ops.square(d)) for d in deviations])
+        means = [
+            m + d / count for m, d in zip(means, deviations, strict=True)
+        ]  # (1)
+        return means, squares * (count - 1) / count  # (2)
+
+
+def likelihood_gradient_of(
+    model: keras.Model, loss: Loss | None
+) -> LikelihoodGradient:
+    """Returns the `LikelihoodGradient` of a model and loss, from a cache."""
+    if not variational_layers(model):
+        raise ValueError(
+            "`model` must have variational layers, such as "
+            "`keras_bdl.layers.MeanFieldDense`. Convert a plain model with "
+            f"`keras_bdl.convert`. Received: model={model.name!r} without any"
+        )
+    check_loss(model, loss)
+    return _CACHE.get(
+        model, loss_reference(loss), lambda: LikelihoodGradient(model, loss)
+    )
+
+
+def _parameters(model):
+    return [
+        variable
+        for layer in variational_layers(model)
+        for posterior in layer.weight_posteriors
+        for variable in (posterior.mean, posterior.rho)
+    ]
+
+
+def _names(model):
+    names = []
+    layers = variational_layers(model)
+    known = [layer.name for layer in layers]
+    for i, layer in enumerate(layers):
+        name = layer.name
+        if known.count(name) > 1:  # nested models may share a name
+            name = f"{i}/{name}"
+        for posterior in layer.weight_posteriors:
+            names += [
+                (name, f"{name}/{posterior.mean.name}", "means"),
+                (name, f"{name}/{posterior.rho.name}", "rhos"),
+            ]
+    return names

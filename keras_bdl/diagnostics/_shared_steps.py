@@ -115,11 +115,7 @@ class SharedSteps:
         return next(((a, b) for a, b in pairs if self._continuous[a]), None)
 
     def warn(self, stacklevel: int) -> None:
-        """Warns if the chains share their steps.
-
-        Args:
-            stacklevel: As in `warnings.warn`, seen from the caller.
-        """
+        """Warns if the chains share their steps."""
         if not self.found:
             return
         pair = self._pair_of_identical()
@@ -142,12 +138,7 @@ class SharedSteps:
 
 
 def warn_of_shared_steps(chains: np.ndarray, stacklevel: int) -> None:
-    """Warns if chains share their steps.
-
-    Args:
-        chains: Checked chains of shape `(chains, samples, ...)`.
-        stacklevel: As in `warnings.warn`, seen from the caller.
-    """
+    """Warns if chains share their steps."""
     shared = SharedSteps()
     shared.add(chains)
     shared.warn(stacklevel + 1)

@@ -11,13 +11,13 @@ from keras_bdl._arguments import check_bool
 from keras_bdl._arguments import check_count
 from keras_bdl._random._keyed_noise import generator
 from keras_bdl._reports._report import Report
-from keras_bdl.diagnostics._chains._chain_arrays import check_chains
-from keras_bdl.diagnostics._chains._chain_arrays import is_constant
-from keras_bdl.diagnostics._chains._r_hat_and_ess import even_length
-from keras_bdl.diagnostics._chains._r_hat_and_ess import sample_size_of
-from keras_bdl.diagnostics._chains._r_hat_and_ess import scale_reduction_of
-from keras_bdl.diagnostics._chains._shared_steps import SharedSteps
-from keras_bdl.diagnostics._chains._weight_chains import WeightChains
+from keras_bdl.diagnostics._chains import WeightChains
+from keras_bdl.diagnostics._r_hat_and_ess import check_chains
+from keras_bdl.diagnostics._r_hat_and_ess import even_length
+from keras_bdl.diagnostics._r_hat_and_ess import is_constant
+from keras_bdl.diagnostics._r_hat_and_ess import sample_size_of
+from keras_bdl.diagnostics._r_hat_and_ess import scale_reduction_of
+from keras_bdl.diagnostics._shared_steps import SharedSteps
 
 
 @dataclasses.dataclass(frozen=True)

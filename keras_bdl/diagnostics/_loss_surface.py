@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
+from keras import ops
 
 from keras_bdl import priors
 from keras_bdl._aliases import ArrayLike
@@ -14,16 +14,12 @@ from keras_bdl._aliases import PriorLike
 from keras_bdl._arguments import check_number
 from keras_bdl._arguments import check_verbose
 from keras_bdl._data._examples import TrainingData
-from keras_bdl.diagnostics._loss_surface._projected_covariance import (
-    projected_covariance,
-)
-from keras_bdl.diagnostics._loss_surface._projected_covariance import (
-    unit_vectors,
-)
-from keras_bdl.diagnostics._loss_surface._weight_vectors import as_arrays
-from keras_bdl.diagnostics._loss_surface._weight_vectors import as_vector
+from keras_bdl.diagnostics._posterior_covariance import projected_covariance
 from keras_bdl.diagnostics._training_loss import TrainingLoss
 from keras_bdl.diagnostics._training_loss import left_as_it_was
+from keras_bdl.diagnostics._weight_vectors import as_arrays
+from keras_bdl.diagnostics._weight_vectors import as_vector
+from keras_bdl.diagnostics._weight_vectors import unit_vectors
 from keras_bdl.posteriors._diagonal_gaussian import Gaussian
 from keras_bdl.posteriors._low_rank_gaussian import LowRankGaussian
 from keras_bdl.posteriors._posterior import Posterior
@@ -43,11 +39,8 @@ class LossValue(TrainingLoss):
 
         The error rate is NaN unless the model is a classifier with one
         output.
-
-        Args:
-            data: The training data.
         """
-        totals = tf.zeros(4, "float64")
+        totals = ops.zeros(4, "float64")
         for batch in data:
             totals = self(batch, totals)
         loss, penalty, wrong, answers = totals.numpy()
@@ -63,11 +56,11 @@ class LossValue(TrainingLoss):
             wrong,
             answers,
         ]
-        return totals + tf.stack([tf.cast(t, "float64") for t in terms])
+        return totals + ops.stack([ops.cast(t, "float64") for t in terms])
 
     def _errors(self, found):
         """Returns the numbers of wrong predictions and of all predictions."""
-        none = tf.constant(0), tf.constant(0)
+        none = ops.zeros(()), ops.zeros(())
         losses = keras.tree.flatten(self._given or self.model.loss)
         if len(losses) != 1 or len(keras.tree.flatten(found.outputs)) != 1:
             return none
@@ -77,51 +70,20 @@ class LossValue(TrainingLoss):
             return none
         if told.task == "binary":
             answers = outputs > (0.0 if told.from_logits else 0.5)
-            labels = tf.reshape(tf.cast(y, "float32"), tf.shape(outputs)) > 0.5
+            y = ops.reshape(ops.cast(y, "float32"), ops.shape(outputs))
+            labels = y > 0.5
         else:
-            answers = tf.argmax(outputs, -1)
-            if y.shape.rank == outputs.shape.rank and y.shape[-1] != 1:
-                y = tf.argmax(y, -1)
-            labels = tf.reshape(tf.cast(y, "int64"), tf.shape(answers))
-        wrong = tf.reduce_sum(tf.cast(answers != labels, "int32"))
-        return wrong, tf.size(answers)
+            answers = ops.argmax(outputs, -1)
+            if len(y.shape) == len(outputs.shape) and y.shape[-1] != 1:
+                y = ops.argmax(y, -1)
+            y = ops.cast(y, answers.dtype)
+            labels = ops.reshape(y, ops.shape(answers))
+        wrong = ops.sum(ops.cast(answers != labels, "int32"))
+        return wrong, ops.size(answers)
 
 
 class LossSurface:
-    """The loss of a model at points `center + sum_i t_i e_i`.
-
-    Args:
-        model: A built Keras model with ordinary weights.
-        data: The training data, which are read for every point.
-        directions: List of directions, each a list of arrays or a vector.
-        center: A list of arrays, or a `Posterior`, whose mean is the center. If
-            the posterior is a `Gaussian` or `LowRankGaussian`, the report has
-            its standard deviations or covariance along the directions. Defaults
-            to `None`: the weights of the model.
-        loss: The negative log-likelihood, as `compile` takes it. Defaults to
-            `None`, the loss that the model is compiled with.
-        weight_decay: a, for all trainable variables. The term a/2 |w|^2 has the
-            gradient that `keras.optimizers.SGD(weight_decay=a)` adds. Defaults
-            to `0.0`.
-        prior: p, the prior of the variables without a regularizer: one of
-            `keras_bdl.priors`, or a distribution of TensorFlow Probability.
-            Defaults to `None`, a flat prior.
-        batch_norm_data: Training inputs on which BatchNorm statistics are
-            estimated again at every point, as in `keras_bdl.predict`. Defaults
-            to `None`: the statistics do not change.
-        batch_norm_fraction: Share of `batch_norm_data` to use. Defaults to
-            `1.0`.
-        batch_size: Batch size for arrays. Defaults to `None`, 32.
-        verbose: `0` for silence, `1` for a progress bar, `2` for one line.
-            Defaults to `"auto"`, `1`.
-
-    Attributes:
-        units: The directions e_i, of length 1, as rows.
-        covariance: Covariance of the projections of the posterior on the
-            directions, if `center` is a `Gaussian` or `LowRankGaussian`, else
-            `None`.
-        examples: Number of examples, after the first evaluation.
-    """
+    """The loss of a model at points `center + sum_i t_i e_i`."""
 
     def __init__(
         self,
@@ -129,14 +91,14 @@ class LossSurface:
         data: Data,
         directions: Any,
         *,
-        center: Any = None,
-        loss: Loss | None = None,
-        weight_decay: float = 0.0,
-        prior: PriorLike | None = None,
-        batch_norm_data: Data | None = None,
-        batch_norm_fraction: float = 1.0,
-        batch_size: int | None = None,
-        verbose: int | str = "auto",
+        center: Any,
+        loss: Loss | None,
+        weight_decay: float,
+        prior: PriorLike | None,
+        batch_norm_data: Data | None,
+        batch_norm_fraction: float,
+        batch_size: int | None,
+        verbose: int | str,
     ):
         self._value = LossValue.of(model, loss, training=False)
         check_number("weight_decay", weight_decay, at_least=0.0)
@@ -159,12 +121,7 @@ class LossSurface:
         return self._data.examples
 
     def at(self, coordinates: np.ndarray) -> dict[str, np.ndarray]:
-        """Returns arrays of `loss`, `penalty` and `error`, one entry per point.
-
-        Args:
-            coordinates: Array with a row for each point and a column for each
-                direction.
-        """
+        """Returns `loss`, `penalty` and `error`, one entry per point."""
         bar = keras.utils.Progbar(
             len(coordinates), verbose=self._verbose, unit_name="point"
         )
@@ -196,19 +153,14 @@ class LossSurface:
     def _log_prior(self):
         """Returns the log prior of the variables without a regularizer."""
         return sum(
-            float(tf.reduce_sum(self._prior.log_prob(tf.identity(v.value))))
+            float(ops.sum(self._prior.log_prob(ops.convert_to_tensor(v))))
             for v in self._model.trainable_variables
             if v.regularizer is None
         )
 
 
 def distances_of(name: str, values: ArrayLike) -> np.ndarray:
-    """Returns a list of finite numbers as a vector, or raises an error.
-
-    Args:
-        name: Name of the argument.
-        values: Value of the argument.
-    """
+    """Returns a list of finite numbers as a vector, or raises an error."""
     try:
         array = np.asarray(values, "float64")
     except (TypeError, ValueError):

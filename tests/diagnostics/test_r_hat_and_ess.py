@@ -6,7 +6,7 @@ from tensorflow_probability import mcmc
 from keras_bdl.diagnostics import autocorrelation
 from keras_bdl.diagnostics import effective_sample_size
 from keras_bdl.diagnostics import potential_scale_reduction
-from keras_bdl.diagnostics._chains import chain_arrays
+from keras_bdl.diagnostics import _r_hat_and_ess
 from tests.diagnostics.series import ar1
 from tests.helpers import assert_moment
 
@@ -127,7 +127,7 @@ def test_autocorrelation_equals_numpy_and_is_nan_for_a_constant_chain():
 def test_quantities_keep_their_shape_for_any_block_size(statistic, monkeypatch):
     x = drifting(8)[..., :6]
     whole = statistic(x)
-    monkeypatch.setattr(chain_arrays, "_BLOCK", 3 * 8 * 4)
+    monkeypatch.setattr(_r_hat_and_ess, "_BLOCK", 3 * 8 * 4)
     np.testing.assert_array_equal(
         statistic(x.reshape(3, 8, 2, 3)), whole.reshape(2, 3)
     )
