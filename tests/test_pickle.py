@@ -93,7 +93,10 @@ def facts(name, kept):
         return None if name == "MCDropout" else kept.sample(3)
     if isinstance(kept, cb.EarlyStopping):
         return [kept.best, kept.best_weights, kept._best_state]
-    if isinstance(kept, cb.StatefulCallback) and name != "ChainDiagnostics":
+    if (
+        isinstance(kept, bdl.extend.StatefulCallback)
+        and name != "ChainDiagnostics"
+    ):
         return kept.get_state()
     found = {k: v for k, v in vars(kept).items() if k in ATTRIBUTES}
     if found.get("schedule") is not None:

@@ -7,6 +7,7 @@ import json
 import os
 import struct
 import zipfile
+from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 
@@ -64,7 +65,7 @@ def read_state(path: str | os.PathLike[str], *, lazy: bool = False) -> dict:
     )
 
 
-def _encode(node, key, arrays):
+def _encode(node: Any, key: Any, arrays: Any) -> Any:
     """Returns the JSON of a node, with a tag on each dictionary and array.
 
     The tags allow any string as a key of a dictionary.
@@ -107,7 +108,7 @@ def _encode(node, key, arrays):
     )
 
 
-def _decode(node, leaf):
+def _decode(node: Any, leaf: Any) -> Any:
     if isinstance(node, list):
         return [_decode(v, leaf) for v in node]
     if not isinstance(node, dict):
@@ -117,30 +118,32 @@ def _decode(node, leaf):
     return leaf(node["array"], node["shape"], node["dtype"])
 
 
-def _leaf(archive, member, shape, dtype):
+def _leaf(archive: Any, member: Any, shape: Any, dtype: Any) -> Any:
     with archive.open(member) as file:
         return read_array(file, tuple(shape), np.dtype(dtype))
 
 
-def _lazy_leaf(archive, path, member, shape, dtype):
+def _lazy_leaf(
+    archive: Any, path: StoragePath, member: Any, shape: Any, dtype: Any
+) -> Any:
     info = archive.getinfo(member)
     return LazyArray(path, info, shape=shape, dtype=dtype)
 
 
-def _member(index):
+def _member(index: int) -> str:
     return f"arrays/{index}.npy"
 
 
-def _is_numeric(dtype):
+def _is_numeric(dtype: np.dtype) -> bool:
     return dtype.kind in "biufc" or dtype.isbuiltin == 2
 
 
-def _dtype_name(dtype):
+def _dtype_name(dtype: np.dtype) -> str:
     # `dtype.str` keeps the byte order, but has no name for bfloat16.
     return dtype.name if dtype.isbuiltin == 2 else dtype.str
 
 
-def _write_archive(file, document, arrays):
+def _write_archive(file: Any, document: Any, arrays: Any) -> None:
     # The date of a `ZipInfo` is fixed: equal states make equal files.
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr(zipfile.ZipInfo("state.json"), json.dumps(document))
@@ -150,7 +153,7 @@ def _write_archive(file, document, arrays):
                 _write_array(member, np.asarray(array))
 
 
-def _write_array(member, array):
+def _write_array(member: Any, array: np.ndarray) -> None:
     if array.dtype.isbuiltin == 2:
         # The .npy format has no bfloat16, so its bits are stored as integers.
         array = array.view(f"u{array.dtype.itemsize}")
@@ -182,7 +185,7 @@ class LazyArray:
         *,
         shape: Sequence[int],
         dtype: Any,
-    ):
+    ) -> None:
         self.shape = tuple(shape)
         self.dtype = np.dtype(dtype)
         self._path = path
@@ -200,13 +203,13 @@ class LazyArray:
             ):
                 return read_array(member, self.shape, self.dtype)
 
-    def __array__(self, dtype=None, copy=None):
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         return np.asarray(self.read(), dtype=dtype)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"LazyArray(shape={self.shape}, dtype={self.dtype.name})"
 
-    def _open(self):
+    def _open(self) -> Any:
         try:
             return self._path.open_to_read()
         except FileNotFoundError:
@@ -218,7 +221,7 @@ class LazyArray:
                 f"Received: path={str(self._path)!r}"
             ) from None
 
-    def _seek(self, file):
+    def _seek(self, file: Any) -> None:
         """Checks the header, and moves `file` to the start of the array."""
         file.seek(self._info.header_offset)
         header = file.read(_HEADER.size).ljust(_HEADER.size)
@@ -232,7 +235,7 @@ class LazyArray:
         file.seek(sum(lengths), 1)
 
 
-def read_array(member, shape: tuple, dtype):
+def read_array(member: Any, shape: tuple, dtype: Any) -> Any:
     """Returns the array in a member of a state file."""
     array = np.lib.format.read_array(member, allow_pickle=False)
     # Reading up to the end compares the checksum.
@@ -246,7 +249,7 @@ def read_array(member, shape: tuple, dtype):
 
 
 @contextlib.contextmanager
-def damage_explained(path):
+def damage_explained(path: StoragePath) -> Iterator[None]:
     """Returns a context that raises a `ValueError` for a damaged file."""
     try:
         yield

@@ -1,5 +1,7 @@
 """The callback `KLAnnealing`, which raises the weight of the KL slowly."""
 
+from typing import Any
+
 from keras_bdl._aliases import Schedule
 from keras_bdl._arguments import check_count
 from keras_bdl.callbacks._stateful_callback import FitCallback
@@ -37,7 +39,7 @@ class KLAnnealing(FitCallback):
 
     def __init__(
         self, end_epoch: int | None = None, *, schedule: Schedule | None = None
-    ):
+    ) -> None:
         super().__init__()
         if (end_epoch is None) == (schedule is None):
             raise ValueError(
@@ -55,7 +57,7 @@ class KLAnnealing(FitCallback):
         self.end_epoch = end_epoch
         self.schedule = schedule
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict | None = None) -> None:
         """Finds the variational layers, and passes them the schedule."""
         self._annealed = annealed_layers(self)
         if self.schedule is not None:
@@ -64,12 +66,12 @@ class KLAnnealing(FitCallback):
                 annealing.kl_schedule = lambda: self.schedule(steps)
             self.model.make_train_function(force=True)
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
         """Sets `kl_weight` of this epoch, unless there is a schedule."""
         if self.schedule is None:
-            self._set(min(1.0, epoch / self.end_epoch))
+            self._set(min(1.0, epoch / (self.end_epoch or 1)))
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict | None = None) -> None:
         """Sets `kl_weight` to 1."""
         if self.schedule is not None:
             for annealing in self._annealed:
@@ -78,7 +80,7 @@ class KLAnnealing(FitCallback):
         else:
             self._set(1.0)
 
-    def _set(self, weight):
+    def _set(self, weight: Any) -> None:
         for annealing in self._annealed:
             annealing.kl_weight.assign(weight)
 
@@ -113,22 +115,22 @@ class PretrainMeans(FitCallback):
 
     _of_fit = ("_annealed",)
 
-    def __init__(self, end_epoch: int = 1):
+    def __init__(self, end_epoch: int = 1) -> None:
         super().__init__()
         self.end_epoch = check_count("end_epoch", end_epoch)
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict | None = None) -> None:
         """Finds the variational layers."""
         self._annealed = annealed_layers(self)
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
         """Switches noise and KL off before `end_epoch`, and on afterwards."""
         self._set(0.0 if epoch < self.end_epoch else 1.0)
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict | None = None) -> None:
         """Switches noise and KL on."""
         self._set(1.0)
 
-    def _set(self, noise):
+    def _set(self, noise: Any) -> None:
         for annealing in self._annealed:
             annealing.noise.assign(noise)

@@ -94,7 +94,7 @@ class ChainDiagnostics(StatefulCallback):
         per_variable: bool = False,
         confidence: float = 0.99,
         verbose: int = 1,
-    ):
+    ) -> None:
         super().__init__()
         self.per_variable = check_bool("per_variable", per_variable)
         self.confidence = check_number(
@@ -105,7 +105,7 @@ class ChainDiagnostics(StatefulCallback):
         self._virials: Any = None
         self._first_step = 0
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict | None = None) -> None:
         """Makes the sampler keep the sums of (2)."""
         sampler = inner_optimizer(self.model)
         if not isinstance(sampler, Sampler):
@@ -134,12 +134,12 @@ class ChainDiagnostics(StatefulCallback):
         if isinstance(sampler, MomentumSampler):
             self._kinetic_temperatures = jit(sampler.kinetic_temperatures)
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
         """Sets the sums of (2) to zero."""
         self._first_step = self._steps()
         self._virials.assign(np.zeros(len(self._virials.sums)))
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Measures and logs the temperatures."""
         self.rows = self._measure()
         if logs is not None:
@@ -166,7 +166,7 @@ class ChainDiagnostics(StatefulCallback):
             lines.append(line + ("  far from T" if _is_far(row) else ""))
         return "\n".join([*lines, *self._verdict()])
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict | None = None) -> None:
         """Ends the measurement, and prints the table if `verbose` is 1.
 
         The sampler no longer adds to the sums of (2).
@@ -190,10 +190,10 @@ class ChainDiagnostics(StatefulCallback):
         self._first_step = state["first_step"]
         self.rows = state["rows"]
 
-    def _steps(self):
+    def _steps(self) -> int:
         return int(self._sampler.iterations.numpy())
 
-    def _measure(self):
+    def _measure(self) -> list:
         sampler = self._sampler
         steps = self._steps() - self._first_step
         sums = np.array([float(v.numpy()) for v in self._virials.sums])
@@ -208,7 +208,9 @@ class ChainDiagnostics(StatefulCallback):
             )
         ]
 
-    def _row(self, variable, kinetic, configurational):
+    def _row(
+        self, variable: Any, kinetic: Any, configurational: Any
+    ) -> dict[str, Any]:
         low, high = self._band(math.prod(variable.shape))
         return {
             "variable": variable.path,
@@ -221,7 +223,7 @@ class ChainDiagnostics(StatefulCallback):
             "in_band": bool(low <= kinetic <= high or math.isnan(low)),
         }
 
-    def _band(self, num_weights):
+    def _band(self, num_weights: int) -> Any:
         temperature = float(self._sampler.temperature_now())
         if self._kinetic_temperatures is None:
             return math.nan, math.nan
@@ -232,7 +234,7 @@ class ChainDiagnostics(StatefulCallback):
         band = kinetic_band(num_weights, self.confidence, energy)
         return tuple(float(temperature * end) for end in band)
 
-    def _verdict(self):
+    def _verdict(self) -> list:
         """Returns lines that warn if (2) over all weights is far from T."""
         weights = [row["weights"] for row in self.rows]
         name = "configurational_temperature"
@@ -247,7 +249,7 @@ class ChainDiagnostics(StatefulCallback):
             "flat prior there may be no equilibrium."
         ]
 
-    def _logs(self):
+    def _logs(self) -> Any:
         weights = [row["weights"] for row in self.rows]
         names = ["configurational_temperature"]
         if self._kinetic_temperatures is not None:
@@ -266,7 +268,7 @@ class ChainDiagnostics(StatefulCallback):
         return logs
 
 
-def _is_far(row):
+def _is_far(row: Any) -> Any:
     """Returns whether (2) of a variable is far from T."""
     temperature = row["temperature"]
     distance = abs(row["configurational_temperature"] - temperature)
@@ -284,7 +286,7 @@ class Virials:
     of that step.
     """
 
-    def __init__(self, num_variables: int):
+    def __init__(self, num_variables: int) -> None:
         self.sums = [
             keras.Variable(0.0, dtype="float32", trainable=False)
             for _ in range(num_variables)
@@ -326,7 +328,7 @@ def kinetic_band(
 
 
 @functools.cache
-def _variance(a):
+def _variance(a: Any) -> Any:
     """Returns the variance of `p K'(p) / T` for a weight with a speed limit.
 
     With `a = m c^2 / T` and `p = m c sinh(r)`, we have `K/T = a (cosh r - 1)`

@@ -39,12 +39,12 @@ class EarlyStopping(keras.callbacks.EarlyStopping, StatefulCallback):
     restores_posterior = True
     _best_state = None
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict | None = None) -> None:
         """Discards the best epoch of an earlier `fit`."""
         super().on_train_begin(logs)
         self._best_state = None
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Copies optimizer and objective when Keras copies the weights."""
         weights = self.best_weights
         super().on_epoch_end(epoch, logs)
@@ -54,7 +54,7 @@ class EarlyStopping(keras.callbacks.EarlyStopping, StatefulCallback):
                 for v in self._variables()
             ]
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict | None = None) -> None:
         """Restores the best epoch if `restore_best_weights` is set."""
         super().on_train_end(logs)
         if self._best_state is None:
@@ -73,7 +73,7 @@ class EarlyStopping(keras.callbacks.EarlyStopping, StatefulCallback):
         for name, value in state.items():
             setattr(self, name, value)
 
-    def _variables(self):
+    def _variables(self) -> list:
         """Returns the variables of the optimizer and of the objective."""
         objective = getattr(self.model, "objective", None)
         own = getattr(objective, "trainable_variables", [])

@@ -46,7 +46,7 @@ class EnsembleValidation(FitCallback):
         data: Data,
         *,
         batch_size: int | None = None,
-    ):
+    ) -> None:
         super().__init__()
         if isinstance(data, (tuple, list)):
             if len(data) != 2:
@@ -58,8 +58,9 @@ class EnsembleValidation(FitCallback):
         else:
             self._x, self._y = data, None
         self._collector = collector
-        self._seen = None
+        self._seen: Any = None
         self._batch_size = batch_size
+        self._numbers: dict[str, float] = {}
         self._forget()
 
     def set_params(self, params: dict[str, Any]) -> None:
@@ -73,12 +74,12 @@ class EnsembleValidation(FitCallback):
                 "it"
             )
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict | None = None) -> None:
         """Checks the data with the current weights."""
         self._take(self._predict(posterior=None))
         self._forget()
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Adds new samples to the mean prediction, and logs its scores."""
         if logs is None:
             return
@@ -94,12 +95,13 @@ class EnsembleValidation(FitCallback):
             numbers = dict.fromkeys(numbers, float("nan"))
         logs.update({"posterior_samples": self._num_samples, **numbers})
 
-    def _forget(self):
+    def _forget(self) -> None:
         """Removes all samples from the mean prediction."""
-        self._num_samples = self._num_dropped = 0
-        self._average = None
+        self._num_samples: int = 0
+        self._num_dropped: int = 0
+        self._average: Any = None
 
-    def _predict(self, posterior):
+    def _predict(self, posterior: Any) -> Any:
         prediction = predict(
             self.model,
             self._x,
@@ -115,7 +117,7 @@ class EnsembleValidation(FitCallback):
             )
         return prediction
 
-    def _labels(self, prediction):
+    def _labels(self, prediction: Any) -> Any:
         if self._y is not None:
             return self._y
         if self._seen is None:
@@ -129,7 +131,7 @@ class EnsembleValidation(FitCallback):
             )
         return prediction.y
 
-    def _added(self, kind, prediction):
+    def _added(self, kind: Any, prediction: Any) -> Any:
         """Returns the average over all samples, with those of `prediction`."""
         done = self._num_samples - 1
         average = kind.of_prediction(prediction)
@@ -138,7 +140,7 @@ class EnsembleValidation(FitCallback):
         self._average = keras.tree.map_structure(np.asarray, average)
         return kind.join([self._average], [self._num_samples])
 
-    def _take(self, prediction):
+    def _take(self, prediction: Any) -> None:
         self._num_samples += 1
         y = self._labels(prediction)
         if isinstance(prediction, ClassificationPrediction):

@@ -64,7 +64,7 @@ class GradientVariance(StatefulCallback):
         samples: int = 30,
         loss: Loss | None = None,
         seed: int = 0,
-    ):
+    ) -> None:
         super().__init__()
         self.every = check_count("every", every)
         self.samples = check_count("samples", samples, at_least=2)
@@ -74,13 +74,13 @@ class GradientVariance(StatefulCallback):
         self._loss = loss
         self._noise_seed = seed
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict | None = None) -> None:
         """Measures before the first epoch, if the model is built."""
         self.keep_to_one_model()
         if not self.reports and self.model.built:
             self._measure(0)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Measures if `every` selects this epoch, and logs the result."""
         due = (epoch + 1) % self.every == 0
         report = self._measure(epoch + 1) if due else None
@@ -102,7 +102,7 @@ class GradientVariance(StatefulCallback):
         reports = [GradientVarianceReport(**one) for one in state["reports"]]
         self.reports = dict(zip(state["epochs"], reports, strict=True))
 
-    def _measure(self, trained):
+    def _measure(self, trained: Any) -> Any:
         report = gradient_variance(
             self.model,
             self._batch,

@@ -25,7 +25,9 @@ class SkippedSteps:
 
     skips_steps = True  # `FitCallback` leaves such steps out
 
-    def __init__(self, model: keras.Model, unseen_by_epoch: int, steps: bool):
+    def __init__(
+        self, model: keras.Model, unseen_by_epoch: int, steps: bool
+    ) -> None:
         self._model = model
         self._train_function = model.train_function
         self._ahead = unseen_by_epoch
@@ -37,7 +39,7 @@ class SkippedSteps:
         """Restores the model's own `train_function`."""
         self._model.train_function = self._train_function
 
-    def __call__(self, iterator):
+    def __call__(self, iterator: Any) -> Any:
         """Reads the batches of one execution from `iterator`."""
         for _ in range(self._ahead):
             if next(iterator, None) is None:
@@ -80,7 +82,7 @@ class OrderCheck:
 
     def __init__(
         self, model: keras.Model, params: dict[str, Any], in_one_pass: bool
-    ):
+    ) -> None:
         self._model = model
         self._train_function = model.train_function
         self._params = params
@@ -93,7 +95,7 @@ class OrderCheck:
         if self._model.train_function is self:
             self._model.train_function = self._train_function
 
-    def __call__(self, iterator):
+    def __call__(self, iterator: Any) -> Any:
         """Checks the data before the first step, and runs the step."""
         if not self._done:
             self._done = True
@@ -101,7 +103,7 @@ class OrderCheck:
         self.undo()
         return self._train_function(iterator)
 
-    def _check(self, dataset):
+    def _check(self, dataset: Any) -> None:
         if dataset is None:
             return
         known = self._params.get("epoch_counters", [])
@@ -114,7 +116,7 @@ class OrderCheck:
             )
 
 
-def _reason(dataset, known, in_one_pass, cached):
+def _reason(dataset: Any, known: Any, in_one_pass: Any, cached: Any) -> Any:
     """Returns why a new process would read other batches, or `None`."""
     counter = getattr(dataset, "epoch_counter", None)
     if counter is not None and not any(one is counter for one in known):

@@ -72,7 +72,7 @@ def saved_seeds(
         raise
 
 
-def _seeds(model):
+def _seeds(model: keras.Model) -> Iterator[Any]:
     """Yields objects with seeds, and where `command_of` holds the seeds."""
     objective = getattr(model, "objective", None)
     for method, owner in (
@@ -88,9 +88,9 @@ def _seeds(model):
             yield one, f"{name} of the {owner}", (1, "seed")
 
 
-def _found(setting, place):
+def _found(setting: Any, place: Any) -> Any:
     """Returns the value at a place in a setting, or `None`."""
-    value = None if setting is None else json.loads(setting)
+    value: Any = None if setting is None else json.loads(setting)
     for key in place:
         try:
             value = value[key]
@@ -136,7 +136,7 @@ def check_workers(directory: str, strategy: Any, state: dict | None) -> None:
         )
 
 
-def _check_settings(directory, saved, ours):
+def _check_settings(directory: str, saved: Any, ours: Any) -> None:
     """Raises for other hyper-parameters, warns for another learning rate."""
     differ = [
         name
@@ -163,18 +163,18 @@ def _check_settings(directory, saved, ours):
         )
 
 
-def _are_numbers(*settings):
+def _are_numbers(*settings: Any) -> bool:
     rates = [json.loads(one[_LEARNING_RATE]) for one in settings]
     return all(isinstance(rate, float) for rate in rates)
 
 
-def _arguments(method):
+def _arguments(method: Any) -> Any:
     """Returns the constructor arguments of an optimizer or an objective."""
     names = {
         name
         for cls in type(method).__mro__
         if "__init__" in vars(cls)
-        for name in inspect.signature(cls.__init__).parameters
+        for name in inspect.signature(vars(cls)["__init__"]).parameters
     } - {"name", "learning_rate"}
     found = {n: getattr(method, n) for n in sorted(names) if hasattr(method, n)}
     if isinstance(method, keras.optimizers.Optimizer):
@@ -187,7 +187,7 @@ def _arguments(method):
     return found
 
 
-def _description(value):
+def _description(value: Any) -> Any:
     """Returns a JSON value for a setting, the same in every process."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
@@ -202,18 +202,20 @@ def _description(value):
     return getattr(value, "__qualname__", type(value).__name__)
 
 
-def _config(value):
+def _config(value: Any) -> Any:
     try:
         return value.get_config()
     except (NotImplementedError, ValueError):
         return None  # without a config, nothing can be compared
 
 
-def _some(command, names):
+def _some(command: Any, names: list[str]) -> Any:
     return ", ".join(f"{name} {command[name]!r}" for name in names)
 
 
-def check_callbacks(directory, stateful, others, saved):
+def check_callbacks(
+    directory: str, stateful: Any, others: Any, saved: Any
+) -> None:
     """Raises an error unless the callbacks are those of the saved run."""
     theirs = [one["class"] for one in saved]
     ours = [type(c).__name__ for c in (*stateful, *others)]

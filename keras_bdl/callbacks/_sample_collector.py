@@ -86,7 +86,7 @@ class SampleCollector(StatefulCallback):
         max_samples: int | None = None,
         directory: str | os.PathLike[str] | None = None,
         unit: str = "epoch",
-    ):
+    ) -> None:
         super().__init__()
         check_choice("unit", unit, ("epoch", "step"))
         if hasattr(every, "cycle_steps"):
@@ -101,9 +101,10 @@ class SampleCollector(StatefulCallback):
             None if directory is None else str(StoragePath(directory))
         )
         self._samples = SampleStore()
-        self._cycle = None  # number of finished cycles, from the step counter
-        self._names = None
-        self._first_possible_batch = None
+        # Number of finished cycles, from the step counter.
+        self._cycle: int | None = None
+        self._names: list[str] | None = None
+        self._first_possible_batch: int | None = None
         self._beside = CollectedWeights()
         self._warned_of_drift = self._warned_of_distance = False
         self._is_new = True  # until an epoch begins or a state is restored
@@ -125,7 +126,7 @@ class SampleCollector(StatefulCallback):
             )
         return self._ensemble(self._samples)
 
-    def _ensemble(self, samples):
+    def _ensemble(self, samples: Any) -> Any:
         ensemble = Ensemble(
             list(samples),
             names=self._names,
@@ -134,7 +135,7 @@ class SampleCollector(StatefulCallback):
         )
         return ensemble.beside(self._beside.trained, self._beside.frozen)
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict | None = None) -> None:
         """Checks that training can take samples at the ends of cycles."""
         # `Checkpoint` restores `_cycle` of a killed run after this call.
         self._first_possible_batch = self._cycle = None
@@ -145,7 +146,7 @@ class SampleCollector(StatefulCallback):
         if self.directory is not None:
             StoragePath(self.directory).mkdir(parents=True, exist_ok=True)
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
         """Moves old samples into a subfolder. Computes when the cycle ends."""
         if self._is_new and self.directory is not None:
             strategy = self.model.distribute_strategy
@@ -159,27 +160,27 @@ class SampleCollector(StatefulCallback):
         # Reading the counter in every step would wait for the device.
         self._first_possible_batch = self._missing(iterations) - 1
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         """Takes a sample if a cycle ended. Compares N with the data."""
         self.compare_dataset_size(batch)
         first = self._first_possible_batch
         if self.skipping or first is None or batch < first:
             return
         iterations = self._iterations()
-        if iterations // self.every > self._cycle:
+        if self._cycle is None or iterations // self.every > self._cycle:
             self._cycle = iterations // self.every
             self._collect()
         # If loss scaling skips steps, the cycle ends later than this batch. The
         # next call checks again.
         self._first_possible_batch = batch + self._missing(iterations)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Takes a sample if the settings select this epoch."""
         since = epoch + 1 - self.start_epoch
         if self.unit == "epoch" and since > 0 and since % self.every == 0:
             self._collect()
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict | None = None) -> None:
         """Deletes files of dropped samples. Warns of a chain that drifts."""
         self._samples.delete_safe_files(self.model)
         is_chain = isinstance(inner_optimizer(self.model), Sampler)
@@ -223,7 +224,7 @@ class SampleCollector(StatefulCallback):
         self._names = state["names"]
         self._beside.set_state(state)
 
-    def _check_length(self):
+    def _check_length(self) -> None:
         """Raises an error for a `fit` in which no cycle ends."""
         epochs, steps = self.params["epochs"], self.params["steps"]
         self._most = self.max_samples
@@ -246,7 +247,7 @@ class SampleCollector(StatefulCallback):
             f"every={self.every}, unit={self.unit!r}, steps={steps}"
         )
 
-    def _check_executions(self):
+    def _check_executions(self) -> None:
         """Raises an error or warns if executions end later than cycles."""
         at_once, steps = self.model.steps_per_execution, self.params["steps"]
         if at_once == 1 or self.unit == "epoch":
@@ -284,10 +285,10 @@ class SampleCollector(StatefulCallback):
                 stacklevel=2,
             )
 
-    def _iterations(self):
+    def _iterations(self) -> int:
         return int(self.model.optimizer.iterations.numpy())
 
-    def _missing(self, iterations):
+    def _missing(self, iterations: int) -> int:
         """Returns the number of steps until a cycle ends, at least one."""
         return self.every - iterations % self.every
 
@@ -306,7 +307,7 @@ class SampleCollector(StatefulCallback):
             "Give a `directory` for them, or a smaller `max_samples`.",
         )
 
-    def _collect(self):
+    def _collect(self) -> None:
         self._beside.record(self, is_first=not self._samples)
         self._names = Structure.of(unfrozen_weights(self.model)).names
         self._samples.take(

@@ -24,7 +24,7 @@ class SampleStore:
     sample stays until a later checkpoint is written.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._samples: list = []  # the weights, or the path of their file
         # Arrays that stay in their file until they are read. Reading raises an
         # error if another file has replaced this file.
@@ -72,8 +72,12 @@ class SampleStore:
         if directory is None:
             sample: Any = [np.array(w) for w in weights]
         else:
-            sample = sample_path(directory, self._num_taken)
-            write_sample(sample, weights, model.distribute_strategy)
+            name = f"sample_{self._num_taken:06d}.bdl"
+            sample = str(StoragePath(directory) / name)
+            strategy = model.distribute_strategy
+            if is_chief(strategy):
+                write_state(sample, {"weights": weights})
+            wait_for_all(strategy)  # now every worker can read the file
             self._read(sample)
         self._samples.append(sample)
         self._num_taken += 1
@@ -83,7 +87,7 @@ class SampleStore:
     def delete_safe_files(self, model: keras.Model) -> None:
         """Deletes the files of dropped samples that no checkpoint needs."""
         for path in self._safe_to_delete:
-            remove_sample(path, model.distribute_strategy)
+            _remove(path, model)
         self._safe_to_delete = []
 
     def get_state(self, model: keras.Model) -> dict[str, Any]:
@@ -102,16 +106,16 @@ class SampleStore:
         self._samples = list(state["samples"])
         self._num_taken = state["num_taken"]
 
-    def _drop(self, sample, model):
+    def _drop(self, sample: Any, model: keras.Model) -> None:
         if not isinstance(sample, str):
             return
         self._on_disk.pop(sample, None)
         if self._is_checkpointed:
             self._named_by_checkpoint.append(sample)
         else:
-            remove_sample(sample, model.distribute_strategy)
+            _remove(sample, model)
 
-    def _read(self, sample):
+    def _read(self, sample: Any) -> Any:
         if not isinstance(sample, str):
             return sample
         if sample not in self._on_disk:  # after a state was restored
@@ -119,21 +123,8 @@ class SampleStore:
         return self._on_disk[sample]
 
 
-def sample_path(directory: str, number: int) -> str:
-    """Returns the path of the file for a sample."""
-    return str(StoragePath(directory) / f"sample_{number:06d}.bdl")
-
-
-def write_sample(path: str, weights: list, strategy: Any) -> None:
-    """Writes a sample. Afterwards all workers can read it."""
-    if is_chief(strategy):
-        write_state(path, {"weights": weights})
-    wait_for_all(strategy)
-
-
-def remove_sample(path: str, strategy: Any) -> None:
-    """Removes the file of a sample."""
-    if is_chief(strategy):
+def _remove(path: str, model: keras.Model) -> None:
+    if is_chief(model.distribute_strategy):
         StoragePath(path).unlink(missing_ok=True)
 
 
@@ -148,7 +139,7 @@ def put_old_samples_aside(directory: str, strategy: Any) -> None:
     wait_for_all(strategy)
 
 
-def _put_aside(directory):
+def _put_aside(directory: str) -> None:
     place = StoragePath(directory)
     old = fnmatch.filter(place.names(), "sample_[0-9]*.bdl")
     if not old:

@@ -29,13 +29,13 @@ class FitCallback(keras.callbacks.Callback):
     # its own: `__getstate__` joins the names of all base classes.
     _of_fit: tuple[str, ...] = ("_model", "params")
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         names = {
             n for c in type(self).__mro__ for n in vars(c).get("_of_fit", ())
         }
         return {**vars(self), **dict.fromkeys(names & vars(self).keys())}
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         """Compares N with the number of examples in the data."""
         self.compare_dataset_size(batch)
 
@@ -96,7 +96,7 @@ class StatefulCallback(FitCallback):
     skipping = False
     _of_fit: tuple[str, ...] = ("_trained",)
 
-    def set_params(self, params):
+    def set_params(self, params: dict[str, Any]) -> None:
         """Registers the callback for the `Checkpoint` of the same `fit`.
 
         Keras passes one dictionary, `params`, to all callbacks of a `fit`. A

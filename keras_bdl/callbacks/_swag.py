@@ -36,19 +36,19 @@ class WeightCollector(StatefulCallback):
     # A state fits only a callback with the same values of these arguments.
     _settings: tuple[str, ...] = ("start_epoch", "every", "unit")
 
-    def __init__(self, start_epoch: int, every: int, unit: str):
+    def __init__(self, start_epoch: int, every: int, unit: str) -> None:
         super().__init__()
         self.start_epoch = check_count("start_epoch", start_epoch, at_least=0)
         self.every = check_count("every", every)
         self.unit = check_choice("unit", unit, ("epoch", "step"))
         self.num_collected = 0
         self._epochs_run = 0
-        self._next_step = None
+        self._next_step: int | None = None
         self._first_possible_batch = 0
         self._goes_on = False  # a state was restored, and no epoch has begun
         self._structure: Any = None
         self._dtype = "float32"
-        self._mean = None
+        self._mean: Any = None
         self._beside = CollectedWeights()
 
     @property
@@ -56,7 +56,7 @@ class WeightCollector(StatefulCallback):
         """The number of collections that a posterior needs."""
         return 1
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict | None = None) -> None:
         """Raises an error if training would end without a collection."""
         if not self._goes_on:  # every `fit` counts steps from 0
             self._next_step = None
@@ -80,7 +80,7 @@ class WeightCollector(StatefulCallback):
         self._check_most_collections()
         self._beside.begin(self, is_first=self._mean is None)
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
         """Computes when the next step is due."""
         self._goes_on = False
         if self.unit == "epoch" or epoch < self.start_epoch:
@@ -90,7 +90,7 @@ class WeightCollector(StatefulCallback):
             self._next_step = steps + self.every
         self._first_possible_batch = self._next_step - steps - 1
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         """Collects the weights if the settings select this step. Compares N."""
         self.compare_dataset_size(batch)
         if (
@@ -109,7 +109,7 @@ class WeightCollector(StatefulCallback):
         # accumulation uses several batches for one update.
         self._first_possible_batch = batch + self._next_step - steps
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Collects the weights if the settings select this epoch."""
         self._goes_on = False
         self._epochs_run = epoch + 1
@@ -161,7 +161,7 @@ class WeightCollector(StatefulCallback):
         """The posterior of the weights collected so far."""
         raise NotImplementedError
 
-    def _check_most_collections(self):
+    def _check_most_collections(self) -> None:
         """Raises or warns if `fit` is too short for a posterior."""
         most = self._most_collections()
         if most is None:
@@ -187,7 +187,7 @@ class WeightCollector(StatefulCallback):
                 stacklevel=3,
             )
 
-    def _most_collections(self):
+    def _most_collections(self) -> Any:
         """Returns the largest number of collections in this `fit`, or `None`.
 
         `None` stands for unknown. The real number may be smaller, because
@@ -202,7 +202,7 @@ class WeightCollector(StatefulCallback):
         batches = self.every * batches_of_step(self.model)
         return (epochs - self.start_epoch) * steps // batches
 
-    def _collect(self):
+    def _collect(self) -> None:
         """Adds the weights to the running mean, in float64."""
         variables = self.model.trainable_variables
         self._beside.record(self, is_first=self._mean is None)
@@ -236,26 +236,28 @@ class WeightCollector(StatefulCallback):
 
     memory_advice = "Freeze layers with `trainable=False`."
 
-    def _bytes_of_weight(self):
+    def _bytes_of_weight(self) -> Any:
         return np.dtype("float64").itemsize  # the mean
 
-    def _add(self, index, part, before, after):
+    def _add(
+        self, index: int, part: slice, before: np.ndarray, after: np.ndarray
+    ) -> None:
         """Uses the deviations of weights from the old and the new mean.
 
         The base class does nothing.
         """
 
-    def _moments(self, moments):
+    def _moments(self, moments: Any) -> list:
         """Converts float64 moments to the dtype of the posterior."""
         return [m.astype(self._dtype) for m in moments]
 
-    def _zeros(self, dtype="float64"):
+    def _zeros(self, dtype: Any = "float64") -> list:
         return [np.zeros(shape, dtype) for shape in self._structure.shapes]
 
-    def _steps(self):
+    def _steps(self) -> int:
         return int(keras.ops.convert_to_numpy(self.model.optimizer.iterations))
 
-    def _check_collected(self):
+    def _check_collected(self) -> None:
         at_least = self._needed
         if self.num_collected >= at_least:
             return
@@ -323,11 +325,11 @@ class SWA(WeightCollector):
         every: int = 1,
         unit: str = "epoch",
         replace_weights: bool = False,
-    ):
+    ) -> None:
         super().__init__(start_epoch, every, unit)
         self.replace_weights = check_bool("replace_weights", replace_weights)
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict | None = None) -> None:
         """Also refuses `replace_weights` if standard deviations are learned."""
         super().on_train_begin(logs)
         owner = posterior_owner(self.model)
@@ -348,7 +350,7 @@ class SWA(WeightCollector):
         average = Gaussian(mean, names=self._structure.names)
         return average.beside(self._beside.trained, self._beside.frozen)
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict | None = None) -> None:
         """Assigns the average to the model if `replace_weights` is set."""
         if not self.replace_weights:
             return
@@ -450,7 +452,7 @@ class SWAG(WeightCollector):
         scale: float = 0.5,
         block: bool = False,
         deviation_dtype: str = "float32",
-    ):
+    ) -> None:
         super().__init__(start_epoch, every, unit)
         self.rank = check_count("rank", rank, at_least=0)
         if self.rank == 1:
@@ -509,19 +511,21 @@ class SWAG(WeightCollector):
         "`trainable=False`."
     )
 
-    def _bytes_of_weight(self):
+    def _bytes_of_weight(self) -> Any:
         # The mean, the squares, and the columns of the latest collections.
         columns = min(self.rank, self._most_collections() or self.rank)
         size = np.dtype(self.deviation_dtype).itemsize
         return 2 * super()._bytes_of_weight() + columns * size
 
-    def _collect(self):
-        self._column = None
+    def _collect(self) -> None:
+        self._column: Any = None
         super()._collect()
         if self.num_collected > 1:
             self._columns.append(self._column)
 
-    def _add(self, index, part, before, after):
+    def _add(
+        self, index: int, part: slice, before: np.ndarray, after: np.ndarray
+    ) -> None:
         if self._squares is None:
             self._squares = self._zeros()
         if self._column is None:
@@ -530,6 +534,6 @@ class SWAG(WeightCollector):
         self._column[index].reshape(-1)[part] = after  # (3)
 
 
-def _copies(arrays):
+def _copies(arrays: Any) -> Any:
     """Returns copies, because `_collect` changes its arrays in place."""
     return None if arrays is None else [np.array(a) for a in arrays]

@@ -38,7 +38,7 @@ def plain_attributes(callback: keras.callbacks.Callback) -> dict[str, Any]:
     }
 
 
-def _is_plain(value):
+def _is_plain(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return all(isinstance(item, _PLAIN) for item in value)
     return isinstance(value, _PLAIN)
@@ -109,9 +109,9 @@ def set_example_count(model: keras.Model, saved: dict[str, int]) -> None:
         counter.set_state(saved)
 
 
-def _groups(model):
+def _groups(model: keras.Model) -> dict[str, Any]:
     """Returns all variables that training changes, by group."""
-    objective = getattr(model, "objective", None)
+    objective: Any = getattr(model, "objective", None)
     owns = isinstance(objective, OwnsVariables)
     return {
         # Weights and the states of the layers' seed generators.
@@ -143,7 +143,7 @@ def get_training_state(model: keras.Model) -> dict[str, list]:
     return state
 
 
-def _add_other_workers(strategy, own):
+def _add_other_workers(strategy: Any, own: Any) -> None:
     """Adds the values of the replicas of all other workers."""
     if not in_several_workers(strategy):
         return
@@ -158,7 +158,7 @@ def _add_other_workers(strategy, own):
         one["copies"] = list(of_replicas)
 
 
-def _different(values):
+def _different(values: Any) -> Any:
     """Returns a single value if all are equal, else all values."""
     if all(np.array_equal(values[0], v, equal_nan=True) for v in values[1:]):
         return values[:1]
@@ -195,7 +195,7 @@ def set_training_state(
                 copy.assign(value)
 
 
-def _check(group, variables, saved):
+def _check(group: Any, variables: Any, saved: Any) -> None:
     ours = [(v.path, tuple(v.shape)) for v in variables]
     theirs = [(s["path"], s["copies"][0].shape) for s in saved]
     for mine, other in zip(ours, theirs, strict=False):

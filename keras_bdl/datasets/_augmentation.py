@@ -149,7 +149,7 @@ def random_view(image: Any, key: Any, image_size: int) -> Any:
     """
     keys = tf.unstack(tf.random.split(key, 6))
 
-    def uniform(key, low, high, shape=()):
+    def uniform(key: Any, low: Any, high: Any, shape: Any = ()) -> Any:
         return tf.random.stateless_uniform(shape, key, low, high)
 
     coin = tf.random.stateless_uniform((2,), keys[0], 0, 2, tf.int32)

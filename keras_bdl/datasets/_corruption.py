@@ -1,6 +1,7 @@
 """Images that are shifted away from those of the training."""
 
 from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -83,7 +84,7 @@ def corrupt(
     every = (_parts(batch)[0] for batch in images.as_numpy_iterator())
     bounds = _bounds(value_range, every)
 
-    def batches():
+    def batches() -> Iterator[Any]:
         # One stream for all batches.
         rng = np.random.default_rng([seed, 0])
         for batch in images.as_numpy_iterator():
@@ -100,7 +101,7 @@ def corrupt(
     return found.apply(tf.data.experimental.assert_cardinality(count))
 
 
-def _check_data(data, value_range):
+def _check_data(data: Any, value_range: Any) -> None:
     spec = _parts(data.element_spec)[0]
     if not isinstance(spec, tf.TensorSpec) or spec.shape.rank not in (None, 4):
         raise ValueError(
@@ -117,11 +118,11 @@ def _check_data(data, value_range):
         )
 
 
-def _parts(element):
+def _parts(element: Any) -> Any:
     return element if isinstance(element, tuple) else (element,)
 
 
-def _bounds(value_range, batches):
+def _bounds(value_range: Any, batches: Any) -> Any:
     """Returns the lowest and the highest value, after a check."""
     if value_range is None:
         lowest, highest = np.inf, -np.inf
@@ -139,7 +140,7 @@ def _bounds(value_range, batches):
     )
 
 
-def _check_finite(images):
+def _check_finite(images: np.ndarray) -> None:
     if not np.isfinite(images).all():
         raise ValueError(
             "`images` must hold finite numbers. Find the cause of the others. "
@@ -148,10 +149,16 @@ def _check_finite(images):
         )
 
 
-def _corrupted(images, function, strength, rng, bounds):
+def _corrupted(
+    images: np.ndarray,
+    function: Any,
+    strength: Any,
+    rng: np.random.Generator,
+    bounds: Any,
+) -> Any:
     _check_finite(images)
     values = images.astype("float32")
-    lowest, highest = np.float32(bounds)
+    lowest, highest = map(np.float32, bounds)
     found = function(values, strength, rng, highest - lowest)
     found = np.clip(found, lowest, highest)
     if np.issubdtype(images.dtype, np.integer):
@@ -166,12 +173,14 @@ def _one_by_one(images: Any, function: Callable) -> Any:
     return found
 
 
-def _rotation(images, degrees, rng, spread):
+def _rotation(
+    images: np.ndarray, degrees: Any, rng: np.random.Generator, spread: Any
+) -> Any:
     from scipy import ndimage
 
     del spread
 
-    def rotated(image):
+    def rotated(image: Any) -> Any:
         angle = rng.choice([-degrees, degrees])
         return ndimage.rotate(
             image, angle, reshape=False, order=1, mode="nearest"
@@ -180,13 +189,15 @@ def _rotation(images, degrees, rng, spread):
     return _one_by_one(images, rotated)
 
 
-def _translation(images, share, rng, spread):
+def _translation(
+    images: np.ndarray, share: Any, rng: np.random.Generator, spread: Any
+) -> Any:
     from scipy import ndimage
 
     del spread
     distance = share * images.shape[2]
 
-    def moved(image):
+    def moved(image: Any) -> Any:
         angle = rng.uniform(0, 2 * np.pi)
         by = (distance * np.sin(angle), distance * np.cos(angle), 0)
         return ndimage.shift(image, by, order=1, mode="nearest")
@@ -194,7 +205,9 @@ def _translation(images, share, rng, spread):
     return _one_by_one(images, moved)
 
 
-def _blur(images, share, rng, spread):
+def _blur(
+    images: np.ndarray, share: Any, rng: np.random.Generator, spread: Any
+) -> Any:
     from scipy import ndimage
 
     del rng, spread
@@ -204,12 +217,16 @@ def _blur(images, share, rng, spread):
     )
 
 
-def _noise(images, share, rng, spread):
+def _noise(
+    images: np.ndarray, share: Any, rng: np.random.Generator, spread: Any
+) -> Any:
     noise = rng.standard_normal(images.shape, dtype="float32")
     return images + share * spread * noise
 
 
-def _contrast(images, factor, rng, spread):
+def _contrast(
+    images: np.ndarray, factor: Any, rng: np.random.Generator, spread: Any
+) -> Any:
     del rng, spread
     mean = images.mean(axis=(1, 2), keepdims=True)
     return mean + factor * (images - mean)

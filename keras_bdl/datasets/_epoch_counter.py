@@ -46,7 +46,7 @@ class EpochCounter(keras.callbacks.Callback):
     ```
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self._next = _variable(0, "CPU:0")
         self._of_host = {self._next.device: self._next}
@@ -61,12 +61,14 @@ class EpochCounter(keras.callbacks.Callback):
         for counter in self._of_host.values():
             counter.assign(epoch)
 
-    def set_params(self, params):
+    def set_params(self, params: dict[str, Any]) -> None:
         """Registers the counter for the `Checkpoint` of the same `fit`."""
         super().set_params(params)
         params.setdefault("epoch_counters", []).append(self)
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         """Takes the number of the epoch from Keras."""
         self.next_epoch = epoch
 
@@ -113,7 +115,7 @@ class EpochCounter(keras.callbacks.Callback):
         """Returns a dataset of one element, the number of the pass."""
         counter = self._on_this_host()
 
-        def begin_pass(_):
+        def begin_pass(_: Any) -> Any:
             epoch = counter.read_value()
             counter.assign(epoch + 1)
             return epoch
@@ -123,7 +125,7 @@ class EpochCounter(keras.callbacks.Callback):
         numbers.epoch_counter = self
         return numbers
 
-    def _on_this_host(self):
+    def _on_this_host(self) -> Any:
         """Returns the counter on the host of the device scope around.
 
         A pipeline cannot read a variable of another host.
@@ -137,10 +139,10 @@ class EpochCounter(keras.callbacks.Callback):
         return self._of_host[device]
 
 
-def _variable(value, device):
+def _variable(value: Any, device: Any) -> Any:
     """Returns a variable with one copy, also under the scope of a strategy."""
 
-    def make():
+    def make() -> Any:
         with tf.device(device):
             return tf.Variable(value, trainable=False, dtype=tf.int64)
 
@@ -172,7 +174,7 @@ def batches_of_arrays(
         )
     size: Any = sizes.pop()
 
-    def permuted(epoch):
+    def permuted(epoch: int) -> Any:
         rows = tf.random.experimental.stateless_shuffle(
             tf.range(size, dtype=tf.int64),
             epoch_key(seed, epoch),
@@ -180,7 +182,7 @@ def batches_of_arrays(
         )
         return tf.data.Dataset.from_tensor_slices(rows)
 
-    def gather(rows):
+    def gather(rows: Any) -> Any:
         return keras.tree.map_structure(lambda a: tf.gather(a, rows), arrays)
 
     rows = with_size(epochs.flat_map(permuted), size)
@@ -206,7 +208,7 @@ def shuffled_batches(
             f"dataset of cardinality {size}"
         )
 
-    def shuffled(epoch):
+    def shuffled(epoch: int) -> Any:
         return shuffled_examples(
             examples, buffer_size or size, epoch_key(seed, epoch)
         )

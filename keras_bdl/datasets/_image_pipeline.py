@@ -76,12 +76,12 @@ class ImagePipeline:
         buffer_size = min(size, self.spec.shuffle_buffer)
         random = self.spec.augment if augment else None
 
-        def one_epoch(epoch):
+        def one_epoch(epoch: int) -> Any:
             key = self._key(epoch)
             shuffled = shuffled_examples(examples, buffer_size, key)
             return shuffled.map(lambda *example: (epoch, *example))
 
-        def finish(epoch, position, image, label):
+        def finish(epoch: int, position: Any, image: Any, label: Any) -> Any:
             image = decode(image)
             if random is None:
                 image = self.spec.prepare(image, self.image_size)
@@ -107,7 +107,7 @@ class ImagePipeline:
     ) -> Any:
         """Returns batches in the order of the files, without augmentation."""
 
-        def finish(_, image, label):
+        def finish(_: Any, image: Any, label: Any) -> Any:
             image = self.spec.prepare(decode(image), self.image_size)
             return self._normalize(image), label
 
@@ -123,7 +123,7 @@ class ImagePipeline:
         """Returns images whose pixels are independent and uniform."""
         largest = int(self.spec.max_value)
 
-        def draw(position):
+        def draw(position: Any) -> Any:
             # Epochs count from 0, so no epoch has this key.
             return self._normalize(
                 tf.random.stateless_uniform(
@@ -138,14 +138,14 @@ class ImagePipeline:
         positions = tf.data.Dataset.range(count)
         return self._batch(positions.map(draw, tf.data.AUTOTUNE))
 
-    def _key(self, *data):
+    def _key(self, *data: Any) -> Any:
         return epoch_key(self.seed, *data)
 
-    def _normalize(self, image):
+    def _normalize(self, image: Any) -> Any:
         x = self.spec.normalize(tf.cast(image, tf.float32))
         return tf.ensure_shape(x, self.input_shape)
 
-    def _of_host(self, examples, size, each, host):
+    def _of_host(self, examples: Any, size: int, each: Any, host: Any) -> Any:
         """Returns the examples of the replicas of one host, in order.
 
         Only whole batches count. The hosts take the batches of single replicas
@@ -154,19 +154,19 @@ class ImagePipeline:
         used = size // self.batch_size * self.batch_size
         hosts, own = host.num_input_pipelines, host.input_pipeline_id
 
-        def is_own(position, example):
+        def is_own(position: Any, example: Any) -> bool:
             return position // each % hosts == own
 
         kept = examples.take(used).enumerate().filter(is_own)
         return with_size(kept.map(lambda _, example: example), used // hosts)
 
-    def _batch(self, examples, drop_remainder=False):
+    def _batch(self, examples: Any, drop_remainder: Any = False) -> Any:
         self._check_count(int(examples.cardinality()), drop_remainder)
         return in_fixed_order(
             examples.batch(self.batch_size, drop_remainder=drop_remainder)
         )
 
-    def _check_count(self, count, drop_remainder):
+    def _check_count(self, count: int, drop_remainder: Any) -> None:
         needed = self.batch_size if drop_remainder else 1
         if count < needed:
             raise ValueError(
@@ -204,7 +204,7 @@ def decoder(
     stored images of `target` have one size, the decoded image has this size.
     """
 
-    def decode(encoded):
+    def decode(encoded: Any) -> Any:
         image = reader.decode(encoded)
         if stored.channels < target.channels:
             image = tf.image.grayscale_to_rgb(image)
@@ -244,13 +244,13 @@ def padded(batches: Any, batch_size: int) -> Any:
     """
     check_count("batch_size", batch_size)
 
-    def whole(x, y):
+    def whole(x: Any, y: Any) -> Any:
         size = tf.shape(keras.tree.flatten(x)[0])[0]
         positions = tf.range(batch_size)
         is_own = positions < size
         rows = tf.where(is_own, positions, 0)
 
-        def extended(part):
+        def extended(part: Any) -> Any:
             taken = tf.gather(part, rows)
             return tf.ensure_shape(taken, (batch_size, *part.shape[1:]))
 

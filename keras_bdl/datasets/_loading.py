@@ -234,7 +234,7 @@ def load(
     )
 
 
-def _ood_sets(ood):
+def _ood_sets(ood: Any) -> Any:
     """Returns the data sets in `ood`, and whether `ood` contains noise."""
     if not isinstance(ood, (list, tuple)) or "digits" in ood:
         raise ValueError(
@@ -245,7 +245,7 @@ def _ood_sets(ood):
     return foreign, "noise" in ood
 
 
-def _spec(argument, name):
+def _spec(argument: str, name: str | DatasetSpec) -> DatasetSpec:
     if isinstance(name, DatasetSpec):
         return name
     base, _, config = str(name).partition("/")
@@ -297,7 +297,7 @@ def load_digits(
         )
     train, validation = np.split(train, [len(train) - validation_size])
 
-    def known(rows):
+    def known(rows: Any) -> Any:
         rows = rows[y[rows] >= 0]
         return x[rows], y[rows]
 
@@ -344,22 +344,23 @@ def load_images(
     selected = selected_classes(classes, target.classes, len(names))
     numbers = renumber(labels, selected)
 
-    def evaluation(split):
+    def evaluation(split: str) -> Any:
         examples = select(reader.examples(split), numbers)
         return pipeline.evaluation(examples, decode)
 
-    def training_examples():
+    def training_examples() -> Any:
         examples = select(reader.examples(train_split), numbers)
         if int(examples.cardinality()) <= target.shuffle_buffer:
             return examples.cache()  # all in memory anyway
         return examples
 
-    def training(examples, host=None):
+    def training(examples: Any, host: Any = None) -> Any:
         return pipeline.training(
             examples, decode, epochs=epochs, augment=augment, host=host
         )
 
-    epochs = train = train_eval = train_on_host = None
+    epochs: Any = None
+    train = train_eval = train_on_host = None
     train_size = 0
     if train_split is not None:
         examples = training_examples()
@@ -370,7 +371,7 @@ def load_images(
             examples, decode, pipeline.drop_remainder
         )
 
-        def train_on_host(context):
+        def train_on_host(context: Any) -> Any:
             # A host of a pod reads its files itself.
             return training(training_examples(), context)
 
@@ -398,7 +399,7 @@ def load_images(
     )
 
 
-def _train_splits(spec, validation_size):
+def _train_splits(spec: Any, validation_size: Any) -> Any:
     """Returns the splits for training and validation, or `None`."""
     if spec.train_split is None and validation_size:
         raise ValueError(
@@ -416,7 +417,7 @@ def _train_splits(spec, validation_size):
     )
 
 
-def _foreign_inputs(spec, pipeline, data_dir):
+def _foreign_inputs(spec: Any, pipeline: Any, data_dir: Any) -> Any:
     reader = TFDSReader(spec.name, data_dir)
     return pipeline.inputs(
         reader.examples(spec.test_split),

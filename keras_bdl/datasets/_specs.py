@@ -97,7 +97,7 @@ class DatasetSpec:
     batch_size: int = 128
     shuffle_buffer: int = 100_000
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if len(self.mean) != len(self.stddev) or len(self.mean) not in (1, 3):
             raise ValueError(
                 "`mean` and `stddev` must both have one number per channel, "

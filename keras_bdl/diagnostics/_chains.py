@@ -59,7 +59,7 @@ class WeightChains(collections.abc.Mapping):
         model: keras.Model | None = None,
         *,
         samples: int | None = None,
-    ):
+    ) -> None:
         ensembles = ensembles_of(chains, samples)
         structure: Any = ensembles[0].structure
         self._members = [members_of(ensemble) for ensemble in ensembles]
@@ -71,13 +71,13 @@ class WeightChains(collections.abc.Mapping):
         self.num_chains = len(ensembles)
         self.num_samples = len(ensembles[0])
 
-    def __getitem__(self, name):
+    def __getitem__(self, name: str) -> Any:
         return self._stack(name, np.asarray)
 
-    def __iter__(self):
+    def __iter__(self) -> Any:
         return iter(self._places)
 
-    def __len__(self):
+    def __len__(self) -> Any:
         return len(self._places)
 
     def entries(self, name: str, positions: np.ndarray | slice) -> np.ndarray:
@@ -89,7 +89,7 @@ class WeightChains(collections.abc.Mapping):
         """
         return self._stack(name, lambda a: np.asarray(a).reshape(-1)[positions])
 
-    def _stack(self, name, read):
+    def _stack(self, name: str, read: Any) -> Any:
         place = self._places[name]
         return np.stack(
             [
@@ -99,12 +99,12 @@ class WeightChains(collections.abc.Mapping):
         )
 
 
-def _places(structure):
+def _places(structure: Any) -> dict[str, Any]:
     names = structure.names or ["weight"] * len(structure.shapes)
     return {f"{i}/{name}": i for i, name in enumerate(names)}
 
 
-def _trained_places(model, ensemble):
+def _trained_places(model: keras.Model, ensemble: Any) -> dict[str, Any]:
     record, variables = ensemble.trained_weights, ensemble.variables(model)
     trained = {id(v) for v in learned_variables(model, record, ())}
     paths = [v.path for v in variables]
@@ -165,7 +165,7 @@ def prediction_chains(
     return keras.tree.map_structure(lambda *one: np.stack(one), *outputs)
 
 
-def _outputs(ensemble, model, x, options):
+def _outputs(ensemble: Any, model: keras.Model, x: Any, options: Any) -> Any:
     samples = len(ensemble)
     prediction = predict(
         model,
@@ -210,11 +210,11 @@ def members_of(ensemble: Ensemble) -> list[Any]:
     return ensemble.get_state()["members"]
 
 
-def _state(ensemble):
+def _state(ensemble: Any) -> Any:
     return ensemble.structure.get_state()
 
 
-def _latest(found, samples):
+def _latest(found: Any, samples: Any) -> Any:
     lengths = [len(one) for one in found]
     if samples is None:
         if len(set(lengths)) > 1:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 from typing import NamedTuple
 
 import numpy as np
@@ -104,7 +105,7 @@ class ConvergenceReport(Report):
             (self._verdict(), []),
         ]
 
-    def _selection(self):
+    def _selection(self) -> str:
         if self.total["entries"] == self.total["size"]:
             return ""
         return (
@@ -112,11 +113,11 @@ class ConvergenceReport(Report):
             f"(seed {self.seed})"
         )
 
-    def _kind(self):
+    def _kind(self) -> str:
         ranks = "rank-normalised and folded, " if self.rank_normalized else ""
         return f"{ranks}split chains"
 
-    def _verdict(self):
+    def _verdict(self) -> Any:
         if self.worst is None:
             return "No quantity varies"
         highest = self.variables[self.worst]["r_hat_max"]
@@ -135,7 +136,9 @@ _ESS = ("ess_min", "ess_median")
 _COUNTS = ("size", "entries", "constant")
 
 
-def _row(label, numbers, names, form=None):
+def _row(
+    label: Any, numbers: Any, names: tuple[str, ...], form: Any = None
+) -> list:
     """Returns a label and its cells, as numbers or as strings of `form`."""
     cells = [numbers[name] for name in names]
     return [
@@ -233,7 +236,7 @@ class _Found(NamedTuple):
     size: int
 
     @classmethod
-    def of(cls, samples, size, rank_normalized):
+    def of(cls, samples: Any, size: int, rank_normalized: Any) -> Any:
         varying = samples[..., ~is_constant(samples)]
         r_hat = ess = np.zeros(0)
         if varying.size:
@@ -242,13 +245,13 @@ class _Found(NamedTuple):
         return cls(r_hat, ess, samples.shape[2], size)
 
     @classmethod
-    def joined(cls, several):
+    def joined(cls, several: Any) -> Any:
         r_hat, ess, entries, size = zip(*several, strict=True)
         return cls(
             np.concatenate(r_hat), np.concatenate(ess), sum(entries), sum(size)
         )
 
-    def numbers(self):
+    def numbers(self) -> dict[str, Any]:
         r_hat, ess = self.r_hat, self.ess
         if not r_hat.size:
             r_hat = ess = np.full(1, np.nan)
@@ -268,7 +271,9 @@ class _Found(NamedTuple):
         }
 
 
-def _entries(chains, name, max_entries, rng):
+def _entries(
+    chains: Any, name: str, max_entries: Any, rng: np.random.Generator
+) -> Any:
     """Returns the entries of a variable to examine, and its size."""
     label = f"chains[{name!r}]"
     if isinstance(chains, WeightChains):
@@ -283,13 +288,13 @@ def _entries(chains, name, max_entries, rng):
     return even_length(samples), size
 
 
-def _positions(size, max_entries, rng):
+def _positions(size: int, max_entries: Any, rng: np.random.Generator) -> Any:
     if max_entries is None or size <= max_entries:
         return slice(None)
     return np.sort(rng.choice(size, max_entries, replace=False))
 
 
-def _common(lengths):
+def _common(lengths: Any) -> Any:
     """Returns the number of chains and samples that all variables share."""
     if len(set(lengths.values())) != 1:
         raise ValueError(
@@ -300,7 +305,7 @@ def _common(lengths):
     return next(iter(lengths.values()))
 
 
-def _worst(variables):
+def _worst(variables: Any) -> Any:
     varying = [
         n for n, of in variables.items() if of["constant"] < of["entries"]
     ]

@@ -180,8 +180,8 @@ def gradient_noise(
             "`data` must have at least two batches. Received: one batch of "
             f"{first} examples"
         )
-    squares = np.array([s.numpy() for s in squares[1:]], "float64")
-    terms = squares.sum(1)
+    found = np.array([s.numpy() for s in squares[1:]], "float64")
+    terms = found.sum(1)
     trace = float(terms.mean())  # (3)
     weights = sum(math.prod(v.shape) for v in variables)
     size = dataset_size or different_examples(source, data.examples)
@@ -192,7 +192,7 @@ def gradient_noise(
         trace_error=_standard_error(terms),
         learning_rate=(1 - momentum) * rate,
         gradient_norm=math.sqrt(gradient),
-        batches=len(squares) + 1,
+        batches=len(squares),
         batch_size=first,
         examples=data.examples,
         dataset_size=size,
@@ -201,7 +201,7 @@ def gradient_noise(
         variables=dict(
             zip(
                 [v.path for v in variables],
-                squares.mean(0).tolist(),
+                found.mean(0).tolist(),
                 strict=True,
             )
         ),
@@ -217,8 +217,8 @@ def _standard_error(terms: np.ndarray) -> float:
 class _NoiseStep(TrainingLoss):
     """Adds the gradient of one batch to (1) and (2) of `gradient_noise`."""
 
-    def _step(self, batch, seen, means):
-        def total():
+    def _step(self, batch: Any, seen: Any, means: Any) -> Any:
+        def total() -> Any:
             found = self.forward(batch)
             return found.loss + found.penalty
 

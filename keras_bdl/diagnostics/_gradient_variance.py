@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import math
 import weakref
+from collections.abc import Iterator
 from typing import Any
 from typing import NamedTuple
 
@@ -84,7 +85,7 @@ class GradientVarianceReport(Report):
             )
         ]
 
-    def _rows(self, kind):
+    def _rows(self, kind: str) -> list:
         rows = {name: of[kind] for name, of in self.layers.items()}
         if len(rows) > 1:
             rows["all of these"] = getattr(self, kind)
@@ -269,7 +270,7 @@ def _check_lengths(x: Any, y: Any) -> None:
 
 
 @contextlib.contextmanager
-def _left_as_it_was(model, seed):
+def _left_as_it_was(model: keras.Model, seed: int) -> Iterator[Any]:
     """Seeds the samples, and restores all changed variables at the end."""
     variables = [*model.non_trainable_variables, *model.metrics_variables]
     sizes = [layer.dataset_size for layer in variational_layers(model)]
@@ -301,7 +302,7 @@ class LikelihoodGradient:
     `likelihood_gradient_of` makes one object for each model and loss.
     """
 
-    def __init__(self, model: keras.Model, loss: Loss | None):
+    def __init__(self, model: keras.Model, loss: Loss | None) -> None:
         self.names = _names(model)
         self._model = weakref.ref(model)
         self._loss = None if loss is None else compiled_loss(loss)
@@ -316,10 +317,10 @@ class LikelihoodGradient:
             ops.zeros(v.shape, "float32") for v in _parameters(self._model())
         ]
 
-    def _step(self, x, y, count, means):
+    def _step(self, x: Any, y: Any, count: Any, means: Any) -> Any:
         model = self._model()
 
-        def nll():
+        def nll() -> Any:
             outputs = _keras.call_with_training(model, x, training=True)
             loss = self._loss or _keras.compile_loss(model)
             return mean_loss(loss, y, outputs)
@@ -349,7 +350,7 @@ def likelihood_gradient_of(
     )
 
 
-def _parameters(model):
+def _parameters(model: keras.Model) -> list:
     return [
         variable
         for layer in variational_layers(model)
@@ -358,7 +359,7 @@ def _parameters(model):
     ]
 
 
-def _names(model):
+def _names(model: keras.Model) -> Any:
     names = []
     layers = variational_layers(model)
     known = [layer.name for layer in layers]

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import math
+from typing import Any
 
 import keras
 import numpy as np
@@ -101,8 +102,8 @@ class HessianProduct(TrainingLoss):
             total = self(batch, vector, total)
         return total.numpy().astype("float64") / data.examples
 
-    def _step(self, batch, vector, total):
-        def loss():
+    def _step(self, batch: Any, vector: Any, total: Any) -> Any:
+        def loss() -> Any:
             found = self.forward(batch)
             return found.loss + found.penalty
 
@@ -213,7 +214,7 @@ def hessian_eigenvalues(
 
     with left_as_it_was(model) as restore:
 
-        def times(vector):
+        def times(vector: np.ndarray) -> Any:
             nonlocal products
             restore()  # the same dropout in each product
             column = product.over(data, vector) + weight_decay * vector
@@ -227,7 +228,7 @@ def hessian_eigenvalues(
                 )
             return column
 
-        def foremost(of, negligible):
+        def foremost(of: Any, negligible: Any) -> Any:
             values, vectors = eigenpairs(
                 of,
                 size=size,

@@ -384,7 +384,7 @@ def loss_plane(
     )
 
 
-def _check_plane(units):
+def _check_plane(units: Any) -> None:
     if len(units) != 2:
         raise ValueError(
             "`directions` must hold two directions, such as "
@@ -400,7 +400,7 @@ def _check_plane(units):
         )
 
 
-def _pair(distances):
+def _pair(distances: Any) -> Any:
     if isinstance(distances, (list, tuple)) and [
         np.ndim(d) for d in distances
     ] == [1, 1]:

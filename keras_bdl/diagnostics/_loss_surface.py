@@ -47,7 +47,7 @@ class LossValue(TrainingLoss):
         error = wrong / answers if answers else np.nan
         return loss / data.examples, penalty / data.examples, error
 
-    def _step(self, batch, totals):
+    def _step(self, batch: Any, totals: Any) -> Any:
         found = self.forward(batch)
         wrong, answers = self._errors(found)
         terms = [
@@ -58,7 +58,7 @@ class LossValue(TrainingLoss):
         ]
         return totals + ops.stack([ops.cast(t, "float64") for t in terms])
 
-    def _errors(self, found):
+    def _errors(self, found: Any) -> Any:
         """Returns the numbers of wrong predictions and of all predictions."""
         none = ops.zeros(()), ops.zeros(())
         losses = keras.tree.flatten(self._given or self.model.loss)
@@ -99,7 +99,7 @@ class LossSurface:
         batch_norm_fraction: float,
         batch_size: int | None,
         verbose: int | str,
-    ):
+    ) -> None:
         self._value = LossValue.of(model, loss, training=False)
         check_number("weight_decay", weight_decay, at_least=0.0)
         self._model = model
@@ -133,7 +133,7 @@ class LossSurface:
         names = ("loss", "penalty", "error")
         return dict(zip(names, np.array(found).T, strict=True))
 
-    def _evaluate(self, point):
+    def _evaluate(self, point: Any) -> Any:
         weights = self._origin + point @ self.units
         variables = self._model.trainable_variables
         arrays = as_arrays(weights, self._shapes)
@@ -150,7 +150,7 @@ class LossSurface:
             penalty -= self._log_prior() / self._data.examples
         return loss, penalty, error
 
-    def _log_prior(self):
+    def _log_prior(self) -> Any:
         """Returns the log prior of the variables without a regularizer."""
         return sum(
             float(ops.sum(self._prior.log_prob(ops.convert_to_tensor(v))))
@@ -173,7 +173,7 @@ def distances_of(name: str, values: ArrayLike) -> np.ndarray:
     return array
 
 
-def _origin(model, center, shapes):
+def _origin(model: keras.Model, center: Any, shapes: list) -> Any:
     if center is None:
         center = [
             keras.ops.convert_to_numpy(v) for v in model.trainable_variables
@@ -184,7 +184,7 @@ def _origin(model, center, shapes):
     return as_vector("center", center, shapes)
 
 
-def _batch_norm(model, data, fraction):
+def _batch_norm(model: keras.Model, data: Any, fraction: Any) -> Any:
     if data is not None:
         return batch_norm_batches(
             model, data, fraction, batch_size=None, prefix="batch_norm_"

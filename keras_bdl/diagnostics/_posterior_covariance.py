@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ class PosteriorCovariance:
     has `block=True`, D D' is zero between different variables.
     """
 
-    def __init__(self, posterior: Gaussian | LowRankGaussian):
+    def __init__(self, posterior: Gaussian | LowRankGaussian) -> None:
         # Subclasses have other covariances.
         if type(posterior) not in (Gaussian, LowRankGaussian):
             raise ValueError(
@@ -92,13 +93,13 @@ class PosteriorCovariance:
             vector[part] = factors @ columns
         return vector
 
-    def _groups(self):
+    def _groups(self) -> Any:
         if not self._columns:
             return []
         places = range(len(self._columns))
         return [[i] for i in places] if self._block else [places]
 
-    def _pieces(self, group):
+    def _pieces(self, group: Any) -> Iterator[Any]:
         """Yields slices of the weights and the columns there, in float64."""
         starts = np.cumsum([0, *(math.prod(shape) for shape in self.shapes)])
         for i in group:
@@ -250,7 +251,7 @@ def posterior_eigenvectors(
     )
 
 
-def _check_rank(covariance, count, part):
+def _check_rank(covariance: Any, count: int, part: str) -> None:
     if part == "low_rank" and not covariance.rank:
         raise ValueError(
             '`part="low_rank"` needs a posterior with columns of deviations. '
@@ -264,7 +265,7 @@ def _check_rank(covariance, count, part):
         )
 
 
-def _of_columns(covariance, count):
+def _of_columns(covariance: Any, count: int) -> Any:
     found = []
     for place, gram in enumerate(covariance.grams()):
         values, factors = np.linalg.eigh(gram)
@@ -363,7 +364,7 @@ def project_weights(weights: list, directions: Any, center: Any) -> np.ndarray:
     )
 
 
-def _shapes_of(weights):
+def _shapes_of(weights: Any) -> list:
     if not isinstance(weights, (list, tuple)) or not weights:
         raise ValueError(
             "`weights` must be a list of networks, at least one, each a list "

@@ -3,6 +3,7 @@
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -114,7 +115,7 @@ def sample_size_of(chains: np.ndarray) -> np.ndarray:
     return for_each_quantity(_effective_size, chains)
 
 
-def _effective_size(block):
+def _effective_size(block: np.ndarray) -> Any:
     # This is the estimate of `tfp.mcmc.effective_sample_size`. TFP's function
     # logs a warning in every call with float64.
     num_chains, samples = block.shape[:2]
@@ -191,7 +192,7 @@ def even_length(chains: np.ndarray) -> np.ndarray:
     return chains[:, chains.shape[1] % 2 :]
 
 
-def _r_hat(block, rank_normalized):
+def _r_hat(block: np.ndarray, rank_normalized: Any) -> Any:
     halves = np.concatenate(np.split(block, 2, axis=1))
     if not rank_normalized:
         return _scale_reduction(halves)
@@ -202,7 +203,7 @@ def _r_hat(block, rank_normalized):
     )
 
 
-def _scale_reduction(chains):
+def _scale_reduction(chains: np.ndarray) -> Any:
     # TFP's function of this name returns the square of (1), with a correction
     # that does not fit the usual limits.
     n = chains.shape[1]
@@ -212,7 +213,7 @@ def _scale_reduction(chains):
         return np.sqrt(((n - 1) / n * within + between) / within)  # (1)
 
 
-def _normal_scores(chains):
+def _normal_scores(chains: np.ndarray) -> Any:
     from scipy.special import ndtri
     from scipy.stats import rankdata
 
@@ -299,7 +300,7 @@ def quantity(
     return chains[(slice(None), slice(None), *place)]
 
 
-def _check_moves(block, start, shape):
+def _check_moves(block: np.ndarray, start: Any, shape: Any) -> None:
     constant = np.flatnonzero(is_constant(block))
     if constant.size:
         place = np.unravel_index(start + constant[0], shape) if shape else ()
@@ -311,7 +312,7 @@ def _check_moves(block, start, shape):
         )
 
 
-def _received(array):
+def _received(array: np.ndarray) -> str:
     if array.dtype.kind not in "fiub":
         return "rows of different lengths, or values that are no numbers"
     return f"chains of shape {array.shape}"

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from typing import Any
 
 import numpy as np
 
@@ -35,9 +36,8 @@ class SharedSteps:
     same noise need about 30 samples, three chains about 20.
     """
 
-    def __init__(self):
-        self._identical = self._continuous = None
-        self._products = self._sums = self._lags = None
+    def __init__(self) -> None:
+        self._products: Any = None
 
     def add(self, chains: np.ndarray) -> None:
         """Adds quantities, an array of shape `(chains, samples, ...)`."""
@@ -47,7 +47,7 @@ class SharedSteps:
             block = flat[..., start : start + size]
             self._add(np.ascontiguousarray(block, "float64"))
 
-    def _add(self, block):
+    def _add(self, block: np.ndarray) -> None:
         num_chains, samples = block.shape[:2]
         if self._products is None:
             self._identical = np.ones((num_chains, num_chains), bool)
@@ -110,7 +110,7 @@ class SharedSteps:
         """Whether chains are identical, or `z` exceeds its limit."""
         return self._pair_of_identical() is not None or bool(self.z > _LIMIT)
 
-    def _pair_of_identical(self):
+    def _pair_of_identical(self) -> Any:
         pairs = np.argwhere(np.triu(self._identical, 1))
         return next(((a, b) for a, b in pairs if self._continuous[a]), None)
 
@@ -144,13 +144,13 @@ def warn_of_shared_steps(chains: np.ndarray, stacklevel: int) -> None:
     shared.warn(stacklevel + 1)
 
 
-def _without_neighbours(steps):
+def _without_neighbours(steps: Any) -> Any:
     """Returns each step minus the mean of the steps before and after it."""
     padded = np.concatenate([steps[1:2], steps, steps[-2:-1]])
     return steps - 0.5 * (padded[:-2] + padded[2:])
 
 
-def _autocovariance(series):
+def _autocovariance(series: Any) -> Any:
     """Returns the autocovariances at all lags, summed over quantities."""
     length = 2 ** (2 * len(series) - 1).bit_length()
     spectrum = np.fft.rfft(series, length, axis=0)

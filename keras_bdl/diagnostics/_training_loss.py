@@ -83,7 +83,9 @@ class TrainingLoss:
     batches and calls.
     """
 
-    def __init__(self, model: keras.Model, loss: Loss | None, training: bool):
+    def __init__(
+        self, model: keras.Model, loss: Loss | None, training: bool
+    ) -> None:
         self._model = weakref.ref(model)
         self._training = training
         # Keeps the loss alive, as a compiled model does.
@@ -102,11 +104,11 @@ class TrainingLoss:
         key = (cls, training, weights, loss_reference(loss))
         return _CACHE.get(model, key, lambda: cls(model, loss, training))
 
-    def __call__(self, batch, *args):
+    def __call__(self, batch: Any, *args: Any) -> Any:
         """Calls `_step` with the inputs of a `Batch` and with other tensors."""
         return self._function(batch.inputs, *args)
 
-    def _step(self, batch, *args):
+    def _step(self, batch: Any, *args: Any) -> None:
         raise NotImplementedError
 
     @property
@@ -152,7 +154,7 @@ def left_as_it_was(model: keras.Model) -> Iterator[Callable]:
             _keras.clear_losses(model)
 
 
-def _check_weights(model):
+def _check_weights(model: keras.Model) -> None:
     layers = [layer.name for layer in sampling_layers(model)]
     if layers:
         raise ValueError(

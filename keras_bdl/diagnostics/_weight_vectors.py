@@ -67,7 +67,7 @@ def unit_vectors(directions: Any, shapes: list) -> np.ndarray:
     return np.stack(units)
 
 
-def _short(shapes):
+def _short(shapes: list) -> str:
     shapes = [tuple(shape) for shape in shapes]
     return f"{shapes[:4]}{' ...' * (len(shapes) > 4)}"
 
@@ -113,7 +113,15 @@ def eigenpairs(
     return values[order], vectors[:, order].T
 
 
-def _by_arpack(product, start, count, which, kept, tolerance, max_restarts):
+def _by_arpack(
+    product: Any,
+    start: Any,
+    count: int,
+    which: Any,
+    kept: Any,
+    tolerance: Any,
+    max_restarts: Any,
+) -> Any:
     from scipy.sparse import linalg
 
     size = len(start)

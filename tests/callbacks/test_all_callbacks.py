@@ -34,7 +34,7 @@ class Kill(keras.callbacks.Callback):
             raise Killed
 
 
-class MeanStep(cb.StatefulCallback):
+class MeanStep(bdl.extend.StatefulCallback):
     """A user's callback, with a sum that starts at zero in each epoch."""
 
     def on_epoch_begin(self, epoch, logs=None):
