@@ -1,6 +1,7 @@
-"""The callback `EpochCounter`, which counts passes over the data."""
+"""`EpochCounter`: data whose order is a function of seed and epoch."""
 
 import concurrent.futures
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -101,15 +102,16 @@ class EpochCounter(keras.callbacks.Callback):
         check_bool("drop_remainder", drop_remainder)
         if buffer_size is not None:
             check_count("buffer_size", buffer_size)
-        options: dict[str, Any] = {
-            "seed": seed,
-            "drop_remainder": drop_remainder,
-        }
+        gather = None
         if isinstance(data, tf.data.Dataset):
-            return shuffled_batches(
-                self.dataset(), data, batch_size, buffer_size, **options
-            )
-        return batches_of_arrays(self.dataset(), data, batch_size, **options)
+            size, one_epoch = _shuffled(data, buffer_size, seed)
+        else:
+            size, one_epoch, gather = _permuted(data, seed)
+        rows = with_size(self.dataset().flat_map(one_epoch), size)
+        batches = rows.batch(batch_size, drop_remainder=drop_remainder)
+        if gather is not None:
+            batches = batches.map(gather, tf.data.AUTOTUNE)
+        return in_fixed_order(batches)
 
     def dataset(self) -> Any:
         """Returns a dataset of one element, the number of the pass."""
@@ -139,7 +141,7 @@ class EpochCounter(keras.callbacks.Callback):
         return self._of_host[device]
 
 
-def _variable(value: Any, device: Any) -> Any:
+def _variable(value: int, device: str) -> Any:
     """Returns a variable with one copy, also under the scope of a strategy."""
 
     def make() -> Any:
@@ -151,30 +153,21 @@ def _variable(value: Any, device: Any) -> Any:
         return thread.submit(make).result()
 
 
-def batches_of_arrays(
-    epochs: Any,
-    arrays: Any,
-    batch_size: int,
-    *,
-    seed: int,
-    drop_remainder: bool,
-) -> Any:
-    """Returns batches of arrays, with a new permutation in each epoch."""
+def _permuted(arrays: Any, seed: int) -> tuple[int, Callable, Callable]:
+    """Returns the number of rows, their order in an epoch, and their batch."""
     with tf.device("CPU:0"):
         arrays = keras.tree.map_structure(tf.convert_to_tensor, arrays)
-    sizes = {
-        tuple(a.shape)[0] if a.shape.rank else None
-        for a in keras.tree.flatten(arrays)
-    }
+    shapes = [tuple(a.shape) for a in keras.tree.flatten(arrays)]
+    sizes = {shape[0] if shape else None for shape in shapes}
     if len(sizes) != 1 or None in sizes:
         raise ValueError(
             "`data` must be arrays with one row for each example, all with "
             "equally many rows, or a `tf.data.Dataset`. Received: arrays of "
-            f"shapes {[tuple(a.shape) for a in keras.tree.flatten(arrays)]}"
+            f"shapes {shapes}"
         )
     size: Any = sizes.pop()
 
-    def permuted(epoch: int) -> Any:
+    def one_epoch(epoch: Any) -> Any:
         rows = tf.random.experimental.stateless_shuffle(
             tf.range(size, dtype=tf.int64),
             epoch_key(seed, epoch),
@@ -185,21 +178,13 @@ def batches_of_arrays(
     def gather(rows: Any) -> Any:
         return keras.tree.map_structure(lambda a: tf.gather(a, rows), arrays)
 
-    rows = with_size(epochs.flat_map(permuted), size)
-    batches = rows.batch(batch_size, drop_remainder=drop_remainder)
-    return in_fixed_order(batches.map(gather, tf.data.AUTOTUNE))
+    return size, one_epoch, gather
 
 
-def shuffled_batches(
-    epochs: Any,
-    examples: Any,
-    batch_size: int,
-    buffer_size: int | None,
-    *,
-    seed: int,
-    drop_remainder: bool,
-) -> Any:
-    """Returns batches of a dataset, shuffled anew in each epoch."""
+def _shuffled(
+    examples: Any, buffer_size: int | None, seed: int
+) -> tuple[int, Callable]:
+    """Returns the number of examples and their order in an epoch."""
     size = int(examples.cardinality())
     if size < 1:
         raise ValueError(
@@ -208,13 +193,11 @@ def shuffled_batches(
             f"dataset of cardinality {size}"
         )
 
-    def shuffled(epoch: int) -> Any:
-        return shuffled_examples(
-            examples, buffer_size or size, epoch_key(seed, epoch)
-        )
+    def one_epoch(epoch: Any) -> Any:
+        key = epoch_key(seed, epoch)
+        return shuffled_examples(examples, buffer_size or size, key)
 
-    rows = with_size(epochs.flat_map(shuffled), size)
-    return in_fixed_order(rows.batch(batch_size, drop_remainder=drop_remainder))
+    return size, one_epoch
 
 
 def shuffled_examples(examples: Any, buffer_size: int, key: Any) -> Any:

@@ -76,12 +76,12 @@ class ImagePipeline:
         buffer_size = min(size, self.spec.shuffle_buffer)
         random = self.spec.augment if augment else None
 
-        def one_epoch(epoch: int) -> Any:
+        def one_epoch(epoch: Any) -> Any:
             key = self._key(epoch)
             shuffled = shuffled_examples(examples, buffer_size, key)
             return shuffled.map(lambda *example: (epoch, *example))
 
-        def finish(epoch: int, position: Any, image: Any, label: Any) -> Any:
+        def finish(epoch: Any, position: Any, image: Any, label: Any) -> Any:
             image = decode(image)
             if random is None:
                 image = self.spec.prepare(image, self.image_size)

@@ -18,6 +18,7 @@ from keras_bdl._arguments import check_seed
 from keras_bdl._arguments import check_verbose
 from keras_bdl._backend import hvp
 from keras_bdl._data._examples import TrainingData
+from keras_bdl._reports._report import NOT_A_NUMBER
 from keras_bdl._reports._report import Report
 from keras_bdl.diagnostics._training_loss import TrainingLoss
 from keras_bdl.diagnostics._training_loss import left_as_it_was
@@ -52,18 +53,12 @@ class HessianEigenvaluesReport(Report):
     minimum: float
     maximum: float
     residuals: list
-    vectors: np.ndarray = dataclasses.field(repr=False)
-    shapes: list = dataclasses.field(repr=False)
+    vectors: np.ndarray = dataclasses.field(repr=False, metadata=NOT_A_NUMBER)
+    shapes: list = dataclasses.field(repr=False, metadata=NOT_A_NUMBER)
 
     def directions(self) -> list:
         """Returns both eigenvectors as lists of arrays, the least first."""
         return [as_arrays(vector, self.shapes) for vector in self.vectors]
-
-    def to_dict(self) -> dict:
-        """Returns the numbers as a dict of plain Python types."""
-        left_out = ("vectors", "shapes")
-        names = [f.name for f in dataclasses.fields(self)]
-        return {n: getattr(self, n) for n in names if n not in left_out}
 
     def title(self) -> str:
         """Returns the first line of the printed report."""

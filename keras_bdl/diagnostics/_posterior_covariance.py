@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_bdl._arguments import check_choice
 from keras_bdl._arguments import check_count
+from keras_bdl._reports._report import NOT_A_NUMBER
 from keras_bdl._reports._report import Report
 from keras_bdl.diagnostics._weight_vectors import as_arrays
 from keras_bdl.diagnostics._weight_vectors import as_vector
@@ -132,8 +133,8 @@ class PosteriorEigenvectorsReport(Report):
     size: int
     values: list
     trace: float
-    vectors: np.ndarray = dataclasses.field(repr=False)
-    shapes: list = dataclasses.field(repr=False)
+    vectors: np.ndarray = dataclasses.field(repr=False, metadata=NOT_A_NUMBER)
+    shapes: list = dataclasses.field(repr=False, metadata=NOT_A_NUMBER)
 
     def directions(self, *places: int) -> list:
         """Returns eigenvectors as lists of arrays, one array per variable."""
@@ -147,11 +148,6 @@ class PosteriorEigenvectorsReport(Report):
             as_arrays(self.vectors[i], self.shapes)
             for i in places or range(len(self.values))
         ]
-
-    def to_dict(self) -> dict:
-        """Returns the numbers as a dict of plain Python types."""
-        names = ("part", "rank", "size", "values", "trace")
-        return {name: getattr(self, name) for name in names}
 
     def title(self) -> str:
         """Returns the first line of the printed report."""

@@ -8,6 +8,8 @@ from files import digested
 from files import kept
 
 import keras_bdl as bdl
+from keras_bdl.diagnostics._loss_sections import LossCrossSectionReport
+from keras_bdl.diagnostics._loss_sections import LossPlaneReport
 from show import panels
 from show.table import markdown
 
@@ -51,7 +53,7 @@ def show(outcome, arguments):
         directions = found.directions(*rays)
         section = around(
             bdl.diagnostics.loss_cross_section,
-            bdl.diagnostics.LossCrossSectionReport,
+            LossCrossSectionReport,
             directions,
             np.linspace(-reach, reach, 5 if smoke else arguments.points),
             rays,
@@ -71,7 +73,7 @@ def show(outcome, arguments):
                 continue
             plane = around(
                 bdl.diagnostics.loss_plane,
-                bdl.diagnostics.LossPlaneReport,
+                LossPlaneReport,
                 found.directions(*pair),
                 np.linspace(-reach, reach, 3 if smoke else arguments.grid),
                 pair,
