@@ -7,9 +7,13 @@ and `keras_bdl.plots` draws pictures of both.
 from keras_bdl.diagnostics._chains import WeightChains
 from keras_bdl.diagnostics._chains import prediction_chains
 from keras_bdl.diagnostics._convergence import convergence
+from keras_bdl.diagnostics._gradient_noise import GradientNoiseReport
 from keras_bdl.diagnostics._gradient_noise import gradient_noise
+from keras_bdl.diagnostics._gradient_variance import GradientVarianceReport
 from keras_bdl.diagnostics._gradient_variance import gradient_variance
 from keras_bdl.diagnostics._hessian_eigenvalues import hessian_eigenvalues
+from keras_bdl.diagnostics._loss_sections import LossCrossSectionReport
+from keras_bdl.diagnostics._loss_sections import LossPlaneReport
 from keras_bdl.diagnostics._loss_sections import loss_cross_section
 from keras_bdl.diagnostics._loss_sections import loss_plane
 from keras_bdl.diagnostics._posterior_covariance import posterior_eigenvectors
@@ -20,6 +24,10 @@ from keras_bdl.diagnostics._r_hat_and_ess import effective_sample_size
 from keras_bdl.diagnostics._r_hat_and_ess import potential_scale_reduction
 
 __all__ = [
+    "LossPlaneReport",
+    "LossCrossSectionReport",
+    "GradientVarianceReport",
+    "GradientNoiseReport",
     "WeightChains",
     "autocorrelation",
     "convergence",

@@ -3,10 +3,10 @@ import pytest
 import scipy.stats
 from tensorflow_probability import mcmc
 
+from keras_bdl.diagnostics import _r_hat_and_ess
 from keras_bdl.diagnostics import autocorrelation
 from keras_bdl.diagnostics import effective_sample_size
 from keras_bdl.diagnostics import potential_scale_reduction
-from keras_bdl.diagnostics import _r_hat_and_ess
 from tests.diagnostics.series import ar1
 from tests.helpers import assert_moment
 

@@ -10,7 +10,6 @@ from files import read
 from files import write
 
 import keras_bdl as bdl
-from keras_bdl.diagnostics._gradient_noise import GradientNoiseReport
 from keras_bdl.plots import canvas
 from show import panels
 from show.table import markdown
@@ -92,7 +91,9 @@ def _along(trained):
     found = []
     if path.exists():
         with damage_is_said(path):
-            found = [GradientNoiseReport(**one) for one in read(path)]
+            found = [
+                bdl.diagnostics.GradientNoiseReport(**one) for one in read(path)
+            ]
     if len(found) == len(iterates):
         return found
     loss = trained.loss()  # one object, so that all iterates share one trace

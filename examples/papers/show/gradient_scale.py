@@ -5,7 +5,7 @@ from files import kept
 from radial_experiments import scale
 from radial_experiments.settings import Run
 
-from keras_bdl.diagnostics._gradient_variance import GradientVarianceReport
+import keras_bdl as bdl
 
 
 def show(outcome, arguments):
@@ -49,7 +49,7 @@ def _made_by(run):
 def _reports(kept):
     """Returns the reports and the size of JSON values."""
     listed, size = kept
-    report = GradientVarianceReport
+    report = bdl.diagnostics.GradientVarianceReport
     reports = {
         task: {
             kind: {s: report(**r) for s, r in found}

@@ -8,8 +8,6 @@ from files import digested
 from files import kept
 
 import keras_bdl as bdl
-from keras_bdl.diagnostics._loss_sections import LossCrossSectionReport
-from keras_bdl.diagnostics._loss_sections import LossPlaneReport
 from show import panels
 from show.table import markdown
 
@@ -53,7 +51,7 @@ def show(outcome, arguments):
         directions = found.directions(*rays)
         section = around(
             bdl.diagnostics.loss_cross_section,
-            LossCrossSectionReport,
+            bdl.diagnostics.LossCrossSectionReport,
             directions,
             np.linspace(-reach, reach, 5 if smoke else arguments.points),
             rays,
@@ -73,7 +71,7 @@ def show(outcome, arguments):
                 continue
             plane = around(
                 bdl.diagnostics.loss_plane,
-                LossPlaneReport,
+                bdl.diagnostics.LossPlaneReport,
                 found.directions(*pair),
                 np.linspace(-reach, reach, 3 if smoke else arguments.grid),
                 pair,
