@@ -16,6 +16,7 @@ from keras_bdl.diagnostics._loss_sections import LossCrossSectionReport
 from keras_bdl.diagnostics._loss_sections import LossPlaneReport
 from keras_bdl.diagnostics._loss_sections import loss_cross_section
 from keras_bdl.diagnostics._loss_sections import loss_plane
+from keras_bdl.diagnostics._loss_surface import LossSurfaceOptions
 from keras_bdl.diagnostics._posterior_covariance import posterior_eigenvectors
 from keras_bdl.diagnostics._posterior_covariance import project_weights
 from keras_bdl.diagnostics._posterior_covariance import projected_covariance
@@ -24,10 +25,11 @@ from keras_bdl.diagnostics._r_hat_and_ess import effective_sample_size
 from keras_bdl.diagnostics._r_hat_and_ess import potential_scale_reduction
 
 __all__ = [
-    "LossPlaneReport",
-    "LossCrossSectionReport",
-    "GradientVarianceReport",
     "GradientNoiseReport",
+    "GradientVarianceReport",
+    "LossCrossSectionReport",
+    "LossPlaneReport",
+    "LossSurfaceOptions",
     "WeightChains",
     "autocorrelation",
     "convergence",

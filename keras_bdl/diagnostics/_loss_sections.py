@@ -2,16 +2,16 @@
 
 import dataclasses
 from typing import Any
+from typing import Unpack
 
 import keras
 import numpy as np
 
 from keras_bdl._aliases import ArrayLike
 from keras_bdl._aliases import Data
-from keras_bdl._aliases import Loss
-from keras_bdl._aliases import PriorLike
 from keras_bdl._reports._report import Report
 from keras_bdl.diagnostics._loss_surface import LossSurface
+from keras_bdl.diagnostics._loss_surface import LossSurfaceOptions
 from keras_bdl.diagnostics._loss_surface import distances_of
 
 
@@ -103,14 +103,7 @@ def loss_cross_section(
     directions: Any,
     *,
     distances: ArrayLike,
-    center: Any = None,
-    loss: Loss | None = None,
-    weight_decay: float = 0.0,
-    prior: PriorLike | None = None,
-    batch_norm_data: Data | None = None,
-    batch_norm_fraction: float = 1.0,
-    batch_size: int | None = None,
-    verbose: int | str = "auto",
+    **options: Unpack[LossSurfaceOptions],
 ) -> LossCrossSectionReport:
     """Evaluates the loss on lines through a network.
 
@@ -138,26 +131,8 @@ def loss_cross_section(
             of the trainable variables, or a vector, such as
             `posterior_eigenvectors(posterior).directions()`.
         distances: The values of t, a list of numbers.
-        center: A list of arrays, or a `Posterior`, whose mean is the center. If
-            the posterior is a `Gaussian` or `LowRankGaussian`, the report has
-            its standard deviations along the directions. Defaults to
-            `None`: the weights of the model.
-        loss: The negative log-likelihood, as `compile` takes it. Defaults to
-            `None`, the loss that the model is compiled with.
-        weight_decay: a, for all trainable variables. The term a/2 |w|^2 has the
-            gradient that `keras.optimizers.SGD(weight_decay=a)` adds. Defaults
-            to `0.0`.
-        prior: p, the prior of the variables without a regularizer: one of
-            `keras_bdl.priors`, or a distribution of TensorFlow Probability.
-            Defaults to `None`, a flat prior.
-        batch_norm_data: Training inputs on which BatchNorm statistics are
-            estimated again at every point, as in `keras_bdl.predict`. Defaults
-            to `None`: the statistics do not change.
-        batch_norm_fraction: Share of `batch_norm_data` to use. Defaults to
-            `1.0`.
-        batch_size: Batch size for arrays. Defaults to `None`, 32.
-        verbose: `0` for silence, `1` for a progress bar, `2` for one line.
-            Defaults to `"auto"`, `1`.
+        **options: `center`, `loss`, `weight_decay`, `prior` and others: see
+            `keras_bdl.diagnostics.LossSurfaceOptions`.
 
     Returns:
         A `LossCrossSectionReport` for `keras_bdl.plots.loss_cross_section`.
@@ -185,19 +160,7 @@ def loss_cross_section(
         - [Maddox et al., 2019](https://arxiv.org/abs/1902.02476), section 4.3
     """
     distances = distances_of("distances", distances)
-    surface = LossSurface(
-        model,
-        data,
-        directions,
-        center=center,
-        loss=loss,
-        weight_decay=weight_decay,
-        prior=prior,
-        batch_norm_data=batch_norm_data,
-        batch_norm_fraction=batch_norm_fraction,
-        batch_size=batch_size,
-        verbose=verbose,
-    )
+    surface = LossSurface(model, data, directions, **options)
     count = len(surface.units)
     points = np.kron(np.eye(count), distances[:, None])
     found = surface.at(points)
@@ -283,14 +246,7 @@ def loss_plane(
     directions: Any,
     *,
     distances: ArrayLike | tuple[ArrayLike, ArrayLike],
-    center: Any = None,
-    loss: Loss | None = None,
-    weight_decay: float = 0.0,
-    prior: PriorLike | None = None,
-    batch_norm_data: Data | None = None,
-    batch_norm_fraction: float = 1.0,
-    batch_size: int | None = None,
-    verbose: int | str = "auto",
+    **options: Unpack[LossSurfaceOptions],
 ) -> LossPlaneReport:
     """Evaluates the loss on a grid in the plane of two directions.
 
@@ -312,26 +268,8 @@ def loss_plane(
             shapes of the trainable variables, or a vector.
         distances: The values of t_1 and t_2: one list of numbers for both, or a
             pair of lists.
-        center: A list of arrays, or a `Posterior`, whose mean is the center. If
-            the posterior is a `Gaussian` or `LowRankGaussian`, the report has
-            its covariance along the directions. Defaults to
-            `None`: the weights of the model.
-        loss: The negative log-likelihood, as `compile` takes it. Defaults to
-            `None`, the loss that the model is compiled with.
-        weight_decay: a, for all trainable variables. The term a/2 |w|^2 has the
-            gradient that `keras.optimizers.SGD(weight_decay=a)` adds. Defaults
-            to `0.0`.
-        prior: p, the prior of the variables without a regularizer: one of
-            `keras_bdl.priors`, or a distribution of TensorFlow Probability.
-            Defaults to `None`, a flat prior.
-        batch_norm_data: Training inputs on which BatchNorm statistics are
-            estimated again at every point, as in `keras_bdl.predict`. Defaults
-            to `None`: the statistics do not change.
-        batch_norm_fraction: Share of `batch_norm_data` to use. Defaults to
-            `1.0`.
-        batch_size: Batch size for arrays. Defaults to `None`, 32.
-        verbose: `0` for silence, `1` for a progress bar, `2` for one line.
-            Defaults to `"auto"`, `1`.
+        **options: `center`, `loss`, `weight_decay`, `prior` and others: see
+            `keras_bdl.diagnostics.LossSurfaceOptions`.
 
     Returns:
         A `LossPlaneReport` for `keras_bdl.plots.loss_plane`.
@@ -358,19 +296,7 @@ def loss_plane(
         - [Maddox et al., 2019](https://arxiv.org/abs/1902.02476), section 4.3
     """
     first, second = _pair(distances)
-    surface = LossSurface(
-        model,
-        data,
-        directions,
-        center=center,
-        loss=loss,
-        weight_decay=weight_decay,
-        prior=prior,
-        batch_norm_data=batch_norm_data,
-        batch_norm_fraction=batch_norm_fraction,
-        batch_size=batch_size,
-        verbose=verbose,
-    )
+    surface = LossSurface(model, data, directions, **options)
     _check_plane(surface.units)
     # All distances t_2 for each distance t_1.
     points = np.stack(np.meshgrid(first, second, indexing="ij"), -1)

@@ -1,6 +1,7 @@
 """The training loss at many points around one network."""
 
 from typing import Any
+from typing import TypedDict
 
 import keras
 import numpy as np
@@ -29,6 +30,42 @@ from keras_bdl.prediction._reestimate_batch_norm import batch_norm_batches
 from keras_bdl.prediction._reestimate_batch_norm import batch_norm_statistics
 from keras_bdl.prediction._reestimate_batch_norm import warn_of_stale_statistics
 from keras_bdl.prediction._stateless_call import values_of
+
+
+class LossSurfaceOptions(TypedDict, total=False):
+    """The arguments that `loss_cross_section` and `loss_plane` share.
+
+    Args:
+        center: A list of arrays, or a `Posterior`, whose mean is the center. If
+            the posterior is a `Gaussian` or `LowRankGaussian`, the report has
+            its standard deviations or covariance along the directions. Defaults
+            to `None`: the weights of the model.
+        loss: The negative log-likelihood, as `compile` takes it. Defaults to
+            `None`, the loss that the model is compiled with.
+        weight_decay: a, for all trainable variables. The term a/2 |w|^2 has the
+            gradient that `keras.optimizers.SGD(weight_decay=a)` adds. Defaults
+            to `0.0`.
+        prior: p, the prior of the variables without a regularizer: one of
+            `keras_bdl.priors`, or a distribution of TensorFlow Probability.
+            Defaults to `None`, a flat prior.
+        batch_norm_data: Training inputs on which BatchNorm statistics are
+            estimated again at every point, as in `keras_bdl.predict`. Defaults
+            to `None`: the statistics do not change.
+        batch_norm_fraction: Share of `batch_norm_data` to use. Defaults to
+            `1.0`.
+        batch_size: Batch size for arrays. Defaults to `None`, 32.
+        verbose: `0` for silence, `1` for a progress bar, `2` for one line.
+            Defaults to `"auto"`, `1`.
+    """
+
+    center: Any
+    loss: Loss | None
+    weight_decay: float
+    prior: PriorLike | None
+    batch_norm_data: Data | None
+    batch_norm_fraction: float
+    batch_size: int | None
+    verbose: int | str
 
 
 class LossValue(TrainingLoss):
@@ -91,14 +128,14 @@ class LossSurface:
         data: Data,
         directions: Any,
         *,
-        center: Any,
-        loss: Loss | None,
-        weight_decay: float,
-        prior: PriorLike | None,
-        batch_norm_data: Data | None,
-        batch_norm_fraction: float,
-        batch_size: int | None,
-        verbose: int | str,
+        center: Any = None,
+        loss: Loss | None = None,
+        weight_decay: float = 0.0,
+        prior: PriorLike | None = None,
+        batch_norm_data: Data | None = None,
+        batch_norm_fraction: float = 1.0,
+        batch_size: int | None = None,
+        verbose: int | str = "auto",
     ) -> None:
         self._value = LossValue.of(model, loss, training=False)
         check_number("weight_decay", weight_decay, at_least=0.0)
