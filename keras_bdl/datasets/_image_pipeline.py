@@ -11,12 +11,12 @@ import tensorflow as tf
 
 from keras_bdl._arguments import check_count
 from keras_bdl.datasets._augmentation import resized_central_crop
+from keras_bdl.datasets._dataset_specs import DatasetSpec
 from keras_bdl.datasets._epoch_counter import EpochCounter
 from keras_bdl.datasets._epoch_counter import epoch_key
 from keras_bdl.datasets._epoch_counter import in_fixed_order
 from keras_bdl.datasets._epoch_counter import shuffled_examples
 from keras_bdl.datasets._epoch_counter import with_size
-from keras_bdl.datasets._specs import DatasetSpec
 from keras_bdl.datasets._tfds_reader import TFDSReader
 
 

@@ -12,15 +12,15 @@ from keras_bdl._arguments import check_bool
 from keras_bdl._arguments import check_count
 from keras_bdl._arguments import check_number
 from keras_bdl._arguments import did_you_mean
+from keras_bdl.datasets._dataset_specs import SPECS
+from keras_bdl.datasets._dataset_specs import DatasetSpec
+from keras_bdl.datasets._dataset_specs import class_of_each_label
+from keras_bdl.datasets._dataset_specs import renumber
+from keras_bdl.datasets._dataset_specs import selected_classes
 from keras_bdl.datasets._epoch_counter import EpochCounter
 from keras_bdl.datasets._image_pipeline import ImagePipeline
 from keras_bdl.datasets._image_pipeline import decoder
 from keras_bdl.datasets._image_pipeline import select
-from keras_bdl.datasets._specs import SPECS
-from keras_bdl.datasets._specs import DatasetSpec
-from keras_bdl.datasets._specs import class_of_each_label
-from keras_bdl.datasets._specs import renumber
-from keras_bdl.datasets._specs import selected_classes
 from keras_bdl.datasets._tfds_reader import TFDSReader
 from keras_bdl.datasets._tfds_reader import corrupted_name
 

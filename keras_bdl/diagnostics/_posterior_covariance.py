@@ -137,7 +137,7 @@ class PosteriorEigenvectorsReport(Report):
     shapes: list = dataclasses.field(repr=False, metadata=NOT_A_NUMBER)
 
     def directions(self, *places: int) -> list:
-        """Returns eigenvectors as lists of arrays, one array per variable."""
+        """Returns eigenvectors, all or at `places`, as lists of arrays."""
         for place in places:
             if not 0 <= place < len(self.values):
                 raise ValueError(

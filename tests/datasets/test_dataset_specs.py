@@ -1,7 +1,7 @@
 import pytest
 
 from keras_bdl.datasets import SPECS
-from keras_bdl.datasets._specs import SHARED_CLASSES
+from keras_bdl.datasets._dataset_specs import SHARED_CLASSES
 
 
 @pytest.mark.parametrize("pair", SHARED_CLASSES)
