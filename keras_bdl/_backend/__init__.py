@@ -4,6 +4,7 @@ A function is here if `keras.ops` lacks it: derivatives, loops, random bits,
 compilation, devices. Each backend has a file with its implementation.
 """
 
+from keras_bdl._backend.tensorflow import grad
 from keras_bdl._backend.tensorflow import hvp
 from keras_bdl._backend.tensorflow import is_tracing
 from keras_bdl._backend.tensorflow import jit
@@ -12,9 +13,11 @@ from keras_bdl._backend.tensorflow import outside_of_trace
 from keras_bdl._backend.tensorflow import philox
 from keras_bdl._backend.tensorflow import replica_id
 from keras_bdl._backend.tensorflow import value_and_grad
+from keras_bdl._backend.tensorflow import words
 
 __all__ = [
     "hvp",
+    "grad",
     "is_tracing",
     "jit",
     "num_replicas",
@@ -22,4 +25,5 @@ __all__ = [
     "philox",
     "replica_id",
     "value_and_grad",
+    "words",
 ]

@@ -9,14 +9,23 @@ import tensorflow as tf
 PHILOX = 1  # of `tf.random.Algorithm`
 
 
-def philox(shape: Sequence[int], key: Any, counter: Any) -> Any:
-    """Returns 32 random bits for each number, a function of key and counter.
+def philox(shape: Any, key: Any, counter: Any, dtype: str = "int32") -> Any:
+    """Returns random integers, a function of key and counter.
 
     `key` is one 64-bit integer, `counter` are two, the lower half first.
     """
     return tf.raw_ops.StatelessRandomUniformFullIntV2(
-        shape=tuple(shape), key=key, counter=counter, alg=PHILOX, dtype=tf.int32
+        shape=shape if tf.is_tensor(shape) else tuple(shape),
+        key=key,
+        counter=counter,
+        alg=PHILOX,
+        dtype=tf.as_dtype(dtype),
     )
+
+
+def words(integers: Any) -> Any:
+    """Returns 64-bit integers as unsigned integers of the same bits."""
+    return tf.bitcast(tf.cast(integers, tf.int64), tf.uint64)
 
 
 def is_tracing() -> bool:
@@ -81,3 +90,11 @@ def replica_id() -> Any:
 def num_replicas() -> int:
     """Returns how many replicas share a training step."""
     return tf.distribute.get_strategy().num_replicas_in_sync
+
+
+def grad(function: Callable[..., Any], tensors: Sequence[Any]) -> list[Any]:
+    """Returns the gradients of a scalar function of tensors."""
+    with tf.GradientTape() as tape:
+        tape.watch(tensors)
+        value = function(*tensors)
+    return tape.gradient(value, tensors)

@@ -19,7 +19,7 @@ from keras_bdl._arguments import check_count
 from keras_bdl._arguments import check_verbose
 from keras_bdl._backend import value_and_grad
 from keras_bdl._data._checked_inputs import check_model
-from keras_bdl._random._keyed_noise import sequence
+from keras_bdl._random._seeds import sequence
 from keras_bdl._reports._report import Report
 from keras_bdl.diagnostics._training_loss import check_loss
 from keras_bdl.diagnostics._training_loss import compiled_loss

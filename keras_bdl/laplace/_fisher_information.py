@@ -16,7 +16,7 @@ from keras_bdl._aliases import Data
 from keras_bdl._aliases import Loss
 from keras_bdl._data._examples import example_batches
 from keras_bdl._data._observations import is_masked
-from keras_bdl._random._keyed_noise import sequence
+from keras_bdl._random._seeds import sequence
 from keras_bdl.curvature._fisher import fisher_sums
 from keras_bdl.curvature._losses import Losses
 from keras_bdl.curvature._weight_scope import current_values

@@ -7,7 +7,7 @@ from typing import Any
 
 from keras import ops
 
-from keras_bdl._random._forward_pass_noise import fold_in
+from keras_bdl._random._noise import fold_in
 
 
 class Scores(abc.ABC):

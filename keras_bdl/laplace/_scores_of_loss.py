@@ -10,8 +10,8 @@ from keras import ops
 
 from keras_bdl import likelihoods
 from keras_bdl._data._checked_inputs import SUM_TOLERANCE
-from keras_bdl._random._forward_pass_noise import normal
-from keras_bdl._random._forward_pass_noise import uniform
+from keras_bdl._random._noise import normal
+from keras_bdl._random._noise import uniform
 from keras_bdl.laplace._scores import Scores
 from keras_bdl.laplace._scores import nan_unless
 from keras_bdl.laplace._scores import reciprocal

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_bdl._random._forward_pass_noise import fold_in
+from keras_bdl._random._noise import fold_in
 from keras_bdl.laplace._scores import Scores
 from keras_bdl.laplace._scores import ScoresAt
 from keras_bdl.laplace._scores_of_loss import scores_of_loss

@@ -9,9 +9,9 @@ from keras import ops
 
 from keras_bdl._arguments import ShowsArguments
 from keras_bdl._arguments import check_number
-from keras_bdl._random._gaussian_weights import TRAINING
-from keras_bdl._random._gaussian_weights import random_bits
-from keras_bdl._random._noise_seed import NoiseSeed
+from keras_bdl._random._noise import TRAINING
+from keras_bdl._random._noise import random_bits
+from keras_bdl._random._seeds import NoiseSeed
 from keras_bdl.curvature._captured_pass import CapturedPass
 from keras_bdl.curvature._plan import check_fallback
 

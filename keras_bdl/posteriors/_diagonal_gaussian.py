@@ -11,7 +11,7 @@ from keras_bdl._aliases import ArrayLike
 from keras_bdl._arguments import as_list
 from keras_bdl._arguments import check_bool
 from keras_bdl._arguments import check_number
-from keras_bdl._random._keyed_noise import generator
+from keras_bdl._random._seeds import generator
 from keras_bdl.posteriors._covariance_blocks import CovarianceBlocks
 from keras_bdl.posteriors._posterior import Posterior
 from keras_bdl.posteriors._structure import Structure

@@ -10,7 +10,7 @@ from typing import NoReturn
 import keras
 import numpy as np
 
-from keras_bdl._random._keyed_noise import sequence
+from keras_bdl._random._seeds import sequence
 from keras_bdl.distribute._variable_copies import restored
 from keras_bdl.posteriors._dropout_switch import dropout_in_model
 from keras_bdl.posteriors._dropout_switch import dropout_layers

@@ -14,7 +14,7 @@ import numpy as np
 from keras_bdl._aliases import ArrayLike
 from keras_bdl._arguments import as_list
 from keras_bdl._arguments import check_number
-from keras_bdl._random._keyed_noise import generator
+from keras_bdl._random._seeds import generator
 from keras_bdl.posteriors._load import from_state
 from keras_bdl.posteriors._posterior import Posterior
 

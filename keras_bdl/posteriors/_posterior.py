@@ -16,7 +16,7 @@ import keras
 import numpy as np
 
 from keras_bdl._inherited_arguments import InheritedArguments
-from keras_bdl._random._keyed_noise import sequence
+from keras_bdl._random._seeds import sequence
 from keras_bdl._saving._state_file import write_state
 from keras_bdl.distribute._variable_copies import assign
 from keras_bdl.distribute._variable_copies import restored

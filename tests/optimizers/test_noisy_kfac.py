@@ -7,9 +7,9 @@ from scipy.linalg import sqrtm
 from sklearn.datasets import load_digits
 
 import keras_bdl as bdl
-from keras_bdl._random._gaussian_weights import TRAINING
-from keras_bdl._random._gaussian_weights import normal_numbers
-from keras_bdl._random._gaussian_weights import split_numbers
+from keras_bdl._random._noise import TRAINING
+from keras_bdl._random._noise import normal_numbers
+from keras_bdl._random._noise import split_numbers
 from tests.helpers import assert_equal
 from tests.helpers import cross_entropy
 from tests.helpers import dtype_policy
