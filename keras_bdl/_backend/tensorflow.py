@@ -4,6 +4,7 @@ from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 PHILOX = 1  # of `tf.random.Algorithm`
@@ -90,6 +91,27 @@ def replica_id() -> Any:
 def num_replicas() -> int:
     """Returns how many replicas share a training step."""
     return tf.distribute.get_strategy().num_replicas_in_sync
+
+
+def after(tensors: Any, structure: Any) -> Any:
+    """Returns nested tensors that are available only after other tensors.
+
+    TensorFlow runs an operation as soon as its inputs exist, so memory may hold
+    results long before they are needed. Other objects stay unchanged.
+    """
+    if not tf.inside_function():
+        return structure
+    with tf.control_dependencies(tensors):
+        return keras.tree.map_structure(
+            lambda t: tf.identity(t) if tf.is_tensor(t) else t, structure
+        )
+
+
+def poisson(rates: Any, seed: Any) -> Any:
+    """Returns Poisson counts of the shape and the dtype of `rates`."""
+    return tf.random.stateless_poisson(
+        tf.shape(rates), seed, rates, dtype=rates.dtype
+    )
 
 
 def grad(function: Callable[..., Any], tensors: Sequence[Any]) -> list[Any]:

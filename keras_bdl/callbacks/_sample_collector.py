@@ -21,9 +21,9 @@ from keras_bdl.callbacks._sample_store import put_old_samples_aside
 from keras_bdl.callbacks._stateful_callback import CollectedWeights
 from keras_bdl.callbacks._stateful_callback import StatefulCallback
 from keras_bdl.optimizers._sampler import Sampler
+from keras_bdl.posteriors._covered_weights import Structure
+from keras_bdl.posteriors._covered_weights import unfrozen_weights
 from keras_bdl.posteriors._ensemble import Ensemble
-from keras_bdl.posteriors._frozen_weights import unfrozen_weights
-from keras_bdl.posteriors._structure import Structure
 
 
 class SampleCollector(StatefulCallback):

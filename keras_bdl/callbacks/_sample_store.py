@@ -14,7 +14,7 @@ from keras_bdl._saving._storage_path import StoragePath
 from keras_bdl.distribute._workers import is_chief
 from keras_bdl.distribute._workers import wait_for_all
 from keras_bdl.distribute._workers import weights_of_first_replica
-from keras_bdl.posteriors._frozen_weights import unfrozen_weights
+from keras_bdl.posteriors._covered_weights import unfrozen_weights
 
 
 class SampleStore:

@@ -15,11 +15,11 @@ from keras_bdl._arguments import check_number
 from keras_bdl._inner_optimizer import batches_of_step
 from keras_bdl.callbacks._stateful_callback import CollectedWeights
 from keras_bdl.callbacks._stateful_callback import StatefulCallback
-from keras_bdl.posteriors._diagonal_gaussian import Gaussian
+from keras_bdl.posteriors._covered_weights import Structure
+from keras_bdl.posteriors._gaussian import Gaussian
+from keras_bdl.posteriors._held_posterior import posterior_owner
 from keras_bdl.posteriors._low_rank_gaussian import LowRankGaussian
 from keras_bdl.posteriors._posterior import Posterior
-from keras_bdl.posteriors._posterior_of import posterior_owner
-from keras_bdl.posteriors._structure import Structure
 from keras_bdl.prediction._reestimate_batch_norm import batch_norm_layers
 
 # Number of weights whose moments change at a time. Their copies in float64 then

@@ -9,8 +9,8 @@ import numpy as np
 from keras_bdl._aliases import Data
 from keras_bdl._arguments import as_list
 from keras_bdl._arguments import check_count
+from keras_bdl.posteriors._covered_weights import learned_variables
 from keras_bdl.posteriors._ensemble import Ensemble
-from keras_bdl.posteriors._trained_weights import learned_variables
 from keras_bdl.prediction._predict import predict
 
 

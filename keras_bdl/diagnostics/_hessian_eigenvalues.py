@@ -18,8 +18,8 @@ from keras_bdl._arguments import check_seed
 from keras_bdl._arguments import check_verbose
 from keras_bdl._backend import hvp
 from keras_bdl._data._examples import TrainingData
-from keras_bdl._reports._report import NOT_A_NUMBER
-from keras_bdl._reports._report import Report
+from keras_bdl._reports import NOT_A_NUMBER
+from keras_bdl._reports import Report
 from keras_bdl.diagnostics._training_loss import TrainingLoss
 from keras_bdl.diagnostics._training_loss import left_as_it_was
 from keras_bdl.diagnostics._training_loss import num_examples

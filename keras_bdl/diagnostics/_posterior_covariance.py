@@ -9,13 +9,13 @@ import numpy as np
 
 from keras_bdl._arguments import check_choice
 from keras_bdl._arguments import check_count
-from keras_bdl._reports._report import NOT_A_NUMBER
-from keras_bdl._reports._report import Report
+from keras_bdl._reports import NOT_A_NUMBER
+from keras_bdl._reports import Report
 from keras_bdl.diagnostics._weight_vectors import as_arrays
 from keras_bdl.diagnostics._weight_vectors import as_vector
 from keras_bdl.diagnostics._weight_vectors import eigenpairs
 from keras_bdl.diagnostics._weight_vectors import unit_vectors
-from keras_bdl.posteriors._diagonal_gaussian import Gaussian
+from keras_bdl.posteriors._gaussian import Gaussian
 from keras_bdl.posteriors._low_rank_gaussian import BLOCK
 from keras_bdl.posteriors._low_rank_gaussian import LowRankGaussian
 

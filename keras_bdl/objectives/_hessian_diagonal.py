@@ -126,7 +126,7 @@ class PerExampleFisher(HessianDiagonal):
 
     with g_i the gradient of the loss of example i. With
     `compile(observations="positions")`, (1) is (3) of
-    `keras_bdl.extend.step`. All n gradients are
+    `keras_bdl.extend.curvature_step`. All n gradients are
     computed at once, as in `keras_bdl.curvature.second_moments`. A
     `sample_weight` multiplies g_i^2, as if the example occurred that many
     times. Without `sample_weight` and BatchNorm, (1) equals `SquaredGradient`

@@ -18,11 +18,11 @@ from keras_bdl._inherited_arguments import InheritedArguments
 from keras_bdl._random._seeds import NoiseSeed
 from keras_bdl.optimizers._keras_options import drop_options
 from keras_bdl.optimizers._keras_options import refuse_options
-from keras_bdl.posteriors._excluded_weights import check_any_weight
-from keras_bdl.posteriors._excluded_weights import check_weights
-from keras_bdl.posteriors._excluded_weights import excluded_variables
-from keras_bdl.posteriors._trained_weights import TrainedWeights
-from keras_bdl.posteriors._trained_weights import learned_variables
+from keras_bdl.posteriors._covered_weights import TrainedWeights
+from keras_bdl.posteriors._covered_weights import check_any_weight
+from keras_bdl.posteriors._covered_weights import check_weights
+from keras_bdl.posteriors._covered_weights import excluded_variables
+from keras_bdl.posteriors._covered_weights import learned_variables
 
 # `apply` gets tuples of tensors, which Keras would not divide by this factor.
 _NO_USE = ("loss_scale_factor",)
