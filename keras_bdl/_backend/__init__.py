@@ -4,18 +4,28 @@ A function is here if `keras.ops` lacks it: derivatives, loops, random bits,
 compilation, devices. Each backend has a file with its implementation.
 """
 
+from keras_bdl._backend.tensorflow import argmax
 from keras_bdl._backend.tensorflow import is_tracing
+from keras_bdl._backend.tensorflow import jit
+from keras_bdl._backend.tensorflow import jvp
+from keras_bdl._backend.tensorflow import max_pool_by_places
 from keras_bdl._backend.tensorflow import num_replicas
 from keras_bdl._backend.tensorflow import outside_of_trace
 from keras_bdl._backend.tensorflow import philox
 from keras_bdl._backend.tensorflow import replica_id
 from keras_bdl._backend.tensorflow import value_and_grad
+from keras_bdl._backend.tensorflow import value_and_grad_at
 
 __all__ = [
+    "argmax",
     "is_tracing",
+    "jit",
+    "jvp",
+    "max_pool_by_places",
     "num_replicas",
     "outside_of_trace",
     "philox",
     "replica_id",
     "value_and_grad",
+    "value_and_grad_at",
 ]

@@ -11,7 +11,7 @@ from keras_bdl._aliases import ArrayLike
 from keras_bdl._memory import check_memory
 from keras_bdl.conformal._coverage_report import CoverageReport
 from keras_bdl.prediction import ClassificationPrediction
-from keras_bdl.prediction._counted_entries import labelled_entries
+from keras_bdl.prediction._predictions import labelled_entries
 
 
 class PredictionSets:

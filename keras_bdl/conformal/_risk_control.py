@@ -19,7 +19,7 @@ from keras_bdl.conformal._risk_threshold import LossSums
 from keras_bdl.conformal._risk_threshold import search_threshold
 from keras_bdl.conformal._saved_method import SavedMethod
 from keras_bdl.prediction import ClassificationPrediction
-from keras_bdl.prediction._counted_entries import counted_entries
+from keras_bdl.prediction._predictions import counted_entries
 
 
 class RiskControl(SavedMethod):

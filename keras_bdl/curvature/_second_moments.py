@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from keras_bdl._aliases import ArrayLike
 from keras_bdl._aliases import Loss
-from keras_bdl._data._observations import EXAMPLES
+from keras_bdl._data._dataset_size import EXAMPLES
 from keras_bdl.curvature._captured_pass import pure_pass
 
 

@@ -33,8 +33,8 @@ from keras_bdl.evaluation._shift_scores import classification_shift
 from keras_bdl.evaluation._shift_scores import shift_section
 from keras_bdl.evaluation._smooth_calibration import smooth_calibration_error
 from keras_bdl.prediction import ClassificationPrediction
-from keras_bdl.prediction._counted_entries import labelled_entries
-from keras_bdl.prediction._counted_entries import with_mask
+from keras_bdl.prediction._predictions import labelled_entries
+from keras_bdl.prediction._predictions import with_mask
 
 
 @dataclasses.dataclass(frozen=True)

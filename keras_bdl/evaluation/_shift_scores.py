@@ -10,10 +10,10 @@ import numpy as np
 from keras_bdl._arguments import check_number
 from keras_bdl._data._checked_inputs import check_classification
 from keras_bdl.evaluation._example_scores import ExampleScores
-from keras_bdl.prediction._counted_entries import CountedEntries
-from keras_bdl.prediction._counted_entries import chosen_entries
-from keras_bdl.prediction._counted_entries import counted_entries
-from keras_bdl.prediction._counted_entries import labelled_entries
+from keras_bdl.prediction._predictions import CountedEntries
+from keras_bdl.prediction._predictions import chosen_entries
+from keras_bdl.prediction._predictions import counted_entries
+from keras_bdl.prediction._predictions import labelled_entries
 
 # A name that ends with a number after a space or an underscore.
 NAMED_SEVERITY = re.compile(r"(.*\S)[\s_]+([-+]?\d+(?:\.\d+)?)")

@@ -14,8 +14,9 @@ import tensorflow as tf
 
 from keras_bdl._aliases import Data
 from keras_bdl._aliases import Loss
-from keras_bdl._data._examples import example_batches
-from keras_bdl._data._observations import is_masked
+from keras_bdl._backend import jvp
+from keras_bdl._data._batches import example_batches
+from keras_bdl._data._dataset_size import is_masked
 from keras_bdl._random._keyed_noise import sequence
 from keras_bdl.curvature._fisher import fisher_sums
 from keras_bdl.curvature._losses import Losses
@@ -25,11 +26,8 @@ from keras_bdl.laplace._scores_of_outputs import ScoresOfOutputs
 from keras_bdl.laplace._scores_of_outputs import drawn
 from keras_bdl.laplace._scores_of_outputs import expected
 from keras_bdl.posteriors._laplace_gaussian import Laplace
-from keras_bdl.prediction._jacobian_vector_product import (
-    jacobian_vector_product,
-)
 from keras_bdl.prediction._linear_pooling import linear_pooling
-from keras_bdl.prediction._traced import traced
+from keras_bdl.prediction._stateless_call import traced
 
 # TensorFlow's message for a label outside the classes.
 _LABEL = re.compile(r"label value of (-?\d+).*valid range of (\[.*?\))")
@@ -241,7 +239,7 @@ class FisherInformation:
                 )
             ]
 
-        logits, products = jacobian_vector_product(center, values, direction)
+        logits, products = jvp(center, values, direction)
         return [sum(pair) for pair in zip(logits, products, strict=True)]
 
     def _scores(self, key, logits, outputs):

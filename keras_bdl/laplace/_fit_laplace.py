@@ -11,12 +11,11 @@ from keras_bdl._arguments import check_choice
 from keras_bdl._arguments import check_count
 from keras_bdl._arguments import check_number
 from keras_bdl._arguments import check_verbose
-from keras_bdl._data._checked_inputs import check_model
-from keras_bdl._data._count_examples import different_examples
-from keras_bdl._data._observations import EXAMPLES
-from keras_bdl._data._observations import OBSERVATIONS
-from keras_bdl._data._observations import POSITIONS
-from keras_bdl._data._preprocessed import preprocessed
+from keras_bdl._data._batches import preprocessed
+from keras_bdl._data._dataset_size import EXAMPLES
+from keras_bdl._data._dataset_size import OBSERVATIONS
+from keras_bdl._data._dataset_size import POSITIONS
+from keras_bdl._data._dataset_size import different_examples
 from keras_bdl.laplace._factor_memory import check_memory_of_factors
 from keras_bdl.laplace._fisher_information import FisherInformation
 from keras_bdl.laplace._fisher_information import FisherOptions
@@ -30,6 +29,7 @@ from keras_bdl.laplace._scores_of_outputs import ScoresOfOutputs
 from keras_bdl.laplace._uncertain_variables import uncertain_variables
 from keras_bdl.laplace._validation import best_prior_precision
 from keras_bdl.posteriors._laplace_gaussian import Laplace
+from keras_bdl.prediction._stateless_call import check_model
 
 
 def fit_laplace(

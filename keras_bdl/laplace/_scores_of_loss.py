@@ -17,7 +17,7 @@ from keras_bdl.laplace._scores import nan_unless
 from keras_bdl.laplace._scores import reciprocal
 from keras_bdl.likelihoods._implied_noise import NO_LIKELIHOOD
 from keras_bdl.likelihoods._implied_noise import loss_function
-from keras_bdl.prediction._likelihood import Likelihood
+from keras_bdl.prediction._outputs import Likelihood
 
 
 class GaussianScores(Scores):

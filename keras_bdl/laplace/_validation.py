@@ -11,7 +11,7 @@ from keras_bdl._data._batches import is_arrays
 from keras_bdl.evaluation._evaluate import evaluate
 from keras_bdl.evaluation._regression_report import RegressionReport
 from keras_bdl.posteriors._laplace_gaussian import Laplace
-from keras_bdl.prediction._posterior_draws import DEFAULT_SAMPLES
+from keras_bdl.prediction._posterior_samples import DEFAULT_SAMPLES
 from keras_bdl.prediction._predict import predict
 
 # Powers of sqrt(10).

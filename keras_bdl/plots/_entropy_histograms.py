@@ -10,7 +10,7 @@ from keras_bdl.plots.canvas import add_legend
 from keras_bdl.plots.canvas import classifications
 from keras_bdl.plots.canvas import open_axes
 from keras_bdl.prediction import ClassificationPrediction
-from keras_bdl.prediction._counted_entries import counted_entries
+from keras_bdl.prediction._predictions import counted_entries
 
 
 def entropy_histograms(

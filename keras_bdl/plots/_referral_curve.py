@@ -14,7 +14,7 @@ from keras_bdl.plots.canvas import add_method_legend
 from keras_bdl.plots.canvas import classifications
 from keras_bdl.plots.canvas import method_styles
 from keras_bdl.plots.canvas import open_axes
-from keras_bdl.prediction._counted_entries import labelled_entries
+from keras_bdl.prediction._predictions import labelled_entries
 
 SCORES = {"accuracy": "accuracy", "auroc": "AUROC"}
 

@@ -13,7 +13,7 @@ from keras_bdl.plots.canvas import add_method_legend
 from keras_bdl.plots.canvas import classifications
 from keras_bdl.plots.canvas import method_styles
 from keras_bdl.plots.canvas import open_axes
-from keras_bdl.prediction._counted_entries import labelled_entries
+from keras_bdl.prediction._predictions import labelled_entries
 
 # The axis ends at HIGHEST. All bins of higher confidence become one point.
 SMALLEST_DOUBT = 1e-4

@@ -12,7 +12,7 @@ from keras_bdl.posteriors import Ensemble
 from keras_bdl.posteriors import Gaussian
 from keras_bdl.posteriors import Layerwise
 from keras_bdl.posteriors import MCDropout
-from keras_bdl.prediction import _output_gaussian as output_gaussian
+from keras_bdl.prediction import _links as output_gaussian
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(6, 3)).astype("float32")

@@ -8,7 +8,7 @@ from keras import layers
 
 import keras_bdl as bdl
 from keras_bdl.posteriors import Gaussian
-from keras_bdl.prediction import _output_gaussian as output_gaussian
+from keras_bdl.prediction import _links as output_gaussian
 
 RNG = np.random.default_rng(0)
 EXAMPLES = 5

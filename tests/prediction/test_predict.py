@@ -13,8 +13,8 @@ from keras_bdl._data._batches import Batches
 from keras_bdl.posteriors import Ensemble
 from keras_bdl.posteriors import Gaussian
 from keras_bdl.posteriors import MCDropout
+from keras_bdl.prediction import _posterior_samples as sample_stack
 from keras_bdl.prediction import _sample_loop as sample_loop
-from keras_bdl.prediction import _sample_stack as sample_stack
 from keras_bdl.prediction import predict
 from tests.helpers import cross_entropy
 from tests.helpers import dtype_policy

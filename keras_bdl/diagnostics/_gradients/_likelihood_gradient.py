@@ -12,8 +12,8 @@ from keras_bdl.diagnostics._training_loss import compiled_loss
 from keras_bdl.diagnostics._training_loss import loss_reference
 from keras_bdl.diagnostics._training_loss import mean_loss
 from keras_bdl.layers._find_variational_layers import variational_layers
-from keras_bdl.prediction._traced import ModelCache
-from keras_bdl.prediction._traced import traced
+from keras_bdl.prediction._stateless_call import ModelCache
+from keras_bdl.prediction._stateless_call import traced
 
 _CACHE = ModelCache()
 
