@@ -11,6 +11,7 @@ from keras_bdl._data._batches import is_arrays
 from keras_bdl.evaluation._evaluate import evaluate
 from keras_bdl.evaluation._regression_report import RegressionReport
 from keras_bdl.posteriors._laplace_gaussian import Laplace
+from keras_bdl.prediction._options import PredictOptions
 from keras_bdl.prediction._posterior_samples import DEFAULT_SAMPLES
 from keras_bdl.prediction._predict import predict
 
@@ -36,7 +37,7 @@ def best_prior_precision(
         posterior: A `keras_bdl.posteriors.Laplace`.
         model: The model of the posterior.
         data: The `validation_data` of `fit_laplace`.
-        options: Arguments of `predict` for the loss of the model.
+        options: Those of `PredictOptions` for the loss of the model.
         batch_size: Batch size for arrays.
         seed: Selects the posterior samples.
         verbose: Argument of `keras.utils.Progbar`.
@@ -71,7 +72,7 @@ def best_prior_precision(
             batch_size=batch_size,
             keep_samples="task" not in options,  # for densities of numbers
             verbose=0,
-            **options,
+            options=PredictOptions(**options),
         )
         if "moments" in options and y is not None:
             (y,) = keras.tree.flatten(y)  # `moments` makes one prediction
