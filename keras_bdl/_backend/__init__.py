@@ -4,7 +4,9 @@ A function is here if `keras.ops` lacks it: derivatives, loops, random bits,
 compilation, devices. Each backend has a file with its implementation.
 """
 
+from keras_bdl._backend.tensorflow import after
 from keras_bdl._backend.tensorflow import argmax
+from keras_bdl._backend.tensorflow import grad
 from keras_bdl._backend.tensorflow import is_tracing
 from keras_bdl._backend.tensorflow import jit
 from keras_bdl._backend.tensorflow import jvp
@@ -12,12 +14,15 @@ from keras_bdl._backend.tensorflow import max_pool_by_places
 from keras_bdl._backend.tensorflow import num_replicas
 from keras_bdl._backend.tensorflow import outside_of_trace
 from keras_bdl._backend.tensorflow import philox
+from keras_bdl._backend.tensorflow import poisson
 from keras_bdl._backend.tensorflow import replica_id
 from keras_bdl._backend.tensorflow import value_and_grad
-from keras_bdl._backend.tensorflow import value_and_grad_at
+from keras_bdl._backend.tensorflow import words
 
 __all__ = [
+    "after",
     "argmax",
+    "grad",
     "is_tracing",
     "jit",
     "jvp",
@@ -25,7 +30,8 @@ __all__ = [
     "num_replicas",
     "outside_of_trace",
     "philox",
+    "poisson",
     "replica_id",
     "value_and_grad",
-    "value_and_grad_at",
+    "words",
 ]

@@ -16,7 +16,7 @@ from keras_bdl.distribute._variable_copies import restored
 from keras_bdl.layers._find_variational_layers import sampling_layers
 from keras_bdl.likelihoods._loss_check import check_reductions
 from keras_bdl.likelihoods._loss_check import one_value_each
-from keras_bdl.posteriors._structure import check_built
+from keras_bdl.posteriors._covered_weights import check_built
 from keras_bdl.prediction._stateless_call import ModelCache
 from keras_bdl.prediction._stateless_call import check_model
 from keras_bdl.prediction._stateless_call import traced

@@ -21,7 +21,7 @@ from keras_bdl._inner_optimizer import inner_optimizer
 from keras_bdl._inner_optimizer import without_loss_scaling
 from keras_bdl._protocols import KnowsModel
 from keras_bdl._protocols import OwnsTrainStep
-from keras_bdl._random._noise_seed import seeded
+from keras_bdl._random._seeds import seeded
 from keras_bdl.distribute._replica_gradients import for_all_replicas
 from keras_bdl.distribute._replica_gradients import looks_at_gradients
 from keras_bdl.distribute._replicas import batch_of_group
@@ -49,7 +49,7 @@ from keras_bdl.models._sampled_outputs import likelihoods_of
 from keras_bdl.models._strategy_check import check_scope
 from keras_bdl.models._strategy_check import check_strategy
 from keras_bdl.models._warning_trainer import WarningTrainer
-from keras_bdl.posteriors._trained_weights import TrainedWeights
+from keras_bdl.posteriors._covered_weights import TrainedWeights
 
 # Entry of a compile config: which weights were trained.
 _TRAINED = "trained_weights"

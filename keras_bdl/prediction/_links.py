@@ -17,10 +17,10 @@ from keras import ops
 
 from keras_bdl.curvature._capture import Capture
 from keras_bdl.curvature._plan import Plan
-from keras_bdl.curvature._reductions import in_full_precision
-from keras_bdl.curvature._trained_variables import counted_as_trained
+from keras_bdl.curvature._rule import counted_as_trained
+from keras_bdl.curvature._rule import in_full_precision
 from keras_bdl.curvature._weight_scope import PinnedWeights
-from keras_bdl.posteriors._covariance_blocks import VARIANCE
+from keras_bdl.posteriors._gaussian import VARIANCE
 from keras_bdl.prediction._options import EXACT_LINKS
 from keras_bdl.prediction._options import IDENTITY
 from keras_bdl.prediction._options import MONTE_CARLO

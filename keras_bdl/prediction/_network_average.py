@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from keras_bdl._backend import jvp
-from keras_bdl.posteriors._dropout_switch import dropout_on
+from keras_bdl.posteriors._mc_dropout import dropout_on
 from keras_bdl.prediction._averages import average_of
 from keras_bdl.prediction._averages import merged
 from keras_bdl.prediction._linear_pooling import linear_pooling

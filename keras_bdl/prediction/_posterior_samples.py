@@ -17,8 +17,9 @@ from keras_bdl._aliases import Data
 from keras_bdl._arguments import check_number
 from keras_bdl._data._batches import Batches
 from keras_bdl.posteriors import Mixture
+from keras_bdl.posteriors._gaussian import layout_and_arrays
+from keras_bdl.posteriors._held_posterior import held_posterior
 from keras_bdl.posteriors._posterior import Posterior
-from keras_bdl.posteriors._posterior_of import held_posterior
 from keras_bdl.prediction._batch_norm import batch_norm_batches
 from keras_bdl.prediction._batch_norm import batch_norm_statistics
 from keras_bdl.prediction._batch_norm import warn_of_stale_statistics
@@ -214,7 +215,7 @@ def _covariance(
             "mean-field layers. Leave `link` out. "
             f"Received: link={link!r}, posterior={posterior}"
         )
-    return blocks.layout, blocks.arrays
+    return layout_and_arrays(blocks)
 
 
 def _positions(model: keras.Model, variables: list) -> tuple[int, ...]:

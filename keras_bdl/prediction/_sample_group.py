@@ -8,7 +8,7 @@ import keras
 from keras import ops
 
 from keras_bdl._backend import is_tracing
-from keras_bdl.posteriors._frozen_weights import made_trainable
+from keras_bdl.posteriors._covered_weights import made_trainable
 from keras_bdl.prediction._averages import with_all_samples
 from keras_bdl.prediction._network_average import NetworkAverage
 from keras_bdl.prediction._options import MONTE_CARLO

@@ -6,13 +6,13 @@ import numpy as np
 
 from keras_bdl._arguments import check_choice
 from keras_bdl._arguments import check_count
-from keras_bdl._reports._report import Report
+from keras_bdl._reports import Report
 from keras_bdl.diagnostics._loss_surface._eigenpairs import eigenpairs
 from keras_bdl.diagnostics._loss_surface._posterior_covariance import (
     PosteriorCovariance,
 )
 from keras_bdl.diagnostics._loss_surface._weight_vectors import as_arrays
-from keras_bdl.posteriors._diagonal_gaussian import Gaussian
+from keras_bdl.posteriors._gaussian import Gaussian
 from keras_bdl.posteriors._low_rank_gaussian import LowRankGaussian
 
 
