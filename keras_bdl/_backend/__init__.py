@@ -6,7 +6,9 @@ compilation, devices. Each backend has a file with its implementation.
 
 from keras_bdl._backend.tensorflow import after
 from keras_bdl._backend.tensorflow import argmax
+from keras_bdl._backend.tensorflow import compiled
 from keras_bdl._backend.tensorflow import grad
+from keras_bdl._backend.tensorflow import hvp
 from keras_bdl._backend.tensorflow import is_tracing
 from keras_bdl._backend.tensorflow import jit
 from keras_bdl._backend.tensorflow import jvp
@@ -22,7 +24,9 @@ from keras_bdl._backend.tensorflow import words
 __all__ = [
     "after",
     "argmax",
+    "compiled",
     "grad",
+    "hvp",
     "is_tracing",
     "jit",
     "jvp",

@@ -15,7 +15,7 @@ import numpy as np
 from keras import ops
 
 from keras_bdl import _keras
-from keras_bdl._backend import jit
+from keras_bdl._backend import compiled
 from keras_bdl._replaced_in_thread import replaced
 from keras_bdl.distribute._keras_fixes import in_several_workers
 from keras_bdl.distribute._variable_copies import variable_copies
@@ -280,7 +280,7 @@ def on_all_replicas(strategy: Any, function: Callable) -> Callable:
         parts = strategy.experimental_local_results(parts)
         return ops.concatenate(parts, axis=0)
 
-    return jit(run)
+    return compiled(run)
 
 
 def traced(
@@ -305,10 +305,12 @@ def traced(
 
     def make():
         if not sharded:
-            return jit(_in_turn(function), jit_compile=jit_compile)
+            return compiled(_in_turn(function), jit_compile=jit_compile)
         # Replicas trace in threads that wait for one another, so they cannot
         # take turns.
-        run = on_all_replicas(strategy, jit(function, jit_compile=jit_compile))
+        run = on_all_replicas(
+            strategy, compiled(function, jit_compile=jit_compile)
+        )
         return lambda inputs, *args: run(shards_of(strategy, inputs), *args)
 
     return _made_for_each_shape(model, make)
@@ -319,7 +321,7 @@ def in_a_graph(model: keras.Model, function: Callable) -> Callable:
 
     The traces are those of `traced`.
     """
-    return _made_for_each_shape(model, lambda: jit(_in_turn(function)))
+    return _made_for_each_shape(model, lambda: compiled(_in_turn(function)))
 
 
 def _made_for_each_shape(model: keras.Model, make: Callable) -> Callable:
