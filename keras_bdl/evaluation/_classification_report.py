@@ -240,7 +240,7 @@ class ClassificationReport(Report):
         return [
             ("Quality", self._quality()),
             (f"Calibration, {self.num_bins} bins", self._calibration()),
-            ("Uncertainty in nats, mean", self._uncertainty()),
+            uncertainty_section(self),
             self._referral_section(),
             per_class_section(self.per_class),
             *(shift_section(*item, _SHIFT) for item in self.shift.items()),
@@ -266,13 +266,6 @@ class ClassificationReport(Report):
             ["ECE, classwise", self.ece_classwise],
             ["MCE, equal width", self.mce],
             ["AUROC of correctness", self.auroc_correctness],
-        ]
-
-    def _uncertainty(self) -> list:
-        return [
-            ["entropy (total)", self.entropy],
-            ["expected entropy (aleatoric)", self.expected_entropy],
-            ["mutual information (epistemic)", self.mutual_information],
         ]
 
     def _referral_section(self) -> tuple[str, list]:
@@ -450,6 +443,15 @@ def ratio_of_counts(part: np.ndarray, whole: np.ndarray) -> list[float]:
     ratio = np.full(len(whole), np.nan)
     np.divide(part, whole, out=ratio, where=whole > 0)
     return ratio.tolist()
+
+
+def uncertainty_section(report: Any) -> tuple[str, list]:
+    """Returns the title and the rows of the table of the uncertainty."""
+    return "Uncertainty in nats, mean", [
+        ["entropy (total)", report.entropy],
+        ["expected entropy (aleatoric)", report.expected_entropy],
+        ["mutual information (epistemic)", report.mutual_information],
+    ]
 
 
 def per_class_section(
