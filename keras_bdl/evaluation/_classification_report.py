@@ -21,7 +21,6 @@ from keras_bdl.evaluation._calibration import calibration_errors
 from keras_bdl.evaluation._calibration import smooth_calibration_error
 from keras_bdl.evaluation._ood import ood_entry
 from keras_bdl.evaluation._ood import ood_section
-from keras_bdl.evaluation._ranking import FRACTIONS
 from keras_bdl.evaluation._ranking import aurc_of_examples
 from keras_bdl.evaluation._ranking import auroc
 from keras_bdl.evaluation._ranking import checked_fractions
@@ -149,14 +148,14 @@ class ClassificationReport(Report):
     def from_prediction(
         cls,
         prediction: ClassificationPrediction,
-        y: ArrayLike | None = None,
+        y: ArrayLike | None,
         *,
-        ood: dict[str, ClassificationPrediction] | None = None,
-        further: dict[str, dict] | None = None,
-        shift: Mapping | None = None,
-        num_bins: int = 20,
-        fractions: Sequence[float] = FRACTIONS,
-        uncertainty: str = "mutual_information",
+        ood: dict[str, ClassificationPrediction],
+        further: dict[str, dict],
+        shift: Mapping | None,
+        num_bins: int,
+        fractions: Sequence[float],
+        uncertainty: str,
     ) -> "ClassificationReport":
         """Returns the report on a prediction, with the options of `evaluate`.
 
@@ -205,9 +204,9 @@ class ClassificationReport(Report):
                     name,
                     with_mask(whole, counted.kept),
                     other,
-                    (further or {}).get(name, {}),
+                    further[name],
                 )
-                for name, other in (ood or {}).items()
+                for name, other in ood.items()
             },
             shift=shift_scores(
                 shift, check_classification, _shifted_by(counted, num_bins)
