@@ -8,6 +8,7 @@ from keras_bdl._backend.tensorflow import after
 from keras_bdl._backend.tensorflow import argmax
 from keras_bdl._backend.tensorflow import compiled
 from keras_bdl._backend.tensorflow import grad
+from keras_bdl._backend.tensorflow import grad_and_aux
 from keras_bdl._backend.tensorflow import hvp
 from keras_bdl._backend.tensorflow import is_tracing
 from keras_bdl._backend.tensorflow import jit
@@ -18,7 +19,9 @@ from keras_bdl._backend.tensorflow import outside_of_trace
 from keras_bdl._backend.tensorflow import philox
 from keras_bdl._backend.tensorflow import poisson
 from keras_bdl._backend.tensorflow import replica_id
+from keras_bdl._backend.tensorflow import tensor
 from keras_bdl._backend.tensorflow import value_and_grad
+from keras_bdl._backend.tensorflow import vjp
 from keras_bdl._backend.tensorflow import words
 
 __all__ = [
@@ -26,6 +29,7 @@ __all__ = [
     "argmax",
     "compiled",
     "grad",
+    "grad_and_aux",
     "hvp",
     "is_tracing",
     "jit",
@@ -36,6 +40,8 @@ __all__ = [
     "philox",
     "poisson",
     "replica_id",
+    "tensor",
     "value_and_grad",
+    "vjp",
     "words",
 ]
