@@ -6,6 +6,7 @@ compilation, devices. Each backend has a file with its implementation.
 
 from keras_bdl._backend.tensorflow import after
 from keras_bdl._backend.tensorflow import grad
+from keras_bdl._backend.tensorflow import grad_and_aux
 from keras_bdl._backend.tensorflow import hvp
 from keras_bdl._backend.tensorflow import is_tracing
 from keras_bdl._backend.tensorflow import jit
@@ -14,13 +15,16 @@ from keras_bdl._backend.tensorflow import outside_of_trace
 from keras_bdl._backend.tensorflow import philox
 from keras_bdl._backend.tensorflow import poisson
 from keras_bdl._backend.tensorflow import replica_id
+from keras_bdl._backend.tensorflow import tensor
 from keras_bdl._backend.tensorflow import value_and_grad
+from keras_bdl._backend.tensorflow import vjp
 from keras_bdl._backend.tensorflow import words
 
 __all__ = [
     "hvp",
     "after",
     "grad",
+    "grad_and_aux",
     "is_tracing",
     "jit",
     "num_replicas",
@@ -28,6 +32,8 @@ __all__ = [
     "philox",
     "poisson",
     "replica_id",
+    "tensor",
     "value_and_grad",
+    "vjp",
     "words",
 ]
