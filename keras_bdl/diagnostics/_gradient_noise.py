@@ -54,7 +54,6 @@ class GradientNoiseReport(Report):
     variables: dict
 
     def title(self) -> str:
-        """Returns the first line of the printed report."""
         return (
             f"Noise of the gradients of {self.batches} batches of "
             f"{self.batch_size}, {self.examples} examples, {self.weights} "
@@ -62,7 +61,6 @@ class GradientNoiseReport(Report):
         )
 
     def sections(self) -> list:
-        """Returns the tables, pairs of a title and rows."""
         return [
             (
                 "Covariance C of the gradient of an example",
@@ -200,9 +198,7 @@ def gradient_noise(
         momentum=float(momentum),
         variables=dict(
             zip(
-                [v.path for v in variables],
-                found.mean(0).tolist(),
-                strict=True,
+                [v.path for v in variables], found.mean(0).tolist(), strict=True
             )
         ),
     )

@@ -69,14 +69,12 @@ class GradientVarianceReport(Report):
     variables: dict
 
     def title(self) -> str:
-        """Returns the first line of the printed report."""
         return (
             "Gradient of the negative log-likelihood of "
             f"{self.examples} examples over {self.num_samples} samples"
         )
 
     def sections(self) -> list:
-        """Returns pairs of the title of a table and its rows."""
         return [
             (title, self._rows(kind))
             for kind, title in (

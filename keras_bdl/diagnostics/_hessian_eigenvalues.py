@@ -61,14 +61,12 @@ class HessianEigenvaluesReport(Report):
         return [as_arrays(vector, self.shapes) for vector in self.vectors]
 
     def title(self) -> str:
-        """Returns the first line of the printed report."""
         return (
             f"Hessian of the loss of {self.examples} examples, {self.size} "
             f"weights, {self.products} products"
         )
 
     def sections(self) -> list:
-        """Returns pairs of the title of a table and its rows."""
         return [
             (
                 "Ends of the spectrum",

@@ -102,11 +102,11 @@ class LossValue(TrainingLoss):
         if len(losses) != 1 or len(keras.tree.flatten(found.outputs)) != 1:
             return none
         (outputs,), (y,) = map(keras.tree.flatten, (found.outputs, found.y))
-        told = Likelihood.of_loss(losses[0])
-        if told is None or told.task == "regression":
+        likelihood = Likelihood.of_loss(losses[0])
+        if likelihood is None or likelihood.task == "regression":
             return none
-        if told.task == "binary":
-            answers = outputs > (0.0 if told.from_logits else 0.5)
+        if likelihood.task == "binary":
+            answers = outputs > (0.0 if likelihood.from_logits else 0.5)
             y = ops.reshape(ops.cast(y, "float32"), ops.shape(outputs))
             labels = y > 0.5
         else:
