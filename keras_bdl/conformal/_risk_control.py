@@ -31,7 +31,7 @@ from keras_bdl.conformal._label_losses import name_of
 from keras_bdl.conformal._label_losses import present_only
 from keras_bdl.conformal._label_losses import search_threshold
 from keras_bdl.prediction import ClassificationPrediction
-from keras_bdl.prediction._counted_entries import counted_entries
+from keras_bdl.prediction._predictions import counted_entries
 
 
 class RiskControl(SavedMethod):
@@ -321,20 +321,9 @@ class ControlledSets:
     The sets are computed when they are read, in blocks of examples. Padding is
     in no set.
 
-    Args:
-        method: The fitted method.
-        prediction: The prediction.
-
     Attributes:
         method: The fitted method.
         prediction: The prediction.
-
-    Example:
-
-    ```python
-    sets = keras_bdl.conformal.RiskControl().fit(prediction, y)(prediction)
-    sets.membership, sets.sizes
-    ```
     """
 
     def __init__(self, method: Any, prediction: ClassificationPrediction):

@@ -15,7 +15,7 @@ from keras_bdl._aliases import ArrayLike
 from keras_bdl._arguments import check_bool
 from keras_bdl._arguments import check_count
 from keras_bdl._data._checked_inputs import probabilities
-from keras_bdl._data._row_blocks import row_blocks
+from keras_bdl._data._checked_inputs import row_blocks
 from keras_bdl._memory import check_memory
 from keras_bdl.conformal._conformal import Conformal
 from keras_bdl.conformal._conformal import Cutoff
@@ -24,7 +24,7 @@ from keras_bdl.conformal._conformal import check_task
 from keras_bdl.conformal._conformal import least_count
 from keras_bdl.conformal._coverage_report import CoverageReport
 from keras_bdl.prediction import ClassificationPrediction
-from keras_bdl.prediction._counted_entries import labelled_entries
+from keras_bdl.prediction._predictions import labelled_entries
 
 
 class SetPredictor(Conformal):
@@ -239,28 +239,14 @@ class PredictionSets:
     """Sets of classes, one for each row of a prediction.
 
     A conformal method returns this object. It computes sets when they are
-    read, in blocks of rows, so that its memory is that of the prediction.
-
-    Args:
-        method: The fitted method.
-        prediction: The prediction.
-        keys: Random number of each row.
-        limits: Function of the keys of a block that returns the largest score
-            inside each set, `(rows, 1)` or `(rows, classes)`; or an array with
-            one limit for each row.
-        owner: The object whose name reports show. Defaults to `None`, the
-            method.
+    read, in blocks of rows, so that its memory is that of the prediction. The
+    limits are the largest score inside each set: one for each row, or a
+    function from keys to `(rows, 1)` or `(rows, classes)`. Reports show the
+    name of the `owner`, the method unless given.
 
     Attributes:
         method: The fitted method.
         prediction: The prediction.
-
-    Example:
-
-    ```python
-    sets = keras_bdl.conformal.LAC().fit(prediction, y)(prediction)
-    sets.sizes, sets[0], sets.contains(y)
-    ```
     """
 
     def __init__(
