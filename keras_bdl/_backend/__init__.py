@@ -10,6 +10,8 @@ from keras_bdl._backend.tensorflow import num_replicas
 from keras_bdl._backend.tensorflow import outside_of_trace
 from keras_bdl._backend.tensorflow import philox
 from keras_bdl._backend.tensorflow import replica_id
+from keras_bdl._backend.tensorflow import split
+from keras_bdl._backend.tensorflow import tensor_of
 from keras_bdl._backend.tensorflow import value_and_grad
 from keras_bdl._backend.tensorflow import words
 
@@ -20,6 +22,8 @@ __all__ = [
     "outside_of_trace",
     "philox",
     "replica_id",
+    "split",
+    "tensor_of",
     "value_and_grad",
     "words",
 ]
