@@ -1,4 +1,4 @@
-"""What you need to add a method, a layer, a prior or a posterior of your own.
+"""What you need to add a method, a layer, a prior, a picture of your own.
 
 All other public folders hold what you need to use the methods of the library.
 """
@@ -15,11 +15,11 @@ from keras_bdl._saving._storage_path import StoragePath
 from keras_bdl.applications._architecture import Architecture
 from keras_bdl.callbacks._stateful_callback import StatefulCallback
 from keras_bdl.conformal._conformal import Conformal
+from keras_bdl.curvature._batch_curvature import CurvatureStep
+from keras_bdl.curvature._batch_curvature import curvature_step
 from keras_bdl.curvature._rule import Rule
 from keras_bdl.curvature._rule import register_rule
-from keras_bdl.curvature._step import Step
-from keras_bdl.curvature._step import step
-from keras_bdl.datasets._specs import DatasetSpec
+from keras_bdl.datasets._dataset_specs import DatasetSpec
 from keras_bdl.distribute._variable_copies import restored
 from keras_bdl.distributions._stored_prior import StoredPrior
 from keras_bdl.distributions._weight_distribution import WeightDistribution
@@ -29,9 +29,10 @@ from keras_bdl.layers._radial import RadialLayer
 from keras_bdl.layers._variational import Variational
 from keras_bdl.objectives._hessian_diagonal import HessianDiagonal
 from keras_bdl.objectives._objective import Objective
-from keras_bdl.posteriors._dropout_switch import dropout_is_on
-from keras_bdl.posteriors._matrix_covariance import MatrixCovariance
-from keras_bdl.posteriors._matrix_covariance import MatrixCurvature
+from keras_bdl.plots._canvas import method_styles
+from keras_bdl.plots._canvas import open_axes
+from keras_bdl.posteriors._gaussian import KroneckerBlock
+from keras_bdl.posteriors._mc_dropout import dropout_is_on
 from keras_bdl.posteriors._posterior import Posterior
 from keras_bdl.priors._prior import Prior
 
@@ -44,8 +45,7 @@ __all__ = [
     "DrawsFunctions",
     "HessianDiagonal",
     "KnowsModel",
-    "MatrixCovariance",
-    "MatrixCurvature",
+    "KroneckerBlock",
     "MeanFieldLayer",
     "Objective",
     "OwnsPosterior",
@@ -57,14 +57,16 @@ __all__ = [
     "Rule",
     "SamplesWeights",
     "StatefulCallback",
-    "Step",
+    "CurvatureStep",
     "StoragePath",
     "StoredPrior",
     "TargetsPosterior",
     "Variational",
     "WeightDistribution",
     "dropout_is_on",
+    "method_styles",
+    "open_axes",
     "register_rule",
     "restored",
-    "step",
+    "curvature_step",
 ]

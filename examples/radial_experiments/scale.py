@@ -77,7 +77,7 @@ def measure(run):
             for stddev in scales[kind]:
                 rho.assign(np.full(rho.shape, rho_of(stddev), "float32"))
                 reports[task][kind][stddev] = bdl.diagnostics.gradient_variance(
-                    model, x, y, samples=run.draws, verbose=0
+                    model, (x, y), samples=run.draws, verbose=0
                 )
                 bar.add(1)
     return reports, size
@@ -101,7 +101,8 @@ def spread(kind, size):
 
 
 def draw(run, reports, size):
-    plt = bdl.plots.canvas.pyplot()
+    import matplotlib.pyplot as plt
+
     figure, axes = plt.subplots(
         len(reports),
         2,

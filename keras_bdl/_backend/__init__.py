@@ -4,11 +4,15 @@ A function is here if `keras.ops` lacks it: derivatives, loops, random bits,
 compilation, devices. Each backend has a file with its implementation.
 """
 
+from keras_bdl._backend.tensorflow import after
 from keras_bdl._backend.tensorflow import grad
+from keras_bdl._backend.tensorflow import hvp
 from keras_bdl._backend.tensorflow import is_tracing
+from keras_bdl._backend.tensorflow import jit
 from keras_bdl._backend.tensorflow import num_replicas
 from keras_bdl._backend.tensorflow import outside_of_trace
 from keras_bdl._backend.tensorflow import philox
+from keras_bdl._backend.tensorflow import poisson
 from keras_bdl._backend.tensorflow import replica_id
 from keras_bdl._backend.tensorflow import split
 from keras_bdl._backend.tensorflow import tensor_of
@@ -16,11 +20,15 @@ from keras_bdl._backend.tensorflow import value_and_grad
 from keras_bdl._backend.tensorflow import words
 
 __all__ = [
+    "hvp",
+    "after",
     "grad",
     "is_tracing",
+    "jit",
     "num_replicas",
     "outside_of_trace",
     "philox",
+    "poisson",
     "replica_id",
     "split",
     "tensor_of",

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 PHILOX = 1  # of `tf.random.Algorithm`
@@ -39,14 +40,46 @@ def outside_of_trace() -> Any:
 
 
 def value_and_grad(
-    function: Callable[[], Any], variables: Sequence[Any]
+    function: Callable[[], Any],
+    variables: Sequence[Any],
+    *,
+    dense: bool = False,
 ) -> tuple[Any, list[Any]]:
-    """Returns a scalar function of variables and its gradients."""
+    """Returns a scalar function of variables and its gradients.
+
+    With `dense`, each gradient is one tensor, zero for an unused variable.
+    """
     with tf.GradientTape() as tape:
         value = function()
-    return value, tape.gradient(
-        value, [getattr(v, "value", v) for v in variables]
-    )
+    tensors = [getattr(v, "value", v) for v in variables]
+    if not dense:
+        return value, tape.gradient(value, tensors)
+    gradients = tape.gradient(value, tensors, unconnected_gradients="zero")
+    return value, [tf.convert_to_tensor(g) for g in gradients]
+
+
+def hvp(
+    function: Callable[[], Any],
+    variables: Sequence[Any],
+    vectors: Sequence[Any],
+) -> list[Any]:
+    """Returns `d(g'v)/dw` with g the gradient of a scalar function of w."""
+    tensors = [getattr(v, "value", v) for v in variables]
+    with tf.GradientTape() as tape:
+        _, gradients = value_and_grad(function, variables, dense=True)
+        product = tf.add_n(
+            [
+                tf.reduce_sum(tf.cast(g, v.dtype) * v)
+                for g, v in zip(gradients, vectors, strict=True)
+            ]
+        )
+    columns = tape.gradient(product, tensors, unconnected_gradients="zero")
+    return [tf.convert_to_tensor(c) for c in columns]
+
+
+def jit(function: Callable) -> Callable:
+    """Returns a function that is traced once for each signature."""
+    return tf.function(function)
 
 
 def replica_id() -> Any:
@@ -58,6 +91,27 @@ def replica_id() -> Any:
 def num_replicas() -> int:
     """Returns how many replicas share a training step."""
     return tf.distribute.get_strategy().num_replicas_in_sync
+
+
+def after(tensors: Any, structure: Any) -> Any:
+    """Returns nested tensors that are available only after other tensors.
+
+    TensorFlow runs an operation as soon as its inputs exist, so memory may hold
+    results long before they are needed. Other objects stay unchanged.
+    """
+    if not tf.inside_function():
+        return structure
+    with tf.control_dependencies(tensors):
+        return keras.tree.map_structure(
+            lambda t: tf.identity(t) if tf.is_tensor(t) else t, structure
+        )
+
+
+def poisson(rates: Any, seed: Any) -> Any:
+    """Returns Poisson counts of the shape and the dtype of `rates`."""
+    return tf.random.stateless_poisson(
+        tf.shape(rates), seed, rates, dtype=rates.dtype
+    )
 
 
 def grad(

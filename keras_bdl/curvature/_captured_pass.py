@@ -1,5 +1,7 @@
-"""A forward pass that returns gradients of each example."""
+"""A forward pass that returns the loss and the gradients of each example."""
 
+import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -9,20 +11,30 @@ from keras import ops
 from keras_bdl import _keras
 from keras_bdl._aliases import Loss
 from keras_bdl._arguments import check_choice
+from keras_bdl._backend import num_replicas
 from keras_bdl._data._observations import EXAMPLES
 from keras_bdl._data._observations import OBSERVATIONS
 from keras_bdl._data._observations import POSITIONS
 from keras_bdl._data._observations import count_positions
 from keras_bdl._data._sparse_rows import to_dense
 from keras_bdl.curvature._capture import Capture
-from keras_bdl.curvature._layer_factors import kronecker_factors_of
-from keras_bdl.curvature._losses import Losses
-from keras_bdl.curvature._plan import Plan
-from keras_bdl.curvature._plan import check_fallback
-from keras_bdl.curvature._reductions import in_full_precision
+from keras_bdl.curvature._capture import Plan
+from keras_bdl.curvature._rule import Rule
+from keras_bdl.curvature._rule import WeightMatrix
+from keras_bdl.curvature._rule import gram
+from keras_bdl.curvature._rule import in_full_precision
 from keras_bdl.curvature._weight_scope import current_values
 from keras_bdl.distribute._replicas import first_tensor
 from keras_bdl.distribute._replicas import mean_of_examples
+from keras_bdl.likelihoods._implied_noise import ignored_class
+from keras_bdl.likelihoods._implied_noise import labels_of_value
+from keras_bdl.likelihoods._loss_check import check_reductions
+from keras_bdl.likelihoods._loss_check import labels_as_observations
+from keras_bdl.likelihoods._loss_check import losses_and_outputs
+from keras_bdl.likelihoods._loss_check import one_value_each
+from keras_bdl.likelihoods._loss_check import unguarded
+
+_OWNER = "per-example gradients"
 
 
 class CapturedPass:
@@ -33,26 +45,8 @@ class CapturedPass:
 
         c_i = omega_i g_i / (n R)                                         (1)
 
-    on R replicas with n examples each, with the symbols of `step`.
-
-    Args:
-        model: A built Keras model.
-        data: Inputs, targets and sample weights.
-        values: Tensors in place of the weights. Defaults to `None`: no change.
-        training: Passed to the model. Defaults to `True`.
-        loss: Loss in place of the loss of the model. Defaults to `None`.
-        loss_scale: Factor of the loss in the backward pass. Defaults to
-            `None`.
-        fallback: What to do with layers that have no rule, see `step`.
-            Defaults to `"auto"`.
-        pure: Whether assignments to variables are dropped. Defaults to
-            `False`.
-        observations: `"examples"` or `"positions"`, see `step`. Defaults to
-            `"examples"`.
-        counts_labels: Whether each label of an example is an observation, as
-            for the posterior. Defaults to `False`.
-        max_factor_size: Longest side of a kernel, as a matrix, that gets
-            Kronecker factors. Defaults to `None`: no limit.
+    on R replicas with n examples each, with the symbols and the arguments of
+    `curvature_step`. `pure` drops assignments to variables.
 
     Attributes:
         loss: The whole loss.
@@ -112,7 +106,7 @@ class CapturedPass:
             # One tensor, unless the loss has terms that are not of the data.
             self._total, self._data = parts[0], parts[-1]
         self._unscale = None if loss_scale is None else 1.0 / loss_scale
-        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        replicas = num_replicas()
         self._all_examples = ops.cast(self._examples * replicas, "float32")
         self._all_observations = self._all_examples
         if (
@@ -126,7 +120,7 @@ class CapturedPass:
             self._all_observations *= labels
         self._omega = _one_weight_each(sample_weight)
 
-    def mean_omega(self) -> tf.Tensor | None:
+    def mean_omega(self) -> Any:
         """Returns the mean weight of the examples of all replicas.
 
         The result is `None` if all weights are 1. Replicas communicate here, so
@@ -170,18 +164,16 @@ class CapturedPass:
         return self._unscaled_all(gradients), cotangents
 
     def squares_and_factors(
-        self, cotangents: list, mean_omega: tf.Tensor | None
+        self, cotangents: list, mean_omega: Any
     ) -> tuple[list, list]:
-        """Returns mean squares and Kronecker factors.
+        """Returns mean squares and matrices with their Kronecker factors.
 
         The first list has an entry for each variable. A mean square is `None`
-        if the second list has factors for the variable.
-
-        Args:
-            cotangents: The second result of `gradients_and_cotangents`.
-            mean_omega: The result of the method `mean_omega`.
+        if the second list has factors for the variable. `cotangents` are the
+        second result of `gradients_and_cotangents`.
         """
-        factors, squares = [], {}
+        factors: list[WeightMatrix] = []
+        squares: dict[int, Any] = {}
         for layer, rule, calls in self._calls_by_layer(cotangents):
             found = [
                 self._factors(matrix, calls, mean_omega)
@@ -210,11 +202,13 @@ class CapturedPass:
                 found[id(variable)] = g * ops.cast(self._all_examples, g.dtype)
         return [found[id(v)] for v in self._plan.variables]
 
-    def _calls_by_layer(self, cotangents):
+    def _calls_by_layer(self, cotangents: list) -> Iterator[tuple]:
         with self._capture.computing_rules():
             yield from self._capture.calls_by_layer(cotangents, self._unscale)
 
-    def _moments(self, layer, rule, calls):
+    def _moments(
+        self, layer: keras.Layer, rule: Rule, calls: list
+    ) -> dict[int, tuple]:
         """Returns sum_i c_i and v R sum_i c_i^2 / omega_i, by variable `id`.
 
         v is the number of observations on this replica, by default n.
@@ -233,20 +227,33 @@ class CapturedPass:
         moments = rule.moments(layer, calls, ops.cast(lacking, dtype))
         return {id(v): pair for v, pair in zip(weights, moments, strict=True)}
 
-    def _factors(self, matrix, calls, mean_omega):
-        return kronecker_factors_of(
-            matrix,
-            [matrix.rows(*call) for call in calls],
-            all_examples=self._all_examples,
-            all_observations=self._all_observations,
-            omega=self._omega,
-            mean_omega=mean_omega,
-        )
+    def _factors(
+        self, matrix: WeightMatrix, calls: list, mean_omega: Any
+    ) -> WeightMatrix:
+        """Returns this replica's share of (1) and (2) of `WeightMatrix`."""
+        if not calls:  # the loss does not depend on the layer
+            a, s = (tf.zeros((n, n), matrix.kernel.dtype) for n in matrix.shape)
+            return dataclasses.replace(matrix, inputs=a, outputs=s)
+        a, dz = matrix.rows_of_calls(calls)
+        positions = ops.cast(ops.shape(dz)[1], dz.dtype)
+        examples = ops.cast(self._all_examples, dz.dtype)
+        observations = ops.cast(self._all_observations, dz.dtype)
+        if self._omega is None:
+            inputs = gram(a) / examples  # (1)
+        else:
+            root = ops.sqrt(ops.cast(self._omega, dz.dtype))[:, None, None]
+            inputs = tf.math.divide_no_nan(
+                gram(a * root), examples * ops.cast(mean_omega, dz.dtype)
+            )  # (1)
+            # The square of a cotangent contains omega_i^2; (2) needs omega_i.
+            dz = tf.math.divide_no_nan(dz, root)
+        outputs = gram(dz) * observations / positions  # (2)
+        return dataclasses.replace(matrix, inputs=inputs, outputs=outputs)
 
-    def _values(self):
+    def _values(self) -> list:
         return [self._capture.value_of(v) for v in self._plan.variables]
 
-    def _unscaled_all(self, gradients):
+    def _unscaled_all(self, gradients: list) -> list:
         """Returns one tensor for each of `_values`; `None` becomes zeros."""
         return [
             tf.zeros_like(value)
@@ -255,13 +262,13 @@ class CapturedPass:
             for value, gradient in zip(self._values(), gradients, strict=True)
         ]
 
-    def _unscaled(self, gradient):
+    def _unscaled(self, gradient: Any) -> Any:
         if self._unscale is None:
             return gradient
         return gradient * ops.cast(self._unscale, gradient.dtype)
 
 
-def _one_weight_each(sample_weight):
+def _one_weight_each(sample_weight: Any) -> Any:
     """Returns one weight per example, or `None` for other shapes."""
     weights = keras.tree.flatten(sample_weight)
     if sample_weight is None or len(weights) != 1:
@@ -272,37 +279,104 @@ def _one_weight_each(sample_weight):
     return tf.reshape(in_full_precision(weight), [-1])
 
 
-def pure_pass(
-    model: keras.Model,
-    data: tuple,
-    *,
-    training: bool,
-    loss: Loss | None,
-    fallback: bool | str,
-    observations: str = EXAMPLES,
-) -> CapturedPass:
-    """Returns a `CapturedPass` that leaves the model unchanged.
+class Losses:
+    """Splits the loss of a model into the data term and the penalties.
 
-    The pass uses the current weights of the model.
-
-    Args:
-        model: A built Keras model.
-        data: Inputs, targets and sample weights, as arrays or tensors.
-        training: Passed to the model.
-        loss: Loss in place of the loss of the model, or `None`.
-        fallback: What to do with layers that have no rule, see `step`.
-        observations: `"examples"` or `"positions"`, see `step`. Defaults to
-            `"examples"`.
+    `loss` may replace the loss of the model, in any form that `compile` takes.
     """
-    data = keras.tree.map_structure(
-        lambda t: None if t is None else tf.convert_to_tensor(t), data
-    )
-    return CapturedPass(
-        model,
-        data,
-        training=training,
-        loss=loss,
-        fallback=check_fallback(fallback),
-        pure=True,
-        observations=observations,
-    )
+
+    def __init__(self, model: keras.Model, loss: Loss | None = None):
+        self._model = model
+        self._judge = model
+        if loss is not None:
+            # An empty model compiles the loss.
+            self._judge = keras.Model()
+            self._judge.compile(loss=loss)
+        elif not model.compiled:
+            raise ValueError(
+                "Per-example gradients need a loss. Compile the model with a "
+                "loss, or give `loss`. "
+                f"Received: model={model.name!r}, which is not compiled"
+            )
+        check_reductions(_OWNER, self._judge.loss)
+
+    def total(self, data: tuple, y_pred: Any, *, training: bool) -> Any:
+        """Returns the whole loss, equal to `compute_loss` of the model."""
+        x, y, sample_weight = data
+        with one_value_each(_OWNER, _keras.compile_loss(self._judge)):
+            loss = _keras.compute_loss(
+                self._judge, x, y, y_pred, sample_weight, training=training
+            )
+        if self._judge is not self._model:
+            loss = loss + self._share(self._model.losses)
+        return loss
+
+    def of_data(self, y: Any, y_pred: Any, sample_weight: Any) -> Any:
+        """Returns the mean loss of the data without penalties."""
+        with one_value_each(_OWNER, _keras.compile_loss(self._judge)) as loss:
+            return loss(y, y_pred, sample_weight)
+
+    def of_observations(self, y: Any, y_pred: Any, weight: Any) -> Any:
+        """Returns the mean negative log-likelihood of the examples.
+
+        Keras averages some losses over the labels of an example; the
+        likelihood of the example is the product.
+        """
+        # Builds the losses, and checks that each example has its own value.
+        self.of_data(y, y_pred, None)
+        compiled = _keras.compile_loss(self._judge)
+        targets = keras.tree.pack_sequence_as(y_pred, self._flat(y, y_pred))
+        total = 0.0
+        for (loss, output), (_, target) in zip(
+            losses_and_outputs(compiled, y_pred),
+            losses_and_outputs(compiled, targets),
+            strict=True,
+        ):
+            # Keras requires one axis for each axis of the loss.
+            axes = [1] * (len(output.shape) - 2)
+            mean = loss(target, output, ops.reshape(weight, [-1, *axes]))
+            total += labels_of_value(unguarded(loss), output) * mean
+        return total
+
+    def _flat(self, y: Any, y_pred: Any) -> list:
+        """Returns the targets in the order of the flattened outputs."""
+        if isinstance(y, dict) and not isinstance(y_pred, dict):
+            y = [y[name] for name in self._model.output_names]
+        return keras.tree.flatten(y)
+
+    def counted(self, y: Any) -> Any:
+        """Returns whether the loss counts each label, or `None` if all."""
+        losses = keras.tree.flatten(self._judge.loss)
+        ignored = ignored_class(losses[0]) if len(losses) == 1 else None
+        if ignored is None:
+            return None
+        return ops.not_equal(ops.cast(y, "int64"), ignored)
+
+    def labels(self, y_pred: Any) -> int:
+        """Returns how many labels one value of the loss averages.
+
+        The result is 1 for several outputs, whose gradients hold this factor.
+        """
+        return labels_as_observations(_keras.compile_loss(self._judge), y_pred)
+
+    def of_outputs(self) -> Any:
+        """Returns the penalties in the loss that depend on outputs of layers.
+
+        Call this method after `total`, in the same scope. The result is `None`
+        for a model without such penalties.
+        """
+        # `model.losses` ends with the regularizers of weights.
+        regularized = [
+            v for v in self._model.trainable_variables if v.regularizer
+        ]
+        losses = self._model.losses
+        added = losses[: len(losses) - len(regularized)]
+        return self._share(added) if added else None
+
+    @staticmethod
+    def _share(losses: list) -> Any:
+        """Returns the sum of the penalties divided by the number of replicas.
+
+        Keras adds this number to the loss on each replica.
+        """
+        return sum(ops.sum(loss) for loss in losses) / num_replicas()

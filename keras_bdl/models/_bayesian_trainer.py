@@ -49,7 +49,7 @@ from keras_bdl.models._sampled_outputs import likelihoods_of
 from keras_bdl.models._strategy_check import check_scope
 from keras_bdl.models._strategy_check import check_strategy
 from keras_bdl.models._warning_trainer import WarningTrainer
-from keras_bdl.posteriors._trained_weights import TrainedWeights
+from keras_bdl.posteriors._covered_weights import TrainedWeights
 
 # Entry of a compile config: which weights were trained.
 _TRAINED = "trained_weights"

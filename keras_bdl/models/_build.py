@@ -7,7 +7,7 @@ from keras_bdl import _keras
 from keras_bdl._inner_optimizer import inner_optimizer
 from keras_bdl._protocols import OwnsPosterior
 from keras_bdl._protocols import OwnsVariables
-from keras_bdl.posteriors._trained_weights import at_positions
+from keras_bdl.posteriors._covered_weights import at_positions
 
 
 def build_posterior(model):

@@ -10,7 +10,7 @@ from keras_bdl._protocols import DrawsFunctions
 from keras_bdl._protocols import OwnsTrainStep
 from keras_bdl._protocols import TargetsPosterior
 from keras_bdl.models._strategy_check import check_seeds
-from keras_bdl.posteriors._posterior_of import posterior_owner
+from keras_bdl.posteriors._held_posterior import posterior_owner
 
 _DEFAULTS = {
     "objective": None,

@@ -15,7 +15,7 @@ from keras_bdl.layers._variational import Variational
 from keras_bdl.models._checked_trainer import DistributedTrainer
 from keras_bdl.models._logits_check import LogitsCheck
 from keras_bdl.models._logits_check import LogitsWarning
-from keras_bdl.posteriors._holds_draw import holds_draw
+from keras_bdl.posteriors._posterior import holds_sample as holds_draw
 
 # A loss that has grown by this factor never recovers.
 MOST_GROWTH = 1e4

@@ -24,9 +24,9 @@ from keras_bdl.objectives._batch_outcome import Outcome
 from keras_bdl.objectives._covariance import Covariance
 from keras_bdl.objectives._objective import Objective
 from keras_bdl.posteriors import Gaussian
-from keras_bdl.posteriors._excluded_weights import check_weights
-from keras_bdl.posteriors._excluded_weights import excluded_variables
-from keras_bdl.posteriors._trained_weights import learned_variables
+from keras_bdl.posteriors._covered_weights import check_weights
+from keras_bdl.posteriors._covered_weights import excluded_variables
+from keras_bdl.posteriors._covered_weights import learned_variables
 
 
 class GaussianObjective(NoiseSeed, Objective):

@@ -37,11 +37,11 @@ from keras_bdl.optimizers._target import FittedGaussian
 from keras_bdl.optimizers._target import NoOptions
 from keras_bdl.optimizers._target import PosteriorOptimizer
 from keras_bdl.posteriors import Gaussian
-from keras_bdl.posteriors._excluded_weights import check_any_weight
-from keras_bdl.posteriors._excluded_weights import check_weights
-from keras_bdl.posteriors._excluded_weights import excluded_variables
-from keras_bdl.posteriors._trained_weights import TrainedWeights
-from keras_bdl.posteriors._trained_weights import learned_variables
+from keras_bdl.posteriors._covered_weights import TrainedWeights
+from keras_bdl.posteriors._covered_weights import check_any_weight
+from keras_bdl.posteriors._covered_weights import check_weights
+from keras_bdl.posteriors._covered_weights import excluded_variables
+from keras_bdl.posteriors._covered_weights import learned_variables
 
 # The initial curvature s_0 = max(LARGE_DATA / sqrt(N),
 # min(SMALL_DATA / N, AT_MOST)). With few examples, samples would be too wide:

@@ -17,12 +17,12 @@ from keras_bdl._backend import tensor_of
 from keras_bdl._random._noise import EVALUATION
 from keras_bdl._random._noise import draw_numbers
 from keras_bdl._random._noise import split_numbers
-from keras_bdl.curvature._plan import Plan
-from keras_bdl.curvature._trained_variables import counted_as_trained
+from keras_bdl.curvature._capture import Plan
+from keras_bdl.curvature._rule import counted_as_trained
 from keras_bdl.optimizers._natural_gradient import NaturalGradientOptions
 from keras_bdl.optimizers._vogn import VOGN
 from keras_bdl.posteriors import MatrixNormal
-from keras_bdl.posteriors._matrix_covariance import MatrixCovariance
+from keras_bdl.posteriors._gaussian import KroneckerBlock
 
 # A factor is decomposed again once its trace has grown by this ratio. Steps
 # divide by the decomposed curvature: if that is too small, steps are too long
@@ -470,13 +470,13 @@ class MatrixState:
 
     def covariance(
         self, places: list, factor: Any, prior: Any
-    ) -> MatrixCovariance:
+    ) -> KroneckerBlock:
         """Returns the covariance of (3); `places` are those of `variables`."""
         kernel, *bias = places
         vectors = [tensor_of(v) for v in self._vectors]
         tensors = (*vectors, self._variances(factor, prior))
         arrays = map(ops.convert_to_numpy, tensors)
-        return MatrixCovariance(kernel, bias[0] if bias else None, *arrays)
+        return KroneckerBlock(kernel, bias[0] if bias else None, *arrays)
 
     def _eigenvalues(self):
         """Returns a of (1) as a column, and s as a row."""

@@ -215,7 +215,7 @@ def test_damping_is_in_the_step_and_not_in_the_posterior():
     q = np.kron(np.float64(matrix.inputs), np.float64(matrix.outputs))
     precision = N * np.kron(*expected.factors) + 2.0 * np.eye(15)
     np.testing.assert_allclose(
-        (q * matrix.variance.ravel()) @ q.T,
+        (q * matrix.values.ravel()) @ q.T,
         np.linalg.inv(precision),
         atol=1e-6,
     )
@@ -347,7 +347,7 @@ def test_matrices_have_factors_and_other_weights_move_as_in_vogn(
     limit = {"max_factor_size": max_factor_size}
     model = network(noisy_kfac(initial_curvature="first_batch", **limit))
     start = model.get_weights()
-    gradients, squares = bdl.curvature.second_moments(model, IMAGES, Y)
+    gradients, squares = bdl.curvature.second_moments(model, (IMAGES, Y))
     model.train_on_batch(IMAGES, Y)
     optimizer = model.optimizer
     sizes = [(10, 4), (5, 4), (5, 4), (5, 4), (5, 4), (5, 4), (65, 3)]
