@@ -6,6 +6,7 @@ compilation, devices. Each backend has a file with its implementation.
 
 from keras_bdl._backend.tensorflow import after
 from keras_bdl._backend.tensorflow import grad
+from keras_bdl._backend.tensorflow import grad_and_aux
 from keras_bdl._backend.tensorflow import hvp
 from keras_bdl._backend.tensorflow import is_tracing
 from keras_bdl._backend.tensorflow import jit
@@ -16,13 +17,16 @@ from keras_bdl._backend.tensorflow import poisson
 from keras_bdl._backend.tensorflow import replica_id
 from keras_bdl._backend.tensorflow import split
 from keras_bdl._backend.tensorflow import tensor_of
+from keras_bdl._backend.tensorflow import tensor
 from keras_bdl._backend.tensorflow import value_and_grad
+from keras_bdl._backend.tensorflow import vjp
 from keras_bdl._backend.tensorflow import words
 
 __all__ = [
     "hvp",
     "after",
     "grad",
+    "grad_and_aux",
     "is_tracing",
     "jit",
     "num_replicas",
@@ -32,6 +36,8 @@ __all__ = [
     "replica_id",
     "split",
     "tensor_of",
+    "tensor",
     "value_and_grad",
+    "vjp",
     "words",
 ]

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 from keras_bdl._cpu_compilation import pays_to_compile
 from keras_bdl._shared_trace import call_shared
-from keras_bdl.distributions._stored_prior import StoredPrior
 from keras_bdl.layers import _weight_draw as weight_draw
+from keras_bdl.layers._weight_priors import StoredPrior
 from keras_bdl.priors import TFPDistribution
 from keras_bdl.priors._prior import Prior
 

@@ -27,7 +27,7 @@ from keras_bdl.distribute._replica_gradients import looks_at_gradients
 from keras_bdl.distribute._replicas import batch_of_group
 from keras_bdl.distribute._replicas import replica_weight
 from keras_bdl.distribute._replicas import statistics_of_examples
-from keras_bdl.layers._find_variational_layers import end_annealing
+from keras_bdl.layers._variational import end_annealing
 from keras_bdl.models._build import build_optimizer
 from keras_bdl.models._build import build_posterior
 from keras_bdl.models._evidence_metrics import add_batch_mean

@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_bdl._data._dataset_size import DatasetSize
 from keras_bdl.distribute._replicas import first_tensor
-from keras_bdl.layers._find_variational_layers import variational_layers
+from keras_bdl.layers._variational import variational_layers
 
 
 def add_batch_mean(metric, value, x):

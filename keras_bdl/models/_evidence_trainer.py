@@ -4,7 +4,7 @@ from typing import Any
 
 from keras_bdl._aliases import ArrayLike
 from keras_bdl._data._dataset_size import dataset_sizes
-from keras_bdl.layers._find_variational_layers import variational_layers
+from keras_bdl.layers._variational import variational_layers
 from keras_bdl.models._build import build_optimizer
 from keras_bdl.models._checked_trainer import CheckedTrainer
 from keras_bdl.models._evidence_metrics import EvidenceBound
