@@ -16,8 +16,8 @@ from keras_bdl._backend.tensorflow import philox
 from keras_bdl._backend.tensorflow import poisson
 from keras_bdl._backend.tensorflow import replica_id
 from keras_bdl._backend.tensorflow import split
-from keras_bdl._backend.tensorflow import tensor_of
 from keras_bdl._backend.tensorflow import tensor
+from keras_bdl._backend.tensorflow import tensor_of
 from keras_bdl._backend.tensorflow import value_and_grad
 from keras_bdl._backend.tensorflow import vjp
 from keras_bdl._backend.tensorflow import words
