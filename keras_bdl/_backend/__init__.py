@@ -19,7 +19,9 @@ from keras_bdl._backend.tensorflow import outside_of_trace
 from keras_bdl._backend.tensorflow import philox
 from keras_bdl._backend.tensorflow import poisson
 from keras_bdl._backend.tensorflow import replica_id
+from keras_bdl._backend.tensorflow import split
 from keras_bdl._backend.tensorflow import tensor
+from keras_bdl._backend.tensorflow import tensor_of
 from keras_bdl._backend.tensorflow import value_and_grad
 from keras_bdl._backend.tensorflow import vjp
 from keras_bdl._backend.tensorflow import words
@@ -40,6 +42,8 @@ __all__ = [
     "philox",
     "poisson",
     "replica_id",
+    "split",
+    "tensor_of",
     "tensor",
     "value_and_grad",
     "vjp",

@@ -204,9 +204,28 @@ def poisson(rates: Any, seed: Any) -> Any:
     )
 
 
-def grad(function: Callable[..., Any], tensors: Sequence[Any]) -> list[Any]:
-    """Returns the gradients of a scalar function of tensors."""
+def grad(
+    function: Callable[..., Any], tensors: Sequence[Any], has_aux: bool = False
+) -> Any:
+    """Returns the gradients of a scalar function of tensors, zero if unused.
+
+    With `has_aux`, the function returns a pair, whose second part comes back
+    beside the gradients.
+    """
     with tf.GradientTape() as tape:
         tape.watch(tensors)
         value = function(*tensors)
-    return tape.gradient(value, tensors)
+        target, aux = value if has_aux else (value, None)
+    found = tape.gradient(target, tensors, unconnected_gradients="zero")
+    gradients = [tf.convert_to_tensor(g) for g in found]
+    return (gradients, aux) if has_aux else gradients
+
+
+def tensor_of(variable: Any) -> Any:
+    """Returns the present value of a variable."""
+    return tf.convert_to_tensor(getattr(variable, "value", variable))
+
+
+def split(tensor: Any, sizes: Sequence[int]) -> list[Any]:
+    """Returns the parts of a vector, by one operation."""
+    return tf.split(tensor, sizes)
