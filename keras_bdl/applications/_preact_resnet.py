@@ -31,7 +31,7 @@ from keras_bdl.models import Model
 
 
 class PreActOptions(NetworkOptions, total=False):
-    """Arguments that `PreActResNet` documents."""
+    """The arguments that `keras_bdl.applications.PreActResNet` documents."""
 
     dropout_rate: float
 
@@ -274,7 +274,7 @@ def WideResNet(
 
 
 class WideResNetOptions(PreActOptions, total=False):
-    """Arguments that `WideResNet` documents."""
+    """Arguments of `keras_bdl.applications.WideResNet` and `PreActResNet`."""
 
     filters: int
 

@@ -36,7 +36,7 @@ _POOLING = {
 
 
 class ResNetPlusPlusOptions(TypedDict, total=False):
-    """Arguments that `ResNetPlusPlus` documents."""
+    """The arguments of `keras_bdl.applications.ResNetPlusPlus`."""
 
     include_top: bool
     pooling: str | None
