@@ -12,9 +12,9 @@ from keras_bdl.evaluation import evaluate
 from keras_bdl.prediction import ClassificationPrediction
 from keras_bdl.prediction import Prediction
 from keras_bdl.prediction import predict
+from keras_bdl.prediction._averages import ClassificationAverage
+from keras_bdl.prediction._averages import RegressionAverage
 from keras_bdl.prediction._averages import merged
-from keras_bdl.prediction._classification_average import ClassificationAverage
-from keras_bdl.prediction._regression_average import RegressionAverage
 
 
 class EnsembleValidation(FitCallback):

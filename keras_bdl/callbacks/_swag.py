@@ -19,7 +19,7 @@ from keras_bdl.posteriors._covered_weights import Structure
 from keras_bdl.posteriors._gaussian import Gaussian
 from keras_bdl.posteriors._held_posterior import posterior_owner
 from keras_bdl.posteriors._low_rank_gaussian import LowRankGaussian
-from keras_bdl.prediction._reestimate_batch_norm import batch_norm_layers
+from keras_bdl.prediction._batch_norm import batch_norm_layers
 
 # Number of weights whose moments change at a time. Their copies in float64 then
 # stay in the cache of the processor.

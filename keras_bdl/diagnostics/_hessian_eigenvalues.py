@@ -17,7 +17,7 @@ from keras_bdl._arguments import check_number
 from keras_bdl._arguments import check_seed
 from keras_bdl._arguments import check_verbose
 from keras_bdl._backend import hvp
-from keras_bdl._data._examples import TrainingData
+from keras_bdl._data._batches import TrainingData
 from keras_bdl._reports import NOT_A_NUMBER
 from keras_bdl._reports import Report
 from keras_bdl.diagnostics._training_loss import TrainingLoss

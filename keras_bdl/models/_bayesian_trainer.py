@@ -13,10 +13,10 @@ from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl._aliases import ArrayLike
-from keras_bdl._data._count_examples import peeked
+from keras_bdl._data._dataset_size import EXAMPLES
 from keras_bdl._data._dataset_size import count_of_fit
 from keras_bdl._data._dataset_size import dataset_sizes
-from keras_bdl._data._observations import EXAMPLES
+from keras_bdl._data._dataset_size import peeked
 from keras_bdl._inner_optimizer import inner_optimizer
 from keras_bdl._inner_optimizer import without_loss_scaling
 from keras_bdl._protocols import KnowsModel

@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_bdl._data._count_examples import ExampleCount
 from keras_bdl._data._dataset_size import DatasetSize
+from keras_bdl._data._dataset_size import ExampleCount
 from keras_bdl._data._dataset_size import tell_dataset_size
 from keras_bdl.distribute._variable_copies import variable_copies
 from keras_bdl.distribute._workers import first_replica

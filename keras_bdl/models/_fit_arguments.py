@@ -4,7 +4,7 @@ import keras
 
 from keras_bdl._arguments import check_choice
 from keras_bdl._arguments import check_number
-from keras_bdl._data._observations import OBSERVATIONS
+from keras_bdl._data._dataset_size import OBSERVATIONS
 from keras_bdl._inner_optimizer import inner_optimizer
 from keras_bdl._protocols import DrawsFunctions
 from keras_bdl._protocols import OwnsTrainStep

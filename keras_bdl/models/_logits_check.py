@@ -14,7 +14,7 @@ from keras_bdl import _keras
 from keras_bdl.likelihoods._implied_noise import loss_function
 from keras_bdl.likelihoods._loss_check import losses_and_outputs
 from keras_bdl.likelihoods._loss_check import unguarded
-from keras_bdl.prediction._likelihood import Likelihood
+from keras_bdl.prediction._outputs import Likelihood
 
 # Half precision rounds probabilities: 2^-6 is the spacing of bfloat16 near 2.
 _TOLERANCE = 2.0**-6

@@ -13,7 +13,7 @@ from keras_bdl import _keras
 from keras_bdl import likelihoods
 from keras_bdl.likelihoods._implied_noise import loss_function
 from keras_bdl.metrics._classification import ClassificationMetric
-from keras_bdl.prediction._likelihood import Likelihood
+from keras_bdl.prediction._outputs import Likelihood
 from keras_bdl.prediction._outputs import per_output
 
 _CROSS_ENTROPIES = {
