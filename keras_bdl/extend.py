@@ -20,7 +20,7 @@ from keras_bdl.curvature._rule import register_rule
 from keras_bdl.curvature._step import Step
 from keras_bdl.curvature._step import step
 from keras_bdl.datasets._specs import DatasetSpec
-from keras_bdl.distribute._variable_copies import restored
+from keras_bdl.distribute._replicas import restored
 from keras_bdl.distributions._stored_prior import StoredPrior
 from keras_bdl.distributions._weight_distribution import WeightDistribution
 from keras_bdl.layers._adapted_layer import AdaptedLayer

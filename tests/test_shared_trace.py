@@ -8,11 +8,11 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
-from keras_bdl import _shared_trace as shared_trace
-from keras_bdl._cpu_compilation import keras_compiles_nothing
-from keras_bdl._shared_trace import MOST_INLINED
-from keras_bdl._shared_trace import SMALLEST_COMPILED
-from keras_bdl._shared_trace import call_shared
+from keras_bdl import _backend as shared_trace
+from keras_bdl._backend import call_shared
+from keras_bdl._backend import keras_compiles_nothing
+from keras_bdl._backend.tensorflow import MOST_INLINED
+from keras_bdl._backend.tensorflow import SMALLEST_COMPILED
 
 SHAPES = [(2, 3), (4, 1), (3,), (5,), (1, 7)]
 

@@ -5,17 +5,27 @@ loops, random bits, compilation, devices. Every other folder imports the functio
 from this folder, so that a second backend is one more file.
 """
 
+from keras_bdl._backend.tensorflow import call_shared
+from keras_bdl._backend.tensorflow import compile_part
+from keras_bdl._backend.tensorflow import in_several_workers
 from keras_bdl._backend.tensorflow import is_tracing
+from keras_bdl._backend.tensorflow import keras_compiles_nothing
 from keras_bdl._backend.tensorflow import num_replicas
 from keras_bdl._backend.tensorflow import outside_of_trace
+from keras_bdl._backend.tensorflow import pays_to_compile
 from keras_bdl._backend.tensorflow import philox
 from keras_bdl._backend.tensorflow import replica_id
 from keras_bdl._backend.tensorflow import value_and_grad
 
 __all__ = [
+    "call_shared",
+    "compile_part",
+    "in_several_workers",
     "is_tracing",
+    "keras_compiles_nothing",
     "num_replicas",
     "outside_of_trace",
+    "pays_to_compile",
     "philox",
     "replica_id",
     "value_and_grad",

@@ -8,7 +8,8 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-from keras_bdl._cpu_compilation import pays_to_compile
+from keras_bdl._backend import compile_part
+from keras_bdl._backend import pays_to_compile
 from keras_bdl._random._forward_pass_noise import gaussian_noise
 from keras_bdl._random._forward_pass_noise import of_bits
 from keras_bdl._random._keyed_noise import PHILOX
@@ -16,9 +17,6 @@ from keras_bdl._random._keyed_noise import PHILOX
 # Streams of random numbers of one seed.
 TRAINING = 0
 EVALUATION = 1
-
-# With fewer weights, compiling never saves the time that it takes.
-_SMALLEST_SIZE = 2**14
 
 # XLA takes 50 milliseconds for each tensor. With more tensors than this, XLA
 # compiles only the noise, which is one tensor.
@@ -128,14 +126,12 @@ class Compilation:
 
     def _compiled(self, function):
         if function not in self._functions:
-            self._functions[function] = tf.function(
-                function, jit_compile=True, autograph=False
-            )
+            self._functions[function] = compile_part(function)
         return self._functions[function]
 
 
 def _worth_compiling(bits):
-    return pays_to_compile(bits.shape[0], at_least=_SMALLEST_SIZE)
+    return pays_to_compile(bits.shape[0])
 
 
 def gaussian_draw(

@@ -10,7 +10,7 @@ from keras_bdl._arguments import check_bool
 from keras_bdl._arguments import check_number
 from keras_bdl._arguments import check_verbose
 from keras_bdl._data._dataset_size import guard_loss
-from keras_bdl._inner_optimizer import inner_optimizer
+from keras_bdl._keras import inner_optimizer
 from keras_bdl.callbacks._chain_temperature import Virials
 from keras_bdl.callbacks._chain_temperature import kinetic_band
 from keras_bdl.callbacks._stateful_callback import StatefulCallback

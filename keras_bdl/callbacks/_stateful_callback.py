@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from keras_bdl._data._dataset_size import compare_with_epoch
-from keras_bdl.models._bayesian_trainer import BayesianTrainer
+from keras_bdl.models._trainer import BayesianTrainer
 
 
 class SkippedSteps:

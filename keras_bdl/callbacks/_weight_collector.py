@@ -10,7 +10,7 @@ import numpy as np
 from keras_bdl._arguments import check_choice
 from keras_bdl._arguments import check_count
 from keras_bdl._inherited_arguments import InheritedArguments
-from keras_bdl._inner_optimizer import batches_of_step
+from keras_bdl._keras import batches_of_step
 from keras_bdl.callbacks._collecting_callback import CollectingCallback
 from keras_bdl.posteriors._posterior import Posterior
 from keras_bdl.posteriors._structure import Structure

@@ -12,8 +12,8 @@ from keras_bdl.conversion._converted_layer import disassembled
 from keras_bdl.conversion._converted_layer import made_again
 from keras_bdl.conversion._selection import own_weights
 from keras_bdl.models._model import Model
+from keras_bdl.models._model import Sequential
 from keras_bdl.models._model import functional_class
-from keras_bdl.models._sequential import Sequential
 
 
 class ModelCopy:

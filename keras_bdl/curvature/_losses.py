@@ -7,13 +7,13 @@ import tensorflow as tf
 
 from keras_bdl import _keras
 from keras_bdl._aliases import Loss
-from keras_bdl.likelihoods._implied_noise import ignored_class
-from keras_bdl.likelihoods._implied_noise import labels_of_value
-from keras_bdl.likelihoods._loss_check import check_reductions
-from keras_bdl.likelihoods._loss_check import labels_as_observations
-from keras_bdl.likelihoods._loss_check import losses_and_outputs
-from keras_bdl.likelihoods._loss_check import one_value_each
-from keras_bdl.likelihoods._loss_check import unguarded
+from keras_bdl.likelihoods._loss_as_likelihood import check_reductions
+from keras_bdl.likelihoods._loss_as_likelihood import ignored_class
+from keras_bdl.likelihoods._loss_as_likelihood import labels_as_observations
+from keras_bdl.likelihoods._loss_as_likelihood import labels_of_value
+from keras_bdl.likelihoods._loss_as_likelihood import losses_and_outputs
+from keras_bdl.likelihoods._loss_as_likelihood import one_value_each
+from keras_bdl.likelihoods._loss_as_likelihood import unguarded
 
 _OWNER = "per-example gradients"
 

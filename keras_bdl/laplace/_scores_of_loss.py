@@ -15,8 +15,8 @@ from keras_bdl._random._forward_pass_noise import uniform
 from keras_bdl.laplace._scores import Scores
 from keras_bdl.laplace._scores import nan_unless
 from keras_bdl.laplace._scores import reciprocal
-from keras_bdl.likelihoods._implied_noise import NO_LIKELIHOOD
-from keras_bdl.likelihoods._implied_noise import loss_function
+from keras_bdl.likelihoods._loss_as_likelihood import NO_LIKELIHOOD
+from keras_bdl.likelihoods._loss_as_likelihood import loss_function
 from keras_bdl.prediction._likelihood import Likelihood
 
 

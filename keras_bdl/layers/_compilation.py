@@ -6,15 +6,13 @@ import math
 import keras
 import tensorflow as tf
 
-from keras_bdl._cpu_compilation import pays_to_compile
-from keras_bdl._shared_trace import call_shared
+from keras_bdl._backend import call_shared
+from keras_bdl._backend import compile_part
+from keras_bdl._backend import pays_to_compile
 from keras_bdl.distributions._stored_prior import StoredPrior
 from keras_bdl.layers import _weight_draw as weight_draw
 from keras_bdl.priors import TFPDistribution
 from keras_bdl.priors._prior import Prior
-
-# Compiling takes half a second. A smaller layer never saves that much.
-SMALLEST_SIZE = 2**14
 
 # In these layers few positions share a weight, so the draw of a weight takes
 # longer than its use.
@@ -34,7 +32,7 @@ def worth_compiling(layer):
     return (
         isinstance(layer, LAYERS)
         and all(_is_compilable(p.prior) for p in layer.weight_posteriors)
-        and pays_to_compile(max(sizes), at_least=SMALLEST_SIZE)
+        and pays_to_compile(max(sizes))
     )
 
 
@@ -86,9 +84,9 @@ class CompiledDraw:
             )
         if self._functions is None:
             self._functions = (
-                _compiled(numbers),
-                _compiled(outputs),
-                _compiled(functools.partial(_gradients, outputs)),
+                compile_part(numbers),
+                compile_part(outputs),
+                compile_part(functools.partial(_gradients, outputs)),
             )
         numbers, outputs, gradients = self._functions
         structures = {}
@@ -109,10 +107,6 @@ class CompiledDraw:
     def forget(self):
         """Makes the next call compile its functions again."""
         self._functions = None
-
-
-def _compiled(function):
-    return tf.function(function, jit_compile=True, autograph=False)
 
 
 def _gradients(function, tensors, numbers, seed, annealed, upstream):

@@ -4,7 +4,7 @@ import threading
 from typing import Any
 
 from keras_bdl import _keras
-from keras_bdl.likelihoods._loss_check import guard_likelihood
+from keras_bdl.likelihoods._loss_as_likelihood import guard_likelihood
 
 
 class ThreadLosses:

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_bdl.likelihoods._targets import split_moments
+from keras_bdl.likelihoods._gaussian import split_moments
 from keras_bdl.metrics._gaussian_scores import GaussianMetric
 
 

@@ -8,8 +8,8 @@ from keras import ops
 
 from keras_bdl._arguments import check_number
 from keras_bdl._inherited_arguments import InheritedArguments
-from keras_bdl.likelihoods._targets import aligned_targets
-from keras_bdl.likelihoods._targets import split_moments
+from keras_bdl.likelihoods._gaussian import aligned_targets
+from keras_bdl.likelihoods._gaussian import split_moments
 
 
 class GaussianMetric(InheritedArguments, keras.metrics.Mean):

@@ -22,7 +22,7 @@ from keras_bdl._random._noise_seed import split_store
 from keras_bdl.curvature._weight_scope import WeightScope
 from keras_bdl.curvature._weight_scope import current_values
 from keras_bdl.distributions import MeanField
-from keras_bdl.models._build import variables_to_build
+from keras_bdl.models._trainer import variables_to_build
 from keras_bdl.objectives._batch_outcome import Outcome
 from keras_bdl.objectives._covariance import Covariance
 from keras_bdl.objectives._objective import Objective

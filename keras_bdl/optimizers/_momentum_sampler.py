@@ -10,8 +10,8 @@ from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl._arguments import check_number
+from keras_bdl._backend import call_shared
 from keras_bdl._random._gaussian_weights import normal_numbers
-from keras_bdl._shared_trace import call_shared
 from keras_bdl.optimizers._hyperbolic_momentum import kick
 from keras_bdl.optimizers._hyperbolic_momentum import thermostat_force
 from keras_bdl.optimizers._hyperbolic_momentum import velocity

@@ -11,7 +11,7 @@ from keras import ops
 from keras_bdl import _keras
 from keras_bdl._arguments import check_bool
 from keras_bdl._arguments import check_count
-from keras_bdl._inner_optimizer import loss_scale
+from keras_bdl._keras import loss_scale
 from keras_bdl._random._gaussian_weights import EVALUATION
 from keras_bdl._random._gaussian_weights import TRAINING
 from keras_bdl._random._gaussian_weights import Compilation
@@ -20,7 +20,7 @@ from keras_bdl._random._gaussian_weights import gaussian_draw_and_score
 from keras_bdl._random._gaussian_weights import random_bits
 from keras_bdl.curvature._weight_scope import WeightScope
 from keras_bdl.curvature._weight_scope import current_values
-from keras_bdl.distribute._replica_gradients import for_all_replicas
+from keras_bdl.distribute._replicas import for_all_replicas
 from keras_bdl.distribute._replicas import replica_weight
 from keras_bdl.optimizers._accumulator import Accumulator
 from keras_bdl.optimizers._curvature_state import CurvatureState

@@ -3,8 +3,8 @@
 import keras
 from keras import ops
 
+from keras_bdl._backend import call_shared
 from keras_bdl._random._gaussian_weights import normal_numbers
-from keras_bdl._shared_trace import call_shared
 from keras_bdl.optimizers._sampler import Sampler
 
 

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from keras_bdl._random._keyed_noise import sequence
-from keras_bdl.distribute._variable_copies import restored
+from keras_bdl.distribute._replicas import restored
 from keras_bdl.distributions import MeanField
 from keras_bdl.layers._find_variational_layers import sampling_layers
 from keras_bdl.posteriors._covariance_blocks import CovarianceBlocks

@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from keras_bdl._random._keyed_noise import sequence
-from keras_bdl.distribute._variable_copies import restored
+from keras_bdl.distribute._replicas import restored
 from keras_bdl.posteriors._dropout_switch import dropout_in_model
 from keras_bdl.posteriors._dropout_switch import dropout_layers
 from keras_bdl.posteriors._dropout_switch import seed_generators

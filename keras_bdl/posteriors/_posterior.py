@@ -18,8 +18,8 @@ import numpy as np
 from keras_bdl._inherited_arguments import InheritedArguments
 from keras_bdl._random._keyed_noise import sequence
 from keras_bdl._saving._state_file import write_state
-from keras_bdl.distribute._variable_copies import assign
-from keras_bdl.distribute._variable_copies import restored
+from keras_bdl.distribute._replicas import assign
+from keras_bdl.distribute._replicas import restored
 from keras_bdl.posteriors._covariance_blocks import CovarianceBlocks
 from keras_bdl.posteriors._frozen_weights import check_adapters
 from keras_bdl.posteriors._frozen_weights import check_frozen_weights

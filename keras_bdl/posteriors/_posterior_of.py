@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from keras_bdl._inner_optimizer import inner_optimizer
+from keras_bdl._keras import inner_optimizer
 from keras_bdl._protocols import OwnsPosterior
 from keras_bdl._protocols import OwnsVariables
 from keras_bdl.layers._find_variational_layers import sampling_layers

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_bdl.likelihoods._implied_noise import ignored_class
+from keras_bdl.likelihoods._loss_as_likelihood import ignored_class
 from keras_bdl.prediction._average_options import IDENTITY
 from keras_bdl.prediction._average_options import MONTE_CARLO
 from keras_bdl.prediction._average_options import PROBIT

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 from keras_bdl._arguments import check_choice
-from keras_bdl.likelihoods._implied_noise import loss_function
+from keras_bdl.likelihoods._loss_as_likelihood import loss_function
 
 _CATEGORICAL = (
     keras.losses.categorical_crossentropy,

@@ -13,7 +13,7 @@ from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl._replaced_in_thread import replaced
-from keras_bdl.distribute._variable_copies import variable_copies
+from keras_bdl.distribute._replicas import variable_copies
 from keras_bdl.distribute._workers import replica_arrays
 
 # The methods of recurrent cells that read and write dropout masks.

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bdl import _keras
-from keras_bdl.distribute._keras_fixes import in_several_workers
+from keras_bdl._backend import in_several_workers
 from keras_bdl.prediction._stateless_call import TRACING
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 import tensorflow_probability as tfp
 
 import keras_bdl as bdl
-from keras_bdl import _cpu_compilation as cpu_compilation
+from keras_bdl import _backend as cpu_compilation
 from keras_bdl import layers
 from keras_bdl.layers import _compilation as compilation
 

@@ -6,7 +6,7 @@ import math
 import keras
 from keras import ops
 
-from keras_bdl._shared_trace import call_shared
+from keras_bdl._backend import call_shared
 from keras_bdl.curvature._matrix import Matrix
 from keras_bdl.curvature._reductions import ExampleSums
 from keras_bdl.curvature._reductions import in_full_precision

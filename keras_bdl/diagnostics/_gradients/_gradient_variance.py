@@ -19,7 +19,7 @@ from keras_bdl._reports._report import Report
 from keras_bdl.diagnostics._gradients._likelihood_gradient import (
     likelihood_gradient_of,
 )
-from keras_bdl.distribute._variable_copies import restored
+from keras_bdl.distribute._replicas import restored
 from keras_bdl.layers._find_variational_layers import variational_layers
 from keras_bdl.posteriors._dropout_switch import seed_generators
 
