@@ -152,7 +152,7 @@ class BayesianModel(BayesianTrainer):
             return super().compile_from_config(config)
         config = keras.saving.deserialize_keras_object(config)
         record = TrainedWeights.from_state(config.pop(_TRAINED, None))
-        methods = [
+        methods: list[Any] = [
             method
             for method in (
                 config.get("objective"),

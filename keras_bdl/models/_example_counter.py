@@ -100,7 +100,8 @@ class ExampleCounter:
             self._counting = False
             examples = estimate.corrected(seen, steps)
             self._last = weakref.ref(x), estimate.examples, examples
-            self._set_exact(examples)
+            guess = estimate.endless or estimate.repeated
+            self._set_exact(examples, guess)
         elif steps_per_epoch is None:
             self._set(0, 0)  # Keras begins the pass again
 
@@ -123,10 +124,9 @@ class ExampleCounter:
                 stacklevel=4,
             )
 
-    def _set_exact(self, examples: int) -> None:
+    def _set_exact(self, examples: int, guess: bool) -> None:
         model, sizes, x, _ = self._of_fit
         before, self._examples = self._examples, examples
-        guess = self._estimate.endless or self._estimate.repeated
         exact = ExampleCount(examples, exact=not guess)
         tell_dataset_size(model, sizes, exact, x)
         if before != examples and any(size.given is None for size in sizes):

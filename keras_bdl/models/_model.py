@@ -36,7 +36,7 @@ def is_functional_call(args: Any, kwargs: Any) -> bool:
 
 
 @functools.cache
-def functional_class() -> type:
+def functional_class() -> Any:
     """Returns the class of the functional models of Keras.
 
     The class has no public name. Every functional model is an instance of it.
@@ -54,7 +54,7 @@ class _Unannounced:
 
 
 @functools.cache
-def functional_twin(cls: type) -> type:
+def functional_twin(cls: Any) -> Any:
     """Returns the twin of `cls`, a subclass for functional models."""
     if issubclass(cls, functional_class()):
         return cls
@@ -64,7 +64,7 @@ def functional_twin(cls: type) -> type:
         _, state = super(twin, self).__reduce__()
         return _keras.unpickler(cls), state
 
-    twin = type(
+    twin: Any = type(
         cls.__name__,
         (_Unannounced, cls, functional_class()),
         {
@@ -123,16 +123,18 @@ class Model(BayesianModel):
 
         The top of this file describes the functional twin.
         """
-        if cls is Model and is_functional_call(args, kwargs):
-            cls = functional_twin(cls)
         _keras.wrap_clone_functions(_keeping_our_classes)
-        return super().__new__(cls, *args, **kwargs)
+        made: Any = cls
+        if cls is Model and is_functional_call(args, kwargs):
+            made = functional_twin(made)
+        return super().__new__(made, *args, **kwargs)
 
     def __init__(self, *args: Any, **kwargs: Any):
         if is_functional_call(args, kwargs):
             # A subclass may make its inputs and outputs in its `__init__`,
             # after `__new__`.
-            self.__class__ = functional_twin(type(self))
+            kind: Any = type(self)
+            self.__class__ = functional_twin(kind)
             functional_class().__init__(self, *args, **kwargs)
         else:
             super().__init__(*args, **kwargs)
@@ -177,19 +179,20 @@ def _keeping_our_classes(clone: Callable) -> Callable:
     def mended(model: keras.Model, *args: Any, **kwargs: Any) -> keras.Model:
         if not isinstance(model, BayesianModel):
             return clone(model, *args, **kwargs)
-        plain = object.__new__(type(model))
+        plain: Any = object.__new__(type(model))
         vars(plain).update(vars(model), compiled=False)
         copy = clone(plain, *args, **kwargs)
         if not isinstance(copy, BayesianModel):
             copy = _of_our_class(type(model), copy)
-        if model.compiled:
-            copy.compile_from_config(model.get_compile_config())
+        config = model.get_compile_config() if model.compiled else None
+        if config is not None:
+            copy.compile_from_config(config)
         return copy
 
     return mended
 
 
-def _of_our_class(cls: type, copy: keras.Model) -> BayesianModel:
+def _of_our_class(cls: Any, copy: keras.Model) -> BayesianModel:
     """Returns a model of the same layers."""
     if not isinstance(copy, keras.Sequential):
         return Model(copy.input, copy.output, name=copy.name)

@@ -63,7 +63,11 @@ class BayesianTrainer(keras.Model):
     _evidence_bound: Any = None  # an `EvidenceBound` after `compile`
     _logits_check: _checks.LogitsCheck
     _prior_versions: dict[str, int]
+    # Attributes of `keras.Model`.
     built: bool
+    optimizer: Any
+    predict_function: Any
+    train_function: Any
     distribute_strategy: tf.distribute.Strategy
 
     @functools.wraps(keras.Model.fit)
@@ -572,7 +576,7 @@ def build_metrics(model: keras.Model, dataset: tf.data.Dataset) -> None:
     nothing for a subclass, whose outputs are unknown before the first call.
     """
     metrics = _keras.compile_metrics(model)
-    outputs = getattr(model, "outputs", None) or ()  # a subclass has none
+    outputs: Any = getattr(model, "outputs", None) or ()  # a subclass has none
     if metrics is None or metrics.built or len(outputs) != 1:
         return
     _, y, _ = keras.utils.unpack_x_y_sample_weight(dataset.element_spec)
