@@ -25,19 +25,18 @@ Models:
 
 Folders:
 
-    applications   networks of the papers    likelihoods    losses, regression
-    callbacks      collect, save, measure    metrics        during `fit`
-    conformal      sets with a coverage      models         Model, Sequential
-    continual      task after task           objectives     TaylorVI, MAP
-    conversion     convert                   optimizers     samplers, VOGN
-    curvature      per-example gradients     plots          pictures
-    data           batches, N                posteriors     learned weights
-    datasets       data of the papers        prediction     predict
-    diagnostics    chains, gradients, loss   priors         assumed weights
-    distribute     several devices           protocols      interfaces
-    distributions  of single tensors         saving         files, buckets
-    evaluation     reports on predictions    schedules      of step sizes
-    layers         variational layers
+    applications   networks of the papers   laplace        fit_laplace
+    callbacks      collect, save, measure   layers         variational layers
+    conformal      sets with a coverage     likelihoods    losses, regression
+    continual      task after task          metrics        during `fit`
+    conversion     convert                  models         Model, Sequential
+    curvature      per-example gradients    objectives     TaylorVI, MAP
+    datasets       data of the papers       optimizers     samplers, VOGN
+    diagnostics    chains, gradients, loss  plots          pictures
+    distribute     several devices          posteriors     learned weights
+    distributions  of single tensors        prediction     predict
+    evaluation     reports on predictions   priors         assumed weights
+    extend         methods of your own      schedules      of step sizes
 """
 
 from keras import backend as _backend

@@ -8,6 +8,7 @@ import pytest
 
 import keras_bdl as bdl
 from keras_bdl import callbacks as cb
+from keras_bdl import extend
 from keras_bdl import posteriors
 from keras_bdl.laplace import fit_laplace
 from keras_bdl.objectives import TaylorVI
@@ -89,11 +90,11 @@ ATTRIBUTES = ("end_epoch", "schedule", "path", "rows")
 
 def facts(name, kept):
     """Returns the comparable state of a callback or a posterior."""
-    if isinstance(kept, posteriors.Posterior):
+    if isinstance(kept, bdl.extend.Posterior):
         return None if name == "MCDropout" else kept.sample(3)
     if isinstance(kept, cb.EarlyStopping):
         return [kept.best, kept.best_weights, kept._best_state]
-    if isinstance(kept, cb.StatefulCallback) and name != "ChainDiagnostics":
+    if isinstance(kept, extend.StatefulCallback) and name != "ChainDiagnostics":
         return kept.get_state()
     found = {k: v for k, v in vars(kept).items() if k in ATTRIBUTES}
     if found.get("schedule") is not None:

@@ -7,6 +7,7 @@ import keras
 
 import keras_bdl as bdl
 from keras_bdl import applications
+from keras_bdl import extend
 
 
 def _convolutional(
@@ -68,7 +69,7 @@ def _tiny(input_shape, classes):
 
 def _strided(depth):
     """Returns the architecture of a ResNet whose first layer has strides."""
-    architecture = applications.Architecture.of_depth(depth)
+    architecture = extend.Architecture.of_depth(depth)
     stem = dataclasses.replace(architecture.stem, strides=2)
     return dataclasses.replace(architecture, stem=stem)
 

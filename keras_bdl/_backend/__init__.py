@@ -1,8 +1,7 @@
-"""What Keras does not offer in every backend: one interface, one file a backend.
+"""What Keras does not offer in every backend: one interface for all.
 
-`keras.ops` comes first. A function is here if `keras.ops` lacks it: derivatives,
-loops, random bits, compilation, devices. Every other folder imports the function
-from this folder, so that a second backend is one more file.
+A function is here if `keras.ops` lacks it: derivatives, loops, random bits,
+compilation, devices. Each backend has a file with its implementation.
 """
 
 from keras_bdl._backend.tensorflow import call_shared

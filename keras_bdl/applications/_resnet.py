@@ -127,7 +127,7 @@ def ResNet18(
     Example:
 
     ```python
-    from keras_bdl.applications.resnet import SMALL_IMAGES
+    from keras_bdl.applications import SMALL_IMAGES
 
     model = keras_bdl.applications.ResNet18(
         (32, 32, 3), 10, filters=4, stem=SMALL_IMAGES

@@ -6,6 +6,8 @@ import keras
 
 from keras_bdl import layers
 from keras_bdl.layers._mc_dropout import MCDropout
+from keras_bdl.layers._mean_field import MeanFieldLayer
+from keras_bdl.layers._radial import RadialLayer
 from keras_bdl.likelihoods import LearnedStddev
 
 _ALIKE = (
@@ -64,8 +66,8 @@ def options_of(kind: str):
     if kind == "mc_dropout":
         return {"rate", "seed"}
     base = {
-        "mean_field": layers.MeanFieldLayer,
-        "radial": layers.RadialLayer,
+        "mean_field": MeanFieldLayer,
+        "radial": RadialLayer,
     }[kind]
     return {
         parameter.name

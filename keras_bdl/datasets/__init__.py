@@ -13,9 +13,11 @@ from keras_bdl.datasets._epoch_counter import EpochCounter
 from keras_bdl.datasets._image_pipeline import ImagePipeline
 from keras_bdl.datasets._loading import load
 from keras_bdl.datasets._padding import padded
+from keras_bdl.datasets._specs import SHARED_CLASSES
 from keras_bdl.datasets._specs import SPECS
 
 __all__ = [
+    "SHARED_CLASSES",
     "SPECS",
     "DataSplits",
     "EpochCounter",

@@ -12,7 +12,11 @@ from keras_bdl.diagnostics._chains._r_hat_and_ess import (
     potential_scale_reduction,
 )
 from keras_bdl.diagnostics._chains._weight_chains import WeightChains
+from keras_bdl.diagnostics._gradients._gradient_noise import GradientNoiseReport
 from keras_bdl.diagnostics._gradients._gradient_noise import gradient_noise
+from keras_bdl.diagnostics._gradients._gradient_variance import (
+    GradientVarianceReport,
+)
 from keras_bdl.diagnostics._gradients._gradient_variance import (
     gradient_variance,
 )
@@ -20,8 +24,12 @@ from keras_bdl.diagnostics._loss_surface._hessian_eigenvalues import (
     hessian_eigenvalues,
 )
 from keras_bdl.diagnostics._loss_surface._loss_cross_section import (
+    LossCrossSectionReport,
+)
+from keras_bdl.diagnostics._loss_surface._loss_cross_section import (
     loss_cross_section,
 )
+from keras_bdl.diagnostics._loss_surface._loss_plane import LossPlaneReport
 from keras_bdl.diagnostics._loss_surface._loss_plane import loss_plane
 from keras_bdl.diagnostics._loss_surface._posterior_eigenvectors import (
     posterior_eigenvectors,
@@ -34,6 +42,10 @@ from keras_bdl.diagnostics._loss_surface._projected_covariance import (
 )
 
 __all__ = [
+    "LossPlaneReport",
+    "LossCrossSectionReport",
+    "GradientVarianceReport",
+    "GradientNoiseReport",
     "WeightChains",
     "autocorrelation",
     "convergence",

@@ -243,7 +243,7 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
 
         A pair has the variable that holds the mean, and the drawn values.
 
-        `keras_bdl.posteriors.SamplesWeights` describes this method.
+        `keras_bdl.extend.SamplesWeights` describes this method.
 
         Args:
             seed: Selects the draw; any integer from 0 on.

@@ -19,13 +19,6 @@ class Structure:
         shapes: Shape of each variable.
         names: Leaf name of each variable. Defaults to `None`: names are not
             compared.
-
-    Example:
-
-    ```python
-    structure = keras_bdl.posteriors.Structure.of(model.trainable_variables)
-    structure.check(model.trainable_variables)
-    ```
     """
 
     def __init__(

@@ -6,6 +6,7 @@ import pytest
 
 import keras_bdl as bdl
 from keras_bdl import callbacks as cb
+from keras_bdl import extend
 from tests.helpers import cross_entropy
 
 X = np.random.default_rng(0).normal(size=(32, 3)).astype("float32")
@@ -34,7 +35,7 @@ class Kill(keras.callbacks.Callback):
             raise Killed
 
 
-class MeanStep(cb.StatefulCallback):
+class MeanStep(extend.StatefulCallback):
     """A user's callback, with a sum that starts at zero in each epoch."""
 
     def on_epoch_begin(self, epoch, logs=None):

@@ -9,6 +9,7 @@ from keras import ops
 
 import keras_bdl as bdl
 from keras_bdl import curvature
+from keras_bdl import extend
 from tests.curvature.brute_force import check
 from tests.helpers import cross_entropy
 
@@ -86,8 +87,8 @@ def test_fallback_refuses_random_layers():
 
 
 def test_a_registered_rule_serves_the_layer_and_its_subclasses():
-    @curvature.register_rule(Scale)
-    class ScaleRule(curvature.Rule):
+    @extend.register_rule(Scale)
+    class ScaleRule(extend.Rule):
         def weights(self, layer):
             return [layer.scale]
 

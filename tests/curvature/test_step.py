@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
+from keras_bdl import curvature
 from keras_bdl.extend import step
 from tests.curvature.brute_force import assert_close
 from tests.helpers import cross_entropy
@@ -199,7 +200,7 @@ def test_dropout_draws_new_masks_and_squares_use_the_same_mask():
         step(model, np.ones_like(IMAGES), np.zeros((EXAMPLES, 3)))
         for _ in range(2)
     ]
-    dropped = [found.squares[0].numpy() == 0 for step in masks]
+    dropped = [found.squares[0].numpy() == 0 for found in masks]
     assert np.any(dropped[0] != dropped[1])
 
 

@@ -7,6 +7,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from keras_bdl import datasets
+from keras_bdl import extend
 from keras_bdl.datasets._augmentation import resized_central_crop
 from tests.helpers import cross_entropy
 
@@ -81,7 +82,7 @@ def test_corrupted_set_has_no_validation_part():
 
 
 def test_spec_reads_any_other_set():
-    flowers = datasets.DatasetSpec(
+    flowers = extend.DatasetSpec(
         name="oxford_flowers102",
         image_size=24,
         mean=(0.485, 0.456, 0.406),

@@ -108,7 +108,7 @@ def test_methods_that_no_guide_calls_come_last():
     used, authors = page.split("## For authors of methods\n")
     assert "`with_scale(" in used and "`with_scale(" not in authors
     # Nothing extends this class.
-    page = api.name_page(BY_PATH["datasets.DatasetSpec"], {})
+    page = api.name_page(BY_PATH["extend.DatasetSpec"], {})
     assert "`normalize(" in page and "For authors of methods" not in page
 
 
