@@ -6,6 +6,7 @@ compilation, devices. Each backend has a file with its implementation.
 
 from keras_bdl._backend.tensorflow import call_shared
 from keras_bdl._backend.tensorflow import compile_part
+from keras_bdl._backend.tensorflow import compile_recomputed
 from keras_bdl._backend.tensorflow import in_several_workers
 from keras_bdl._backend.tensorflow import is_tracing
 from keras_bdl._backend.tensorflow import keras_compiles_nothing
@@ -19,6 +20,7 @@ from keras_bdl._backend.tensorflow import value_and_grad
 __all__ = [
     "call_shared",
     "compile_part",
+    "compile_recomputed",
     "in_several_workers",
     "is_tracing",
     "keras_compiles_nothing",

@@ -92,9 +92,15 @@ def check_fit(model: keras.Model, fit_arguments: dict[str, Any]) -> None:
     """Raises an error for arguments of `fit` that users should not combine."""
     if in_several_workers(model.distribute_strategy):
         _check_seeds(model, fit_arguments)
-    owner = posterior_owner(model)
-    if owner is not None:
-        _check_early_stopping(owner, fit_arguments["callbacks"])
+    callbacks = fit_arguments["callbacks"]
+    callbacks = getattr(callbacks, "callbacks", callbacks)  # `CallbackList`
+    for callback in keras.tree.flatten(callbacks):
+        if (
+            isinstance(callback, keras.callbacks.EarlyStopping)
+            and callback.restore_best_weights
+            and not getattr(callback, "restores_posterior", False)
+        ):
+            _check_has_no_posterior(model, callback)
 
 
 def _check_seeds(model: keras.Model, fit_arguments: dict[str, Any]) -> None:
@@ -119,22 +125,17 @@ def _check_seeds(model: keras.Model, fit_arguments: dict[str, Any]) -> None:
         )
 
 
-def _check_early_stopping(owner: Any, callbacks: Any) -> None:
-    callbacks = getattr(callbacks, "callbacks", callbacks)  # `CallbackList`
-    for callback in keras.tree.flatten(callbacks):
-        if (
-            isinstance(callback, keras.callbacks.EarlyStopping)
-            and callback.restore_best_weights
-            and not getattr(callback, "restores_posterior", False)
-        ):
-            raise ValueError(
-                "`keras.callbacks.EarlyStopping(restore_best_weights=True)` "
-                "restores the weights alone. The standard deviations of "
-                f"`{type(owner).__name__}` would keep their values of the "
-                "last epoch. Use `keras_bdl.callbacks.EarlyStopping`, which "
-                "restores both. "
-                f"Received: callbacks=[..., {type(callback).__name__}(...)]"
-            )
+def _check_has_no_posterior(model: keras.Model, callback: Any) -> None:
+    owner = posterior_owner(model)
+    if owner is not None:
+        raise ValueError(
+            "`keras.callbacks.EarlyStopping(restore_best_weights=True)` "
+            "restores the weights alone. The standard deviations of "
+            f"`{type(owner).__name__}` would keep their values of the "
+            "last epoch. Use `keras_bdl.callbacks.EarlyStopping`, which "
+            "restores both. "
+            f"Received: callbacks=[..., {type(callback).__name__}(...)]"
+        )
 
 
 def check_optimizer(owner: str, model: keras.Model) -> None:
