@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
-import tensorflow as tf
 from keras import ops
 
 from keras_bdl import _keras
@@ -26,11 +25,11 @@ from keras_bdl._keras import inner_optimizer
 from keras_bdl._protocols import DrawsFunctions
 from keras_bdl._protocols import OwnsTrainStep
 from keras_bdl._protocols import TargetsPosterior
-from keras_bdl.distribute._workers import numbers_of_workers
 from keras_bdl.likelihoods._loss_as_likelihood import loss_function
 from keras_bdl.likelihoods._loss_as_likelihood import losses_and_outputs
 from keras_bdl.likelihoods._loss_as_likelihood import unguarded
 from keras_bdl.metrics._class_distributions import ClassificationMetric
+from keras_bdl.models._strategy_check import check_seeds
 from keras_bdl.posteriors._posterior_of import posterior_owner
 from keras_bdl.prediction._likelihood import Likelihood
 from keras_bdl.prediction._outputs import per_output
@@ -91,7 +90,7 @@ def check_compile_arguments(
 def check_fit(model: keras.Model, fit_arguments: dict[str, Any]) -> None:
     """Raises an error for arguments of `fit` that users should not combine."""
     if in_several_workers(model.distribute_strategy):
-        _check_seeds(model, fit_arguments)
+        check_seeds(model, fit_arguments)
     callbacks = fit_arguments["callbacks"]
     callbacks = getattr(callbacks, "callbacks", callbacks)  # `CallbackList`
     for callback in keras.tree.flatten(callbacks):
@@ -101,28 +100,6 @@ def check_fit(model: keras.Model, fit_arguments: dict[str, Any]) -> None:
             and not getattr(callback, "restores_posterior", False)
         ):
             _check_has_no_posterior(model, callback)
-
-
-def _check_seeds(model: keras.Model, fit_arguments: dict[str, Any]) -> None:
-    """Raises an error if workers would shuffle the data differently.
-
-    Each worker takes a part of the shuffled data. The parts make up one epoch
-    only if all workers shuffle in the same way.
-    """
-    strategy = model.distribute_strategy
-    is_data_set = isinstance(fit_arguments["x"], tf.data.Dataset)
-    if is_data_set or not fit_arguments["shuffle"]:
-        return
-    seed = _keras.given_seed()
-    found = numbers_of_workers(strategy, [-1 if seed is None else seed])
-    seeds = [None if s == -1 else s for (s,) in found]
-    if None in seeds or len(set(seeds)) > 1:
-        raise ValueError(
-            "All workers must shuffle the data in the same way. Begin the "
-            "program with the same `keras.utils.set_random_seed` on all "
-            "workers, or pass `shuffle=False`. "
-            f"Received: seeds of the workers {seeds}"
-        )
 
 
 def _check_has_no_posterior(model: keras.Model, callback: Any) -> None:

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from keras_bdl import _keras
 from keras_bdl._keras import inner_optimizer
+from keras_bdl.distribute._workers import numbers_of_workers
 from keras_bdl.likelihoods._loss_as_likelihood import check_reductions
 
 _KNOWN = (
@@ -53,6 +54,28 @@ def check_strategy(
     if not isinstance(strategy, tf.distribute.TPUStrategy):
         _check_compilation(model, strategy)
         _check_branches(model, strategy)
+
+
+def check_seeds(model: keras.Model, fit_arguments: dict[str, Any]) -> None:
+    """Raises an error if workers would shuffle the data differently.
+
+    Each worker takes a part of the shuffled data. The parts make up one epoch
+    only if all workers shuffle in the same way.
+    """
+    strategy = model.distribute_strategy
+    is_data_set = isinstance(fit_arguments["x"], tf.data.Dataset)
+    if is_data_set or not fit_arguments["shuffle"]:
+        return
+    seed = _keras.given_seed()
+    found = numbers_of_workers(strategy, [-1 if seed is None else seed])
+    seeds = [None if s == -1 else s for (s,) in found]
+    if None in seeds or len(set(seeds)) > 1:
+        raise ValueError(
+            "All workers must shuffle the data in the same way. Begin the "
+            "program with the same `keras.utils.set_random_seed` on all "
+            "workers, or pass `shuffle=False`. "
+            f"Received: seeds of the workers {seeds}"
+        )
 
 
 def _check_optimizer(model: Any, strategy: Any) -> None:

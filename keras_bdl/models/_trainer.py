@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
 from keras import ops
 
 from keras_bdl import _keras
@@ -68,7 +67,7 @@ class BayesianTrainer(keras.Model):
     optimizer: Any
     predict_function: Any
     train_function: Any
-    distribute_strategy: tf.distribute.Strategy
+    distribute_strategy: Any
 
     @functools.wraps(keras.Model.fit)
     def fit(self, *args: Any, **kwargs: Any) -> Any:
@@ -566,7 +565,7 @@ def variables_to_build(model: keras.Model) -> list[keras.Variable]:
     return model.trainable_variables
 
 
-def build_metrics(model: keras.Model, dataset: tf.data.Dataset) -> None:
+def build_metrics(model: keras.Model, dataset: Any) -> None:
     """Builds the compiled metrics of a model before a step is traced.
 
     Otherwise Keras creates the variables of the metrics in the first step, and
@@ -574,6 +573,7 @@ def build_metrics(model: keras.Model, dataset: tf.data.Dataset) -> None:
     takes a good part of the first epoch. The function does nothing for a model
     with several outputs, which also tracks the loss of each output. It does
     nothing for a subclass, whose outputs are unknown before the first call.
+    `dataset` is the `tf.data.Dataset` of the steps.
     """
     metrics = _keras.compile_metrics(model)
     outputs: Any = getattr(model, "outputs", None) or ()  # a subclass has none
