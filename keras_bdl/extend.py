@@ -15,10 +15,10 @@ from keras_bdl._saving._storage_path import StoragePath
 from keras_bdl.applications._architecture import Architecture
 from keras_bdl.callbacks._stateful_callback import StatefulCallback
 from keras_bdl.conformal._conformal import Conformal
+from keras_bdl.curvature._batch_curvature import CurvatureStep
+from keras_bdl.curvature._batch_curvature import curvature_step
 from keras_bdl.curvature._rule import Rule
 from keras_bdl.curvature._rule import register_rule
-from keras_bdl.curvature._step import Step
-from keras_bdl.curvature._step import step
 from keras_bdl.datasets._specs import DatasetSpec
 from keras_bdl.distribute._replicas import restored
 from keras_bdl.distributions._stored_prior import StoredPrior
@@ -29,9 +29,8 @@ from keras_bdl.layers._radial import RadialLayer
 from keras_bdl.layers._variational import Variational
 from keras_bdl.objectives._hessian_diagonal import HessianDiagonal
 from keras_bdl.objectives._objective import Objective
-from keras_bdl.posteriors._dropout_switch import dropout_is_on
-from keras_bdl.posteriors._matrix_covariance import MatrixCovariance
-from keras_bdl.posteriors._matrix_covariance import MatrixCurvature
+from keras_bdl.posteriors._gaussian import KroneckerBlock
+from keras_bdl.posteriors._mc_dropout import dropout_is_on
 from keras_bdl.posteriors._posterior import Posterior
 from keras_bdl.priors._prior import Prior
 
@@ -44,8 +43,7 @@ __all__ = [
     "DrawsFunctions",
     "HessianDiagonal",
     "KnowsModel",
-    "MatrixCovariance",
-    "MatrixCurvature",
+    "KroneckerBlock",
     "MeanFieldLayer",
     "Objective",
     "OwnsPosterior",
@@ -57,7 +55,7 @@ __all__ = [
     "Rule",
     "SamplesWeights",
     "StatefulCallback",
-    "Step",
+    "CurvatureStep",
     "StoragePath",
     "StoredPrior",
     "TargetsPosterior",
@@ -66,5 +64,5 @@ __all__ = [
     "dropout_is_on",
     "register_rule",
     "restored",
-    "step",
+    "curvature_step",
 ]

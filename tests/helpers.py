@@ -5,6 +5,7 @@ import gc
 import inspect
 import json
 import socket
+import typing
 
 import keras
 import numpy as np
@@ -48,6 +49,39 @@ def own_garbage():
         yield
     finally:
         gc.unfreeze()
+
+
+def options_of(taker):
+    """Returns the `TypedDict` of the `**options` of a class, or `None`."""
+    try:
+        parameters = inspect.signature(taker).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    for p in parameters:
+        if p.kind is p.VAR_KEYWORD:
+            if typing.get_origin(p.annotation) is typing.Unpack:
+                return typing.get_args(p.annotation)[0]
+    return None
+
+
+def arguments_of(cls):
+    """Returns the defaults of the arguments of a class, by their names.
+
+    Options that a class passes on have the default of the base that takes them.
+    """
+    shown = inspect.signature(cls).parameters.values()
+    rest = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    found = {p.name: p.default for p in shown if p.kind not in rest}
+    passed = options_of(cls)
+    for owner in cls.__mro__:
+        if passed is None:
+            break
+        if "__init__" in vars(owner):
+            for p in inspect.signature(owner.__init__).parameters.values():
+                if p.name in passed.__annotations__:
+                    found.setdefault(p.name, p.default)
+            passed = options_of(owner.__init__)
+    return found
 
 
 def check_config(cls, **kwargs):

@@ -6,6 +6,7 @@ import keras
 import pytest
 
 import keras_bdl as bdl
+from tests.helpers import arguments_of
 
 NAN, INF = float("nan"), float("inf")
 POSITIVE = (0.0, -1.0, NAN, INF, "1", True)
@@ -36,6 +37,7 @@ BAD = {
     "friction": (0.0, *SHARE),
     "precondition_every": COUNT,
     "precondition_end_step": COUNT,
+    "loss_scale_factor": (),
     "seed": SEED,
     "stddev": POSITIVE,
     "stddev_1": POSITIVE,
@@ -91,7 +93,9 @@ def classes():
             cls = getattr(folder, name)
             # Bases, and a prior whose only argument is another library's.
             others = ("HessianDiagonal", "Objective", "TFPDistribution")
-            if inspect.isclass(cls) and name not in others:
+            if inspect.isclass(cls) and not (
+                name in others or name.endswith("Options")
+            ):
                 yield cls
 
 
@@ -106,7 +110,7 @@ def numbers_of(cls):
                 number = isinstance(p.default, (int, float)) or p.name in BAD
                 if number or "float" in kind or "int" in kind:
                     found[p.name] = isinstance(p.default, bool)
-    known = inspect.signature(cls).parameters
+    known = {*inspect.signature(cls).parameters, *arguments_of(cls)}
     takes_all = issubclass(cls, bdl.extend.Variational)
     return [
         name

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bdl._random import _forward_pass_noise as forward_pass_noise
+from keras_bdl._random import _noise as forward_pass_noise
 
 SEEDS = {
     "tuple": (3, 5),

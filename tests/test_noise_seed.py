@@ -9,7 +9,8 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
-from keras_bdl._random._noise_seed import NoiseSeed
+from keras_bdl._random._seeds import NoiseSeed
+from tests.helpers import arguments_of
 from tests.helpers import assert_equal
 
 # Classes whose noise is part of training: another run has other noise.
@@ -42,9 +43,9 @@ def classes_with_a_seed():
         for each in getattr(folder, "__all__", []):
             one = getattr(folder, each)
             if inspect.isclass(one) and not issubclass(one, BaseException):
-                parameters = inspect.signature(one).parameters
-                if "seed" in parameters:
-                    found[each] = parameters["seed"].default
+                arguments = arguments_of(one)
+                if "seed" in arguments:
+                    found[each] = arguments["seed"]
     return found
 
 

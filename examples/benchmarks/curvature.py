@@ -114,7 +114,7 @@ class KeepsSquares(keras.Model):
     """Trains as usual and writes the mean squared gradients to variables."""
 
     def train_step(self, data):
-        found = bdl.extend.step(self, *data)
+        found = bdl.extend.curvature_step(self, data)
         self.optimizer.apply(found.gradients, self.trainable_variables)
         for variable, square in zip(self.squares, found.squares, strict=True):
             variable.assign(square)

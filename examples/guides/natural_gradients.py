@@ -220,8 +220,8 @@ axes[1].invert_yaxis()
 
 # %%
 x, y = (array[:64] for array in digits.train)
-gradients, squares = bdl.curvature.second_moments(model, x, y)
-factors = bdl.curvature.kronecker_factors(model, x, y)
+gradients, squares = bdl.curvature.second_moments(model, (x, y))
+factors = bdl.curvature.kronecker_factors(model, (x, y))
 for variable, square in zip(model.trainable_variables, squares, strict=True):
     print(f"{variable.path:30} {float(np.mean(square)):.2e}")
 

@@ -4,9 +4,11 @@ A function is here if `keras.ops` lacks it: derivatives, loops, random bits,
 compilation, devices. Each backend has a file with its implementation.
 """
 
+from keras_bdl._backend.tensorflow import after
 from keras_bdl._backend.tensorflow import call_shared
 from keras_bdl._backend.tensorflow import compile_part
 from keras_bdl._backend.tensorflow import compile_recomputed
+from keras_bdl._backend.tensorflow import grad
 from keras_bdl._backend.tensorflow import in_several_workers
 from keras_bdl._backend.tensorflow import is_tracing
 from keras_bdl._backend.tensorflow import keras_compiles_nothing
@@ -14,20 +16,26 @@ from keras_bdl._backend.tensorflow import num_replicas
 from keras_bdl._backend.tensorflow import outside_of_trace
 from keras_bdl._backend.tensorflow import pays_to_compile
 from keras_bdl._backend.tensorflow import philox
+from keras_bdl._backend.tensorflow import poisson
 from keras_bdl._backend.tensorflow import replica_id
 from keras_bdl._backend.tensorflow import value_and_grad
+from keras_bdl._backend.tensorflow import words
 
 __all__ = [
     "call_shared",
     "compile_part",
     "compile_recomputed",
     "in_several_workers",
+    "after",
+    "grad",
     "is_tracing",
     "keras_compiles_nothing",
     "num_replicas",
     "outside_of_trace",
     "pays_to_compile",
     "philox",
+    "poisson",
     "replica_id",
     "value_and_grad",
+    "words",
 ]

@@ -7,6 +7,7 @@ from collections.abc import Hashable
 from collections.abc import Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from keras_bdl import _keras
@@ -26,14 +27,23 @@ SMALLEST_COMPILED = 2**16
 _TRACED = "_keras_bdl_shared_traces"
 
 
-def philox(shape: Sequence[int], key: Any, counter: Any) -> Any:
-    """Returns 32 random bits for each number, a function of key and counter.
+def philox(shape: Any, key: Any, counter: Any, dtype: str = "int32") -> Any:
+    """Returns random integers, a function of key and counter.
 
     `key` is one 64-bit integer, `counter` are two, the lower half first.
     """
     return tf.raw_ops.StatelessRandomUniformFullIntV2(
-        shape=tuple(shape), key=key, counter=counter, alg=PHILOX, dtype=tf.int32
+        shape=shape if tf.is_tensor(shape) else tuple(shape),
+        key=key,
+        counter=counter,
+        alg=PHILOX,
+        dtype=tf.as_dtype(dtype),
     )
+
+
+def words(integers: Any) -> Any:
+    """Returns 64-bit integers as unsigned integers of the same bits."""
+    return tf.bitcast(tf.cast(integers, tf.int64), tf.uint64)
 
 
 def is_tracing() -> bool:
@@ -219,3 +229,32 @@ def _kind(leaf: Any, sizes: bool) -> Any:
     rank = leaf.shape.rank
     shape = leaf.shape if sizes or rank is None else [None] * rank
     return tf.TensorSpec(shape, leaf.dtype)
+
+
+def after(tensors: Any, structure: Any) -> Any:
+    """Returns nested tensors that are available only after other tensors.
+
+    TensorFlow runs an operation as soon as its inputs exist, so memory may hold
+    results long before they are needed. Other objects stay unchanged.
+    """
+    if not tf.inside_function():
+        return structure
+    with tf.control_dependencies(tensors):
+        return keras.tree.map_structure(
+            lambda t: tf.identity(t) if tf.is_tensor(t) else t, structure
+        )
+
+
+def poisson(rates: Any, seed: Any) -> Any:
+    """Returns Poisson counts of the shape and the dtype of `rates`."""
+    return tf.random.stateless_poisson(
+        tf.shape(rates), seed, rates, dtype=rates.dtype
+    )
+
+
+def grad(function: Callable[..., Any], tensors: Sequence[Any]) -> list[Any]:
+    """Returns the gradients of a scalar function of tensors."""
+    with tf.GradientTape() as tape:
+        tape.watch(tensors)
+        value = function(*tensors)
+    return tape.gradient(value, tensors)

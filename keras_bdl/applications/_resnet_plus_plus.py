@@ -9,7 +9,7 @@ import keras
 from keras_bdl import priors
 from keras_bdl._aliases import Activation
 from keras_bdl._aliases import ImageShape
-from keras_bdl._aliases import PriorLike
+from keras_bdl._aliases import PriorOrDefault
 from keras_bdl._arguments import check_choice
 from keras_bdl._arguments import check_count
 from keras_bdl._arguments import check_number
@@ -42,9 +42,9 @@ def ResNetPlusPlus(
     pooling: str | None = None,
     classifier_activation: Activation = None,
     branch_scale: float = 0.1,
-    scale_prior: PriorLike = "default",
-    direction_prior: PriorLike = "default",
-    bias_prior: PriorLike = "default",
+    scale_prior: PriorOrDefault = "default",
+    direction_prior: PriorOrDefault = "default",
+    bias_prior: PriorOrDefault = "default",
     dataset_size: int | None = None,
     input_tensor: Any = None,
     name: str | None = None,

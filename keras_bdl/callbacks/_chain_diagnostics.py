@@ -14,7 +14,7 @@ from keras_bdl._keras import inner_optimizer
 from keras_bdl.callbacks._chain_temperature import Virials
 from keras_bdl.callbacks._chain_temperature import kinetic_band
 from keras_bdl.callbacks._stateful_callback import StatefulCallback
-from keras_bdl.optimizers._momentum_sampler import MomentumSampler
+from keras_bdl.optimizers._momentum_samplers import MomentumSampler
 from keras_bdl.optimizers._sampler import Sampler
 
 COLUMNS = {

@@ -4,9 +4,9 @@ from typing import Any
 
 from keras_bdl._memory import check_memory
 from keras_bdl.callbacks._stateful_callback import StatefulCallback
-from keras_bdl.posteriors._frozen_weights import check_adapters
-from keras_bdl.posteriors._frozen_weights import fingerprint
-from keras_bdl.posteriors._trained_weights import TrainedWeights
+from keras_bdl.posteriors._covered_weights import TrainedWeights
+from keras_bdl.posteriors._covered_weights import check_adapters
+from keras_bdl.posteriors._covered_weights import fingerprint
 
 
 class CollectingCallback(StatefulCallback):

@@ -11,7 +11,7 @@ from keras_bdl.callbacks._sample_files import remove_sample
 from keras_bdl.callbacks._sample_files import sample_path
 from keras_bdl.callbacks._sample_files import write_sample
 from keras_bdl.distribute._workers import weights_of_first_replica
-from keras_bdl.posteriors._frozen_weights import unfrozen_weights
+from keras_bdl.posteriors._covered_weights import unfrozen_weights
 
 
 class KeptSamples:

@@ -22,9 +22,9 @@ from keras_bdl.callbacks._kept_samples import KeptSamples
 from keras_bdl.callbacks._running_evaluation import RunningEvaluation
 from keras_bdl.callbacks._sample_files import put_old_samples_aside
 from keras_bdl.optimizers._sampler import Sampler
+from keras_bdl.posteriors._covered_weights import Structure
+from keras_bdl.posteriors._covered_weights import unfrozen_weights
 from keras_bdl.posteriors._ensemble import Ensemble
-from keras_bdl.posteriors._frozen_weights import unfrozen_weights
-from keras_bdl.posteriors._structure import Structure
 
 
 class SampleCollector(CollectingCallback):

@@ -4,8 +4,8 @@ import warnings
 
 from keras_bdl._arguments import check_bool
 from keras_bdl.callbacks._weight_collector import WeightCollector
-from keras_bdl.posteriors._diagonal_gaussian import Gaussian
-from keras_bdl.posteriors._posterior_of import posterior_owner
+from keras_bdl.posteriors._gaussian import Gaussian
+from keras_bdl.posteriors._held_posterior import posterior_owner
 from keras_bdl.prediction._reestimate_batch_norm import batch_norm_layers
 
 

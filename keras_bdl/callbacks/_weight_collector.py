@@ -12,8 +12,8 @@ from keras_bdl._arguments import check_count
 from keras_bdl._inherited_arguments import InheritedArguments
 from keras_bdl._keras import batches_of_step
 from keras_bdl.callbacks._collecting_callback import CollectingCallback
+from keras_bdl.posteriors._covered_weights import Structure
 from keras_bdl.posteriors._posterior import Posterior
-from keras_bdl.posteriors._structure import Structure
 
 # Number of weights whose moments change at a time. Their copies in float64 then
 # stay in the cache of the processor.

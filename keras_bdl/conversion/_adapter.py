@@ -3,9 +3,9 @@
 import keras
 
 from keras_bdl import _keras
-from keras_bdl._random._keyed_noise import sequence
+from keras_bdl._random._seeds import sequence
 from keras_bdl.conversion._replacement_table import RULES
-from keras_bdl.curvature._rules._low_rank_equations import low_rank_equations
+from keras_bdl.curvature._rules._low_rank import low_rank_equations
 from keras_bdl.layers._adapted_layer import AdaptedLayer
 
 CONVOLUTIONS = (keras.layers.Conv1D, keras.layers.Conv2D, keras.layers.Conv3D)

@@ -6,9 +6,9 @@ eigenvalues of the Hessian.
 """
 
 from keras_bdl.curvature import _rules  # noqa: F401 (registers them)
-from keras_bdl.curvature._kronecker_factors import kronecker_factors
-from keras_bdl.curvature._per_example_gradients import per_example_gradients
-from keras_bdl.curvature._second_moments import second_moments
+from keras_bdl.curvature._batch_curvature import kronecker_factors
+from keras_bdl.curvature._batch_curvature import per_example_gradients
+from keras_bdl.curvature._batch_curvature import second_moments
 
 __all__ = [
     "kronecker_factors",

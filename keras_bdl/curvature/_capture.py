@@ -2,15 +2,21 @@
 
 import contextlib
 import dataclasses
+import functools
+import inspect
+from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
+import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_bdl.curvature._hooked import hooked
-from keras_bdl.curvature._reductions import after
-from keras_bdl.curvature._reductions import in_full_precision
+from keras_bdl._backend import after
+from keras_bdl._replaced_in_thread import replaced
+from keras_bdl.curvature._plan import Plan
 from keras_bdl.curvature._rule import Rule
+from keras_bdl.curvature._rule import in_full_precision
 from keras_bdl.curvature._weight_scope import WeightScope
 
 
@@ -18,11 +24,8 @@ from keras_bdl.curvature._weight_scope import WeightScope
 class Call:
     """One call of a layer.
 
-    Attributes:
-        layer: The layer.
-        rule: The rule of the layer.
-        inputs: The first result of `rule.run`.
-        outputs: z, the tensor that the loss is differentiated with respect to.
+    `inputs` is the first result of `rule.run`, and `outputs` is z, the tensor
+    that the loss is differentiated with respect to.
     """
 
     layer: Any
@@ -47,29 +50,32 @@ class Capture:
     - Other code in the forward pass raises an error, because no record of a
       call would contain this use of the weight.
 
-    Args:
-        plan: A `Plan`.
-        values: A tensor for each of `plan.variables`.
-        tape: A `tf.GradientTape` that watches accessed variables.
-        examples: Size of the batch, an integer or a tensor.
-        pure: Whether to drop assignments to variables outside of the plan.
-            Defaults to `False`.
+    The tape must watch accessed variables. `values` has a tensor for each of
+    `plan.variables`. `examples` is the size of the batch, an integer or a
+    tensor. `pure` drops assignments to variables outside of the plan.
     """
 
-    def __init__(self, plan, values, tape, *, examples, pure: bool = False):
+    def __init__(
+        self,
+        plan: Plan,
+        values: list,
+        tape: tf.GradientTape,
+        *,
+        examples: Any,
+        pure: bool = False,
+    ):
         self.plan = plan
         self.examples = examples
         self.calls: list[Call] = []
-        self.read_in_loss: dict[int, tf.Tensor] = {}
+        self.read_in_loss: dict[int, Any] = {}
         self._tape = tape
         self._scope = WeightScope(plan.variables, values, pure=pure)
-        self._rules = {id(layer): rule for layer, rule in plan.rules}
         self._open: list[Call] = []
         self._places = [_places_of(v) for v in plan.variables]
         tape.watch([self.value_of(v) for v in plan.variables])
 
     @contextlib.contextmanager
-    def recording(self):
+    def recording(self) -> Iterator[None]:
         """Gives the weights the values of `values` inside the block.
 
         In `forward()`, reading a weight returns its value. Outside of
@@ -80,19 +86,25 @@ class Capture:
             yield
 
     @contextlib.contextmanager
-    def forward(self):
+    def forward(self) -> Iterator[None]:
         """Records the calls of layers."""
-        layers = [layer for layer, _ in self.plan.rules]
         self._scope.on_read = self._read_in_layer
         self._scope.on_assign = self._assigned_in_layer
-        with hooked(layers, self):
+        with contextlib.ExitStack() as stack:
+            # In this thread alone: other replicas call the layers as before.
+            for layer, rule in self.plan.rules:
+                run = functools.partial(self._run_layer, layer, rule)
+                stack.enter_context(replaced(layer, "call", run))
+                if getattr(layer, "activation", None) is not None:
+                    run = functools.partial(self._run_activation, layer)
+                    stack.enter_context(replaced(layer, "activation", run))
             yield
         self._scope.on_read = self._read_in_loss
         self._scope.on_assign = None
         self._check_complete()
 
     @contextlib.contextmanager
-    def computing_rules(self):
+    def computing_rules(self) -> Iterator[None]:
         """Gives the weights the values of `values` again, for the rules.
 
         Inside the block, reading a weight returns its value, as in the
@@ -103,27 +115,24 @@ class Capture:
             yield
 
     @property
-    def outputs(self):
+    def outputs(self) -> list:
         """The outputs z of all calls; dL/dz are the cotangents."""
         return [call.outputs for call in self.calls]
 
-    def value_of(self, variable):
+    def value_of(self, variable: Any) -> Any:
         """Returns the given value of a variable."""
         return self._scope.value_of(variable)
 
-    def calls_by_layer(self, cotangents, factor=None):
-        """Returns the recorded calls and their cotangents, grouped by layer.
+    def calls_by_layer(
+        self, cotangents: list, factor: Any = None
+    ) -> list[tuple[keras.Layer, Rule, list]]:
+        """Returns each layer, its rule, and pairs of inputs and cotangents.
 
-        Args:
-            cotangents: Gradients with respect to `outputs`; `None` for outputs
-                that the loss does not depend on.
-            factor: Factor of all cotangents. Defaults to `None`: 1.
-
-        Returns:
-            Triples of a layer, its rule, and pairs of inputs and cotangents.
-            The pairs are empty if the loss does not depend on the layer.
+        `cotangents` are the gradients with respect to `outputs`, `None` for
+        outputs that the loss does not depend on. `factor` multiplies them. The
+        pairs are empty if the loss does not depend on the layer.
         """
-        grouped = {}
+        grouped: dict[int, tuple] = {}
         for call, dz in zip(self.calls, cotangents, strict=True):
             _, _, pairs = grouped.setdefault(
                 id(call.layer), (call.layer, call.rule, [])
@@ -138,15 +147,22 @@ class Capture:
             pairs.append((inputs, dz))
         return list(grouped.values())
 
-    def run_layer(self, layer, call, inputs, *args, **kwargs):
+    def _run_layer(
+        self,
+        layer: keras.Layer,
+        rule: Rule,
+        call: Callable,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
         """Runs a layer and records the call."""
-        rule = self._rules[id(layer)]
+        if not args:
+            name = next(iter(inspect.signature(call).parameters))
+            args = (kwargs.pop(name),)
         record = Call(layer, rule)
         self._open.append(record)
         try:
-            record.inputs, outputs = rule.run(
-                layer, call, inputs, *args, **kwargs
-            )
+            record.inputs, outputs = rule.run(layer, call, *args, **kwargs)
         finally:
             self._open.pop()
         if record.outputs is None:
@@ -154,39 +170,43 @@ class Capture:
         self.calls.append(record)
         return outputs
 
-    def run_activation(self, layer, z):
+    def _run_activation(
+        self, layer: keras.Layer, activation: Callable, z: Any
+    ) -> Any:
         """Records the pre-activation of a layer."""
         record = self._open[-1] if self._open else None
-        if record is None or record.layer is not layer:
-            return z
-        if record.rule.taps == "output":
-            return z
+        if (
+            record is None
+            or record.layer is not layer
+            or record.rule.taps == "output"
+        ):
+            return activation(z)
         if record.outputs is not None:
             raise ValueError(
                 "Per-example curvature needs a layer to call its activation "
                 "at most once. Split the layer in two. "
                 f"Received: layer={layer.name!r}"
             )
-        return self._tap(record, z)
+        return activation(self._tap(record, z))
 
-    def _tap(self, record, z):
+    def _tap(self, record: Call, z: Any) -> Any:
         self._tape.watch(z)
         record.outputs = z
         return z
 
-    def _read_in_layer(self, variable):
+    def _read_in_layer(self, variable: Any) -> Any:
         owner = self.plan.owners[id(variable)]
         if not any(call.layer is owner for call in self._open):
             raise ValueError(_misused(variable, "by another part of the model"))
         return self.value_of(variable)
 
-    def _read_in_loss(self, variable):
+    def _read_in_loss(self, variable: Any) -> Any:
         if id(variable) not in self.read_in_loss:
             copy = tf.identity(self.value_of(variable))
             self.read_in_loss[id(variable)] = copy
         return self.read_in_loss[id(variable)]
 
-    def _assigned_in_layer(self, variable):
+    def _assigned_in_layer(self, variable: Any) -> None:
         for call in self._open:
             if call.rule.calls_again:
                 raise ValueError(
@@ -198,7 +218,7 @@ class Capture:
                     f"{variable.path}"
                 )
 
-    def _check_complete(self):
+    def _check_complete(self) -> None:
         accessed = {id(v) for v in self._tape.watched_variables()}
         for variable, places in zip(
             self.plan.variables, self._places, strict=True
@@ -210,7 +230,10 @@ class Capture:
                     )
                 )
         called = {id(call.layer) for call in self.calls}
-        idle = [v for v, o in self._owned() if id(o) not in called]
+        owners = self.plan.owners
+        idle = [
+            v for v in self.plan.variables if id(owners[id(v)]) not in called
+        ]
         if idle:
             raise ValueError(
                 "Per-example curvature needs every layer with weights to be "
@@ -228,19 +251,15 @@ class Capture:
                     f"Received: layer={call.layer.name!r}, called in one"
                 )
 
-    def _owned(self):
-        for variable in self.plan.variables:
-            yield variable, self.plan.owners[id(variable)]
 
-
-def _places_of(variable):
+def _places_of(variable: Any) -> list:
     """Returns the TensorFlow variables that hold a Keras variable."""
     strategy = tf.distribute.get_strategy()
     place = variable.value
     return [place, *strategy.experimental_local_results(place)]
 
 
-def _example_by_example(call, dz, examples):
+def _example_by_example(call: Call, dz: Any, examples: Any) -> Any:
     """Returns cotangents; raises unless the layer gets one row per example."""
     message = (
         "Per-example curvature needs every layer with weights to be called on "
@@ -266,7 +285,7 @@ def _example_by_example(call, dz, examples):
     return dz
 
 
-def _misused(variable, where):
+def _misused(variable: Any, where: str) -> str:
     return (
         "Per-example curvature needs a weight to be used only by the layer "
         "that owns it: otherwise its gradient would be wrong. Call the layer "

@@ -1,5 +1,7 @@
 """A forward pass that returns gradients of each example."""
 
+import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -15,11 +17,12 @@ from keras_bdl._data._observations import POSITIONS
 from keras_bdl._data._observations import count_positions
 from keras_bdl._data._sparse_rows import to_dense
 from keras_bdl.curvature._capture import Capture
-from keras_bdl.curvature._layer_factors import kronecker_factors_of
 from keras_bdl.curvature._losses import Losses
 from keras_bdl.curvature._plan import Plan
-from keras_bdl.curvature._plan import check_fallback
-from keras_bdl.curvature._reductions import in_full_precision
+from keras_bdl.curvature._rule import Rule
+from keras_bdl.curvature._rule import WeightMatrix
+from keras_bdl.curvature._rule import gram
+from keras_bdl.curvature._rule import in_full_precision
 from keras_bdl.curvature._weight_scope import current_values
 from keras_bdl.distribute._replicas import first_tensor
 from keras_bdl.distribute._replicas import mean_of_examples
@@ -33,26 +36,8 @@ class CapturedPass:
 
         c_i = omega_i g_i / (n R)                                         (1)
 
-    on R replicas with n examples each, with the symbols of `step`.
-
-    Args:
-        model: A built Keras model.
-        data: Inputs, targets and sample weights.
-        values: Tensors in place of the weights. Defaults to `None`: no change.
-        training: Passed to the model. Defaults to `True`.
-        loss: Loss in place of the loss of the model. Defaults to `None`.
-        loss_scale: Factor of the loss in the backward pass. Defaults to
-            `None`.
-        fallback: What to do with layers that have no rule, see `step`.
-            Defaults to `"auto"`.
-        pure: Whether assignments to variables are dropped. Defaults to
-            `False`.
-        observations: `"examples"` or `"positions"`, see `step`. Defaults to
-            `"examples"`.
-        counts_labels: Whether each label of an example is an observation, as
-            for the posterior. Defaults to `False`.
-        max_factor_size: Longest side of a kernel, as a matrix, that gets
-            Kronecker factors. Defaults to `None`: no limit.
+    on R replicas with n examples each, with the symbols and the arguments of
+    `curvature_step`. `pure` drops assignments to variables.
 
     Attributes:
         loss: The whole loss.
@@ -126,7 +111,7 @@ class CapturedPass:
             self._all_observations *= labels
         self._omega = _one_weight_each(sample_weight)
 
-    def mean_omega(self) -> tf.Tensor | None:
+    def mean_omega(self) -> Any:
         """Returns the mean weight of the examples of all replicas.
 
         The result is `None` if all weights are 1. Replicas communicate here, so
@@ -170,18 +155,16 @@ class CapturedPass:
         return self._unscaled_all(gradients), cotangents
 
     def squares_and_factors(
-        self, cotangents: list, mean_omega: tf.Tensor | None
+        self, cotangents: list, mean_omega: Any
     ) -> tuple[list, list]:
-        """Returns mean squares and Kronecker factors.
+        """Returns mean squares and matrices with their Kronecker factors.
 
         The first list has an entry for each variable. A mean square is `None`
-        if the second list has factors for the variable.
-
-        Args:
-            cotangents: The second result of `gradients_and_cotangents`.
-            mean_omega: The result of the method `mean_omega`.
+        if the second list has factors for the variable. `cotangents` are the
+        second result of `gradients_and_cotangents`.
         """
-        factors, squares = [], {}
+        factors: list[WeightMatrix] = []
+        squares: dict[int, Any] = {}
         for layer, rule, calls in self._calls_by_layer(cotangents):
             found = [
                 self._factors(matrix, calls, mean_omega)
@@ -210,11 +193,13 @@ class CapturedPass:
                 found[id(variable)] = g * ops.cast(self._all_examples, g.dtype)
         return [found[id(v)] for v in self._plan.variables]
 
-    def _calls_by_layer(self, cotangents):
+    def _calls_by_layer(self, cotangents: list) -> Iterator[tuple]:
         with self._capture.computing_rules():
             yield from self._capture.calls_by_layer(cotangents, self._unscale)
 
-    def _moments(self, layer, rule, calls):
+    def _moments(
+        self, layer: keras.Layer, rule: Rule, calls: list
+    ) -> dict[int, tuple]:
         """Returns sum_i c_i and v R sum_i c_i^2 / omega_i, by variable `id`.
 
         v is the number of observations on this replica, by default n.
@@ -233,20 +218,33 @@ class CapturedPass:
         moments = rule.moments(layer, calls, ops.cast(lacking, dtype))
         return {id(v): pair for v, pair in zip(weights, moments, strict=True)}
 
-    def _factors(self, matrix, calls, mean_omega):
-        return kronecker_factors_of(
-            matrix,
-            [matrix.rows(*call) for call in calls],
-            all_examples=self._all_examples,
-            all_observations=self._all_observations,
-            omega=self._omega,
-            mean_omega=mean_omega,
-        )
+    def _factors(
+        self, matrix: WeightMatrix, calls: list, mean_omega: Any
+    ) -> WeightMatrix:
+        """Returns this replica's share of (1) and (2) of `WeightMatrix`."""
+        if not calls:  # the loss does not depend on the layer
+            a, s = (tf.zeros((n, n), matrix.kernel.dtype) for n in matrix.shape)
+            return dataclasses.replace(matrix, inputs=a, outputs=s)
+        a, dz = matrix.rows_of_calls(calls)
+        positions = ops.cast(ops.shape(dz)[1], dz.dtype)
+        examples = ops.cast(self._all_examples, dz.dtype)
+        observations = ops.cast(self._all_observations, dz.dtype)
+        if self._omega is None:
+            inputs = gram(a) / examples  # (1)
+        else:
+            root = ops.sqrt(ops.cast(self._omega, dz.dtype))[:, None, None]
+            inputs = tf.math.divide_no_nan(
+                gram(a * root), examples * ops.cast(mean_omega, dz.dtype)
+            )  # (1)
+            # The square of a cotangent contains omega_i^2; (2) needs omega_i.
+            dz = tf.math.divide_no_nan(dz, root)
+        outputs = gram(dz) * observations / positions  # (2)
+        return dataclasses.replace(matrix, inputs=inputs, outputs=outputs)
 
-    def _values(self):
+    def _values(self) -> list:
         return [self._capture.value_of(v) for v in self._plan.variables]
 
-    def _unscaled_all(self, gradients):
+    def _unscaled_all(self, gradients: list) -> list:
         """Returns one tensor for each of `_values`; `None` becomes zeros."""
         return [
             tf.zeros_like(value)
@@ -255,13 +253,13 @@ class CapturedPass:
             for value, gradient in zip(self._values(), gradients, strict=True)
         ]
 
-    def _unscaled(self, gradient):
+    def _unscaled(self, gradient: Any) -> Any:
         if self._unscale is None:
             return gradient
         return gradient * ops.cast(self._unscale, gradient.dtype)
 
 
-def _one_weight_each(sample_weight):
+def _one_weight_each(sample_weight: Any) -> Any:
     """Returns one weight per example, or `None` for other shapes."""
     weights = keras.tree.flatten(sample_weight)
     if sample_weight is None or len(weights) != 1:
@@ -270,39 +268,3 @@ def _one_weight_each(sample_weight):
     if any(size != 1 for size in weight.shape[1:]):
         return None
     return tf.reshape(in_full_precision(weight), [-1])
-
-
-def pure_pass(
-    model: keras.Model,
-    data: tuple,
-    *,
-    training: bool,
-    loss: Loss | None,
-    fallback: bool | str,
-    observations: str = EXAMPLES,
-) -> CapturedPass:
-    """Returns a `CapturedPass` that leaves the model unchanged.
-
-    The pass uses the current weights of the model.
-
-    Args:
-        model: A built Keras model.
-        data: Inputs, targets and sample weights, as arrays or tensors.
-        training: Passed to the model.
-        loss: Loss in place of the loss of the model, or `None`.
-        fallback: What to do with layers that have no rule, see `step`.
-        observations: `"examples"` or `"positions"`, see `step`. Defaults to
-            `"examples"`.
-    """
-    data = keras.tree.map_structure(
-        lambda t: None if t is None else tf.convert_to_tensor(t), data
-    )
-    return CapturedPass(
-        model,
-        data,
-        training=training,
-        loss=loss,
-        fallback=check_fallback(fallback),
-        pure=True,
-        observations=observations,
-    )

@@ -3,10 +3,11 @@
 from typing import Any
 
 import keras
-import tensorflow as tf
+from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl._aliases import Loss
+from keras_bdl._backend import num_replicas
 from keras_bdl.likelihoods._loss_as_likelihood import check_reductions
 from keras_bdl.likelihoods._loss_as_likelihood import ignored_class
 from keras_bdl.likelihoods._loss_as_likelihood import labels_as_observations
@@ -21,10 +22,7 @@ _OWNER = "per-example gradients"
 class Losses:
     """Splits the loss of a model into the data term and the penalties.
 
-    Args:
-        model: A Keras model, compiled unless `loss` is given.
-        loss: A loss of Keras, by name or as an object, or nested losses as
-            in `compile`. Defaults to `None`: the loss of the model.
+    `loss` may replace the loss of the model, in any form that `compile` takes.
     """
 
     def __init__(self, model: keras.Model, loss: Loss | None = None):
@@ -42,14 +40,8 @@ class Losses:
             )
         check_reductions(_OWNER, self._judge.loss)
 
-    def total(self, data: tuple, y_pred: Any, *, training: bool) -> tf.Tensor:
-        """Returns the whole loss, equal to `compute_loss` of the model.
-
-        Args:
-            data: Inputs, targets and sample weights.
-            y_pred: The outputs.
-            training: Whether the model ran with `training=True`.
-        """
+    def total(self, data: tuple, y_pred: Any, *, training: bool) -> Any:
+        """Returns the whole loss, equal to `compute_loss` of the model."""
         x, y, sample_weight = data
         with one_value_each(_OWNER, _keras.compile_loss(self._judge)):
             loss = _keras.compute_loss(
@@ -59,27 +51,16 @@ class Losses:
             loss = loss + self._share(self._model.losses)
         return loss
 
-    def of_data(self, y: Any, y_pred: Any, sample_weight: Any) -> tf.Tensor:
-        """Returns the mean loss of the data without penalties.
-
-        Args:
-            y: The targets.
-            y_pred: The outputs.
-            sample_weight: The weights of the examples.
-        """
+    def of_data(self, y: Any, y_pred: Any, sample_weight: Any) -> Any:
+        """Returns the mean loss of the data without penalties."""
         with one_value_each(_OWNER, _keras.compile_loss(self._judge)) as loss:
             return loss(y, y_pred, sample_weight)
 
-    def of_observations(self, y: Any, y_pred: Any, weight: Any) -> tf.Tensor:
+    def of_observations(self, y: Any, y_pred: Any, weight: Any) -> Any:
         """Returns the mean negative log-likelihood of the examples.
 
         Keras averages some losses over the labels of an example; the
         likelihood of the example is the product.
-
-        Args:
-            y: The targets.
-            y_pred: The outputs.
-            weight: One weight for each example.
         """
         # Builds the losses, and checks that each example has its own value.
         self.of_data(y, y_pred, None)
@@ -93,39 +74,32 @@ class Losses:
         ):
             # Keras requires one axis for each axis of the loss.
             axes = [1] * (len(output.shape) - 2)
-            mean = loss(target, output, tf.reshape(weight, [-1, *axes]))
+            mean = loss(target, output, ops.reshape(weight, [-1, *axes]))
             total += labels_of_value(unguarded(loss), output) * mean
         return total
 
-    def _flat(self, y, y_pred):
+    def _flat(self, y: Any, y_pred: Any) -> list:
         """Returns the targets in the order of the flattened outputs."""
         if isinstance(y, dict) and not isinstance(y_pred, dict):
             y = [y[name] for name in self._model.output_names]
         return keras.tree.flatten(y)
 
-    def counted(self, y: Any) -> tf.Tensor | None:
-        """Returns whether the loss counts each label, or `None` if all.
-
-        Args:
-            y: The targets.
-        """
+    def counted(self, y: Any) -> Any:
+        """Returns whether the loss counts each label, or `None` if all."""
         losses = keras.tree.flatten(self._judge.loss)
         ignored = ignored_class(losses[0]) if len(losses) == 1 else None
         if ignored is None:
             return None
-        return tf.not_equal(tf.cast(y, "int64"), ignored)
+        return ops.not_equal(ops.cast(y, "int64"), ignored)
 
     def labels(self, y_pred: Any) -> int:
         """Returns how many labels one value of the loss averages.
 
         The result is 1 for several outputs, whose gradients hold this factor.
-
-        Args:
-            y_pred: The outputs.
         """
         return labels_as_observations(_keras.compile_loss(self._judge), y_pred)
 
-    def of_outputs(self) -> tf.Tensor | None:
+    def of_outputs(self) -> Any:
         """Returns the penalties in the loss that depend on outputs of layers.
 
         Call this method after `total`, in the same scope. The result is `None`
@@ -140,10 +114,9 @@ class Losses:
         return self._share(added) if added else None
 
     @staticmethod
-    def _share(losses):
+    def _share(losses: list) -> Any:
         """Returns the sum of the penalties divided by the number of replicas.
 
         Keras adds this number to the loss on each replica.
         """
-        replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        return sum(tf.reduce_sum(loss) for loss in losses) / replicas
+        return sum(ops.sum(loss) for loss in losses) / num_replicas()

@@ -3,17 +3,18 @@
 import math
 import warnings
 import weakref
+from typing import Any
 
 import keras
 
 from keras_bdl import _keras
 from keras_bdl._arguments import check_choice
-from keras_bdl.curvature._matrix import Matrix
 from keras_bdl.curvature._rule import Rule
+from keras_bdl.curvature._rule import WeightMatrix
 from keras_bdl.curvature._rule import own_variables
 from keras_bdl.curvature._rule import rule_of
+from keras_bdl.curvature._rule import trained_variables
 from keras_bdl.curvature._rules._whole_layer import WholeLayerRule
-from keras_bdl.curvature._trained_variables import trained_variables
 
 # The layers inside of these layers get no rules of their own: a recurrent
 # layer, for example, calls its cell many times in a loop.
@@ -35,17 +36,12 @@ _TOLD: weakref.WeakSet = weakref.WeakSet()
 class Plan:
     """A rule for each layer of a model that has trainable weights.
 
-    Args:
-        model: A built Keras model.
-        fallback: What to do with layers that have no rule. `True`
-            differentiates them separately for each example, with their inner
-            layers. `"auto"` does so if a layer has at most `SMALL` weights of
-            its own; if it has more with those of its inner layers, these need
-            rules of their own. `False` raises an error. Defaults to `"auto"`.
-        variables: The variables to compute curvature for. Layers without such a
-            variable need no rule. Defaults to `None`: all trainable variables.
-        max_factor_size: Longest side of a kernel, as a matrix, that gets
-            Kronecker factors. Defaults to `None`: no limit.
+    `fallback=True` differentiates layers without a rule separately for each
+    example, with their inner layers. `"auto"` does so if a layer has at most
+    `SMALL` weights of its own; if it has more with those of its inner layers,
+    these need rules of their own. `False` raises an error. Layers without one
+    of `variables`, by default all trainable ones, need no rule. A kernel with a
+    side longer than `max_factor_size` gets no Kronecker factors.
 
     Attributes:
         variables: The variables, in the order of the model.
@@ -95,15 +91,10 @@ class Plan:
                 "belong to a layer of the model. Create variables in layers. "
                 f"Received: {', '.join(lost)}, which belong to no layer"
             )
-        self._say_which_have_no_rule()
+        self._warn_of_layers_without_rule()
 
-    def matrices(self, layer: keras.Layer, rule: Rule) -> list[Matrix]:
-        """Returns the matrices of a layer with the variables of the plan.
-
-        Args:
-            layer: A layer of `rules`.
-            rule: The rule of the layer.
-        """
+    def matrices(self, layer: keras.Layer, rule: Rule) -> list[WeightMatrix]:
+        """Returns the matrices of a layer with the variables of the plan."""
         found = [m for m in rule.matrices(layer) if self._trains(m.kernel)]
         for matrix in found:
             if matrix.bias is not None and not self._trains(matrix.bias):
@@ -111,10 +102,10 @@ class Plan:
         limit = self.max_factor_size or math.inf
         return [m for m in found if max(m.kernel_shape) <= limit]
 
-    def _trains(self, variable):
+    def _trains(self, variable: Any) -> bool:
         return id(variable) in self._wanted
 
-    def _own(self, variable, layer):
+    def _own(self, variable: Any, layer: keras.Layer) -> None:
         owner = self.owners.setdefault(id(variable), layer)
         if owner is not layer:
             raise ValueError(
@@ -123,7 +114,7 @@ class Plan:
                 f"{owner.name!r} and in {layer.name!r}"
             )
 
-    def _whole_layer(self, layer, own):
+    def _whole_layer(self, layer: keras.Layer, own: list) -> WholeLayerRule:
         sealed = isinstance(layer, SEALED)
         if self._fallback is True:
             return WholeLayerRule(inner=True, any_rows=True)
@@ -143,7 +134,7 @@ class Plan:
             f"fallback={self._fallback!r}"
         )
 
-    def _say_which_have_no_rule(self):
+    def _warn_of_layers_without_rule(self) -> None:
         new = [layer for layer in self._without_rule if layer not in _TOLD]
         _TOLD.update(new)
         if new:
@@ -158,7 +149,7 @@ class Plan:
             )
 
 
-def _check_supported(layer, model):
+def _check_supported(layer: keras.Layer, model: keras.Model) -> None:
     if getattr(layer, "quantization_mode", None) is not None:
         raise ValueError(
             "Per-example curvature needs layers that are not quantised. Freeze "
@@ -178,27 +169,9 @@ def _check_supported(layer, model):
 
 
 def check_fallback(fallback: bool | str) -> bool | str:
-    """Returns the argument `fallback`, or raises an error.
-
-    Args:
-        fallback: The argument.
-    """
+    """Returns the argument `fallback`, or raises an error."""
     return check_choice("fallback", fallback, (True, False, "auto"))
 
 
-def _size(variables):
+def _size(variables: list) -> int:
     return sum(math.prod(v.shape) for v in variables)
-
-
-def matrices(
-    model: keras.Model, *, fallback: bool | str = "auto"
-) -> list[Matrix]:
-    """Returns a `Matrix` for each `KroneckerFactors` that `step` returns.
-
-    Args:
-        model: A built Keras model.
-        fallback: Whether layers without a rule are allowed. Defaults to
-            `"auto"`: small layers are.
-    """
-    plan = Plan(model, fallback=fallback)
-    return [m for layer, rule in plan.rules for m in plan.matrices(layer, rule)]

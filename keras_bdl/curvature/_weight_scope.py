@@ -1,6 +1,8 @@
 """Scopes that give the weights other values during one step."""
 
 from collections.abc import Callable
+from collections.abc import Iterable
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -11,13 +13,7 @@ class WeightScope(keras.StatelessScope):
 
     Keras uses `values` in the scope, and the variables do not change.
     Assignments to other variables, such as BatchNorm statistics, seeds and
-    metrics, take effect if `pure` is `False`.
-
-    Args:
-        variables: Trainable Keras variables.
-        values: A tensor for each variable.
-        pure: Whether the scope drops all assignments at its end. Defaults to
-            `False`.
+    metrics, take effect unless `pure` drops them at the end of the scope.
     """
 
     def __init__(self, variables: list, values: list, *, pure: bool = False):
@@ -33,17 +29,17 @@ class WeightScope(keras.StatelessScope):
         self.on_read: Callable | None = None
         self.on_assign: Callable | None = None
 
-    def value_of(self, variable):
+    def value_of(self, variable: Any) -> Any:
         """Returns the value that replaces the value of a variable."""
         return self._values[id(variable)]
 
-    def get_current_value(self, variable):
+    def get_current_value(self, variable: Any) -> Any:
         """Returns the value that Keras uses for a variable."""
         if self.on_read is not None and id(variable) in self._variables:
             return self.on_read(variable)
         return super().get_current_value(variable)
 
-    def add_update(self, update):
+    def add_update(self, update: tuple[Any, Any]) -> Any:
         """Assigns a variable, or records the assignment if `pure` is `True`."""
         variable, value = update
         if id(variable) in self._variables:
@@ -65,23 +61,19 @@ class WeightScope(keras.StatelessScope):
 
 
 class PinnedWeights(keras.StatelessScope):
-    """Replaces the values of some variables, also inside another scope.
+    """Replaces the values of some variables, also inside another scope."""
 
-    Args:
-        values: Pairs of variables and tensors.
-    """
-
-    def __init__(self, values):
+    def __init__(self, values: Iterable[tuple[Any, Any]]):
         super().__init__(values, initialize_variables=False)
 
-    def get_current_value(self, variable):
+    def get_current_value(self, variable: Any) -> Any:
         """Returns the value that Keras uses for a variable."""
         value = super().get_current_value(variable)
         if value is None and self.original_scope is not None:
             value = self.original_scope.get_current_value(variable)
         return value
 
-    def add_update(self, update):
+    def add_update(self, update: tuple[Any, Any]) -> Any:
         """Passes an assignment to the outer scope if an outer scope exists."""
         outer = self.original_scope
         if outer is None:
@@ -94,9 +86,5 @@ class PinnedWeights(keras.StatelessScope):
 
 
 def current_values(variables: list) -> list:
-    """Returns the values of Keras variables as tensors.
-
-    Args:
-        variables: Keras variables.
-    """
+    """Returns the values of Keras variables as tensors."""
     return [tf.convert_to_tensor(v.value) for v in variables]

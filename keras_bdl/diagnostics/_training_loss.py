@@ -17,7 +17,7 @@ from keras_bdl.distribute._replicas import restored
 from keras_bdl.layers._find_variational_layers import sampling_layers
 from keras_bdl.likelihoods._loss_as_likelihood import check_reductions
 from keras_bdl.likelihoods._loss_as_likelihood import one_value_each
-from keras_bdl.posteriors._structure import check_built
+from keras_bdl.posteriors._covered_weights import check_built
 from keras_bdl.prediction._traced import ModelCache
 from keras_bdl.prediction._traced import traced
 

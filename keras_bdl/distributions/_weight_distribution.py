@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_bdl._aliases import ArrayLike
-from keras_bdl._aliases import PriorLike
+from keras_bdl._aliases import Density
 
 # The gradients of the next two functions compute the noise from the result.
 # Otherwise XLA would draw all random numbers again, or keep more of them in
@@ -144,7 +144,7 @@ class WeightDistribution:
         return perturbation(self.stddev, noise)
 
     def kl_divergence(
-        self, prior: PriorLike, noise: Callable[[], ArrayLike]
+        self, prior: Density, noise: Callable[[], ArrayLike]
     ) -> ArrayLike:
         """Returns `KL(q || p) = E log q(w) - E log p(w)` in nats.
 

@@ -1,35 +1,46 @@
 """Laplace approximation of a trained model."""
 
 import functools
+import warnings
 from collections.abc import Iterable
+from typing import Any
 
 import keras
+import numpy as np
 
+from keras_bdl import _keras
 from keras_bdl._aliases import Data
 from keras_bdl._aliases import Loss
 from keras_bdl._arguments import check_choice
 from keras_bdl._arguments import check_count
 from keras_bdl._arguments import check_number
 from keras_bdl._arguments import check_verbose
+from keras_bdl._data._batches import is_arrays
 from keras_bdl._data._checked_inputs import check_model
 from keras_bdl._data._count_examples import different_examples
 from keras_bdl._data._observations import EXAMPLES
 from keras_bdl._data._observations import OBSERVATIONS
 from keras_bdl._data._observations import POSITIONS
 from keras_bdl._data._preprocessed import preprocessed
-from keras_bdl.laplace._factor_memory import check_memory_of_factors
-from keras_bdl.laplace._fisher_information import FisherInformation
-from keras_bdl.laplace._fisher_information import FisherOptions
-from keras_bdl.laplace._posterior_of_fisher import EVIDENCE
-from keras_bdl.laplace._posterior_of_fisher import MARGINAL_LIKELIHOOD
-from keras_bdl.laplace._posterior_of_fisher import PER_LAYER
-from keras_bdl.laplace._posterior_of_fisher import VALIDATION
-from keras_bdl.laplace._posterior_of_fisher import WEIGHTS
-from keras_bdl.laplace._posterior_of_fisher import posterior_of_fisher
-from keras_bdl.laplace._scores_of_outputs import ScoresOfOutputs
-from keras_bdl.laplace._uncertain_variables import uncertain_variables
-from keras_bdl.laplace._validation import best_prior_precision
-from keras_bdl.posteriors._laplace_gaussian import Laplace
+from keras_bdl._memory import check_memory
+from keras_bdl.curvature._fisher_information import FisherInformation
+from keras_bdl.curvature._plan import Plan
+from keras_bdl.evaluation._evaluate import evaluate
+from keras_bdl.evaluation._regression_report import RegressionReport
+from keras_bdl.laplace._scores import ScoresOfOutputs
+from keras_bdl.posteriors._covered_weights import excluded_variables
+from keras_bdl.posteriors._gaussian import KroneckerBlock
+from keras_bdl.posteriors._matrix_normal import Laplace
+from keras_bdl.prediction._posterior_draws import DEFAULT_SAMPLES
+from keras_bdl.prediction._predict import predict
+
+# Ways to choose the prior precision. The first two are synonyms.
+MARGINAL_LIKELIHOOD, EVIDENCE = "marginal_likelihood", "evidence"
+VALIDATION, WEIGHTS = "validation", "weights"
+PER_LAYER = "evidence_per_layer"
+
+# The precisions that `"validation"` compares: powers of sqrt(10).
+CANDIDATES = 10.0 ** (np.arange(-4, 11) / 2)
 
 
 def fit_laplace(
@@ -172,7 +183,7 @@ def fit_laplace(
     check_number("temperature", temperature, above=0.0)
     check_count("refinements", refinements, at_least=0)
     scores = ScoresOfOutputs(
-        getattr(model, "loss", None) if loss is None else loss
+        model, getattr(model, "loss", None) if loss is None else loss
     )
     if prior_precision == VALIDATION and loss is not None:
         scores.check_validation()
@@ -186,48 +197,45 @@ def fit_laplace(
     _check_data(data, refinements, validation_data, prior_precision)
     verbose = check_verbose(verbose)
     data, size_of_data = preprocessed(model, data, batch_size, labelled=True)
-    variables_of = functools.partial(
-        uncertain_variables,
+    variables = functools.partial(
+        _uncertain_variables,
         subset=subset,
         exclude_from_inference=exclude_from_inference,
     )
     if model.built and structure == "kronecker":
-        check_memory_of_factors(model, variables_of(model), fallback=fallback)
-    one_pass = functools.partial(
-        FisherInformation.of,
+        _check_memory_of_factors(model, variables(model), fallback)
+    information = FisherInformation(
         model,
-        data,
-        options=lambda model: FisherOptions(
-            loss=loss,
-            scores=scores,
-            label_samples=label_samples if labels == "drawn" else None,
-            variables=variables_of(model),
-            factored=structure == "kronecker",
-            fallback=fallback,
-        ),
-        batch_size=size_of_data,
-        verbose=verbose,
+        variables=variables,
+        scores=scores,
+        label_samples=label_samples if labels == "drawn" else None,
+        factored=structure == "kronecker",
+        fallback=fallback,
+        loss=loss,
     )
-    information = one_pass(seed=seed)
-    if dataset_size is None:
-        # A pipeline may read an example several times.
-        dataset_size = different_examples(data, information.examples)
-        if observations == POSITIONS:
-            dataset_size *= _positions(information)
-    posterior_of = functools.partial(
-        posterior_of_fisher,
-        prior_precision=prior_precision,
-        temperature=temperature,
-        dataset_size=dataset_size,
-    )
-    posterior = posterior_of(information)
-    for number in range(1, refinements + 1):
-        information = one_pass(
-            seed=seed + number, posterior=posterior, before=information
+    posterior: Any = None
+    for number in range(refinements + 1):
+        information.sum_over(
+            data,
+            batch_size=size_of_data,
+            seed=seed + number,
+            verbose=verbose,
+            posterior=posterior,
         )
-        posterior = posterior_of(information, before=posterior)
+        if dataset_size is None:
+            # A pipeline may read an example several times.
+            dataset_size = different_examples(data, information.examples)
+            if observations == POSITIONS:
+                dataset_size *= _positions(information)
+        posterior = _posterior_of(
+            information,
+            prior_precision=prior_precision,
+            temperature=temperature,
+            dataset_size=dataset_size,
+            before=posterior,
+        )
     if prior_precision == VALIDATION:
-        delta = best_prior_precision(
+        delta = _best_on_validation_data(
             posterior,
             model,
             validation_data,
@@ -240,7 +248,7 @@ def fit_laplace(
     return posterior.beside_frozen_weights_of(model)
 
 
-def _positions(information):
+def _positions(information: FisherInformation) -> int:
     if information.positions is None:
         raise ValueError(
             '`observations="positions"` needs outputs with a fixed number of '
@@ -251,7 +259,12 @@ def _positions(information):
     return information.positions
 
 
-def _check_data(data, refinements, validation_data, prior_precision):
+def _check_data(
+    data: Data,
+    refinements: int,
+    validation_data: Data | None,
+    prior_precision: float | str,
+) -> None:
     """Raises an error for data that do not fit the other arguments."""
     if refinements and hasattr(data, "__next__"):
         raise ValueError(
@@ -267,3 +280,239 @@ def _check_data(data, refinements, validation_data, prior_precision):
             f"prior_precision={prior_precision!r}, validation_data of type "
             f"{type(validation_data).__name__}"
         )
+
+
+def _check_memory_of_factors(
+    model: keras.Model, variables: list, fallback: bool | str
+) -> None:
+    """Raises an error if the Kronecker factors do not fit into memory."""
+    plan = Plan(model, fallback=fallback, variables=variables)
+    shapes = [m.shape for rule in plan.rules for m in plan.matrices(*rule)]
+    check_memory(
+        "The Kronecker factors of `model`",
+        # The sums and the factors of one batch, then eigenvectors in float64.
+        16 * sum(ins**2 + outs**2 for ins, outs in shapes),
+        'Pass `subset="last_layer"` or `structure="diagonal"`.',
+    )
+
+
+def _uncertain_variables(
+    model: keras.Model,
+    *,
+    subset: str,
+    exclude_from_inference: str | Iterable[str],
+) -> list[Any]:
+    """Returns the trainable variables that get a posterior."""
+    if isinstance(exclude_from_inference, str):
+        exclude_from_inference = (exclude_from_inference,)
+    excluded = excluded_variables(model, exclude_from_inference)
+    variables = [v for v in model.trainable_variables if id(v) not in excluded]
+    if not variables:
+        raise ValueError(
+            "`model` must have a trainable weight outside of "
+            "`exclude_from_inference`. Set `trainable=True` on a layer, or "
+            f"exclude fewer layers. Received: model={model.name!r}, "
+            f"exclude_from_inference={exclude_from_inference}"
+        )
+    if subset == "all":
+        return variables
+    own = {
+        id(v)
+        for last in _last_layers(model, variables)
+        for v in last.trainable_variables
+    }
+    return [v for v in variables if id(v) in own]
+
+
+def _last_layers(model: keras.Model, variables: list) -> list[keras.Layer]:
+    """Returns the last layer with some of the variables of each output."""
+    outputs = getattr(model, "outputs", None) or ()
+    if len(outputs) < 2:
+        return [_innermost_layer_of(model, variables[-1])]
+    wanted = {id(v) for v in variables}
+    found = []
+    for output in outputs:
+        layers = _keras.operations_before(output)
+        with_weights = (
+            layer
+            for layer in layers
+            if any(
+                id(v) in wanted
+                for v in getattr(layer, "trainable_variables", ())
+            )
+        )
+        last = next(with_weights, None)
+        if last is None:
+            raise ValueError(
+                '`subset="last_layer"` needs a layer with weights before each '
+                'output. Pass `subset="all"`. '
+                f"Received: model={model.name!r}, output={output.name!r}"
+            )
+        own = [v for v in last.trainable_variables if id(v) in wanted]
+        found.append(_innermost_layer_of(model, own[-1]))
+    return found
+
+
+def _innermost_layer_of(model: keras.Model, variable: Any) -> keras.Layer:
+    """Returns the innermost layer that owns a variable."""
+    owners = [
+        layer
+        for layer in _keras.inner_layers(model)
+        if any(v is variable for v in layer.trainable_variables)
+    ]
+    return min(owners, key=lambda layer: len(layer.trainable_variables))
+
+
+def _posterior_of(
+    information: FisherInformation,
+    *,
+    prior_precision: float | str,
+    temperature: float,
+    dataset_size: int,
+    before: Laplace | None,
+) -> Laplace:
+    """Returns the posterior with a prior precision as the user asked.
+
+    `"validation"` needs a search; the result has the precision of `"evidence"`.
+    `before` is the posterior of the pass before, or `None`.
+    """
+    is_number = not isinstance(prior_precision, str)
+    # Scales the sums over the data to N examples.
+    factor = dataset_size / information.examples
+    trained = information.model.trainable_variables
+    index_of = {id(v): i for i, v in enumerate(trained)}
+    curvature: list[np.ndarray | None] = [None] * len(trained)
+    for variable, squares in zip(
+        information.variables, information.squares, strict=True
+    ):
+        if squares is not None:
+            curvature[index_of[id(variable)]] = factor * squares
+    matrices = [
+        KroneckerBlock.of_factors(
+            index_of[id(m.kernel)],
+            None if m.bias is None else index_of[id(m.bias)],
+            inputs=m.inputs / information.weight,
+            # Only one of the two factors is scaled to N examples.
+            outputs=factor * m.outputs,
+            dtype="float64" if m.kernel.dtype == "float64" else "float32",
+        )
+        for m in information.matrices
+    ]
+    log_likelihood = information.log_likelihood
+    if log_likelihood is not None:
+        log_likelihood = factor * log_likelihood
+    posterior = Laplace(
+        [np.array(keras.ops.convert_to_numpy(v)) for v in trained],
+        curvature,
+        matrices,
+        prior_precision=prior_precision if is_number else 1.0,
+        temperature=temperature,
+        names=[v.name for v in trained],
+        log_likelihood=log_likelihood,
+    )
+    if before is not None:
+        posterior = posterior.between(before)
+    if is_number:
+        return posterior
+    if prior_precision == PER_LAYER:
+        deltas = _best_of_each_layer(posterior, information)
+        return posterior.with_prior_precision(deltas)
+    evidence = posterior.evidence
+    return posterior.with_prior_precision(
+        evidence.prior_of_weights()
+        if prior_precision == WEIGHTS
+        else evidence.maximum()
+    )
+
+
+def _best_of_each_layer(
+    posterior: Laplace, information: FisherInformation
+) -> list[float]:
+    """Returns the delta of the highest evidence of the layer of each variable.
+
+    Certain variables get 1, which has no effect.
+    """
+    trained = information.model.trainable_variables
+    uncertain = {id(v) for v in information.variables}
+    deltas = [1.0] * len(trained)
+    layers: dict[int, list[int]] = {}
+    for i, variable in enumerate(trained):
+        if id(variable) in uncertain:
+            layer = _innermost_layer_of(information.model, variable)
+            layers.setdefault(id(layer), []).append(i)
+    for indices in layers.values():
+        delta = posterior.evidence_of(indices).maximum()
+        for i in indices:
+            deltas[i] = delta
+    return deltas
+
+
+def _best_on_validation_data(
+    posterior: Laplace,
+    model: keras.Model,
+    data: Data,
+    *,
+    options: dict[str, Any],
+    batch_size: int | None,
+    seed: int,
+    verbose: int,
+) -> float:
+    """Returns the candidate with the best log-likelihood on held-out data.
+
+    All candidates use the same random numbers for their posterior samples.
+    `options` are arguments of `predict`.
+    """
+    x, y = data, None
+    if is_arrays(data):
+        if not isinstance(data, (tuple, list)) or len(data) != 2:
+            raise ValueError(
+                "`validation_data` must be `(x, y)`, or batches of such pairs. "
+                f"Received: validation_data of type {type(data).__name__}"
+            )
+        x, y = data
+    elif hasattr(data, "__next__"):
+        raise ValueError(
+            "`validation_data` must be data that can be read again for every "
+            f"candidate. Received: validation_data={data}"
+        )
+    bar = keras.utils.Progbar(
+        len(CANDIDATES),
+        verbose=verbose,
+        stateful_metrics=("prior_precision", "nll"),
+        unit_name="prior",
+    )
+    losses = []
+    for i, delta in enumerate(CANDIDATES):
+        prediction = predict(
+            model,
+            x,
+            posterior.with_prior_precision(delta),
+            samples=DEFAULT_SAMPLES,
+            seed=seed,
+            batch_size=batch_size,
+            keep_samples="task" not in options,  # for densities of numbers
+            verbose=0,
+            **options,
+        )
+        if "moments" in options and y is not None:
+            (y,) = keras.tree.flatten(y)  # `moments` makes one prediction
+        reports = keras.tree.flatten(evaluate(prediction, y))
+        losses.append(sum(map(_mean_nll, reports)))
+        bar.update(i + 1, [("prior_precision", delta), ("nll", losses[-1])])
+    best = int(np.nanargmin(losses))
+    if best in (0, len(losses) - 1):
+        warnings.warn(
+            "The best prior precision is at the end of the search range, "
+            f"{CANDIDATES[0]:g} to {CANDIDATES[-1]:g}. Try other values with "
+            "`with_prior_precision`. "
+            f"Received: prior_precision={CANDIDATES[best]:g}",
+            stacklevel=3,
+        )
+    return float(CANDIDATES[best])
+
+
+def _mean_nll(report: Any) -> float:
+    """Returns the mean negative log-likelihood of one output."""
+    if isinstance(report, RegressionReport):
+        return -report.log_likelihood
+    return report.nll

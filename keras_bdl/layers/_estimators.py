@@ -9,7 +9,7 @@ needs.
 import keras
 from keras import ops
 
-from keras_bdl._random import _forward_pass_noise as forward_pass_noise
+from keras_bdl._random import _noise as forward_pass_noise
 
 
 def random_signs(x, axes, seed, stream):

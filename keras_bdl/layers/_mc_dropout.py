@@ -6,8 +6,8 @@ from keras import ops
 from keras_bdl._arguments import check_number
 from keras_bdl._arguments import check_seed
 from keras_bdl._inherited_arguments import InheritedArguments
-from keras_bdl._random._forward_pass_noise import next_seed
-from keras_bdl._random._forward_pass_noise import uniform
+from keras_bdl._random._noise import next_seed
+from keras_bdl._random._noise import uniform
 from keras_bdl.layers._inner_outputs import outputs_of_inner
 
 

@@ -13,7 +13,7 @@ from keras_bdl._arguments import check_bool
 from keras_bdl._arguments import check_choice
 from keras_bdl._arguments import check_seed
 from keras_bdl._data._dataset_size import DatasetSize
-from keras_bdl._random import _forward_pass_noise as forward_pass_noise
+from keras_bdl._random import _noise as forward_pass_noise
 from keras_bdl.distributions._weight_distribution import WeightDistribution
 from keras_bdl.layers import _estimators as estimators
 from keras_bdl.layers import _weight_draw as weight_draw

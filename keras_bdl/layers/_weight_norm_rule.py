@@ -2,13 +2,13 @@
 
 from keras import ops
 
-from keras_bdl.curvature._reductions import ExampleSums
-from keras_bdl.curvature._reductions import in_full_precision
-from keras_bdl.curvature._reductions import outer_moments
-from keras_bdl.curvature._reductions import outer_products
+from keras_bdl.curvature._rule import ExampleSums
+from keras_bdl.curvature._rule import in_full_precision
 from keras_bdl.curvature._rule import register_rule
 from keras_bdl.curvature._rules._conv import ConvRule
 from keras_bdl.curvature._rules._dense import DenseRule
+from keras_bdl.curvature._rules._dense import outer_moments
+from keras_bdl.curvature._rules._dense import outer_products
 from keras_bdl.layers._weight_norm import WeightNormConv2D
 from keras_bdl.layers._weight_norm import WeightNormDense
 from keras_bdl.priors._groups import squared_norms

@@ -114,7 +114,7 @@ class WeightPriors:
                 `"gaussian"`.
         """
         check_choice("density", density, ("gaussian", "exact"))
-        changed: dict[str, PriorLike] = {}
+        changed: dict[str, Any] = {}
         for name, q in self.posteriors.items():
             prior = gaussian(q) if density == "gaussian" else q
             changed[name] = prior if transform is None else transform(prior)

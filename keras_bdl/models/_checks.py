@@ -30,7 +30,7 @@ from keras_bdl.likelihoods._loss_as_likelihood import losses_and_outputs
 from keras_bdl.likelihoods._loss_as_likelihood import unguarded
 from keras_bdl.metrics._class_distributions import ClassificationMetric
 from keras_bdl.models._strategy_check import check_seeds
-from keras_bdl.posteriors._posterior_of import posterior_owner
+from keras_bdl.posteriors._held_posterior import posterior_owner
 from keras_bdl.prediction._likelihood import Likelihood
 from keras_bdl.prediction._outputs import per_output
 

@@ -13,7 +13,7 @@ from keras_bdl._keras import inner_optimizer
 from keras_bdl._protocols import DrawsFunctions
 from keras_bdl._protocols import KnowsModel
 from keras_bdl._protocols import OwnsPosterior
-from keras_bdl._random._noise_seed import seeded
+from keras_bdl._random._seeds import seeded
 from keras_bdl.layers import MCDropout
 from keras_bdl.layers._variational import Variational
 from keras_bdl.models import _checks
@@ -23,8 +23,8 @@ from keras_bdl.models._trainer import BayesianTrainer
 from keras_bdl.models._trainer import EvidenceBound
 from keras_bdl.models._trainer import build_objective
 from keras_bdl.models._trainer import build_optimizer
-from keras_bdl.posteriors._holds_draw import holds_draw
-from keras_bdl.posteriors._trained_weights import TrainedWeights
+from keras_bdl.posteriors._covered_weights import TrainedWeights
+from keras_bdl.posteriors._posterior import holds_sample as holds_draw
 
 # Entry of a compile config: which weights were trained.
 _TRAINED = "trained_weights"

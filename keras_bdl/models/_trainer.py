@@ -44,8 +44,8 @@ from keras_bdl.models._example_counter import ExampleCounter
 from keras_bdl.models._sampled_outputs import average_draws
 from keras_bdl.models._sampled_outputs import call_with_draws
 from keras_bdl.models._sampled_outputs import likelihoods_of
-from keras_bdl.posteriors._trained_weights import TrainedWeights
-from keras_bdl.posteriors._trained_weights import at_positions
+from keras_bdl.posteriors._covered_weights import TrainedWeights
+from keras_bdl.posteriors._covered_weights import at_positions
 
 
 class BayesianTrainer(keras.Model):

@@ -11,14 +11,11 @@ from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl._arguments import check_number
-from keras_bdl._random._gaussian_weights import EVALUATION
-from keras_bdl._random._gaussian_weights import Compilation
-from keras_bdl._random._gaussian_weights import random_bits
-from keras_bdl._random._gaussian_weights import split_numbers
-from keras_bdl._random._noise_seed import SAVED
-from keras_bdl._random._noise_seed import NoiseSeed
-from keras_bdl._random._noise_seed import saved_seed
-from keras_bdl._random._noise_seed import split_store
+from keras_bdl._random._noise import EVALUATION
+from keras_bdl._random._noise import draw_numbers
+from keras_bdl._random._noise import random_bits
+from keras_bdl._random._noise import split_numbers
+from keras_bdl._random._seeds import NoiseSeed
 from keras_bdl.curvature._weight_scope import WeightScope
 from keras_bdl.curvature._weight_scope import current_values
 from keras_bdl.distributions import MeanField
@@ -27,9 +24,9 @@ from keras_bdl.objectives._batch_outcome import Outcome
 from keras_bdl.objectives._covariance import Covariance
 from keras_bdl.objectives._objective import Objective
 from keras_bdl.posteriors import Gaussian
-from keras_bdl.posteriors._excluded_weights import check_weights
-from keras_bdl.posteriors._excluded_weights import excluded_variables
-from keras_bdl.posteriors._trained_weights import learned_variables
+from keras_bdl.posteriors._covered_weights import check_weights
+from keras_bdl.posteriors._covered_weights import excluded_variables
+from keras_bdl.posteriors._covered_weights import learned_variables
 
 
 class GaussianObjective(NoiseSeed, Objective):
@@ -92,7 +89,6 @@ class GaussianObjective(NoiseSeed, Objective):
         self.learning_rate_equivalent = learning_rate_equivalent
         self.gradient_batch_size = gradient_batch_size
         self.learning_rate_multiplier = learning_rate_multiplier
-        self._compilation = Compilation()
 
     @property
     def trainable_variables(self) -> list:
@@ -175,7 +171,7 @@ class GaussianObjective(NoiseSeed, Objective):
             draw=number,
             step=0 if stream == EVALUATION else model.optimizer.iterations,
         )
-        numbers = self._compilation.normal_numbers(bits)
+        numbers = draw_numbers(bits)
         return split_numbers(numbers, [v.shape for v in inferred])
 
     def _drawn(self, positions, values, own, noises):
@@ -253,22 +249,6 @@ class GaussianObjective(NoiseSeed, Objective):
     def _inferred(self, model, variables):
         excluded = excluded_variables(model, self.exclude_from_inference)
         return [v for v in variables if id(v) not in excluded]
-
-    def seeded(self) -> list[NoiseSeed]:
-        """Returns the objects with the seeds of the training noise."""
-        return [self]
-
-    def save_own_variables(self, store: Any) -> None:
-        """Saves the variables and the seeds to the file of a model."""
-        super().save_own_variables(store)
-        store[SAVED] = saved_seed([one.seed for one in self.seeded()])
-
-    def load_own_variables(self, store: Any) -> None:
-        """Loads what `save_own_variables` saved."""
-        variables, seeds = split_store(store)
-        super().load_own_variables(variables)
-        for one, seed in zip(self.seeded(), seeds, strict=False):
-            one.continue_with_seed(seed)
 
     def get_config(self):
         """Returns every constructor argument."""

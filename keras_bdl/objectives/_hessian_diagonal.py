@@ -9,9 +9,9 @@ from keras import ops
 
 from keras_bdl._arguments import ShowsArguments
 from keras_bdl._arguments import check_number
-from keras_bdl._random._gaussian_weights import TRAINING
-from keras_bdl._random._gaussian_weights import random_bits
-from keras_bdl._random._noise_seed import NoiseSeed
+from keras_bdl._random._noise import TRAINING
+from keras_bdl._random._noise import random_bits
+from keras_bdl._random._seeds import NoiseSeed
 from keras_bdl.curvature._captured_pass import CapturedPass
 from keras_bdl.curvature._plan import check_fallback
 
@@ -126,7 +126,7 @@ class PerExampleFisher(HessianDiagonal):
 
     with g_i the gradient of the loss of example i. With
     `compile(observations="positions")`, (1) is (3) of
-    `keras_bdl.extend.step`. All n gradients are
+    `keras_bdl.extend.curvature_step`. All n gradients are
     computed at once, as in `keras_bdl.curvature.second_moments`. A
     `sample_weight` multiplies g_i^2, as if the example occurred that many
     times. Without `sample_weight` and BatchNorm, (1) equals `SquaredGradient`

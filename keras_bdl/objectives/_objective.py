@@ -26,9 +26,9 @@ from keras_bdl.models._checks import check_optimizer
 from keras_bdl.models._trainer import build_optimizer
 from keras_bdl.objectives._batch_outcome import BatchPass
 from keras_bdl.objectives._batch_outcome import Outcome
-from keras_bdl.posteriors._excluded_weights import check_any_weight
-from keras_bdl.posteriors._excluded_weights import excluded_variables
-from keras_bdl.posteriors._trained_weights import TrainedWeights
+from keras_bdl.posteriors._covered_weights import TrainedWeights
+from keras_bdl.posteriors._covered_weights import check_any_weight
+from keras_bdl.posteriors._covered_weights import excluded_variables
 
 
 class Objective(InheritedArguments, ShowsArguments, keras.losses.Loss):

@@ -5,7 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from keras_bdl._random._gaussian_weights import TRAINING
+from keras_bdl._random._noise import TRAINING
 from keras_bdl.objectives._batch_outcome import BatchPass
 from keras_bdl.objectives._batch_outcome import Outcome
 from keras_bdl.objectives._gaussian_objective import GaussianObjective

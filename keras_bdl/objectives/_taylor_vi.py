@@ -8,7 +8,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bdl import _keras
-from keras_bdl._random._noise_seed import NoiseSeed
+from keras_bdl._random._seeds import NoiseSeed
 from keras_bdl.objectives._batch_outcome import BatchPass
 from keras_bdl.objectives._batch_outcome import Outcome
 from keras_bdl.objectives._batch_outcome import by_groups

@@ -4,14 +4,15 @@ Both kinds of optimizers train the weights of an ordinary Keras model.
 `keras_bdl.objectives` holds methods that work with any Keras optimizer.
 """
 
-from keras_bdl.optimizers._atmc import ATMC
 from keras_bdl.optimizers._ivon import IVON
 from keras_bdl.optimizers._kfac import KFAC
+from keras_bdl.optimizers._momentum_samplers import ATMC
+from keras_bdl.optimizers._momentum_samplers import SGHMC
+from keras_bdl.optimizers._momentum_samplers import SGNHT
 from keras_bdl.optimizers._noisy_kfac import NoisyKFAC
 from keras_bdl.optimizers._ogn import OGN
-from keras_bdl.optimizers._sghmc import SGHMC
+from keras_bdl.optimizers._sampler import SamplerOptions
 from keras_bdl.optimizers._sgld import SGLD
-from keras_bdl.optimizers._sgnht import SGNHT
 from keras_bdl.optimizers._vogn import VOGN
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "SGHMC",
     "SGLD",
     "SGNHT",
+    "SamplerOptions",
     "VOGN",
     "NoisyKFAC",
 ]

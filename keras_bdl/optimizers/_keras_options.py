@@ -1,5 +1,8 @@
 """Options of Keras optimizers that would change the posterior."""
 
+from typing import Any
+from typing import TypedDict
+
 _REFUSED = (
     "weight_decay",
     "clipnorm",
@@ -7,41 +10,33 @@ _REFUSED = (
     "global_clipnorm",
     "use_ema",
 )
-
 # Every optimizer config has these two. They have no effect without `use_ema`.
 _UNUSED = ("ema_momentum", "ema_overwrite_frequency")
 
 
-def refuse_options(owner: str, kwargs: dict, *, others=(), instead: str = ""):
-    """Raises an error for options that would change the posterior.
+class NoOptions(TypedDict, total=False):
+    """No options: a type checker refuses all, the constructor explains why."""
 
-    Options without an effect are removed from `kwargs`.
 
-    Args:
-        owner: Name of the optimizer.
-        kwargs: Keyword arguments for `keras.optimizers.Optimizer`, changed in
-            place.
-        others: Names of more options to refuse. Defaults to `()`.
-        instead: Advice that the error message adds after "Leave them out".
-            Defaults to `""`.
+def refuse_options(
+    optimizer: Any, options: Any, instead: str, others: tuple = ()
+) -> None:
+    """Raises for options that change the posterior; removes those without use.
+
+    `instead` is the advice that follows "Leave them out" in the error.
     """
-    refused = (*_REFUSED, *others)
-    changing = sorted(k for k in refused if kwargs.pop(k, None))
+    changing = sorted(k for k in (*_REFUSED, *others) if options.pop(k, None))
     if changing:
         raise ValueError(
-            f"`{owner}` targets the posterior, and these options would change "
-            f"the target. Leave them out{instead}. Received: {changing}"
+            f"`{type(optimizer).__name__}` targets the posterior, and these "
+            "options would change the target. Leave them out"
+            f"{instead}. Received: {changing}"
         )
     for name in _UNUSED:
-        kwargs.pop(name, None)
+        options.pop(name, None)
 
 
-def drop_options(config: dict, others=()):
-    """Removes from a config all options that would change the posterior.
-
-    Args:
-        config: The config of an optimizer, changed in place.
-        others: Names of more options to remove. Defaults to `()`.
-    """
-    for name in (*_REFUSED, *_UNUSED, *others):
-        config.pop(name, None)
+def drop_options(config: dict, others: tuple = ()) -> dict:
+    """Returns the config of an optimizer without the options refused above."""
+    unwanted = (*_REFUSED, *_UNUSED, *others)
+    return {k: v for k, v in config.items() if k not in unwanted}

@@ -8,8 +8,8 @@ from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl.curvature._plan import Plan
-from keras_bdl.curvature._trained_variables import counted_as_trained
-from keras_bdl.posteriors._matrix_covariance import MatrixCovariance
+from keras_bdl.curvature._rule import counted_as_trained
+from keras_bdl.posteriors._gaussian import KroneckerBlock
 
 # A factor is decomposed again once its trace has grown by this ratio.
 _MOST_GROWTH = 1.25
@@ -220,7 +220,7 @@ class MatrixSlots:
         return ops.cast(factor, a.dtype) / (a * s + prior)
 
     def covariance(self, places, factor, prior):
-        """Returns the `keras_bdl.extend.MatrixCovariance` of (3).
+        """Returns the `keras_bdl.extend.KroneckerBlock` of (3).
 
         Args:
             places: Positions of `variables` in the posterior.
@@ -230,7 +230,7 @@ class MatrixSlots:
         kernel, *bias = places
         tensors = (*self.eigenvectors(), self.variances(factor, prior))
         arrays = map(ops.convert_to_numpy, tensors)
-        return MatrixCovariance(kernel, bias[0] if bias else None, *arrays)
+        return KroneckerBlock(kernel, bias[0] if bias else None, *arrays)
 
 
 def slots_of(optimizer, model, variables):

@@ -11,13 +11,14 @@ from keras import ops
 from keras_bdl import _keras
 from keras_bdl._arguments import check_bool
 from keras_bdl._arguments import check_count
+from keras_bdl._backend import call_shared
+from keras_bdl._backend import pays_to_compile
 from keras_bdl._keras import loss_scale
-from keras_bdl._random._gaussian_weights import EVALUATION
-from keras_bdl._random._gaussian_weights import TRAINING
-from keras_bdl._random._gaussian_weights import Compilation
-from keras_bdl._random._gaussian_weights import gaussian_draw
-from keras_bdl._random._gaussian_weights import gaussian_draw_and_score
-from keras_bdl._random._gaussian_weights import random_bits
+from keras_bdl._random._noise import EVALUATION
+from keras_bdl._random._noise import TRAINING
+from keras_bdl._random._noise import draw_numbers
+from keras_bdl._random._noise import random_bits
+from keras_bdl._random._noise import split_numbers
 from keras_bdl.curvature._weight_scope import WeightScope
 from keras_bdl.curvature._weight_scope import current_values
 from keras_bdl.distribute._replicas import for_all_replicas
@@ -26,6 +27,9 @@ from keras_bdl.optimizers._accumulator import Accumulator
 from keras_bdl.optimizers._curvature_state import CurvatureState
 from keras_bdl.posteriors import Gaussian
 from keras_bdl.posteriors._posterior import Posterior
+
+# With more tensors, XLA compiles only the noise.
+_FEW_TENSORS = 8
 
 
 class NaturalGradient(CurvatureState):
@@ -79,7 +83,6 @@ class NaturalGradient(CurvatureState):
         # the full name stays `None`.
         self.accumulated_batches = gradient_accumulation_steps
         self.share_sample = check_bool("share_sample", share_sample)
-        self._compilation = Compilation()
 
     def build(self, variables):
         """Creates the variables of the posterior and of sums over batches."""
@@ -203,9 +206,9 @@ class NaturalGradient(CurvatureState):
         if drawn and (self.noisy_training or stream == EVALUATION):
             size = sum(math.prod(variables[i].shape) for i in drawn)
             bits = self.bits(size, stream, number)
-            draws = self._compilation.draw(
+            draws = _compiled_where_it_pays(
                 gaussian_draw_and_score if scores else gaussian_draw,
-                bits,
+                draw_numbers(bits),
                 [values[i] for i in drawn],
                 [self.curvature(variables[i]) for i in drawn],
                 [self.scaled_prior(variables[i]) for i in drawn],
@@ -301,3 +304,71 @@ def _mean(tensors):
     if len(tensors) == 1:
         return tensors[0]
     return tf.add_n(tensors) / len(tensors)
+
+
+def gaussian_draw(
+    noise: tf.Tensor, means: list, curvatures: list, priors: list, factor: Any
+) -> list:
+    """Returns weights drawn from independent Gaussians.
+
+        sigma^2 = factor / (curvature + prior)                            (1)
+        w = mean + sigma eps,   eps ~ N(0, I)                             (2)
+
+    Args:
+        noise: Standard normal numbers, one for each weight.
+        means: List of tensors.
+        curvatures: List of tensors.
+        priors: List of numbers.
+        factor: A number.
+
+    Returns:
+        A list of `w`.
+    """
+    parts = _noise_and_stddev(noise, means, curvatures, priors, factor)
+    return [
+        mean + stddev * eps  # (2)
+        for mean, eps, stddev in zip(means, *parts, strict=True)
+    ]
+
+
+def gaussian_draw_and_score(
+    noise: tf.Tensor, means: list, curvatures: list, priors: list, factor: Any
+) -> tuple[list, list]:
+    """Returns two lists, `w` and `eps / sigma` of `gaussian_draw`.
+
+    Args:
+        noise: Standard normal numbers, one for each weight.
+        means: List of tensors.
+        curvatures: List of tensors.
+        priors: List of numbers.
+        factor: A number.
+    """
+    noises, stddevs = _noise_and_stddev(
+        noise, means, curvatures, priors, factor
+    )
+    draws, scores = [], []
+    for mean, eps, stddev in zip(means, noises, stddevs, strict=True):
+        draws.append(mean + stddev * eps)  # (2)
+        scores.append(eps / stddev)
+    return draws, scores
+
+
+def _noise_and_stddev(noise, means, curvatures, priors, factor):
+    noises = split_numbers(noise, [m.shape for m in means])
+    stddevs = [
+        ops.sqrt(ops.cast(factor, s.dtype) / (s + ops.cast(prior, s.dtype)))
+        for s, prior in zip(curvatures, priors, strict=True)  # (1)
+    ]
+    noises = [ops.cast(e, m.dtype) for e, m in zip(noises, means, strict=True)]
+    return noises, stddevs
+
+
+def _compiled_where_it_pays(function, noise, means, *args):
+    """Returns `function(noise, means, *args)`."""
+    # In one program with the noise, XLA would make the noise again for each
+    # result of the function. XLA takes 50 milliseconds for each tensor.
+    if len(means) <= _FEW_TENSORS and pays_to_compile(noise.shape[0]):
+        return call_shared(
+            function, noise, means, *args, sizes=True, compiled=True
+        )
+    return function(noise, means, *args)

@@ -9,8 +9,9 @@ from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl._arguments import check_count
-from keras_bdl._random._gaussian_weights import EVALUATION
-from keras_bdl._random._gaussian_weights import split_numbers
+from keras_bdl._random._noise import EVALUATION
+from keras_bdl._random._noise import draw_numbers
+from keras_bdl._random._noise import split_numbers
 from keras_bdl.curvature._weight_scope import current_values
 from keras_bdl.optimizers._kronecker_decomposition import places_of
 from keras_bdl.optimizers._kronecker_decomposition import slots_of
@@ -240,7 +241,7 @@ class NoisyKFAC(VOGN):
         if drawn and (self.noisy_training or stream == EVALUATION):
             shapes = [tuple(variables[i].shape) for i in drawn]
             bits = self.bits(sum(map(math.prod, shapes)), stream, number)
-            numbers = self._compilation.normal_numbers(bits)
+            numbers = draw_numbers(bits)
             noise = split_numbers(numbers, shapes)
             noises = {
                 i: ops.cast(e, variables[i].dtype)

@@ -1,67 +1,36 @@
-"""Base class of the samplers."""
+"""What all samplers have in common: the target, the noise and the options."""
 
 from typing import Any
-from typing import Literal
+from typing import TypedDict
+from typing import Unpack
 
 import keras
 import numpy as np
-import tensorflow as tf
 from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl import priors
 from keras_bdl._aliases import FloatOrSchedule
-from keras_bdl._aliases import PriorLike
+from keras_bdl._aliases import PriorOrDefault
 from keras_bdl._arguments import check_count
 from keras_bdl._arguments import check_learning_rate
 from keras_bdl._arguments import check_number
 from keras_bdl._data._dataset_size import DatasetSize
 from keras_bdl._data._dataset_size import guard_loss_of_step
-from keras_bdl._inherited_arguments import InheritedArguments
-from keras_bdl._random._keyed_noise import counter_bits
+from keras_bdl._random._noise import sampler_bits
+from keras_bdl._random._seeds import NoiseSeed
+from keras_bdl.optimizers._keras_options import NoOptions
 from keras_bdl.optimizers._keras_options import drop_options
 from keras_bdl.optimizers._keras_options import refuse_options
-from keras_bdl.optimizers._saves_seed import SavesSeed
-
-# The prior "default", twice as wide as He's initial weights. With less width,
-# predictions are too uncertain; with a wider one, they are worse under shift.
-_BY_FAN_IN = priors.HeNormal(gain=8.0)
-_OF_TABLES = priors.Normal(1.0)
+from keras_bdl.optimizers._sampler_prior import is_default
+from keras_bdl.optimizers._sampler_prior import log_prior_gradient
+from keras_bdl.optimizers._sampler_prior import prior_of
 
 
-class Sampler(InheritedArguments, SavesSeed, keras.optimizers.Optimizer):
-    """Base of the optimizers whose iterates are samples of a posterior.
-
-    Let `loss` be the mean negative log-likelihood of the examples, plus
-    `-log p(w)/N` for each prior that is a regularizer. The target is
-
-        exp(-U(w) / T),   U(w) = N loss(w) - log p(w)                     (1)
-
-    where `p` is `prior`, over the variables without a regularizer. At
-    `T = 1` the target is the posterior. The temperature changes likelihood and
-    prior alike: both are raised to the power 1 / T.
-
-    `fit` refuses a loss that is a sum over the batch. A binary cross-entropy
-    or a Poisson loss of Keras averages over the labels of an example, and the
-    likelihood of the example is the product: `fit` therefore counts each label
-    as an observation. In a training loop of your own, compute the gradient of
-    the mean over examples of the sum over labels.
-
-    Minibatches should be shuffled anew in every epoch. After
-    `keras.utils.set_random_seed`, Keras shuffles arrays the same way in every
-    epoch. `keras_bdl.datasets.EpochCounter().batches` has a new order in each
-    epoch, which a resumed run continues. `tf.data.Dataset.shuffle` has new
-    orders, too, but a resumed run starts them again. Minibatches are drawn
-    without replacement, so their noise cancels over an epoch, but a thermostat
-    assumes white noise.
-    The memory of the thermostat is `-log(friction) / (T h0^2)` steps, with h0
-    the initial learning rate. If this memory is about one epoch or shorter, the
-    samples are too narrow.
+class SamplerOptions(TypedDict, total=False):
+    """The arguments that `ATMC`, `SGNHT`, `SGHMC` and `SGLD` share.
 
     Args:
-        learning_rate: Float or schedule, the step size h. Defaults to `1e-3`.
-        dataset_size: N, the number of training examples. Defaults to `None`:
-            `keras_bdl.Model.fit` counts them.
         temperature: T, float or schedule. T changes likelihood and prior
             alike; `0` is descent without noise. Defaults to `1.0`.
         prior: Prior of every variable without a regularizer: one of
@@ -78,16 +47,34 @@ class Sampler(InheritedArguments, SavesSeed, keras.optimizers.Optimizer):
             averaged for one step of the chain, at least 2. With equal batches,
             the step is that of one batch with all examples. Defaults to
             `None`: one batch.
+        loss_scale_factor: Factor of the loss in the backward pass, as in
+            `keras.optimizers.Optimizer`. Defaults to `None`: no factor.
         name: Name of the optimizer. Defaults to `None`: Keras makes one from
             the name of the class.
-        **kwargs: `loss_scale_factor` of `keras.optimizers.Optimizer`. Options
-            that change the target, such as weight decay, raise an error.
-
-    Attributes:
-        virials: The `Virials` that each training step updates, or `None`.
     """
 
-    virials = None
+    temperature: FloatOrSchedule
+    prior: PriorOrDefault
+    seed: int | None
+    gradient_accumulation_steps: int | None
+    loss_scale_factor: float | None
+    name: str | None
+
+
+class Sampler(NoiseSeed, keras.optimizers.Optimizer):
+    """Base of the optimizers whose iterates are samples of a posterior.
+
+    Let `loss` be the mean negative log-likelihood of the examples, plus
+    `-log p(w)/N` for each prior that is a regularizer. The target is
+
+        exp(-U(w) / T),   U(w) = N loss(w) - log p(w)                     (1)
+
+    where `p` is `prior`, over the variables without a regularizer. A loss of
+    Keras averages over the labels of an example, and the likelihood of the
+    example is their product, so `fit` counts each label as an observation.
+    """
+
+    virials: Any = None  # updated by each step if `ChainDiagnostics` sets it
 
     def __init__(
         self,
@@ -95,17 +82,14 @@ class Sampler(InheritedArguments, SavesSeed, keras.optimizers.Optimizer):
         dataset_size: int | None = None,
         *,
         temperature: FloatOrSchedule = 1.0,
-        prior: PriorLike | Literal["default"] = "default",
+        prior: PriorOrDefault = "default",
         seed: int | None = None,
         gradient_accumulation_steps: int | None = None,
+        loss_scale_factor: float | None = None,
         name: str | None = None,
-        **kwargs,
+        **options: Unpack[NoOptions],
     ):
-        refuse_options(
-            type(self).__name__,
-            kwargs,
-            instead="; write weight decay as a `prior`",
-        )
+        refuse_options(self, options, "; write weight decay as a `prior`")
         check_learning_rate(learning_rate)
         if gradient_accumulation_steps is not None:
             check_count(
@@ -113,26 +97,26 @@ class Sampler(InheritedArguments, SavesSeed, keras.optimizers.Optimizer):
                 gradient_accumulation_steps,
                 at_least=2,
             )
+        if not callable(temperature):
+            check_number("temperature", temperature, at_least=0.0)
         super().__init__(
             learning_rate=learning_rate,
             gradient_accumulation_steps=gradient_accumulation_steps,
+            loss_scale_factor=loss_scale_factor,
             name=name,
-            **kwargs,
+            **options,
         )
-        if not callable(temperature):
-            check_number("temperature", temperature, at_least=0.0)
         self.choose_seed(seed)
-        # Stored too, because Keras rounds a number to float32.
-        self._given_learning_rate = learning_rate
         self.dataset_size = DatasetSize(dataset_size, type(self).__name__)
         self.temperature = temperature
-        self.prior = prior if _is_default(prior) else priors.get(prior)
+        given: Any = prior
+        self.prior = given if is_default(given) else priors.get(given)
 
-    def build(self, variables):
-        """Chooses the prior of each variable."""
+    def build(self, variables: list) -> None:
+        """Chooses the prior of each variable; refuses wrong variables."""
         if not self.built:
-            self.agree_on_seed(tf.distribute.get_strategy())
-            self._priors = [self._prior_of(v) for v in variables]
+            self.agree_on_seed()
+            self._priors = [prior_of(v, self.prior) for v in variables]
             self._refuse(
                 "have no constraint, which would cut the posterior",
                 [v for v in variables if v.constraint is not None],
@@ -145,18 +129,7 @@ class Sampler(InheritedArguments, SavesSeed, keras.optimizers.Optimizer):
             )
         super().build(variables)
 
-    def _prior_of(self, variable):
-        """Returns the prior that the sampler adds, or `None`."""
-        # Variables of TensorFlow have no regularizer.
-        if getattr(variable, "regularizer", None) is not None:
-            return None
-        if not _is_default(self.prior):
-            return self.prior
-        # A row of a table is an output by itself, not one of a sum of rows.
-        is_table = variable.name in ("embeddings", "embeddings:0")
-        return _OF_TABLES if is_table else _BY_FAN_IN
-
-    def apply(self, grads, trainable_variables=None):
+    def apply(self, grads: Any, trainable_variables: Any = None) -> None:
         """Moves every variable; raises for a variable without a gradient."""
         grads = list(grads)
         variables = trainable_variables or _keras.optimized_variables(self)
@@ -169,12 +142,14 @@ class Sampler(InheritedArguments, SavesSeed, keras.optimizers.Optimizer):
 
     def _refuse(self, rule, variables):
         if variables:
+            # Variables of TensorFlow have only a name.
+            paths = [getattr(v, "path", v.name) for v in variables]
             raise ValueError(
                 f"Every variable that `{type(self).__name__}` samples must "
-                f"{rule}. Received: {[_path(v) for v in variables]}"
+                f"{rule}. Received: {paths}"
             )
 
-    def scale_loss(self, loss):
+    def scale_loss(self, loss: Any) -> Any:
         """Scales the loss; raises for a loss that is not a single number."""
         shape = loss.shape if hasattr(loss, "shape") else np.shape(loss)
         if len(shape):
@@ -185,46 +160,41 @@ class Sampler(InheritedArguments, SavesSeed, keras.optimizers.Optimizer):
             )
         return super().scale_loss(loss)
 
-    def energy_gradient(
-        self, gradient: Any, variable: keras.Variable
-    ) -> tf.Tensor:
-        """Returns the gradient of U with respect to a variable."""
+    def energy_gradient(self, gradient: Any, variable: Any) -> Any:
+        """Returns `grad U = N grad loss - grad log p` of a variable."""
         gradient = self.dataset_size.value() * ops.cast(gradient, "float32")
         index = _keras.variable_index(self, variable)
         prior = self._priors[index]
         if prior is not None:
             value = ops.cast(ops.convert_to_tensor(variable), "float32")
-            gradient = gradient - _score(prior, value)
+            gradient = gradient - log_prior_gradient(prior, value)
         if self.virials is not None:
             self.virials.add(self, index, variable, gradient)
         return gradient
 
-    @property
-    def sampled_variables(self) -> list:
-        """The sampled variables, in the order of the optimizer."""
-        return list(_keras.optimized_variables(self))
-
-    def temperature_now(self) -> float | tf.Tensor:
-        """Returns the temperature T at this iteration."""
-        if callable(self.temperature):
-            return ops.cast(self.temperature(self.iterations), "float32")
-        return self.temperature
-
-    def random_bits(self, variable: keras.Variable) -> tf.Tensor:
-        """Returns the bits of the noise of a variable at this iteration.
-
-        `keras_bdl._random._gaussian_weights.normal_numbers` makes the noise.
-        """
-        return counter_bits(
+    def random_bits(self, variable: Any) -> Any:
+        """Returns the bits of the noise of a variable at this iteration."""
+        return sampler_bits(
             variable.shape,
             seed=self.noise_seed(),
             index=_keras.variable_index(self, variable),
             step=self.iterations,
         )
 
-    def get_config(self):
-        """Returns every argument that the constructor accepts."""
-        given = self.prior is not None and not _is_default(self.prior)
+    @property
+    def sampled_variables(self) -> list:
+        """The sampled variables, in the order of the optimizer."""
+        return list(_keras.optimized_variables(self))
+
+    def temperature_now(self) -> Any:
+        """Returns the temperature T at this iteration."""
+        if callable(self.temperature):
+            return ops.cast(self.temperature(self.iterations), "float32")
+        return self.temperature
+
+    def get_config(self) -> dict:
+        """Returns every constructor argument."""
+        given = self.prior is not None and not is_default(self.prior)
         if given and not hasattr(self.prior, "get_config"):
             raise ValueError(
                 "A sampler can be saved only if its `prior` has `get_config`, "
@@ -232,17 +202,17 @@ class Sampler(InheritedArguments, SavesSeed, keras.optimizers.Optimizer):
                 "save the weights alone with `model.save_weights`. "
                 f"Received: prior={self.prior!r}"
             )
-        config = super().get_config()
-        drop_options(config)
         serialize = keras.saving.serialize_keras_object
-        config["dataset_size"] = self.dataset_size.given
-        config["temperature"] = serialize(self.temperature)
-        config["prior"] = serialize(self.prior) if given else self.prior
-        config["seed"] = self.seed
-        return config
+        return {
+            **drop_options(super().get_config()),
+            "dataset_size": self.dataset_size.given,
+            "temperature": serialize(self.temperature),
+            "prior": serialize(self.prior) if given else self.prior,
+            "seed": self.seed,
+        }
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(cls, config: dict, custom_objects: Any = None) -> "Sampler":
         """Returns the sampler that `get_config` described."""
         config = dict(config)
         for name in ("temperature", "prior"):
@@ -251,26 +221,3 @@ class Sampler(InheritedArguments, SavesSeed, keras.optimizers.Optimizer):
                     config[name], custom_objects=custom_objects
                 )
         return super().from_config(config, custom_objects=custom_objects)
-
-
-def _path(variable):
-    # Variables of TensorFlow have only a name.
-    return getattr(variable, "path", variable.name)
-
-
-def _is_default(prior):
-    return isinstance(prior, str) and prior == "default"
-
-
-def _score(prior, value):
-    """Returns the gradient of the log density of a variable."""
-    # Subclasses may have another density.
-    if type(prior) is priors.HeNormal:
-        prior = prior.of_shape(value.shape)
-    if type(prior) is priors.Normal:  # two operations in place of ten
-        distance = value - prior.mean if prior.mean else value
-        return (-1.0 / prior.stddev**2) * distance
-    with tf.GradientTape() as tape:
-        tape.watch(value)
-        log_prob = ops.sum(prior.log_prob(value))
-    return tape.gradient(log_prob, value)

@@ -1,10 +1,12 @@
 """Stochastic gradient Langevin dynamics."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
 from keras_bdl._backend import call_shared
-from keras_bdl._random._gaussian_weights import normal_numbers
+from keras_bdl._random._noise import normal_numbers
 from keras_bdl.optimizers._sampler import Sampler
 
 
@@ -29,6 +31,12 @@ class SGLD(Sampler):
     chains need seeds of their own: call `keras.utils.set_random_seed` with
     another number before you make the model and the optimizer of each.
 
+    Args:
+        learning_rate: Float or schedule, the step size. Defaults to `1e-3`.
+        dataset_size: N, the number of training examples. Defaults to `None`:
+            `keras_bdl.Model.fit` counts them.
+        **options: Those of `keras_bdl.optimizers.SamplerOptions`.
+
     Example:
 
     ```python
@@ -42,7 +50,9 @@ class SGLD(Sampler):
           eq. 4, with lr = eps N / 2
     """
 
-    def update_step(self, gradient, variable, learning_rate):
+    def update_step(
+        self, gradient: Any, variable: Any, learning_rate: Any
+    ) -> None:
         """Moves one variable by one step."""
         move = call_shared(
             self._move,

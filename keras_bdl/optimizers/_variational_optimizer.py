@@ -15,21 +15,21 @@ from keras_bdl._arguments import check_learning_rate
 from keras_bdl._arguments import check_number
 from keras_bdl._data._dataset_size import DatasetSize
 from keras_bdl._inherited_arguments import InheritedArguments
+from keras_bdl._random._seeds import NoiseSeed
 from keras_bdl.optimizers._keras_options import drop_options
 from keras_bdl.optimizers._keras_options import refuse_options
-from keras_bdl.optimizers._saves_seed import SavesSeed
-from keras_bdl.posteriors._excluded_weights import check_any_weight
-from keras_bdl.posteriors._excluded_weights import check_weights
-from keras_bdl.posteriors._excluded_weights import excluded_variables
-from keras_bdl.posteriors._trained_weights import TrainedWeights
-from keras_bdl.posteriors._trained_weights import learned_variables
+from keras_bdl.posteriors._covered_weights import TrainedWeights
+from keras_bdl.posteriors._covered_weights import check_any_weight
+from keras_bdl.posteriors._covered_weights import check_weights
+from keras_bdl.posteriors._covered_weights import excluded_variables
+from keras_bdl.posteriors._covered_weights import learned_variables
 
 # `apply` gets tuples of tensors, which Keras would not divide by this factor.
 _NO_USE = ("loss_scale_factor",)
 
 
 class VariationalOptimizer(
-    InheritedArguments, SavesSeed, keras.optimizers.Optimizer
+    InheritedArguments, NoiseSeed, keras.optimizers.Optimizer
 ):
     """Base with the prior, the temperature, N and the excluded weights.
 
@@ -86,11 +86,11 @@ class VariationalOptimizer(
         **kwargs,
     ):
         refuse_options(
-            type(self).__name__,
+            self,
             kwargs,
-            others=_NO_USE,
-            instead="; write weight decay as `prior_precision`, and scale "
+            "; write weight decay as `prior_precision`, and scale "
             "losses with `keras.optimizers.LossScaleOptimizer`",
+            others=_NO_USE,
         )
         check_learning_rate(learning_rate)
         super().__init__(learning_rate=learning_rate, name=name, **kwargs)
@@ -111,7 +111,7 @@ class VariationalOptimizer(
         """Creates a variable for N, so files of the optimizer contain N."""
         if self.built:
             return
-        self.agree_on_seed(tf.distribute.get_strategy())
+        self.agree_on_seed()
         super().build(variables)
         # A loaded posterior needs N, and a config does not hold a counted N.
         self._examples = self.add_variable(
@@ -277,8 +277,7 @@ class VariationalOptimizer(
 
     def get_config(self):
         """Returns every argument that the constructor accepts."""
-        config = super().get_config()
-        drop_options(config, _NO_USE)
+        config = drop_options(super().get_config(), _NO_USE)
         serialize = keras.saving.serialize_keras_object
         return {
             **config,

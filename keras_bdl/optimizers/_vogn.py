@@ -9,9 +9,9 @@ from keras_bdl import _keras
 from keras_bdl._aliases import FloatOrSchedule
 from keras_bdl._arguments import check_number
 from keras_bdl._backend import call_shared
+from keras_bdl.curvature._batch_curvature import CurvatureStep
+from keras_bdl.curvature._batch_curvature import curvature_step
 from keras_bdl.curvature._plan import check_fallback
-from keras_bdl.curvature._step import Step
-from keras_bdl.curvature._step import step
 from keras_bdl.optimizers._natural_gradient import NaturalGradient
 
 
@@ -34,7 +34,7 @@ class VOGN(NaturalGradient):
     At the samples, VOGN computes the gradient of each example. Over examples,
     samples and replicas, g is the mean of these gradients and h is the mean of
     their squares. If N counts positions, h is (3) of
-    `keras_bdl.extend.step`.
+    `keras_bdl.extend.curvature_step`.
 
         m <- beta_1 m + g + delta_t mu                                    (2)
         s <- beta_2 s + (1 - beta_2) h                                    (3)
@@ -165,23 +165,20 @@ class VOGN(NaturalGradient):
         draw: Any,
         loss_scale: Any,
         **options,
-    ) -> Step:
-        """Returns the `keras_bdl.extend.Step` of a batch at one sample.
+    ) -> CurvatureStep:
+        """Returns the curvature step of a batch at one sample.
 
         Args:
             model: The `keras_bdl.Model`.
             data: Inputs, targets and weights of the examples.
             draw: The result of `draw`.
             loss_scale: Factor of the loss in the backward pass, or `None`.
-            **options: Arguments of `keras_bdl.extend.step` that say what
-                curvature to compute.
+            **options: Arguments of `keras_bdl.extend.curvature_step` that
+                say what curvature to compute.
         """
-        x, y, sample_weight = data
-        return step(
+        return curvature_step(
             model,
-            x,
-            y,
-            sample_weight=sample_weight,
+            data,
             values=draw,
             loss_scale=loss_scale,
             due=None if self.curvature_every == 1 else self.is_due(),

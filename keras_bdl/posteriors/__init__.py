@@ -5,16 +5,16 @@ averages over its samples. The distributions of single tensors, which
 variational layers learn, are in `keras_bdl.distributions`.
 """
 
-from keras_bdl.posteriors._diagonal_gaussian import Gaussian
 from keras_bdl.posteriors._ensemble import Ensemble
-from keras_bdl.posteriors._laplace_gaussian import Laplace
-from keras_bdl.posteriors._layerwise import Layerwise
-from keras_bdl.posteriors._load import load
+from keras_bdl.posteriors._gaussian import Gaussian
+from keras_bdl.posteriors._held_posterior import Layerwise
+from keras_bdl.posteriors._held_posterior import posterior_of
 from keras_bdl.posteriors._low_rank_gaussian import LowRankGaussian
+from keras_bdl.posteriors._matrix_normal import Laplace
 from keras_bdl.posteriors._matrix_normal import MatrixNormal
 from keras_bdl.posteriors._mc_dropout import MCDropout
 from keras_bdl.posteriors._mixture import Mixture
-from keras_bdl.posteriors._posterior_of import posterior_of
+from keras_bdl.posteriors._posterior import load
 
 __all__ = [
     "Ensemble",

@@ -8,16 +8,16 @@ import numpy as np
 
 from keras_bdl._arguments import as_list
 from keras_bdl._arguments import check_bool
-from keras_bdl._random._keyed_noise import sequence
+from keras_bdl._random._seeds import sequence
 from keras_bdl._saving._lazy_array import LazyArray
 from keras_bdl.distribute._workers import weights_of_first_replica
-from keras_bdl.posteriors._diagonal_gaussian import all_finite
-from keras_bdl.posteriors._diagonal_gaussian import read_only
-from keras_bdl.posteriors._frozen_weights import unfrozen_weights
+from keras_bdl.posteriors._covered_weights import Structure
+from keras_bdl.posteriors._covered_weights import at_positions
+from keras_bdl.posteriors._covered_weights import check_built
+from keras_bdl.posteriors._covered_weights import unfrozen_weights
+from keras_bdl.posteriors._gaussian import all_finite
+from keras_bdl.posteriors._gaussian import read_only
 from keras_bdl.posteriors._posterior import Posterior
-from keras_bdl.posteriors._structure import Structure
-from keras_bdl.posteriors._structure import check_built
-from keras_bdl.posteriors._trained_weights import at_positions
 
 
 class Ensemble(Posterior):
@@ -162,11 +162,11 @@ class Ensemble(Posterior):
             covers_frozen=state["covers_frozen"],
         )
 
-    def _facts(self):
+    def _facts(self) -> dict[str, Any]:
         return {**super()._facts(), "num_members": len(self)}
 
 
-def _as_member(position, member):
+def _as_member(position: int, member: Any) -> list:
     if isinstance(member, keras.Model):
         raise ValueError(
             "`members` must hold lists of arrays. Use "
@@ -176,7 +176,7 @@ def _as_member(position, member):
     return as_list(f"members[{position}]", member, "arrays")
 
 
-def _as_weight(array, position):
+def _as_weight(array: Any, position: tuple[int, int]) -> Any:
     if isinstance(array, LazyArray):
         return array
     array = np.asarray(array)
@@ -189,7 +189,7 @@ def _as_weight(array, position):
     return read_only(array)
 
 
-def _difference(received, expected):
+def _difference(received: list, expected: list) -> str:
     for i, (r, e) in enumerate(zip(received, expected, strict=False)):
         if r != e:
             return f"array {i} of shape {r}, expected {e}"

@@ -1,5 +1,6 @@
 """Gaussian posterior whose covariance is diagonal plus low rank."""
 
+from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,10 +9,10 @@ import numpy as np
 from keras_bdl._aliases import ArrayLike
 from keras_bdl._arguments import as_list
 from keras_bdl._arguments import check_bool
-from keras_bdl.posteriors._covariance_blocks import CovarianceBlocks
-from keras_bdl.posteriors._diagonal_gaussian import Gaussian
-from keras_bdl.posteriors._diagonal_gaussian import all_finite
-from keras_bdl.posteriors._diagonal_gaussian import read_only
+from keras_bdl.posteriors._gaussian import Gaussian
+from keras_bdl.posteriors._gaussian import KroneckerBlock
+from keras_bdl.posteriors._gaussian import all_finite
+from keras_bdl.posteriors._gaussian import read_only
 
 # A block of this many entries fits into the cache, and BLAS computes it in one
 # thread.
@@ -43,6 +44,10 @@ class LowRankGaussian(Gaussian):
         block: Whether each variable has a `z2` of its own, which makes the
             covariance block-diagonal. Defaults to `False`, one `z2` for the
             whole network.
+        names: The `name` of each variable, to recognise the model. Defaults
+            to `None`: only shapes are compared.
+        trained_under_draws: Whether training drew the weights from this
+            posterior, see `Gaussian`. Defaults to `False`.
 
     Example:
 
@@ -66,9 +71,16 @@ class LowRankGaussian(Gaussian):
         *,
         scale: float = 0.5,
         block: bool = False,
-        **kwargs: Any,
+        names: Sequence[str] | None = None,
+        trained_under_draws: bool = False,
     ):
-        super().__init__(mean, variance, scale=scale, **kwargs)
+        super().__init__(
+            mean,
+            variance,
+            scale=scale,
+            names=names,
+            trained_under_draws=trained_under_draws,
+        )
         self.block = check_bool("block", block)
         if deviations is None:
             deviations = []
@@ -99,29 +111,21 @@ class LowRankGaussian(Gaussian):
         }
 
     @classmethod
-    def from_state(cls, state: dict[str, Any]) -> "LowRankGaussian":
-        """Returns the posterior that `get_state` described."""
-        return cls(
-            state["mean"],
-            state["variance"],
-            state["deviations"],
-            scale=state["scale"],
-            block=state["block"],
-            names=state["structure"]["names"],
-            trained_under_draws=state.get("trained_under_draws", False),
-        )
+    def _arguments_of(cls, state: dict[str, Any]) -> dict[str, Any]:
+        own = {name: state[name] for name in ("deviations", "block")}
+        return {**super()._arguments_of(state), **own}
 
-    def _facts(self):
+    def _facts(self) -> dict[str, Any]:
         return {**super()._facts(), "rank": self.rank, "block": self.block}
 
-    def covariance_blocks(self) -> CovarianceBlocks | None:
+    def covariance_blocks(self) -> list[KroneckerBlock] | None:
         """Returns `None` with deviations, which correlate all weights."""
         return None if self.rank else super().covariance_blocks()
 
-    def _spreads(self):
+    def _spreads(self) -> bool:
         return super()._spreads() or any(map(np.any, self._deviations))
 
-    def _noises(self, rng):
+    def _noises(self, rng: np.random.Generator) -> Iterator[np.ndarray]:
         rank = self.rank
         z2 = rng.standard_normal(rank)
         for i, noise in enumerate(super()._noises(rng)):
@@ -132,7 +136,9 @@ class LowRankGaussian(Gaussian):
             yield noise
 
 
-def _add_columns(noise, columns, factors):
+def _add_columns(
+    noise: np.ndarray, columns: np.ndarray, factors: np.ndarray
+) -> None:
     """Adds the columns times the factors, block by block."""
     flat = noise.reshape(-1)
     columns = columns.reshape(len(columns), -1)
@@ -142,7 +148,7 @@ def _add_columns(noise, columns, factors):
         flat[part] += factors @ columns[:, part].astype("float32", copy=False)
 
 
-def _as_columns(index, array):
+def _as_columns(index: int, array: ArrayLike) -> np.ndarray:
     array = np.asarray(array)
     if array.dtype != "float16":
         array = array.astype("float32", copy=False)

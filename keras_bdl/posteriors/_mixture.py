@@ -14,9 +14,9 @@ import numpy as np
 from keras_bdl._aliases import ArrayLike
 from keras_bdl._arguments import as_list
 from keras_bdl._arguments import check_number
-from keras_bdl._random._keyed_noise import generator
-from keras_bdl.posteriors._load import from_state
+from keras_bdl._random._seeds import generator
 from keras_bdl.posteriors._posterior import Posterior
+from keras_bdl.posteriors._posterior import from_state
 
 
 class Mixture(Posterior):
@@ -161,7 +161,7 @@ class Mixture(Posterior):
         self.check(model)
         with contextlib.ExitStack() as current:
             # The end of the block restores all that the component changed.
-            def draw(seed):
+            def draw(seed: int) -> None:
                 current.close()
                 component = self.component(seed)
                 current.enter_context(component.drawing(model))(seed)
@@ -181,20 +181,20 @@ class Mixture(Posterior):
         components = [from_state(s) for s in state["components"]]
         return cls(components, state["weights"])
 
-    def _facts(self):
+    def _facts(self) -> dict[str, Any]:
         return {**super()._facts(), "components": self.components}
 
-    def _index(self, seed):
+    def _index(self, seed: int) -> int:
         # Stream 2 of the seed selects the component; the component draws its
         # sample from other streams.
         edges = np.cumsum(self.weights)[:-1]
         return int(np.searchsorted(edges, generator(seed, 2).random(), "right"))
 
-    def _check_alike(self):
+    def _check_alike(self) -> None:
         if self.structure is None:
             raise self._unlike()
 
-    def _unlike(self):
+    def _unlike(self) -> ValueError:
         kinds = [type(c).__name__ for c in self.components]
         return ValueError(
             "The components of a `Mixture` must cover the same variables. "
@@ -203,7 +203,7 @@ class Mixture(Posterior):
         )
 
 
-def _check_component(position, component):
+def _check_component(position: int, component: Any) -> None:
     if isinstance(component, Posterior):
         return
     advice = ""
@@ -216,7 +216,7 @@ def _check_component(position, component):
     )
 
 
-def _as_weights(weights, count):
+def _as_weights(weights: Any, count: int) -> np.ndarray:
     """Returns the weights of the components, normalised to sum 1."""
     if weights is None:
         weights = [1.0] * count

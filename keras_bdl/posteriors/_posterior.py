@@ -5,6 +5,7 @@ import contextlib
 import functools
 import math
 import os
+import weakref
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -15,26 +16,27 @@ from typing import Self
 import keras
 import numpy as np
 
-from keras_bdl._inherited_arguments import InheritedArguments
-from keras_bdl._random._keyed_noise import sequence
-from keras_bdl._saving._state_file import write_state
+from keras_bdl._random._seeds import sequence
+from keras_bdl._saving._kinds import SavedByKind
+from keras_bdl._saving._state_file import read_state
 from keras_bdl.distribute._replicas import assign
 from keras_bdl.distribute._replicas import restored
-from keras_bdl.posteriors._covariance_blocks import CovarianceBlocks
-from keras_bdl.posteriors._frozen_weights import check_adapters
-from keras_bdl.posteriors._frozen_weights import check_frozen_weights
-from keras_bdl.posteriors._frozen_weights import fingerprint
-from keras_bdl.posteriors._frozen_weights import frozen_variables
-from keras_bdl.posteriors._frozen_weights import made_trainable
-from keras_bdl.posteriors._holds_draw import holding_draw
-from keras_bdl.posteriors._structure import Structure
-from keras_bdl.posteriors._structure import check_built
-from keras_bdl.posteriors._trained_weights import TrainedWeights
-from keras_bdl.posteriors._trained_weights import at_positions
-from keras_bdl.posteriors._trained_weights import covered_variables
+from keras_bdl.posteriors._covered_weights import Structure
+from keras_bdl.posteriors._covered_weights import TrainedWeights
+from keras_bdl.posteriors._covered_weights import at_positions
+from keras_bdl.posteriors._covered_weights import check_adapters
+from keras_bdl.posteriors._covered_weights import check_built
+from keras_bdl.posteriors._covered_weights import check_frozen_weights
+from keras_bdl.posteriors._covered_weights import covered_variables
+from keras_bdl.posteriors._covered_weights import fingerprint
+from keras_bdl.posteriors._covered_weights import frozen_variables
+from keras_bdl.posteriors._covered_weights import made_trainable
+
+# The models inside a block of `Posterior.sampled`.
+_with_sample: weakref.WeakSet = weakref.WeakSet()
 
 
-class Posterior(InheritedArguments, abc.ABC):
+class Posterior(SavedByKind, family="a posterior"):
     """Base of all posteriors: draws samples of a model's weights.
 
     To add a kind of posterior, derive a class that names the covered variables
@@ -73,19 +75,11 @@ class Posterior(InheritedArguments, abc.ABC):
     ```
     """
 
-    kinds: ClassVar[dict[str, type["Posterior"]]] = {}
-    kind: ClassVar[str]
     frozen_weights: str | None = None
     trained_weights: TrainedWeights | None = None
     trained_under_draws: bool = False
     can_be_linearized: ClassVar[bool] = True
     linearized_by_default: ClassVar[bool] = False
-
-    def __init_subclass__(cls, **kwargs):
-        super().__init_subclass__(**kwargs)
-        package = cls.__module__.partition(".")[0]
-        cls.kind = f"{package}>{cls.__name__}"
-        Posterior.kinds[cls.kind] = cls
 
     def __init__(self, structure: Structure | None = None):
         self.structure = structure
@@ -167,8 +161,8 @@ class Posterior(InheritedArguments, abc.ABC):
         """
         return list(zip(self.variables(model), self.mean(), strict=True))
 
-    def covariance_blocks(self) -> CovarianceBlocks | None:
-        """Returns the covariance as blocks, or `None` for any other form."""
+    def covariance_blocks(self) -> list[Any] | None:
+        """Returns the covariance as `KroneckerBlock`s, if it has this form."""
         return None
 
     def batch_assignments(
@@ -217,8 +211,7 @@ class Posterior(InheritedArguments, abc.ABC):
             model: Any Keras model.
         """
         check_built(model)
-        if self.structure is not None:
-            self._check_structure(model)
+        self._check_structure(model)
         if self.frozen_weights is not None:
             frozen = self.frozen_variables(model)
             check_frozen_weights(model, self.frozen_weights, frozen)
@@ -267,9 +260,15 @@ class Posterior(InheritedArguments, abc.ABC):
         Yields:
             The model.
         """
-        with self.drawing(model) as draw, holding_draw(model):
-            draw(seed)
-            yield model
+        outermost = model not in _with_sample
+        with self.drawing(model) as draw:
+            _with_sample.add(model)
+            try:
+                draw(seed)
+                yield model
+            finally:
+                if outermost:
+                    _with_sample.discard(model)
 
     @contextlib.contextmanager
     def drawing(self, model: keras.Model) -> Iterator[Callable[[int], None]]:
@@ -302,17 +301,6 @@ class Posterior(InheritedArguments, abc.ABC):
         """
         assign(self.batch_assignments(model, seed, batch_index))
 
-    def save(self, path: str | os.PathLike) -> None:
-        """Writes the posterior to one file, without the model.
-
-        `keras_bdl.posteriors.load` reads the file. Several workers with the
-        same posterior may write to one path.
-
-        Args:
-            path: The file. An existing file is replaced.
-        """
-        write_state(path, self.get_state())
-
     def get_state(self) -> dict[str, Any]:
         """Returns the content of a saved file as nested dicts and arrays."""
         state: dict[str, Any] = {"kind": self.kind}
@@ -333,7 +321,7 @@ class Posterior(InheritedArguments, abc.ABC):
             state: The result of `get_state`.
         """
 
-    def _facts(self):
+    def _facts(self) -> dict[str, Any]:
         """Returns the names and values that `repr` shows."""
         if self.structure is None:
             return {}
@@ -341,9 +329,9 @@ class Posterior(InheritedArguments, abc.ABC):
         weights = sum(math.prod(shape) for shape in shapes)
         return {"num_variables": len(shapes), "num_weights": weights}
 
-    def _check_structure(self, model):
+    def _check_structure(self, model: keras.Model) -> None:
         variables = self.variables(model)
-        if self.structure.fits(variables):
+        if self.structure is None or self.structure.fits(variables):
             return
         try:
             self.structure.check(variables)
@@ -355,5 +343,40 @@ class Posterior(InheritedArguments, abc.ABC):
                 "layers that were frozen in training, and no others."
             ) from error
 
-    def _put(self, model, seed):
+    def _put(self, model: keras.Model, seed: int) -> None:
         assign(self.assignments(model, seed))
+
+
+def load(path: str | os.PathLike, *, stream: bool = False) -> Posterior:
+    """Returns the posterior that `Posterior.save` wrote to a file.
+
+    Args:
+        path: The file.
+        stream: Whether the members of an `Ensemble` stay on disk until a
+            sample needs them. Defaults to `False`.
+
+    Example:
+
+    ```python
+    posterior.save("posterior.bdl")
+    posterior = keras_bdl.posteriors.load("posterior.bdl")
+    ```
+    """
+    return from_state(read_state(path, lazy=stream))
+
+
+def from_state(state: dict[str, Any]) -> Posterior:
+    """Returns the posterior that `Posterior.get_state` described."""
+    posterior = Posterior.class_of_state(state).from_state(state)
+    return posterior.beside(
+        TrainedWeights.from_state(state.get("trained_weights")),
+        state.get("frozen_weights"),
+    )
+
+
+def holds_sample(model: keras.Model) -> bool:
+    """Returns whether a model is inside a block of `Posterior.sampled`.
+
+    It then holds a posterior sample instead of its own weights.
+    """
+    return model in _with_sample

@@ -8,8 +8,8 @@ import keras
 from keras_bdl._aliases import Data
 from keras_bdl._arguments import check_bool
 from keras_bdl.posteriors import Mixture
+from keras_bdl.posteriors._held_posterior import held_posterior
 from keras_bdl.posteriors._posterior import Posterior
-from keras_bdl.posteriors._posterior_of import held_posterior
 from keras_bdl.prediction._average_options import check_link
 from keras_bdl.prediction._posterior_draws import PosteriorDraws
 from keras_bdl.prediction._reestimate_batch_norm import (

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_bdl.posteriors._dropout_switch import dropout_on
+from keras_bdl.posteriors._mc_dropout import dropout_on
 from keras_bdl.prediction._average_options import IDENTITY
 from keras_bdl.prediction._average_options import MONTE_CARLO
 from keras_bdl.prediction._average_options import PROBIT

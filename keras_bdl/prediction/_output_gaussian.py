@@ -12,8 +12,8 @@ from keras import ops
 
 from keras_bdl.curvature._capture import Capture
 from keras_bdl.curvature._plan import Plan
-from keras_bdl.curvature._reductions import in_full_precision
-from keras_bdl.curvature._trained_variables import counted_as_trained
+from keras_bdl.curvature._rule import counted_as_trained
+from keras_bdl.curvature._rule import in_full_precision
 from keras_bdl.curvature._weight_scope import PinnedWeights
 from keras_bdl.prediction._stateless_call import stateless_call
 from keras_bdl.prediction._unrolled import stacked

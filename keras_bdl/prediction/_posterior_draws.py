@@ -18,6 +18,7 @@ from keras_bdl.posteriors import LowRankGaussian
 from keras_bdl.posteriors import MatrixNormal
 from keras_bdl.posteriors import MCDropout
 from keras_bdl.posteriors import Mixture
+from keras_bdl.posteriors._gaussian import layout_and_arrays
 from keras_bdl.posteriors._posterior import Posterior
 from keras_bdl.prediction._average_options import EXACT_LINKS
 from keras_bdl.prediction._reestimate_batch_norm import batch_norm_statistics
@@ -275,7 +276,7 @@ def _covariance(posterior, link):
             "mean-field layers. Leave `link` out. "
             f"Received: link={link!r}, posterior={posterior}"
         )
-    return blocks.layout, blocks.arrays
+    return layout_and_arrays(blocks)
 
 
 def _positions(model, variables):

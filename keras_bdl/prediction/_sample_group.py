@@ -7,7 +7,7 @@ import keras
 import tensorflow as tf
 from keras import ops
 
-from keras_bdl.posteriors._frozen_weights import made_trainable
+from keras_bdl.posteriors._covered_weights import made_trainable
 from keras_bdl.prediction._average_options import MONTE_CARLO
 from keras_bdl.prediction._average_options import AverageOptions
 from keras_bdl.prediction._averages import with_all_samples

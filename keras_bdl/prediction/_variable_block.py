@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from keras_bdl.posteriors._covariance_blocks import VARIANCE
+from keras_bdl.posteriors._gaussian import VARIANCE
 
 
 @dataclasses.dataclass

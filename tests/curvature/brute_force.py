@@ -97,14 +97,12 @@ def check(make, x, y, sample_weight=None, rows=True, **kwargs):
     model = make()
     true = BruteForce(make, model, x, y, sample_weight)
     names = [v.path for v in model.trainable_variables]
-    moments = curvature.second_moments(
-        model, x, y, sample_weight=sample_weight, **kwargs
-    )
+    moments = curvature.second_moments(model, (x, y, sample_weight), **kwargs)
     expected = true.gradients, true.squares
     assert_close(names, moments, expected)
     if not rows:
         return
-    rows = curvature.per_example_gradients(model, x, y, **kwargs)
+    rows = curvature.per_example_gradients(model, (x, y), **kwargs)
     scale = max(np.max(np.abs(row)) for row in true.rows)
     for name, row, row0 in zip(names, rows, true.rows, strict=True):
         assert np.max(np.abs(row - row0)) <= 1e-5 * scale, name

@@ -143,7 +143,7 @@ def test_an_adapter_with_frozen_bias_trains_two_factors_alone():
     model.compile(loss="mse")
     x = RNG.normal(size=(EXAMPLES, 5)).astype("float32")
     gradients, _ = curvature.second_moments(
-        model, x, np.zeros((EXAMPLES, 4), "float32"), fallback=False
+        model, (x, np.zeros((EXAMPLES, 4), "float32")), fallback=False
     )
     assert [tuple(g.shape) for g in gradients] == [(5, 2), (2, 4)]
 
@@ -156,7 +156,7 @@ def test_kronecker_factors_of_an_adapter_equal_those_of_its_two_products():
     model.set_weights([RNG.normal(size=v.shape) for v in model.weights])
     x = RNG.normal(size=(EXAMPLES, 4, 3)).astype("float32")
     y = RNG.normal(size=(EXAMPLES, 4, 5)).astype("float32")
-    of_a, of_b = curvature.kronecker_factors(model, x, y, fallback=False)
+    of_a, of_b = curvature.kronecker_factors(model, (x, y), fallback=False)
     assert of_a.kernel is layer.lora_kernel_a
     assert of_b.kernel is layer.lora_kernel_b
     assert of_a.bias is None and of_b.bias is None
@@ -212,7 +212,7 @@ def test_kronecker_factors_of_an_adapter_equal_those_of_two_layers(case):
     found = []
     for one in (model, apart):
         one.compile(loss="mse")
-        found.append(curvature.kronecker_factors(one, x, y, fallback=False))
+        found.append(curvature.kronecker_factors(one, (x, y), fallback=False))
     kernels = [f.kernel for f in found[0]]
     assert [id(k) for k in kernels] == [
         *(id(layer.lora_kernel_a), id(layer.lora_kernel_b))
@@ -227,11 +227,11 @@ def test_half_precision_of_adapters_is_nearly_as_exact(case):
     make, x, y = adapted(case)
     exact = [
         [part.numpy() for part in moments]
-        for moments in curvature.second_moments(make(), x, y)
+        for moments in curvature.second_moments(make(), (x, y))
     ]
     with dtype_policy("mixed_float16"):
         half = make()
-        found = curvature.second_moments(half, x, y)
+        found = curvature.second_moments(half, (x, y))
     assert all(g.dtype == "float32" for moments in found for g in moments)
     names = [v.path for v in half.trainable_variables]
     assert_close(names, found, exact, tolerance=1e-2)
@@ -284,8 +284,8 @@ def test_small_layers_without_a_rule_are_differentiated_by_default():
     y = RNG.integers(0, 3, EXAMPLES)
     model = tokens()
     with pytest.warns(UserWarning, match="no rule for `Tokens`, and") as told:
-        curvature.second_moments(model, x, y)
-        curvature.second_moments(model, x, y)
+        curvature.second_moments(model, (x, y))
+        curvature.second_moments(model, (x, y))
     assert len(told) == 1
 
     def make():
@@ -317,7 +317,7 @@ def test_an_argument_with_as_many_rows_as_examples_is_refused():
         pytest.warns(UserWarning, match="no rule for `Shared`"),
         pytest.raises(ValueError, match="argument 'table' with 6 rows"),
     ):
-        curvature.second_moments(model, x, x)
+        curvature.second_moments(model, (x, x))
 
 
 def test_quantised_adapters_are_refused():
@@ -327,19 +327,19 @@ def test_quantised_adapters_are_refused():
     model.layers[0].enable_lora(2)
     model.compile(loss="mse")
     with pytest.raises(ValueError, match="layers that are not quantised"):
-        curvature.second_moments(model, np.ones((2, 4)), np.ones((2, 3)))
+        curvature.second_moments(model, (np.ones((2, 4)), np.ones((2, 3))))
 
 
 def test_recurrent_layers_are_refused_under_xla():
     model = keras.Sequential([keras.Input((4, 2)), layers.LSTM(3)])
     model.compile(loss="mse", jit_compile=True)
     with pytest.raises(ValueError, match="Pass `jit_compile=False`"):
-        curvature.second_moments(model, np.ones((2, 4, 2)), np.ones((2, 3)))
+        curvature.second_moments(model, (np.ones((2, 4, 2)), np.ones((2, 3))))
 
 
 def test_large_layers_without_a_rule_are_refused(monkeypatch):
     monkeypatch.setattr(curvature.plan, "SMALL", 10)
     with pytest.raises(ValueError, match="`Tokens`.*with 20 weights"):
         curvature.second_moments(
-            tokens(), np.zeros((2, 3, 5), "float32"), np.zeros(2)
+            tokens(), (np.zeros((2, 3, 5), "float32"), np.zeros(2))
         )

@@ -43,17 +43,17 @@ class Scale(layers.Layer):
 def test_a_layer_without_a_rule_is_named():
     with pytest.raises(ValueError, match="`Scale` with the weights .*scale"):
         curvature.second_moments(
-            compiled(Scale()), SEQUENCES, LABELS, fallback=False
+            compiled(Scale()), (SEQUENCES, LABELS), fallback=False
         )
     with pytest.raises(ValueError, match="`LSTM`.*layer='lstm"):
         curvature.second_moments(
-            compiled(layers.LSTM(2)), SEQUENCES, LABELS, fallback=False
+            compiled(layers.LSTM(2)), (SEQUENCES, LABELS), fallback=False
         )
 
 
 def test_a_frozen_layer_needs_no_rule():
     model = compiled(Scale(trainable=False))
-    gradients, _ = curvature.second_moments(model, SEQUENCES, LABELS)
+    gradients, _ = curvature.second_moments(model, (SEQUENCES, LABELS))
     assert len(gradients) == 2
 
 
@@ -83,7 +83,7 @@ def test_fallback_splits_masks_by_example():
 def test_fallback_refuses_random_layers():
     model = compiled(layers.LSTM(2, dropout=0.5))
     with pytest.raises(ValueError, match="must not draw random numbers"):
-        curvature.second_moments(model, SEQUENCES, LABELS, fallback=True)
+        curvature.second_moments(model, (SEQUENCES, LABELS), fallback=True)
 
 
 def test_a_registered_rule_serves_the_layer_and_its_subclasses():
@@ -106,7 +106,7 @@ def test_a_registered_rule_serves_the_layer_and_its_subclasses():
         check(lambda: compiled(Derived()), SEQUENCES, LABELS, fallback=False)
         with pytest.raises(ValueError, match="`Other`"):
             curvature.second_moments(
-                compiled(Other()), SEQUENCES, LABELS, fallback=False
+                compiled(Other()), (SEQUENCES, LABELS), fallback=False
             )
     finally:
         curvature.rule._RULES.pop((Scale, False))
@@ -169,7 +169,7 @@ def test_a_layer_in_a_function_traced_before_is_refused():
     model.compile(loss="mse")
     model(SEQUENCES)
     with pytest.raises(ValueError, match="outside of Keras, or in a"):
-        curvature.second_moments(model, SEQUENCES, SEQUENCES)
+        curvature.second_moments(model, (SEQUENCES, SEQUENCES))
 
 
 def test_a_layer_that_is_not_called_is_refused():
@@ -183,7 +183,7 @@ def test_a_layer_that_is_not_called_is_refused():
     model(SEQUENCES)
     model.compile(loss="mse")
     with pytest.raises(ValueError, match="needs every layer .* to be called"):
-        curvature.second_moments(model, SEQUENCES, SEQUENCES)
+        curvature.second_moments(model, (SEQUENCES, SEQUENCES))
 
 
 @pytest.mark.parametrize("jit_compile", [False, True])
@@ -199,7 +199,7 @@ def test_a_layer_called_on_positions_is_refused(batch, jit_compile):
     model.compile(loss="mse")
     signature = [tf.TensorSpec((batch, 5, 4))] * 2
     function = tf.function(
-        lambda x, y: curvature.second_moments(model, x, y)[1],
+        lambda x, y: curvature.second_moments(model, (x, y))[1],
         signature,
         jit_compile=jit_compile,
     )
@@ -227,7 +227,7 @@ def test_positions_are_refused_even_if_as_many_as_examples():
     x = np.ones((EXAMPLES, EXAMPLES, 4), "float32")
     signature = [tf.TensorSpec((None, EXAMPLES, 4))] * 2
     function = tf.function(
-        lambda x, y: curvature.second_moments(model, x, y)[1], signature
+        lambda x, y: curvature.second_moments(model, (x, y))[1], signature
     )
     with pytest.raises(ValueError, match="such as positions.*'embedding"):
         function(x, x)
@@ -240,16 +240,16 @@ def test_losses_other_than_a_mean_are_refused(reduction):
     model = compiled()
     loss = keras.losses.MeanSquaredError(reduction=reduction)
     with pytest.raises(ValueError, match="must be the mean over the batch"):
-        curvature.second_moments(model, SEQUENCES, LABELS, loss=loss)
+        curvature.second_moments(model, (SEQUENCES, LABELS), loss=loss)
     model.compile(loss=[loss])
     with pytest.raises(ValueError, match=f"with reduction='?{reduction}|None"):
-        curvature.second_moments(model, SEQUENCES, LABELS)
+        curvature.second_moments(model, (SEQUENCES, LABELS))
 
 
 def test_a_model_without_a_loss_is_refused():
     model = keras.Sequential([keras.Input((4,)), layers.Dense(1)])
     with pytest.raises(ValueError, match="Compile the model with a loss"):
-        curvature.second_moments(model, np.ones((2, 4)), np.ones((2, 1)))
+        curvature.second_moments(model, (np.ones((2, 4)), np.ones((2, 1))))
 
 
 def test_layers_and_variables_are_left_as_they_were():
@@ -272,16 +272,16 @@ def test_layers_and_variables_are_left_as_they_were():
         for v, old in zip(model.variables, before, strict=True):
             np.testing.assert_array_equal(v, old)
 
-    curvature.second_moments(model, SEQUENCES, LABELS)
+    curvature.second_moments(model, (SEQUENCES, LABELS))
     as_before()
     with pytest.raises(Exception):  # noqa: B017 (whatever the model raises)
-        curvature.second_moments(model, SEQUENCES[:, :2], LABELS)
+        curvature.second_moments(model, (SEQUENCES[:, :2], LABELS))
     as_before()
 
 
 def test_threads_record_their_own_calls_alone():
     model = compiled(layers.Dense(4, "tanh"))
-    expected = curvature.second_moments(model, SEQUENCES, LABELS)
+    expected = curvature.second_moments(model, (SEQUENCES, LABELS))
     results, failures = [], []
 
     def run():
@@ -289,7 +289,7 @@ def test_threads_record_their_own_calls_alone():
             for _ in range(5):
                 model(SEQUENCES)
                 results.append(
-                    curvature.second_moments(model, SEQUENCES, LABELS)
+                    curvature.second_moments(model, (SEQUENCES, LABELS))
                 )
         except Exception as error:  # to the thread of the test
             failures.append(error)
@@ -311,8 +311,8 @@ def test_a_keras_bdl_model_has_second_moments():
     plain = compiled(layers.Dense(4))
     ours = bdl.Sequential(plain.layers)
     ours.compile(loss=cross_entropy())
-    expected = curvature.second_moments(plain, SEQUENCES, LABELS)
-    actual = curvature.second_moments(ours, SEQUENCES, LABELS)
+    expected = curvature.second_moments(plain, (SEQUENCES, LABELS))
+    actual = curvature.second_moments(ours, (SEQUENCES, LABELS))
     for a, b in zip(
         tf.nest.flatten(actual), tf.nest.flatten(expected), strict=True
     ):

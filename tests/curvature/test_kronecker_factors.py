@@ -89,7 +89,7 @@ def test_factors_equal_a_loop_over_examples_and_positions(case, weights):
             )
     if weights is not None:  # as Keras wants it for outputs with positions
         weights = weights.reshape(-1, *[1] * (y.ndim - 2))
-    (factors,) = curvature.kronecker_factors(model, x, y, sample_weight=weights)
+    (factors,) = curvature.kronecker_factors(model, (x, y, weights))
     assert factors.kernel is layer.kernel and factors.bias is layer.bias
     for actual, expected in (
         (factors.inputs, inputs),

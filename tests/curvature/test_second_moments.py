@@ -176,7 +176,7 @@ def test_layers_that_are_not_quite_alike_share_no_moments():
 
     @tf.function(autograph=False)
     def graph():
-        return curvature.second_moments(model, x, LABELS, training=False)
+        return curvature.second_moments(model, (x, LABELS), training=False)
 
     assert_close(names, graph(), (true.gradients, true.squares))
 
@@ -229,7 +229,7 @@ def test_batch_norm_in_training_has_gradients_by_example():
     rows = [EXAMPLES * g.numpy() for g in tape.gradient(loss, copies)]
     expected = [r.mean(0) for r in rows], [(r**2).mean(0) for r in rows]
     moving = norm.moving_mean.numpy()
-    actual = curvature.second_moments(model, IMAGES, LABELS)
+    actual = curvature.second_moments(model, (IMAGES, LABELS))
     assert_close([v.path for v in variables], actual, expected)
     np.testing.assert_array_equal(norm.moving_mean, moving)
 
@@ -244,7 +244,7 @@ def test_batch_norm_in_inference_equals_a_loop():
 
     model = make()
     true = BruteForce(make, model, IMAGES, LABELS, training=False)
-    actual = curvature.second_moments(model, IMAGES, LABELS, training=False)
+    actual = curvature.second_moments(model, (IMAGES, LABELS), training=False)
     names = [v.path for v in model.trainable_variables]
     assert_close(names, actual, (true.gradients, true.squares))
 
@@ -263,9 +263,7 @@ def test_weights_of_examples_multiply_squares_once(column):
     model = make()
     true = BruteForce(make, model, IMAGES, LABELS, WEIGHTS)
     weights = WEIGHTS[:, None] if column else WEIGHTS
-    actual = curvature.second_moments(
-        model, IMAGES, LABELS, sample_weight=weights
-    )
+    actual = curvature.second_moments(model, (IMAGES, LABELS, weights))
     names = [v.path for v in model.trainable_variables]
     assert_close(names, actual, (true.gradients, true.squares))
 
@@ -278,7 +276,7 @@ def test_weights_of_examples_with_embedding_and_weight_norm():
 
     model = make()
     true = BruteForce(make, model, IDS, LABELS, WEIGHTS)
-    actual = curvature.second_moments(model, IDS, LABELS, sample_weight=WEIGHTS)
+    actual = curvature.second_moments(model, (IDS, LABELS, WEIGHTS))
     names = [v.path for v in model.trainable_variables]
     assert_close(names, actual, (true.gradients, true.squares))
 
@@ -289,9 +287,7 @@ def test_weights_of_positions_belong_to_the_loss_of_an_example():
         keras.Sequential([keras.Input((5, 8)), layers.Dense(1)]), "mse"
     )
     y = np.ones((EXAMPLES, 5, 1), "float32")
-    _, (actual, _) = curvature.second_moments(
-        model, SEQUENCES, y, sample_weight=weights
-    )
+    _, (actual, _) = curvature.second_moments(model, (SEQUENCES, y, weights))
     kernel, bias = (v.numpy() for v in model.trainable_variables)
     residuals = weights[..., None] * (SEQUENCES @ kernel + bias - y)
     rows = np.einsum("btc,bto->bco", SEQUENCES, 2 * residuals) / 5
@@ -333,7 +329,7 @@ def test_a_model_of_several_outputs_can_be_trained_afterwards():
     model = keras.Model(inputs, outputs)
     model.compile("sgd", ["mse", "mse"])
     y = [VECTORS[:, :2], VECTORS[:, :3]]
-    curvature.second_moments(model, VECTORS, y)
+    curvature.second_moments(model, (VECTORS, y))
     model.fit(VECTORS, y, verbose=0)
 
 
@@ -344,8 +340,8 @@ def test_penalties_are_in_the_gradients_and_not_in_the_squares():
     model = mlp(strong, strong)
     plain = mlp()
     plain.set_weights(model.get_weights())
-    gradients, squares = curvature.second_moments(model, VECTORS, LABELS)
-    without = curvature.second_moments(plain, VECTORS, LABELS)
+    gradients, squares = curvature.second_moments(model, (VECTORS, LABELS))
+    without = curvature.second_moments(plain, (VECTORS, LABELS))
     for a, b in zip(squares, without[1], strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-8)
     assert np.max(np.abs(gradients[0] - without[0][0])) > 0.1
@@ -356,7 +352,7 @@ def test_a_given_loss_replaces_the_loss_of_the_model():
     y = np.ones((EXAMPLES, 1), "float32")
     residuals = 2 * (model(VECTORS) - y)
     gradients, squares = curvature.second_moments(
-        model, VECTORS, y, loss=keras.losses.MeanSquaredError()
+        model, (VECTORS, y), loss=keras.losses.MeanSquaredError()
     )
     rows = VECTORS * residuals
     np.testing.assert_allclose(
@@ -369,7 +365,9 @@ def test_a_given_loss_replaces_the_loss_of_the_model():
 
 def test_squares_of_one_example_are_its_squared_gradient():
     model = residual_net()
-    gradients, squares = curvature.second_moments(model, IMAGES[:1], LABELS[:1])
+    gradients, squares = curvature.second_moments(
+        model, (IMAGES[:1], LABELS[:1])
+    )
     for g, h in zip(gradients, squares, strict=True):
         np.testing.assert_allclose(
             h, np.square(g), rtol=1e-4, atol=1e-6 * np.max(h)
@@ -381,7 +379,7 @@ def test_layers_without_influence_have_zeros():
     outputs = [layers.Dense(3)(inputs), layers.Dense(2)(inputs)]
     model = perturbed(keras.Model(inputs, outputs), ["mse", None])
     gradients, squares = curvature.second_moments(
-        model, VECTORS, [VECTORS[:, :3], VECTORS[:, :2]]
+        model, (VECTORS, [VECTORS[:, :3], VECTORS[:, :2]])
     )
     assert np.all(squares[0] > 0)
     for t in (*gradients[2:], *squares[2:]):

@@ -5,7 +5,7 @@ import tensorflow as tf
 from keras import layers
 
 from keras_bdl import curvature
-from keras_bdl.extend import step
+from keras_bdl.extend import curvature_step
 from tests.curvature.brute_force import assert_close
 from tests.helpers import cross_entropy
 from tests.helpers import dtype_policy
@@ -39,9 +39,7 @@ def in_graph(model, **kwargs):
     """The step as a function of a batch."""
 
     def function(x, y, sample_weight=None, due=None):
-        found = step(
-            model, x, y, sample_weight=sample_weight, due=due, **kwargs
-        )
+        found = curvature_step(model, (x, y, sample_weight), due=due, **kwargs)
         return found.gradients, found.squares
 
     return function
@@ -54,9 +52,7 @@ def names_of(model):
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_a_step_in_a_graph_equals_second_moments(jit_compile):
     model = build()
-    expected = curvature.second_moments(
-        model, IMAGES, LABELS, sample_weight=WEIGHTS
-    )
+    expected = curvature.second_moments(model, (IMAGES, LABELS, WEIGHTS))
     signature = [
         tf.TensorSpec((None, 8, 8, 3)),
         tf.TensorSpec((None,), tf.int64),
@@ -105,7 +101,7 @@ def test_layers_with_channels_first_compile():
     last, first = build(False), build(True)
     y = rng.normal(size=(EXAMPLES, *last.output_shape[1:]))
     first.set_weights(last.get_weights())
-    expected = curvature.second_moments(last, x, y)
+    expected = curvature.second_moments(last, (x, y))
     actual = tf.function(in_graph(first), jit_compile=True)(x, y)
     expected = tf.nest.map_structure(lambda t: t.numpy(), expected)
     assert_close(names_of(first), actual, expected)
@@ -113,9 +109,7 @@ def test_layers_with_channels_first_compile():
 
 def test_two_replicas_add_up_to_one_device_with_the_whole_batch(mirrored):
     model = build()
-    expected = curvature.second_moments(
-        model, IMAGES, LABELS, sample_weight=WEIGHTS
-    )
+    expected = curvature.second_moments(model, (IMAGES, LABELS, WEIGHTS))
     with mirrored.scope():
         copy = build()
     copy.set_weights(model.get_weights())
@@ -145,7 +139,7 @@ def test_two_replicas_add_up_to_one_device_with_the_whole_batch(mirrored):
 
 def test_half_precision_is_unscaled_and_nearly_as_exact():
     model = build()
-    expected = curvature.second_moments(model, IMAGES, LABELS)
+    expected = curvature.second_moments(model, (IMAGES, LABELS))
     with dtype_policy("mixed_float16"):
         half = build(dtype="float32")
     half.set_weights(model.get_weights())
@@ -161,8 +155,8 @@ def test_values_replace_the_weights():
     model, other = build(), build()
     values = [tf.convert_to_tensor(v) for v in other.trainable_variables]
     before = model.get_weights()
-    found = step(model, IMAGES, LABELS, values=values)
-    expected = curvature.second_moments(other, IMAGES, LABELS)
+    found = curvature_step(model, (IMAGES, LABELS), values=values)
+    expected = curvature.second_moments(other, (IMAGES, LABELS))
     for actual, true in zip(
         (found.gradients, found.squares), expected, strict=True
     ):
@@ -178,7 +172,7 @@ def test_statistics_of_batch_norm_move_as_in_an_ordinary_step():
     model = build(layers.BatchNormalization)
     twin = build(layers.BatchNormalization)
     twin.set_weights(model.get_weights())
-    found = step(model, IMAGES, LABELS)
+    found = curvature_step(model, (IMAGES, LABELS))
     y_pred = twin(IMAGES, training=True)
     np.testing.assert_allclose(found.y_pred, y_pred, rtol=1e-5)
     for v, w in zip(
@@ -197,7 +191,7 @@ def test_dropout_draws_new_masks_and_squares_use_the_same_mask():
     model.add(layers.Dense(3))
     model.compile(loss="mse")
     masks = [
-        step(model, np.ones_like(IMAGES), np.zeros((EXAMPLES, 3)))
+        curvature_step(model, (np.ones_like(IMAGES), np.zeros((EXAMPLES, 3))))
         for _ in range(2)
     ]
     dropped = [found.squares[0].numpy() == 0 for found in masks]
@@ -206,12 +200,14 @@ def test_dropout_draws_new_masks_and_squares_use_the_same_mask():
 
 def test_a_step_that_is_not_due_is_an_ordinary_step():
     model = build()
-    found = step(model, IMAGES, LABELS, statistics="factors")
+    found = curvature_step(model, (IMAGES, LABELS), statistics="factors")
     function = tf.function(
         lambda due: [
             (s.gradients, [(f.inputs, f.outputs) for f in s.factors])
             for s in [
-                step(model, IMAGES, LABELS, statistics="factors", due=due)
+                curvature_step(
+                    model, (IMAGES, LABELS), statistics="factors", due=due
+                )
             ]
         ][0]
     )
@@ -227,4 +223,4 @@ def test_a_step_that_is_not_due_is_an_ordinary_step():
 
 def test_wrong_statistics_are_refused():
     with pytest.raises(ValueError, match="statistics='hessian'"):
-        step(build(), IMAGES, LABELS, statistics="hessian")
+        curvature_step(build(), (IMAGES, LABELS), statistics="hessian")

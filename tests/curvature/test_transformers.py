@@ -114,4 +114,4 @@ def test_small_layers_of_a_transformer_are_named():
     model.compile(loss=cross_entropy())
     x, y = data_of(vit)
     with pytest.warns(UserWarning, match="for `ViTPatchingAndEmbedding`, and"):
-        curvature.second_moments(model, x, y)
+        curvature.second_moments(model, (x, y))

@@ -58,7 +58,9 @@ def test_squares_are_of_whole_sequences_and_a_mean_over_tokens(masked, layer):
     x = PADDED if masked else X
     model = tagger(masked=masked, layer=layer)
     model.set_weights([RNG.normal(size=w.shape) for w in model.weights])
-    _, squares = curvature.second_moments(model, x, Y, observations="positions")
+    _, squares = curvature.second_moments(
+        model, (x, Y), observations="positions"
+    )
     for found, expected in zip(squares, mean_square(model, x), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5)
 
@@ -67,11 +69,11 @@ def test_factors_of_one_sequence_have_the_product_of_the_squares():
     # The squares of one sequence of one token are a product of both factors.
     x, y = X[:1, :1], Y[:1, :1]
     model = tagger()
-    (single,) = curvature.kronecker_factors(model, x, y)
+    (single,) = curvature.kronecker_factors(model, (x, y))
     # Three copies of the token in one sequence: the sum of their losses.
     x, y = np.repeat(x, TIME, 1), np.repeat(y, TIME, 1)
     (copies,) = curvature.kronecker_factors(
-        model, x, y, observations="positions"
+        model, (x, y), observations="positions"
     )
     # Factors over 3 positions are 3 A and S / 3 of the sum's square, 9 A S,
     # which is divided by 3 observations.
@@ -86,7 +88,9 @@ def test_ignored_class_is_left_out_like_a_masked_position():
     model = tagger()
     loss = keras.losses.SparseCategoricalCrossentropy(True, ignore_class=-1)
     model.compile("sgd", loss, observations="positions")
-    _, squares = curvature.second_moments(model, X, y, observations="positions")
+    _, squares = curvature.second_moments(
+        model, (X, y), observations="positions"
+    )
     expected = []
     for x, labels in zip(X, y, strict=True):
         with tf.GradientTape() as tape:

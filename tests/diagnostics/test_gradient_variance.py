@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import keras_bdl as bdl
 from keras_bdl import layers
-from keras_bdl._random._keyed_noise import sequence
+from keras_bdl._random._seeds import sequence
 from keras_bdl.diagnostics import gradient_variance
 from tests.helpers import assert_moment
 from tests.helpers import cross_entropy

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
-from keras_bdl._random._gaussian_weights import TRAINING
+from keras_bdl._random._noise import TRAINING
 from keras_bdl.distribute._replicas import batch_of_group
 from keras_bdl.distribute._replicas import replica_weight
 from tests.distribute.cases import ALL

@@ -5,8 +5,8 @@ import tensorflow as tf
 from scipy import stats
 
 import keras_bdl as bdl
-from keras_bdl._random import _forward_pass_noise as forward_pass_noise
-from keras_bdl._random._forward_pass_noise import gaussian_noise
+from keras_bdl._random import _noise as forward_pass_noise
+from keras_bdl._random._noise import gaussian_noise
 from keras_bdl.distributions import MeanField
 from keras_bdl.distributions import Radial
 from tests.helpers import assert_moment

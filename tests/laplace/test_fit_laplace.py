@@ -6,8 +6,8 @@ from scipy import optimize
 from scipy import stats
 
 import keras_bdl as bdl
+from keras_bdl.curvature._fisher_information import FisherInformation
 from keras_bdl.laplace import fit_laplace
-from keras_bdl.laplace._fisher_information import FisherInformation
 from keras_bdl.posteriors import Laplace
 from keras_bdl.posteriors import Mixture
 from keras_bdl.posteriors import load
@@ -331,7 +331,7 @@ def test_factors_are_those_of_all_labels_in_turn(make):
         y = np.full(len(IMAGES), label)
         # The weights of the examples are divided out of A, and not of S.
         for f in bdl.curvature.kronecker_factors(
-            model, IMAGES, y, sample_weight=p[:, label], training=False
+            model, (IMAGES, y, p[:, label]), training=False
         ):
             totals = expected.setdefault(f.kernel.path, [0.0, 0.0])
             totals[0] += p[:, label].mean() * np.asarray(f.inputs)
@@ -567,7 +567,7 @@ def test_predictions_of_a_mixture_from_a_file_are_equal(tmp_path):
 
 def test_validation_takes_the_prior_with_the_best_predictions(monkeypatch):
     candidates = np.array([0.01, 1.0, 100.0, 1e4])
-    module = "keras_bdl.laplace._validation.CANDIDATES"
+    module = "keras_bdl.laplace._fit_laplace.CANDIDATES"
     monkeypatch.setattr(module, candidates)
     model = model_of(1, "mse")
     model.set_weights(regression_at_maximum(1.0).get_weights())

@@ -367,7 +367,7 @@ def test_laplace_accepts_only_means_of_likelihoods():
 @pytest.mark.parametrize(
     "measure",
     [
-        lambda model: bdl.curvature.second_moments(model, X, REAL),
+        lambda model: bdl.curvature.second_moments(model, (X, REAL)),
         lambda model: bdl.diagnostics.gradient_noise(
             model, (X, REAL), batch_size=2, verbose=0
         ),

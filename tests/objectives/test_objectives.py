@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
-from keras_bdl._random._gaussian_weights import EVALUATION
+from keras_bdl._random._noise import EVALUATION
 from keras_bdl.objectives import MAP
 from keras_bdl.objectives import Hutchinson
 from keras_bdl.objectives import PerExampleFisher

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
-from keras_bdl._random._gaussian_weights import TRAINING
+from keras_bdl._random._noise import TRAINING
 from keras_bdl.objectives import PerExampleFisher
 from keras_bdl.objectives import SampledVI
 from keras_bdl.objectives import TaylorVI

@@ -171,7 +171,7 @@ def test_factors_belong_to_their_layer_in_any_order_of_calls():
     optimizer = bdl.NoisyKFAC(initial_curvature="first_batch")
     model.compile(optimizer, cross_entropy())
     expected = {
-        f.kernel.path: f for f in bdl.curvature.kronecker_factors(model, X, Y)
+        f.kernel.path: f for f in bdl.curvature.kronecker_factors(model, (X, Y))
     }
     model.fit(X, Y, batch_size=12, verbose=0)
     matrices = model.optimizer._matrices

@@ -7,9 +7,9 @@ from scipy.linalg import sqrtm
 from sklearn.datasets import load_digits
 
 import keras_bdl as bdl
-from keras_bdl._random._gaussian_weights import TRAINING
-from keras_bdl._random._gaussian_weights import normal_numbers
-from keras_bdl._random._gaussian_weights import split_numbers
+from keras_bdl._random._noise import TRAINING
+from keras_bdl._random._noise import normal_numbers
+from keras_bdl._random._noise import split_numbers
 from tests.helpers import assert_equal
 from tests.helpers import cross_entropy
 from tests.helpers import dtype_policy
@@ -347,7 +347,7 @@ def test_matrices_have_factors_and_other_weights_move_as_in_vogn(
     limit = {"max_factor_size": max_factor_size}
     model = network(noisy_kfac(initial_curvature="first_batch", **limit))
     start = model.get_weights()
-    gradients, squares = bdl.curvature.second_moments(model, IMAGES, Y)
+    gradients, squares = bdl.curvature.second_moments(model, (IMAGES, Y))
     model.train_on_batch(IMAGES, Y)
     optimizer = model.optimizer
     sizes = [(10, 4), (5, 4), (5, 4), (5, 4), (5, 4), (5, 4), (65, 3)]

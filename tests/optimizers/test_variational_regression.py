@@ -7,7 +7,7 @@ import tensorflow as tf
 
 import keras_bdl as bdl
 from keras_bdl._backend import keras_compiles_nothing
-from keras_bdl._random import _gaussian_weights as gaussian_weights
+from keras_bdl._random import _noise as gaussian_weights
 from tests.helpers import assert_moment
 
 N, CHAINS, DELTA = 20, 256, 3.0

@@ -4,8 +4,8 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
-from keras_bdl._random._gaussian_weights import EVALUATION
-from keras_bdl._random._gaussian_weights import TRAINING
+from keras_bdl._random._noise import EVALUATION
+from keras_bdl._random._noise import TRAINING
 from tests.helpers import cross_entropy
 from tests.optimizers.variational import START
 from tests.optimizers.variational import X

@@ -5,7 +5,7 @@ import numpy as np
 
 import keras_bdl as bdl
 from keras_bdl._keras import inner_optimizer
-from keras_bdl._random._gaussian_weights import TRAINING
+from keras_bdl._random._noise import TRAINING
 from tests.helpers import cross_entropy
 
 RNG = np.random.default_rng(0)

@@ -16,8 +16,7 @@ from keras_bdl.posteriors import MatrixNormal
 from keras_bdl.posteriors import MCDropout
 from keras_bdl.posteriors import Mixture
 from keras_bdl.posteriors import load
-from keras_bdl.posteriors._matrix_covariance import MatrixCovariance
-from keras_bdl.posteriors._matrix_covariance import MatrixCurvature
+from keras_bdl.posteriors._gaussian import KroneckerBlock
 from tests.helpers import assert_equal
 from tests.posteriors.networks import arrays_like
 from tests.posteriors.networks import gaussian
@@ -45,7 +44,7 @@ def without_matrix(arrays):
 def matrix_normal(model):
     variables = model.trainable_variables
     rotation, _ = np.linalg.qr(arrays_like(variables)[0].T @ np.ones((2, 3)))
-    first = MatrixCovariance(0, 1, rotation, np.eye(3), np.ones((3, 3)))
+    first = KroneckerBlock(0, 1, rotation, np.eye(3), np.ones((3, 3)))
     return MatrixNormal(
         arrays_like(variables),
         [first],
@@ -58,7 +57,7 @@ def matrix_normal(model):
 
 def laplace(model):
     variables = model.trainable_variables
-    first = MatrixCurvature.of_factors(
+    first = KroneckerBlock.of_factors(
         0, 1, inputs=np.eye(3), outputs=2.0 * np.eye(3), dtype="float32"
     )
     return Laplace(

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from keras_bdl.posteriors import MatrixNormal
-from keras_bdl.posteriors._matrix_covariance import MatrixCovariance
+from keras_bdl.posteriors._gaussian import KroneckerBlock
 
 IN, OUT = 3, 4
 EXAMPLES = 25
@@ -21,8 +21,8 @@ def covariance(rows, prior=0.0, **kwargs):
     _, s, outputs = factor(OUT, seed=2)
     variance = 1.0 / (EXAMPLES * np.outer(a, s) + prior)
     kwargs = {"kernel": 0, "bias": None, **kwargs}
-    return MatrixCovariance(
-        inputs=inputs, outputs=outputs, variance=variance, **kwargs
+    return KroneckerBlock(
+        inputs=inputs, outputs=outputs, values=variance, **kwargs
     )
 
 
@@ -101,7 +101,7 @@ def test_eigenvectors_may_come_in_single_precision():
     mean = np.zeros((IN, OUT))
     matrix = covariance(IN)
     inputs, outputs = map(np.float32, (matrix.inputs, matrix.outputs))
-    single = MatrixCovariance(0, None, inputs, outputs, matrix.variance)
+    single = KroneckerBlock(0, None, inputs, outputs, matrix.values)
     np.testing.assert_allclose(
         MatrixNormal([mean], [single]).sample(1)[0],
         MatrixNormal([mean], [matrix]).sample(1)[0],
@@ -111,8 +111,8 @@ def test_eigenvectors_may_come_in_single_precision():
 
 def test_without_variance_in_a_matrix_every_draw_is_the_mean():
     matrix = covariance(IN)
-    still = MatrixCovariance(
-        0, None, matrix.inputs, matrix.outputs, 0 * matrix.variance
+    still = KroneckerBlock(
+        0, None, matrix.inputs, matrix.outputs, 0 * matrix.values
     )
     assert MatrixNormal([np.ones((IN, OUT))], [still]).is_point
     moving = MatrixNormal([np.ones((IN, OUT))], [matrix])
@@ -124,7 +124,7 @@ def test_without_variance_in_a_matrix_every_draw_is_the_mean():
 
 def test_a_matrix_cannot_be_changed():
     with pytest.raises(ValueError, match="read-only"):
-        covariance(IN).variance[:] = 0.0
+        covariance(IN).values[:] = 0.0
 
 
 @pytest.mark.parametrize(
@@ -134,8 +134,8 @@ def test_a_matrix_cannot_be_changed():
         ({"outputs": np.ones((OUT, OUT))}, "`outputs` must be orthogonal"),
         ({"inputs": np.eye(IN)[:2]}, r"`inputs` must be a square.*\(2, 3\)"),
         ({"inputs": np.full((IN, IN), np.nan)}, "`inputs` must be finite"),
-        ({"variance": np.ones((OUT, IN))}, r"`variance` must.*\(3, 4\).*"),
-        ({"variance": -np.ones((IN, OUT))}, "not be negative.*-1.0"),
+        ({"values": np.ones((OUT, IN))}, r"`values` must.*\(3, 4\).*"),
+        ({"values": -np.ones((IN, OUT))}, "not be negative.*-1.0"),
     ],
 )
 def test_a_wrong_matrix_is_refused(fields, match):
@@ -143,11 +143,11 @@ def test_a_wrong_matrix_is_refused(fields, match):
     fields = {
         "inputs": right.inputs,
         "outputs": right.outputs,
-        "variance": right.variance,
+        "values": right.values,
         **fields,
     }
     with pytest.raises(ValueError, match=match):
-        MatrixCovariance(kernel=0, bias=None, **fields)
+        KroneckerBlock(kernel=0, bias=None, **fields)
 
 
 KERNEL, BIAS = np.zeros((IN, OUT)), np.zeros(OUT)

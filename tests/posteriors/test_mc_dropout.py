@@ -5,7 +5,7 @@ from keras import layers
 
 import keras_bdl
 from keras_bdl.posteriors import MCDropout
-from keras_bdl.posteriors._dropout_switch import dropout_is_on
+from keras_bdl.posteriors._mc_dropout import dropout_is_on
 from tests.helpers import assert_equal
 from tests.posteriors.networks import network
 from tests.posteriors.networks import values

@@ -3,12 +3,14 @@
 import functools
 import math
 import string
+from collections.abc import Iterable
+from typing import Any
 
 import keras
 from keras import ops
 
-from keras_bdl.curvature._matrix import Matrix
-from keras_bdl.curvature._reductions import in_full_precision
+from keras_bdl.curvature._rule import WeightMatrix
+from keras_bdl.curvature._rule import in_full_precision
 from keras_bdl.curvature._rule import register_rule
 from keras_bdl.curvature._rules._dense import MatrixRule
 from keras_bdl.curvature._rules._dense import positions_of
@@ -23,16 +25,18 @@ class EinsumDenseRule(MatrixRule):
     both have the index.
     """
 
-    def constants(self, layer):
+    def constants(self, layer: Any) -> tuple:
         """Returns the equation, and the shapes of kernel and bias."""
         bias = None if layer.bias is None else layer.bias.shape
         return layer.equation, layer.kernel.shape, bias
 
-    def groups(self, layer):
+    def groups(self, layer: Any) -> int:
         """Returns the number of groups, the product of the group sizes."""
         return math.prod(_Indices(layer).sizes("groups"))
 
-    def blocks(self, layer, inputs, cotangents):
+    def blocks(
+        self, layer: Any, inputs: Any, cotangents: Any
+    ) -> Iterable[tuple[Any, Any]]:
         """Yields the only block."""
         indices = _Indices(layer, len(inputs.shape))
         yield (
@@ -40,7 +44,7 @@ class EinsumDenseRule(MatrixRule):
             indices.sorted(cotangents, indices.out, "outs"),
         )
 
-    def kernel_of_blocks(self, layer, blocks):
+    def kernel_of_blocks(self, layer: Any, blocks: list) -> Any:
         """Returns the block, with its axes in the order of the kernel."""
         (block,) = blocks
         indices = _Indices(layer)
@@ -52,7 +56,7 @@ class EinsumDenseRule(MatrixRule):
         order = [rank + letters.index(c) for c in indices.kernel]
         return ops.transpose(block, [*range(rank), *order])
 
-    def bias_per_example(self, layer, cotangents):
+    def bias_per_example(self, layer: Any, cotangents: Any) -> Any:
         """Returns the sums over the axes that share the bias."""
         shape = layer.bias.shape
         # The bias is broadcast to the last axes.
@@ -65,7 +69,7 @@ class EinsumDenseRule(MatrixRule):
         ]
         return ops.sum(total, axis=same, keepdims=True) if same else total
 
-    def matrices(self, layer):
+    def matrices(self, layer: Any) -> list[WeightMatrix]:
         """Returns the kernel if it has the axes `in`, then `out`.
 
         The bias is a row of the matrix if it has the indices of `out`.
@@ -81,15 +85,13 @@ class EinsumDenseRule(MatrixRule):
             bias = None
         shape = math.prod(indices.sizes("ins")), math.prod(outs)
         rows = functools.partial(self.rows, layer)
-        return [Matrix(layer.kernel, bias, shape, rows)]
+        return [WeightMatrix(layer.kernel, bias, shape, rows)]
 
 
 class _Indices:
-    """The indices of a layer's equation, by their role.
+    """The indices of the equation of an `EinsumDense`, by their role.
 
-    Args:
-        layer: An `EinsumDense`.
-        rank: Rank of the inputs, required if the equation has `...`.
+    An equation with `...` needs the rank of the inputs.
 
     Attributes:
         x: Indices of the inputs.
@@ -100,7 +102,7 @@ class _Indices:
         outs: Indices of the kernel in the outputs alone.
     """
 
-    def __init__(self, layer, rank=None):
+    def __init__(self, layer: Any, rank: int | None = None):
         operands, out = layer.equation.replace(" ", "").split("->")
         x, kernel = operands.split(",")
         if "..." in x and rank is not None:
@@ -121,11 +123,11 @@ class _Indices:
                 f"Received: equation={layer.equation!r} in {layer.name!r}"
             )
 
-    def sizes(self, kind):
+    def sizes(self, kind: str) -> list[int]:
         """Returns the sizes of the indices of a kind."""
         return [self._sizes[c] for c in getattr(self, kind)]
 
-    def sorted(self, tensor, letters, kind):
+    def sorted(self, tensor: Any, letters: str, kind: str) -> Any:
         """Returns a tensor as `(examples * groups, positions, features)`."""
         features = getattr(self, kind)
         # The order of inputs and outputs may differ: take one for both.

@@ -1,13 +1,15 @@
-"""Rules for normalisation layers."""
+"""Rules for layers that scale each entry: normalisations and `PReLU`."""
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
 
 from keras_bdl._backend import call_shared
-from keras_bdl.curvature._reductions import in_full_precision
 from keras_bdl.curvature._rule import Rule
+from keras_bdl.curvature._rule import in_full_precision
 from keras_bdl.curvature._rule import register_rule
 from keras_bdl.curvature._rule import summed_over_positions
 from keras_bdl.curvature._weight_scope import PinnedWeights
@@ -28,7 +30,7 @@ class NormalizationRule(Rule):
 
     taps = "output"
 
-    def weights(self, layer):
+    def weights(self, layer: Any) -> list:
         """Returns the scale and the offset, if the layer has them."""
         found = [
             getattr(layer, name, None) for name in ("gamma", "beta", "scale")
@@ -36,17 +38,19 @@ class NormalizationRule(Rule):
         # In some layers `scale` is a boolean.
         return [v for v in found if isinstance(v, keras.Variable)]
 
-    def run(self, layer, call, inputs, *args, **kwargs):
+    def run(
+        self, layer: Any, call: Callable, inputs: Any, *args: Any, **kwargs: Any
+    ) -> tuple[Any, Any]:
         """Calls the layer and keeps its arguments for a second call."""
         outputs = call(inputs, *args, **kwargs)
         return (inputs, call, args, kwargs), outputs
 
-    def of_examples(self, inputs, choose):
+    def of_examples(self, inputs: Any, choose: Callable) -> Any:
         """Returns the inputs of some examples, with the same arguments."""
         inputs, *others = inputs
         return choose(inputs), *others
 
-    def per_example(self, layer, inputs, cotangents):
+    def per_example(self, layer: Any, inputs: Any, cotangents: Any) -> list:
         """Returns the gradients of each example."""
         inputs, call, args, kwargs = inputs
         offset = getattr(layer, "beta", None)
@@ -64,7 +68,7 @@ class NormalizationRule(Rule):
         return gradients
 
 
-def _summed_over_positions(tensor, axis):
+def _summed_over_positions(tensor: Any, axis: Any) -> Any:
     """Returns the sum over all axes except the examples and `axis`."""
     rank = len(tensor.shape)
     axes = axis if isinstance(axis, (list, tuple)) else [axis]
@@ -88,14 +92,21 @@ class BatchNormalizationRule(Rule):
 
     taps = "output"
 
-    def weights(self, layer):
+    def weights(self, layer: Any) -> list:
         """Returns the scale and the offset, if the layer has them."""
         # Renormalisation has another equation, so no weights are covered.
         if getattr(layer, "renorm", False):
             return []
         return [v for v in (layer.gamma, layer.beta) if v is not None]
 
-    def run(self, layer, call, inputs, training=None, mask=None):
+    def run(
+        self,
+        layer: Any,
+        call: Callable,
+        inputs: Any,
+        training: Any = None,
+        mask: Any = None,
+    ) -> tuple[Any, Any]:
         """Calls the layer and keeps the statistics of the call."""
         x = in_full_precision(inputs)
         if training and layer.trainable:
@@ -108,12 +119,12 @@ class BatchNormalizationRule(Rule):
         inverse = ops.rsqrt(variance + layer.epsilon)
         return (inputs, mean, inverse), outputs
 
-    def of_examples(self, inputs, choose):
+    def of_examples(self, inputs: Any, choose: Callable) -> Any:
         """Returns the inputs of some examples, with the same statistics."""
         x, mean, inverse = inputs
         return choose(x), mean, inverse
 
-    def per_example(self, layer, inputs, cotangents):
+    def per_example(self, layer: Any, inputs: Any, cotangents: Any) -> list:
         """Returns the gradients of each example."""
         x, mean, inverse = inputs
         gradients = []
@@ -128,7 +139,7 @@ class BatchNormalizationRule(Rule):
             gradients.append(by_beta)  # (1)
         return gradients
 
-    def moments(self, layer, calls, example_weights):
+    def moments(self, layer: Any, calls: list, example_weights: Any) -> list:
         """Returns the moments; layers of the same shapes share a trace."""
         return call_shared(
             functools.partial(super().moments, layer),
@@ -137,3 +148,24 @@ class BatchNormalizationRule(Rule):
             key=(self, layer.axis, layer.gamma is None, layer.beta is None),
             sizes=True,
         )
+
+
+@register_rule(keras.layers.PReLU)
+class PReLURule(Rule):
+    """Rule for `PReLU`, whose slopes multiply negative inputs."""
+
+    taps = "output"
+
+    def weights(self, layer: Any) -> list:
+        """Returns the slopes."""
+        return [layer.alpha]
+
+    def per_example(self, layer: Any, inputs: Any, cotangents: Any) -> list:
+        """Returns the gradients of each example."""
+        by_slope = cotangents * ops.minimum(in_full_precision(inputs), 0.0)
+        shared = [
+            1 + i for i, size in enumerate(layer.alpha.shape) if size == 1
+        ]
+        if not shared:
+            return [by_slope]
+        return [ops.sum(by_slope, axis=shared, keepdims=True)]

@@ -1,6 +1,8 @@
 """Rule for any layer, at a high cost in memory."""
 
 import inspect
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -8,7 +10,7 @@ import tensorflow as tf
 from keras_bdl import _keras
 from keras_bdl.curvature._rule import Rule
 from keras_bdl.curvature._rule import own_variables
-from keras_bdl.curvature._trained_variables import trained_variables
+from keras_bdl.curvature._rule import trained_variables
 from keras_bdl.curvature._weight_scope import PinnedWeights
 
 
@@ -22,11 +24,9 @@ class WholeLayerRule(Rule):
     keeps statistics raises an error. If another argument, such as a mask, has
     as many rows as the inputs, the rule splits this argument by example, too.
 
-    Args:
-        inner: Whether the rule covers the weights of inner layers. With
-            `False`, inner layers need rules of their own.
-        any_rows: Whether any argument with as many rows as the inputs has a
-            row for each example. With `False`, only masks may have as many.
+    `inner` says whether the rule covers the weights of inner layers, which need
+    rules of their own otherwise. Without `any_rows`, only masks may have as
+    many rows as the inputs.
     """
 
     taps = "output"
@@ -36,11 +36,13 @@ class WholeLayerRule(Rule):
         self.inner = inner
         self._any_rows = any_rows
 
-    def weights(self, layer):
+    def weights(self, layer: Any) -> list:
         """Returns the trainable variables that the rule covers."""
         return trained_variables(layer) if self.inner else own_variables(layer)
 
-    def run(self, layer, call, inputs, *args, **kwargs):
+    def run(
+        self, layer: Any, call: Callable, inputs: Any, *args: Any, **kwargs: Any
+    ) -> tuple[Any, Any]:
         """Calls the layer and keeps its arguments for a second call."""
         outputs = call(inputs, *args, **kwargs)
         if not tf.is_tensor(outputs):
@@ -53,7 +55,7 @@ class WholeLayerRule(Rule):
             _check_arguments(layer, call, inputs, args, kwargs)
         return (inputs, call, args, kwargs), outputs
 
-    def of_examples(self, inputs, choose):
+    def of_examples(self, inputs: Any, choose: Callable) -> Any:
         """Returns the inputs and the other arguments of some examples."""
         inputs, call, args, kwargs = inputs
         others = keras.tree.flatten((args, kwargs))
@@ -64,7 +66,7 @@ class WholeLayerRule(Rule):
         )
         return keras.tree.map_structure(choose, inputs), call, args, kwargs
 
-    def per_example(self, layer, inputs, cotangents):
+    def per_example(self, layer: Any, inputs: Any, cotangents: Any) -> list:
         """Returns the gradients of each example."""
         inputs, call, args, kwargs = inputs
         variables = self.weights(layer)
@@ -73,7 +75,7 @@ class WholeLayerRule(Rule):
         others = keras.tree.flatten((args, kwargs))
         of_rows = _of_rows(inputs, others)
 
-        def of_one_example(example):
+        def of_one_example(example: Any) -> list:
             x, dz, parts = keras.tree.map_structure(lambda t: t[None], example)
             given = [parts.get(i, other) for i, other in enumerate(others)]
             args_of_one, kwargs_of_one = keras.tree.pack_sequence_as(
@@ -99,7 +101,9 @@ class WholeLayerRule(Rule):
         ]
 
 
-def _check_arguments(layer, call, inputs, args, kwargs):
+def _check_arguments(
+    layer: keras.Layer, call: Callable, inputs: Any, args: tuple, kwargs: dict
+) -> None:
     rows = keras.tree.flatten(inputs)[0].shape[0]
     given = inspect.signature(call).bind(inputs, *args, **kwargs).arguments
     for name, value in list(given.items())[1:]:
@@ -115,7 +119,7 @@ def _check_arguments(layer, call, inputs, args, kwargs):
             )
 
 
-def _of_rows(inputs, others):
+def _of_rows(inputs: Any, others: list) -> dict[int, Any]:
     """Returns the other arguments that have a row for each example."""
     rows = keras.tree.flatten(inputs)[0].shape[0]
     return {

@@ -8,7 +8,7 @@ import numpy as np
 
 from keras_bdl.diagnostics._chains._chain_members import ensembles_of
 from keras_bdl.diagnostics._chains._chain_members import members_of
-from keras_bdl.posteriors._trained_weights import learned_variables
+from keras_bdl.posteriors._covered_weights import learned_variables
 
 
 class WeightChains(collections.abc.Mapping):

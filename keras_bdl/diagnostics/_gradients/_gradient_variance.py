@@ -14,14 +14,14 @@ from keras_bdl._aliases import Loss
 from keras_bdl._arguments import check_count
 from keras_bdl._arguments import check_verbose
 from keras_bdl._data._checked_inputs import check_model
-from keras_bdl._random._keyed_noise import sequence
+from keras_bdl._random._seeds import sequence
 from keras_bdl._reports._report import Report
 from keras_bdl.diagnostics._gradients._likelihood_gradient import (
     likelihood_gradient_of,
 )
 from keras_bdl.distribute._replicas import restored
 from keras_bdl.layers._find_variational_layers import variational_layers
-from keras_bdl.posteriors._dropout_switch import seed_generators
+from keras_bdl.posteriors._mc_dropout import seed_generators
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,7 +24,7 @@ from keras_bdl.diagnostics._loss_surface._weight_vectors import as_arrays
 from keras_bdl.diagnostics._loss_surface._weight_vectors import as_vector
 from keras_bdl.diagnostics._training_loss import TrainingLoss
 from keras_bdl.diagnostics._training_loss import left_as_it_was
-from keras_bdl.posteriors._diagonal_gaussian import Gaussian
+from keras_bdl.posteriors._gaussian import Gaussian
 from keras_bdl.posteriors._low_rank_gaussian import LowRankGaussian
 from keras_bdl.posteriors._posterior import Posterior
 from keras_bdl.prediction._likelihood import Likelihood

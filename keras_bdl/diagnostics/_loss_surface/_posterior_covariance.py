@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_bdl.posteriors._diagonal_gaussian import Gaussian
+from keras_bdl.posteriors._gaussian import Gaussian
 from keras_bdl.posteriors._low_rank_gaussian import BLOCK
 from keras_bdl.posteriors._low_rank_gaussian import LowRankGaussian
 

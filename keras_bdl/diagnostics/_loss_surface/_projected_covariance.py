@@ -8,7 +8,7 @@ from keras_bdl.diagnostics._loss_surface._posterior_covariance import (
     PosteriorCovariance,
 )
 from keras_bdl.diagnostics._loss_surface._weight_vectors import as_vector
-from keras_bdl.posteriors._diagonal_gaussian import Gaussian
+from keras_bdl.posteriors._gaussian import Gaussian
 from keras_bdl.posteriors._low_rank_gaussian import LowRankGaussian
 
 

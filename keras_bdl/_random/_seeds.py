@@ -1,4 +1,4 @@
-"""The seed of training noise, given or drawn when its owner is made."""
+"""Seeds: of the noise of a training, and of samples after it."""
 
 import warnings
 from collections.abc import Iterable
@@ -8,21 +8,36 @@ import numpy as np
 import tensorflow as tf
 
 from keras_bdl import _keras
+from keras_bdl._arguments import check_number
 from keras_bdl._arguments import check_seed
 from keras_bdl._backend import in_several_workers
+from keras_bdl._backend import is_tracing
+from keras_bdl._backend import outside_of_trace
 from keras_bdl.distribute._workers import numbers_of_workers
 
-# The key of a seed in the file of an optimizer or objective.
-SAVED = "seed"
+# The key of seeds in the file of an optimizer or objective.
+_SAVED = "seed"
+
+
+def generator(seed: int, *stream: int) -> np.random.Generator:
+    """Returns a NumPy generator for a sample; `stream` separates its uses."""
+    return np.random.default_rng(sequence(seed, *stream))
+
+
+def sequence(seed: int, *stream: int) -> np.random.SeedSequence:
+    """Returns the seed sequence of `generator`."""
+    check_number("seed", seed, at_least=0, integer=True)
+    return np.random.SeedSequence(int(seed), spawn_key=stream)
 
 
 class NoiseSeed:
-    """Gives a class the attribute `seed`, an integer.
+    """Gives an optimizer, objective or estimate the attribute `seed`.
 
     With `seed=None`, the object draws its seed once, when it is made. The draw
     depends on `keras.utils.set_random_seed`, like the initial weights of Keras.
     The config holds the drawn number, so a copy of the object has the same
-    noise. A run that continues from a file takes the drawn seed of the file.
+    noise. A run that continues from a file takes the drawn seed of the file:
+    Keras's `BackupAndRestore` saves weights and state, but no config.
     """
 
     seed: int
@@ -36,21 +51,23 @@ class NoiseSeed:
 
     def noise_seed(self) -> int:
         """Returns the seed for an operation that draws noise."""
-        if not tf.executing_eagerly():
+        if is_tracing():
             self._seed_is_traced = True
         return self.seed
 
-    def agree_on_seed(self, strategy: tf.distribute.Strategy) -> None:
-        """Gives all workers one seed; raises if they were given several.
+    def seeded(self) -> list["NoiseSeed"]:
+        """Returns the objects with seeds: this one and those inside of it."""
+        return [self]
+
+    def agree_on_seed(self, strategy: Any = None) -> None:
+        """Gives all workers of a strategy one seed; raises if they differ.
 
         All workers must call this method together.
-
-        Args:
-            strategy: The strategy of the model.
         """
+        strategy = strategy or tf.distribute.get_strategy()
         if not in_several_workers(strategy):
             return
-        with tf.init_scope():
+        with outside_of_trace():
             found = numbers_of_workers(
                 strategy, [self.seed, int(self._seed_is_drawn)]
             )
@@ -65,15 +82,9 @@ class NoiseSeed:
             )
 
     def take_drawn_seed(self, seed: int) -> bool:
-        """Takes another seed, if the object drew its own, also after a trace.
+        """Takes another seed if the object drew its own; returns whether so.
 
         The caller must trace the training step again.
-
-        Args:
-            seed: The new seed.
-
-        Returns:
-            Whether the seed has changed.
         """
         if not self._seed_is_drawn or seed == self.seed:
             return False
@@ -81,11 +92,7 @@ class NoiseSeed:
         return True
 
     def continue_with_seed(self, seed: int) -> None:
-        """Takes the seed of a file, unless the user gave another seed.
-
-        Args:
-            seed: The seed of the run that wrote the file.
-        """
+        """Takes the seed of a file, unless the user gave another seed."""
         differs = self._seed_is_drawn and seed != self.seed
         if differs and self._seed_is_traced:
             warnings.warn(
@@ -98,35 +105,29 @@ class NoiseSeed:
         else:
             self.take_drawn_seed(seed)
 
+    def save_own_variables(self, store: Any) -> None:
+        """Saves the variables and the seeds."""
+        super().save_own_variables(store)  # type: ignore[misc]
+        seeds = [one.seed for one in self.seeded()]
+        store[_SAVED] = np.asarray(seeds, "int64")
+
+    def load_own_variables(self, store: Any) -> None:
+        """Loads the variables, and the seeds that the user did not give."""
+        variables = {key: store[key] for key in store.keys() if key != _SAVED}  # noqa: SIM118
+        super().load_own_variables(variables)  # type: ignore[misc]
+        own = getattr(self, "variables", variables)
+        # With another number of variables, Keras has skipped the state. Older
+        # files have no seeds.
+        if len(variables) == len(own) and _SAVED in store.keys():  # noqa: SIM118
+            seeds = [int(seed) for seed in np.asarray(store[_SAVED])]
+            for one, seed in zip(self.seeded(), seeds, strict=False):
+                one.continue_with_seed(seed)
+
 
 def seeded(methods: Iterable[Any]) -> list[NoiseSeed]:
-    """Returns the objects with seeds among methods and inside of them.
-
-    Args:
-        methods: Optimizer and objective of a model. An objective may have a
-            method `seeded`, which returns its objects with seeds.
-    """
-    found = []
+    """Returns the objects with seeds of the optimizer and the objective."""
+    found: list[NoiseSeed] = []
     for method in methods:
         if hasattr(method, "seeded"):
             found += method.seeded()
-        elif isinstance(method, NoiseSeed):
-            found.append(method)
     return found
-
-
-def saved_seed(seeds: list[int]) -> np.ndarray:
-    """Returns seeds as an array that Keras can write to a file."""
-    return np.asarray(seeds, "int64")
-
-
-def split_store(store: Any) -> tuple[dict[str, Any], list[int]]:
-    """Returns the variables of a file and its seeds, `[]` for older files.
-
-    Args:
-        store: What Keras passes to `load_own_variables`.
-    """
-    variables = {key: store[key] for key in store.keys() if key != SAVED}  # noqa: SIM118
-    if SAVED not in store.keys():  # noqa: SIM118
-        return variables, []
-    return variables, [int(seed) for seed in np.asarray(store[SAVED])]

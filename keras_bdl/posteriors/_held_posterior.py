@@ -1,4 +1,4 @@
-"""Posterior of a model with variational layers."""
+"""The posterior that a trained model holds, in its optimizer or its layers."""
 
 import contextlib
 from collections.abc import Callable
@@ -8,13 +8,84 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_bdl._random._keyed_noise import sequence
+from keras_bdl._keras import inner_optimizer
+from keras_bdl._protocols import OwnsPosterior
+from keras_bdl._protocols import OwnsVariables
+from keras_bdl._random._seeds import sequence
 from keras_bdl.distribute._replicas import restored
 from keras_bdl.distributions import MeanField
 from keras_bdl.layers._find_variational_layers import sampling_layers
-from keras_bdl.posteriors._covariance_blocks import CovarianceBlocks
+from keras_bdl.posteriors._covered_weights import Structure
+from keras_bdl.posteriors._gaussian import KroneckerBlock
+from keras_bdl.posteriors._gaussian import blocks_of_variances
 from keras_bdl.posteriors._posterior import Posterior
-from keras_bdl.posteriors._structure import Structure
+
+
+def posterior_of(model: keras.Model) -> Posterior:
+    """Returns the posterior that a trained model holds.
+
+    Use this function after training with a natural-gradient optimizer, with
+    an objective or with variational layers, to save the posterior or to pass
+    it to another function. `keras_bdl.predict` finds the posterior itself.
+
+    The function returns the first posterior that exists: that of the objective,
+    of the optimizer (also inside a `LossScaleOptimizer`) or of the layers. A
+    callback such as `keras_bdl.SWAG` has its own attribute `posterior`.
+
+    Args:
+        model: A compiled Keras model after training.
+
+    Example:
+
+    ```python
+    posterior = keras_bdl.posterior_of(net)
+    posterior.save("posterior.bdl")
+    ```
+    """
+    posterior = held_posterior(model)
+    if posterior is None:
+        optimizer = inner_optimizer(model)
+        raise ValueError(
+            "`model` must hold a posterior: in its optimizer, such as "
+            "`keras_bdl.VOGN`, in its objective or in variational layers. "
+            "Pass the `posterior` attribute of a callback such as "
+            "`keras_bdl.SWAG` directly. "
+            f"Received: model={getattr(model, 'name', model)!r}, "
+            f"optimizer={type(optimizer).__name__}"
+        )
+    return posterior
+
+
+def held_posterior(
+    model: keras.Model, *, trained_with_noise: bool = False
+) -> Posterior | None:
+    """Returns the posterior that a model holds, or `None`.
+
+    `trained_with_noise` skips an optimizer or objective that trained the
+    weights without noise, such as `keras_bdl.OGN`.
+    """
+    for method in (getattr(model, "objective", None), inner_optimizer(model)):
+        noisy = getattr(method, "noisy_training", True)
+        posterior = getattr(method, "posterior", None)
+        if callable(posterior) and (noisy or not trained_with_noise):
+            return posterior(model)
+    if sampling_layers(model):
+        return Layerwise(model)
+    return None
+
+
+def posterior_owner(model: keras.Model) -> Any:
+    """Returns the objective or optimizer that fits a posterior, or `None`.
+
+    Such a method keeps the width of the posterior in its own variables.
+    """
+    objective = getattr(model, "objective", None)
+    if isinstance(objective, OwnsVariables) and (
+        objective.trainable_variables or not objective.built
+    ):
+        return objective
+    optimizer = inner_optimizer(model)
+    return optimizer if isinstance(optimizer, OwnsPosterior) else None
 
 
 class Layerwise(Posterior):
@@ -76,7 +147,7 @@ class Layerwise(Posterior):
         variables = self.variables(self._bound_model())
         return [keras.ops.convert_to_numpy(v) for v in variables]
 
-    def covariance_blocks(self) -> CovarianceBlocks | None:
+    def covariance_blocks(self) -> list[KroneckerBlock] | None:
         """Returns the variances, or `None` unless all layers are Gaussian."""
         model = self._bound_model()
         variances: dict[int, Any] = {}
@@ -91,8 +162,8 @@ class Layerwise(Posterior):
             for posterior in layer.weight_posteriors:
                 variance = posterior.distribution().variance
                 variances[id(posterior.mean)] = np.asarray(variance)
-        return CovarianceBlocks.of(
-            [variances.get(id(v)) for v in self.variables(model)], scale=1.0
+        return blocks_of_variances(
+            [variances.get(id(v)) for v in self.variables(model)], 1.0
         )
 
     def check(self, model: keras.Model) -> None:
@@ -113,7 +184,7 @@ class Layerwise(Posterior):
         self.check(model)
         with restored(model.variables) as restore_means:
 
-            def draw(seed):
+            def draw(seed: int) -> None:
                 restore_means()
                 self._put(model, seed)
 
@@ -150,7 +221,7 @@ class Layerwise(Posterior):
         self._weights = state["weights"]
         return self
 
-    def _all_weights(self):
+    def _all_weights(self) -> dict[str, Any]:
         """Returns all weights of the model, and their structure."""
         if self._model is None:
             return self._weights
@@ -160,7 +231,7 @@ class Layerwise(Posterior):
             "values": [keras.ops.convert_to_numpy(v) for v in weights],
         }
 
-    def _bound_model(self):
+    def _bound_model(self) -> keras.Model:
         if self._model is None:
             raise RuntimeError(
                 "A `Layerwise` posterior from a file has no model. Use "
@@ -170,7 +241,7 @@ class Layerwise(Posterior):
         return self._model
 
 
-def _draw(model, seed):
+def _draw(model: keras.Model, seed: int) -> list[tuple[Any, Any]]:
     """Returns the pairs of `sample_weights` of all layers, in one list."""
     return [
         pair
@@ -179,5 +250,5 @@ def _draw(model, seed):
     ]
 
 
-def _layer_seed(seed, index):
+def _layer_seed(seed: int, index: int) -> int:
     return int(sequence(seed, index).generate_state(1, np.uint64)[0])

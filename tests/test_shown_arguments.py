@@ -1,0 +1,97 @@
+"""What an editor shows: the type checker and the docstrings of arguments."""
+
+import importlib
+import inspect
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import is_typeddict
+
+import pytest
+
+import keras_bdl as bdl
+from tests.helpers import options_of
+
+CODE = Path(__file__).parent / "user_code"
+
+
+def test_type_checker_accepts_right_code_and_refuses_each_mistake():
+    pytest.importorskip("mypy")
+    command = [sys.executable, "-m", "mypy", "--follow-imports=silent", CODE]
+    checked = subprocess.run(
+        command, capture_output=True, text=True, cwd=CODE.parent.parent
+    )
+    assert not checked.stderr
+    errors = re.findall(r"(\w+)\.py:(\d+): error:", checked.stdout)
+    lines = (CODE / "mistakes.py").read_text().splitlines()
+    marked = {str(i) for i, line in enumerate(lines, 1) if "  # " in line}
+    assert {line for file, line in errors if file == "mistakes"} == marked
+    assert {file for file, _ in errors} == {"mistakes"}, checked.stdout
+
+
+MODULES = [
+    importlib.import_module(module.name)
+    for module in pkgutil.walk_packages(bdl.__path__, "keras_bdl.")
+]
+# `TypedDict` classes with arguments, which a class or function of their module
+# takes one by one.
+OPTIONS = {
+    f"{module.__name__}.{name}": (value, module)
+    for module in MODULES
+    for name, value in vars(module).items()
+    if is_typeddict(value) and value.__module__ == module.__name__
+}
+
+
+def entries(doc):
+    """Returns the texts of the arguments of a docstring, by their names."""
+    block = inspect.cleandoc(doc).partition("\nArgs:\n")[2].partition("\n\n")[0]
+    found = re.findall(r"^ {4}(\w+): ((?:.*\n? {8})*.*)", block, re.M)
+    return {name: " ".join(text.split()) for name, text in found}
+
+
+def signatures(module):
+    """Yields the signatures of the classes and functions of a module."""
+    for value in vars(module).values():
+        if getattr(value, "__module__", None) == module.__name__:
+            if inspect.isclass(value) and "__init__" in vars(value):
+                yield inspect.signature(value.__init__)
+            elif inspect.isfunction(value):
+                yield inspect.signature(value)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_every_option_is_documented_with_its_default(options):
+    kind, module = OPTIONS[options]
+    names = set(kind.__annotations__)
+    texts = entries(kind.__doc__)
+    assert set(texts) == names
+    owners = [s.parameters for s in signatures(module)]
+    defaults = {
+        name: {repr(p[name].default) for p in owners if name in p}
+        for name in names
+    }
+    for name, text in texts.items():
+        (default,) = defaults[name]
+        said = re.search(r"Defaults to `([^`]*)`", text)
+        assert said, f"{name}: no default"
+        assert repr(eval(said[1])) == default, name
+
+
+TAKERS = [
+    (f"{folder}.{name}", getattr(getattr(bdl, folder), name))
+    for folder in bdl.__all__
+    if inspect.ismodule(getattr(bdl, folder))
+    for name in getattr(getattr(bdl, folder), "__all__", [])
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "taker"), [t for t in TAKERS if options_of(t[1])]
+)
+def test_docstring_says_where_shared_options_are_documented(name, taker):
+    kind = options_of(taker)
+    if kind.__annotations__:
+        assert f"{kind.__name__}`" in inspect.getdoc(taker), name

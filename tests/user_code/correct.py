@@ -1,0 +1,18 @@
+"""Code of a user that a type checker must accept."""
+
+import keras
+
+import keras_bdl as bdl
+
+bdl.ATMC()
+bdl.ATMC(1e-3, 60_000, temperature=0.5, seed=1, max_speed=None)
+bdl.ATMC(
+    keras.optimizers.schedules.CosineDecay(1e-3, 100),
+    prior=bdl.priors.Normal(0.1),
+    friction=0.95,
+    gradient_accumulation_steps=2,
+    name="sampler",
+)
+bdl.SGNHT(bdl.schedules.CyclicalCosine(1e-3, cycle_steps=10), prior=None)
+bdl.SGHMC(temperature=bdl.schedules.LinearRamp(0.0, 1.0, end_step=10))
+bdl.SGLD(1e-2, dataset_size=100, prior="default")

@@ -1,0 +1,13 @@
+"""Code of a user with a common mistake in each marked line."""
+
+import keras_bdl as bdl
+
+bdl.ATMC(frction=0.9)  # misspelt argument
+bdl.ATMC(temprature=0.5)  # misspelt argument that the samplers share
+bdl.SGLD(weight_decay=1e-4)  # an option that changes the target
+bdl.ATMC("fast")  # wrong type
+bdl.SGNHT(1e-3, dataset_size="many")  # wrong type
+bdl.SGHMC(max_speed="none")  # wrong type
+bdl.ATMC(prior="normal")  # wrong type
+bdl.schedules.CyclicalCosine(1e-3)  # missing argument
+bdl.ATCM()  # wrong name of an optimizer
