@@ -181,7 +181,7 @@ def main():
         axes = bdl.plots.trace(
             agreement,
             entry=first,
-            name="probability of the first test image's class",
+            label="probability of the first test image's class",
         )
         with (args.out / "trace.png").replaced() as file:
             axes.figure.savefig(file, dpi=150)

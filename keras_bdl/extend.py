@@ -1,4 +1,4 @@
-"""What you need to add a method, a layer, a prior or a posterior of your own.
+"""What you need to add a method, a layer, a prior, a picture of your own.
 
 All other public folders hold what you need to use the methods of the library.
 """
@@ -29,6 +29,8 @@ from keras_bdl.layers._radial import RadialLayer
 from keras_bdl.layers._variational import Variational
 from keras_bdl.objectives._hessian_diagonal import HessianDiagonal
 from keras_bdl.objectives._objective import Objective
+from keras_bdl.plots._canvas import method_styles
+from keras_bdl.plots._canvas import open_axes
 from keras_bdl.posteriors._gaussian import KroneckerBlock
 from keras_bdl.posteriors._mc_dropout import dropout_is_on
 from keras_bdl.posteriors._posterior import Posterior
@@ -62,6 +64,8 @@ __all__ = [
     "Variational",
     "WeightDistribution",
     "dropout_is_on",
+    "method_styles",
+    "open_axes",
     "register_rule",
     "restored",
     "curvature_step",

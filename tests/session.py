@@ -60,11 +60,9 @@ from keras_bdl._saving._storage_path import StoragePath
 from tests.helpers import dtype_policy
 from tests.helpers import optimize_graphs
 
-# The graph optimizer takes an eighth of the time of short trainings. It is on
-# for these folders, whose programs rely on it, in the processes that tests
-# start, and everywhere with this variable.
-OPTIMIZED = ("tests/prediction/",)
-ALWAYS_OPTIMIZED = bool(os.environ.get("KERAS_BDL_TEST_GRAPH_OPTIMIZER"))
+# TensorFlow's graph optimizer is on, as in a user's process. It takes an eighth
+# of the time of short trainings; this variable turns it off.
+OPTIMIZE_GRAPHS = os.environ.get("KERAS_BDL_TEST_GRAPH_OPTIMIZER", "1") != "0"
 
 # The kernels of eager operations stay for the next tests: to make them again
 # in each test takes a tenth of the time and more. Kernels also hold memory.
@@ -82,7 +80,7 @@ def _seed_numbers(module, name):
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
     """Sets the graph optimizer. Seeds `RNG` for the fixtures of a module."""
-    optimize_graphs(ALWAYS_OPTIMIZED or item.nodeid.startswith(OPTIMIZED))
+    optimize_graphs(OPTIMIZE_GRAPHS)
     _seed_numbers(item.module, item.module.__name__)
 
 

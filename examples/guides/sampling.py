@@ -142,7 +142,7 @@ unsure = int(p.entropy[:100].argmax())
 entry = (unsure, int(y_test[unsure]))
 figure, axes = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
 bdl.plots.trace(
-    probabilities, entry=entry, name="p(true class) of one image", ax=axes[0]
+    probabilities, entry=entry, label="p(true class) of one image", ax=axes[0]
 )
 bdl.plots.autocorrelation(probabilities, entry=entry, ax=axes[1])
 
@@ -166,7 +166,7 @@ print(bdl.diagnostics.convergence(probabilities))
 if not SMOKE:
     slow = [chain(seed, 350, average_speed=1e-4)[1] for seed in (0, 1)]
     stuck = bdl.diagnostics.prediction_chains(slow, model, images, verbose=0)
-    bdl.plots.trace(stuck, entry=entry, name="p(true class) of one image")
+    bdl.plots.trace(stuck, entry=entry, label="p(true class) of one image")
     found = bdl.diagnostics.convergence(stuck)
     print(f"median R-hat {found.total['r_hat_median']:.2f}")
 

@@ -72,7 +72,8 @@ def table(run, found):
 
 
 def draw(run, found):
-    plt = bdl.plots.canvas.pyplot()
+    import matplotlib.pyplot as plt
+
     figure, axes = plt.subplots(
         1, 2, figsize=(8, 3.6), layout="constrained", sharey=True
     )

@@ -101,7 +101,8 @@ def spread(kind, size):
 
 
 def draw(run, reports, size):
-    plt = bdl.plots.canvas.pyplot()
+    import matplotlib.pyplot as plt
+
     figure, axes = plt.subplots(
         len(reports),
         2,

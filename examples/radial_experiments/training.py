@@ -66,17 +66,18 @@ def table(logs, reports):
 
 
 def draw(logs, reports):
-    plt = bdl.plots.canvas.pyplot()
+    import matplotlib.pyplot as plt
+
     figure, axes = plt.subplots(
         4, 1, figsize=(6.5, 9), layout="constrained", sharex=True
     )
-    styles = bdl.plots.canvas.method_styles(KINDS)
+    styles = bdl.extend.method_styles(KINDS)
     for ax, name, label in (
         (axes[0], "accuracy", "training accuracy"),
         (axes[1], "nll", "NLL of an example"),
         (axes[2], "kl", "KL / N"),
     ):
-        bdl.plots.canvas.open_axes(ax)
+        bdl.extend.open_axes(ax)
         for kind in KINDS:
             values = logs[kind][name]
             epochs = range(1, len(values) + 1)

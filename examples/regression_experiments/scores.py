@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from keras_bdl.plots import canvas
+import keras_bdl as bdl
 
 # Name of a column, and function from a report to its number.
 COLUMNS = {
@@ -46,13 +46,16 @@ def table(title, reports):
 
 def draw(data, by_noise):
     """Draws RMSE and log-likelihood of every method, with errors."""
-    figure, axes = canvas.pyplot().subplots(
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(
         1, 2, figsize=(9.0, 4.2), sharey=True, layout="constrained"
     )
     for ax, (head, read) in zip(axes, list(COLUMNS.items())[:2], strict=True):
-        canvas.open_axes(ax)
-        for shift, color, (noise, reports) in zip(
-            (-0.13, 0.13), canvas.COLORS, by_noise.items(), strict=False
+        bdl.extend.open_axes(ax)
+        styles = bdl.extend.method_styles(by_noise)
+        for shift, (noise, reports) in zip(
+            (-0.13, 0.13), by_noise.items(), strict=False
         ):
             values = [[read(r) for r in of] for of in reports.values()]
             means, errors = np.transpose([mean_and_error(v) for v in values])
@@ -61,7 +64,7 @@ def draw(data, by_noise):
                 np.arange(len(means)) + shift,
                 xerr=np.nan_to_num(errors),
                 fmt="o",
-                color=color,
+                color=styles[noise]["color"],
                 label=f"noise: {noise}",
             )
         ax.set_xlabel(f"{head} on test data, ± standard error")

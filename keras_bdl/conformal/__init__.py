@@ -6,22 +6,20 @@ It then turns other predictions of the same model into sets. Everything but
 """
 
 from keras_bdl.conformal._adaptive_conformal import AdaptiveConformal
-from keras_bdl.conformal._aps import APS
-from keras_bdl.conformal._aps import RAPS
+from keras_bdl.conformal._class_scores import APS
+from keras_bdl.conformal._class_scores import LAC
+from keras_bdl.conformal._class_scores import RAPS
+from keras_bdl.conformal._conformal import load
 from keras_bdl.conformal._conformal_layer import ConformalLayer
 from keras_bdl.conformal._conformalized_quantiles import ConformalizedQuantiles
-from keras_bdl.conformal._controlled_sets import ControlledSets
-from keras_bdl.conformal._lac import LAC
-from keras_bdl.conformal._normalized_residuals import NormalizedResiduals
+from keras_bdl.conformal._intervals import NormalizedResiduals
 from keras_bdl.conformal._risk_control import RiskControl
-from keras_bdl.conformal._saved_method import load
 
 __all__ = [
     "APS",
     "AdaptiveConformal",
     "ConformalLayer",
     "ConformalizedQuantiles",
-    "ControlledSets",
     "LAC",
     "NormalizedResiduals",
     "RAPS",

@@ -3,6 +3,7 @@
 import bisect
 import collections
 import math
+from collections.abc import Mapping
 from typing import Any
 from typing import Self
 
@@ -12,9 +13,9 @@ from keras_bdl._aliases import ArrayLike
 from keras_bdl._arguments import check_count
 from keras_bdl._arguments import check_number
 from keras_bdl.conformal._conformal import Conformal
+from keras_bdl.conformal._conformal import SavedMethod
 from keras_bdl.conformal._conformal import check_coverage
-from keras_bdl.conformal._saved_method import SavedMethod
-from keras_bdl.conformal._saved_method import from_state
+from keras_bdl.conformal._conformal import from_state
 
 
 class AdaptiveConformal(SavedMethod):
@@ -182,7 +183,7 @@ class AdaptiveConformal(SavedMethod):
         self._rows += len(cutoffs)
         return sets
 
-    def _cutoff(self):
+    def _cutoff(self) -> float:
         """Returns the largest score in the set of the next step."""
         count = len(self._sorted)
         # The sum of many steps is off by rounding; an integer stays one.
@@ -191,14 +192,16 @@ class AdaptiveConformal(SavedMethod):
             return math.inf
         return self._sorted[k - 1] if k > 0 else -math.inf
 
-    def _add(self, score):
+    def _add(self, score: float) -> None:
         if len(self._recent) == self.window:
             oldest = bisect.bisect_left(self._sorted, self._recent[0])
             del self._sorted[oldest]
         self._recent.append(score)
         bisect.insort(self._sorted, score)
 
-    def _scores(self, prediction, y, first_row):
+    def _scores(
+        self, prediction: Any, y: ArrayLike | None, first_row: int
+    ) -> list[float]:
         scores = self.method.scores(prediction, y, first_row=first_row)
         if scores.size != len(scores):
             raise ValueError(
@@ -208,12 +211,12 @@ class AdaptiveConformal(SavedMethod):
             )
         return scores.ravel().tolist()
 
-    def _sets(self, prediction, cutoffs):
+    def _sets(self, prediction: Any, cutoffs: np.ndarray) -> Any:
         return self.method.sets_at(
             prediction, cutoffs, first_row=self._rows, owner=self
         )
 
-    def _check_fitted(self):
+    def _check_fitted(self) -> float:
         if self.coverage is None:
             raise RuntimeError(
                 "`AdaptiveConformal` is not fitted yet. Call "
@@ -226,11 +229,13 @@ class AdaptiveConformal(SavedMethod):
         return {**super().get_config(), "method": self.method.get_state()}
 
     @classmethod
-    def _arguments(cls, config, custom_objects):
+    def _arguments(
+        cls, config: dict[str, Any], custom_objects: Mapping[str, Any]
+    ) -> dict[str, Any]:
         method = from_state(config["method"], custom_objects)
         return {**config, "method": method}
 
-    def _get_fitted(self):
+    def _get_fitted(self) -> dict[str, Any]:
         return {
             "coverage": self._check_fitted(),
             "recent": np.array(self._recent),
@@ -238,7 +243,7 @@ class AdaptiveConformal(SavedMethod):
             "rows": self._rows,
         }
 
-    def _set_fitted(self, fitted):
+    def _set_fitted(self, fitted: dict[str, Any]) -> None:
         self.coverage, self._rows = fitted["coverage"], fitted["rows"]
         recent = fitted["recent"].tolist()
         self._recent = collections.deque(recent, maxlen=self.window)

@@ -6,15 +6,15 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_bdl.conformal._aps import APS
-from keras_bdl.conformal._aps import RAPS
+from keras_bdl.conformal._class_scores import APS
+from keras_bdl.conformal._class_scores import LAC
+from keras_bdl.conformal._class_scores import RAPS
+from keras_bdl.conformal._conformal import SavedMethod
+from keras_bdl.conformal._conformal import from_state
 from keras_bdl.conformal._conformalized_quantiles import ConformalizedQuantiles
-from keras_bdl.conformal._interval_predictor import IntervalPredictor
-from keras_bdl.conformal._lac import LAC
-from keras_bdl.conformal._normalized_residuals import NormalizedResiduals
+from keras_bdl.conformal._intervals import IntervalPredictor
+from keras_bdl.conformal._intervals import NormalizedResiduals
 from keras_bdl.conformal._risk_control import RiskControl
-from keras_bdl.conformal._saved_method import SavedMethod
-from keras_bdl.conformal._saved_method import from_state
 
 # Other programs round a probability in another way.
 TOLERANCE = 1e-6
@@ -76,7 +76,7 @@ class ConformalLayer(keras.layers.Layer):
         self.method = method
         self.supports_masking = True
 
-    def call(self, inputs):
+    def call(self, inputs: Any) -> Any:
         """Returns the sets."""
         for kind, compute in _CALLS.items():
             if isinstance(self.method, kind):
@@ -99,14 +99,14 @@ class ConformalLayer(keras.layers.Layer):
         return cls(method, **config)
 
 
-def _threshold_sets(method, mean):
+def _threshold_sets(method: Any, mean: Any) -> Any:
     values = np.asarray(method.cutoff.values, "float64")
     thresholds = np.where(np.isinf(values), -1.0, np.exp(-values))
     thresholds = np.where(thresholds > 0, thresholds * (1 - TOLERANCE), -1.0)
     return mean >= thresholds.astype("float32")
 
 
-def _adaptive_sets(method, mean):
+def _adaptive_sets(method: Any, mean: Any) -> Any:
     order = ops.argsort(-mean, axis=-1)
     ranked = ops.take_along_axis(mean, order, axis=-1)
     # Integers add up exactly. A sum of a thousand float32 is off by more than
@@ -128,19 +128,19 @@ def _adaptive_sets(method, mean):
     return scores <= limits.astype("float32")
 
 
-def _controlled_sets(method, mean):
+def _controlled_sets(method: Any, mean: Any) -> Any:
     if method.presence and mean.shape[-1] == 2:
         mean = mean[..., 1]
     return mean >= np.float32(method.threshold * (1 - TOLERANCE))
 
 
-def _residual_intervals(method, inputs):
+def _residual_intervals(method: Any, inputs: Any) -> Any:
     mean = inputs["mean"]
     scale = inputs["stddev"] if method.normalized else ops.ones_like(mean)
     return _ends(mean, mean, scale, method)
 
 
-def _quantile_intervals(method, inputs):
+def _quantile_intervals(method: Any, inputs: Any) -> Any:
     from scipy.special import ndtri
 
     tail = (1.0 - method.coverage) / 2
@@ -161,7 +161,7 @@ def _quantile_intervals(method, inputs):
     return _ends(low, high, ops.ones_like(low), method)
 
 
-def _ends(low, high, scale, method):
+def _ends(low: Any, high: Any, scale: Any, method: Any) -> dict[str, Any]:
     values = np.asarray(method.cutoff.values, "float64")
     limits = np.clip(values, *np.finfo("float32").max * np.array([-1, 1]))
     infinite = np.isposinf(values)
@@ -174,7 +174,7 @@ def _ends(low, high, scale, method):
     }
 
 
-def _slack(end, reach):
+def _slack(end: Any, reach: Any) -> Any:
     return TOLERANCE * (ops.abs(end) + ops.abs(reach))
 
 
@@ -187,7 +187,7 @@ _CALLS = {
 }
 
 
-def _as_json(node):
+def _as_json(node: Any) -> Any:
     """Returns nested dicts with arrays and infinities as plain JSON."""
     if isinstance(node, dict):
         return {key: _as_json(value) for key, value in node.items()}
@@ -198,7 +198,7 @@ def _as_json(node):
     return node
 
 
-def _from_json(node):
+def _from_json(node: Any) -> Any:
     if isinstance(node, dict):
         if set(node) == {"array", "shape"}:
             numbers = [float(number) for number in node["array"]]

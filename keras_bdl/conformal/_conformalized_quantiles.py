@@ -1,12 +1,13 @@
 """Conformalised quantiles of the predictive distribution."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from keras_bdl._arguments import check_choice
-from keras_bdl.conformal._interval_predictor import Core
-from keras_bdl.conformal._interval_predictor import IntervalPredictor
+from keras_bdl.conformal._intervals import Core
+from keras_bdl.conformal._intervals import IntervalPredictor
 from keras_bdl.prediction import RegressionPrediction
 
 SOURCES = (None, "mixture", "samples", "gaussian")
@@ -36,6 +37,10 @@ class ConformalizedQuantiles(IntervalPredictor):
             predictive mean and variance. Keep samples with
             `keras_bdl.predict(..., keep_samples=True)`. Defaults to `None`:
             the first of these that the prediction given to `fit` can provide.
+        joint: Whether all targets of an example share one cutoff, so that the
+            coverage is that of all their intervals together. Otherwise every
+            target has a cutoff of its own, and the coverage holds for each
+            target. Defaults to `False`.
 
     Example:
 
@@ -54,8 +59,8 @@ class ConformalizedQuantiles(IntervalPredictor):
 
     fitted_source: str | None = None
 
-    def __init__(self, *, source: str | None = None, **kwargs):
-        super().__init__(**kwargs)
+    def __init__(self, *, source: str | None = None, joint: bool = False):
+        super().__init__(joint=joint)
         self.source = check_choice("source", source, SOURCES)
 
     def core(self, prediction: RegressionPrediction) -> Core:
@@ -72,18 +77,18 @@ class ConformalizedQuantiles(IntervalPredictor):
         low, high = _QUANTILES[source](prediction, levels)
         return Core(low, high, np.ones_like(low))
 
-    def _prepare(self, prediction):
+    def _prepare(self, prediction: RegressionPrediction) -> None:
         self.fitted_source = self.source or _source(prediction)
 
-    def _get_fitted(self):
+    def _get_fitted(self) -> dict[str, Any]:
         return {**super()._get_fitted(), "fitted_source": self.fitted_source}
 
-    def _set_fitted(self, fitted):
+    def _set_fitted(self, fitted: dict[str, Any]) -> None:
         super()._set_fitted(fitted)
         self.fitted_source = fitted["fitted_source"]
 
 
-def _source(prediction):
+def _source(prediction: RegressionPrediction) -> str:
     if not prediction.has_samples:
         return "gaussian"
     variances = prediction.sample_variances
@@ -91,7 +96,7 @@ def _source(prediction):
     return "mixture" if known else "samples"
 
 
-def _are_positive(variances, prediction):
+def _are_positive(variances: Any, prediction: RegressionPrediction) -> bool:
     """Returns whether the variances of all targets that count are positive."""
     positive = np.asarray(variances) > 0
     if prediction.mask is not None:
@@ -99,7 +104,7 @@ def _are_positive(variances, prediction):
     return bool(np.all(positive))
 
 
-def _check_source(source, prediction):
+def _check_source(source: str, prediction: RegressionPrediction) -> None:
     needs = {
         "mixture": "kept samples and the variance of the noise",
         "samples": "kept samples",
@@ -120,7 +125,9 @@ def _check_source(source, prediction):
         )
 
 
-def _gaussian_quantiles(prediction, levels):
+def _gaussian_quantiles(
+    prediction: RegressionPrediction, levels: Sequence[float]
+) -> list:
     from scipy.special import ndtri
 
     mean = np.asarray(prediction.mean, "float64")
@@ -128,12 +135,16 @@ def _gaussian_quantiles(prediction, levels):
     return [mean + stddev * ndtri(level) for level in levels]
 
 
-def _sample_quantiles(prediction, levels):
+def _sample_quantiles(
+    prediction: RegressionPrediction, levels: Sequence[float]
+) -> list:
     samples = np.asarray(prediction.samples, "float64")
     return list(np.quantile(samples, levels, axis=0))
 
 
-def _mixture_quantiles(prediction, levels):
+def _mixture_quantiles(
+    prediction: RegressionPrediction, levels: Sequence[float]
+) -> list:
     from scipy.special import ndtri
 
     means = np.asarray(prediction.samples, "float64")
@@ -148,7 +159,13 @@ def _mixture_quantiles(prediction, levels):
     return found
 
 
-def _root(means, stddev, level, low, high):
+def _root(
+    means: np.ndarray,
+    stddev: np.ndarray,
+    level: float,
+    low: np.ndarray,
+    high: np.ndarray,
+) -> np.ndarray:
     """Returns the quantile of each mixture, by Newton steps in a bracket."""
     from scipy.special import ndtr
 

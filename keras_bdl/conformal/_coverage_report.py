@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from keras_bdl._reports._per_example import PerExample
-from keras_bdl._reports._report import NOT_A_NUMBER
-from keras_bdl._reports._report import Report
+from keras_bdl._reports import NOT_A_NUMBER
+from keras_bdl._reports import PerExample
+from keras_bdl._reports import Report
 
 # Probability of each interval in the report.
 CONFIDENCE = 0.95
@@ -83,19 +83,7 @@ class CoverageReport(Report):
         num_groups: int,
         example: np.ndarray,
     ) -> "CoverageReport":
-        """Returns the report on sets.
-
-        Args:
-            method: The method of the sets.
-            y: Labels or targets that count.
-            covered: Whether each set contains its target.
-            sizes: Number of classes or width of each set, -1 for an empty
-                interval.
-            full: Whether each set contains everything.
-            groups: Number of the class or target of each set.
-            num_groups: Number of classes or targets.
-            example: Number of the example of each set.
-        """
+        """Returns the report on sets."""
         count, total = len(covered), int(covered.sum())
         of_classes = np.issubdtype(sizes.dtype, np.integer)
         by_size = (_by_count if of_classes else _by_width)(sizes)
@@ -164,14 +152,7 @@ class CoverageReport(Report):
 def clopper_pearson(
     successes: int, count: int, confidence: float = CONFIDENCE
 ) -> tuple[float, float]:
-    """Returns the exact interval of a probability.
-
-    Args:
-        successes: Number of successes.
-        count: Number of trials.
-        confidence: Probability that the interval holds, at least. Defaults to
-            `0.95`.
-    """
+    """Returns the exact interval of a probability."""
     from scipy.special import betaincinv
 
     tail, failures = (1 - confidence) / 2, count - successes
@@ -180,7 +161,7 @@ def clopper_pearson(
     return float(low), float(high)
 
 
-def _expected(cutoff, group, count):
+def _expected(cutoff: Any, group: int, count: int) -> tuple[float, float]:
     """Returns where a measured coverage is expected, as an interval."""
     import scipy.stats
 
@@ -195,7 +176,7 @@ def _expected(cutoff, group, count):
     return float(low), float(high)
 
 
-def _table(title, groups):
+def _table(title: str, groups: dict) -> tuple[str, list]:
     heads, names = "count, coverage, 95 % interval", ["interval"]
     if any(
         np.isfinite(g.get("expected", np.nan)).all() for g in groups.values()
@@ -213,7 +194,7 @@ def _table(title, groups):
     return f"{title}: {heads}", rows
 
 
-def _entry(covered):
+def _entry(covered: np.ndarray) -> dict[str, Any]:
     total, count = int(covered.sum()), len(covered)
     return {
         "count": count,
@@ -222,23 +203,19 @@ def _entry(covered):
     }
 
 
-def _pooled(covered):
+def _pooled(covered: np.ndarray) -> dict[str, Any]:
     """Returns an entry without an interval."""
     return {**_entry(covered), "interval": (float("nan"), float("nan"))}
 
 
 def groups_by_size(sizes: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields the name of each range of sizes, and which sets are in it.
-
-    Args:
-        sizes: Number of labels in each set.
-    """
+    """Yields the name of each range of sizes, and which sets are in it."""
     if sizes.max() < SIZES[-1]:
         return _by_count(sizes)
     return _by_width(sizes.astype("float64"))
 
 
-def _by_count(sizes):
+def _by_count(sizes: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     places = np.searchsorted(SIZES, sizes, side="right") - 1
     for i, first in enumerate(SIZES):
         chosen = places == i
@@ -248,7 +225,7 @@ def _by_count(sizes):
             yield str(first) if first == last else name, chosen
 
 
-def _by_width(sizes):
+def _by_width(sizes: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     """Yields up to four groups of equally many intervals."""
     finite = sizes[np.isfinite(sizes)]
     largest = max(finite.max(initial=0.0), 1e-300)
@@ -266,13 +243,15 @@ def _by_width(sizes):
         yield name, chosen
 
 
-def _range(low, high):
+def _range(low: str, high: str) -> str:
     if low == high:
         return {"inf": "infinite"}.get(low, low)
     return f"{low} to {high}"
 
 
-def _by_group(groups, covered, num_groups, cutoff):
+def _by_group(
+    groups: np.ndarray, covered: np.ndarray, num_groups: int, cutoff: Any
+) -> dict[int, dict]:
     counts = np.bincount(groups, minlength=num_groups)
     totals = np.bincount(groups[covered], minlength=num_groups)
     own = cutoff is not None and cutoff.ranks.size == num_groups

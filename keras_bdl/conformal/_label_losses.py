@@ -1,8 +1,10 @@
 """Losses of sets of labels, as a function of the threshold of a set."""
 
+import bisect
 import math
 from collections.abc import Callable
 from collections.abc import Iterator
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -21,11 +23,6 @@ class LabelLosses:
     """The losses of examples as a function of the threshold of a set.
 
     Memory beside the result does not grow with the number of examples.
-
-    Args:
-        method: A `RiskControl`.
-        prediction: The prediction.
-        y: Labels, integers or one-hot, or `None` for those in the prediction.
 
     Attributes:
         num_true: Number of true labels of all examples.
@@ -50,11 +47,7 @@ class LabelLosses:
         self.below = self.above = 0.0
 
     def at(self, threshold: float) -> np.ndarray:
-        """Returns the loss of each example.
-
-        Args:
-            threshold: Smallest probability in a set.
-        """
+        """Returns the loss of each example."""
         found, below, above, self.num_true = [], 0.0, 2.0, 0
         # A Python float would be rounded to the precision of float32.
         threshold = np.float64(threshold)
@@ -72,9 +65,6 @@ class LabelLosses:
         """Returns the number of labels that count in the set of each example.
 
         The second number is that of all such labels, in a set or not.
-
-        Args:
-            threshold: Smallest probability in a set.
         """
         found, total = [], 0
         threshold = np.float64(threshold)
@@ -96,16 +86,11 @@ class LabelLosses:
             counts = truth.reshape(len(truth), -1).sum(1)
             yield from np.split(probs[truth], counts.cumsum()[:-1])
 
-    def of_missed(self, missed: np.ndarray, true: int) -> np.ndarray:
-        """Returns the losses of sets that miss some of the true labels.
-
-        Args:
-            missed: Number of missed labels in each set.
-            true: Number of true labels.
-        """
+    def of_missed(self, missed: np.ndarray, true: Any) -> np.ndarray:
+        """Returns the losses of sets that miss some of the true labels."""
         return _LOSSES[self._method.loss](missed, true)
 
-    def _losses(self, rows, inside):
+    def _losses(self, rows: slice, inside: np.ndarray) -> np.ndarray:
         truth, kept = self._truth(rows, len(inside))
         self.num_true += int(truth.sum())
         losses = losses_of(self._method.loss)(inside & kept, truth)
@@ -119,7 +104,7 @@ class LabelLosses:
             )
         return losses
 
-    def _truth(self, rows, count):
+    def _truth(self, rows: slice, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Returns whether each label is true, and whether it counts."""
         shape = (count, *self._shape[1:])
         mask = self._prediction.mask
@@ -137,11 +122,7 @@ class LabelLosses:
 
 
 def losses_of(loss: str | Callable) -> Callable:
-    """Returns a loss function.
-
-    Args:
-        loss: Its name, or the function.
-    """
+    """Returns a loss function."""
     if callable(loss):
         return loss
     if loss not in _LOSSES:
@@ -153,7 +134,7 @@ def losses_of(loss: str | Callable) -> Callable:
         )
     of_counts = _LOSSES[loss]
 
-    def of_sets(inside, y):
+    def of_sets(inside: np.ndarray, y: np.ndarray) -> np.ndarray:
         missed = (y & ~inside).reshape(len(y), -1).sum(1)
         return of_counts(missed, y.reshape(len(y), -1).sum(1))
 
@@ -161,11 +142,7 @@ def losses_of(loss: str | Callable) -> Callable:
 
 
 def name_of(loss: str | Callable) -> str:
-    """Returns the name of a loss in reports and files.
-
-    Args:
-        loss: Its name, or the function.
-    """
+    """Returns the name of a loss in reports and files."""
     if isinstance(loss, str):
         return loss
     return getattr(loss, "__name__", type(loss).__name__)
@@ -177,10 +154,6 @@ def label_blocks(
     """Yields slices of examples, and the probabilities of their labels.
 
     Memory does not grow with the number of examples.
-
-    Args:
-        prediction: The prediction.
-        presence: Whether two classes mean absent and present.
     """
     log_mean = prediction.log_mean
     shape = log_mean.shape
@@ -199,14 +172,7 @@ def counted_labels(
     prediction: ClassificationPrediction,
     presence: bool,
 ) -> np.ndarray:
-    """Returns sets without the labels that the mask leaves out.
-
-    Args:
-        inside: Whether each label is in the set, for some examples.
-        rows: The slice of these examples.
-        prediction: The prediction.
-        presence: Whether two classes mean absent and present.
-    """
+    """Returns sets without the labels that the mask leaves out."""
     if prediction.mask is None:
         return inside
     kept = prediction.mask[rows]
@@ -216,20 +182,15 @@ def counted_labels(
 
 
 def present_only(shape: tuple, presence: bool) -> bool:
-    """Returns whether sets hold present labels, without an axis of classes.
-
-    Args:
-        shape: Shape of the prediction.
-        presence: Whether two classes mean absent and present.
-    """
+    """Returns whether sets hold present labels, without an axis of classes."""
     return presence and shape[-1] == 2
 
 
-def _false_negative_rate(missed, true):
+def _false_negative_rate(missed: np.ndarray, true: np.ndarray) -> np.ndarray:
     return missed / np.maximum(true, 1)
 
 
-def _miscoverage(missed, true):
+def _miscoverage(missed: np.ndarray, true: np.ndarray) -> np.ndarray:
     del true
     return (missed > 0).astype("float64")
 
@@ -239,3 +200,108 @@ _LOSSES = {
     "false_negative_rate": _false_negative_rate,
     "miscoverage": _miscoverage,
 }
+
+
+# Odds that grow by 0.5 %, between the whole set and the empty one.
+THRESHOLDS = np.concatenate(
+    [[0.0], 1 / (1 + np.exp(-np.arange(-40, 17, 0.005))), [2.0]]
+)
+
+
+class LossSums:
+    """Sums of the losses of examples at the thresholds of a grid.
+
+    Memory does not grow with the number of examples.
+
+    Attributes:
+        count: Number of examples.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._sums = np.zeros(len(THRESHOLDS))
+        # Whether no loss was rounded, nor their sum.
+        self._exact = np.ones(len(THRESHOLDS), bool)
+
+    def add(self, losses: LabelLosses) -> None:
+        """Adds examples."""
+        for probs in losses.of_true_labels():
+            # A label is missed from the first threshold above it.
+            places = np.searchsorted(THRESHOLDS, probs, side="right")
+            missed = np.bincount(places, minlength=len(THRESHOLDS)).cumsum()
+            of_example = losses.of_missed(missed, len(probs))
+            self._sums += of_example
+            self._exact &= _is_exact(of_example)
+            self.count += 1
+
+    def largest_threshold(self, allowed: Fraction) -> float:
+        """Returns the largest threshold of the grid with a low sum, or 0."""
+        places = range(len(THRESHOLDS))
+        first = bisect.bisect_right(places, allowed, key=self._total)
+        return float(THRESHOLDS[max(first - 1, 0)])
+
+    def _total(self, place: int) -> Fraction:
+        """Returns a sum, never below the exact one."""
+        total = Fraction(float(self._sums[place]))
+        if self._exact[place] and total < 2**32:
+            return total
+        # Each loss is rounded, and each addition.
+        return total * (1 + (self.count + 1) * Fraction(2.0**-52))
+
+
+def search_threshold(
+    calibration: LabelLosses, whole: np.ndarray, allowed: Fraction
+) -> float:
+    """Returns the largest threshold with a low sum of losses, 0 if none has."""
+    losses_low, losses_high = whole, calibration.at(2.0)
+    _check_monotone(losses_low, losses_high)
+    if _total(whole) > allowed:
+        return 0.0
+    if _total(losses_high) <= allowed:
+        return 2.0  # even empty sets have a low loss
+    # The sum of `low` is allowed, and that of no threshold above `high` is.
+    low, high = 0.0, calibration.below
+    while low < high:
+        middle = _between(low, high)
+        losses = calibration.at(middle)
+        _check_monotone(losses_low, losses)
+        _check_monotone(losses, losses_high)
+        if _total(losses) <= allowed:
+            low, losses_low = calibration.above, losses
+        else:
+            high, losses_high = calibration.below, losses
+    return low
+
+
+def _between(low: float, high: float) -> float:
+    """Returns the float half-way between two, by count, above the lower."""
+    # The bits of floats above zero are integers in the same order.
+    first, last = np.array([low, high]).view("int64").tolist()
+    return float(np.array(last - (last - first) // 2).view("float64"))
+
+
+def _total(losses: np.ndarray) -> Fraction:
+    """Returns the sum of losses, never below the exact one."""
+    total = Fraction(math.fsum(losses))
+    if np.all(_is_exact(losses)) and abs(total) < 2**32:
+        return total  # exact: no loss was rounded, nor was the sum
+    # A loss such as 1/3 is rounded, perhaps down.
+    return total + Fraction(1e-12) * Fraction(math.fsum(np.abs(losses)))
+
+
+def _is_exact(losses: np.ndarray) -> np.ndarray:
+    """Returns whether each loss is a multiple of 2^-20."""
+    steps = losses * 2.0**20
+    return steps == np.rint(steps)
+
+
+def _check_monotone(
+    of_larger_set: np.ndarray, of_smaller_set: np.ndarray
+) -> None:
+    # Rounding may change the order of sums.
+    if np.any(of_larger_set > of_smaller_set + 1e-9):
+        raise ValueError(
+            "`loss` must not be larger for a larger set. Conformal risk "
+            "control holds for such losses only. Received: a loss that grew "
+            f"by {np.max(of_larger_set - of_smaller_set):.4g}"
+        )

@@ -1,23 +1,35 @@
 """Conformal risk control of a bounded monotone loss."""
 
+import dataclasses
+import math
 import warnings
 from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
 from typing import Self
+
+import numpy as np
 
 from keras_bdl._aliases import ArrayLike
 from keras_bdl._arguments import check_bool
 from keras_bdl._arguments import check_number
 from keras_bdl._data._checked_inputs import probability_blocks
+from keras_bdl._memory import check_memory
+from keras_bdl._reports import Report
+from keras_bdl.conformal._conformal import SavedMethod
 from keras_bdl.conformal._conformal import check_task
-from keras_bdl.conformal._controlled_sets import ControlledSets
-from keras_bdl.conformal._cutoff import decimal
+from keras_bdl.conformal._conformal import decimal
+from keras_bdl.conformal._coverage_report import groups_by_size
 from keras_bdl.conformal._label_losses import LabelLosses
+from keras_bdl.conformal._label_losses import LossSums
+from keras_bdl.conformal._label_losses import counted_labels
+from keras_bdl.conformal._label_losses import label_blocks
 from keras_bdl.conformal._label_losses import losses_of
 from keras_bdl.conformal._label_losses import name_of
-from keras_bdl.conformal._risk_threshold import LossSums
-from keras_bdl.conformal._risk_threshold import search_threshold
-from keras_bdl.conformal._saved_method import SavedMethod
+from keras_bdl.conformal._label_losses import present_only
+from keras_bdl.conformal._label_losses import search_threshold
 from keras_bdl.prediction import ClassificationPrediction
 from keras_bdl.prediction._counted_entries import counted_entries
 
@@ -89,7 +101,7 @@ class RiskControl(SavedMethod):
 
     risk: float | None = None
     fitted_threshold: float | None = None
-    label_shape: tuple | None = None
+    label_shape: Any = None
 
     def __init__(
         self,
@@ -133,7 +145,7 @@ class RiskControl(SavedMethod):
         _check_probabilities(prediction)
         shape = prediction.log_mean.shape[1:]
         if self._added_shape is not None:
-            _check_labels(shape, self._added_shape, "of the batches before")
+            _check_shapes(shape, self._added_shape, "of the batches before")
         losses = LabelLosses(self, prediction, y)
         losses.at(2.0)  # checks the largest losses
         self._sums.add(losses)
@@ -189,7 +201,9 @@ class RiskControl(SavedMethod):
         """The threshold t: a set holds the labels with p >= t."""
         return self._check_fitted()
 
-    def __call__(self, prediction: ClassificationPrediction) -> ControlledSets:
+    def __call__(
+        self, prediction: ClassificationPrediction
+    ) -> "ControlledSets":
         """Returns the set of labels of each example.
 
         Args:
@@ -200,10 +214,10 @@ class RiskControl(SavedMethod):
         check_task("prediction", prediction, "classification")
         _check_probabilities(prediction)
         shape = prediction.log_mean.shape[1:]
-        _check_labels(shape, self.label_shape, "of `fit`")
+        _check_shapes(shape, self.label_shape, "of `fit`")
         return ControlledSets(self, prediction)
 
-    def _check_fitted(self):
+    def _check_fitted(self) -> float:
         if self.fitted_threshold is None:
             raise RuntimeError(
                 "`RiskControl` is not fitted yet. Call `fit(prediction, y)` "
@@ -211,11 +225,17 @@ class RiskControl(SavedMethod):
             )
         return self.fitted_threshold
 
-    def _allowed(self, risk, count):
+    def _allowed(self, risk: float, count: int) -> Fraction:
         """Returns the largest sum of losses that (1) allows."""
         return decimal(risk) * (count + 1) - decimal(self.loss_bound)
 
-    def _search(self, prediction, y, risk, allowed):
+    def _search(
+        self,
+        prediction: ClassificationPrediction,
+        y: ArrayLike | None,
+        risk: float,
+        allowed: Fraction,
+    ) -> float:
         calibration = LabelLosses(self, prediction, y)
         whole = calibration.at(0.0)
         if whole.max() > risk:
@@ -226,7 +246,7 @@ class RiskControl(SavedMethod):
             )
         return search_threshold(calibration, whole, allowed)  # (1)
 
-    def _checked_added(self, y):
+    def _checked_added(self, y: ArrayLike | None) -> tuple:
         """Returns the shape of the labels in the batches of `add`."""
         if self._added_shape is None or y is not None:
             raise ValueError(
@@ -253,31 +273,33 @@ class RiskControl(SavedMethod):
         return super().get_state()
 
     @classmethod
-    def _arguments(cls, config, custom_objects):
+    def _arguments(
+        cls, config: dict[str, Any], custom_objects: Mapping[str, Any]
+    ) -> dict[str, Any]:
         loss = config["loss"]
         return {**config, "loss": custom_objects.get(loss, loss)}
 
-    def _get_fitted(self):
+    def _get_fitted(self) -> dict[str, Any]:
         return {
             "threshold": self.threshold,
             "risk": self.risk,
             "label_shape": list(self.label_shape),
         }
 
-    def _set_fitted(self, fitted):
+    def _set_fitted(self, fitted: dict[str, Any]) -> None:
         self.fitted_threshold = fitted["threshold"]
         self.risk = fitted["risk"]
         self.label_shape = tuple(fitted["label_shape"])
 
 
-def _check_probabilities(prediction):
+def _check_probabilities(prediction: ClassificationPrediction) -> None:
     if prediction.mask is not None:
         prediction = counted_entries(prediction).prediction
     for _ in probability_blocks("prediction", prediction):
         pass  # checks the block
 
 
-def _check_labels(shape, known, source):
+def _check_shapes(shape: tuple, known: tuple, source: str) -> None:
     """Raises an error unless labels and classes are those known before."""
     space = len(known) > 2  # axes of an image may have another length
     if (
@@ -291,3 +313,173 @@ def _check_labels(shape, known, source):
             f"classes, and of shape {known[:-1]} with {known[-1]} "
             f"classes {source.removeprefix('of ')}"
         )
+
+
+class ControlledSets:
+    """Sets of labels, one for each example, from `RiskControl`.
+
+    The sets are computed when they are read, in blocks of examples. Padding is
+    in no set.
+
+    Args:
+        method: The fitted method.
+        prediction: The prediction.
+
+    Attributes:
+        method: The fitted method.
+        prediction: The prediction.
+
+    Example:
+
+    ```python
+    sets = keras_bdl.conformal.RiskControl().fit(prediction, y)(prediction)
+    sets.membership, sets.sizes
+    ```
+    """
+
+    def __init__(self, method: Any, prediction: ClassificationPrediction):
+        self.method = method
+        self.prediction = prediction
+        self._sizes: np.ndarray | None = None
+
+    @property
+    def membership(self) -> np.ndarray:
+        """Whether each label is in the set, examples on the first axis."""
+        shape = self.prediction.log_mean.shape
+        if present_only(shape, self.method.presence):
+            shape = shape[:-1]
+        check_memory(
+            "The membership of all sets",
+            math.prod(shape),
+            "Read `blocks()`, which yields some examples at a time.",
+        )
+        whole = np.empty(shape, bool)
+        for rows, inside in self.blocks():
+            whole[rows] = inside
+        return whole
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Number of labels in each set."""
+        if self._sizes is None:
+            sizes = np.empty(len(self), "int64")
+            for rows, inside in self.blocks():
+                sizes[rows] = inside.reshape(len(inside), -1).sum(1)
+            self._sizes = sizes
+        return self._sizes
+
+    def blocks(self) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yields slices of examples, and `membership` of these examples."""
+        threshold = np.float64(self.method.threshold)
+        presence = self.method.presence
+        for rows, probs in label_blocks(self.prediction, presence):
+            inside = probs >= threshold
+            yield (
+                rows,
+                counted_labels(inside, rows, self.prediction, presence),
+            )
+
+    def evaluate(self, y: ArrayLike | None = None) -> "RiskReport":
+        """Returns the mean loss and the sizes.
+
+        Padding and ignored labels do not count.
+
+        Args:
+            y: Labels, integers or one-hot. Defaults to `None`, the labels
+                that the prediction found in its data.
+        """
+        found = LabelLosses(self.method, self.prediction, y)
+        losses = found.at(self.method.threshold)
+        sizes, total = found.sizes(self.method.threshold)
+        return RiskReport(
+            loss_name=name_of(self.method.loss),
+            num_examples=len(losses),
+            risk=self.method.risk,
+            **_mean_loss(losses),
+            mean_size=float(sizes.mean()),
+            mean_share=float(sizes.sum() / max(total, 1)),
+            mean_true=found.num_true / len(losses),
+            by_size={
+                name: {"count": int(chosen.sum()), **_mean_loss(losses[chosen])}
+                for name, chosen in groups_by_size(sizes)
+            },
+        )
+
+    def __len__(self) -> int:
+        return len(self.prediction.log_mean)
+
+    def __repr__(self) -> str:
+        return f"ControlledSets({len(self)} sets by {self.method!r})"
+
+
+@dataclasses.dataclass(frozen=True)
+class RiskReport(Report):
+    """Loss and sizes of sets with a controlled risk.
+
+    Attributes:
+        loss_name: Name of the loss.
+        num_examples: Number of examples.
+        risk: The largest allowed expected loss.
+        loss: Mean loss of the examples.
+        standard_error: Standard error of `loss`, for these examples.
+        mean_size: Mean number of labels in a set.
+        mean_share: Mean share of all labels in a set.
+        mean_true: Mean number of true labels.
+        by_size: A dictionary from each range of sizes to `count`, `loss` and
+            `standard_error` of its examples.
+    """
+
+    loss_name: str
+    num_examples: int
+    risk: float
+    loss: float
+    standard_error: float
+    mean_size: float
+    mean_share: float
+    mean_true: float
+    by_size: dict
+
+    def title(self) -> str:
+        """Returns the first line of the printed report."""
+        return f"RiskControl: {self.num_examples} examples"
+
+    def sections(self) -> list[tuple]:
+        """Returns a pair of title and rows for each table."""
+        return [
+            (
+                f"Loss: {self.loss_name}",
+                [
+                    ["largest expected loss", self.risk],
+                    ["mean loss", self.loss],
+                    ["standard error", self.standard_error],
+                ],
+            ),
+            (
+                "Sets",
+                [
+                    ["mean size", self.mean_size],
+                    ["mean share of all labels", self.mean_share],
+                    ["mean number of true labels", self.mean_true],
+                ],
+            ),
+            (
+                "By size: count, mean loss, standard error",
+                [
+                    [
+                        size,
+                        str(group["count"]),
+                        group["loss"],
+                        group["standard_error"],
+                    ]
+                    for size, group in self.by_size.items()
+                ],
+            ),
+        ]
+
+
+def _mean_loss(losses: np.ndarray) -> dict[str, float]:
+    spread = losses.std(ddof=1) if len(losses) > 1 else math.nan
+    return {
+        "loss": float(losses.mean()),
+        "standard_error": float(spread / math.sqrt(len(losses))),
+    }

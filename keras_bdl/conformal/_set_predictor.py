@@ -1,8 +1,10 @@
-"""Base class of conformal methods for classifiers."""
+"""Sets of classes, and the base of the methods that return them."""
 
 import abc
 import copy
+import operator
 import warnings
+from collections.abc import Callable
 from collections.abc import Iterator
 from typing import Any
 from typing import Self
@@ -14,12 +16,13 @@ from keras_bdl._arguments import check_bool
 from keras_bdl._arguments import check_count
 from keras_bdl._data._checked_inputs import probabilities
 from keras_bdl._data._row_blocks import row_blocks
+from keras_bdl._memory import check_memory
 from keras_bdl.conformal._conformal import Conformal
+from keras_bdl.conformal._conformal import Cutoff
 from keras_bdl.conformal._conformal import check_coverage
 from keras_bdl.conformal._conformal import check_task
-from keras_bdl.conformal._cutoff import Cutoff
-from keras_bdl.conformal._cutoff import least_count
-from keras_bdl.conformal._prediction_sets import PredictionSets
+from keras_bdl.conformal._conformal import least_count
+from keras_bdl.conformal._coverage_report import CoverageReport
 from keras_bdl.prediction import ClassificationPrediction
 from keras_bdl.prediction._counted_entries import labelled_entries
 
@@ -29,13 +32,8 @@ class SetPredictor(Conformal):
 
     A subclass defines the score of each class of a row, and may define a
     faster way to the score of one class and to the size of a set. Memory does
-    not grow with the number of rows, apart from a few numbers per row.
-
-    Args:
-        per_class: Whether every class has a cutoff of its own, found from the
-            calibration data with this label (Mondrian). The coverage then
-            holds for each class. A class with too few labels is in every set.
-            Defaults to `False`.
+    not grow with the number of rows, apart from a few numbers per row. A key is
+    a uniform random number of a row, or 1 without randomness.
     """
 
     num_classes: int | None = None
@@ -82,12 +80,12 @@ class SetPredictor(Conformal):
             cutoff = Cutoff.of(scores, coverage, keys)
         self.coverage, self.cutoff = coverage, cutoff
         self.num_classes = classes
-        self._warn_of_whole_sets()
+        self._warn_of_whole_sets(coverage, cutoff)
         return self
 
     def __call__(
         self, prediction: ClassificationPrediction, *, first_row: int = 0
-    ) -> PredictionSets:
+    ) -> "PredictionSets":
         """Returns a set of classes for each row.
 
         Args:
@@ -114,12 +112,6 @@ class SetPredictor(Conformal):
 
         The score is NaN where a row does not count: in padding, or for a label
         that the loss ignores.
-
-        Args:
-            prediction: A prediction.
-            y: Labels. Defaults to `None`, those in the prediction.
-            first_row: Number of rows before this prediction, also those of the
-                calibration. Defaults to `0`.
         """
         self.check_prediction(prediction)
         counted = labelled_entries(prediction, y)
@@ -137,27 +129,14 @@ class SetPredictor(Conformal):
         *,
         first_row: int = 0,
         owner: Any = None,
-    ) -> PredictionSets:
-        """Returns the sets with a given cutoff for each row.
-
-        Args:
-            prediction: A prediction.
-            cutoffs: Largest score in the set of each row.
-            first_row: Number of rows before this prediction, also those of the
-                calibration. Defaults to `0`.
-            owner: The object whose name reports show. Defaults to `None`, this
-                object.
-        """
+    ) -> "PredictionSets":
+        """Returns the sets with a given cutoff for each row."""
         self.check_prediction(prediction)
         keys = self.draw_keys(first_row, len(prediction.log_mean))
         return PredictionSets(self, prediction, keys, cutoffs, owner=owner)
 
     def check_prediction(self, prediction: Any) -> None:
-        """Raises an error unless the method can use a prediction.
-
-        Args:
-            prediction: The argument.
-        """
+        """Raises an error unless the method can use a prediction."""
         check_task("prediction", prediction, "classification")
         shape = prediction.log_mean.shape
         if len(shape) != 2:
@@ -176,11 +155,7 @@ class SetPredictor(Conformal):
     def blocks(
         self, prediction: ClassificationPrediction
     ) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yields slices of rows and their log probabilities, checked.
-
-        Args:
-            prediction: A prediction that `check_prediction` accepts.
-        """
+        """Yields slices of rows and their log probabilities, checked."""
         for chosen in row_blocks(*prediction.log_mean.shape):
             block = np.asarray(prediction.log_mean[chosen])
             if block.dtype.itemsize < 4:
@@ -192,76 +167,54 @@ class SetPredictor(Conformal):
     def class_scores(
         self, log_probs: np.ndarray, keys: np.ndarray
     ) -> np.ndarray:
-        """Returns the score of every class, in the shape of `log_probs`.
-
-        Args:
-            log_probs: Log probabilities of a block of rows.
-            keys: Uniform random number of each row, or ones.
-        """
+        """Returns the score of every class, in the shape of `log_probs`."""
 
     def label_scores(
         self, log_probs: np.ndarray, keys: np.ndarray, y: np.ndarray
     ) -> np.ndarray:
-        """Returns the column `y` of `class_scores`, to the last bit.
-
-        Args:
-            log_probs: Log probabilities of a block of rows.
-            keys: Uniform random number of each row, or ones.
-            y: Label of each row.
-        """
+        """Returns the column `y` of `class_scores`, to the last bit."""
         scores = self.class_scores(log_probs, keys)
         return np.take_along_axis(scores, y[:, None], axis=-1)[:, 0]
 
     def sizes(
         self, log_probs: np.ndarray, keys: np.ndarray, limits: np.ndarray
     ) -> np.ndarray:
-        """Returns the number of classes with a score of at most the limit.
-
-        Args:
-            log_probs: Log probabilities of a block of rows.
-            keys: Uniform random number of each row, or ones.
-            limits: Limits, `(rows, 1)` or `(rows, classes)`.
-        """
+        """Returns the number of classes with a score of at most the limit."""
         return (self.class_scores(log_probs, keys) <= limits).sum(-1)
 
     def draw_keys(self, first: int, count: int) -> np.ndarray:
-        """Returns the random numbers of rows, or ones without randomness.
-
-        Args:
-            first: Number of rows before these.
-            count: Number of rows.
-        """
+        """Returns the random numbers of rows, or ones without randomness."""
         del first
         return np.ones(count)
 
     def counted(
         self, prediction: ClassificationPrediction, y: ArrayLike | None
     ) -> tuple[ClassificationPrediction, np.ndarray]:
-        """Returns the rows that count, and their labels.
-
-        Args:
-            prediction: A prediction, which is checked.
-            y: Labels, or `None` for those in the prediction.
-        """
+        """Returns the rows that count, and their labels."""
         self.check_prediction(prediction)
         counted = labelled_entries(prediction, y)
         return counted.prediction, counted.y
 
-    def _label_scores(self, prediction, y, keys):
+    def _label_scores(
+        self,
+        prediction: ClassificationPrediction,
+        y: np.ndarray,
+        keys: np.ndarray,
+    ) -> np.ndarray:
         scores = np.empty(len(y))
         for rows, block in self.blocks(prediction):
             scores[rows] = self.label_scores(block, keys[rows], y[rows])
         return scores
 
-    def _get_fitted(self):
+    def _get_fitted(self) -> dict[str, Any]:
         return {**super()._get_fitted(), "num_classes": self.num_classes}
 
-    def _set_fitted(self, fitted):
+    def _set_fitted(self, fitted: dict[str, Any]) -> None:
         super()._set_fitted(fitted)
         self.num_classes = fitted["num_classes"]
 
-    def _warn_of_whole_sets(self):
-        cutoff, least = self.cutoff, least_count(self.coverage)
+    def _warn_of_whole_sets(self, coverage: float, cutoff: Cutoff) -> None:
+        least = least_count(coverage)
         wrong = int(np.sum(cutoff.infinite))
         if not wrong:
             return
@@ -276,7 +229,159 @@ class SetPredictor(Conformal):
                 f"{least} that are needed. Every set holds all classes."
             )
         warnings.warn(
-            f"Coverage {self.coverage:g} is only kept by sets with every "
+            f"Coverage {coverage:g} is only kept by sets with every "
             f"class: {what}",
             stacklevel=3,
         )
+
+
+class PredictionSets:
+    """Sets of classes, one for each row of a prediction.
+
+    A conformal method returns this object. It computes sets when they are
+    read, in blocks of rows, so that its memory is that of the prediction.
+
+    Args:
+        method: The fitted method.
+        prediction: The prediction.
+        keys: Random number of each row.
+        limits: Function of the keys of a block that returns the largest score
+            inside each set, `(rows, 1)` or `(rows, classes)`; or an array with
+            one limit for each row.
+        owner: The object whose name reports show. Defaults to `None`, the
+            method.
+
+    Attributes:
+        method: The fitted method.
+        prediction: The prediction.
+
+    Example:
+
+    ```python
+    sets = keras_bdl.conformal.LAC().fit(prediction, y)(prediction)
+    sets.sizes, sets[0], sets.contains(y)
+    ```
+    """
+
+    def __init__(
+        self,
+        method: Any,
+        prediction: ClassificationPrediction,
+        keys: np.ndarray,
+        limits: Callable[[np.ndarray], np.ndarray] | np.ndarray,
+        *,
+        owner: Any = None,
+    ):
+        self.method = method
+        self._owner = method if owner is None else owner
+        self.prediction = prediction
+        self._keys = keys
+        self._limits = limits
+        self._sizes: np.ndarray | None = None
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Number of classes in each set."""
+        if self._sizes is None:
+            self._sizes, _ = self._scan(None)
+        return self._sizes
+
+    @property
+    def membership(self) -> np.ndarray:
+        """Whether each class is in each set, `(rows, classes)`."""
+        shape = self.prediction.log_mean.shape
+        check_memory(
+            "The membership of all sets",
+            shape[0] * shape[1],
+            "Read `blocks()`, which yields some rows at a time.",
+        )
+        whole = np.empty(shape, bool)
+        for rows, block in self.blocks():
+            whole[rows] = block
+        return whole
+
+    def blocks(self) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yields slices of rows, and `membership` of these rows."""
+        for rows, log_probs in self.method.blocks(self.prediction):
+            scores = self.method.class_scores(log_probs, self._keys[rows])
+            yield rows, scores <= self._limits_of(rows)
+
+    def contains(self, y: ArrayLike | None = None) -> np.ndarray:
+        """Returns whether each set contains its label.
+
+        The result is `False` where a row does not count: in padding, or for a
+        label that the loss ignores.
+
+        Args:
+            y: Labels, integers or one-hot. Defaults to `None`, the labels
+                that the prediction found in its data.
+        """
+        counted = labelled_entries(self.prediction, y)
+        return self._scan(counted.labels, sizes=False)[1] & counted.kept
+
+    def evaluate(self, y: ArrayLike | None = None) -> CoverageReport:
+        """Returns coverage and sizes, in total, by size and by class.
+
+        Padding and labels that the loss ignores do not count.
+
+        Args:
+            y: Labels, integers or one-hot. Defaults to `None`, the labels
+                that the prediction found in its data.
+        """
+        counted = labelled_entries(self.prediction, y)
+        self._sizes, covered = self._scan(counted.labels)
+        classes = self.prediction.log_mean.shape[1]
+        sizes = self._sizes[counted.kept]
+        return CoverageReport.from_arrays(
+            self._owner,
+            counted.y,
+            covered[counted.kept],
+            sizes,
+            full=sizes == classes,
+            groups=counted.y,
+            num_groups=classes,
+            example=counted.example,
+        )
+
+    def __getitem__(self, row: int) -> np.ndarray:
+        """Returns the classes in the set of one row."""
+        try:
+            row = operator.index(row)
+        except TypeError:
+            raise TypeError(
+                "The row of a set must be an integer. Read several sets from "
+                f"`membership` or `blocks()`. Received: {row!r}"
+            ) from None
+        row = range(len(self))[row]
+        keys = self._keys[row : row + 1]
+        log_probs = self.prediction.log_mean[row : row + 1]
+        scores = self.method.class_scores(log_probs, keys)
+        inside = scores <= self._limits_of(slice(row, row + 1))
+        return np.flatnonzero(inside[0])
+
+    def __len__(self) -> int:
+        return len(self.prediction.log_mean)
+
+    def __repr__(self) -> str:
+        return f"PredictionSets({len(self)} sets by {self._owner!r})"
+
+    def _limits_of(self, rows: slice) -> np.ndarray:
+        if callable(self._limits):
+            return self._limits(self._keys[rows])
+        return self._limits[rows, None]
+
+    def _scan(self, y: Any, sizes: bool = True) -> tuple[Any, Any]:
+        """Returns the sizes and whether labels are inside, in one pass."""
+        found = np.empty(len(self), "int64") if sizes else None
+        covered = None if y is None else np.empty(len(self), bool)
+        for rows, log_probs in self.method.blocks(self.prediction):
+            keys, limits = self._keys[rows], self._limits_of(rows)
+            if found is not None:
+                found[rows] = self.method.sizes(log_probs, keys, limits)
+            if covered is not None:
+                labels = y[rows]
+                scores = self.method.label_scores(log_probs, keys, labels)
+                if limits.shape[-1] > 1:
+                    limits = np.take_along_axis(limits, labels[:, None], -1)
+                covered[rows] = scores <= limits[:, 0]
+        return found, covered

@@ -9,7 +9,7 @@ import keras
 from keras_bdl._aliases import ArrayLike
 from keras_bdl._data._checked_inputs import check_classification
 from keras_bdl.evaluation._classification_report import ClassificationReport
-from keras_bdl.evaluation._referral import FRACTIONS
+from keras_bdl.evaluation._ranking import FRACTIONS
 from keras_bdl.evaluation._regression_report import LEVELS
 from keras_bdl.evaluation._regression_report import RegressionReport
 from keras_bdl.prediction import ClassificationPrediction
@@ -137,7 +137,9 @@ def evaluate(
     )
 
 
-def _of_outputs(predictions, y, of_one_output, **options):
+def _of_outputs(
+    predictions: Any, y: Any, of_one_output: dict[str, Any], **options: Any
+) -> Any:
     """Returns a report for each output, in the structure of the outputs."""
     for name, value in of_one_output.items():
         if value is not None:
@@ -160,8 +162,12 @@ def _of_outputs(predictions, y, of_one_output, **options):
     return keras.tree.pack_sequence_as(predictions, reports)
 
 
-def _by_set(scores, sets, named):
-    """Returns the argument `scores` of `ood_scores` for each set of `ood`."""
+def _by_set(
+    scores: Mapping[str, tuple[ArrayLike, Any]],
+    sets: dict[str, ClassificationPrediction],
+    named: bool,
+) -> dict[str, dict]:
+    """Returns the pairs of `scores` for each set of `ood`."""
     found: dict[str, dict] = {name: {} for name in sets}
     for score, pair in scores.items():
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:

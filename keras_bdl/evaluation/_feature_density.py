@@ -1,5 +1,6 @@
 """Distance of inputs from the training data, in the features of a network."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -146,7 +147,7 @@ class FeatureDensity:
             found.append(np.maximum(squares, 0.0).min(1))  # (1)
         return np.concatenate(found)
 
-    def _batches(self, x, batch_size):
+    def _batches(self, x: Data, batch_size: int) -> Iterator[tuple]:
         """Yields each batch with its float64 features."""
         batches = Batches(x, pad=True)
         if batches.in_memory:
@@ -161,10 +162,13 @@ class FeatureDensity:
 class _ClassSums:
     """Sums over the features of each class, relative to a centre."""
 
-    def __init__(self):
-        self.centre = self.count = self._first = self._second = None
+    def __init__(self) -> None:
+        self.centre: Any = None
+        self.count: Any = None
+        self._first: Any = None
+        self._second: Any = None
 
-    def add(self, h, labels):
+    def add(self, h: np.ndarray, labels: np.ndarray) -> None:
         if self.centre is None:
             # Numbers near zero lose fewer digits.
             self.centre = h.mean(0)
@@ -179,17 +183,19 @@ class _ClassSums:
         np.add.at(self._first, labels, h)
         self._second += h.T @ h
 
-    def means(self):
+    def means(self) -> np.ndarray:
         """Returns the mean of each class that occurs."""
         seen = self.count > 0
         return self._first[seen] / self.count[seen, None]
 
-    def covariance(self):
+    def covariance(self) -> np.ndarray:
         weighted = self.means() * self.count[self.count > 0, None]
         return (self._second - weighted.T @ self.means()) / self.count.sum()
 
 
-def _features_of(model, layer):
+def _features_of(
+    model: keras.Model, layer: str | keras.layers.Layer | None
+) -> Any:
     """Returns the symbolic features."""
     if not getattr(model, "inputs", None):
         raise ValueError(
@@ -223,7 +229,7 @@ def _features_of(model, layer):
     return heads[-1].input
 
 
-def _check_shapes(model, inputs):
+def _check_shapes(model: keras.Model, inputs: Any) -> None:
     """Raises an error unless arrays have the shapes that a model reads."""
     if isinstance(inputs, dict):
         return  # Keras names the entry that does not fit
@@ -241,13 +247,13 @@ def _check_shapes(model, inputs):
             )
 
 
-def _fits(given, shape):
+def _fits(given: tuple, shape: tuple) -> bool:
     return len(given) == len(shape) and all(
         length in (None, own) for own, length in zip(given, shape, strict=True)
     )
 
 
-def _labels(y):
+def _labels(y: ArrayLike | None) -> np.ndarray:
     if y is None:
         raise ValueError(
             "`y` must be given if the data have no labels. Received: y=None"

@@ -1,28 +1,37 @@
 """Detection of out-of-distribution inputs by their uncertainty."""
 
+from collections.abc import Callable
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 from keras_bdl._aliases import ArrayLike
-from keras_bdl._arguments import check_count
+from keras_bdl._arguments import check_number
 from keras_bdl._data._checked_inputs import as_array
+from keras_bdl._data._checked_inputs import number_blocks
 from keras_bdl._data._checked_inputs import numbers
 from keras_bdl._data._checked_inputs import probability_blocks
+from keras_bdl.evaluation._ranking import MEASURES
 from keras_bdl.evaluation._ranking import auroc
 from keras_bdl.evaluation._ranking import average_precision
 from keras_bdl.evaluation._ranking import fpr_at_tpr
-from keras_bdl.evaluation._referral import MEASURES
-from keras_bdl.evaluation._referral import uncertainty_of
+from keras_bdl.evaluation._ranking import uncertainty_of
 from keras_bdl.prediction import ClassificationPrediction
 from keras_bdl.prediction._counted_entries import counted_entries
 
 # Keys of an entry in `ClassificationReport.ood`.
 RESERVED = (*MEASURES, "num_inputs", "entropy_divergence")
+# Bins of the entropy divergence, and what is added to the share in each.
+ENTROPY_BINS = 50
+SMOOTHING = 1e-7
 
 
 def ood_detection(inside: ArrayLike, outside: ArrayLike) -> dict[str, float]:
     """Scores how well an uncertainty detects out-of-distribution inputs.
+
+    Use this function for a score of your own. `keras_bdl.evaluate` reports the
+    same numbers for the uncertainties of a prediction.
 
     Args:
         inside: Uncertainty of each in-distribution input.
@@ -39,7 +48,7 @@ def ood_detection(inside: ArrayLike, outside: ArrayLike) -> dict[str, float]:
         - `fpr95`: fraction of out-of-distribution inputs that are accepted, if
           the threshold accepts 95 % of the in-distribution inputs.
           Torch-uncertainty has the out-of-distribution inputs as the positive
-          class: `keras_bdl.evaluation.fpr_at_tpr(outside, inside)`.
+          class.
 
     Example:
 
@@ -58,64 +67,51 @@ def ood_detection(inside: ArrayLike, outside: ArrayLike) -> dict[str, float]:
     }
 
 
-def ood_scores(
+def ood_entry(
+    name: str,
     inside: ClassificationPrediction,
     outside: ClassificationPrediction,
-    *,
-    scores: Mapping[str, tuple[ArrayLike, ArrayLike]] | None = None,
-) -> dict[str, dict[str, float]]:
-    """Scores how well each uncertainty detects out-of-distribution inputs.
+    scores: Mapping[str, tuple[ArrayLike, ArrayLike]],
+) -> dict:
+    """Returns the entry of one set in `ClassificationReport.ood`.
 
-    Args:
-        inside: Prediction for in-distribution inputs.
-        outside: Prediction for out-of-distribution inputs.
-        scores: Dict from the name of a further score to the pair of its
-            values for the inputs inside and outside, high for unknown inputs.
-            Those of padding do not count, like padding in the predictions.
-            Use it for `energy_score`, `max_logit_score` and `FeatureDensity`,
-            which a prediction of probabilities does not hold. Defaults to
-            `None`.
-
-    Returns:
-        A dict with the results of `ood_detection` for `mutual_information`
-        (NaN if either prediction has a single sample), `entropy`,
-        `max_probability` and the further scores.
-
-    Example:
-
-    ```python
-    inside = keras_bdl.predict(model, x_test, posterior)
-    outside = keras_bdl.predict(model, 9.0 * x_test, posterior)
-    logits = model.predict(x_test), model.predict(9.0 * x_test)
-    energies = tuple(map(keras_bdl.evaluation.energy_score, logits))
-    found = keras_bdl.evaluation.ood_scores(
-        inside, outside, scores={"energy": energies}
-    )
-    found["energy"]["auroc"]
-    ```
+    `scores` has pairs of numbers for the inputs inside and outside. Those of
+    padding do not count, like padding in the predictions. The results for
+    mutual information are NaN if either prediction has a single sample.
     """
-    both = counted_entries(inside), counted_entries(outside)
-    inside, outside = (entries.prediction for entries in both)
-    found = {}
+    known = counted_entries(inside)
+    unknown = counted_entries(outside, name=f"ood[{name!r}]")
+    for _ in probability_blocks(f"ood[{name!r}]", unknown.prediction):
+        pass  # checks the block
+    classes = known.prediction.num_classes
+    if unknown.prediction.num_classes != classes:
+        raise ValueError(
+            f"`ood[{name!r}]` must be a prediction of the same model, with "
+            f"{classes} classes. "
+            f"Received: {unknown.prediction.num_classes} classes"
+        )
+    entry: dict[str, Any] = {"num_inputs": unknown.prediction.entropy.size}
     for measure in MEASURES:
-        used, known = uncertainty_of(inside, measure)
-        used_outside, unknown = uncertainty_of(outside, measure)
-        found[measure] = ood_detection(known, unknown)
+        used, low = uncertainty_of(known.prediction, measure)
+        used_outside, high = uncertainty_of(unknown.prediction, measure)
+        entry[measure] = ood_detection(low, high)
         if not used == used_outside == measure:
-            found[measure] = dict.fromkeys(found[measure], np.nan)
-    kept = both[0].kept, both[1].kept
-    for name, pair in (scores or {}).items():
-        if name in RESERVED:
+            entry[measure] = dict.fromkeys(entry[measure], np.nan)
+    for score, pair in scores.items():
+        if score in RESERVED:
             raise ValueError(
                 f"`scores` must have names other than {RESERVED}. "
-                f"Received: {name!r}"
+                f"Received: {score!r}"
             )
-        known, unknown = _checked_pair(name, pair, kept)
-        found[name] = ood_detection(known, unknown)
-    return found
+        kept = known.kept, unknown.kept
+        entry[score] = ood_detection(*_checked_pair(score, pair, kept))
+    entry["entropy_divergence"] = entropy_divergence(
+        known.prediction.entropy, unknown.prediction.entropy, classes
+    )
+    return entry
 
 
-def _checked_pair(name, pair, kept):
+def _checked_pair(name: str, pair: Any, kept: tuple) -> list[np.ndarray]:
     sizes = kept[0].size, kept[1].size
     if isinstance(pair, (tuple, list)) and len(pair) == 2:
         known, unknown = (
@@ -137,98 +133,38 @@ def _checked_pair(name, pair, kept):
 
 
 def entropy_divergence(
-    inside: ArrayLike,
-    outside: ArrayLike,
-    *,
-    num_classes: int,
-    num_bins: int = 50,
-    smoothing: float = 1e-7,
+    inside: ArrayLike, outside: ArrayLike, num_classes: int
 ) -> float:
     """Returns the symmetrised KL divergence between two sets of entropies.
 
-    The function counts both sets in the same bins of equal width on
-    `[0, log(num_classes)]`. Let `p_k` and `q_k` be the fractions of the two
-    sets in bin k, after adding `smoothing` and normalising again. The
-    divergence is
+    Both sets are counted in the same bins of equal width on
+    `[0, log(num_classes)]`. With `p_k` and `q_k` the shares of the two sets in
+    bin k, after adding `SMOOTHING` and normalising again, the result is
 
         KL(p || q) + KL(q || p) = sum_k (p_k - q_k) log(p_k / q_k)        (1)
 
-    in nats. The divergence depends on `num_bins` and `smoothing`: two sets that
-    fill one bin each, but different bins, give about `2 log(1 / smoothing)`.
-
-    Args:
-        inside: Predictive entropies of in-distribution inputs, in nats.
-        outside: Predictive entropies of out-of-distribution inputs.
-        num_classes: Number of classes.
-        num_bins: Number of bins. Defaults to `50`.
-        smoothing: Added to the fraction in every bin. Defaults to `1e-7`.
-
-    Example:
-
-    ```python
-    known, unknown = prediction.entropy[:32], prediction.entropy[32:]
-    keras_bdl.evaluation.entropy_divergence(known, unknown, num_classes=2)
-    ```
+    in nats. Two sets that fill one bin each, but different bins, give about
+    `2 log(1 / SMOOTHING)`.
 
     Reference:
         - [Maddox et al., 2019](https://arxiv.org/abs/1902.02476), table 1,
           which does not state its bins
     """
-    check_count("num_bins", num_bins)
     highest = np.log(num_classes)
 
-    def shares(name, entropy):
+    def shares(name: str, entropy: ArrayLike) -> np.ndarray:
         # Rounding may move an entropy below zero or above the maximum.
         entropy = np.clip(numbers(name, entropy).ravel(), 0.0, highest)
-        counts, _ = np.histogram(entropy, num_bins, range=(0.0, highest))
-        smooth = counts / entropy.size + smoothing
+        counts, _ = np.histogram(entropy, ENTROPY_BINS, range=(0.0, highest))
+        smooth = counts / entropy.size + SMOOTHING
         return smooth / smooth.sum()
 
     p, q = shares("inside", inside), shares("outside", outside)
     return float(np.sum((p - q) * np.log(p / q)))  # (1)
 
 
-def ood_entry(
-    name: str,
-    inside: ClassificationPrediction,
-    outside: ClassificationPrediction,
-    scores: Mapping[str, tuple[ArrayLike, ArrayLike]] | None = None,
-) -> dict:
-    """Returns the entry of one set in `ClassificationReport.ood`.
-
-    Args:
-        name: Name of the set.
-        inside: Prediction for in-distribution inputs.
-        outside: Prediction for out-of-distribution inputs, which is checked.
-        scores: Argument of `ood_scores`. Defaults to `None`.
-    """
-    whole = inside, outside
-    inside = counted_entries(inside).prediction
-    outside = counted_entries(outside, name=f"ood[{name!r}]").prediction
-    for _ in probability_blocks(f"ood[{name!r}]", outside):
-        pass  # checks the block
-    if outside.num_classes != inside.num_classes:
-        raise ValueError(
-            f"`ood[{name!r}]` must be a prediction of the same model, with "
-            f"{inside.num_classes} classes. "
-            f"Received: {outside.num_classes} classes"
-        )
-    return {
-        "num_inputs": outside.entropy.size,
-        **ood_scores(*whole, scores=scores),
-        "entropy_divergence": entropy_divergence(
-            inside.entropy, outside.entropy, num_classes=inside.num_classes
-        ),
-    }
-
-
 def ood_section(name: str, entry: dict) -> tuple[str, list]:
-    """Returns the title and the rows of the table of one set.
-
-    Args:
-        name: Name of the set.
-        entry: Result of `ood_entry`.
-    """
+    """Returns the title and the rows of the table of one set."""
     rows: list = [["", "AUROC", "AUPR in", "AUPR out", "FPR95"]]
     usual = ("max_probability", "entropy", "mutual_information")
     for measure in dict.fromkeys((*usual, *entry)):
@@ -236,3 +172,106 @@ def ood_section(name: str, entry: dict) -> tuple[str, list]:
             rows.append([measure.replace("_", " "), *entry[measure].values()])
     rows.append(["entropy KL, both ways", entry["entropy_divergence"]])
     return f"Out of distribution: {name}, {entry['num_inputs']} inputs", rows
+
+
+def energy_score(logits: ArrayLike, *, temperature: float = 1.0) -> np.ndarray:
+    """Returns the energy of each input; high for unknown inputs.
+
+    With the logits `f_k` and the temperature T,
+
+        energy = -T log sum_k exp(f_k / T)                                (1)
+
+    Use the energy, like an entropy, in `ood_detection`. For the samples of a
+    posterior, average the energies over the samples. A logit of plus infinity,
+    or all of minus infinity, gives an energy of minus or plus infinity.
+
+    Args:
+        logits: Outputs of a classifier before the softmax, classes on the
+            last axis. Log probabilities do not work: their energy is zero.
+        temperature: T. Defaults to `1.0`.
+
+    Returns:
+        An array without the class axis.
+
+    Example:
+
+    ```python
+    known, unknown = model.predict(x_test), model.predict(9.0 * x_test)
+    keras_bdl.evaluation.ood_detection(
+        keras_bdl.evaluation.energy_score(known),
+        keras_bdl.evaluation.energy_score(unknown),
+    )
+    ```
+
+    Reference:
+        - [Liu et al., 2020](https://arxiv.org/abs/2010.03759), eq. 4
+    """
+    check_number("temperature", temperature, above=0.0)
+
+    def energy(block: np.ndarray) -> np.ndarray:
+        highest = block.max(-1, keepdims=True)
+        # One infinite logit decides, and infinity minus itself is NaN.
+        centre = np.where(np.isfinite(highest), highest, 0.0)
+        with np.errstate(over="ignore", divide="ignore"):
+            total = np.exp((block - centre) / temperature).sum(-1)
+            return -(centre[:, 0] + temperature * np.log(total))  # (1)
+
+    return _by_rows(logits, energy)
+
+
+def max_logit_score(logits: ArrayLike) -> np.ndarray:
+    """Returns minus the highest logit of each input; high for unknown inputs.
+
+    Use the score, like an entropy, in `ood_detection`.
+
+    Args:
+        logits: Outputs of a classifier before the softmax, classes on the
+            last axis.
+
+    Returns:
+        An array without the class axis.
+
+    Example:
+
+    ```python
+    keras_bdl.evaluation.max_logit_score(model.predict(x, verbose=0))
+    ```
+
+    Reference:
+        - [Hendrycks et al., 2022](https://arxiv.org/abs/1911.11132)
+    """
+    return _by_rows(logits, lambda block: -block.max(-1))
+
+
+def _by_rows(
+    logits: ArrayLike, function: Callable[[np.ndarray], np.ndarray]
+) -> np.ndarray:
+    logits = as_array("logits", logits)
+    if logits.ndim < 2 or logits.shape[-1] < 2:
+        raise ValueError(
+            "`logits` must have the examples on the first axis and at least "
+            f"two classes on the last. Received: shape {logits.shape}"
+        )
+    scores = np.empty(logits.size // logits.shape[-1])
+    normalized = True
+    for rows, block in number_blocks("logits", logits):
+        scores[rows] = function(block)
+        normalized = normalized and _is_normalized(block)
+    if normalized:
+        raise ValueError(
+            "`logits` must be outputs before the softmax, whose size tells "
+            "known from unknown inputs. Remove the softmax from the model. "
+            f"Received: {scores.size} rows that are all probabilities, or "
+            "logarithms of probabilities"
+        )
+    return scores.reshape(logits.shape[:-1])
+
+
+def _is_normalized(block: np.ndarray) -> bool:
+    """Returns whether all rows are probabilities or their logarithms."""
+    if block.min() >= 0:
+        with np.errstate(over="ignore"):
+            return bool((np.abs(block.sum(-1) - 1) < 1e-3).all())
+    if block.max() <= 1e-3:
+        return bool((np.abs(np.exp(block).sum(-1) - 1) < 1e-3).all())
+    return False

@@ -1,25 +1,24 @@
-"""Report on the predictions of a regression."""
+"""Report on the predictions of a regression, scored by their densities."""
 
 import copy
 import dataclasses
 from collections.abc import Mapping
 from collections.abc import Sequence
+from typing import Any
 from typing import ClassVar
 
 import numpy as np
 
 from keras_bdl._aliases import ArrayLike
+from keras_bdl._arguments import check_number
 from keras_bdl._data._checked_inputs import labels_of
 from keras_bdl._data._checked_inputs import numbers
 from keras_bdl._data._checked_inputs import targets
-from keras_bdl._reports._per_example import PerExample
-from keras_bdl._reports._report import NOT_A_NUMBER
-from keras_bdl._reports._report import Report
-from keras_bdl.evaluation._gaussian_mixture import crps_of_values
-from keras_bdl.evaluation._gaussian_mixture import log_densities
-from keras_bdl.evaluation._gaussian_mixture import mixture_interval_coverage
-from keras_bdl.evaluation._shift_scores import shift_scores
-from keras_bdl.evaluation._shift_scores import shift_section
+from keras_bdl._reports import NOT_A_NUMBER
+from keras_bdl._reports import PerExample
+from keras_bdl._reports import Report
+from keras_bdl.evaluation._shift import shift_scores
+from keras_bdl.evaluation._shift import shift_section
 from keras_bdl.prediction import RegressionPrediction
 
 LEVELS = (0.5, 0.9, 0.95)
@@ -42,8 +41,9 @@ class RegressionReport(Report):
         log_likelihood: Mean log density of a target value, NaN if any
             predictive variance is zero.
         crps: Mean continuous ranked probability score, in the units of the
-            target. The score is the absolute error if the predictive variance
-            is zero.
+            target: E|X - y| - E|X - X'| / 2 with X and X' independent samples
+            of the density. The score is the absolute error if the predictive
+            variance is zero.
         coverage: A dictionary from each level to the fraction of target values
             inside their central interval. The level is the probability of the
             interval. The fraction is NaN if any predictive variance is zero.
@@ -82,32 +82,16 @@ class RegressionReport(Report):
         shift: Mapping | None = None,
         levels: Sequence[float] = LEVELS,
     ) -> "RegressionReport":
-        """Returns the report on a prediction.
-
-        Args:
-            prediction: A `RegressionPrediction`.
-            y: Targets. Defaults to `None`, the targets in the prediction.
-            shift: Predictions for shifted inputs, as in `evaluate`. Defaults
-                to `None`.
-            levels: Probabilities of the intervals. Defaults to
-                `(0.5, 0.9, 0.95)`.
-        """
+        """Returns the report, with the options of `evaluate`."""
         whole = np.shape(prediction.mean)
         all_targets = targets(labels_of(prediction, y), whole, prediction.mask)
         kept = _kept(prediction)
         mean = numbers("prediction.mean", _chosen(prediction.mean, kept))
         y = _chosen(all_targets, kept)
         density, means, variances = _density(prediction, mean, kept)
-        coverage = dict.fromkeys(levels, np.nan)
         log_density = np.full(y.shape, np.nan)
         if variances.min() > 0:
             log_density = log_densities(y, means, variances)
-            coverage = {
-                level: mixture_interval_coverage(
-                    y, means, variances, level=level
-                )
-                for level in levels
-            }
         crps = crps_of_values(y, means, variances)
         squared_error = (y - mean) ** 2
         return cls(
@@ -117,16 +101,18 @@ class RegressionReport(Report):
             density=density,
             log_likelihood=float(np.mean(log_density)),
             crps=float(np.mean(crps)),
-            coverage=coverage,
+            coverage=interval_coverages(y, means, variances, levels),
             variance_within=_mean(prediction.variance_within, whole, kept),
             variance_between=_mean(prediction.variance_between, whole, kept),
             shift=shift_scores(
-                shift or {},
+                shift,
                 _check_regression,
                 lambda name, other: cls._shifted(
                     name, other, prediction, all_targets, levels
                 ),
-            ),
+            )
+            if shift
+            else {},
             # The targets of one input depend on each other.
             per_example=PerExample.of_entries(
                 y,
@@ -139,7 +125,14 @@ class RegressionReport(Report):
         )
 
     @classmethod
-    def _shifted(cls, name, shifted, prediction, y, levels):
+    def _shifted(
+        cls,
+        name: str,
+        shifted: RegressionPrediction,
+        prediction: RegressionPrediction,
+        y: np.ndarray,
+        levels: Sequence[float],
+    ) -> dict[str, Any]:
         """Returns the scores of a prediction for shifted inputs."""
         if shifted.y is None and np.shape(shifted.mean) != y.shape:
             raise ValueError(
@@ -210,7 +203,7 @@ _SHIFT = {
 }
 
 
-def _check_regression(name, prediction):
+def _check_regression(name: str, prediction: Any) -> None:
     if getattr(prediction, "task", None) != "regression":
         raise ValueError(
             f"`{name}` must be a `RegressionPrediction` for one model output, "
@@ -219,7 +212,7 @@ def _check_regression(name, prediction):
         )
 
 
-def _kept(prediction):
+def _kept(prediction: RegressionPrediction) -> np.ndarray:
     """Returns whether each target counts, in the shape of the mean."""
     shape = np.shape(prediction.mean)
     kept = np.ones(shape, bool)
@@ -233,7 +226,7 @@ def _kept(prediction):
     return kept
 
 
-def _chosen(values, kept):
+def _chosen(values: ArrayLike, kept: np.ndarray) -> np.ndarray:
     """Returns the values that count, on one axis, after that of samples."""
     values = np.asarray(values)
     return values.reshape(*values.shape[: values.ndim - kept.ndim], -1)[
@@ -241,11 +234,13 @@ def _chosen(values, kept):
     ]
 
 
-def _mean(values, shape, kept):
+def _mean(values: ArrayLike, shape: tuple, kept: np.ndarray) -> float:
     return float(np.mean(_chosen(np.broadcast_to(values, shape), kept)))
 
 
-def _density(prediction, mean, kept):
+def _density(
+    prediction: RegressionPrediction, mean: np.ndarray, kept: np.ndarray
+) -> tuple[str, np.ndarray, np.ndarray]:
     """Returns the name, means and variances of the predictive density."""
     if prediction.has_samples and prediction.sample_variances is not None:
         samples = np.asarray(prediction.samples, dtype="float64")
@@ -255,4 +250,81 @@ def _density(prediction, mean, kept):
             return "mixture", _chosen(samples, kept), variances
     variance = np.broadcast_to(prediction.known_variance, kept.shape)
     variance = numbers("prediction.variance", _chosen(variance, kept))
+    if variance.min() < 0:
+        raise ValueError(
+            "`prediction.variance` must not be negative. "
+            f"Received: a smallest variance of {variance.min():g}"
+        )
     return "gaussian", mean[None], variance[None]
+
+
+def log_densities(
+    y: np.ndarray, means: np.ndarray, variances: np.ndarray
+) -> np.ndarray:
+    """Returns the log density of each value under its mixture of Gaussians.
+
+    The first axis of means and variances has the components, one for each
+    posterior sample, here and in the next two functions.
+    """
+    log_density = -0.5 * (
+        np.log(2 * np.pi * variances) + (y - means) ** 2 / variances
+    )
+    return np.logaddexp.reduce(log_density, axis=0) - np.log(len(means))
+
+
+def interval_coverages(
+    y: np.ndarray,
+    means: np.ndarray,
+    variances: np.ndarray,
+    levels: Sequence[float],
+) -> dict[float, float]:
+    """Returns the fraction of values inside their interval, for each level.
+
+    A value is inside if the distribution function of its mixture is between
+    `(1 - level)/2` and `(1 + level)/2`. NaN if a variance is zero.
+    """
+    from scipy.special import ndtr
+
+    if variances.min() <= 0:
+        return dict.fromkeys(levels, np.nan)
+    for level in levels:
+        check_number("level", level, above=0.0, below=1.0)
+    cdf = ndtr((y - means) / np.sqrt(variances)).mean(0)
+    reach = np.abs(2 * cdf - 1)
+    return {level: float(np.mean(reach <= level)) for level in levels}
+
+
+def crps_of_values(
+    y: np.ndarray, means: np.ndarray, variances: np.ndarray
+) -> np.ndarray:
+    """Returns the continuous ranked probability score of each value.
+
+    With X and X' independent samples of the mixture,
+
+        CRPS = E|X - y| - E|X - X'| / 2                                   (1)
+
+    Both expectations have a closed form for Gaussian components. A component
+    with the variance zero is a point.
+
+    Reference:
+        - Gneiting and Raftery, 2007, eq. 21; Grimit et al., 2006, for
+          mixtures
+    """
+    distance = _mean_absolute(y - means, variances).mean(0)
+    # The loop keeps memory linear in the number of components.
+    spread = np.zeros(y.shape)
+    for m, v in zip(means, variances, strict=True):
+        spread += _mean_absolute(means - m, variances + v).mean(0)
+    return distance - spread / len(means) / 2  # (1)
+
+
+def _mean_absolute(mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """Returns E|X| of a Gaussian X."""
+    from scipy.special import erf
+
+    # If the variance is zero, 1 replaces it to avoid a division by zero, and
+    # the last line replaces the result.
+    scale = np.sqrt(2 * np.where(variance > 0, variance, 1.0))
+    z = mean / scale
+    spread = mean * erf(z) + scale * np.exp(-(z**2)) / np.sqrt(np.pi)
+    return np.where(variance > 0, spread, np.abs(mean))

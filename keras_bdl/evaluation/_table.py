@@ -1,5 +1,7 @@
 """Several reports side by side."""
 
+import dataclasses
+from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Any
@@ -9,9 +11,9 @@ import numpy as np
 from keras_bdl._arguments import check_count
 from keras_bdl._arguments import check_number
 from keras_bdl._arguments import check_seed
-from keras_bdl._reports._report import Report
-from keras_bdl.evaluation._bootstrap import bootstrap_means
-from keras_bdl.evaluation._report_table import ReportTable
+from keras_bdl._reports import Report
+from keras_bdl._reports import data_frame
+from keras_bdl._reports import format_number
 
 # With fewer examples, the percentile interval is too narrow.
 FEWEST_EXAMPLES = 20
@@ -24,7 +26,7 @@ def table(
     level: float = 0.95,
     repeats: int = 2000,
     seed: int = 0,
-) -> ReportTable:
+) -> "ReportTable":
     """Compares reports on the same test examples.
 
     Use it to see which method is better, and which differences could be
@@ -125,7 +127,7 @@ def table(
     )
 
 
-def _by_name(reports):
+def _by_name(reports: Any) -> dict[str, list]:
     """Returns a list of reports for each name, after a check."""
     if isinstance(reports, (list, tuple)):
         reports = {str(i): report for i, report in enumerate(reports, 1)}
@@ -152,7 +154,7 @@ def _by_name(reports):
     return methods
 
 
-def _asked(methods):
+def _asked(methods: dict[str, list]) -> float | None:
     """Returns the coverage that all sets were asked for, or `None`."""
     asked = {
         report.level
@@ -168,7 +170,9 @@ def _asked(methods):
     return asked.pop() if asked else None
 
 
-def _checked_scores(scores, methods):
+def _checked_scores(
+    scores: Sequence[str] | None, methods: dict[str, list]
+) -> tuple[str, ...]:
     report = next(iter(methods.values()))[0]
     if scores is None:
         return report.TABLE_SCORES
@@ -184,7 +188,7 @@ def _checked_scores(scores, methods):
     return tuple(scores)
 
 
-def _check_examples(methods):
+def _check_examples(methods: dict[str, list]) -> None:
     checksums = {
         name: {report.per_example.checksum for report in several}
         for name, several in methods.items()
@@ -200,7 +204,7 @@ def _check_examples(methods):
         )
 
 
-def _kept(methods, score):
+def _kept(methods: dict[str, list], score: str) -> bool:
     """Returns whether reports hold finite numbers of examples for a score."""
     return all(
         score in report.per_example.scores
@@ -210,7 +214,9 @@ def _kept(methods, score):
     )
 
 
-def _resamples(methods, scores, repeats, seed):
+def _resamples(
+    methods: dict[str, list], scores: list[str], repeats: int, seed: int
+) -> dict[str, tuple]:
     """Returns deviations of resampled scores, their bias, and the examples.
 
     Deviations and biases are lists with one entry for each method.
@@ -222,9 +228,9 @@ def _resamples(methods, scores, repeats, seed):
         for report in several
     ]
     count = len(next(iter(kept[0][2].scores.values())))
-    widths = []
+    widths: list[int] = []
 
-    def sums(unit, num_units):
+    def sums(unit: np.ndarray, num_units: int) -> np.ndarray:
         columns = [p.sums(score, unit, num_units) for score, _, p in kept]
         widths.extend(part.shape[1] for part in columns)
         return np.concatenate(columns, 1)
@@ -244,7 +250,13 @@ def _resamples(methods, scores, repeats, seed):
     }
 
 
-def _differences(names, values, resampled, level, seed):
+def _differences(
+    names: list[str],
+    values: list[list[float]],
+    resampled: tuple,
+    level: float,
+    seed: int,
+) -> list[dict]:
     deviations, biased, count = resampled
     rng = np.random.default_rng([seed, 1])
     tails = (1 - level) / 2, (1 + level) / 2
@@ -276,7 +288,9 @@ def _differences(names, values, resampled, level, seed):
     return entries
 
 
-def _error_of_seeds(first, second):
+def _error_of_seeds(
+    first: list[float], second: list[float]
+) -> tuple[float, int]:
     """Returns the standard error of a difference, and its degrees of freedom.
 
     A method with a single seed is taken to vary as the other one does. With
@@ -293,7 +307,189 @@ def _error_of_seeds(first, second):
     return np.std(several, ddof=1) * np.sqrt(inverse), freedom
 
 
-def _standard_error(values):
+def _standard_error(values: list[float]) -> float:
     if len(values) < 2:
         return np.nan
     return float(np.std(values, ddof=1) / np.sqrt(len(values)))
+
+
+HIGH_IS_GOOD = (
+    "accuracy",
+    "auroc_correctness",
+    "brier_resolution",
+    "log_likelihood",
+    "mean_iou",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class ReportTable(Report):
+    """Scores of several methods, from `keras_bdl.evaluation.table`.
+
+    Attributes:
+        names: Name of each method.
+        num_reports: Number of reports of each method, one for each seed.
+        level: Probability of the intervals.
+        mean: Dict from a score to the mean over the seeds of each method.
+        standard_error: Dict from a score to the standard error of `mean` over
+            the seeds, NaN for a single seed.
+        differences: Dict from a score to a list with a dict for each pair of
+            methods: `first`, `second`, `difference` (first minus second), the
+            ends `low` and `high` of its interval, and `means_something`,
+            whether the interval excludes 0. A score without numbers of
+            single examples, such as `mce`, or with infinite ones, has no entry.
+        asked: The coverage that sets were asked for: the best coverage is the
+            nearest. `None` for other reports.
+    """
+
+    names: list
+    num_reports: list
+    level: float
+    mean: dict
+    standard_error: dict
+    differences: dict
+    asked: float | None = None
+
+    def title(self) -> str:
+        """Returns the first line of the printed table."""
+        return f"{len(self.names)} methods"
+
+    def sections(self) -> list[tuple]:
+        """Returns a pair of title and rows for each table."""
+        marks = {score: self._as_good_as_best(score) for score in self.mean}
+        header = ["", *self.mean]
+        rows = [header]
+        for i, name in enumerate(self.names):
+            cells = [
+                self._cell(score, i) + (" *" if i in marks[score] else "  ")
+                for score in self.mean
+            ]
+            rows.append([name, *cells])
+        title = "Mean"
+        if max(self.num_reports) > 1:
+            title += " ± standard error over the seeds"
+        tables = [(title, rows)]
+        if any(self.differences.values()):
+            percent = f"{100 * self.level:g} %"
+            tables[0] = (
+                f"{title}; * best, or the interval of the difference to the "
+                "best contains 0",
+                rows,
+            )
+            tables.append(
+                (
+                    f"Difference to the best, {percent} interval over test "
+                    "examples" + " and seeds" * (min(self.num_reports) > 1),
+                    self._difference_rows(),
+                )
+            )
+        return tables
+
+    def to_frame(self) -> Any:
+        """Returns a `pandas.DataFrame` with one row for each method.
+
+        The score `nll` has the columns `"nll"` and `"nll_error"`, its standard
+        error. Further columns compare with the best method, whose own entries
+        are NaN: `"nll_difference"`, `"nll_low"`, `"nll_high"` and
+        `"nll_means_something"`.
+        """
+        rows: list[dict] = [{} for _ in self.names]
+        for score in self.mean:
+            to_best = {other: e for other, *e in self._to_best(score)}
+            for i, (name, row) in enumerate(zip(self.names, rows, strict=True)):
+                row[score] = self.mean[score][i]
+                row[f"{score}_error"] = self.standard_error[score][i]
+                if score in self.differences:
+                    entry = to_best.get(name, [np.nan] * 4)
+                    for column, value in zip(_TO_BEST, entry, strict=True):
+                        row[f"{score}_{column}"] = value
+        return data_frame(rows, self.names)
+
+    def _cell(self, score: str, i: int) -> str:
+        text = format_number(self.mean[score][i])
+        error = self.standard_error[score][i]
+        if np.isnan(error):
+            return text
+        # As many decimals as the mean.
+        end = format_number(error) if "e" in text else f"{error:.4f}"
+        return f"{text} ± {end}"
+
+    def _best(self, score: str) -> Any:
+        """Returns the position of the best method, or `None`."""
+        mean = np.array(self.mean[score])
+        if np.isnan(mean).all():
+            return None
+        if score == "coverage" and self.asked is not None:
+            mean = np.abs(mean - self.asked)
+        best = np.nanargmax if score in HIGH_IS_GOOD else np.nanargmin
+        return int(best(mean))
+
+    def _as_good_as_best(self, score: str) -> set[int]:
+        """Returns the positions of the methods that get a mark."""
+        best = self._best(score)
+        if best is None or score not in self.differences:
+            return set()
+        same = {
+            self.names.index(name)
+            for name, *_, means_something in self._to_best(score)
+            if not means_something
+        }
+        return {best} | same
+
+    def _to_best(self, score: str) -> list[tuple]:
+        """Returns name, difference, its interval and verdict of each other."""
+        best, found = self._best(score), []
+        for entry in (
+            self.differences.get(score, ()) if best is not None else ()
+        ):
+            ends = entry["difference"], entry["low"], entry["high"]
+            other, reference = entry["first"], entry["second"]
+            if other == self.names[best]:
+                other, reference = reference, other
+                ends = -ends[0], -ends[2], -ends[1]
+            if reference == self.names[best]:
+                found.append((other, *ends, entry["means_something"]))
+        return found
+
+    def _difference_rows(self) -> list[list]:
+        rows: list = [["", "difference", "from", "to"]]
+        for score in self.differences:
+            for other, *ends, _ in self._to_best(score):
+                label = f"{score}: {other} - {self.names[self._best(score)]}"
+                rows.append([label, *ends])
+        return rows
+
+
+_TO_BEST = ("difference", "low", "high", "means_something")
+
+
+# More examples are joined into this many random groups, which are resampled.
+MOST_UNITS = 2**14
+
+
+def bootstrap_means(
+    sums: Callable[[np.ndarray, int], np.ndarray],
+    count: int,
+    *,
+    repeats: int,
+    seed: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the means of columns over all rows, and over resampled rows.
+
+    Each repeat draws as many rows as there are, with replacement, and uses
+    them for all columns. The difference of two columns of the result is a
+    paired bootstrap. More than 16,384 rows are joined into as many groups of
+    random rows: the mean of a resample has the same variance.
+    """
+    rng = np.random.default_rng(seed)
+    group, units = np.arange(count), count
+    if count > MOST_UNITS:
+        group, units = rng.permutation(count) % MOST_UNITS, MOST_UNITS
+    size = np.bincount(group, minlength=units).astype("float64")
+    columns = sums(group, units)
+    means = np.empty((repeats, columns.shape[1]))
+    for repeat in range(repeats):
+        drawn = rng.integers(units, size=units)
+        weight = np.bincount(drawn, minlength=units).astype("float64")
+        means[repeat] = weight @ columns / (weight @ size)
+    return columns.sum(0) / count, means

@@ -6,14 +6,14 @@ Functions for a finished `Prediction` are in `keras_bdl.evaluation`.
 
 from keras_bdl.metrics._calibration_errors import ExpectedCalibrationError
 from keras_bdl.metrics._calibration_errors import MaximumCalibrationError
-from keras_bdl.metrics._classification_scores import BrierScore
-from keras_bdl.metrics._classification_scores import NegativeLogLikelihood
-from keras_bdl.metrics._classification_scores import PredictiveEntropy
-from keras_bdl.metrics._errors_of_mean import MeanAbsoluteError
-from keras_bdl.metrics._errors_of_mean import RootMeanSquaredError
-from keras_bdl.metrics._gaussian_scores import ContinuousRankedProbabilityScore
-from keras_bdl.metrics._gaussian_scores import GaussianLogLikelihood
-from keras_bdl.metrics._gaussian_scores import IntervalCoverage
+from keras_bdl.metrics._classification import BrierScore
+from keras_bdl.metrics._classification import NegativeLogLikelihood
+from keras_bdl.metrics._classification import PredictiveEntropy
+from keras_bdl.metrics._gaussian import ContinuousRankedProbabilityScore
+from keras_bdl.metrics._gaussian import GaussianLogLikelihood
+from keras_bdl.metrics._gaussian import IntervalCoverage
+from keras_bdl.metrics._gaussian import MeanAbsoluteError
+from keras_bdl.metrics._gaussian import RootMeanSquaredError
 
 __all__ = [
     "BrierScore",

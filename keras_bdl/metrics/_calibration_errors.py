@@ -8,10 +8,10 @@ from keras import ops
 
 from keras_bdl._arguments import check_choice
 from keras_bdl._arguments import check_count
-from keras_bdl.metrics._class_distributions import ClassificationMetric
-from keras_bdl.metrics._class_distributions import example_weights
-from keras_bdl.metrics._class_distributions import label_distribution
-from keras_bdl.metrics._class_distributions import probabilities
+from keras_bdl.metrics._classification import ClassificationMetric
+from keras_bdl.metrics._classification import example_weights
+from keras_bdl.metrics._classification import label_distribution
+from keras_bdl.metrics._classification import probabilities
 
 BINNINGS = ("width", "mass")
 # The histogram of binning="mass" has 128 cells for each halving of
@@ -20,22 +20,22 @@ CELLS_PER_OCTAVE = 128
 OCTAVES = 24
 
 
-class StreamingCalibrationError(ClassificationMetric, keras.metrics.Metric):
-    """Base of the calibration errors: computes weight and gap of each bin.
-
-    Args:
-        num_bins: Number of bins. Defaults to `20`.
-        binning: `"width"` for bins of equal width on [0, 1], or `"mass"` for
-            bins with equally many examples. Defaults to `"width"`.
-    """
+class StreamingCalibrationError(ClassificationMetric):
+    """Base of the calibration errors: computes weight and gap of each bin."""
 
     # Keras callbacks with `mode="auto"` read this direction.
     _direction = "down"
 
     def __init__(
-        self, num_bins: int = 20, *, binning: str = "width", **kwargs: Any
+        self,
+        num_bins: int = 20,
+        *,
+        binning: str = "width",
+        from_logits: bool | None = None,
+        name: str | None = None,
+        dtype: str | None = None,
     ):
-        super().__init__(**kwargs)
+        super().__init__(from_logits=from_logits, name=name, dtype=dtype)
         check_count("num_bins", num_bins)
         check_choice("binning", binning, BINNINGS)
         self.num_bins = num_bins
@@ -49,7 +49,9 @@ class StreamingCalibrationError(ClassificationMetric, keras.metrics.Metric):
             name="totals",
         )
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
+    def update_state(
+        self, y_true: Any, y_pred: Any, sample_weight: Any = None
+    ) -> None:
         """Adds a batch to the histogram."""
         logits = self.outputs_are_logits()
         probs = probabilities(y_pred, logits, self.dtype)
@@ -73,7 +75,7 @@ class StreamingCalibrationError(ClassificationMetric, keras.metrics.Metric):
             )
         )
 
-    def _cell(self, confidence):
+    def _cell(self, confidence: Any) -> Any:
         """Returns the index of the cell that holds a confidence."""
         cells = self.totals.shape[0]
         if self.binning == "width":
@@ -105,7 +107,7 @@ class StreamingCalibrationError(ClassificationMetric, keras.metrics.Metric):
         gap = ops.divide_no_nan(ops.abs(confidence - correct), mass)
         return share, gap
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns every constructor argument."""
         return {
             **super().get_config(),
@@ -134,6 +136,12 @@ class ExpectedCalibrationError(StreamingCalibrationError):
     to the bin that contains the middle of this interval. `keras_bdl.evaluate`
     uses the exact quantiles.
 
+    Args:
+        num_bins: Number of bins. Defaults to `20`.
+        binning: `"width"` for bins of equal width on [0, 1], or `"mass"` for
+            bins with equally many examples. Defaults to `"width"`.
+        from_logits, name, dtype: As in `keras_bdl.metrics.BrierScore`.
+
     Call arguments:
         y_true: Integer labels, `(batch,)` or `(batch, 1)`, or one-hot labels
             of the shape of `y_pred`.
@@ -155,7 +163,7 @@ class ExpectedCalibrationError(StreamingCalibrationError):
 
     default_name = "expected_calibration_error"
 
-    def result(self):
+    def result(self) -> Any:
         """Returns (1), or 0 before the first example."""
         share, gap = self.weights_and_gaps()
         return ops.sum(share * gap)  # (1)
@@ -173,6 +181,12 @@ class MaximumCalibrationError(StreamingCalibrationError):
     The bins are those of `keras_bdl.metrics.ExpectedCalibrationError`, where
     `"mass"` is approximate. A bin with a single example counts as much as any
     other, so (1) is noisy on small data.
+
+    Args:
+        num_bins: Number of bins. Defaults to `20`.
+        binning: `"width"` for bins of equal width on [0, 1], or `"mass"` for
+            bins with equally many examples. Defaults to `"width"`.
+        from_logits, name, dtype: As in `keras_bdl.metrics.BrierScore`.
 
     Call arguments:
         y_true: Integer labels, `(batch,)` or `(batch, 1)`, or one-hot labels
@@ -196,7 +210,7 @@ class MaximumCalibrationError(StreamingCalibrationError):
 
     default_name = "maximum_calibration_error"
 
-    def result(self):
+    def result(self) -> Any:
         """Returns (1), or 0 before the first example."""
         _, gap = self.weights_and_gaps()
         return ops.max(gap)  # (1)

@@ -28,7 +28,7 @@ from keras_bdl._protocols import TargetsPosterior
 from keras_bdl.likelihoods._loss_as_likelihood import loss_function
 from keras_bdl.likelihoods._loss_as_likelihood import losses_and_outputs
 from keras_bdl.likelihoods._loss_as_likelihood import unguarded
-from keras_bdl.metrics._class_distributions import ClassificationMetric
+from keras_bdl.metrics._classification import ClassificationMetric
 from keras_bdl.models._strategy_check import check_seeds
 from keras_bdl.posteriors._held_posterior import posterior_owner
 from keras_bdl.prediction._likelihood import Likelihood

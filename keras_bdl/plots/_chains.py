@@ -9,17 +9,17 @@ from keras_bdl import diagnostics
 from keras_bdl._aliases import ArrayLike
 from keras_bdl.diagnostics._chains._chain_arrays import check_chains
 from keras_bdl.diagnostics._chains._chain_arrays import quantity
-from keras_bdl.plots.canvas import COLORS
-from keras_bdl.plots.canvas import GREY
-from keras_bdl.plots.canvas import add_method_legend
-from keras_bdl.plots.canvas import open_axes
+from keras_bdl.plots._canvas import COLORS
+from keras_bdl.plots._canvas import GREY
+from keras_bdl.plots._canvas import add_method_legend
+from keras_bdl.plots._canvas import open_axes
 
 
 def trace(
     chains: ArrayLike,
     *,
     entry: int | tuple[int, ...] | None = None,
-    name: str | None = None,
+    label: str | None = None,
     ax: Any = None,
 ) -> Any:
     """Draws a quantity sample by sample, one line per chain.
@@ -33,7 +33,7 @@ def trace(
             `keras_bdl.diagnostics.prediction_chains`.
         entry: Index of the quantity on the axes after the first two, an integer
             or a tuple. Defaults to `None`: the chains have only one quantity.
-        name: Name of the quantity for the axis. Defaults to `None`, the index
+        label: Name of the quantity for the axis. Defaults to `None`, the index
             `entry`.
         ax: Matplotlib axes. Defaults to `None`, the axes of a new figure.
 
@@ -45,21 +45,21 @@ def trace(
     ```python
     chains = [posterior, another_posterior]
     p = keras_bdl.diagnostics.prediction_chains(chains, model, x_test)
-    keras_bdl.plots.trace(p, entry=(0, 1), name="p(class 1) of input 0")
+    keras_bdl.plots.trace(p, entry=(0, 1), label="p(class 1) of input 0")
     ```
     """
     chains = quantity(check_chains(chains, min_chains=1), entry)
     ax = open_axes(ax)
-    draw_chains(ax, np.arange(1, chains.shape[1] + 1), chains)
+    _draw_chains(ax, np.arange(1, chains.shape[1] + 1), chains)
     ax.set_xlim(1, chains.shape[1])
     ax.locator_params(axis="x", integer=True)
     ax.set_xlabel("sample")
-    ax.set_ylabel(entry_name(entry, name))
+    ax.set_ylabel(_label_of(entry, label))
     add_method_legend(ax)
     return ax
 
 
-def draw_chains(ax: Any, x: np.ndarray, chains: np.ndarray) -> None:
+def _draw_chains(ax: Any, x: np.ndarray, chains: np.ndarray) -> None:
     """Draws one line per chain, labelled with its number."""
     for number, (y, color) in enumerate(
         zip(chains, itertools.cycle(COLORS), strict=False), 1
@@ -67,10 +67,9 @@ def draw_chains(ax: Any, x: np.ndarray, chains: np.ndarray) -> None:
         ax.plot(x, y, color=color, linewidth=1.1, label=f"chain {number}")
 
 
-def entry_name(entry: Any, name: str | None) -> str:
-    """Returns the label of a quantity."""
-    if name is not None:
-        return name
+def _label_of(entry: Any, label: str | None) -> str:
+    if label is not None:
+        return label
     return "quantity" if entry is None else f"quantity {entry}"
 
 
@@ -79,7 +78,7 @@ def autocorrelation(
     *,
     entry: int | tuple[int, ...] | None = None,
     max_lag: int | None = None,
-    name: str | None = None,
+    label: str | None = None,
     ax: Any = None,
 ) -> Any:
     """Draws the autocorrelation of a quantity, one line per chain.
@@ -95,7 +94,7 @@ def autocorrelation(
         max_lag: The largest lag, as in `keras_bdl.diagnostics.autocorrelation`.
             Defaults to `None`: the smaller of 100 and half the number of
             samples.
-        name: Name of the quantity for the axis. Defaults to `None`, the index
+        label: Name of the quantity for the axis. Defaults to `None`, the index
             `entry`.
         ax: Matplotlib axes. Defaults to `None`, the axes of a new figure.
 
@@ -114,7 +113,7 @@ def autocorrelation(
     ess = diagnostics.effective_sample_size(chains)
     ax = open_axes(ax)
     half_width = 1.96 / np.sqrt(chains.shape[1])
-    draw_chains(ax, np.arange(rho.shape[1]), rho)
+    _draw_chains(ax, np.arange(rho.shape[1]), rho)
     ax.axhspan(
         -half_width,
         half_width,
@@ -126,7 +125,7 @@ def autocorrelation(
     ax.set_xlim(0, rho.shape[1] - 1)
     ax.locator_params(axis="x", integer=True)
     ax.set_xlabel("lag (samples)")
-    ax.set_ylabel(f"autocorrelation of {entry_name(entry, name)}")
+    ax.set_ylabel(f"autocorrelation of {_label_of(entry, label)}")
     # Plots no points: only adds an entry to the legend.
     ax.plot([], [], " ", label=f"ESS {ess:.0f} of {chains.size} samples")
     add_method_legend(ax)

@@ -1,25 +1,26 @@
 """Plots and scores of several methods on one page."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from keras_bdl._aliases import ArrayLike
-from keras_bdl._reports._report import format_number
+from keras_bdl._reports import format_number
 from keras_bdl.evaluation import evaluate
-from keras_bdl.plots._entropy_histograms import entropy_histograms
-from keras_bdl.plots._referral_curve import referral_curve
-from keras_bdl.plots._reliability_diagram import reliability_diagram
-from keras_bdl.plots.canvas import DARK
-from keras_bdl.plots.canvas import GREY
-from keras_bdl.plots.canvas import classifications
-from keras_bdl.plots.canvas import method_styles
-from keras_bdl.plots.canvas import pyplot
+from keras_bdl.plots._canvas import DARK
+from keras_bdl.plots._canvas import GREY
+from keras_bdl.plots._canvas import classifications
+from keras_bdl.plots._canvas import method_styles
+from keras_bdl.plots._canvas import pyplot
+from keras_bdl.plots._classifiers import entropy_histograms
+from keras_bdl.plots._classifiers import referral_curve
+from keras_bdl.plots._classifiers import reliability_diagram
 
 PANELS_A_ROW = 4
 
 
-def _ood(measure, score):
+def _ood(measure: str, score: str) -> Callable:
     """Returns a function that reads an out-of-distribution score."""
     return lambda report: (
         report.ood["ood"][measure][score] if report.ood else np.nan
@@ -107,7 +108,7 @@ def comparison(
     return figure
 
 
-def _page(plt, num_methods, num_panels):
+def _page(plt: Any, num_methods: int, num_panels: int) -> tuple:
     """Returns the figure, and the axes of its head, its panels, its table."""
     rows = -(-num_panels // PANELS_A_ROW)
     heights = [3.4, 1.9 * rows, 0.75 + 0.27 * num_methods]
@@ -127,7 +128,7 @@ def _page(plt, num_methods, num_panels):
     return figure, heads, panels, bottom.subplots()
 
 
-def _one_legend(heads):
+def _one_legend(heads: Any) -> None:
     """Replaces the legends of the panels by one legend above all panels."""
     # Only the labels of the second panel name the measures of referral.
     handles, names = heads[1].get_legend_handles_labels()
@@ -142,7 +143,7 @@ def _one_legend(heads):
     )
 
 
-def _histograms(panels, predictions, ood):
+def _histograms(panels: list, predictions: dict, ood: dict) -> None:
     """Draws the entropies of each method in the colour of the method."""
     styles = method_styles(predictions)
     shown = [name for name in predictions if name in ood]
@@ -161,7 +162,7 @@ def _histograms(panels, predictions, ood):
             ax.get_legend().remove()
 
 
-def _table(ax, reports, columns):
+def _table(ax: Any, reports: dict, columns: tuple) -> None:
     """Writes one line of scores for each method, the best scores in bold."""
     ax.set_axis_off()
     ax.set(xlim=(0, 2 + len(columns)), ylim=(len(reports) + 0.2, -1.6))
@@ -181,7 +182,7 @@ def _table(ax, reports, columns):
             ax.text(y=row, s=text, weight=weight, **right)
 
 
-def _best(scores, more):
+def _best(scores: list[float], more: bool) -> str | None:
     """Returns the best score as text, or `None` if all scores are NaN."""
     known = [score for score in scores if not np.isnan(score)]
     if not known:

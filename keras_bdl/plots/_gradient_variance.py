@@ -9,9 +9,9 @@ from keras_bdl._arguments import did_you_mean
 from keras_bdl.diagnostics._gradients._gradient_variance import (
     GradientVarianceReport,
 )
-from keras_bdl.plots.canvas import add_method_legend
-from keras_bdl.plots.canvas import method_styles
-from keras_bdl.plots.canvas import open_axes
+from keras_bdl.plots._canvas import add_method_legend
+from keras_bdl.plots._canvas import method_styles
+from keras_bdl.plots._canvas import open_axes
 
 
 def gradient_variance(
@@ -84,7 +84,7 @@ def gradient_variance(
     return ax
 
 
-def _checked(reports):
+def _checked(reports: Any) -> dict[str, dict]:
     if not isinstance(reports, dict) or not reports:
         raise ValueError(
             "`reports` must be a dict from the name of a method to its "
@@ -103,7 +103,9 @@ def _checked(reports):
     return reports
 
 
-def _curve(name, reports, of, layer):
+def _curve(
+    name: str, reports: dict, of: str, layer: str | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     numbers = []
     for position in sorted(reports):
         report = reports[position]

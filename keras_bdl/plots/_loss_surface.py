@@ -13,18 +13,18 @@ from keras_bdl.diagnostics._loss_surface._loss_cross_section import (
     LossCrossSectionReport,
 )
 from keras_bdl.diagnostics._loss_surface._loss_plane import LossPlaneReport
-from keras_bdl.plots.canvas import COLORS
-from keras_bdl.plots.canvas import DARK
-from keras_bdl.plots.canvas import GREY
-from keras_bdl.plots.canvas import add_method_legend
-from keras_bdl.plots.canvas import open_axes
-from keras_bdl.plots.canvas import pyplot
+from keras_bdl.plots._canvas import COLORS
+from keras_bdl.plots._canvas import DARK
+from keras_bdl.plots._canvas import GREY
+from keras_bdl.plots._canvas import add_method_legend
+from keras_bdl.plots._canvas import open_axes
+from keras_bdl.plots._canvas import pyplot
 
 
 def loss_cross_section(
     section: LossCrossSectionReport,
     *,
-    names: Sequence[str] | None = None,
+    labels: Sequence[str] | None = None,
     stddevs: float = 3.0,
     gaussian: bool = False,
     ax: Any = None,
@@ -38,7 +38,7 @@ def loss_cross_section(
 
     Args:
         section: Result of `keras_bdl.diagnostics.loss_cross_section`.
-        names: Names of the directions. Defaults to `None`, numbers.
+        labels: Names of the directions. Defaults to `None`, numbers.
         stddevs: Half the length of the thick parts, in standard deviations.
             Defaults to `3.0`.
         gaussian: Whether to draw, as dotted lines, the loss for which the
@@ -63,7 +63,7 @@ def loss_cross_section(
     keras_bdl.plots.loss_cross_section(section)
     ```
     """
-    labels = _checked_section(section, names, gaussian)
+    labels = _checked_section(section, labels, gaussian)
     check_number("stddevs", stddevs, at_least=0)
     distances = np.array(section.distances)
     order = np.argsort(distances)
@@ -94,7 +94,12 @@ def loss_cross_section(
     return ax
 
 
-def _draw_gaussians(ax, section, distances, total):
+def _draw_gaussians(
+    ax: Any,
+    section: Any,
+    distances: np.ndarray,
+    total: np.ndarray,
+) -> None:
     limits = ax.get_ylim()
     ax.plot([], [], ":", color=GREY, linewidth=1.2, label="if Gaussian")
     x = np.linspace(distances[0], distances[-1], 200)
@@ -108,7 +113,9 @@ def _draw_gaussians(ax, section, distances, total):
     ax.set_ylim(limits)
 
 
-def _checked_section(section, names, gaussian):
+def _checked_section(
+    section: Any, labels: Sequence[str] | None, gaussian: bool
+) -> list[str]:
     if not isinstance(section, LossCrossSectionReport):
         raise ValueError(
             "`section` must be a result of "
@@ -122,14 +129,14 @@ def _checked_section(section, names, gaussian):
             f"`center=posterior`. Received: gaussian={gaussian!r}"
         )
     count = len(section.loss)
-    if names is None:
+    if labels is None:
         return [f"direction {i}" for i in range(1, count + 1)]
-    if isinstance(names, str) or len(names) != count:
+    if isinstance(labels, str) or len(labels) != count:
         raise ValueError(
-            f"`names` must have one name for each of the {count} directions. "
-            f"Received: names={names!r}"
+            f"`labels` must have one name for each of the {count} directions. "
+            f"Received: labels={labels!r}"
         )
-    return list(names)
+    return list(labels)
 
 
 # Height of the lowest contour, relative to the range of the loss.
@@ -140,7 +147,7 @@ def loss_plane(
     plane: LossPlaneReport,
     *,
     trajectory: ArrayLike | None = None,
-    names: Sequence[str] = ("direction 1", "direction 2"),
+    labels: Sequence[str] = ("direction 1", "direction 2"),
     stddevs: float = 3.0,
     levels: int = 12,
     highest: float | None = None,
@@ -159,7 +166,7 @@ def loss_plane(
             plane, such as the path of SGD.
             `keras_bdl.diagnostics.project_weights` computes the coordinates.
             Defaults to `None`.
-        names: Names of the two directions. Defaults to
+        labels: Names of the two directions. Defaults to
             `("direction 1", "direction 2")`.
         stddevs: Radius of the ellipse, in standard deviations. Defaults to
             `3.0`.
@@ -171,7 +178,7 @@ def loss_plane(
     Returns:
         The axes.
     """
-    total, trajectory = _checked_plane(plane, trajectory, names, levels)
+    total, trajectory = _checked_plane(plane, trajectory, labels, levels)
     first, second = map(np.array, plane.distances)
     rows, columns = np.argsort(first), np.argsort(second)
     total = total[np.ix_(rows, columns)]
@@ -217,13 +224,13 @@ def loss_plane(
     ax.plot(0, 0, "x", color=DARK, markersize=7, label="center")
     ax.set_xlim(first.min(), first.max())
     ax.set_ylim(second.min(), second.max())
-    ax.set_xlabel(f"distance along {names[0]}")
-    ax.set_ylabel(f"distance along {names[1]}")
+    ax.set_xlabel(f"distance along {labels[0]}")
+    ax.set_ylabel(f"distance along {labels[1]}")
     add_method_legend(ax)
     return ax
 
 
-def _circle(covariance):
+def _circle(covariance: ArrayLike) -> np.ndarray:
     """Returns points one standard deviation away from the center."""
     angles = np.linspace(0, 2 * np.pi, 201)
     values, vectors = np.linalg.eigh(covariance)
@@ -231,13 +238,18 @@ def _circle(covariance):
     return roots @ np.stack([np.cos(angles), np.sin(angles)])
 
 
-def _norm(lowest, heights):
+def _norm(lowest: float, heights: list[float]) -> Any:
     return pyplot().matplotlib.colors.BoundaryNorm(
         lowest + np.array(heights), ncolors=256, extend="max"
     )
 
 
-def _checked_plane(plane, trajectory, names, levels):
+def _checked_plane(
+    plane: Any,
+    trajectory: ArrayLike | None,
+    labels: Sequence[str],
+    levels: int,
+) -> tuple[Any, np.ndarray | None]:
     if not isinstance(plane, LossPlaneReport):
         raise ValueError(
             "`plane` must be a result of `keras_bdl.diagnostics.loss_plane`. "
@@ -248,10 +260,10 @@ def _checked_plane(plane, trajectory, names, levels):
             "`plane` must have at least two distances along each direction. "
             f"Received: {[len(d) for d in plane.distances]}"
         )
-    if np.shape(names) != (2,):
+    if np.shape(labels) != (2,):
         raise ValueError(
-            "`names` must be the names of the two directions. "
-            f"Received: names={names!r}"
+            "`labels` must be the names of the two directions. "
+            f"Received: labels={labels!r}"
         )
     check_count("levels", levels, at_least=2)
     if trajectory is not None:

@@ -5,14 +5,14 @@ from typing import Any
 import numpy as np
 
 from keras_bdl._aliases import ArrayLike
-from keras_bdl.conformal import ControlledSets
-from keras_bdl.conformal._controlled_sets import RiskReport
-from keras_bdl.conformal._prediction_intervals import PredictionIntervals
-from keras_bdl.conformal._prediction_sets import PredictionSets
-from keras_bdl.plots.canvas import COLORS
-from keras_bdl.plots.canvas import DARK
-from keras_bdl.plots.canvas import add_method_legend
-from keras_bdl.plots.canvas import open_axes
+from keras_bdl.conformal._intervals import PredictionIntervals
+from keras_bdl.conformal._risk_control import ControlledSets
+from keras_bdl.conformal._risk_control import RiskReport
+from keras_bdl.conformal._set_predictor import PredictionSets
+from keras_bdl.plots._canvas import COLORS
+from keras_bdl.plots._canvas import DARK
+from keras_bdl.plots._canvas import add_method_legend
+from keras_bdl.plots._canvas import open_axes
 
 
 def prediction_sets(
@@ -100,7 +100,7 @@ def prediction_sets(
     return ax
 
 
-def _points(report, groups):
+def _points(report: Any, groups: list[dict]) -> tuple:
     """Returns label, values, error bars and the line, as shares."""
     if isinstance(report, RiskReport):
         losses = np.array([group["loss"] for group in groups])

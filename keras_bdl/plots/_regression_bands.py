@@ -8,11 +8,12 @@ from keras_bdl._aliases import ArrayLike
 from keras_bdl._arguments import check_count
 from keras_bdl._arguments import check_number
 from keras_bdl._data._checked_inputs import numbers
-from keras_bdl.plots.canvas import COLORS
-from keras_bdl.plots.canvas import DARK
-from keras_bdl.plots.canvas import add_legend
-from keras_bdl.plots.canvas import open_axes
-from keras_bdl.plots.canvas import pyplot
+from keras_bdl.plots._canvas import COLORS
+from keras_bdl.plots._canvas import DARK
+from keras_bdl.plots._canvas import add_figure_legend
+from keras_bdl.plots._canvas import add_legend
+from keras_bdl.plots._canvas import open_axes
+from keras_bdl.plots._canvas import pyplot
 from keras_bdl.prediction import RegressionPrediction
 
 
@@ -119,10 +120,10 @@ def regression_bands(
     return ax
 
 
-def _truth(truth, size):
+def _truth(truth: Any, size: int) -> Any:
     """Returns the true mean and, if known, the true standard deviation."""
-    parts = truth if isinstance(truth, tuple) else (truth,)
-    parts = [numbers("truth", part).ravel() for part in parts]
+    given = truth if isinstance(truth, tuple) else (truth,)
+    parts = [numbers("truth", part).ravel() for part in given]
     if len(parts) not in (1, 2) or any(part.size != size for part in parts):
         raise ValueError(
             "`truth` must hold the true mean at each input, or be a tuple of "
@@ -132,7 +133,14 @@ def _truth(truth, size):
     return parts
 
 
-def _draw_truth(ax, x, mean, stddev=None, *, width):
+def _draw_truth(
+    ax: Any,
+    x: np.ndarray,
+    mean: np.ndarray,
+    stddev: np.ndarray | None = None,
+    *,
+    width: float,
+) -> None:
     style = {"color": DARK, "linewidth": 1.2}
     ax.plot(x, mean, linestyle=(0, (4, 2)), label="truth", **style)
     if stddev is None:
@@ -143,7 +151,7 @@ def _draw_truth(ax, x, mean, stddev=None, *, width):
     ax.plot(x, mean - width * stddev, **style)
 
 
-def _stddev(variance, shape):
+def _stddev(variance: ArrayLike, shape: tuple) -> np.ndarray:
     variance = np.asarray(variance, dtype="float64").ravel()
     return np.sqrt(np.broadcast_to(variance, shape))
 
@@ -236,7 +244,16 @@ def regression_comparison(
     return figure
 
 
-def _draw(grid, x, predictions, *, y_train, truth, width, **options):
+def _draw(
+    grid: Any,
+    x: ArrayLike,
+    predictions: dict[str, RegressionPrediction],
+    *,
+    y_train: ArrayLike | None,
+    truth: Any,
+    width: float,
+    **options: Any,
+) -> None:
     panels = grid.ravel()
     for ax, (name, prediction) in zip(
         panels, predictions.items(), strict=False
@@ -263,7 +280,9 @@ def _draw(grid, x, predictions, *, y_train, truth, width, **options):
         panels[0].set_ylim(*limits)
 
 
-def _limits(y_train, truth, width):
+def _limits(
+    y_train: ArrayLike | None, truth: Any, width: float
+) -> tuple[float, float] | None:
     """Returns the range of data and truth with a margin, or `None`."""
     shown = [] if y_train is None else [numbers("y_train", y_train).ravel()]
     if truth is not None:
@@ -277,24 +296,14 @@ def _limits(y_train, truth, width):
     return low - margin, high + margin
 
 
-def _one_legend(figure, panels):
+def _one_legend(figure: Any, panels: Any) -> None:
     """Replaces the legends of the panels by one legend below all panels."""
-    handles = {}
+    handles: dict[str, Any] = {}
     for ax in panels:
         for handle, name in zip(*ax.get_legend_handles_labels(), strict=True):
             handles.setdefault(name, handle)
         ax.get_legend().remove()
-    for columns in range(min(len(handles), MOST_COLUMNS), 0, -1):
-        legend = figure.legend(
-            handles.values(),
-            handles,
-            loc="outside lower center",
-            ncols=columns,
-            frameon=False,
-        )
-        if legend.get_window_extent().width <= figure.bbox.width:
-            break
-        legend.remove()
+    rows = add_figure_legend(figure, handles.values(), handles, MOST_COLUMNS)
     # The figure has room for two rows of the legend.
-    more = max(-(-len(handles) // columns) - 2, 0)
-    figure.set_figheight(figure.get_figheight() + 0.2 * more)
+    height = figure.get_figheight() + 0.2 * max(rows - 2, 0)
+    figure.set_figheight(height)

@@ -8,8 +8,8 @@ from keras_bdl._aliases import ArrayLike
 from keras_bdl._arguments import check_choice
 from keras_bdl._arguments import check_count
 from keras_bdl._data._checked_inputs import check_classification
-from keras_bdl.plots.canvas import COLORS
-from keras_bdl.plots.canvas import pyplot
+from keras_bdl.plots._canvas import COLORS
+from keras_bdl.plots._canvas import pyplot
 from keras_bdl.prediction import ClassificationPrediction
 
 MEASURES = {
@@ -111,7 +111,9 @@ def segmentation_maps(
     return figure
 
 
-def _checked_images(images, prediction):
+def _checked_images(
+    images: ArrayLike, prediction: ClassificationPrediction
+) -> np.ndarray:
     images = np.asarray(images)
     shape = prediction.log_mean.shape
     if images.ndim == 4 and images.shape[-1] == 1:
@@ -130,14 +132,16 @@ def _checked_images(images, prediction):
     return images
 
 
-def _without_padding(values, prediction):
+def _without_padding(values: Any, prediction: ClassificationPrediction) -> Any:
     """Returns values of pixels, masked in padding."""
     if prediction.mask is None:
         return values
     return np.ma.masked_array(values, ~prediction.mask)
 
 
-def _checked_labels(y, prediction):
+def _checked_labels(
+    y: ArrayLike | None, prediction: ClassificationPrediction
+) -> Any:
     """Returns integers, masked where a label does not count; or `None`."""
     if y is None:
         return None
@@ -156,7 +160,7 @@ def _checked_labels(y, prediction):
     return _without_padding(y, prediction)
 
 
-def _class_colors(plt, num_classes):
+def _class_colors(plt: Any, num_classes: int) -> Any:
     if num_classes <= len(_CLASSES):
         # Old versions take two colours in a tuple for a colour and an alpha.
         colors = list(_CLASSES[:num_classes])
@@ -164,7 +168,13 @@ def _class_colors(plt, num_classes):
     return plt.get_cmap("turbo", num_classes)
 
 
-def _add_classes(figure, colors, class_names, num_classes, outside):
+def _add_classes(
+    figure: Any,
+    colors: Any,
+    class_names: Any,
+    num_classes: int,
+    outside: Any,
+) -> None:
     """Adds a legend of the classes, if there are few, and of other labels."""
     if num_classes > len(_CLASSES):
         return

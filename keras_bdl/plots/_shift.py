@@ -8,9 +8,9 @@ import numpy as np
 from keras_bdl._arguments import check_choice
 from keras_bdl.evaluation._classification_report import ClassificationReport
 from keras_bdl.evaluation._regression_report import RegressionReport
-from keras_bdl.plots.canvas import add_method_legend
-from keras_bdl.plots.canvas import method_styles
-from keras_bdl.plots.canvas import open_axes
+from keras_bdl.plots._canvas import add_method_legend
+from keras_bdl.plots._canvas import method_styles
+from keras_bdl.plots._canvas import open_axes
 
 # Scores of each kind of report; the first is the default.
 SCORES: dict[type, dict[str, str]] = {
@@ -110,11 +110,13 @@ def shift(
     return ax
 
 
-def _draw(ax, line, name, style):
+def _draw(ax: Any, line: tuple, name: Any, style: dict) -> None:
     ax.plot(*line, label=name, linewidth=1.8, markersize=4.5, **style)
 
 
-def _lines(name, report, score, corruption):
+def _lines(
+    name: Any, report: Any, score: str, corruption: str | None
+) -> dict[str, tuple]:
     """Returns severities and scores of a report, by corruption."""
     which = "" if name is None else f"[{name!r}]"
     if not getattr(report, "shift", None) or score not in report.to_dict():
@@ -132,7 +134,9 @@ def _lines(name, report, score, corruption):
     }
 
 
-def _with_zero(scores, score, unshifted):
+def _with_zero(
+    scores: dict[str, list], score: str, unshifted: float
+) -> tuple[np.ndarray, np.ndarray]:
     severity, values = list(scores["severity"]), list(scores[score])
     if 0 not in severity:
         severity, values = [0, *severity], [unshifted, *values]
@@ -140,7 +144,7 @@ def _with_zero(scores, score, unshifted):
     return np.array(severity)[order], np.array(values)[order]
 
 
-def _mean(lines):
+def _mean(lines: dict[str, tuple]) -> tuple:
     """Returns severities and mean scores over the corruptions."""
     severities = {tuple(severity) for severity, _ in lines.values()}
     if len(severities) > 1:
@@ -152,7 +156,7 @@ def _mean(lines):
     return severity, np.mean([values for _, values in lines.values()], axis=0)
 
 
-def _set_ticks(ax, lines):
+def _set_ticks(ax: Any, lines: dict[Any, dict]) -> None:
     found = {
         float(severity)
         for of_report in lines.values()

@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 
 from keras_bdl._aliases import ArrayLike
-from keras_bdl.plots.canvas import GREY
-from keras_bdl.plots.canvas import method_styles
-from keras_bdl.plots.canvas import open_axes
-from keras_bdl.plots.canvas import pyplot
+from keras_bdl.plots._canvas import GREY
+from keras_bdl.plots._canvas import add_figure_legend
+from keras_bdl.plots._canvas import method_styles
+from keras_bdl.plots._canvas import open_axes
+from keras_bdl.plots._canvas import pyplot
 
 PANEL = (1.75, 2.5)  # inches
 FEWEST_WIDTHS = 3
@@ -89,27 +90,12 @@ def task_accuracies(
             ax.set_xticks(range(1, count + 1))
             ax.set_xlabel("tasks learned")
         panels[0].set_ylabel("accuracy")
-        _add_legend(figure, *panels[0].get_legend_handles_labels())
+        handles, labels = panels[0].get_legend_handles_labels()
+        add_figure_legend(figure, handles, labels, len(labels))
     return figure
 
 
-def _add_legend(figure, handles, labels):
-    """Adds a legend below the panels that is at most as wide as the panels."""
-    for columns in range(len(labels), 0, -1):
-        legend = figure.legend(
-            handles,
-            labels,
-            loc="outside lower center",
-            ncols=columns,
-            frameon=False,
-        )
-        if legend.get_window_extent().width <= figure.bbox.width:
-            return
-        if columns > 1:
-            legend.remove()
-
-
-def _checked(accuracies):
+def _checked(accuracies: Any) -> dict[str, np.ndarray]:
     """Returns arrays of shape `(repetitions, tasks, tasks)`."""
     if not isinstance(accuracies, dict) or not accuracies:
         raise ValueError(
@@ -138,7 +124,7 @@ def _checked(accuracies):
     return arrays
 
 
-def _means_so_far(arrays):
+def _means_so_far(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Returns the mean over the tasks learned so far."""
     return {
         name: np.stack(
@@ -148,7 +134,7 @@ def _means_so_far(arrays):
     }
 
 
-def _draw(ax, x, curves):
+def _draw(ax: Any, x: np.ndarray, curves: dict[str, np.ndarray]) -> None:
     """Draws means over the first axis, with their standard errors."""
     open_axes(ax)
     middle = (len(curves) - 1) / 2

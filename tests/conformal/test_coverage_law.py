@@ -10,9 +10,9 @@ from keras_bdl.conformal import RAPS
 from keras_bdl.conformal import ConformalizedQuantiles
 from keras_bdl.conformal import NormalizedResiduals
 from keras_bdl.conformal import RiskControl
-from keras_bdl.conformal._cutoff import Cutoff
-from keras_bdl.conformal._cutoff import least_count
-from keras_bdl.conformal._cutoff import rank
+from keras_bdl.conformal._conformal import Cutoff
+from keras_bdl.conformal._conformal import least_count
+from keras_bdl.conformal._conformal import rank
 from keras_bdl.prediction import ClassificationPrediction
 from tests.conformal.helpers import classified
 from tests.conformal.helpers import regressed

@@ -5,7 +5,7 @@ from keras_bdl import conformal
 from keras_bdl._data import _row_blocks as row_blocks
 from keras_bdl.conformal import LAC
 from keras_bdl.conformal import RiskControl
-from keras_bdl.conformal._risk_threshold import THRESHOLDS
+from keras_bdl.conformal._label_losses import THRESHOLDS
 from keras_bdl.prediction import ClassificationPrediction
 from tests.conformal.helpers import classified
 

@@ -10,6 +10,7 @@ from keras import ops
 import keras_bdl as bdl
 from keras_bdl import curvature
 from keras_bdl import extend
+from keras_bdl.curvature._rule import _RULES
 from tests.curvature.brute_force import check
 from tests.helpers import cross_entropy
 
@@ -109,7 +110,7 @@ def test_a_registered_rule_serves_the_layer_and_its_subclasses():
                 compiled(Other()), (SEQUENCES, LABELS), fallback=False
             )
     finally:
-        curvature.rule._RULES.pop((Scale, False))
+        _RULES.pop((Scale, False))
 
 
 class Tied(keras.Model):

@@ -7,7 +7,7 @@ import scipy.stats
 import sklearn.metrics
 
 from keras_bdl import metrics
-from keras_bdl._reports._report import flat_numbers
+from keras_bdl._reports import flat_numbers
 from keras_bdl.conformal import LAC
 from keras_bdl.evaluation import evaluate
 from keras_bdl.prediction import ClassificationPrediction

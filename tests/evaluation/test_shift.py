@@ -5,7 +5,7 @@ import pytest
 import sklearn.metrics
 
 from keras_bdl._data import _row_blocks as row_blocks
-from keras_bdl._reports._report import flat_numbers
+from keras_bdl._reports import flat_numbers
 from keras_bdl.evaluation import evaluate
 from keras_bdl.prediction import ClassificationPrediction
 from keras_bdl.prediction import RegressionPrediction

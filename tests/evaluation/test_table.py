@@ -6,20 +6,20 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from keras_bdl._reports._per_example import MOST_KEPT
-from keras_bdl._reports._per_example import PerExample
-from keras_bdl._reports._report import flat_numbers
-from keras_bdl._reports._report import format_number
+from keras_bdl._reports import MOST_KEPT
+from keras_bdl._reports import PerExample
+from keras_bdl._reports import flat_numbers
+from keras_bdl._reports import format_number
 from keras_bdl.conformal import APS
 from keras_bdl.conformal import LAC
 from keras_bdl.conformal import NormalizedResiduals
 from keras_bdl.evaluation import SegmentationScores
-from keras_bdl.evaluation import aurc
 from keras_bdl.evaluation import evaluate
-from keras_bdl.evaluation import expected_calibration_error
 from keras_bdl.evaluation import table
-from keras_bdl.evaluation._bootstrap import bootstrap_means
+from keras_bdl.evaluation._calibration import calibration_errors
+from keras_bdl.evaluation._ranking import risk_coverage_areas
 from keras_bdl.evaluation._table import _error_of_seeds
+from keras_bdl.evaluation._table import bootstrap_means
 from keras_bdl.prediction import ClassificationPrediction
 from keras_bdl.prediction import RegressionPrediction
 
@@ -258,8 +258,8 @@ def test_resampled_scores_are_those_of_resampled_examples(score):
 
         def resampled(i):
             if score == "ece":
-                return expected_calibration_error(confidence[i], correct[i])
-            return aurc(p.entropy[i], correct[i])
+                return calibration_errors(confidence[i], correct[i])[0]
+            return risk_coverage_areas(p.entropy[i], correct[i])[0]
 
     whole, means = bootstrap_means(
         lambda *group: report.per_example.sums(score, *group),

@@ -296,13 +296,13 @@ def test_links_and_names_of_a_page_lead_to_pages_of_the_site(tmp_path):
     page = "examples/guides/made.md"
     site.add(
         page,
-        "[a](../../keras_bdl/plots/canvas.py) `bdl.IVON()` [b](words.md#x)\n"
+        "[a](../../keras_bdl/plots/_canvas.py) `bdl.IVON()` [b](words.md#x)\n"
         "`bdl.layers.MeanField*`\n```python\n`bdl.IVON` [c](none.py)\n```\n",
     )
     assert (tmp_path / page).read_text() == (
-        "[a](../../keras_bdl/plots/canvas.py.md) "
+        "[a](../../keras_bdl/plots/_canvas.py.md) "
         "[`bdl.IVON()`](../../api/optimizers/IVON.md) [b](words.md#x)\n"
         "`bdl.layers.MeanField*`\n```python\n`bdl.IVON` [c](none.py)\n```\n"
     )
-    assert (tmp_path / "keras_bdl/plots/canvas.py.md").exists()
+    assert (tmp_path / "keras_bdl/plots/_canvas.py.md").exists()
     assert (tmp_path / "examples/guides/words.md").exists()

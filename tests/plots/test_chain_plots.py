@@ -32,7 +32,7 @@ def test_trace_shows_every_sample_of_the_chosen_quantity():
         np.testing.assert_array_equal(line[:, 0], np.arange(1, 41))
         np.testing.assert_array_equal(line[:, 1], chain[:, 1, 2])
     assert ax.get_ylabel() == "quantity (1, 2)"
-    assert plots.trace(CHAINS[:1, :, 0, 0], name="bias").get_ylabel() == "bias"
+    assert plots.trace(CHAINS[:1, :, 0, 0], label="bias").get_ylabel() == "bias"
 
 
 def test_autocorrelation_shows_band_and_effective_sample_size():

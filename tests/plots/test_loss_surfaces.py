@@ -50,7 +50,7 @@ def legend(ax):
 
 
 def test_cross_section_shows_loss_and_penalty_and_the_posterior_thick():
-    ax = plots.loss_cross_section(section(), names=["a", "b"], gaussian=True)
+    ax = plots.loss_cross_section(section(), labels=["a", "b"], gaussian=True)
     _, thin, thick, *_ = ax.lines
     np.testing.assert_allclose(thin.get_xdata(), [-4, -2, 0, 2, 4])
     np.testing.assert_allclose(thin.get_ydata(), 0.5 + thin.get_xdata() ** 2)
@@ -88,7 +88,7 @@ def test_energy_of_the_posterior_is_that_of_its_gaussian():
 def test_plane_draws_contours_ellipse_and_trajectory(tmp_path):
     path = np.array([[1.0, 2.0], [0.5, -1.0], [0.0, 0.0]])
     ax = plots.loss_plane(
-        plane(), trajectory=path, names=("v1", "v2"), stddevs=2, levels=5
+        plane(), trajectory=path, labels=("v1", "v2"), stddevs=2, levels=5
     )
     lines = {line.get_label(): line.get_xydata() for line in ax.lines}
     np.testing.assert_allclose(lines["trajectory"], path)
@@ -122,7 +122,7 @@ def test_wrong_input_is_refused_and_leaves_no_figure():
         ("`section` must be a result", lambda: plots.loss_cross_section(one)),
         (
             "one name for each of the 2 dir",
-            lambda: plots.loss_cross_section(rays, names=["a"]),
+            lambda: plots.loss_cross_section(rays, labels=["a"]),
         ),
         (
             "`gaussian=True` needs",
@@ -133,7 +133,7 @@ def test_wrong_input_is_refused_and_leaves_no_figure():
             "two coordinates in a row",
             lambda: plots.loss_plane(one, trajectory=[[1.0]]),
         ),
-        ("names of the two dir", lambda: plots.loss_plane(one, names=["a"])),
+        ("names of the two dir", lambda: plots.loss_plane(one, labels=["a"])),
         ("`levels` must be", lambda: plots.loss_plane(one, levels=1)),
         ("must rise above", lambda: plots.loss_plane(one, highest=0.5)),
     ):

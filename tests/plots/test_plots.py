@@ -12,9 +12,9 @@ from keras_bdl.conformal import NormalizedResiduals
 from keras_bdl.conformal import RiskControl
 from keras_bdl.evaluation import calibration_bins
 from keras_bdl.evaluation import evaluate
-from keras_bdl.evaluation import referral_accuracy
-from keras_bdl.evaluation import referral_auroc
-from keras_bdl.plots.canvas import COLORS
+from keras_bdl.evaluation._ranking import referral_accuracy
+from keras_bdl.evaluation._ranking import referral_auroc
+from keras_bdl.plots._canvas import COLORS
 from keras_bdl.prediction import ClassificationPrediction
 from keras_bdl.prediction import RegressionPrediction
 

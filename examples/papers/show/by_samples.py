@@ -5,7 +5,7 @@ import numpy as np
 from files import kept
 from trainings import SAMPLES
 
-from keras_bdl.plots import canvas
+from keras_bdl.extend import method_styles
 from show import panels
 from show.table import markdown
 from show.table import mean_and_error
@@ -26,7 +26,7 @@ def show(outcome, arguments):
     target = _target(outcome.results, arguments.target)
     figure, axes = panels.figure(["accuracy", "negative log-likelihood"])
     said = []
-    for name, style in canvas.method_styles(chains).items():
+    for name, style in method_styles(chains).items():
         of_seeds = chains[name]
         found = np.array([_along(result) for result in of_seeds])
         known = of_seeds[0].trained[0].settings

@@ -4,7 +4,7 @@ import numpy as np
 
 import keras_bdl as bdl
 from keras_bdl.evaluation import calibration_bins
-from keras_bdl.plots import canvas
+from keras_bdl.extend import method_styles
 from show import panels
 from show.table import of_metrics
 
@@ -18,7 +18,7 @@ def show(outcome, arguments):
     """
     results = outcome.results
     labels = panels.labels(results)
-    styles = canvas.method_styles(dict.fromkeys(labels.values()))
+    styles = method_styles(dict.fromkeys(labels.values()))
     places = panels.of_places(results)
     # All panels share one scale of the gap, so that gaps can be compared.
     figure, axes = panels.figure(list(places), sharey=True)
@@ -48,7 +48,7 @@ def show(outcome, arguments):
 
 def _curve(ax, predictions, arguments):
     """Draws accuracy against confidence, and the diagonal."""
-    ax.plot([0, 1], [0, 1], color=canvas.DARK, linestyle="--", linewidth=1.2)
+    ax.plot([0, 1], [0, 1], color="#222222", linestyle="--", linewidth=1.2)
     for name, prediction in predictions.items():
         bins = calibration_bins(
             prediction.confidence,

@@ -3,7 +3,7 @@
 import numpy as np
 from settings import OF_PREDICTIONS
 
-from keras_bdl.plots import canvas
+from keras_bdl.extend import method_styles
 from show import panels
 from show.table import of_metrics
 
@@ -24,7 +24,7 @@ def show(outcome, arguments):
         of_trainings.setdefault(kept, (cell, of_seeds))
     results = dict(of_trainings.values())
     labels = panels.labels(results, without=OF_PREDICTIONS)
-    styles = canvas.method_styles(dict.fromkeys(labels.values()))
+    styles = method_styles(dict.fromkeys(labels.values()))
     places = panels.of_places(results)
     figure, axes = panels.figure(list(places), rows=2, sharex=False)
     for panel, of_place in zip(axes, places.values(), strict=True):

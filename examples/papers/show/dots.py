@@ -4,7 +4,6 @@ import measures
 import numpy as np
 import published
 
-from keras_bdl.plots import canvas
 from show import panels
 from show.table import of_metrics
 
@@ -32,7 +31,7 @@ def show(outcome, arguments):
             [np.std(v, ddof=1) if len(v) > 1 else 0.0 for v in values],
             fmt="o",
             capsize=3,
-            color=canvas.COLORS[0],
+            color=panels.COLORS[0],
             label="here",
         )
         rows = {
@@ -44,18 +43,18 @@ def show(outcome, arguments):
         }
         if printed:
             twin = ax.twinx()
-            twin.tick_params(axis="y", colors=canvas.COLORS[1])
+            twin.tick_params(axis="y", colors=panels.COLORS[1])
             twins.append([twin])
             twin.plot(
                 list(printed),
                 list(printed.values()),
                 linestyle="none",
                 marker="D",
-                color=canvas.COLORS[1],
+                color=panels.COLORS[1],
                 label="in the paper (right axis)",
             )
         ax.set_ylabel(metric)
-        ax.tick_params(axis="y", colors=canvas.COLORS[0])
+        ax.tick_params(axis="y", colors=panels.COLORS[0])
         for word in ax.get_xticklabels():
             word.set(rotation=60, ha="right", rotation_mode="anchor")
     panels.one_legend(figure, axes + twins)

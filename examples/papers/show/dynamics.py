@@ -3,7 +3,7 @@
 import numpy as np
 from files import read
 
-from keras_bdl.plots import canvas
+from keras_bdl.extend import method_styles
 from show import panels
 from show.table import markdown
 from show.table import mean_and_error
@@ -35,7 +35,7 @@ def show(outcome, arguments):
     labels = *logs.values(), "stddev of the gradient"
     lines = [("method", *labels)]
     figure, [axes] = panels.figure([""], rows=4, height=2.2)
-    for cell, style in canvas.method_styles(results).items():
+    for cell, style in method_styles(results).items():
         color = style["color"]
         for ax, name in zip(axes, logs, strict=False):
             values = [result.history[name] for result in results[cell]]

@@ -1,9 +1,9 @@
 """Entropies of the test set and of out-of-distribution sets."""
 
+import matplotlib.pyplot as plt
 import measures
 
 import keras_bdl as bdl
-from keras_bdl.plots import canvas
 from show import panels
 from show.table import markdown
 from show.table import mean_and_error
@@ -21,7 +21,7 @@ def show(outcome, arguments):
         arguments: The arguments of the recipe, `arguments.NoArguments`.
     """
     recipe, results = outcome.recipe, outcome.results
-    figure, axes = canvas.pyplot().subplots(
+    figure, axes = plt.subplots(
         len(results),
         len(recipe.ood),
         figsize=(4.4 * len(recipe.ood), 2.6 * len(results)),
@@ -37,9 +37,9 @@ def show(outcome, arguments):
             bdl.plots.entropy_histograms(
                 first.test, first.predictions[name], num_bins=BINS, ax=ax
             )
-            ax.axvline(first.test.entropy.mean(), color=canvas.COLORS[0])
+            ax.axvline(first.test.entropy.mean(), color=panels.COLORS[0])
             ax.axvline(
-                first.predictions[name].entropy.mean(), color=canvas.COLORS[1]
+                first.predictions[name].entropy.mean(), color=panels.COLORS[1]
             )
             ax.set_title(f"{cell.method}, against {name}", fontsize="medium")
             scores = [

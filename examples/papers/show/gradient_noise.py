@@ -10,7 +10,7 @@ from files import read
 from files import write
 
 import keras_bdl as bdl
-from keras_bdl.plots import canvas
+from keras_bdl.extend import method_styles
 from show import panels
 from show.table import markdown
 from show.table import mean_and_error
@@ -34,7 +34,7 @@ def show(outcome, arguments):
     lines = [("data, network", "method", *heads)]
     figure, axes = panels.figure(["noise of the gradient", "optimal rate"])
     results = outcome.results
-    for cell, style in canvas.method_styles(results).items():
+    for cell, style in method_styles(results).items():
         found = [_along(result.trained[0]) for result in results[cell]]
         known = results[cell][0].trained[0].settings
         every = known.keep_iterates

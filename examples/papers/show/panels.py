@@ -2,9 +2,13 @@
 
 import math
 
-from keras_bdl.plots import canvas
+import matplotlib.pyplot as plt
+
+from keras_bdl.extend import method_styles
+from keras_bdl.extend import open_axes
 
 MOST_COLUMNS = 4
+COLORS = [style["color"] for style in method_styles(range(8)).values()]
 # Width in inches of the handle of a legend entry, and of each letter.
 HANDLE, LETTER = 0.7, 0.075
 
@@ -36,7 +40,7 @@ def figure(titles, rows=1, width=4.4, height=3.6, **kwargs):
     """
     columns = min(len(titles), MOST_COLUMNS)
     blocks = math.ceil(len(titles) / columns)
-    drawn, axes = canvas.pyplot().subplots(
+    drawn, axes = plt.subplots(
         blocks * rows,
         columns,
         figsize=(width * columns, height * blocks * rows),
@@ -53,7 +57,7 @@ def figure(titles, rows=1, width=4.4, height=3.6, **kwargs):
                 ax.remove()
             continue
         for ax in panel:
-            canvas.open_axes(ax)
+            open_axes(ax)
         panel[0].set_title(titles[number], fontsize="medium")
         panels.append(panel)
     return drawn, panels

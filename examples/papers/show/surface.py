@@ -62,7 +62,7 @@ def show(outcome, arguments):
             stddevs = [f"{width:.2g}" for width in of_ray]
             lines.append((cell.where, f"{i + 1}", *stddevs))
         bdl.plots.loss_cross_section(
-            section, names=[f"eigenvector {i + 1}" for i in rays], ax=panel[0]
+            section, labels=[f"eigenvector {i + 1}" for i in rays], ax=panel[0]
         )
         texts.append(f"{cell.where}\n\n{section}")
         for ax, pair in zip(panel[1:], PLANES, strict=True):
@@ -77,7 +77,7 @@ def show(outcome, arguments):
                 pair,
             )
             names = [f"eigenvector {i + 1}" for i in pair]
-            bdl.plots.loss_plane(plane, names=names, ax=ax)
+            bdl.plots.loss_plane(plane, labels=names, ax=ax)
     panels.heading(figure, outcome.recipe)
     file = outcome.save(figure, "surface")
     (outcome.folder / "surface.txt").write_text("\n\n".join(texts) + "\n")

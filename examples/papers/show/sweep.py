@@ -4,7 +4,7 @@ import measures
 import numpy as np
 from recipe import in_words
 
-from keras_bdl.plots import canvas
+from keras_bdl.extend import method_styles
 from show import panels
 from show.table import of_metrics
 
@@ -29,7 +29,7 @@ def show(outcome, arguments):
     lines_of = {name: _lines(results, name, along) for name in along}
     # A method has the same style in all panels, and no other method has it.
     labels = [label for lines in lines_of.values() for label in lines]
-    styles = canvas.method_styles(dict.fromkeys(labels))
+    styles = method_styles(dict.fromkeys(labels))
     for panel, (name, lines) in zip(axes, lines_of.items(), strict=True):
         for ax, metric in zip(panel, metrics, strict=True):
             for label, line in lines.items():

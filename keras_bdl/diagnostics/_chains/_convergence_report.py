@@ -10,7 +10,7 @@ from keras_bdl._aliases import ArrayLike
 from keras_bdl._arguments import check_bool
 from keras_bdl._arguments import check_count
 from keras_bdl._random._seeds import generator
-from keras_bdl._reports._report import Report
+from keras_bdl._reports import Report
 from keras_bdl.diagnostics._chains._chain_arrays import check_chains
 from keras_bdl.diagnostics._chains._chain_arrays import is_constant
 from keras_bdl.diagnostics._chains._r_hat_and_ess import even_length

@@ -16,7 +16,7 @@ from keras_bdl._arguments import check_number
 from keras_bdl._arguments import check_verbose
 from keras_bdl._data._count_examples import different_examples
 from keras_bdl._data._examples import TrainingData
-from keras_bdl._reports._report import Report
+from keras_bdl._reports import Report
 from keras_bdl.diagnostics._training_loss import TrainingLoss
 from keras_bdl.diagnostics._training_loss import left_as_it_was
 

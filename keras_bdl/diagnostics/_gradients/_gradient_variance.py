@@ -15,7 +15,7 @@ from keras_bdl._arguments import check_count
 from keras_bdl._arguments import check_verbose
 from keras_bdl._data._checked_inputs import check_model
 from keras_bdl._random._seeds import sequence
-from keras_bdl._reports._report import Report
+from keras_bdl._reports import Report
 from keras_bdl.diagnostics._gradients._likelihood_gradient import (
     likelihood_gradient_of,
 )

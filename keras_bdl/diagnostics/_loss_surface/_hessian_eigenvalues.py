@@ -16,7 +16,7 @@ from keras_bdl._arguments import check_number
 from keras_bdl._arguments import check_seed
 from keras_bdl._arguments import check_verbose
 from keras_bdl._data._examples import TrainingData
-from keras_bdl._reports._report import Report
+from keras_bdl._reports import Report
 from keras_bdl.diagnostics._loss_surface._eigenpairs import eigenpairs
 from keras_bdl.diagnostics._loss_surface._weight_vectors import as_arrays
 from keras_bdl.diagnostics._training_loss import TrainingLoss

@@ -9,7 +9,7 @@ import numpy as np
 from keras_bdl._aliases import ArrayLike
 from keras_bdl._aliases import Data
 from keras_bdl._inherited_arguments import inherits_arguments
-from keras_bdl._reports._report import Report
+from keras_bdl._reports import Report
 from keras_bdl.diagnostics._loss_surface._loss_near_network import LossSurface
 from keras_bdl.diagnostics._loss_surface._loss_near_network import distances_of
 

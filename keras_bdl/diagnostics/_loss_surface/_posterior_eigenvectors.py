@@ -6,7 +6,7 @@ import numpy as np
 
 from keras_bdl._arguments import check_choice
 from keras_bdl._arguments import check_count
-from keras_bdl._reports._report import Report
+from keras_bdl._reports import Report
 from keras_bdl.diagnostics._loss_surface._eigenpairs import eigenpairs
 from keras_bdl.diagnostics._loss_surface._posterior_covariance import (
     PosteriorCovariance,

@@ -4,9 +4,11 @@ import scipy.integrate
 import scipy.stats
 
 from keras_bdl import metrics
-from keras_bdl.evaluation import mixture_crps
-from keras_bdl.evaluation import mixture_interval_coverage
-from keras_bdl.evaluation import mixture_log_likelihood
+from keras_bdl.evaluation import evaluate
+from keras_bdl.evaluation._regression_report import crps_of_values
+from keras_bdl.evaluation._regression_report import interval_coverages
+from keras_bdl.evaluation._regression_report import log_densities
+from keras_bdl.prediction import RegressionPrediction
 
 
 def make_data(draws=3, shape=(6, 2), seed=0):
@@ -20,7 +22,7 @@ def test_log_likelihood_is_that_of_the_averaged_density():
     y, means, variances = make_data()
     density = scipy.stats.norm(means, np.sqrt(variances)).pdf(y).mean(0)
     np.testing.assert_allclose(
-        mixture_log_likelihood(y, means, variances), np.log(density).mean()
+        log_densities(y, means, variances), np.log(density)
     )
 
 
@@ -36,15 +38,17 @@ def test_crps_is_the_integral_of_its_definition():
 
     expected = [integral(y[i], means[:, i], variances[:, i]) for i in range(3)]
     np.testing.assert_allclose(
-        mixture_crps(y, means, variances), np.mean(expected), rtol=1e-6
+        crps_of_values(y, means, variances), expected, rtol=1e-6
     )
 
 
 def test_crps_of_points_without_variance():
     # One point: the absolute error. Two points 0 and 2, target 1:
     # E|X - y| = 1 and E|X - X'| = 1, hence 1/2.
-    assert mixture_crps([3.0], [[1.0]], [[0.0]]) == 2.0
-    assert mixture_crps([1.0], [[0.0], [2.0]], np.zeros((2, 1))) == 0.5
+    zero = np.zeros((1, 1))
+    assert crps_of_values(np.array([3.0]), zero + 1, zero) == 2.0
+    two = np.array([[0.0], [2.0]])
+    assert crps_of_values(np.array([1.0]), two, np.zeros((2, 1))) == 0.5
 
 
 def test_coverage_counts_values_between_the_quantiles():
@@ -65,37 +69,35 @@ def test_coverage_counts_values_between_the_quantiles():
         for i in chosen
     ]
     assert 0.2 < np.mean(inside) < 0.9
-    actual = mixture_interval_coverage(
-        y[chosen], means[:, chosen], variances[:, chosen], level=0.6
+    actual = interval_coverages(
+        y[chosen], means[:, chosen], variances[:, chosen], [0.6]
     )
-    assert actual == np.mean(inside)
+    assert actual == {0.6: np.mean(inside)}
 
 
 def test_streaming_metrics_agree_on_one_gaussian():
     y, means, variances = make_data(draws=1, shape=(50, 1))
     output = np.hstack([means[0], np.sqrt(variances[0])])
     for metric, expected in (
-        (
-            metrics.GaussianLogLikelihood(),
-            mixture_log_likelihood(y, means, variances),
-        ),
+        (metrics.GaussianLogLikelihood(), log_densities(y, means, variances)),
         (
             metrics.ContinuousRankedProbabilityScore(),
-            mixture_crps(y, means, variances),
+            crps_of_values(y, means, variances),
         ),
         (
             metrics.IntervalCoverage(level=0.8),
-            mixture_interval_coverage(y, means, variances, level=0.8),
+            interval_coverages(y, means, variances, [0.8])[0.8],
         ),
     ):
         metric.update_state(y, output)
-        np.testing.assert_allclose(metric.result(), expected, rtol=1e-5)
+        np.testing.assert_allclose(
+            metric.result(), np.mean(expected), rtol=1e-5
+        )
 
 
-def test_variances_are_checked():
-    with pytest.raises(ValueError, match="must be positive.*variance of 0"):
-        mixture_log_likelihood([0.0], [[0.0]], [[0.0]])
+def test_a_negative_variance_is_refused():
+    prediction = RegressionPrediction(
+        np.zeros(2), variance_within=np.full(2, -1.0)
+    )
     with pytest.raises(ValueError, match="must not be negative.*of -1"):
-        mixture_crps([0.0], [[0.0]], [[-1.0]])
-    with pytest.raises(ValueError, match="`means` must have the shape of `y`"):
-        mixture_crps([0.0, 1.0], [[0.0]], [[1.0]])
+        evaluate(prediction, [0.0, 0.0])

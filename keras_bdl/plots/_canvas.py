@@ -42,7 +42,20 @@ def pyplot() -> Any:
 
 
 def open_axes(ax: Any = None) -> Any:
-    """Returns the given axes or axes of a new figure, in a plain style."""
+    """Returns the given axes or axes of a new figure, in a plain style.
+
+    Use it for pictures of your own in the style of `keras_bdl.plots`.
+
+    Args:
+        ax: Matplotlib axes. Defaults to `None`, the axes of a new figure.
+
+    Example:
+
+    ```python
+    axes = keras_bdl.extend.open_axes()
+    axes.plot(prediction.entropy)
+    ```
+    """
     if ax is None:
         _, ax = pyplot().subplots(figsize=(5.6, 4.0), layout="constrained")
     elif not isinstance(ax, pyplot().Axes):
@@ -81,6 +94,22 @@ def method_styles(names: Iterable) -> dict:
 
     The same names in the same order get the same styles in every picture. After
     eight methods, the colours repeat with other markers.
+
+    Args:
+        names: Names of the methods.
+
+    Returns:
+        A dict from a name to a dict with `color` and `marker`, arguments of
+        `plot` in Matplotlib.
+
+    Example:
+
+    ```python
+    styles = keras_bdl.extend.method_styles(["SWAG", "VOGN"])
+    axes = keras_bdl.extend.open_axes()
+    for name, style in styles.items():
+        axes.plot([0, 1], label=name, **style)
+    ```
     """
     looks = zip(itertools.cycle(COLORS), itertools.cycle(MARKERS), strict=False)
     return {
@@ -121,14 +150,37 @@ def add_method_legend(ax: Any) -> None:
         _raise_bottom(ax, (bottom - extent.y0) / ax.figure.bbox.height)
 
 
-def _has_layout(figure):
+def add_figure_legend(
+    figure: Any, handles: Iterable, names: Iterable, most_columns: int
+) -> int:
+    """Adds a legend below all panels, no wider than they are.
+
+    Returns the number of its rows.
+    """
+    handles, names = list(handles), list(names)
+    for columns in range(min(len(names), most_columns), 0, -1):
+        legend = figure.legend(
+            handles,
+            names,
+            loc="outside lower center",
+            ncols=columns,
+            frameon=False,
+        )
+        if legend.get_window_extent().width <= figure.bbox.width:
+            break
+        if columns > 1:
+            legend.remove()
+    return -(-len(names) // columns)
+
+
+def _has_layout(figure: Any) -> bool:
     from matplotlib.layout_engine import PlaceHolderLayoutEngine
 
     engine = figure.get_layout_engine()
     return not (engine is None or isinstance(engine, PlaceHolderLayoutEngine))
 
 
-def _raise_bottom(ax, height):
+def _raise_bottom(ax: Any, height: float) -> None:
     box = ax.get_position()
     height = min(height, 0.6 * box.height)
     ax.set_position((box.x0, box.y0 + height, box.width, box.height - height))

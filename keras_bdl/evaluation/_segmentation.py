@@ -1,8 +1,10 @@
 """Scores of a segmentation, added up batch by batch."""
 
+import dataclasses
 import zlib
 from collections.abc import Sequence
 from typing import Any
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,16 +15,18 @@ from keras_bdl._arguments import check_number
 from keras_bdl._data._checked_inputs import check_classification
 from keras_bdl._data._checked_inputs import kept_labels
 from keras_bdl._data._checked_inputs import labels_of
-from keras_bdl._reports._per_example import PerExample
-from keras_bdl.evaluation._class_bins import ClassBins
-from keras_bdl.evaluation._class_bins import ratio_of_counts
-from keras_bdl.evaluation._example_scores import ExampleScores
-from keras_bdl.evaluation._referral import FRACTIONS
-from keras_bdl.evaluation._referral import MEASURES
-from keras_bdl.evaluation._referral import checked_fractions
-from keras_bdl.evaluation._referral import kept_weights
-from keras_bdl.evaluation._referral import uncertainty_of
-from keras_bdl.evaluation._segmentation_report import SegmentationReport
+from keras_bdl._reports import NOT_A_NUMBER
+from keras_bdl._reports import PerExample
+from keras_bdl._reports import Report
+from keras_bdl.evaluation._calibration import ClassBins
+from keras_bdl.evaluation._classification_report import ExampleScores
+from keras_bdl.evaluation._classification_report import per_class_section
+from keras_bdl.evaluation._classification_report import ratio_of_counts
+from keras_bdl.evaluation._ranking import FRACTIONS
+from keras_bdl.evaluation._ranking import MEASURES
+from keras_bdl.evaluation._ranking import checked_fractions
+from keras_bdl.evaluation._ranking import kept_weights
+from keras_bdl.evaluation._ranking import uncertainty_of
 from keras_bdl.prediction import ClassificationPrediction
 
 
@@ -125,7 +129,7 @@ class SegmentationScores:
         image = np.repeat(np.arange(shape[0]), kept.size // shape[0])[kept]
         self._add_images(image, values[kept], scores)
 
-    def report(self) -> SegmentationReport:
+    def report(self) -> "SegmentationReport":
         """Returns the report on everything that was added."""
         if not self._images:
             raise ValueError(
@@ -138,6 +142,7 @@ class SegmentationScores:
         expected = self._sums["expected"] / n if several else np.nan
         entropy = self._sums["entropy"] / n
         hits, claimed, count = self._of_images([1.0] * len(self._images))
+        errors = self._class_bins.calibration_errors()
         return SegmentationReport(
             num_images=len(self._images),
             num_pixels=int(n),
@@ -149,7 +154,7 @@ class SegmentationScores:
             brier=self._sums["brier"] / n,
             num_bins=self.num_bins,
             ece=float(np.abs(np.sum(self._image_sums, 0)[2:]).sum() / n),
-            ece_classwise=float(self._class_bins.calibration_errors().mean()),
+            ece_classwise=float(errors.mean()),
             entropy=entropy,
             expected_entropy=expected,
             mutual_information=entropy - expected,
@@ -158,13 +163,13 @@ class SegmentationScores:
                 "iou": ratio_of_counts(hits, claimed + count - hits),
                 "precision": ratio_of_counts(hits, claimed),
                 "recall": ratio_of_counts(hits, count),
-                "ece": self._class_bins.calibration_errors().tolist(),
+                "ece": errors.tolist(),
                 "count": count.astype(int).tolist(),
             },
             per_example=self._per_example(),
         )
 
-    def _check_classes(self, classes, samples):
+    def _check_classes(self, classes: int, samples: int) -> None:
         if self._class_bins is None:
             self._class_bins = ClassBins(classes, self.num_bins)
             self._num_samples = samples
@@ -177,7 +182,9 @@ class SegmentationScores:
                 f"samples after {known[0]} classes and {known[1]} samples"
             )
 
-    def _add_images(self, image, uncertainty, scores):
+    def _add_images(
+        self, image: np.ndarray, uncertainty: np.ndarray, scores: ExampleScores
+    ) -> None:
         classes = len(self._class_bins.hits)
         self._checksum = zlib.crc32(scores.y.tobytes(), self._checksum)
         gaps, bins = scores.gaps(self.num_bins).T
@@ -195,7 +202,7 @@ class SegmentationScores:
             of_bins = np.bincount(bins[here], gaps[here], self.num_bins)
             self._image_sums.append(np.array([*sums, *of_bins]))
 
-    def _per_example(self):
+    def _per_example(self) -> PerExample:
         """Returns the numbers of each image whose means give the scores."""
         _, *counts = zip(*self._images, strict=True)
         hits, claimed, true = map(np.array, counts)
@@ -214,12 +221,12 @@ class SegmentationScores:
             **{k: np.stack([v, pixels], 1) for k, v in ratios.items()},
         )
 
-    def _of_images(self, weights):
+    def _of_images(self, weights: Any) -> list[np.ndarray]:
         """Returns weighted sums: hits, claimed and true pixels by class."""
         _, *counts = zip(*self._images, strict=True)
         return [np.tensordot(weights, np.array(c), 1) for c in counts]
 
-    def _referral(self):
+    def _referral(self) -> dict[str, Any]:
         uncertainty = [image[0] for image in self._images]
         accuracy, ious = [], []
         for fraction in self.fractions:
@@ -235,5 +242,117 @@ class SegmentationScores:
         }
 
 
-def _mean_iou(hits, claimed, count):
+def _mean_iou(
+    hits: np.ndarray, claimed: np.ndarray, count: np.ndarray
+) -> float:
     return float(np.nanmean(ratio_of_counts(hits, claimed + count - hits)))
+
+
+@dataclasses.dataclass(frozen=True)
+class SegmentationReport(Report):
+    """Scores of a classifier of pixels, from `SegmentationScores`.
+
+    With the pixels of all images together, and for class k `tp` the number of
+    its pixels that were classified as k,
+
+        iou = tp / (pixels classified as k + pixels of class k - tp)      (1)
+
+    Attributes:
+        num_images: Number of images with a pixel that counts.
+        num_pixels: Number of pixels that count.
+        num_classes: Number of classes.
+        num_samples: Number of posterior samples in the average.
+        accuracy: Fraction of pixels whose most probable class is correct.
+        mean_iou: Mean of (1) over all classes that occur.
+        nll: Mean negative log probability of the label.
+        brier: Brier score, summed over the classes.
+        num_bins: Number of bins of the calibration errors.
+        ece: Expected calibration error of the pixels, bins of equal width.
+        ece_classwise: Mean calibration error of the probability of each class.
+        entropy: Mean predictive entropy of a pixel in nats.
+        expected_entropy: Mean aleatoric part of the entropy, NaN for a single
+            sample.
+        mutual_information: Mean epistemic part of the entropy, NaN for a single
+            sample.
+        referral: Dict with the `uncertainty` used, the referred `fractions` of
+            the images, and `accuracy` and `mean_iou` of the remaining images.
+        per_class: Dict of lists with one entry for each class: `iou`,
+            `precision`, `recall`, `ece` and `count`, the number of pixels. A
+            ratio of zeros is NaN.
+        per_example: `PerExample` with numbers of single images, for
+            `keras_bdl.evaluation.table`. Not a part of `to_dict`.
+    """
+
+    TABLE_SCORES: ClassVar = ("accuracy", "mean_iou", "nll", "brier", "ece")
+
+    num_images: int
+    num_pixels: int
+    num_classes: int
+    num_samples: int
+    accuracy: float
+    mean_iou: float
+    nll: float
+    brier: float
+    num_bins: int
+    ece: float
+    ece_classwise: float
+    entropy: float
+    expected_entropy: float
+    mutual_information: float
+    referral: dict
+    per_class: dict
+    per_example: PerExample = dataclasses.field(
+        repr=False, compare=False, metadata=NOT_A_NUMBER
+    )
+
+    def title(self) -> str:
+        """Returns the first line of the printed report."""
+        return (
+            f"Segmentation of {self.num_images} images into "
+            f"{self.num_classes} classes, {self.num_pixels} pixels, "
+            f"{self.num_samples} posterior "
+            f"{'sample' if self.num_samples == 1 else 'samples'}"
+        )
+
+    def sections(self) -> list[tuple]:
+        """Returns a pair of title and rows for each table."""
+        curve = self.referral
+        measure = curve["uncertainty"].replace("_", " ")
+        return [
+            (
+                "Quality",
+                [
+                    ["accuracy", self.accuracy],
+                    ["mean IoU", self.mean_iou],
+                    ["negative log-likelihood", self.nll],
+                    ["Brier score", self.brier],
+                ],
+            ),
+            (
+                f"Calibration, {self.num_bins} bins",
+                [
+                    ["ECE, equal width", self.ece],
+                    ["ECE, classwise", self.ece_classwise],
+                ],
+            ),
+            (
+                "Uncertainty in nats, mean",
+                [
+                    ["entropy (total)", self.entropy],
+                    ["expected entropy (aleatoric)", self.expected_entropy],
+                    ["mutual information (epistemic)", self.mutual_information],
+                ],
+            ),
+            (
+                f"Referral of the most uncertain images, by mean {measure}",
+                [
+                    [
+                        "referred",
+                        *(f"{100 * f:g} %" for f in curve["fractions"]),
+                    ],
+                    ["accuracy", *curve["accuracy"]],
+                    ["mean IoU", *curve["mean_iou"]],
+                ],
+            ),
+            per_class_section(self.per_class, lowest="iou"),
+        ]

@@ -1,4 +1,4 @@
-"""Streaming scores of Gaussian outputs, averaged over examples."""
+"""Streaming scores of Gaussian outputs, and errors of their means."""
 
 import math
 from typing import Any
@@ -7,22 +7,15 @@ import keras
 from keras import ops
 
 from keras_bdl._arguments import check_number
-from keras_bdl._inherited_arguments import InheritedArguments
 from keras_bdl.likelihoods._gaussian import aligned_targets
 from keras_bdl.likelihoods._gaussian import split_moments
 
 
-class GaussianMetric(InheritedArguments, keras.metrics.Mean):
+class GaussianMetric(keras.metrics.Mean):
     """Base of the metrics of Gaussian outputs: a weighted mean of a score.
 
     The last axis of the output holds the means, then as many positive
     standard deviations.
-
-    Args:
-        name: Name of the metric. Defaults to `None`, the name of the class in
-            snake case.
-        dtype: Dtype of the computation. Defaults to `None`,
-            `keras.config.floatx()`.
 
     Attributes:
         reads_noise: Whether the metric reads the standard deviations. If an
@@ -36,7 +29,9 @@ class GaussianMetric(InheritedArguments, keras.metrics.Mean):
     def __init__(self, *, name: str | None = None, dtype: str | None = None):
         super().__init__(name=name or self.default_name, dtype=dtype)
 
-    def update_state(self, y_true, y_pred, sample_weight=None):
+    def update_state(
+        self, y_true: Any, y_pred: Any, sample_weight: Any = None
+    ) -> None:
         """Adds the scores of a batch."""
         mean, stddev = self.split(ops.cast(y_pred, self.dtype))
         # A metric cannot raise an error in a compiled step, but can show NaN.
@@ -45,34 +40,25 @@ class GaussianMetric(InheritedArguments, keras.metrics.Mean):
         super().update_state(self.score(z, stddev), sample_weight)
 
     def score(self, z: Any, stddev: Any) -> Any:
-        """Returns a score for each target value.
-
-        Args:
-            z: Standardised residuals, `(target - mean) / stddev`.
-            stddev: Standard deviations.
-        """
+        """Returns a score of `z = (target - mean) / stddev` for each value."""
         raise NotImplementedError
 
     def split(self, y_pred: Any) -> tuple[Any, Any]:
-        """Returns the means and the standard deviations in an output.
-
-        Args:
-            y_pred: Output of the model.
-        """
+        """Returns the means and the standard deviations in an output."""
         raise NotImplementedError
 
 
 class GaussianScore(GaussianMetric):
-    """Base of the scores of a Gaussian predictive density.
+    """Base of the scores of a Gaussian predictive density."""
 
-    Args:
-        noise_stddev: Standard deviation of the noise. The output then holds
-            the means alone. Defaults to `None`: the last axis of the output
-            holds the means, then as many positive standard deviations.
-    """
-
-    def __init__(self, noise_stddev: float | None = None, **kwargs: Any):
-        super().__init__(**kwargs)
+    def __init__(
+        self,
+        noise_stddev: float | None = None,
+        *,
+        name: str | None = None,
+        dtype: str | None = None,
+    ):
+        super().__init__(name=name, dtype=dtype)
         if noise_stddev is not None:
             check_number("noise_stddev", noise_stddev, above=0.0)
         self.noise_stddev = noise_stddev
@@ -86,7 +72,7 @@ class GaussianScore(GaussianMetric):
             y_pred = ops.expand_dims(y_pred, -1)
         return y_pred, ops.cast(self.noise_stddev, self.dtype)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns every constructor argument."""
         return {**super().get_config(), "noise_stddev": self.noise_stddev}
 
@@ -101,6 +87,15 @@ class GaussianLogLikelihood(GaussianScore):
         log N(y; m, s^2) = -log(2 pi)/2 - log s - ((y - m)/s)^2 / 2       (1)
 
     Several targets of one example are averaged, not summed.
+
+    Args:
+        noise_stddev: Standard deviation of the noise. The output then holds
+            the means alone. Defaults to `None`: the last axis of the output
+            holds the means, then as many positive standard deviations.
+        name: Name of the metric. Defaults to `None`, the name of the class in
+            snake case.
+        dtype: Dtype of the computation. Defaults to `None`,
+            `keras.config.floatx()`.
 
     Call arguments:
         y_true: Targets, `(batch, targets)`, or `(batch,)` for one target.
@@ -138,6 +133,10 @@ class ContinuousRankedProbabilityScore(GaussianScore):
     For a Gaussian, with `z = (y - m)/s`,
 
         CRPS = s (z (2 Phi(z) - 1) + 2 phi(z) - 1/sqrt(pi))               (1)
+
+    Args:
+        noise_stddev, name, dtype: As in
+            `keras_bdl.metrics.GaussianLogLikelihood`.
 
     Call arguments:
         y_true: Targets, `(batch, targets)`, or `(batch,)` for one target.
@@ -182,6 +181,8 @@ class IntervalCoverage(GaussianScore):
     Args:
         level: Probability of the interval, between 0 and 1. Defaults to
             `0.95`.
+        noise_stddev, name, dtype: As in
+            `keras_bdl.metrics.GaussianLogLikelihood`.
 
     Call arguments:
         y_true: Targets, `(batch, targets)`, or `(batch,)` for one target.
@@ -201,8 +202,15 @@ class IntervalCoverage(GaussianScore):
 
     default_name = "interval_coverage"
 
-    def __init__(self, level: float = 0.95, **kwargs: Any):
-        super().__init__(**kwargs)
+    def __init__(
+        self,
+        level: float = 0.95,
+        *,
+        noise_stddev: float | None = None,
+        name: str | None = None,
+        dtype: str | None = None,
+    ):
+        super().__init__(noise_stddev, name=name, dtype=dtype)
         check_number("level", level, above=0.0, below=1.0)
         self.level = level
 
@@ -213,6 +221,91 @@ class IntervalCoverage(GaussianScore):
         # A comparison with NaN is false, which would count as outside.
         return ops.where(ops.isnan(inner), inner, inside)
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         """Returns every constructor argument."""
         return {**super().get_config(), "level": self.level}
+
+
+class ErrorOfMean(GaussianMetric):
+    """Base of the errors of the mean, for outputs that also hold the noise."""
+
+    # Keras callbacks with `mode="auto"` read this direction.
+    _direction = "down"
+
+    def split(self, y_pred: Any) -> tuple[Any, Any]:
+        """Returns the means and the standard deviations in an output."""
+        return split_moments(y_pred, f"`keras.metrics.{type(self).__name__}()`")
+
+
+@keras.saving.register_keras_serializable(package="keras_bdl")
+class RootMeanSquaredError(ErrorOfMean):
+    """Root mean squared error of a network that also predicts the noise.
+
+    Use it if the last axis of the output holds the means, then as many
+    standard deviations. The Keras metric of this name would compare the
+    targets with both. Use the Keras metric if the network predicts the mean
+    alone.
+
+    Args:
+        name, dtype: As in `keras_bdl.metrics.GaussianLogLikelihood`.
+
+    Call arguments:
+        y_true: Targets, `(batch, targets)`, or `(batch,)` for one target.
+        y_pred: `(batch, 2 * targets)`.
+        sample_weight: Weight of each example.
+
+    Example:
+
+    ```python
+    model.compile(
+        "adam",
+        loss=keras_bdl.likelihoods.Gaussian(),
+        metrics=[keras_bdl.metrics.RootMeanSquaredError()],
+    )
+    ```
+    """
+
+    default_name = "root_mean_squared_error"
+
+    def score(self, z: Any, stddev: Any) -> Any:
+        """Returns `(y - m)^2` for each target value."""
+        return ops.square(z * stddev)
+
+    def result(self) -> Any:
+        """Returns the square root of the mean squared error."""
+        return ops.sqrt(super().result())
+
+
+@keras.saving.register_keras_serializable(package="keras_bdl")
+class MeanAbsoluteError(ErrorOfMean):
+    """Mean absolute error of a network that also predicts the noise.
+
+    Use it if the last axis of the output holds the means, then as many
+    standard deviations. The Keras metric of this name would compare the
+    targets with both. Use the Keras metric if the network predicts the mean
+    alone.
+
+    Args:
+        name, dtype: As in `keras_bdl.metrics.GaussianLogLikelihood`.
+
+    Call arguments:
+        y_true: Targets, `(batch, targets)`, or `(batch,)` for one target.
+        y_pred: `(batch, 2 * targets)`.
+        sample_weight: Weight of each example.
+
+    Example:
+
+    ```python
+    model.compile(
+        "adam",
+        loss=keras_bdl.likelihoods.Gaussian(),
+        metrics=[keras_bdl.metrics.MeanAbsoluteError()],
+    )
+    ```
+    """
+
+    default_name = "mean_absolute_error"
+
+    def score(self, z: Any, stddev: Any) -> Any:
+        """Returns `|y - m|` for each target value."""
+        return ops.abs(z * stddev)

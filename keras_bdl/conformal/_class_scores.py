@@ -1,4 +1,4 @@
-"""Adaptive sets of classes."""
+"""Scores of classes: the least ambiguous and the adaptive sets."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,9 +11,57 @@ from keras_bdl._arguments import check_bool
 from keras_bdl._arguments import check_count
 from keras_bdl._arguments import check_number
 from keras_bdl.conformal._conformal import check_coverage
-from keras_bdl.conformal._cutoff import rank
+from keras_bdl.conformal._conformal import rank
 from keras_bdl.conformal._set_predictor import SetPredictor
 from keras_bdl.prediction import ClassificationPrediction
+
+
+class LAC(SetPredictor):
+    """Sets of all classes whose probability is at least a threshold.
+
+    Use this method for the smallest sets on average. With p the predictive
+    probabilities,
+
+        score of class c = -log p_c                                       (1)
+        set = {c: score of c <= cutoff} = {c: p_c >= threshold}           (2)
+
+    The sets are those of the score 1 - p_c, which has the order of (1). The
+    logarithm also tells probabilities apart that round to 1. Sets of hard
+    inputs may miss their label more often than others, and a set may be empty.
+
+    The coverage has the guarantee of `keras_bdl.extend.Conformal`, with
+    `per_class=True` for each class.
+
+    Args:
+        per_class: Whether every class has a cutoff of its own, found from the
+            calibration data with this label (Mondrian). The coverage then
+            holds for each class. A class with too few labels is in every set.
+            Defaults to `False`.
+
+    Example:
+
+    ```python
+    conformal = keras_bdl.conformal.LAC().fit(prediction, y, coverage=0.9)
+    sets = conformal(keras_bdl.predict(model, x_test))
+    print(sets.evaluate(y_test))
+    ```
+
+    Reference:
+        - [Sadinle et al., 2019](https://arxiv.org/abs/1609.00451), theorem 1
+    """
+
+    def class_scores(
+        self, log_probs: np.ndarray, keys: np.ndarray
+    ) -> np.ndarray:
+        """Returns the score of every class, (1)."""
+        return -log_probs  # (1)
+
+    def label_scores(
+        self, log_probs: np.ndarray, keys: np.ndarray, y: np.ndarray
+    ) -> np.ndarray:
+        """Returns the score of each label."""
+        return -np.take_along_axis(log_probs, y[:, None], axis=-1)[:, 0]
+
 
 # Penalties that the paper of `RAPS` tries.
 PENALTIES = (0.001, 0.01, 0.1, 0.2, 0.5)
@@ -50,6 +98,10 @@ class APS(SetPredictor):
         seed: Selects v: row i of the calibration data gets number i of
             `np.random.RandomState(seed)`, and later rows the next numbers.
             The default does not change from use to use. Defaults to `0`.
+        per_class: Whether every class has a cutoff of its own, found from the
+            calibration data with this label (Mondrian). The coverage then
+            holds for each class. A class with too few labels is in every set.
+            Defaults to `False`.
 
     Example:
 
@@ -63,8 +115,14 @@ class APS(SetPredictor):
           v is the paper's 1 - u
     """
 
-    def __init__(self, *, randomized: bool = True, seed: int = 0, **kwargs):
-        super().__init__(**kwargs)
+    def __init__(
+        self,
+        *,
+        randomized: bool = True,
+        seed: int = 0,
+        per_class: bool = False,
+    ):
+        super().__init__(per_class=per_class)
         self.randomized = check_bool("randomized", randomized)
         check_number("seed", seed, at_least=0, below=2**32, integer=True)
         self.seed = seed
@@ -74,12 +132,7 @@ class APS(SetPredictor):
     def ranked_scores(
         self, sorted_probs: np.ndarray, keys: np.ndarray
     ) -> np.ndarray:
-        """Returns the score of every rank, which never falls along a row.
-
-        Args:
-            sorted_probs: Probabilities in float64, the largest first.
-            keys: v of each row.
-        """
+        """Returns the score of every rank, which never falls along a row."""
         total = np.cumsum(sorted_probs, axis=-1)
         scores = keys[:, None] * sorted_probs
         scores[:, 1:] += total[:, :-1]  # (1)
@@ -116,12 +169,7 @@ class APS(SetPredictor):
         return (scores <= limits).sum(-1)
 
     def draw_keys(self, first: int, count: int) -> np.ndarray:
-        """Returns v of some rows.
-
-        Args:
-            first: Number of rows before these.
-            count: Number of rows.
-        """
+        """Returns v of some rows."""
         if not self.randomized:
             return super().draw_keys(first, count)
         seed, stream = self.seed, np.random.RandomState(self.seed)
@@ -155,6 +203,10 @@ class RAPS(APS):
     Args:
         penalty: Weight of the penalty, at least zero. Defaults to `0.01`.
         free_ranks: Number of ranks without a penalty. Defaults to `5`.
+        randomized: Whether v is random, as in `APS`. Defaults to `True`.
+        seed: Selects v, as in `APS`. Defaults to `0`.
+        per_class: Whether every class has a cutoff of its own, as in `APS`.
+            Defaults to `False`.
 
     Example:
 
@@ -169,8 +221,16 @@ class RAPS(APS):
           its appendix E
     """
 
-    def __init__(self, *, penalty: float = 0.01, free_ranks: int = 5, **kwargs):
-        super().__init__(**kwargs)
+    def __init__(
+        self,
+        *,
+        penalty: float = 0.01,
+        free_ranks: int = 5,
+        randomized: bool = True,
+        seed: int = 0,
+        per_class: bool = False,
+    ):
+        super().__init__(randomized=randomized, seed=seed, per_class=per_class)
         self.penalty = check_number("penalty", penalty, at_least=0.0)
         self.free_ranks = check_count("free_ranks", free_ranks, at_least=0)
 
@@ -182,7 +242,9 @@ class RAPS(APS):
         *,
         coverage: float = 0.9,
         penalties: Sequence[float] = PENALTIES,
-        **kwargs: Any,
+        randomized: bool = True,
+        seed: int = 0,
+        per_class: bool = False,
     ) -> Self:
         """Returns the method with the smallest sets on tuning data.
 
@@ -200,7 +262,9 @@ class RAPS(APS):
             coverage: The coverage that `fit` will get. Defaults to `0.9`.
             penalties: Penalties to try. Defaults to the paper's `(0.001, 0.01,
                 0.1, 0.2, 0.5)`.
-            **kwargs: Other arguments of the constructor.
+            randomized: Argument of the constructor. Defaults to `True`.
+            seed: Argument of the constructor. Defaults to `0`.
+            per_class: Argument of the constructor. Defaults to `False`.
 
         Example:
 
@@ -215,6 +279,11 @@ class RAPS(APS):
                 "`penalties` must hold at least one penalty. "
                 f"Received: penalties={penalties!r}"
             )
+        kwargs: dict[str, Any] = {
+            "randomized": randomized,
+            "seed": seed,
+            "per_class": per_class,
+        }
         method = cls(**kwargs)
         prediction, y = method.counted(prediction, y)
         ranks = np.empty(len(y), int)
@@ -242,7 +311,7 @@ class RAPS(APS):
         return super().ranked_scores(sorted_probs, keys) + penalty  # (1)
 
 
-def _classes_above(log_probs, y):
+def _classes_above(log_probs: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Returns the number of classes that rank above each label."""
     chosen = np.take_along_axis(log_probs, y[:, None], axis=-1)
     before = np.arange(log_probs.shape[-1]) < y[:, None]
@@ -250,11 +319,11 @@ def _classes_above(log_probs, y):
     return above + ((log_probs == chosen) & before).sum(-1)
 
 
-def _descending(log_probs):
+def _descending(log_probs: np.ndarray) -> np.ndarray:
     """Returns the probabilities of each row, the largest first."""
     # Not a reversed view: `exp` of a view may round in another way.
     return _probabilities(-np.sort(-log_probs, axis=-1))
 
 
-def _probabilities(log_probs):
+def _probabilities(log_probs: np.ndarray) -> np.ndarray:
     return np.exp(log_probs).astype("float64")
