@@ -102,11 +102,10 @@ def sampler(run, seed, name, make, chains):
         precondition_end_step=STEPS * run.burn_in,
         seed=seed,
     )
-    samples = bdl.callbacks.SampleCollector(
-        cycle, start_epoch=run.burn_in, validation_data=run.data.test
-    )
+    samples = bdl.callbacks.SampleCollector(cycle, start_epoch=run.burn_in)
+    validation = bdl.callbacks.EnsembleValidation(samples, run.data.test)
     diagnostics = bdl.callbacks.ChainDiagnostics(verbose=0)
-    model = run.fit(optimizer, seed, [samples, diagnostics])
+    model = run.fit(optimizer, seed, [samples, validation, diagnostics])
     chains.append((model, samples, diagnostics))
     return {
         f"{name}, one sample": run.predict(model),

@@ -19,7 +19,7 @@ from keras_bdl.curvature._batch_curvature import CurvatureStep
 from keras_bdl.curvature._batch_curvature import curvature_step
 from keras_bdl.curvature._rule import Rule
 from keras_bdl.curvature._rule import register_rule
-from keras_bdl.datasets._specs import DatasetSpec
+from keras_bdl.datasets._dataset_specs import DatasetSpec
 from keras_bdl.distribute._replicas import restored
 from keras_bdl.distributions._stored_prior import StoredPrior
 from keras_bdl.distributions._weight_distribution import WeightDistribution

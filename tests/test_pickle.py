@@ -40,7 +40,7 @@ def fitted(tmp_path_factory):
     of_weights = {
         "SWA": bdl.SWA(0),
         "SWAG": bdl.SWAG(0, rank=2),
-        "SampleCollector": cb.SampleCollector(1, validation_data=(X, Y)),
+        "SampleCollector": cb.SampleCollector(1),
         "on disk": cb.SampleCollector(1, directory=folder / "samples"),
         "EarlyStopping": cb.EarlyStopping(
             "loss", 0, 4, restore_best_weights=True
@@ -57,7 +57,7 @@ def fitted(tmp_path_factory):
         ),
         "PretrainMeans": cb.PretrainMeans(),
         "GradientVariance": cb.GradientVariance(
-            X[:4], Y[:4], samples=2, every=4
+            (X[:4], Y[:4]), samples=2, every=4
         ),
     }
     layers = [bdl.layers.MeanFieldDense(2)]

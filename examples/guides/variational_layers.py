@@ -232,7 +232,7 @@ for name, (layer, estimator) in list(KINDS.items())[: 1 if SMOKE else None]:
         dense.add(layer(units, estimator=estimator, rho_initializer=rho))
     dense.compile("adam", loss)
     report = bdl.diagnostics.gradient_variance(
-        dense, *batch, samples=2 if SMOKE else 50, verbose=0
+        dense, batch, samples=2 if SMOKE else 50, verbose=0
     )
     noise[name] = report.means["variance"]
 

@@ -108,7 +108,7 @@ def _of_layers(model, settings, data, folder):
     if settings.gradient_variance_every:
         x, y = _first_batch(data.statistics, settings.batch_size)
         callbacks["gradient_variance"] = bdl.callbacks.GradientVariance(
-            x, y, every=settings.gradient_variance_every
+            (x, y), every=settings.gradient_variance_every
         )
     return callbacks
 

@@ -77,7 +77,7 @@ def measure(run):
             for stddev in scales[kind]:
                 rho.assign(np.full(rho.shape, rho_of(stddev), "float32"))
                 reports[task][kind][stddev] = bdl.diagnostics.gradient_variance(
-                    model, x, y, samples=run.draws, verbose=0
+                    model, (x, y), samples=run.draws, verbose=0
                 )
                 bar.add(1)
     return reports, size

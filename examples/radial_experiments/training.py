@@ -41,7 +41,7 @@ def measure(run):
             keras.optimizers.Adam(0.01), CROSS_ENTROPY, metrics=["accuracy"]
         )
         noise = bdl.callbacks.GradientVariance(
-            x[:BATCH], y[:BATCH], every=run.every, samples=run.draws
+            (x[:BATCH], y[:BATCH]), every=run.every, samples=run.draws
         )
         logs[kind] = model.fit(
             x,

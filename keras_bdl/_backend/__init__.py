@@ -9,8 +9,10 @@ from keras_bdl._backend.tensorflow import call_shared
 from keras_bdl._backend.tensorflow import compile_part
 from keras_bdl._backend.tensorflow import compile_recomputed
 from keras_bdl._backend.tensorflow import grad
+from keras_bdl._backend.tensorflow import hvp
 from keras_bdl._backend.tensorflow import in_several_workers
 from keras_bdl._backend.tensorflow import is_tracing
+from keras_bdl._backend.tensorflow import jit
 from keras_bdl._backend.tensorflow import keras_compiles_nothing
 from keras_bdl._backend.tensorflow import num_replicas
 from keras_bdl._backend.tensorflow import outside_of_trace
@@ -30,6 +32,11 @@ __all__ = [
     "grad",
     "is_tracing",
     "keras_compiles_nothing",
+    "hvp",
+    "after",
+    "grad",
+    "is_tracing",
+    "jit",
     "num_replicas",
     "outside_of_trace",
     "pays_to_compile",

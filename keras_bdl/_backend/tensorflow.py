@@ -57,14 +57,46 @@ def outside_of_trace() -> Any:
 
 
 def value_and_grad(
-    function: Callable[[], Any], variables: Sequence[Any]
+    function: Callable[[], Any],
+    variables: Sequence[Any],
+    *,
+    dense: bool = False,
 ) -> tuple[Any, list[Any]]:
-    """Returns a scalar function of variables and its gradients."""
+    """Returns a scalar function of variables and its gradients.
+
+    With `dense`, each gradient is one tensor, zero for an unused variable.
+    """
     with tf.GradientTape() as tape:
         value = function()
-    return value, tape.gradient(
-        value, [getattr(v, "value", v) for v in variables]
-    )
+    tensors = [getattr(v, "value", v) for v in variables]
+    if not dense:
+        return value, tape.gradient(value, tensors)
+    gradients = tape.gradient(value, tensors, unconnected_gradients="zero")
+    return value, [tf.convert_to_tensor(g) for g in gradients]
+
+
+def hvp(
+    function: Callable[[], Any],
+    variables: Sequence[Any],
+    vectors: Sequence[Any],
+) -> list[Any]:
+    """Returns `d(g'v)/dw` with g the gradient of a scalar function of w."""
+    tensors = [getattr(v, "value", v) for v in variables]
+    with tf.GradientTape() as tape:
+        _, gradients = value_and_grad(function, variables, dense=True)
+        product = tf.add_n(
+            [
+                tf.reduce_sum(tf.cast(g, v.dtype) * v)
+                for g, v in zip(gradients, vectors, strict=True)
+            ]
+        )
+    columns = tape.gradient(product, tensors, unconnected_gradients="zero")
+    return [tf.convert_to_tensor(c) for c in columns]
+
+
+def jit(function: Callable) -> Callable:
+    """Returns a function that is traced once for each signature."""
+    return tf.function(function)
 
 
 def replica_id() -> Any:

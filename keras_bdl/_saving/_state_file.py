@@ -1,16 +1,19 @@
 """Nested states in one file, without pickle."""
 
+import contextlib
+import errno
 import functools
 import json
 import os
+import struct
 import zipfile
+from collections.abc import Iterator
+from collections.abc import Sequence
+from typing import Any
 
 import ml_dtypes  # noqa: F401 (gives NumPy the names of bfloat16 and others)
 import numpy as np
 
-from keras_bdl._saving._lazy_array import LazyArray
-from keras_bdl._saving._lazy_array import damage_explained
-from keras_bdl._saving._lazy_array import read_array
 from keras_bdl._saving._storage_path import StoragePath
 
 FORMAT = "keras_bdl.state"
@@ -27,13 +30,6 @@ def write_state(path: str | os.PathLike[str], state: dict) -> None:
     also leave a temporary file. The first write to the same path after ten
     minutes (in a bucket, after an hour) removes this file. If several processes
     write at the same time, the last one wins.
-
-    Args:
-        path: The file, local or remote, see
-            `keras_bdl.extend.StoragePath`. An existing file is replaced.
-        state: Dictionaries with string keys, lists, `str`, `int`, `float`,
-            `bool`, `None` and numeric arrays, also of bfloat16. NumPy scalars
-            come back as arrays without axes.
     """
     arrays: list = []
     document = {
@@ -46,13 +42,7 @@ def write_state(path: str | os.PathLike[str], state: dict) -> None:
 
 
 def read_state(path: str | os.PathLike[str], *, lazy: bool = False) -> dict:
-    """Returns the state that `write_state` wrote.
-
-    Args:
-        path: The file.
-        lazy: Whether each array stays on disk as a `LazyArray` until it is
-            read. The file must then stay unchanged. Defaults to `False`.
-    """
+    """Returns the state that `write_state` wrote."""
     place = StoragePath(path).absolute()
     with (
         damage_explained(place),
@@ -75,15 +65,10 @@ def read_state(path: str | os.PathLike[str], *, lazy: bool = False) -> dict:
     )
 
 
-def _encode(node, key, arrays):
+def _encode(node: Any, key: Any, arrays: Any) -> Any:
     """Returns the JSON of a node, with a tag on each dictionary and array.
 
     The tags allow any string as a key of a dictionary.
-
-    Args:
-        node: The node to encode.
-        key: Position of the node, for messages.
-        arrays: List to which the function appends the arrays.
     """
     if node is None or isinstance(node, (str, bool)):
         return node
@@ -123,7 +108,7 @@ def _encode(node, key, arrays):
     )
 
 
-def _decode(node, leaf):
+def _decode(node: Any, leaf: Any) -> Any:
     if isinstance(node, list):
         return [_decode(v, leaf) for v in node]
     if not isinstance(node, dict):
@@ -133,30 +118,32 @@ def _decode(node, leaf):
     return leaf(node["array"], node["shape"], node["dtype"])
 
 
-def _leaf(archive, member, shape, dtype):
+def _leaf(archive: Any, member: Any, shape: Any, dtype: Any) -> Any:
     with archive.open(member) as file:
         return read_array(file, tuple(shape), np.dtype(dtype))
 
 
-def _lazy_leaf(archive, path, member, shape, dtype):
+def _lazy_leaf(
+    archive: Any, path: StoragePath, member: Any, shape: Any, dtype: Any
+) -> Any:
     info = archive.getinfo(member)
     return LazyArray(path, info, shape=shape, dtype=dtype)
 
 
-def _member(index):
+def _member(index: int) -> str:
     return f"arrays/{index}.npy"
 
 
-def _is_numeric(dtype):
+def _is_numeric(dtype: np.dtype) -> bool:
     return dtype.kind in "biufc" or dtype.isbuiltin == 2
 
 
-def _dtype_name(dtype):
+def _dtype_name(dtype: np.dtype) -> str:
     # `dtype.str` keeps the byte order, but has no name for bfloat16.
     return dtype.name if dtype.isbuiltin == 2 else dtype.str
 
 
-def _write_archive(file, document, arrays):
+def _write_archive(file: Any, document: Any, arrays: Any) -> None:
     # The date of a `ZipInfo` is fixed: equal states make equal files.
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr(zipfile.ZipInfo("state.json"), json.dumps(document))
@@ -166,9 +153,128 @@ def _write_archive(file, document, arrays):
                 _write_array(member, np.asarray(array))
 
 
-def _write_array(member, array):
+def _write_array(member: Any, array: np.ndarray) -> None:
     if array.dtype.isbuiltin == 2:
         # The .npy format has no bfloat16, so its bits are stored as integers.
         array = array.view(f"u{array.dtype.itemsize}")
     # `member` is not a file on disk, so NumPy writes in blocks.
     np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+# The header of a member of a zip file. We read the signature, the CRC-32, and
+# the lengths of the name and of the extra field that follow.
+_HEADER = struct.Struct("<4s10xI8xHH")
+_SIGNATURE = b"PK\x03\x04"
+
+
+class LazyArray:
+    """One array of a state file that each access reads from disk.
+
+    Use this class for arrays that do not fit into memory together. `read` and
+    `numpy.asarray` return the array. The file is closed between two reads, so
+    the limit of open files does not limit the number of arrays. The file must
+    stay in place. Reading raises an error if the file was deleted, or replaced
+    by a file in which this array differs. The check compares the checksum of
+    the array, because files with the same content may have other dates.
+    """
+
+    def __init__(
+        self,
+        path: StoragePath,
+        info: zipfile.ZipInfo,
+        *,
+        shape: Sequence[int],
+        dtype: Any,
+    ) -> None:
+        self.shape = tuple(shape)
+        self.dtype = np.dtype(dtype)
+        self._path = path
+        self._info = info
+
+    def read(self) -> np.ndarray:
+        """Returns the array."""
+        with self._open() as file:
+            self._seek(file)
+            with (
+                damage_explained(self._path),
+                # `zipfile.ZipFile` would read the list of all members each
+                # time.
+                zipfile.ZipExtFile(file, "r", self._info) as member,
+            ):
+                return read_array(member, self.shape, self.dtype)
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        return np.asarray(self.read(), dtype=dtype)
+
+    def __repr__(self) -> str:
+        return f"LazyArray(shape={self.shape}, dtype={self.dtype.name})"
+
+    def _open(self) -> Any:
+        try:
+            return self._path.open_to_read()
+        except FileNotFoundError:
+            raise FileNotFoundError(
+                "The file of a lazily read state must stay in place as long "
+                "as its arrays are in use. It was deleted or moved. Keep the "
+                "file. If a collector dropped this sample, use its new "
+                "`posterior`. "
+                f"Received: path={str(self._path)!r}"
+            ) from None
+
+    def _seek(self, file: Any) -> None:
+        """Checks the header, and moves `file` to the start of the array."""
+        file.seek(self._info.header_offset)
+        header = file.read(_HEADER.size).ljust(_HEADER.size)
+        signature, checksum, *lengths = _HEADER.unpack(header)
+        if (signature, checksum) != (_SIGNATURE, self._info.CRC):
+            raise ValueError(
+                "The file of a lazily read state must not change as long as "
+                "its arrays are in use. Another file has replaced it. Load the "
+                f"new file. Received: path={str(self._path)!r}"
+            )
+        file.seek(sum(lengths), 1)
+
+
+def read_array(member: Any, shape: tuple, dtype: Any) -> Any:
+    """Returns the array in a member of a state file."""
+    array = np.lib.format.read_array(member, allow_pickle=False)
+    # Reading up to the end compares the checksum.
+    if member.read(1):
+        raise EOFError("bytes follow the array")
+    if dtype.isbuiltin == 2:  # bfloat16 and others, stored as integers
+        array = array.view(dtype)
+    if array.shape != shape or array.dtype != dtype:
+        raise TypeError("shape or dtype differ from the state")
+    return array
+
+
+@contextlib.contextmanager
+def damage_explained(path: StoragePath) -> Iterator[None]:
+    """Returns a context that raises a `ValueError` for a damaged file."""
+    try:
+        yield
+    except (
+        ConnectionError,
+        FileNotFoundError,
+        IsADirectoryError,
+        PermissionError,
+    ):
+        raise
+    # Errors of `zipfile`, `json` and `numpy.lib.format` for damaged bytes.
+    except (
+        zipfile.BadZipFile,
+        EOFError,
+        LookupError,
+        OSError,
+        OverflowError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as error:
+        if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE):
+            raise  # too many open files: the file is not damaged
+        raise ValueError(
+            "`path` must be a complete file of `keras_bdl`. This file is "
+            "truncated, damaged or of another kind. Write it again. "
+            f"Received: path={str(path)!r}"
+        ) from error

@@ -65,7 +65,7 @@ class StoragePath(os.PathLike):
     ```
     """
 
-    def __init__(self, path: str | os.PathLike[str]):
+    def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = _checked(os.fspath(path))
 
     def __fspath__(self) -> str:
@@ -235,7 +235,7 @@ class StoragePath(os.PathLike):
         self.unlink()
 
 
-def _checked(path):
+def _checked(path: str) -> str:
     """Returns a local path or a remote address that TensorFlow serves."""
     found = _SCHEME.match(path)
     scheme = found and found[1]
@@ -269,11 +269,11 @@ def _checked(path):
     return path
 
 
-def _is_remote(path):
+def _is_remote(path: str) -> bool:
     return _SCHEME.match(path) is not None
 
 
-def _split(path):
+def _split(path: str) -> tuple[str, str]:
     """Returns the folder and the name."""
     if not _is_remote(path):
         return os.path.split(path)
@@ -281,12 +281,12 @@ def _split(path):
     return folder + "/" * folder.endswith(":/"), name
 
 
-def _join(folder, name):
+def _join(folder: str, name: str) -> str:
     return (posixpath if _is_remote(folder) else os.path).join(folder, name)
 
 
 @contextlib.contextmanager
-def _as_os_error(path):
+def _as_os_error(path: str) -> Iterator[Any]:
     """Returns a context that turns errors of TensorFlow into `OSError`."""
     try:
         yield
@@ -306,14 +306,14 @@ def _as_os_error(path):
         ) from error
 
 
-def _exists(path):
+def _exists(path: str) -> bool:
     if not _is_remote(path):
         return os.path.exists(path)
     with _as_os_error(path):
         return tf.io.gfile.exists(path)
 
 
-def _names(path):
+def _names(path: str) -> list[str]:
     if not _is_remote(path):
         return os.listdir(path)
     with _as_os_error(path):
@@ -321,27 +321,27 @@ def _names(path):
         return [name.rstrip("/") for name in tf.io.gfile.listdir(path)]
 
 
-def _length(path):
+def _length(path: str) -> int:
     if not _is_remote(path):
         return os.path.getsize(path)
     with _as_os_error(path):
         return tf.io.gfile.stat(path).length
 
 
-def _remove(path, missing_ok=False):
-    missing = FileNotFoundError if missing_ok else ()
-    with contextlib.suppress(missing), _as_os_error(path):
+def _remove(path: str, missing_ok: bool = False) -> None:
+    missing = (FileNotFoundError,) if missing_ok else ()
+    with contextlib.suppress(*missing), _as_os_error(path):
         (tf.io.gfile.remove if _is_remote(path) else os.remove)(path)
 
 
-def _open(path):
+def _open(path: str) -> Any:
     if not _is_remote(path):
         return open(path, "rb")
     # The length raises an error if the file is missing.
     return io.BufferedReader(_RemoteFile(path, _length(path)), 1 << 20)
 
 
-def _write(path, content):
+def _write(path: str, content: bytes) -> None:
     """Replaces a small remote file."""
     part = _new_name(path, len(content), "part")
     with _as_os_error(path):
@@ -355,26 +355,26 @@ def _write(path, content):
 class _RemoteFile(io.RawIOBase):
     """A remote file that reads as a file of Python does."""
 
-    def __init__(self, path, length):
+    def __init__(self, path: str, length: int) -> None:
         self._name = path
         self._length = length
         self._position = 0
         self._file = tf.io.gfile.GFile(path, "rb")
 
-    def readable(self):
+    def readable(self) -> bool:
         return True
 
-    def seekable(self):
+    def seekable(self) -> bool:
         return True
 
-    def seek(self, offset, whence=os.SEEK_SET):
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> Any:
         start = (0, self._position, self._length)[whence]
         if start + offset < 0:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), self._name)
         self._position = start + offset
         return self._position
 
-    def readinto(self, buffer):
+    def readinto(self, buffer: Any) -> Any:
         if self._position >= self._length:
             return 0  # TensorFlow refuses to seek past the end
         with _as_os_error(self._name):
@@ -385,13 +385,13 @@ class _RemoteFile(io.RawIOBase):
         self._position += len(read)
         return len(read)
 
-    def close(self):
+    def close(self) -> None:
         if not self.closed:
             self._file.close()
         super().close()
 
 
-def _present(path):
+def _present(path: str) -> str:
     """Returns the path of an existing file, or of its written successor.
 
     Without an atomic rename, a killed writer may have deleted the file and not
@@ -402,7 +402,7 @@ def _present(path):
     return max(_whole_files(path, "part"), default=path)
 
 
-def _target(path):
+def _target(path: str) -> str:
     """Returns the path of the file that holds the content of `path`."""
     present = _present(path)
     with _open(present) as file:
@@ -418,7 +418,7 @@ def _target(path):
     return _join(_split(path)[0], name)
 
 
-def _new_name(path, length, kind):
+def _new_name(path: str, length: int, kind: str) -> str:
     # The times have equally many digits, so names sort by time. `ram://` takes
     # a file for a folder if its path begins the path of another file.
     moment = f"{kind}-{time.time_ns():020d}-{length}-{uuid.uuid4().hex[:8]}"
@@ -426,7 +426,7 @@ def _new_name(path, length, kind):
     return _join(folder, f"{moment}.{name}")
 
 
-def _files_of(path, kind):
+def _files_of(path: str, kind: str) -> Iterator[Any]:
     """Yields path, time and length in the name of the files of `_new_name`."""
     folder, name = _split(path)
     form = re.compile(rf"{kind}-(\d{{20}})-(\d+)-\w{{8}}\." + re.escape(name))
@@ -438,7 +438,7 @@ def _files_of(path, kind):
         yield _join(folder, found[0]), int(found[1]), int(found[2])
 
 
-def _whole_files(path, kind):
+def _whole_files(path: str, kind: str) -> Iterator[Any]:
     """Yields the files that have the length in their name."""
     for other, _, length in _files_of(path, kind):
         with contextlib.suppress(FileNotFoundError):  # removed in between
@@ -447,7 +447,7 @@ def _whole_files(path, kind):
 
 
 @contextlib.contextmanager
-def _replaced_remotely(path):
+def _replaced_remotely(path: str) -> Iterator[Any]:
     """Yields a local file, which is then copied, and named by a pointer."""
     former = _target(path) if _exists(_present(path)) else None
     # The kernel removes the file even if the process is killed.
@@ -462,7 +462,7 @@ def _replaced_remotely(path):
     _remove_superseded(path, former)
 
 
-def _remove_superseded(path, former):
+def _remove_superseded(path: str, former: str | None) -> None:
     """Removes the former file and those that killed writers have left."""
     oldest = time.time_ns() - _ABANDONED_REMOTELY * 10**9
     others = [*_files_of(path, "data"), *_files_of(path, "part")]
@@ -473,7 +473,7 @@ def _remove_superseded(path, former):
 
 
 @contextlib.contextmanager
-def _disk_named():
+def _disk_named() -> Iterator[Any]:
     """Returns a context in which a full local disk names its folder."""
     try:
         yield
@@ -488,7 +488,7 @@ def _disk_named():
 
 
 @contextlib.contextmanager
-def _replaced_locally(path):
+def _replaced_locally(path: str) -> Iterator[Any]:
     """Yields a file beside `path`, which is then renamed to `path`."""
     folder, name = os.path.split(path)
     stem = os.path.join(folder, f".{name}.")
@@ -512,7 +512,7 @@ def _replaced_locally(path):
 
 
 @contextlib.contextmanager
-def _file_named(path):
+def _file_named(path: str) -> Iterator[Any]:
     """Returns a context in which errors of the disk name the file."""
     try:
         yield
@@ -525,7 +525,7 @@ def _file_named(path):
         ) from error
 
 
-def _sync_folder(folder):
+def _sync_folder(folder: str) -> None:
     if os.name != "posix":
         return  # other systems cannot open a folder, and need not sync it
     descriptor = os.open(folder, os.O_RDONLY)

@@ -14,14 +14,15 @@ If a callback has no argument `unit`, `every` counts epochs. `every` of
 `SampleCollector` may also be a schedule with cycles.
 """
 
+from keras_bdl.callbacks._annealing import KLAnnealing
+from keras_bdl.callbacks._annealing import PretrainMeans
 from keras_bdl.callbacks._chain_diagnostics import ChainDiagnostics
 from keras_bdl.callbacks._checkpoint import Checkpoint
 from keras_bdl.callbacks._early_stopping import EarlyStopping
+from keras_bdl.callbacks._ensemble_validation import EnsembleValidation
 from keras_bdl.callbacks._gradient_variance import GradientVariance
-from keras_bdl.callbacks._kl_annealing import KLAnnealing
-from keras_bdl.callbacks._pretrain_means import PretrainMeans
 from keras_bdl.callbacks._sample_collector import SampleCollector
-from keras_bdl.callbacks._swa import SWA
+from keras_bdl.callbacks._swag import SWA
 from keras_bdl.callbacks._swag import SWAG
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "ChainDiagnostics",
     "Checkpoint",
     "EarlyStopping",
+    "EnsembleValidation",
     "GradientVariance",
     "KLAnnealing",
     "PretrainMeans",

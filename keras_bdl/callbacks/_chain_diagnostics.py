@@ -1,18 +1,19 @@
 """The callback `ChainDiagnostics`, which measures temperatures of a chain."""
 
+import functools
 import math
 from typing import Any
 
+import keras
 import numpy as np
-import tensorflow as tf
+from keras import ops
 
 from keras_bdl._arguments import check_bool
 from keras_bdl._arguments import check_number
 from keras_bdl._arguments import check_verbose
+from keras_bdl._backend import jit
 from keras_bdl._data._dataset_size import guard_loss
 from keras_bdl._keras import inner_optimizer
-from keras_bdl.callbacks._chain_temperature import Virials
-from keras_bdl.callbacks._chain_temperature import kinetic_band
 from keras_bdl.callbacks._stateful_callback import StatefulCallback
 from keras_bdl.optimizers._momentum_samplers import MomentumSampler
 from keras_bdl.optimizers._sampler import Sampler
@@ -93,7 +94,7 @@ class ChainDiagnostics(StatefulCallback):
         per_variable: bool = False,
         confidence: float = 0.99,
         verbose: int = 1,
-    ):
+    ) -> None:
         super().__init__()
         self.per_variable = check_bool("per_variable", per_variable)
         self.confidence = check_number(
@@ -104,7 +105,7 @@ class ChainDiagnostics(StatefulCallback):
         self._virials: Any = None
         self._first_step = 0
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict | None = None) -> None:
         """Makes the sampler keep the sums of (2)."""
         sampler = inner_optimizer(self.model)
         if not isinstance(sampler, Sampler):
@@ -131,16 +132,14 @@ class ChainDiagnostics(StatefulCallback):
         self.model.make_train_function(force=True)
         self._kinetic_temperatures = None
         if isinstance(sampler, MomentumSampler):
-            self._kinetic_temperatures = tf.function(
-                sampler.kinetic_temperatures
-            )
+            self._kinetic_temperatures = jit(sampler.kinetic_temperatures)
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
         """Sets the sums of (2) to zero."""
         self._first_step = self._steps()
         self._virials.assign(np.zeros(len(self._virials.sums)))
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Measures and logs the temperatures."""
         self.rows = self._measure()
         if logs is not None:
@@ -167,7 +166,7 @@ class ChainDiagnostics(StatefulCallback):
             lines.append(line + ("  far from T" if _is_far(row) else ""))
         return "\n".join([*lines, *self._verdict()])
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict | None = None) -> None:
         """Ends the measurement, and prints the table if `verbose` is 1.
 
         The sampler no longer adds to the sums of (2).
@@ -191,10 +190,10 @@ class ChainDiagnostics(StatefulCallback):
         self._first_step = state["first_step"]
         self.rows = state["rows"]
 
-    def _steps(self):
+    def _steps(self) -> int:
         return int(self._sampler.iterations.numpy())
 
-    def _measure(self):
+    def _measure(self) -> list:
         sampler = self._sampler
         steps = self._steps() - self._first_step
         sums = np.array([float(v.numpy()) for v in self._virials.sums])
@@ -209,7 +208,9 @@ class ChainDiagnostics(StatefulCallback):
             )
         ]
 
-    def _row(self, variable, kinetic, configurational):
+    def _row(
+        self, variable: Any, kinetic: Any, configurational: Any
+    ) -> dict[str, Any]:
         low, high = self._band(math.prod(variable.shape))
         return {
             "variable": variable.path,
@@ -222,7 +223,7 @@ class ChainDiagnostics(StatefulCallback):
             "in_band": bool(low <= kinetic <= high or math.isnan(low)),
         }
 
-    def _band(self, num_weights):
+    def _band(self, num_weights: int) -> Any:
         temperature = float(self._sampler.temperature_now())
         if self._kinetic_temperatures is None:
             return math.nan, math.nan
@@ -233,7 +234,7 @@ class ChainDiagnostics(StatefulCallback):
         band = kinetic_band(num_weights, self.confidence, energy)
         return tuple(float(temperature * end) for end in band)
 
-    def _verdict(self):
+    def _verdict(self) -> list:
         """Returns lines that warn if (2) over all weights is far from T."""
         weights = [row["weights"] for row in self.rows]
         name = "configurational_temperature"
@@ -248,7 +249,7 @@ class ChainDiagnostics(StatefulCallback):
             "flat prior there may be no equilibrium."
         ]
 
-    def _logs(self):
+    def _logs(self) -> Any:
         weights = [row["weights"] for row in self.rows]
         names = ["configurational_temperature"]
         if self._kinetic_temperatures is not None:
@@ -267,9 +268,77 @@ class ChainDiagnostics(StatefulCallback):
         return logs
 
 
-def _is_far(row):
+def _is_far(row: Any) -> Any:
     """Returns whether (2) of a variable is far from T."""
     temperature = row["temperature"]
     distance = abs(row["configurational_temperature"] - temperature)
     error = temperature * math.sqrt(2 / row["weights"])
     return temperature > 0 and distance > max(temperature / 2, 5 * error)
+
+
+class Virials:
+    """Sums of `w dU/dw` over the steps, one number for each variable.
+
+    Each step adds the mean of `w dU/dw` over the weights of the variable. At
+    temperature T, the expectation of `w dU/dw` is T for each weight if the
+    density vanishes at infinity. Gradients of minibatches suffice, because the
+    weights at which a step computes its gradient do not depend on the minibatch
+    of that step.
+    """
+
+    def __init__(self, num_variables: int) -> None:
+        self.sums = [
+            keras.Variable(0.0, dtype="float32", trainable=False)
+            for _ in range(num_variables)
+        ]
+
+    def add(
+        self,
+        optimizer: keras.optimizers.Optimizer,
+        index: int,
+        variable: Any,
+        gradient: Any,
+    ) -> None:
+        """Adds one step of one variable, given the gradient of U."""
+        value = ops.cast(variable, "float32")
+        optimizer.assign_add(self.sums[index], ops.mean(value * gradient))
+
+    def assign(self, sums: Any) -> None:
+        """Sets the sums."""
+        for variable, value in zip(self.sums, sums, strict=True):
+            variable.assign(value)
+
+
+def kinetic_band(
+    num_weights: int, confidence: float, rest_energy: float | None = None
+) -> tuple[float, float]:
+    """Returns the interval for the mean of `p K'(p) / T` over some weights.
+
+    The expectation is 1. Without a speed limit, `p K'(p) / T = p^2 / (m T)` is
+    chi-square with one degree of freedom, and its mean over n weights is a
+    gamma variable of shape n/2. With a speed limit c, the function uses a gamma
+    variable with the variance of the mean.
+    """
+    from scipy.stats import gamma
+
+    variance = 2.0 if rest_energy is None else _variance(float(rest_energy))
+    shape = num_weights / variance
+    tail = (1.0 - confidence) / 2.0
+    return tuple(gamma.ppf([tail, 1.0 - tail], shape, scale=1.0 / shape))
+
+
+@functools.cache
+def _variance(a: Any) -> Any:
+    """Returns the variance of `p K'(p) / T` for a weight with a speed limit.
+
+    With `a = m c^2 / T` and `p = m c sinh(r)`, we have `K/T = a (cosh r - 1)`
+    and `p K'/T = a sinh r tanh r`. The density of r is proportional to
+    `exp(-K/T) cosh r`.
+    """
+    from scipy.integrate import trapezoid
+
+    r = np.linspace(0.0, np.arccosh(1.0 + 60.0 / a), 20_001)
+    density = np.exp(-a * (np.cosh(r) - 1.0)) * np.cosh(r)
+    density /= trapezoid(density, r)
+    square = np.square(a * np.sinh(r) * np.tanh(r))
+    return float(trapezoid(density * square, r)) - 1.0

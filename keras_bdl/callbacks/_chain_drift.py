@@ -16,12 +16,7 @@ _HIDDEN_BY_CHANCE = 0.01
 
 
 def warn_of_drift(num_samples: int, read: Callable[[int], Iterable]) -> bool:
-    """Warns if the samples of a chain drift, and returns whether they do.
-
-    Args:
-        num_samples: Number of samples.
-        read: Function that returns the arrays of a sample, given its number.
-    """
+    """Warns if the samples of a chain drift, and returns whether they do."""
     count = min(num_samples, _MOST_SAMPLES) // 2 * 2
     if count < _FEWEST_SAMPLES:
         return False
@@ -57,9 +52,6 @@ def drift(samples: list) -> float:
     time adds the variance v over the length L, `|b - a|^2` is `v L/3`, and the
     mean square distance of the samples from their mean is `v L/6`. For a chain
     that moves steadily along a straight line, the share is three quarters.
-
-    Args:
-        samples: A sequence of n lists of arrays, in order; n is even.
     """
     between = total = 0.0
     half = len(samples) // 2
@@ -87,9 +79,6 @@ def independent_directions(samples: list) -> float:
     chance. With P pairs, the function returns `1 / (1 / D + 0.01 / P)`: at most
     100 P. For four independent samples of two to ten weights, one warning in
     forty is false; for 50 weights or more, hardly any is.
-
-    Args:
-        samples: A sequence of at least four lists of arrays, in order.
     """
     products = 0.0
     for i in range(len(samples[0])):
@@ -114,10 +103,6 @@ def largest_drift(num_samples: int, directions: float = 1.0) -> float:
     deviations above the mean drift of independent samples. For independent
     samples that vary equally in D directions, (1) of `drift` is a Beta variable
     with the parameters D/2 and (n/2 - 1) D.
-
-    Args:
-        num_samples: n.
-        directions: D. Defaults to `1.0`.
     """
     n = num_samples
     variance = 2 * (n - 2) / ((n - 1) ** 2 * (directions * (n - 1) + 2))

@@ -3,6 +3,7 @@
 import os
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import keras
 
@@ -13,16 +14,16 @@ from keras_bdl._arguments import check_count
 from keras_bdl._saving._state_file import read_state
 from keras_bdl._saving._state_file import write_state
 from keras_bdl._saving._storage_path import StoragePath
-from keras_bdl.callbacks._order_check import OrderCheck
-from keras_bdl.callbacks._same_command import check_callbacks
-from keras_bdl.callbacks._same_command import check_command
-from keras_bdl.callbacks._same_command import check_workers
-from keras_bdl.callbacks._same_command import command_of
-from keras_bdl.callbacks._same_command import saved_seeds
+from keras_bdl.callbacks._resumed_data import OrderCheck
+from keras_bdl.callbacks._resumed_data import SkippedSteps
+from keras_bdl.callbacks._resumed_data import checked_steps_per_epoch
+from keras_bdl.callbacks._run_settings import check_callbacks
+from keras_bdl.callbacks._run_settings import check_command
+from keras_bdl.callbacks._run_settings import check_workers
+from keras_bdl.callbacks._run_settings import command_of
+from keras_bdl.callbacks._run_settings import saved_seeds
 from keras_bdl.callbacks._stateful_callback import FitCallback
-from keras_bdl.callbacks._stateful_callback import SkippedSteps
 from keras_bdl.callbacks._stateful_callback import StatefulCallback
-from keras_bdl.callbacks._stateful_callback import checked_steps_per_epoch
 from keras_bdl.callbacks._training_state import check_training_state
 from keras_bdl.callbacks._training_state import get_callback_states
 from keras_bdl.callbacks._training_state import get_example_count
@@ -114,7 +115,7 @@ class Checkpoint(FitCallback):
         unit: str = "epoch",
         skip_seen_data: bool = False,
         callbacks: Sequence[keras.callbacks.Callback] = (),
-    ):
+    ) -> None:
         super().__init__()
         if not isinstance(directory, (str, os.PathLike)):
             raise ValueError(
@@ -128,16 +129,18 @@ class Checkpoint(FitCallback):
         self.skip_seen_data = check_bool("skip_seen_data", skip_seen_data)
         self.callbacks = list(callbacks)
         self.path = str(folder / "latest.bdl")
-        self._command = None
+        self._command: Any = None
         self._epoch = 0
-        self._order = None
-        self._first_epoch = None  # the epoch in which the pass over data began
+        self._order: Any = None
+        # The epoch in which the pass over the data began.
+        self._first_epoch: int | None = None
         self._last_saved_step = 0
-        self._restored = None  # the state of the file, until fully restored
-        self._skipped = None
+        # The state of the file, until fully restored.
+        self._restored: Any = None
+        self._skipped: Any = None
         self._stateful: list[StatefulCallback] = []
 
-    def set_params(self, params):
+    def set_params(self, params: dict[str, Any]) -> None:
         """Finds the stateful callbacks that come before this one."""
         super().set_params(params)
         self._stateful = list(params.get("stateful_callbacks", ()))
@@ -150,7 +153,7 @@ class Checkpoint(FitCallback):
                 f"{[type(c).__name__ for c in late]}, missing or after it"
             )
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict | None = None) -> None:
         """Restores the checkpoint in the directory, if present."""
         late = self.params.get("stateful_callbacks", [])[len(self._stateful) :]
         if late:
@@ -171,7 +174,7 @@ class Checkpoint(FitCallback):
             )
             self._resume(state)
 
-    def _resume(self, state):
+    def _resume(self, state: dict[str, Any] | None) -> None:
         # Read before other callbacks change the learning rate.
         self._command = command_of(self.model, self.params)
         strategy = self.model.distribute_strategy
@@ -214,7 +217,7 @@ class Checkpoint(FitCallback):
             self._skipped = SkippedSteps(self.model, seen, state["step"] > 0)
             self._set_skipping(state["step"] > 0)
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
         """Restores the history, which Keras emptied when `fit` began."""
         self._epoch = epoch
         if self._first_epoch is None:
@@ -228,7 +231,7 @@ class Checkpoint(FitCallback):
             if not self._restored["step"]:
                 self._restored = None
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         """Saves within an epoch if `unit` is `"step"`."""
         self.compare_dataset_size(batch)
         step = batch + 1
@@ -251,7 +254,7 @@ class Checkpoint(FitCallback):
             self._last_saved_step = step
             self._save(self._epoch, step)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Saves the epoch if `every` selects the epoch or if training ends."""
         if self._restored is not None:
             self._skipped.undo()
@@ -267,7 +270,7 @@ class Checkpoint(FitCallback):
         if ends or self.unit == "step" or done % self.every == 0:
             self._save(done, 0, logs=logs, stopped=stopped)
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict | None = None) -> None:
         """Saves an early stop. Warns if the run was complete before `fit`."""
         self._order.undo()
         _keras.set_initial_epoch(self.model, None)
@@ -283,11 +286,17 @@ class Checkpoint(FitCallback):
         elif self.model.stop_training:
             self._save(self._epoch + 1, 0, stopped=True)
 
-    def _set_skipping(self, skipping):
+    def _set_skipping(self, skipping: Any) -> None:
         for callback in self._stateful:
             callback.skipping = skipping
 
-    def _save(self, epoch, step, logs=None, stopped=False):
+    def _save(
+        self,
+        epoch: int,
+        step: Any,
+        logs: dict | None = None,
+        stopped: Any = False,
+    ) -> None:
         state = {
             "first_epoch": self._first_epoch,
             "epoch": epoch,
@@ -306,7 +315,7 @@ class Checkpoint(FitCallback):
         # Every worker waits until the file is complete.
         wait_for_all(strategy)
 
-    def _restore_callbacks(self):
+    def _restore_callbacks(self) -> None:
         set_callback_states(
             self._stateful, self.callbacks, self._restored["callbacks"]
         )

@@ -5,14 +5,11 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_bdl._inherited_arguments import InheritedArguments
 from keras_bdl.callbacks._stateful_callback import StatefulCallback
 from keras_bdl.callbacks._training_state import plain_attributes
 
 
-class EarlyStopping(
-    InheritedArguments, keras.callbacks.EarlyStopping, StatefulCallback
-):
+class EarlyStopping(keras.callbacks.EarlyStopping, StatefulCallback):
     """Stops when a metric no longer improves, and restores the posterior.
 
     Use it in place of `keras.callbacks.EarlyStopping`, with the same
@@ -42,12 +39,12 @@ class EarlyStopping(
     restores_posterior = True
     _best_state = None
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict | None = None) -> None:
         """Discards the best epoch of an earlier `fit`."""
         super().on_train_begin(logs)
         self._best_state = None
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Copies optimizer and objective when Keras copies the weights."""
         weights = self.best_weights
         super().on_epoch_end(epoch, logs)
@@ -57,7 +54,7 @@ class EarlyStopping(
                 for v in self._variables()
             ]
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict | None = None) -> None:
         """Restores the best epoch if `restore_best_weights` is set."""
         super().on_train_end(logs)
         if self._best_state is None:
@@ -76,7 +73,7 @@ class EarlyStopping(
         for name, value in state.items():
             setattr(self, name, value)
 
-    def _variables(self):
+    def _variables(self) -> list:
         """Returns the variables of the optimizer and of the objective."""
         objective = getattr(self.model, "objective", None)
         own = getattr(objective, "trainable_variables", [])

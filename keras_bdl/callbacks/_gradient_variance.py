@@ -8,12 +8,9 @@ from keras_bdl._aliases import Loss
 from keras_bdl._arguments import check_count
 from keras_bdl._arguments import check_seed
 from keras_bdl.callbacks._stateful_callback import StatefulCallback
-from keras_bdl.diagnostics._gradients._gradient_variance import (
-    GradientVarianceReport,
-)
-from keras_bdl.diagnostics._gradients._gradient_variance import (
-    gradient_variance,
-)
+from keras_bdl.diagnostics._gradient_variance import GradientVarianceReport
+from keras_bdl.diagnostics._gradient_variance import gradient_variance
+from keras_bdl.diagnostics._gradient_variance import pair_of
 
 
 class GradientVariance(StatefulCallback):
@@ -32,8 +29,7 @@ class GradientVariance(StatefulCallback):
     that they write the logs.
 
     Args:
-        x: Inputs, arrays of one batch.
-        y: Targets of the batch.
+        data: `(x, y)`, arrays of one batch.
         every: Number of epochs between two measurements. Defaults to `1`.
         samples: Number of posterior samples in a measurement, at least 2.
             Defaults to `30`.
@@ -48,7 +44,9 @@ class GradientVariance(StatefulCallback):
     Example:
 
     ```python
-    noise = keras_bdl.callbacks.GradientVariance(x[:32], y[:32], samples=4)
+    noise = keras_bdl.callbacks.GradientVariance(
+        (x[:32], y[:32]), samples=4
+    )
     net.fit(x, y, epochs=2, callbacks=[noise])
     keras_bdl.plots.gradient_variance({"mean-field": noise.reports})
     ```
@@ -60,30 +58,29 @@ class GradientVariance(StatefulCallback):
 
     def __init__(
         self,
-        x: ArrayLike,
-        y: ArrayLike,
+        data: tuple[ArrayLike, ArrayLike],
         *,
         every: int = 1,
         samples: int = 30,
         loss: Loss | None = None,
         seed: int = 0,
-    ):
+    ) -> None:
         super().__init__()
         self.every = check_count("every", every)
         self.samples = check_count("samples", samples, at_least=2)
         check_seed(seed)
         self.reports: dict[int, GradientVarianceReport] = {}
-        self._batch = (x, y)
+        self._batch = pair_of(data)
         self._loss = loss
         self._noise_seed = seed
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict | None = None) -> None:
         """Measures before the first epoch, if the model is built."""
         self.keep_to_one_model()
         if not self.reports and self.model.built:
             self._measure(0)
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         """Measures if `every` selects this epoch, and logs the result."""
         due = (epoch + 1) % self.every == 0
         report = self._measure(epoch + 1) if due else None
@@ -105,10 +102,10 @@ class GradientVariance(StatefulCallback):
         reports = [GradientVarianceReport(**one) for one in state["reports"]]
         self.reports = dict(zip(state["epochs"], reports, strict=True))
 
-    def _measure(self, trained):
+    def _measure(self, trained: Any) -> Any:
         report = gradient_variance(
             self.model,
-            *self._batch,
+            self._batch,
             samples=self.samples,
             loss=self._loss,
             seed=self._noise_seed,

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from keras_bdl._aliases import Data
 from keras_bdl._aliases import Schedule
 from keras_bdl._arguments import check_choice
 from keras_bdl._arguments import check_count
@@ -17,17 +16,17 @@ from keras_bdl._keras import batches_of_step
 from keras_bdl._keras import inner_optimizer
 from keras_bdl._saving._storage_path import StoragePath
 from keras_bdl.callbacks._chain_drift import warn_of_drift
-from keras_bdl.callbacks._collecting_callback import CollectingCallback
-from keras_bdl.callbacks._kept_samples import KeptSamples
-from keras_bdl.callbacks._running_evaluation import RunningEvaluation
-from keras_bdl.callbacks._sample_files import put_old_samples_aside
+from keras_bdl.callbacks._sample_store import SampleStore
+from keras_bdl.callbacks._sample_store import put_old_samples_aside
+from keras_bdl.callbacks._stateful_callback import CollectedWeights
+from keras_bdl.callbacks._stateful_callback import StatefulCallback
 from keras_bdl.optimizers._sampler import Sampler
 from keras_bdl.posteriors._covered_weights import Structure
 from keras_bdl.posteriors._covered_weights import unfrozen_weights
 from keras_bdl.posteriors._ensemble import Ensemble
 
 
-class SampleCollector(CollectingCallback):
+class SampleCollector(StatefulCallback):
     """Keeps the weights at the end of every cycle as a posterior sample.
 
     Use it with the samplers `keras_bdl.ATMC`, `SGNHT`, `SGHMC` and `SGLD`.
@@ -67,14 +66,6 @@ class SampleCollector(CollectingCallback):
             memory.
         unit: `"epoch"` or `"step"`, the unit of a number in `every`. Defaults
             to `"epoch"`.
-        validation_data: `(x, y)`, or a dataset of such batches in a fixed
-            order, on which the ensemble of the samples is evaluated. Every
-            epoch then logs `posterior_samples`, `posterior_accuracy` and
-            `posterior_nll`. A regression logs `posterior_rmse`, and
-            `posterior_nll` if the loss defines the noise. The values are NaN
-            before the first sample. Put the collector before callbacks that
-            write logs. Defaults to `None`.
-        validation_batch_size: Batch size for arrays. Defaults to `None`, 32.
 
     Example:
 
@@ -95,9 +86,7 @@ class SampleCollector(CollectingCallback):
         max_samples: int | None = None,
         directory: str | os.PathLike[str] | None = None,
         unit: str = "epoch",
-        validation_data: Data = None,
-        validation_batch_size: int | None = None,
-    ):
+    ) -> None:
         super().__init__()
         check_choice("unit", unit, ("epoch", "step"))
         if hasattr(every, "cycle_steps"):
@@ -111,15 +100,12 @@ class SampleCollector(CollectingCallback):
         self.directory = (
             None if directory is None else str(StoragePath(directory))
         )
-        self._evaluation = None
-        if validation_data is not None:
-            self._evaluation = RunningEvaluation(
-                validation_data, validation_batch_size
-            )
-        self._samples = KeptSamples()
-        self._cycle = None  # number of finished cycles, from the step counter
-        self._names = None
-        self._first_possible_batch = None
+        self._samples = SampleStore()
+        # Number of finished cycles, from the step counter.
+        self._cycle: int | None = None
+        self._names: list[str] | None = None
+        self._first_possible_batch: int | None = None
+        self._beside = CollectedWeights()
         self._warned_of_drift = self._warned_of_distance = False
         self._is_new = True  # until an epoch begins or a state is restored
 
@@ -138,28 +124,29 @@ class SampleCollector(CollectingCallback):
                 f"every={self.every}, unit={self.unit!r}, "
                 f"start_epoch={self.start_epoch}"
             )
-        samples = Ensemble(
-            list(self._samples),
+        return self._ensemble(self._samples)
+
+    def _ensemble(self, samples: Any) -> Any:
+        ensemble = Ensemble(
+            list(samples),
             names=self._names,
             # Without frozen weights, a sample has all weights.
-            covers_frozen=self._frozen_weights is None,
+            covers_frozen=self._beside.frozen is None,
         )
-        return samples.beside(self._trained_weights, self._frozen_weights)
+        return ensemble.beside(self._beside.trained, self._beside.frozen)
 
-    def on_train_begin(self, logs=None):
+    def on_train_begin(self, logs: dict | None = None) -> None:
         """Checks that training can take samples at the ends of cycles."""
         # `Checkpoint` restores `_cycle` of a killed run after this call.
         self._first_possible_batch = self._cycle = None
         self._check_length()
         self._check_executions()
-        self.check_model(is_first=not self._samples)
+        self._beside.begin(self, is_first=not self._samples)
         guard_loss(self.model, [inner_optimizer(self.model)])
-        if self._evaluation is not None:
-            self._evaluation.begin(self.model)
         if self.directory is not None:
             StoragePath(self.directory).mkdir(parents=True, exist_ok=True)
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
         """Moves old samples into a subfolder. Computes when the cycle ends."""
         if self._is_new and self.directory is not None:
             strategy = self.model.distribute_strategy
@@ -173,31 +160,29 @@ class SampleCollector(CollectingCallback):
         # Reading the counter in every step would wait for the device.
         self._first_possible_batch = self._missing(iterations) - 1
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         """Takes a sample if a cycle ended. Compares N with the data."""
         self.compare_dataset_size(batch)
         first = self._first_possible_batch
         if self.skipping or first is None or batch < first:
             return
         iterations = self._iterations()
-        if iterations // self.every > self._cycle:
+        if self._cycle is None or iterations // self.every > self._cycle:
             self._cycle = iterations // self.every
             self._collect()
         # If loss scaling skips steps, the cycle ends later than this batch. The
         # next call checks again.
         self._first_possible_batch = batch + self._missing(iterations)
 
-    def on_epoch_end(self, epoch, logs=None):
-        """Takes a sample if the settings select this epoch; logs evaluation."""
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+        """Takes a sample if the settings select this epoch."""
         since = epoch + 1 - self.start_epoch
         if self.unit == "epoch" and since > 0 and since % self.every == 0:
             self._collect()
-        if self._evaluation is not None and logs is not None:
-            logs.update(self._evaluated())
 
-    def on_train_end(self, logs=None):
+    def on_train_end(self, logs: dict | None = None) -> None:
         """Deletes files of dropped samples. Warns of a chain that drifts."""
-        self._samples.delete_unlisted(self.model)
+        self._samples.delete_safe_files(self.model)
         is_chain = isinstance(inner_optimizer(self.model), Sampler)
         if self._warned_of_drift or not is_chain:
             return
@@ -214,7 +199,7 @@ class SampleCollector(CollectingCallback):
             **self._samples.get_state(self.model),
             "cycle": self._cycle,
             "names": self._names,
-            **self.state_of_training(),
+            **self._beside.get_state(),
         }
 
     def check_state(self, state: dict[str, Any]) -> None:
@@ -233,15 +218,13 @@ class SampleCollector(CollectingCallback):
         self.check_state(state)
         self._is_new = False
         self._samples.set_state(state)
-        if self._evaluation is not None:
-            self._evaluation.forget()
         self._cycle = state["cycle"]
         if self._first_possible_batch is not None:
             self._first_possible_batch = 0  # the run resumes within an epoch
         self._names = state["names"]
-        self.set_state_of_training(state)
+        self._beside.set_state(state)
 
-    def _check_length(self):
+    def _check_length(self) -> None:
         """Raises an error for a `fit` in which no cycle ends."""
         epochs, steps = self.params["epochs"], self.params["steps"]
         self._most = self.max_samples
@@ -264,7 +247,7 @@ class SampleCollector(CollectingCallback):
             f"every={self.every}, unit={self.unit!r}, steps={steps}"
         )
 
-    def _check_executions(self):
+    def _check_executions(self) -> None:
         """Raises an error or warns if executions end later than cycles."""
         at_once, steps = self.model.steps_per_execution, self.params["steps"]
         if at_once == 1 or self.unit == "epoch":
@@ -302,10 +285,10 @@ class SampleCollector(CollectingCallback):
                 stacklevel=2,
             )
 
-    def _iterations(self):
+    def _iterations(self) -> int:
         return int(self.model.optimizer.iterations.numpy())
 
-    def _missing(self, iterations):
+    def _missing(self, iterations: int) -> int:
         """Returns the number of steps until a cycle ends, at least one."""
         return self.every - iterations % self.every
 
@@ -314,7 +297,7 @@ class SampleCollector(CollectingCallback):
         if self.directory is not None or self._most is None:
             return None
         each = sum(
-            math.prod(v.shape) * v.value.dtype.size
+            math.prod(v.shape) * np.dtype(v.dtype).itemsize
             for v in unfrozen_weights(self.model)
         )
         return (
@@ -324,18 +307,9 @@ class SampleCollector(CollectingCallback):
             "Give a `directory` for them, or a smaller `max_samples`.",
         )
 
-    def _collect(self):
-        self.check_weights(is_first=not self._samples)
+    def _collect(self) -> None:
+        self._beside.record(self, is_first=not self._samples)
         self._names = Structure.of(unfrozen_weights(self.model)).names
-        dropped = self._samples.take(
+        self._samples.take(
             self.model, directory=self.directory, max_samples=self.max_samples
         )
-        if dropped and self._evaluation is not None:
-            self._evaluation.forget()
-
-    def _evaluated(self):
-        """Adds new samples to the evaluation and returns the logs."""
-        evaluation = self._evaluation
-        for index in range(evaluation.num_samples, len(self._samples)):
-            evaluation.add(self.model, self._samples[index], self._names)
-        return evaluation.logs()

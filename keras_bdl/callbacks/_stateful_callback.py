@@ -1,4 +1,8 @@
-"""Base classes of the callbacks of this package."""
+"""Base classes of callbacks: what to pickle, to save and to keep equal.
+
+`FitCallback` can be pickled, `StatefulCallback` survives a killed process, and
+`CollectedWeights` keeps callbacks that collect weights to one model.
+"""
 
 import weakref
 from typing import Any
@@ -6,71 +10,11 @@ from typing import Any
 import keras
 
 from keras_bdl._data._dataset_size import compare_with_epoch
+from keras_bdl._memory import check_memory
 from keras_bdl.models._trainer import BayesianTrainer
-
-
-class SkippedSteps:
-    """Replaces a model's `train_function` to skip steps of a killed run.
-
-    The first step of a resumed epoch runs, because Keras builds some objects in
-    that step. `Checkpoint` then restores the saved state. The next steps only
-    read their batches.
-
-    Args:
-        model: The model in training.
-        unseen_by_epoch: Number of batches to read and skip before the resumed
-            epoch begins.
-        steps: Whether to skip also the first steps of the resumed epoch.
-    """
-
-    def __init__(self, model: keras.Model, unseen_by_epoch: int, steps: bool):
-        self._model = model
-        self._train_function = model.train_function
-        self._ahead = unseen_by_epoch
-        self._steps = steps
-        self._logs = None
-        model.train_function = self
-
-    def undo(self) -> None:
-        """Restores the model's own `train_function`."""
-        self._model.train_function = self._train_function
-
-    def __call__(self, iterator):
-        """Reads the batches of one execution from `iterator`."""
-        for _ in range(self._ahead):
-            if next(iterator, None) is None:
-                raise ValueError(
-                    "`skip_seen_data=True` needs endless data. The given data "
-                    "end before the step of the checkpoint. Repeat the data "
-                    "with `dataset.repeat()`, or use `skip_seen_data=False`."
-                )
-        self._ahead = 0
-        if not self._steps:
-            self.undo()
-            return self._train_function(iterator)
-        if self._logs is None:
-            self._logs = self._train_function(iterator)
-        else:
-            next(iterator)  # its `StopIteration` ends the epoch in Keras
-            for _ in range(self._model.steps_per_execution - 1):
-                # An execution at the end of an epoch may be shorter.
-                if next(iterator, None) is None:
-                    break
-        return self._logs
-
-
-def checked_steps_per_epoch(params: dict) -> int:
-    """Returns `steps_per_epoch`, or raises an error if it was not given.
-
-    Args:
-        params: The parameters that `fit` gives to callbacks.
-    """
-    if params["steps"] is None:
-        raise ValueError(
-            "`skip_seen_data=True` needs `fit(steps_per_epoch=...)`. "
-            "Received: steps_per_epoch=None"
-        )
-    return params["steps"]
+from keras_bdl.posteriors._covered_weights import TrainedWeights
+from keras_bdl.posteriors._covered_weights import check_adapters
+from keras_bdl.posteriors._covered_weights import fingerprint
 
 
 class FitCallback(keras.callbacks.Callback):
@@ -85,13 +29,13 @@ class FitCallback(keras.callbacks.Callback):
     # its own: `__getstate__` joins the names of all base classes.
     _of_fit: tuple[str, ...] = ("_model", "params")
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         names = {
             n for c in type(self).__mro__ for n in vars(c).get("_of_fit", ())
         }
         return {**vars(self), **dict.fromkeys(names & vars(self).keys())}
 
-    def on_train_batch_end(self, batch, logs=None):
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         """Compares N with the number of examples in the data."""
         self.compare_dataset_size(batch)
 
@@ -101,16 +45,13 @@ class FitCallback(keras.callbacks.Callback):
         A subclass with its own `on_train_batch_end` must call this method
         there. `fit` of a `keras_bdl.Model` makes this comparison itself, so
         this method warns only for other models.
-
-        Args:
-            batch: Index of the batch that has ended.
         """
         steps = self.params["steps"]
         if (
             "dataset_size_compared" in self.params
             or steps is None
             or batch + 1 < steps
-            or isinstance(self.model.train_function, SkippedSteps)
+            or getattr(self.model.train_function, "skips_steps", False)
         ):
             return
         # Keras passes one dictionary to all callbacks of a `fit`.
@@ -155,7 +96,7 @@ class StatefulCallback(FitCallback):
     skipping = False
     _of_fit: tuple[str, ...] = ("_trained",)
 
-    def set_params(self, params):
+    def set_params(self, params: dict[str, Any]) -> None:
         """Registers the callback for the `Checkpoint` of the same `fit`.
 
         Keras passes one dictionary, `params`, to all callbacks of a `fit`. A
@@ -219,3 +160,58 @@ class StatefulCallback(FitCallback):
         raise NotImplementedError(
             f"`{type(self).__name__}` must implement `set_state`."
         )
+
+
+class CollectedWeights:
+    """What all collections of a callback share: the weights beside them.
+
+    The callback has a method `needed_memory`, which returns the arguments of
+    `check_memory` for all collections, or `None`.
+    """
+
+    def __init__(self) -> None:
+        self.frozen: str | None = None  # a fingerprint
+        self.trained: TrainedWeights | None = None
+        self._is_memory_checked = False
+
+    def begin(self, callback: Any, *, is_first: bool) -> None:
+        """Raises an error if the model of a new `fit` cannot be collected."""
+        callback.keep_to_one_model()
+        callback.refuse_frozen_model()
+        self._is_memory_checked = False
+        if callback.model.built:  # `fit` may build the model later
+            self._check(callback, is_first)
+
+    def record(self, callback: Any, *, is_first: bool) -> None:
+        """Raises an error if the weights do not belong to those collected."""
+        if is_first:
+            check_adapters(callback.model)
+            self.frozen = fingerprint(callback.model)
+            self.trained = TrainedWeights.of(callback.model)
+        self._check(callback, is_first)
+
+    def get_state(self) -> dict[str, Any]:
+        """Returns what a checkpoint keeps of trained and frozen weights."""
+        return {
+            "frozen_weights": self.frozen,
+            "trained_weights": self.trained and self.trained.get_state(),
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continues from `get_state`."""
+        self.frozen = state["frozen_weights"]
+        self.trained = TrainedWeights.from_state(state.get("trained_weights"))
+
+    def _check(self, callback: Any, is_first: bool) -> None:
+        model = callback.model
+        if not is_first and fingerprint(model) != self.frozen:
+            raise ValueError(
+                f"`{type(callback).__name__}` must collect the same weights "
+                "all the time. Do not freeze or unfreeze layers between two "
+                "`fit`s, or use a new callback. "
+                f"Received: model={model.name!r} with other frozen weights"
+            )
+        needed = callback.needed_memory()
+        if is_first and needed is not None and not self._is_memory_checked:
+            check_memory(*needed)
+            self._is_memory_checked = True

@@ -38,7 +38,7 @@ def plain_attributes(callback: keras.callbacks.Callback) -> dict[str, Any]:
     }
 
 
-def _is_plain(value):
+def _is_plain(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return all(isinstance(item, _PLAIN) for item in value)
     return isinstance(value, _PLAIN)
@@ -48,12 +48,7 @@ def get_callback_states(
     stateful: Sequence[StatefulCallback],
     others: Sequence[keras.callbacks.Callback],
 ) -> list[dict[str, Any]]:
-    """Returns the class and the state of each callback that is saved.
-
-    Args:
-        stateful: Callbacks with `get_state`.
-        others: Callbacks of Keras, whose `plain_attributes` are saved.
-    """
+    """Returns the class and the state of each callback that is saved."""
     states = [c.get_state() for c in stateful]
     states += [plain_attributes(c) for c in others]
     return [
@@ -67,13 +62,7 @@ def set_callback_states(
     others: Sequence[keras.callbacks.Callback],
     saved: list[dict[str, Any]],
 ) -> None:
-    """Restores the states of callbacks.
-
-    Args:
-        stateful: Callbacks with `set_state`.
-        others: Callbacks of Keras.
-        saved: Result of `get_callback_states`.
-    """
+    """Restores the states of callbacks."""
     setters = [c.set_state for c in stateful]
     setters += [vars(c).update for c in others]
     for set_state, one in zip(setters, saved, strict=True):
@@ -86,11 +75,6 @@ def get_history(
     """Returns the history of the training, with the epoch that has just ended.
 
     Keras adds this epoch to the history only after all callbacks.
-
-    Args:
-        model: A model in training.
-        epoch: The epoch that has ended.
-        logs: Logs of this epoch, or `None`.
     """
     history = getattr(model, "history", None)
     if history is None:
@@ -105,12 +89,7 @@ def get_history(
 
 
 def set_history(model: keras.Model, saved: dict[str, Any]) -> None:
-    """Restores a history.
-
-    Args:
-        model: A model in training.
-        saved: Result of `get_history`.
-    """
+    """Restores a history."""
     history = getattr(model, "history", None)
     if history is not None:
         history.epoch = list(saved["epoch"])
@@ -118,30 +97,21 @@ def set_history(model: keras.Model, saved: dict[str, Any]) -> None:
 
 
 def get_example_count(model: keras.Model) -> dict[str, int]:
-    """Returns how far `fit` has counted the training examples.
-
-    Args:
-        model: A model in training.
-    """
+    """Returns how far `fit` has counted the training examples."""
     counter = getattr(model, "example_counter", None)
     return {} if counter is None else counter.get_state()
 
 
 def set_example_count(model: keras.Model, saved: dict[str, int]) -> None:
-    """Restores N, so that a resumed run does not begin with the estimate.
-
-    Args:
-        model: A model in training.
-        saved: Result of `get_example_count`.
-    """
+    """Restores N, so that a resumed run does not begin with the estimate."""
     counter = getattr(model, "example_counter", None)
     if counter is not None and saved:
         counter.set_state(saved)
 
 
-def _groups(model):
+def _groups(model: keras.Model) -> dict[str, Any]:
     """Returns all variables that training changes, by group."""
-    objective = getattr(model, "objective", None)
+    objective: Any = getattr(model, "objective", None)
     owns = isinstance(objective, OwnsVariables)
     return {
         # Weights and the states of the layers' seed generators.
@@ -173,7 +143,7 @@ def get_training_state(model: keras.Model) -> dict[str, list]:
     return state
 
 
-def _add_other_workers(strategy, own):
+def _add_other_workers(strategy: Any, own: Any) -> None:
     """Adds the values of the replicas of all other workers."""
     if not in_several_workers(strategy):
         return
@@ -188,7 +158,7 @@ def _add_other_workers(strategy, own):
         one["copies"] = list(of_replicas)
 
 
-def _different(values):
+def _different(values: Any) -> Any:
     """Returns a single value if all are equal, else all values."""
     if all(np.array_equal(values[0], v, equal_nan=True) for v in values[1:]):
         return values[:1]
@@ -196,12 +166,7 @@ def _different(values):
 
 
 def check_training_state(model: keras.Model, state: dict[str, list]) -> None:
-    """Raises an error if a state does not fit a model. Changes no value.
-
-    Args:
-        model: A built model. This function builds its optimizer if needed.
-        state: Result of `get_training_state`.
-    """
+    """Raises an error if a state does not fit a model. Changes no value."""
     build_optimizer(model)
     for group, variables in _groups(model).items():
         if group != "metrics":
@@ -211,14 +176,7 @@ def check_training_state(model: keras.Model, state: dict[str, list]) -> None:
 def set_training_state(
     model: keras.Model, state: dict[str, list], *, with_metrics: bool
 ) -> None:
-    """Assigns the values of a state to the variables.
-
-    Args:
-        model: A built model with a built optimizer.
-        state: Result of `get_training_state`.
-        with_metrics: Whether to restore the metrics, too. Keras creates some
-            of their variables only in the first step.
-    """
+    """Assigns the values of a state to the variables."""
     strategy = model.distribute_strategy
     replicas, first = strategy.num_replicas_in_sync, first_replica(strategy)
     groups = _groups(model)
@@ -237,7 +195,7 @@ def set_training_state(
                 copy.assign(value)
 
 
-def _check(group, variables, saved):
+def _check(group: Any, variables: Any, saved: Any) -> None:
     ours = [(v.path, tuple(v.shape)) for v in variables]
     theirs = [(s["path"], s["copies"][0].shape) for s in saved]
     for mine, other in zip(ours, theirs, strict=False):

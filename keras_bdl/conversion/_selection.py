@@ -11,7 +11,7 @@ from keras_bdl.conversion._adapter import frozen_layers
 from keras_bdl.conversion._adapter import has_adapter
 from keras_bdl.conversion._replacement_table import DETERMINISTIC
 from keras_bdl.conversion._replacement_table import RULES
-from keras_bdl.curvature._plan import SEALED
+from keras_bdl.curvature._capture import SEALED
 from keras_bdl.layers._adapted_layer import AdaptedLayer
 from keras_bdl.models._model import functional_class
 

@@ -21,8 +21,8 @@ from keras_bdl._data._examples import example_batches
 from keras_bdl._data._observations import is_masked
 from keras_bdl._random._seeds import sequence
 from keras_bdl.curvature._capture import Capture
-from keras_bdl.curvature._losses import Losses
-from keras_bdl.curvature._plan import Plan
+from keras_bdl.curvature._capture import Plan
+from keras_bdl.curvature._captured_pass import Losses
 from keras_bdl.curvature._rule import Rule
 from keras_bdl.curvature._rule import WeightMatrix
 from keras_bdl.curvature._rule import gram

@@ -24,12 +24,6 @@ def resized_central_crop(
 
     The default is the usual evaluation on ImageNet: the shorter side becomes
     256 pixels, and the central 224 x 224 pixels are used.
-
-    Args:
-        image: Tensor `(height, width, channels)`.
-        image_size: Height and width of the result.
-        fraction: Length of the square, as a share of the shorter side.
-            Defaults to `224 / 256`.
     """
     height, width = tf.unstack(tf.shape(image)[:2])
     shorter = tf.cast(tf.minimum(height, width), tf.float32)
@@ -155,7 +149,7 @@ def random_view(image: Any, key: Any, image_size: int) -> Any:
     """
     keys = tf.unstack(tf.random.split(key, 6))
 
-    def uniform(key, low, high, shape=()):
+    def uniform(key: Any, low: Any, high: Any, shape: Any = ()) -> Any:
         return tf.random.stateless_uniform(shape, key, low, high)
 
     coin = tf.random.stateless_uniform((2,), keys[0], 0, 2, tf.int32)
@@ -182,13 +176,6 @@ def view(image: Any, *, flip: Any, angle: Any, scale: Any, shift: Any) -> Any:
         c + diag(flip) R (scale * (u - c) + shift * size)                 (1)
 
     or black if this position is outside the image.
-
-    Args:
-        image: Tensor `(size, size, channels)`.
-        flip: Two signs. -1 mirrors left to right, and top to bottom.
-        angle: Angle in radians.
-        scale: Number of input pixels that one output pixel spans.
-        shift: Shift to the right and down, in units of the image size.
     """
     size = image.shape[0]
     centre = (size - 1) / 2

@@ -1,6 +1,6 @@
 """Images that are shifted away from those of the training."""
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,14 @@ import tensorflow as tf
 from keras_bdl._arguments import check_choice
 from keras_bdl._arguments import check_number
 from keras_bdl._arguments import check_seed
+
+_STRENGTHS = {
+    "rotation": (10, 20, 30, 45, 60),
+    "translation": (0.04, 0.08, 0.12, 0.18, 0.25),
+    "blur": (0.02, 0.04, 0.06, 0.08, 0.1),
+    "noise": (0.08, 0.12, 0.18, 0.26, 0.38),
+    "contrast": (0.4, 0.3, 0.2, 0.1, 0.05),
+}
 
 
 def corrupt(
@@ -62,11 +70,10 @@ def corrupt(
           Common Corruptions and Perturbations](
           https://arxiv.org/abs/1903.12261)
     """
-    check_choice("kind", kind, tuple(_KINDS))
+    check_choice("kind", kind, tuple(_STRENGTHS))
     check_number("severity", severity, at_least=1, at_most=5, integer=True)
     check_seed(seed)
-    function, strengths = _KINDS[kind]
-    strength = strengths[severity - 1]
+    strength = _STRENGTHS[kind][severity - 1]
 
     if not isinstance(images, tf.data.Dataset):
         images = np.asarray(images)
@@ -77,18 +84,18 @@ def corrupt(
             )
         bounds = _bounds(value_range, [images])
         rng = np.random.default_rng([seed, 0])
-        return _corrupted(images, function, strength, rng, bounds)
+        return _corrupted(images, kind, strength, rng, bounds)
 
     _check_data(images, value_range)
     every = (_parts(batch)[0] for batch in images.as_numpy_iterator())
     bounds = _bounds(value_range, every)
 
-    def batches():
+    def batches() -> Iterator[Any]:
         # One stream for all batches.
         rng = np.random.default_rng([seed, 0])
         for batch in images.as_numpy_iterator():
             x, *others = _parts(batch)
-            x = _corrupted(x, function, strength, rng, bounds)
+            x = _corrupted(x, kind, strength, rng, bounds)
             yield (x, *others) if isinstance(batch, tuple) else x
 
     found = tf.data.Dataset.from_generator(
@@ -100,7 +107,7 @@ def corrupt(
     return found.apply(tf.data.experimental.assert_cardinality(count))
 
 
-def _check_data(data, value_range):
+def _check_data(data: Any, value_range: Any) -> None:
     spec = _parts(data.element_spec)[0]
     if not isinstance(spec, tf.TensorSpec) or spec.shape.rank not in (None, 4):
         raise ValueError(
@@ -117,11 +124,11 @@ def _check_data(data, value_range):
         )
 
 
-def _parts(element):
+def _parts(element: Any) -> Any:
     return element if isinstance(element, tuple) else (element,)
 
 
-def _bounds(value_range, batches):
+def _bounds(value_range: Any, batches: Any) -> Any:
     """Returns the lowest and the highest value, after a check."""
     if value_range is None:
         lowest, highest = np.inf, -np.inf
@@ -139,7 +146,7 @@ def _bounds(value_range, batches):
     )
 
 
-def _check_finite(images):
+def _check_finite(images: np.ndarray) -> None:
     if not np.isfinite(images).all():
         raise ValueError(
             "`images` must hold finite numbers. Find the cause of the others. "
@@ -148,77 +155,53 @@ def _check_finite(images):
         )
 
 
-def _corrupted(images, function, strength, rng, bounds):
+def _corrupted(
+    images: np.ndarray,
+    kind: str,
+    strength: float,
+    rng: np.random.Generator,
+    bounds: tuple[float, float],
+) -> np.ndarray:
     _check_finite(images)
+    lowest, highest = map(np.float32, bounds)
     values = images.astype("float32")
-    lowest, highest = np.float32(bounds)
-    found = function(values, strength, rng, highest - lowest)
+    found = _changed(values, kind, strength, rng, highest - lowest)
     found = np.clip(found, lowest, highest)
     if np.issubdtype(images.dtype, np.integer):
         found = np.rint(found)
     return found.astype(images.dtype)
 
 
-def _one_by_one(images: Any, function: Callable) -> Any:
+def _changed(
+    images: np.ndarray,
+    kind: str,
+    strength: float,
+    rng: np.random.Generator,
+    spread: Any,
+) -> np.ndarray:
+    from scipy import ndimage
+
+    width = images.shape[2]
+    if kind == "noise":
+        noise = rng.standard_normal(images.shape, dtype="float32")
+        return images + strength * spread * noise
+    if kind == "contrast":
+        mean = images.mean(axis=(1, 2), keepdims=True)
+        return mean + strength * (images - mean)
+    if kind == "blur":
+        stddev = strength * width
+        return ndimage.gaussian_filter(
+            images, (0, stddev, stddev, 0), mode="nearest"
+        )
     found = np.empty_like(images)
     for i, image in enumerate(images):
-        found[i] = function(image)
+        if kind == "rotation":
+            angle = rng.choice([-strength, strength])
+            found[i] = ndimage.rotate(
+                image, angle, reshape=False, order=1, mode="nearest"
+            )
+        else:
+            angle = rng.uniform(0, 2 * np.pi)
+            by = strength * width * np.array([np.sin(angle), np.cos(angle), 0])
+            found[i] = ndimage.shift(image, by, order=1, mode="nearest")
     return found
-
-
-def _rotation(images, degrees, rng, spread):
-    from scipy import ndimage
-
-    del spread
-
-    def rotated(image):
-        angle = rng.choice([-degrees, degrees])
-        return ndimage.rotate(
-            image, angle, reshape=False, order=1, mode="nearest"
-        )
-
-    return _one_by_one(images, rotated)
-
-
-def _translation(images, share, rng, spread):
-    from scipy import ndimage
-
-    del spread
-    distance = share * images.shape[2]
-
-    def moved(image):
-        angle = rng.uniform(0, 2 * np.pi)
-        by = (distance * np.sin(angle), distance * np.cos(angle), 0)
-        return ndimage.shift(image, by, order=1, mode="nearest")
-
-    return _one_by_one(images, moved)
-
-
-def _blur(images, share, rng, spread):
-    from scipy import ndimage
-
-    del rng, spread
-    stddev = share * images.shape[2]
-    return ndimage.gaussian_filter(
-        images, (0, stddev, stddev, 0), mode="nearest"
-    )
-
-
-def _noise(images, share, rng, spread):
-    noise = rng.standard_normal(images.shape, dtype="float32")
-    return images + share * spread * noise
-
-
-def _contrast(images, factor, rng, spread):
-    del rng, spread
-    mean = images.mean(axis=(1, 2), keepdims=True)
-    return mean + factor * (images - mean)
-
-
-_KINDS: dict[str, tuple[Callable, tuple]] = {
-    "rotation": (_rotation, (10, 20, 30, 45, 60)),
-    "translation": (_translation, (0.04, 0.08, 0.12, 0.18, 0.25)),
-    "blur": (_blur, (0.02, 0.04, 0.06, 0.08, 0.1)),
-    "noise": (_noise, (0.08, 0.12, 0.18, 0.26, 0.38)),
-    "contrast": (_contrast, (0.4, 0.3, 0.2, 0.1, 0.05)),
-}

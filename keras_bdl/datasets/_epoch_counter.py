@@ -1,6 +1,7 @@
-"""The callback `EpochCounter`, which counts passes over the data."""
+"""`EpochCounter`: data whose order is a function of seed and epoch."""
 
 import concurrent.futures
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -9,9 +10,6 @@ import tensorflow as tf
 from keras_bdl._arguments import check_bool
 from keras_bdl._arguments import check_count
 from keras_bdl._arguments import check_number
-from keras_bdl.datasets._epoch_order import batches_of_arrays
-from keras_bdl.datasets._epoch_order import shuffled_batches
-from keras_bdl.datasets._epoch_order import with_size
 
 
 class EpochCounter(keras.callbacks.Callback):
@@ -49,7 +47,7 @@ class EpochCounter(keras.callbacks.Callback):
     ```
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self._next = _variable(0, "CPU:0")
         self._of_host = {self._next.device: self._next}
@@ -64,12 +62,14 @@ class EpochCounter(keras.callbacks.Callback):
         for counter in self._of_host.values():
             counter.assign(epoch)
 
-    def set_params(self, params):
+    def set_params(self, params: dict[str, Any]) -> None:
         """Registers the counter for the `Checkpoint` of the same `fit`."""
         super().set_params(params)
         params.setdefault("epoch_counters", []).append(self)
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(
+        self, epoch: int, logs: dict[str, Any] | None = None
+    ) -> None:
         """Takes the number of the epoch from Keras."""
         self.next_epoch = epoch
 
@@ -102,21 +102,22 @@ class EpochCounter(keras.callbacks.Callback):
         check_bool("drop_remainder", drop_remainder)
         if buffer_size is not None:
             check_count("buffer_size", buffer_size)
-        options: dict[str, Any] = {
-            "seed": seed,
-            "drop_remainder": drop_remainder,
-        }
+        gather = None
         if isinstance(data, tf.data.Dataset):
-            return shuffled_batches(
-                self.dataset(), data, batch_size, buffer_size, **options
-            )
-        return batches_of_arrays(self.dataset(), data, batch_size, **options)
+            size, one_epoch = _shuffled(data, buffer_size, seed)
+        else:
+            size, one_epoch, gather = _permuted(data, seed)
+        rows = with_size(self.dataset().flat_map(one_epoch), size)
+        batches = rows.batch(batch_size, drop_remainder=drop_remainder)
+        if gather is not None:
+            batches = batches.map(gather, tf.data.AUTOTUNE)
+        return in_fixed_order(batches)
 
     def dataset(self) -> Any:
         """Returns a dataset of one element, the number of the pass."""
         counter = self._on_this_host()
 
-        def begin_pass(_):
+        def begin_pass(_: Any) -> Any:
             epoch = counter.read_value()
             counter.assign(epoch + 1)
             return epoch
@@ -126,7 +127,7 @@ class EpochCounter(keras.callbacks.Callback):
         numbers.epoch_counter = self
         return numbers
 
-    def _on_this_host(self):
+    def _on_this_host(self) -> Any:
         """Returns the counter on the host of the device scope around.
 
         A pipeline cannot read a variable of another host.
@@ -140,13 +141,98 @@ class EpochCounter(keras.callbacks.Callback):
         return self._of_host[device]
 
 
-def _variable(value, device):
+def _variable(value: int, device: str) -> Any:
     """Returns a variable with one copy, also under the scope of a strategy."""
 
-    def make():
+    def make() -> Any:
         with tf.device(device):
             return tf.Variable(value, trainable=False, dtype=tf.int64)
 
     # A scope covers one thread.
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
         return thread.submit(make).result()
+
+
+def _permuted(arrays: Any, seed: int) -> tuple[int, Callable, Callable]:
+    """Returns the number of rows, their order in an epoch, and their batch."""
+    with tf.device("CPU:0"):
+        arrays = keras.tree.map_structure(tf.convert_to_tensor, arrays)
+    shapes = [tuple(a.shape) for a in keras.tree.flatten(arrays)]
+    sizes = {shape[0] if shape else None for shape in shapes}
+    if len(sizes) != 1 or None in sizes:
+        raise ValueError(
+            "`data` must be arrays with one row for each example, all with "
+            "equally many rows, or a `tf.data.Dataset`. Received: arrays of "
+            f"shapes {shapes}"
+        )
+    size: Any = sizes.pop()
+
+    def one_epoch(epoch: Any) -> Any:
+        rows = tf.random.experimental.stateless_shuffle(
+            tf.range(size, dtype=tf.int64),
+            epoch_key(seed, epoch),
+            alg="philox",  # the same order on every kind of machine
+        )
+        return tf.data.Dataset.from_tensor_slices(rows)
+
+    def gather(rows: Any) -> Any:
+        return keras.tree.map_structure(lambda a: tf.gather(a, rows), arrays)
+
+    return size, one_epoch, gather
+
+
+def _shuffled(
+    examples: Any, buffer_size: int | None, seed: int
+) -> tuple[int, Callable]:
+    """Returns the number of examples and their order in an epoch."""
+    size = int(examples.cardinality())
+    if size < 1:
+        raise ValueError(
+            "`data` must have a known, finite number of examples. Apply "
+            "`tf.data.experimental.assert_cardinality` to it. Received: a "
+            f"dataset of cardinality {size}"
+        )
+
+    def one_epoch(epoch: Any) -> Any:
+        key = epoch_key(seed, epoch)
+        return shuffled_examples(examples, buffer_size or size, key)
+
+    return size, one_epoch
+
+
+def shuffled_examples(examples: Any, buffer_size: int, key: Any) -> Any:
+    """Returns a dataset in an order that depends on a key alone.
+
+    Call this function inside of `flat_map`.
+    """
+    # A shuffle mixes the global seed into its own seed. This call sets
+    # the global seed only for the graph that is being traced.
+    tf.random.set_seed(1)
+    order = tf.random.stateless_uniform((), key, None, None, tf.int64)
+    return examples.shuffle(
+        buffer_size, seed=order, reshuffle_each_iteration=False
+    )
+
+
+def epoch_key(seed: int, *data: Any) -> Any:
+    """Returns a key for stateless random numbers."""
+    key = tf.constant((seed, 0), tf.int32)
+    for number in data:
+        key = tf.random.fold_in(key, number)
+    return key
+
+
+def with_size(dataset: Any, size: int) -> Any:
+    """Returns a dataset with known cardinality."""
+    return dataset.apply(tf.data.experimental.assert_cardinality(size))
+
+
+def in_fixed_order(batches: Any) -> Any:
+    """Returns batches in the same order on every worker."""
+    options = tf.data.Options()
+    options.deterministic = True
+    # With sharding by files, the order would differ between workers.
+    options.experimental_distribute.auto_shard_policy = (
+        tf.data.experimental.AutoShardPolicy.DATA
+    )
+    return batches.with_options(options).prefetch(tf.data.AUTOTUNE)

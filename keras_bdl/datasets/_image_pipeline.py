@@ -5,15 +5,19 @@ from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
+from keras_bdl._arguments import check_count
+from keras_bdl.datasets._augmentation import resized_central_crop
+from keras_bdl.datasets._dataset_specs import DatasetSpec
 from keras_bdl.datasets._epoch_counter import EpochCounter
-from keras_bdl.datasets._epoch_order import epoch_key
-from keras_bdl.datasets._epoch_order import in_fixed_order
-from keras_bdl.datasets._epoch_order import shuffled_examples
-from keras_bdl.datasets._epoch_order import with_size
-from keras_bdl.datasets._specs import DatasetSpec
+from keras_bdl.datasets._epoch_counter import epoch_key
+from keras_bdl.datasets._epoch_counter import in_fixed_order
+from keras_bdl.datasets._epoch_counter import shuffled_examples
+from keras_bdl.datasets._epoch_counter import with_size
+from keras_bdl.datasets._tfds_reader import TFDSReader
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,12 +76,12 @@ class ImagePipeline:
         buffer_size = min(size, self.spec.shuffle_buffer)
         random = self.spec.augment if augment else None
 
-        def one_epoch(epoch):
+        def one_epoch(epoch: Any) -> Any:
             key = self._key(epoch)
             shuffled = shuffled_examples(examples, buffer_size, key)
             return shuffled.map(lambda *example: (epoch, *example))
 
-        def finish(epoch, position, image, label):
+        def finish(epoch: Any, position: Any, image: Any, label: Any) -> Any:
             image = decode(image)
             if random is None:
                 image = self.spec.prepare(image, self.image_size)
@@ -103,7 +107,7 @@ class ImagePipeline:
     ) -> Any:
         """Returns batches in the order of the files, without augmentation."""
 
-        def finish(_, image, label):
+        def finish(_: Any, image: Any, label: Any) -> Any:
             image = self.spec.prepare(decode(image), self.image_size)
             return self._normalize(image), label
 
@@ -119,7 +123,7 @@ class ImagePipeline:
         """Returns images whose pixels are independent and uniform."""
         largest = int(self.spec.max_value)
 
-        def draw(position):
+        def draw(position: Any) -> Any:
             # Epochs count from 0, so no epoch has this key.
             return self._normalize(
                 tf.random.stateless_uniform(
@@ -134,14 +138,14 @@ class ImagePipeline:
         positions = tf.data.Dataset.range(count)
         return self._batch(positions.map(draw, tf.data.AUTOTUNE))
 
-    def _key(self, *data):
+    def _key(self, *data: Any) -> Any:
         return epoch_key(self.seed, *data)
 
-    def _normalize(self, image):
+    def _normalize(self, image: Any) -> Any:
         x = self.spec.normalize(tf.cast(image, tf.float32))
         return tf.ensure_shape(x, self.input_shape)
 
-    def _of_host(self, examples, size, each, host):
+    def _of_host(self, examples: Any, size: int, each: Any, host: Any) -> Any:
         """Returns the examples of the replicas of one host, in order.
 
         Only whole batches count. The hosts take the batches of single replicas
@@ -150,19 +154,19 @@ class ImagePipeline:
         used = size // self.batch_size * self.batch_size
         hosts, own = host.num_input_pipelines, host.input_pipeline_id
 
-        def is_own(position, example):
+        def is_own(position: Any, example: Any) -> bool:
             return position // each % hosts == own
 
         kept = examples.take(used).enumerate().filter(is_own)
         return with_size(kept.map(lambda _, example: example), used // hosts)
 
-    def _batch(self, examples, drop_remainder=False):
+    def _batch(self, examples: Any, drop_remainder: Any = False) -> Any:
         self._check_count(int(examples.cardinality()), drop_remainder)
         return in_fixed_order(
             examples.batch(self.batch_size, drop_remainder=drop_remainder)
         )
 
-    def _check_count(self, count, drop_remainder):
+    def _check_count(self, count: int, drop_remainder: Any) -> None:
         needed = self.batch_size if drop_remainder else 1
         if count < needed:
             raise ValueError(
@@ -175,17 +179,7 @@ class ImagePipeline:
 def select(
     examples: Any, classes: Sequence[int], *, inside: bool = True
 ) -> Any:
-    """Returns only the examples with a class, or only those without a class.
-
-    Args:
-        examples: Dataset of `(position, encoded image, stored label)`.
-        classes: The class of each stored label, -1 for no class.
-        inside: Whether to return the examples with a class. Defaults to
-            `True`.
-
-    Returns:
-        Dataset of `(position, encoded image, class)` with known cardinality.
-    """
+    """Returns only the examples with a class, or only those without a class."""
     table = tf.constant(classes, tf.int32)
     examples = examples.map(
         lambda position, image, label: (
@@ -199,3 +193,68 @@ def select(
     kept = examples.filter(lambda _, __, label: (label >= 0) == inside)
     count = kept.reduce(np.int64(0), lambda n, _: n + 1)
     return kept.apply(tf.data.experimental.assert_cardinality(count))
+
+
+def decoder(
+    reader: TFDSReader, stored: DatasetSpec, target: DatasetSpec
+) -> Callable:
+    """Returns a function that decodes an image into the format of `target`.
+
+    The decoded image has as many channels as the images of `target`. If all
+    stored images of `target` have one size, the decoded image has this size.
+    """
+
+    def decode(encoded: Any) -> Any:
+        image = reader.decode(encoded)
+        if stored.channels < target.channels:
+            image = tf.image.grayscale_to_rgb(image)
+        if stored.channels > target.channels:
+            image = tf.image.rgb_to_grayscale(image)
+        if target.stored_size not in (None, stored.stored_size):
+            image = resized_central_crop(image, target.stored_size, 1.0)
+        return image
+
+    return decode
+
+
+def padded(batches: Any, batch_size: int) -> Any:
+    """Returns batches of one size, whose last batch is padded with weight 0.
+
+    Use the result as `validation_data`, or in `evaluate`, on a TPU, where all
+    batches must have one size. Metrics in `compile(weighted_metrics=...)` leave
+    out the padding, while metrics in `metrics` count it. The loss of Keras
+    divides by all examples of a batch, padding included.
+    `keras_bdl.predict` needs no padded data: the function pads them itself.
+
+    Args:
+        batches: A `tf.data.Dataset` of batches `(x, y)`, of which only the last
+            may be smaller than `batch_size`.
+        batch_size: Number of examples in a batch.
+
+    Returns:
+        A `tf.data.Dataset` of batches `(x, y, weight)` with static shapes. The
+        padding repeats the first example of its batch.
+
+    Example:
+
+    ```python
+    data = keras_bdl.datasets.EpochCounter().batches((x, y), 24, seed=0)
+    model.evaluate(keras_bdl.datasets.padded(data, 24), verbose=0)
+    ```
+    """
+    check_count("batch_size", batch_size)
+
+    def whole(x: Any, y: Any) -> Any:
+        size = tf.shape(keras.tree.flatten(x)[0])[0]
+        positions = tf.range(batch_size)
+        is_own = positions < size
+        rows = tf.where(is_own, positions, 0)
+
+        def extended(part: Any) -> Any:
+            taken = tf.gather(part, rows)
+            return tf.ensure_shape(taken, (batch_size, *part.shape[1:]))
+
+        x, y = keras.tree.map_structure(extended, (x, y))
+        return x, y, tf.cast(is_own, "float32")
+
+    return batches.map(whole)

@@ -1,20 +1,78 @@
 """The function `load`, which loads a data set by its name."""
 
 import dataclasses
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from keras_bdl._arguments import check_bool
 from keras_bdl._arguments import check_count
 from keras_bdl._arguments import check_number
 from keras_bdl._arguments import did_you_mean
-from keras_bdl.datasets._data_splits import DataSplits
-from keras_bdl.datasets._digits import load_digits
+from keras_bdl.datasets._dataset_specs import SPECS
+from keras_bdl.datasets._dataset_specs import DatasetSpec
+from keras_bdl.datasets._dataset_specs import class_of_each_label
+from keras_bdl.datasets._dataset_specs import renumber
+from keras_bdl.datasets._dataset_specs import selected_classes
+from keras_bdl.datasets._epoch_counter import EpochCounter
 from keras_bdl.datasets._image_pipeline import ImagePipeline
-from keras_bdl.datasets._images import load_images
-from keras_bdl.datasets._specs import SPECS
-from keras_bdl.datasets._specs import DatasetSpec
+from keras_bdl.datasets._image_pipeline import decoder
+from keras_bdl.datasets._image_pipeline import select
+from keras_bdl.datasets._tfds_reader import TFDSReader
 from keras_bdl.datasets._tfds_reader import corrupted_name
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class DataSplits:
+    """The parts of one data set, all preprocessed in the same way.
+
+    `keras_bdl.datasets.load` returns this object. A part is either a pair of
+    NumPy arrays `(x, y)` or a batched `tf.data.Dataset` of such pairs: `x` is
+    float32 `(n, size, size, channels)`, `y` is int32 `(n,)`.
+
+    Attributes:
+        name: Name of the data set.
+        train: Training data, or `None` for a set with only test images. A
+            `tf.data.Dataset` is shuffled and augmented differently in every
+            pass, see `epochs`.
+        train_eval: The training examples in a fixed order, without
+            augmentation. Use `train_eval` for statistics over the training
+            data, such as those of BatchNorm.
+        validation: Examples taken out of `train`, or `None`.
+        test: Test data.
+        ood: Dict from a name to out-of-distribution inputs without labels.
+        class_names: Name of the class for each value of `y`.
+        input_shape: Shape of one input, for `keras.Input`.
+        train_size: N, the exact number of training examples, even if the last
+            batch of `train` is smaller. Pass N as `dataset_size`.
+        epochs: An `EpochCounter`, or `None` for arrays and without `train`.
+            Pass it to `fit` as a callback to make the data of an epoch a
+            function of (seed, epoch).
+        train_on_host: Function for `strategy.distribute_datasets_from_function`
+            that returns the batches of `train` for the replicas of one host of
+            a TPU pod, or `None` for arrays and without `train`. All hosts
+            together see the batches of `train`, without a last, smaller batch.
+    """
+
+    name: str
+    train: Any = dataclasses.field(repr=False)
+    train_eval: Any = dataclasses.field(repr=False)
+    validation: Any = dataclasses.field(repr=False)
+    test: Any = dataclasses.field(repr=False)
+    ood: dict[str, Any] = dataclasses.field(repr=False)
+    class_names: tuple[str, ...] = dataclasses.field(repr=False)
+    input_shape: tuple[int, int, int]
+    train_size: int
+    epochs: EpochCounter | None = dataclasses.field(default=None, repr=False)
+    train_on_host: Callable | None = dataclasses.field(default=None, repr=False)
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes."""
+        return len(self.class_names)
 
 
 def load(
@@ -176,7 +234,7 @@ def load(
     )
 
 
-def _ood_sets(ood):
+def _ood_sets(ood: Any) -> Any:
     """Returns the data sets in `ood`, and whether `ood` contains noise."""
     if not isinstance(ood, (list, tuple)) or "digits" in ood:
         raise ValueError(
@@ -187,7 +245,7 @@ def _ood_sets(ood):
     return foreign, "noise" in ood
 
 
-def _spec(argument, name):
+def _spec(argument: str, name: str | DatasetSpec) -> DatasetSpec:
     if isinstance(name, DatasetSpec):
         return name
     base, _, config = str(name).partition("/")
@@ -203,3 +261,165 @@ def _spec(argument, name):
             f"Received: {argument}={name!r}"
         )
     return SPECS[name]
+
+
+TEST_FRACTION = 1 / 3
+
+
+def load_digits(
+    spec: DatasetSpec,
+    *,
+    classes: Any,
+    noise: bool,
+    validation_size: int,
+    seed: int,
+) -> DataSplits:
+    """Splits the 1797 digits of scikit-learn."""
+    from sklearn import datasets
+    from sklearn.model_selection import train_test_split
+
+    names = spec.class_names or ()
+    selected = selected_classes(classes, spec.classes, len(names))
+    numbers = renumber(range(len(names)), selected)
+    stored = datasets.load_digits()
+    x = spec.normalize(stored.images[..., None].astype("float32"))
+    y = np.asarray(numbers, "int32")[stored.target]
+    train, test = train_test_split(
+        np.arange(len(y)),
+        test_size=TEST_FRACTION,
+        stratify=stored.target,
+        random_state=seed,
+    )
+    if validation_size >= len(train):
+        raise ValueError(
+            f"`validation_size` must be smaller than the {len(train)} training "
+            f"examples. Received: validation_size={validation_size}"
+        )
+    train, validation = np.split(train, [len(train) - validation_size])
+
+    def known(rows: Any) -> Any:
+        rows = rows[y[rows] >= 0]
+        return x[rows], y[rows]
+
+    ood = {}
+    if len(selected) < len(names):
+        ood["held_out_classes"] = x[test[y[test] < 0]]
+    if noise:
+        pixels = np.random.default_rng(seed).integers(
+            0, int(spec.max_value) + 1, size=(len(test), *x.shape[1:])
+        )
+        ood["noise"] = spec.normalize(pixels.astype("float32"))
+    data = known(train)
+    return DataSplits(
+        name=spec.name,
+        train=data,
+        train_eval=data,
+        validation=known(validation) if validation_size else None,
+        test=known(test),
+        ood=ood,
+        class_names=tuple(names[c] for c in selected),
+        input_shape=x.shape[1:],
+        train_size=len(data[0]),
+    )
+
+
+def load_images(
+    spec: DatasetSpec,
+    pipeline: ImagePipeline,
+    *,
+    classes: Any,
+    foreign: list[DatasetSpec],
+    noise: bool,
+    validation_size: int | None,
+    augment: bool,
+    data_dir: str | None,
+) -> DataSplits:
+    """Builds the parts of one data set."""
+    target = pipeline.spec
+    reader = TFDSReader(spec.name, data_dir)
+    labels = class_of_each_label(spec, target, len(reader.label_names))
+    decode = decoder(reader, spec, target)
+    train_split, validation_split = _train_splits(spec, validation_size)
+    names = target.class_names or reader.label_names
+    selected = selected_classes(classes, target.classes, len(names))
+    numbers = renumber(labels, selected)
+
+    def evaluation(split: str) -> Any:
+        examples = select(reader.examples(split), numbers)
+        return pipeline.evaluation(examples, decode)
+
+    def training_examples() -> Any:
+        examples = select(reader.examples(train_split), numbers)
+        if int(examples.cardinality()) <= target.shuffle_buffer:
+            return examples.cache()  # all in memory anyway
+        return examples
+
+    def training(examples: Any, host: Any = None) -> Any:
+        return pipeline.training(
+            examples, decode, epochs=epochs, augment=augment, host=host
+        )
+
+    epochs: Any = None
+    train = train_eval = train_on_host = None
+    train_size = 0
+    if train_split is not None:
+        examples = training_examples()
+        train_size = int(examples.cardinality())
+        epochs = EpochCounter()
+        train = training(examples)
+        train_eval = pipeline.evaluation(
+            examples, decode, pipeline.drop_remainder
+        )
+
+        def train_on_host(context: Any) -> Any:
+            # A host of a pod reads its files itself.
+            return training(training_examples(), context)
+
+    stored_test = reader.examples(spec.test_split)
+    ood = {}
+    if min(numbers) < 0:
+        held_out = select(stored_test, numbers, inside=False)
+        ood["held_out_classes"] = pipeline.inputs(held_out, decode)
+    for other in foreign:
+        ood[other.name] = _foreign_inputs(other, pipeline, data_dir)
+    if noise:
+        ood["noise"] = pipeline.noise(int(stored_test.cardinality()))
+    return DataSplits(
+        name=spec.name,
+        train=train,
+        train_eval=train_eval,
+        validation=evaluation(validation_split) if validation_split else None,
+        test=evaluation(spec.test_split),
+        ood=ood,
+        class_names=tuple(names[c] for c in selected),
+        input_shape=pipeline.input_shape,
+        train_size=train_size,
+        epochs=epochs,
+        train_on_host=train_on_host,
+    )
+
+
+def _train_splits(spec: Any, validation_size: Any) -> Any:
+    """Returns the splits for training and validation, or `None`."""
+    if spec.train_split is None and validation_size:
+        raise ValueError(
+            f"`validation_size` must be `None` for `{spec.name}`, which has "
+            "only test images. "
+            f"Received: validation_size={validation_size}"
+        )
+    if validation_size is None:
+        return spec.train_split, spec.validation_split
+    if validation_size == 0:
+        return spec.train_split, None
+    return (
+        f"{spec.train_split}[:-{validation_size}]",
+        f"{spec.train_split}[-{validation_size}:]",
+    )
+
+
+def _foreign_inputs(spec: Any, pipeline: Any, data_dir: Any) -> Any:
+    reader = TFDSReader(spec.name, data_dir)
+    return pipeline.inputs(
+        reader.examples(spec.test_split),
+        decoder(reader, spec, pipeline.spec),
+    )

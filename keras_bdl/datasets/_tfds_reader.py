@@ -8,16 +8,9 @@ import tensorflow as tf
 
 
 class TFDSReader:
-    """Reads the files of one data set, and downloads them at the first use.
+    """Reads the files of one data set, and downloads them at the first use."""
 
-    Args:
-        name: Name in TensorFlow Datasets, with the configuration after a slash
-            if the data set has several.
-        data_dir: Directory of the files. Defaults to `None`, the default
-            directory of TensorFlow Datasets.
-    """
-
-    def __init__(self, name: str, data_dir: str | None = None):
+    def __init__(self, name: str, data_dir: str | None = None) -> None:
         tfds = _tensorflow_datasets(name)
         self.name = name
         self._tfds = tfds
@@ -47,7 +40,7 @@ class TFDSReader:
         """Decodes one image to a uint8 tensor."""
         return self._builder.info.features["image"].decode_example(image)
 
-    def _read(self, split):
+    def _read(self, split: str) -> Any:
         tfds = self._tfds
         # Images stay encoded, so that shuffling and caching need less memory.
         decoders = tfds.decode.PartialDecoding(
@@ -58,7 +51,7 @@ class TFDSReader:
             split=split, shuffle_files=False, decoders=decoders
         )
 
-    def _download(self):
+    def _download(self) -> None:
         import requests
 
         by_hand = self._builder.MANUAL_DOWNLOAD_INSTRUCTIONS
@@ -92,10 +85,10 @@ class TFDSReader:
             ) from e
 
     @property
-    def _manual_folder(self):
+    def _manual_folder(self) -> Any:
         return self._builder.data_dir_root / "downloads" / "manual"
 
-    def _what_to_put_where(self):
+    def _what_to_put_where(self) -> str:
         instructions = " ".join(
             self._builder.MANUAL_DOWNLOAD_INSTRUCTIONS.split()
         )
@@ -106,7 +99,7 @@ class TFDSReader:
             f'"{instructions}". Or load the embedded set "digits".'
         )
 
-    def _no_network(self):
+    def _no_network(self) -> str:
         return (
             f"Data set `{self.name}` is not on this machine, and there is no "
             'network for a download. Load the embedded set "digits", or pass '
@@ -116,13 +109,7 @@ class TFDSReader:
 
 
 def corrupted_name(argument: str, name: str, config: str) -> str:
-    """Returns the name of a corrupted set in TensorFlow Datasets.
-
-    Args:
-        argument: Name of the argument of `load`.
-        name: Name of the set.
-        config: What follows the slash, a corruption with its severity.
-    """
+    """Returns the name of a corrupted set in TensorFlow Datasets."""
     tfds = _tensorflow_datasets(name)
     configs = tfds.builder_cls(name).builder_configs
     if config not in configs:
@@ -136,7 +123,7 @@ def corrupted_name(argument: str, name: str, config: str) -> str:
     return f"{name}/{config}"
 
 
-def _tensorflow_datasets(name):
+def _tensorflow_datasets(name: str) -> Any:
     try:
         import tensorflow_datasets
     except ImportError as e:
@@ -148,11 +135,11 @@ def _tensorflow_datasets(name):
     return tensorflow_datasets
 
 
-def _holds_something(folder):
+def _holds_something(folder: Any) -> Any:
     return folder.exists() and any(folder.iterdir())
 
 
-def _is_online():
+def _is_online() -> bool:
     """Returns whether the proxy or a name server can be reached."""
     from requests import utils
 

@@ -4,48 +4,32 @@ Diagnostics judge the inference. `keras_bdl.evaluation` judges the predictions,
 and `keras_bdl.plots` draws pictures of both.
 """
 
-from keras_bdl.diagnostics._chains._convergence_report import convergence
-from keras_bdl.diagnostics._chains._prediction_chains import prediction_chains
-from keras_bdl.diagnostics._chains._r_hat_and_ess import autocorrelation
-from keras_bdl.diagnostics._chains._r_hat_and_ess import effective_sample_size
-from keras_bdl.diagnostics._chains._r_hat_and_ess import (
-    potential_scale_reduction,
-)
-from keras_bdl.diagnostics._chains._weight_chains import WeightChains
-from keras_bdl.diagnostics._gradients._gradient_noise import GradientNoiseReport
-from keras_bdl.diagnostics._gradients._gradient_noise import gradient_noise
-from keras_bdl.diagnostics._gradients._gradient_variance import (
-    GradientVarianceReport,
-)
-from keras_bdl.diagnostics._gradients._gradient_variance import (
-    gradient_variance,
-)
-from keras_bdl.diagnostics._loss_surface._hessian_eigenvalues import (
-    hessian_eigenvalues,
-)
-from keras_bdl.diagnostics._loss_surface._loss_cross_section import (
-    LossCrossSectionReport,
-)
-from keras_bdl.diagnostics._loss_surface._loss_cross_section import (
-    loss_cross_section,
-)
-from keras_bdl.diagnostics._loss_surface._loss_plane import LossPlaneReport
-from keras_bdl.diagnostics._loss_surface._loss_plane import loss_plane
-from keras_bdl.diagnostics._loss_surface._posterior_eigenvectors import (
-    posterior_eigenvectors,
-)
-from keras_bdl.diagnostics._loss_surface._projected_covariance import (
-    project_weights,
-)
-from keras_bdl.diagnostics._loss_surface._projected_covariance import (
-    projected_covariance,
-)
+from keras_bdl.diagnostics._chains import WeightChains
+from keras_bdl.diagnostics._chains import prediction_chains
+from keras_bdl.diagnostics._convergence import convergence
+from keras_bdl.diagnostics._gradient_noise import GradientNoiseReport
+from keras_bdl.diagnostics._gradient_noise import gradient_noise
+from keras_bdl.diagnostics._gradient_variance import GradientVarianceReport
+from keras_bdl.diagnostics._gradient_variance import gradient_variance
+from keras_bdl.diagnostics._hessian_eigenvalues import hessian_eigenvalues
+from keras_bdl.diagnostics._loss_sections import LossCrossSectionReport
+from keras_bdl.diagnostics._loss_sections import LossPlaneReport
+from keras_bdl.diagnostics._loss_sections import loss_cross_section
+from keras_bdl.diagnostics._loss_sections import loss_plane
+from keras_bdl.diagnostics._loss_surface import LossSurfaceOptions
+from keras_bdl.diagnostics._posterior_covariance import posterior_eigenvectors
+from keras_bdl.diagnostics._posterior_covariance import project_weights
+from keras_bdl.diagnostics._posterior_covariance import projected_covariance
+from keras_bdl.diagnostics._r_hat_and_ess import autocorrelation
+from keras_bdl.diagnostics._r_hat_and_ess import effective_sample_size
+from keras_bdl.diagnostics._r_hat_and_ess import potential_scale_reduction
 
 __all__ = [
-    "LossPlaneReport",
-    "LossCrossSectionReport",
-    "GradientVarianceReport",
     "GradientNoiseReport",
+    "GradientVarianceReport",
+    "LossCrossSectionReport",
+    "LossPlaneReport",
+    "LossSurfaceOptions",
     "WeightChains",
     "autocorrelation",
     "convergence",

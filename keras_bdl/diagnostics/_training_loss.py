@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import keras
-import tensorflow as tf
+from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl._aliases import Loss
@@ -25,13 +25,7 @@ _OWNER = "this diagnostic"
 
 
 def check_loss(model: keras.Model, loss: Loss | None) -> None:
-    """Raises an error for a missing loss or a loss that is not a mean.
-
-    Args:
-        model: A Keras model.
-        loss: A loss as `compile` takes it, or `None` for the loss that the
-            model is compiled with.
-    """
+    """Raises an error for a missing loss or a loss that is not a mean."""
     loss = getattr(model, "loss", None) if loss is None else loss
     check_reductions(_OWNER, loss)
     if loss is None:
@@ -54,14 +48,7 @@ def compiled_loss(loss: Loss) -> Callable:
 def mean_loss(
     compile_loss: Callable, y: Any, y_pred: Any, sample_weight: Any = None
 ) -> Any:
-    """Returns the mean loss of a batch, from one value for each example.
-
-    Args:
-        compile_loss: Result of `compiled_loss`, or the loss of a model.
-        y: The targets.
-        y_pred: The outputs.
-        sample_weight: Weights of the examples. Defaults to `None`.
-    """
+    """Returns the mean loss of a batch, from one value for each example."""
     with one_value_each(_OWNER, compile_loss):
         return compile_loss(y, y_pred, sample_weight)
 
@@ -79,15 +66,7 @@ _CACHE = ModelCache()
 
 @dataclasses.dataclass
 class BatchLoss:
-    """The loss, penalty and outputs of a model on one batch.
-
-    Attributes:
-        loss: Mean loss of the examples.
-        penalty: Regularizers and other losses of layers.
-        outputs: Outputs of the model.
-        y: Targets, as tensors.
-        examples: Number of examples, a tensor of float32.
-    """
+    """The loss, penalty and outputs of a model on one batch."""
 
     loss: Any
     penalty: Any
@@ -102,15 +81,11 @@ class TrainingLoss:
     A subclass defines `_step`, whose arguments are a batch and any other
     tensors that the subclass passes. TensorFlow traces `_step` once for all
     batches and calls.
-
-    Args:
-        model: A built Keras model.
-        loss: A loss as `compile` takes it, or `None` for the loss that the
-            model is compiled with.
-        training: Whether to call the model with `training=True`.
     """
 
-    def __init__(self, model: keras.Model, loss: Loss | None, training: bool):
+    def __init__(
+        self, model: keras.Model, loss: Loss | None, training: bool
+    ) -> None:
         self._model = weakref.ref(model)
         self._training = training
         # Keeps the loss alive, as a compiled model does.
@@ -129,11 +104,11 @@ class TrainingLoss:
         key = (cls, training, weights, loss_reference(loss))
         return _CACHE.get(model, key, lambda: cls(model, loss, training))
 
-    def __call__(self, batch, *args):
+    def __call__(self, batch: Any, *args: Any) -> Any:
         """Calls `_step` with the inputs of a `Batch` and with other tensors."""
         return self._function(batch.inputs, *args)
 
-    def _step(self, batch, *args):
+    def _step(self, batch: Any, *args: Any) -> None:
         raise NotImplementedError
 
     @property
@@ -142,13 +117,9 @@ class TrainingLoss:
         return self._model()
 
     def forward(self, batch: dict[str, Any]) -> BatchLoss:
-        """Returns the loss, the penalty and the outputs of a batch.
-
-        Args:
-            batch: A dict of `"x"`, `"y"` and optionally `"weight"`.
-        """
+        """Returns the loss, the penalty and the outputs of a batch."""
         model = self.model
-        batch = keras.tree.map_structure(tf.convert_to_tensor, batch)
+        batch = keras.tree.map_structure(ops.convert_to_tensor, batch)
         x, y = batch["x"], batch["y"]
         outputs = _keras.call_with_training(model, x, self._training)
         loss = mean_loss(
@@ -157,25 +128,24 @@ class TrainingLoss:
             outputs,
             batch.get("weight"),
         )
-        penalties = [
-            tf.reduce_sum(tf.cast(one, "float32")) for one in model.losses
-        ]
+        penalties = [ops.sum(ops.cast(one, "float32")) for one in model.losses]
         return BatchLoss(
-            loss=tf.cast(loss, "float32"),
-            penalty=tf.add_n(penalties) if penalties else tf.constant(0.0),
+            loss=ops.cast(loss, "float32"),
+            penalty=sum(penalties, ops.zeros((), "float32")),
             outputs=outputs,
             y=y,
-            examples=tf.cast(tf.shape(keras.tree.flatten(x)[0])[0], "float32"),
+            examples=num_examples(batch),
         )
+
+
+def num_examples(batch: dict[str, Any]) -> Any:
+    """Returns the number of examples in a batch, a tensor of float32."""
+    return ops.cast(ops.shape(keras.tree.flatten(batch["x"])[0])[0], "float32")
 
 
 @contextlib.contextmanager
 def left_as_it_was(model: keras.Model) -> Iterator[Callable]:
-    """Restores all variables of a model at the end, and clears its losses.
-
-    Yields:
-        A function that restores the variables at once.
-    """
+    """Restores all variables of a model at the end, and clears its losses."""
     with restored(model.variables) as restore:
         try:
             yield restore
@@ -184,7 +154,7 @@ def left_as_it_was(model: keras.Model) -> Iterator[Callable]:
             _keras.clear_losses(model)
 
 
-def _check_weights(model):
+def _check_weights(model: keras.Model) -> None:
     layers = [layer.name for layer in sampling_layers(model)]
     if layers:
         raise ValueError(

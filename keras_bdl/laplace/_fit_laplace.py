@@ -23,8 +23,8 @@ from keras_bdl._data._observations import OBSERVATIONS
 from keras_bdl._data._observations import POSITIONS
 from keras_bdl._data._preprocessed import preprocessed
 from keras_bdl._memory import check_memory
+from keras_bdl.curvature._capture import Plan
 from keras_bdl.curvature._fisher_information import FisherInformation
-from keras_bdl.curvature._plan import Plan
 from keras_bdl.evaluation._evaluate import evaluate
 from keras_bdl.evaluation._regression_report import RegressionReport
 from keras_bdl.laplace._scores import ScoresOfOutputs

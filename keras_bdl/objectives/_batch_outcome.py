@@ -11,7 +11,7 @@ from keras import ops
 from keras_bdl import _keras
 from keras_bdl._data._observations import EXAMPLES
 from keras_bdl._data._observations import count_positions
-from keras_bdl.curvature._losses import Losses
+from keras_bdl.curvature._captured_pass import Losses
 from keras_bdl.curvature._weight_scope import WeightScope
 from keras_bdl.distribute._replicas import first_tensor
 

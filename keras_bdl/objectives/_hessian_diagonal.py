@@ -12,8 +12,8 @@ from keras_bdl._arguments import check_number
 from keras_bdl._random._noise import TRAINING
 from keras_bdl._random._noise import random_bits
 from keras_bdl._random._seeds import NoiseSeed
+from keras_bdl.curvature._capture import check_fallback
 from keras_bdl.curvature._captured_pass import CapturedPass
-from keras_bdl.curvature._plan import check_fallback
 
 
 class HessianDiagonal(ShowsArguments):

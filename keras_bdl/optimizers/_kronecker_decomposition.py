@@ -7,7 +7,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bdl import _keras
-from keras_bdl.curvature._plan import Plan
+from keras_bdl.curvature._capture import Plan
 from keras_bdl.curvature._rule import counted_as_trained
 from keras_bdl.posteriors._gaussian import KroneckerBlock
 
@@ -26,7 +26,7 @@ class MatrixSlots:
 
     Args:
         optimizer: The owner of the variables.
-        matrix: A `keras_bdl.curvature._plan.Matrix`.
+        matrix: A `keras_bdl.curvature._capture.Matrix`.
         indices: Indices of the kernel and of the bias among the trainable
             variables. A matrix without a bias has one index.
     """

@@ -368,7 +368,5 @@ def _compiled_where_it_pays(function, noise, means, *args):
     # In one program with the noise, XLA would make the noise again for each
     # result of the function. XLA takes 50 milliseconds for each tensor.
     if len(means) <= _FEW_TENSORS and pays_to_compile(noise.shape[0]):
-        return call_shared(
-            function, noise, means, *args, sizes=True, compiled=True
-        )
+        return call_shared(function, noise, means, *args, compiled=True)
     return function(noise, means, *args)

@@ -11,7 +11,7 @@ from keras_bdl._arguments import check_number
 from keras_bdl._backend import call_shared
 from keras_bdl.curvature._batch_curvature import CurvatureStep
 from keras_bdl.curvature._batch_curvature import curvature_step
-from keras_bdl.curvature._plan import check_fallback
+from keras_bdl.curvature._capture import check_fallback
 from keras_bdl.optimizers._natural_gradient import NaturalGradient
 
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from keras_bdl import diagnostics
 from keras_bdl._aliases import ArrayLike
-from keras_bdl.diagnostics._chains._chain_arrays import check_chains
-from keras_bdl.diagnostics._chains._chain_arrays import quantity
+from keras_bdl.diagnostics._r_hat_and_ess import check_chains
+from keras_bdl.diagnostics._r_hat_and_ess import quantity
 from keras_bdl.plots._canvas import COLORS
 from keras_bdl.plots._canvas import GREY
 from keras_bdl.plots._canvas import add_method_legend

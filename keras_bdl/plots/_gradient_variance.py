@@ -6,9 +6,7 @@ import numpy as np
 
 from keras_bdl._arguments import check_choice
 from keras_bdl._arguments import did_you_mean
-from keras_bdl.diagnostics._gradients._gradient_variance import (
-    GradientVarianceReport,
-)
+from keras_bdl.diagnostics._gradient_variance import GradientVarianceReport
 from keras_bdl.plots._canvas import add_method_legend
 from keras_bdl.plots._canvas import method_styles
 from keras_bdl.plots._canvas import open_axes
@@ -47,7 +45,9 @@ def gradient_variance(
     Example:
 
     ```python
-    report = keras_bdl.diagnostics.gradient_variance(net, x, y, samples=4)
+    report = keras_bdl.diagnostics.gradient_variance(
+        net, (x, y), samples=4
+    )
     keras_bdl.plots.gradient_variance({"mean-field": {0: report}})
     ```
     """

@@ -9,10 +9,8 @@ from keras_bdl._aliases import ArrayLike
 from keras_bdl._arguments import check_bool
 from keras_bdl._arguments import check_count
 from keras_bdl._arguments import check_number
-from keras_bdl.diagnostics._loss_surface._loss_cross_section import (
-    LossCrossSectionReport,
-)
-from keras_bdl.diagnostics._loss_surface._loss_plane import LossPlaneReport
+from keras_bdl.diagnostics._loss_sections import LossCrossSectionReport
+from keras_bdl.diagnostics._loss_sections import LossPlaneReport
 from keras_bdl.plots._canvas import COLORS
 from keras_bdl.plots._canvas import DARK
 from keras_bdl.plots._canvas import GREY

@@ -9,7 +9,7 @@ import numpy as np
 from keras_bdl._arguments import as_list
 from keras_bdl._arguments import check_bool
 from keras_bdl._random._seeds import sequence
-from keras_bdl._saving._lazy_array import LazyArray
+from keras_bdl._saving._state_file import LazyArray
 from keras_bdl.distribute._workers import weights_of_first_replica
 from keras_bdl.posteriors._covered_weights import Structure
 from keras_bdl.posteriors._covered_weights import at_positions

@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bdl.curvature._capture import Capture
-from keras_bdl.curvature._plan import Plan
+from keras_bdl.curvature._capture import Plan
 from keras_bdl.curvature._rule import counted_as_trained
 from keras_bdl.curvature._rule import in_full_precision
 from keras_bdl.curvature._weight_scope import PinnedWeights

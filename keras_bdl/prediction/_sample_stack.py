@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from keras_bdl._saving._lazy_array import LazyArray
+from keras_bdl._saving._state_file import LazyArray
 from keras_bdl.prediction._average_options import EXACT_LINKS
 from keras_bdl.prediction._posterior_draws import SAMPLES_OF_A_STEP
 from keras_bdl.prediction._posterior_draws import PosteriorDraws

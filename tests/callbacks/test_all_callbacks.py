@@ -78,7 +78,7 @@ def run():
         keras.utils.set_random_seed(2)
         swag = bdl.SWAG(start_epoch=0, rank=2, every=3, unit="step")
         samples = cb.SampleCollector(3, unit="step", max_samples=4)
-        noise = cb.GradientVariance(X[:8], Y[:8], samples=2, every=2)
+        noise = cb.GradientVariance((X[:8], Y[:8]), samples=2, every=2)
         stop = cb.EarlyStopping(
             "mean_step", mode="min", patience=EPOCHS - 2,
             restore_best_weights=True,

@@ -6,7 +6,7 @@ from scipy.stats import chi2
 
 import keras_bdl as bdl
 from keras_bdl.callbacks import ChainDiagnostics
-from keras_bdl.callbacks._chain_temperature import kinetic_band
+from keras_bdl.callbacks._chain_diagnostics import kinetic_band
 from tests.helpers import assert_moment
 
 N, CHAINS = 40, 2000

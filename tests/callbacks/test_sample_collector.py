@@ -1,13 +1,12 @@
 import keras
 import numpy as np
 import pytest
-import tensorflow as tf
-from scipy.special import softmax
 
 import keras_bdl as bdl
 from keras_bdl._saving._state_file import read_state
 from keras_bdl.callbacks import ChainDiagnostics
 from keras_bdl.callbacks import Checkpoint
+from keras_bdl.callbacks import EnsembleValidation
 from keras_bdl.callbacks import SampleCollector
 from keras_bdl.schedules import CyclicalCosine
 from tests.callbacks.paths import Record
@@ -92,58 +91,6 @@ def test_samples_on_disk_equal_samples_in_memory(tmp_path):
     assert prediction.num_samples == 3
 
 
-@pytest.mark.parametrize("max_samples", [None, 2])
-def test_logs_are_the_scores_of_the_ensemble_so_far(max_samples):
-    record = Record()
-    collector = SampleCollector(
-        CYCLE,
-        start_epoch=1,
-        max_samples=max_samples,
-        validation_data=(X, Y),
-        validation_batch_size=7,
-    )
-    model = fit(make(), record, collector)
-    logs = model.history.history
-    most = max_samples or 4
-    assert logs["posterior_samples"] == [0, 1, min(3, most), min(4, most)]
-    assert np.isnan(logs["posterior_nll"][0])
-    assert np.isnan(logs["posterior_accuracy"][0])
-    taken = [12, 18, 24, 30]  # 8 steps make an epoch
-    for epoch in (1, 2, 3):
-        known = [s for s in taken if s <= 8 * (epoch + 1)]
-        known = known[-max_samples:] if max_samples else known
-        logits = [
-            X @ kernel + bias for kernel, bias in map(record.steps.get, known)
-        ]
-        p = np.mean([softmax(z, -1) for z in logits], 0)
-        nll = -np.mean(np.log(p[np.arange(32), Y]))
-        np.testing.assert_allclose(logs["posterior_nll"][epoch], nll, rtol=1e-5)
-        assert logs["posterior_accuracy"][epoch] == np.mean(p.argmax(-1) == Y)
-
-
-def test_regression_is_evaluated_too():
-    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
-    model.compile(bdl.SGLD(0.1, dataset_size=32), "mse")
-    record = Record()
-    targets = X[:, :1]
-    collector = SampleCollector(every=1, validation_data=(X, targets))
-    logs = model.fit(
-        X, targets, epochs=2, verbose=0, callbacks=[record, collector]
-    ).history
-    mean = np.mean([X @ kernel + bias for kernel, bias in record.epochs], 0)
-    rmse = np.sqrt(np.mean((mean - targets) ** 2))
-    np.testing.assert_allclose(logs["posterior_rmse"][1], rmse, rtol=1e-5)
-    assert "posterior_nll" not in logs  # nobody knows the noise
-
-
-def test_validation_data_in_another_order_raise_an_error():
-    data = tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(32).batch(8)
-    with pytest.raises(ValueError, match="same examples in the same order"):
-        fit(make(), SampleCollector(every=1, validation_data=data))
-    with pytest.raises(ValueError, match="a tuple of 3 elements"):
-        SampleCollector(every=1, validation_data=(X, Y, Y))
-
-
 def test_steps_skipped_by_loss_scaling_do_not_count():
     scaled = keras.optimizers.LossScaleOptimizer(
         bdl.ATMC(CYCLE, dataset_size=32), initial_scale=2.0**127
@@ -170,11 +117,11 @@ def test_killed_chain_ends_with_the_same_samples_and_logs(on_disk, tmp_path):
             CYCLE,
             max_samples=2,
             directory=tmp_path / f"{name}_samples" if on_disk else None,
-            validation_data=(X, Y),
         )
+        validation = EnsembleValidation(samples, (X, Y))
         diagnostics = ChainDiagnostics(verbose=0)
         checkpoint = Checkpoint(tmp_path / name, unit="step")
-        callbacks = (samples, diagnostics, checkpoint, *kill)
+        callbacks = (samples, validation, diagnostics, checkpoint, *kill)
         fit(model, *callbacks, epochs=3, shuffle=False)
         return samples.posterior, model.history.history
 
@@ -201,10 +148,10 @@ def test_run_killed_after_a_drop_resumes_and_leaves_no_dropped_file(tmp_path):
             every=2,
             max_samples=2,
             directory=directory / "samples",
-            validation_data=(X, Y),
         )
+        validation = EnsembleValidation(samples, (X, Y))
         checkpoint = Checkpoint(directory, every=4)
-        model = fit(make(), samples, checkpoint, *kill, epochs=8)
+        model = fit(make(), samples, validation, checkpoint, *kill, epochs=8)
         return samples, model.history.history
 
     whole, logs = run(tmp_path / "whole")

@@ -338,7 +338,7 @@ def test_recurrent_layers_are_refused_under_xla():
 
 
 def test_large_layers_without_a_rule_are_refused(monkeypatch):
-    monkeypatch.setattr(curvature.plan, "SMALL", 10)
+    monkeypatch.setattr("keras_bdl.curvature._capture.SMALL", 10)
     with pytest.raises(ValueError, match="`Tokens`.*with 20 weights"):
         curvature.second_moments(
             tokens(), (np.zeros((2, 3, 5), "float32"), np.zeros(2))

@@ -387,7 +387,7 @@ def test_layers_without_influence_have_zeros():
 
 
 def test_a_wide_layer_computed_in_pieces_gives_the_same(monkeypatch):
-    monkeypatch.setattr(curvature.reductions, "BUDGET", 6 * 3 * 2)
+    monkeypatch.setattr("keras_bdl.curvature._rules._dense.BUDGET", 6 * 3 * 2)
 
     def make():
         x = inputs = keras.Input((5, 8))

@@ -407,7 +407,7 @@ def test_plain_model_with_a_wrong_n_is_warned_once_by_callbacks(mirrored):
         lambda path: bdl.callbacks.Checkpoint(path),
         lambda path: bdl.callbacks.EarlyStopping("loss"),
         lambda path: bdl.callbacks.GradientVariance(
-            X[:8], X[:8, :1], samples=2
+            (X[:8], X[:8, :1]), samples=2
         ),
         lambda path: bdl.callbacks.KLAnnealing(2),
         lambda path: bdl.callbacks.PretrainMeans(1),

@@ -4,9 +4,9 @@ import tensorflow as tf
 
 from keras_bdl.datasets import EpochCounter
 from keras_bdl.datasets._augmentation import pad_crop
+from keras_bdl.datasets._dataset_specs import DatasetSpec
 from keras_bdl.datasets._image_pipeline import ImagePipeline
 from keras_bdl.datasets._image_pipeline import select
-from keras_bdl.datasets._specs import DatasetSpec
 from tests.helpers import assert_moment
 
 N = 22

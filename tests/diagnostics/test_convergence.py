@@ -7,7 +7,7 @@ from keras_bdl.diagnostics import WeightChains
 from keras_bdl.diagnostics import convergence
 from keras_bdl.diagnostics import effective_sample_size
 from keras_bdl.diagnostics import potential_scale_reduction
-from keras_bdl.diagnostics._chains._shared_steps import SharedSteps
+from keras_bdl.diagnostics._shared_steps import SharedSteps
 from keras_bdl.posteriors import Ensemble
 from tests.diagnostics.series import ar1
 

@@ -8,7 +8,7 @@ from scipy import special
 
 import keras_bdl as bdl
 from keras_bdl.diagnostics import gradient_noise
-from keras_bdl.diagnostics._gradients._gradient_noise import GradientNoiseReport
+from keras_bdl.diagnostics._gradient_noise import GradientNoiseReport
 from tests.diagnostics import networks
 from tests.diagnostics.networks import Count
 from tests.diagnostics.networks import X

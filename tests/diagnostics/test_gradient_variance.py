@@ -18,7 +18,7 @@ Y = RNG.normal(size=12).astype("float32")
 
 
 def measure(model, x=X, y=Y, **kwargs):
-    return gradient_variance(model, x, y, verbose=0, **kwargs)
+    return gradient_variance(model, (x, y), verbose=0, **kwargs)
 
 
 def linear(kind, size=4, **compile):
@@ -243,7 +243,7 @@ def test_callback_measures_logs_and_continues_after_a_kill(tmp_path):
             [keras.Input((4,)), layers.MeanFieldDense(1, name="linear")]
         )
         model.compile("sgd", "mse")
-        noise = bdl.callbacks.GradientVariance(X, Y, every=2, samples=3)
+        noise = bdl.callbacks.GradientVariance((X, Y), every=2, samples=3)
         callbacks = [noise, bdl.callbacks.Checkpoint(tmp_path / directory)]
         logs = model.fit(
             X, Y, epochs=epochs, batch_size=12, verbose=0, callbacks=callbacks
@@ -262,4 +262,4 @@ def test_callback_measures_logs_and_continues_after_a_kill(tmp_path):
     _, again, _ = run(4, "killed")
     assert again.reports == noise.reports
     with pytest.raises(ValueError, match="`every` must be"):
-        bdl.callbacks.GradientVariance(X, Y, every=0)
+        bdl.callbacks.GradientVariance((X, Y), every=0)

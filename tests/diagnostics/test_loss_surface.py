@@ -10,10 +10,8 @@ import keras_bdl as bdl
 from keras_bdl.diagnostics import loss_cross_section
 from keras_bdl.diagnostics import loss_plane
 from keras_bdl.diagnostics import posterior_eigenvectors
-from keras_bdl.diagnostics._loss_surface._loss_cross_section import (
-    LossCrossSectionReport,
-)
-from keras_bdl.diagnostics._loss_surface._loss_plane import LossPlaneReport
+from keras_bdl.diagnostics._loss_sections import LossCrossSectionReport
+from keras_bdl.diagnostics._loss_sections import LossPlaneReport
 from keras_bdl.posteriors import LowRankGaussian
 from tests.diagnostics import networks
 from tests.diagnostics.networks import LOSS

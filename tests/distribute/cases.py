@@ -48,7 +48,7 @@ LAYERS = {
 WATCHING = {
     "SGLD": lambda: bdl.callbacks.SampleCollector(1),
     "ATMC": lambda: bdl.callbacks.ChainDiagnostics(verbose=0),
-    "radial": lambda: bdl.callbacks.GradientVariance(*data(8), samples=2),
+    "radial": lambda: bdl.callbacks.GradientVariance(data(8), samples=2),
 }
 ALL = (*METHODS, *OBJECTIVES, *LAYERS)
 # Between workers, ATMC has all that SGHMC and SGNHT have, and VOGN that of OGN.

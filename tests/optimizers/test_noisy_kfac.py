@@ -215,7 +215,7 @@ def test_damping_is_in_the_step_and_not_in_the_posterior():
     q = np.kron(np.float64(matrix.inputs), np.float64(matrix.outputs))
     precision = N * np.kron(*expected.factors) + 2.0 * np.eye(15)
     np.testing.assert_allclose(
-        (q * matrix.variance.ravel()) @ q.T,
+        (q * matrix.values.ravel()) @ q.T,
         np.linalg.inv(precision),
         atol=1e-6,
     )

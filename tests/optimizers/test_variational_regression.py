@@ -135,7 +135,7 @@ def test_noisy_kfac_finds_the_exact_covariance_where_the_noise_is_known():
     (matrix,) = model.optimizer.posterior(model).matrices
     x = np.hstack([x, np.ones((len(x), 1))])
     exact = np.linalg.inv(x.T @ x + 30.0 * np.eye(3))
-    covariance = (matrix.inputs * matrix.variance[:, 0]) @ matrix.inputs.T
+    covariance = (matrix.inputs * matrix.values[:, 0]) @ matrix.inputs.T
     scale = np.sqrt(np.diag(exact))
     # S, the squared residuals of 20 000 examples, is within 1 % of 1.
     np.testing.assert_allclose(

@@ -3,9 +3,7 @@ import numpy as np
 import pytest
 
 from keras_bdl import plots
-from keras_bdl.diagnostics._gradients._gradient_variance import (
-    GradientVarianceReport,
-)
+from keras_bdl.diagnostics import _gradient_variance
 
 NAMES = [("conv", "conv/kernel_mean", "means"), ("conv", "b", "rhos")]
 
@@ -18,13 +16,9 @@ def no_figure_left():
 
 def report(scale, samples=20):
     squares = scale * np.random.default_rng(0).uniform(0.5, 1.5, (samples, 2))
-    return GradientVarianceReport.of(
-        names=NAMES,
-        sizes=[4, 4],
-        squares=squares,
-        signals=[1.0, 2.0],
-        examples=8,
-        seed=0,
+    found = _gradient_variance._Found(NAMES, [4, 4], squares, [1.0, 2.0])
+    return _gradient_variance.GradientVarianceReport(
+        num_samples=samples + 1, examples=8, seed=0, **found.groups()
     )
 
 

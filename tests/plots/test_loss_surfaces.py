@@ -3,10 +3,8 @@ import numpy as np
 import pytest
 
 from keras_bdl import plots
-from keras_bdl.diagnostics._loss_surface._loss_cross_section import (
-    LossCrossSectionReport,
-)
-from keras_bdl.diagnostics._loss_surface._loss_plane import LossPlaneReport
+from keras_bdl.diagnostics._loss_sections import LossCrossSectionReport
+from keras_bdl.diagnostics._loss_sections import LossPlaneReport
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_bdl._saving._lazy_array import LazyArray
+from keras_bdl._saving._state_file import LazyArray
 from keras_bdl.posteriors import Ensemble
 from keras_bdl.posteriors import load
 from tests.helpers import assert_equal

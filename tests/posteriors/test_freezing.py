@@ -31,7 +31,7 @@ def network(dense=keras.layers.Dense, *, frozen=False):
 
 def fit(model, optimizer="sgd", *callbacks, **options):
     model.compile(optimizer, cross_entropy(), **options)
-    model.fit(X, Y, batch_size=8, epochs=3, verbose=0, callbacks=callbacks)
+    model.fit(X, Y, batch_size=12, epochs=2, verbose=0, callbacks=callbacks)
     return model
 
 
@@ -92,7 +92,6 @@ def mixture(model):
 METHODS = {
     "IVON": held(bdl.IVON),
     "VOGN": held(bdl.VOGN),
-    "OGN": held(bdl.OGN),
     "NoisyKFAC": held(bdl.NoisyKFAC),
     "TaylorVI": held(objective=bdl.objectives.TaylorVI, covariance="diagonal"),
     "SampledVI": held(objective=bdl.objectives.SampledVI, covariance="scalar"),
@@ -101,7 +100,6 @@ METHODS = {
     ),
     "layers": held(),
     "SWAG": collected(swag),
-    "SWA": collected(swa),
     "sampler": collected(
         lambda: bdl.callbacks.SampleCollector(1), lambda: bdl.SGNHT(1e-3)
     ),
@@ -134,12 +132,9 @@ def sampled(model, posterior, seed=0):
 PARTLY = ["VOGN", "TaylorVI", "SWAG", "sampler", "Laplace"]
 
 
-@pytest.mark.parametrize(
-    ("name", "frozen"),
-    [(name, False) for name in METHODS] + [(name, True) for name in PARTLY],
-)
-def test_posterior_is_the_same_after_freezing(name, frozen, tmp_path):
-    model, posterior = trained(name, frozen=frozen)
+@pytest.mark.parametrize("name", METHODS)
+def test_posterior_is_the_same_after_freezing(name, tmp_path):
+    model, posterior = trained(name, frozen=name in PARTLY)
     before = posterior()
     before.save(tmp_path / "before.bdl")
     mean, draw = predicted(model, before), sampled(model, before)

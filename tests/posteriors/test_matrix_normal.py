@@ -6,7 +6,7 @@ from keras_bdl.posteriors._gaussian import KroneckerBlock
 
 IN, OUT = 3, 4
 EXAMPLES = 25
-N = 50_000
+N = 20_000
 
 
 def factor(size, seed):

@@ -3,11 +3,13 @@ import numpy as np
 import pytest
 
 import keras_bdl
+from keras_bdl._saving._state_file import write_state
 from keras_bdl.posteriors import Ensemble
 from keras_bdl.posteriors import Gaussian
 from keras_bdl.posteriors import LowRankGaussian
 from keras_bdl.posteriors import MCDropout
 from keras_bdl.posteriors import Mixture
+from keras_bdl.posteriors import load
 from tests.helpers import assert_equal
 from tests.posteriors.networks import gaussian
 from tests.posteriors.networks import low_rank
@@ -126,3 +128,12 @@ def test_a_path_without_a_directory_is_named(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError, match="of `path`.*path='no/dir/x'"):
         MCDropout().save("no/dir/x")
     MCDropout().save("x")
+
+
+@pytest.mark.parametrize("state", [{"kind": "a>B"}, {"weights": np.ones(2)}, 3])
+def test_a_file_of_something_else_is_refused(state, storage):
+    write_state(storage / "p.bdl", state)
+    with pytest.raises(
+        ValueError, match="must hold a posterior.*Received: kind="
+    ):
+        load(storage / "p.bdl")

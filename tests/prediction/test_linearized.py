@@ -12,6 +12,7 @@ from keras_bdl.posteriors import Ensemble
 from keras_bdl.posteriors import Gaussian
 from keras_bdl.posteriors import Layerwise
 from keras_bdl.posteriors import MCDropout
+from keras_bdl.posteriors._gaussian import layout_and_arrays
 from keras_bdl.prediction import _output_gaussian as output_gaussian
 
 RNG = np.random.default_rng(0)
@@ -200,9 +201,8 @@ def covariance_of_outputs(posterior, derivative):
     sizes = [m.size for m in posterior.mean()]
     starts = np.cumsum([0, *sizes])
     full = np.zeros((starts[-1],) * 2)
-    blocks = posterior.covariance_blocks()
-    arrays = list(blocks.arrays)
-    for kind, *indices in blocks.layout:
+    layout, arrays = layout_and_arrays(posterior.covariance_blocks())
+    for kind, *indices in layout:
         places = np.concatenate(
             [
                 np.arange(starts[i], starts[i + 1])
@@ -343,7 +343,7 @@ def test_link_needs_independent_weights_or_kronecker_factors():
     deviations = [np.ones((2, *m.shape)) for m in mean]
     swag = bdl.posteriors.LowRankGaussian(mean, None, deviations)
     diagonal = bdl.posteriors.LowRankGaussian(mean, [m**2 for m in mean])
-    assert len(diagonal.covariance_blocks().layout) == len(mean)
+    assert len(diagonal.covariance_blocks()) == len(mean)
     with pytest.raises(ValueError, match="independent weights or of Kronecker"):
         bdl.predict(
             model, X, swag, linearized=True, link="identity", task="regression"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bdl._saving._lazy_array import LazyArray
+from keras_bdl._saving._state_file import LazyArray
 from keras_bdl._saving._state_file import read_state
 from keras_bdl._saving._state_file import write_state
 
