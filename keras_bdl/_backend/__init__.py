@@ -9,6 +9,7 @@ from keras_bdl._backend.tensorflow import call_shared
 from keras_bdl._backend.tensorflow import compile_part
 from keras_bdl._backend.tensorflow import compile_recomputed
 from keras_bdl._backend.tensorflow import grad
+from keras_bdl._backend.tensorflow import grad_and_aux
 from keras_bdl._backend.tensorflow import hvp
 from keras_bdl._backend.tensorflow import in_several_workers
 from keras_bdl._backend.tensorflow import is_tracing
@@ -20,7 +21,9 @@ from keras_bdl._backend.tensorflow import pays_to_compile
 from keras_bdl._backend.tensorflow import philox
 from keras_bdl._backend.tensorflow import poisson
 from keras_bdl._backend.tensorflow import replica_id
+from keras_bdl._backend.tensorflow import tensor
 from keras_bdl._backend.tensorflow import value_and_grad
+from keras_bdl._backend.tensorflow import vjp
 from keras_bdl._backend.tensorflow import words
 
 __all__ = [
@@ -35,6 +38,7 @@ __all__ = [
     "hvp",
     "after",
     "grad",
+    "grad_and_aux",
     "is_tracing",
     "jit",
     "num_replicas",
@@ -43,6 +47,8 @@ __all__ = [
     "philox",
     "poisson",
     "replica_id",
+    "tensor",
     "value_and_grad",
+    "vjp",
     "words",
 ]

@@ -263,6 +263,45 @@ def _kind(leaf: Any, sizes: bool) -> Any:
     return tf.TensorSpec(shape, leaf.dtype)
 
 
+def tensor(x: Any) -> Any:
+    """Returns an array, or the present value of a variable, as a tensor."""
+    return tf.convert_to_tensor(x)
+
+
+def grad_and_aux(
+    function: Callable[[], tuple[Any, Any]], tensors: Sequence[Any]
+) -> tuple[list[Any], Any]:
+    """Returns gradients of a scalar, dense and zero where unconnected, and aux.
+
+    `function` returns the scalar, computed from these tensors, and anything.
+    """
+    with tf.GradientTape() as tape:
+        tape.watch(tensors)
+        value, aux = function()
+    gradients = tape.gradient(value, tensors, unconnected_gradients="zero")
+    # Gradients of embeddings come as slices.
+    return [tf.convert_to_tensor(g) for g in gradients], aux
+
+
+def vjp(
+    function: Callable[[], tuple[list[Any], Any]], tensors: Sequence[Any]
+) -> tuple[Callable[[list[Any]], list[Any]], Any]:
+    """Returns a function of cotangents, for several of them, and aux.
+
+    `function` returns a list, computed from these tensors, and anything.
+    """
+    with tf.GradientTape(persistent=True) as tape:
+        tape.watch(tensors)
+        values, aux = function()
+
+    def pull_back(cotangents: list[Any]) -> list[Any]:
+        return tape.gradient(
+            values, tensors, cotangents, unconnected_gradients="zero"
+        )
+
+    return pull_back, aux
+
+
 def after(tensors: Any, structure: Any) -> Any:
     """Returns nested tensors that are available only after other tensors.
 

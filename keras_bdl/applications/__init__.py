@@ -5,25 +5,25 @@ has weight-normalised layers, for samplers. Single Bayesian layers are in
 `keras_bdl.layers`.
 """
 
-from keras_bdl.applications._alexnet import AlexNet
 from keras_bdl.applications._densenet import DenseNet
 from keras_bdl.applications._densenet import DenseNet161
-from keras_bdl.applications._lenet import LeNet5
-from keras_bdl.applications._multi_head_mlp import MultiHeadMLP
+from keras_bdl.applications._plain_networks import VGG16
+from keras_bdl.applications._plain_networks import VGG16BN
+from keras_bdl.applications._plain_networks import AlexNet
+from keras_bdl.applications._plain_networks import LeNet5
+from keras_bdl.applications._plain_networks import MultiHeadMLP
 from keras_bdl.applications._preact_resnet import PreActResNet
 from keras_bdl.applications._preact_resnet import PreActResNet18
-from keras_bdl.applications._preresnet import PreResNet
-from keras_bdl.applications._resnet import IMAGENET
-from keras_bdl.applications._resnet import SMALL_IMAGES
+from keras_bdl.applications._preact_resnet import PreResNet
+from keras_bdl.applications._preact_resnet import WideResNet
+from keras_bdl.applications._preact_resnet import WideResNet28x10
+from keras_bdl.applications._residual_network import IMAGENET
+from keras_bdl.applications._residual_network import SMALL_IMAGES
 from keras_bdl.applications._resnet import ResNet
 from keras_bdl.applications._resnet import ResNet18
 from keras_bdl.applications._resnet_plus_plus import ResNetPlusPlus
 from keras_bdl.applications._resnet_plus_plus import ResNetPlusPlus50
 from keras_bdl.applications._resnet_plus_plus import ResNetPlusPlus56
-from keras_bdl.applications._vgg import VGG16
-from keras_bdl.applications._vgg import VGG16BN
-from keras_bdl.applications._wide_resnet import WideResNet
-from keras_bdl.applications._wide_resnet import WideResNet28x10
 
 __all__ = [
     "IMAGENET",

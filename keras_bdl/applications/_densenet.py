@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import Any
+from typing import Unpack
 
 import keras
 
@@ -10,14 +11,22 @@ from keras_bdl._aliases import ImageShape
 from keras_bdl._arguments import as_list
 from keras_bdl._arguments import check_count
 from keras_bdl._arguments import check_number
-from keras_bdl._inherited_arguments import inherits_arguments
-from keras_bdl.applications._architecture import Stem
-from keras_bdl.applications._residual_stages import classifier
-from keras_bdl.applications._residual_stages import convolution
-from keras_bdl.applications._residual_stages import stem_pooling
-from keras_bdl.applications._resnet import IMAGENET
-from keras_bdl.applications._resnet import SMALL_IMAGES
+from keras_bdl.applications._residual_network import IMAGENET
+from keras_bdl.applications._residual_network import SMALL_IMAGES
+from keras_bdl.applications._residual_network import NetworkOptions
+from keras_bdl.applications._residual_network import Stem
+from keras_bdl.applications._residual_network import activated
+from keras_bdl.applications._residual_network import classifier
+from keras_bdl.applications._residual_network import convolution
+from keras_bdl.applications._residual_network import stem_pooling
 from keras_bdl.models import Model
+
+
+class DenseNetOptions(NetworkOptions, total=False):
+    """Arguments that `DenseNet` documents."""
+
+    filters: int | None
+    compression: float
 
 
 def DenseNet(
@@ -94,31 +103,30 @@ def DenseNet(
         inputs, filters, stem.kernel_size, stem.strides, "stem_conv"
     )
     if stem.pool_size:
-        x = stem_pooling(_activated(x, activation, "stem"), stem)
+        x = stem_pooling(activated(x, activation, "stem"), stem)
     for i, layers in enumerate(blocks, start=1):
         if i > 1:
             transition = f"transition{i - 1}"
-            x = _activated(x, activation, transition)
+            x = activated(x, activation, transition)
             kept = int(compression * x.shape[-1])
             x = convolution(x, kept, 1, 1, f"{transition}_conv")
             x = keras.layers.AveragePooling2D(2, name=f"{transition}_pool")(x)
         for j in range(1, layers + 1):
             x = _layer(x, growth_rate, activation, f"block{i}_layer{j}")
-    x = _activated(x, activation, "last")
+    x = activated(x, activation, "last")
     if include_top:
         x = classifier(x, classes, classifier_activation)
     depth = 2 * sum(blocks) + len(blocks) + 1
     return Model(inputs, x, name=name or f"densenet_{depth}")
 
 
-@inherits_arguments(DenseNet, without=("blocks",))
 def DenseNet161(
     input_shape: ImageShape = (224, 224, 3),
     classes: int = 1000,
     *,
     growth_rate: int = 48,
     stem: Stem = IMAGENET,
-    **options: Any,
+    **options: Unpack[DenseNetOptions],
 ) -> Model:
     """Makes the DenseNet of depth 161 for ImageNet.
 
@@ -156,21 +164,16 @@ def DenseNet161(
     )
 
 
-def _layer(x, growth_rate, activation, name):
+def _layer(x: Any, growth_rate: int, activation: Activation, name: str) -> Any:
     """Applies (1)."""
-    y = _activated(x, activation, f"{name}_1")
+    y = activated(x, activation, f"{name}_1")
     y = convolution(y, 4 * growth_rate, 1, 1, f"{name}_conv1")
-    y = _activated(y, activation, f"{name}_2")
+    y = activated(y, activation, f"{name}_2")
     y = convolution(y, growth_rate, 3, 1, f"{name}_conv2")
     return keras.layers.Concatenate(name=f"{name}_concatenate")([x, y])
 
 
-def _activated(x, activation, name):
-    x = keras.layers.BatchNormalization(name=f"{name}_norm")(x)
-    return keras.layers.Activation(activation, name=f"{name}_activation")(x)
-
-
-def _check(blocks, compression):
+def _check(blocks: Any, compression: float) -> None:
     layers = as_list("blocks", blocks, "the number of layers of each block")
     if not layers:
         raise ValueError(

@@ -1,19 +1,39 @@
-"""Residual networks with activations before the convolutions."""
+"""Residual networks with activations before the convolutions.
+
+`PreResNet` and `WideResNet` are cases of `PreActResNet`.
+"""
 
 import functools
 from typing import Any
+from typing import Unpack
 
 import keras
 
 from keras_bdl._aliases import Activation
 from keras_bdl._aliases import ImageShape
-from keras_bdl._inherited_arguments import inherits_arguments
-from keras_bdl.applications._architecture import RESNET_18
-from keras_bdl.applications._architecture import Architecture
-from keras_bdl.applications._residual_stages import classifier
-from keras_bdl.applications._residual_stages import convolution
-from keras_bdl.applications._residual_stages import residual_stages
+from keras_bdl._arguments import check_bool
+from keras_bdl._arguments import check_count
+from keras_bdl.applications._residual_network import BASIC
+from keras_bdl.applications._residual_network import BOTTLENECK
+from keras_bdl.applications._residual_network import RESNET_18
+from keras_bdl.applications._residual_network import Architecture
+from keras_bdl.applications._residual_network import Convolution
+from keras_bdl.applications._residual_network import NetworkOptions
+from keras_bdl.applications._residual_network import Stage
+from keras_bdl.applications._residual_network import Stem
+from keras_bdl.applications._residual_network import activated
+from keras_bdl.applications._residual_network import architecture_of
+from keras_bdl.applications._residual_network import blocks_of_depth
+from keras_bdl.applications._residual_network import classifier
+from keras_bdl.applications._residual_network import convolution
+from keras_bdl.applications._residual_network import residual_stages
 from keras_bdl.models import Model
+
+
+class PreActOptions(NetworkOptions, total=False):
+    """Arguments that `PreActResNet` documents."""
+
+    dropout_rate: float
 
 
 def PreActResNet(
@@ -74,10 +94,7 @@ def PreActResNet(
         - He et al., [Identity Mappings in Deep Residual Networks](
           https://arxiv.org/abs/1603.05027)
     """
-    if isinstance(depth, Architecture):
-        architecture = depth
-    else:
-        architecture = Architecture.of_depth(depth)
+    architecture = architecture_of(depth)
     stem = architecture.stem
     inputs = keras.Input(input_shape)
     x = convolution(
@@ -87,19 +104,18 @@ def PreActResNet(
         _block, architecture.branch, activation, dropout_rate
     )
     x = residual_stages(x, architecture, filters, block)
-    x = _activated(x, activation, "last")
+    x = activated(x, activation, "last")
     if include_top:
         x = classifier(x, classes, classifier_activation)
     return Model(inputs, x, name=name or f"preact_resnet_{architecture.depth}")
 
 
-@inherits_arguments(PreActResNet, without=("depth",))
 def PreActResNet18(
     input_shape: ImageShape = (32, 32, 3),
     classes: int = 10,
     *,
     filters: int = 64,
-    **options: Any,
+    **options: Unpack[PreActOptions],
 ) -> Model:
     """Makes the residual network of depth 18 with pre-activation.
 
@@ -130,15 +146,197 @@ def PreActResNet18(
     )
 
 
-def _block(branch, activation, dropout_rate, x, width, strides, project, name):
+def PreResNet(
+    depth: int,
+    input_shape: ImageShape = (32, 32, 3),
+    classes: int = 10,
+    *,
+    bottleneck: bool | None = None,
+    name: str | None = None,
+    **options: Unpack[PreActOptions],
+) -> Model:
+    """Makes the PreResNet of a given depth for small images.
+
+    Use it to repeat the experiments of the SWAG paper. The network is a
+    `PreActResNet` of three stages. The blocks of deep networks are bottlenecks:
+    convolutions of sizes 1, 3 and 1, the last with four times the filters.
+    Blocks of shallow networks have two convolutions of size 3.
+
+    With the defaults, depth 20 has 272,282 trainable weights, 56 has 590,426,
+    110 has 1,146,842 and 164 has 1,703,258. Without bottlenecks, depth 56 has
+    855,578 and 110 has 1,730,522.
+
+    Args:
+        depth: 9n + 2 with bottlenecks, such as 56, 110 or 164, otherwise
+            6n + 2, such as 20.
+        input_shape: Shape of an image. Height and width may be `None`.
+            Defaults to `(32, 32, 3)`.
+        classes: Number of classes. Defaults to `10`.
+        bottleneck: Whether the blocks are bottlenecks. For depths 56 and 110
+            of He et al., pass `False`: only their depth 164 has bottlenecks.
+            Defaults to `None`: bottlenecks from depth 44 on, as in the SWAG
+            paper.
+        name: Name of the model. Defaults to `None`, `"preresnet_<depth>"`.
+        **options: Other arguments of `PreActResNet`.
+
+    Returns:
+        A `keras_bdl.Model`. The weights start at random.
+
+    Example:
+
+    ```python
+    model = keras_bdl.applications.PreResNet(8, (8, 8, 1), filters=2)
+    model.compile(keras.optimizers.SGD(0.1, momentum=0.9), loss)
+    swag = keras_bdl.SWAG(start_epoch=0, rank=2)
+    model.fit(images, labels, epochs=3, callbacks=[swag])
+    ```
+
+    Reference:
+        - He et al., [Identity Mappings in Deep Residual Networks](
+          https://arxiv.org/abs/1603.05027)
+        - Maddox et al., [A Simple Baseline for Bayesian Uncertainty in Deep
+          Learning](https://arxiv.org/abs/1902.02476), section 5, which does
+          not describe the blocks. The code of this paper passes x instead of
+          f(norm(x)) to the convolutions that change the shape.
+    """
+    if bottleneck is None:
+        # `of_depth` raises for a depth that is not a number.
+        bottleneck = isinstance(depth, int) and depth >= 44
+    check_bool("bottleneck", bottleneck)
+    branch = BOTTLENECK if bottleneck else BASIC
+    architecture = Architecture.of_depth(depth, branch)
+    return PreActResNet(
+        architecture,
+        input_shape,
+        classes,
+        name=name or f"preresnet_{depth}",
+        **options,
+    )
+
+
+def WideResNet(
+    depth: int,
+    width: int,
+    input_shape: ImageShape = (32, 32, 3),
+    *,
+    classes: int = 10,
+    filters: int = 16,
+    name: str | None = None,
+    **options: Unpack[PreActOptions],
+) -> Model:
+    """Makes a wide residual network for small images.
+
+    Use it to repeat the experiments of the SWAG paper. The network is a
+    `PreActResNet` of three stages of n blocks. The argument `width` multiplies
+    the number of filters in every block, but not in the first convolution.
+
+    Args:
+        depth: 6n + 4, such as 16, 28 or 40. This count includes the
+            convolutions of size 1 that change the shape.
+        width: Factor of the number of filters in the blocks.
+        input_shape: Shape of an image. Height and width may be `None`.
+            Defaults to `(32, 32, 3)`.
+        classes: Number of classes. Defaults to `10`.
+        filters: Number of filters of the first convolution. The stages have
+            `width`, `2 * width` and `4 * width` times this number. Defaults to
+            `16`.
+        name: Name of the model. Defaults to `None`,
+            `"wide_resnet_<depth>_<width>"`.
+        **options: Other arguments of `PreActResNet`. The paper uses
+            `dropout_rate=0.3`.
+
+    Returns:
+        A `keras_bdl.Model`. The weights start at random.
+
+    Example:
+
+    ```python
+    model = keras_bdl.applications.WideResNet(
+        10, 2, (8, 8, 1), filters=2, dropout_rate=0.3
+    )
+    ```
+
+    Reference:
+        - Zagoruyko and Komodakis, [Wide Residual Networks](
+          https://arxiv.org/abs/1605.07146), table 1
+    """
+    check_count("width", width)
+    blocks = blocks_of_depth(depth, 6, 4)
+    architecture = Architecture(
+        Stem(3),
+        BASIC,
+        (
+            Stage(blocks, width, 1),
+            Stage(blocks, 2 * width, 2),
+            Stage(blocks, 4 * width, 2),
+        ),
+    )
+    return PreActResNet(
+        architecture,
+        input_shape,
+        classes,
+        filters=filters,
+        name=name or f"wide_resnet_{depth}_{width}",
+        **options,
+    )
+
+
+class WideResNetOptions(PreActOptions, total=False):
+    """Arguments that `WideResNet` documents."""
+
+    filters: int
+
+
+def WideResNet28x10(
+    input_shape: ImageShape = (32, 32, 3),
+    classes: int = 10,
+    **options: Unpack[WideResNetOptions],
+) -> Model:
+    """Makes the wide residual network of depth 28 and width 10.
+
+    With the defaults the network has 36,479,194 trainable weights.
+
+    Args:
+        input_shape: Shape of an image. Height and width may be `None`.
+            Defaults to `(32, 32, 3)`.
+        classes: Number of classes. Defaults to `10`.
+        **options: Other arguments of `WideResNet`.
+
+    Returns:
+        A `keras_bdl.Model`. The weights start at random.
+
+    Example:
+
+    ```python
+    model = keras_bdl.applications.WideResNet28x10(classes=100, filters=1)
+    ```
+
+    Reference:
+        - Maddox et al., [A Simple Baseline for Bayesian Uncertainty in Deep
+          Learning](https://arxiv.org/abs/1902.02476), section 5. In the
+          code of the paper, the convolutions also have biases.
+    """
+    return WideResNet(28, 10, input_shape, classes=classes, **options)
+
+
+def _block(
+    branch: tuple[Convolution, ...],
+    activation: Activation,
+    dropout_rate: float,
+    x: Any,
+    width: int,
+    strides: int,
+    project: bool,
+    name: str,
+) -> Any:
     """Applies (1)."""
-    y = _activated(x, activation, f"{name}_1")
+    y = activated(x, activation, f"{name}_1")
     outputs = width * branch[-1].expansion
     if project:
         x = convolution(y, outputs, 1, strides, f"{name}_projection")
     for k, layer in enumerate(branch, start=1):
         if k > 1:
-            y = _activated(y, activation, f"{name}_{k}")
+            y = activated(y, activation, f"{name}_{k}")
             if dropout_rate:
                 y = keras.layers.Dropout(
                     dropout_rate, name=f"{name}_dropout{k}"
@@ -151,8 +349,3 @@ def _block(branch, activation, dropout_rate, x, width, strides, project, name):
             f"{name}_conv{k}",
         )
     return keras.layers.Add(name=f"{name}_add")([x, y])
-
-
-def _activated(x, activation, name):
-    x = keras.layers.BatchNormalization(name=f"{name}_norm")(x)
-    return keras.layers.Activation(activation, name=f"{name}_activation")(x)

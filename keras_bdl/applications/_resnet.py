@@ -3,22 +3,23 @@
 import dataclasses
 import functools
 from typing import Any
+from typing import Unpack
 
 import keras
 
 from keras_bdl._aliases import Activation
 from keras_bdl._aliases import ImageShape
-from keras_bdl._inherited_arguments import inherits_arguments
-from keras_bdl.applications._architecture import RESNET_18
-from keras_bdl.applications._architecture import Architecture
-from keras_bdl.applications._architecture import Stem
-from keras_bdl.applications._residual_stages import classifier
-from keras_bdl.applications._residual_stages import convolution
-from keras_bdl.applications._residual_stages import residual_stages
+from keras_bdl.applications._residual_network import IMAGENET
+from keras_bdl.applications._residual_network import RESNET_18
+from keras_bdl.applications._residual_network import Architecture
+from keras_bdl.applications._residual_network import Convolution
+from keras_bdl.applications._residual_network import NetworkOptions
+from keras_bdl.applications._residual_network import Stem
+from keras_bdl.applications._residual_network import architecture_of
+from keras_bdl.applications._residual_network import classifier
+from keras_bdl.applications._residual_network import convolution
+from keras_bdl.applications._residual_network import residual_stages
 from keras_bdl.models import Model
-
-SMALL_IMAGES = RESNET_18.stem
-IMAGENET = Stem(7, strides=2, pool_size=3)
 
 
 def ResNet(
@@ -76,10 +77,7 @@ def ResNet(
           https://arxiv.org/abs/1512.03385). The networks of the paper for
           small images change the shape without a convolution.
     """
-    if isinstance(depth, Architecture):
-        architecture = depth
-    else:
-        architecture = Architecture.of_depth(depth)
+    architecture = architecture_of(depth)
     stem = architecture.stem
     inputs = keras.Input(input_shape)
     x = convolution(
@@ -94,14 +92,13 @@ def ResNet(
     return Model(inputs, x, name=name or f"resnet_{architecture.depth}")
 
 
-@inherits_arguments(ResNet, without=("depth",))
 def ResNet18(
     input_shape: ImageShape = (224, 224, 3),
     classes: int = 1000,
     *,
     filters: int = 64,
     stem: Stem = IMAGENET,
-    **options: Any,
+    **options: Unpack[NetworkOptions],
 ) -> Model:
     """Makes the residual network of depth 18 for ImageNet.
 
@@ -127,10 +124,9 @@ def ResNet18(
     Example:
 
     ```python
-    from keras_bdl.applications import SMALL_IMAGES
-
+    small = keras_bdl.applications.SMALL_IMAGES
     model = keras_bdl.applications.ResNet18(
-        (32, 32, 3), 10, filters=4, stem=SMALL_IMAGES
+        (32, 32, 3), 10, filters=4, stem=small
     )
     ```
     """
@@ -140,7 +136,15 @@ def ResNet18(
     )
 
 
-def _block(branch, activation, x, width, strides, project, name):
+def _block(
+    branch: tuple[Convolution, ...],
+    activation: Activation,
+    x: Any,
+    width: int,
+    strides: int,
+    project: bool,
+    name: str,
+) -> Any:
     """Applies (1)."""
     y = x
     outputs = width * branch[-1].expansion
@@ -165,5 +169,5 @@ def _block(branch, activation, x, width, strides, project, name):
     return keras.layers.Activation(activation, name=f"{name}_activation")(y)
 
 
-def _norm(x, name):
+def _norm(x: Any, name: str) -> Any:
     return keras.layers.BatchNormalization(name=f"{name}_norm")(x)

@@ -3,6 +3,8 @@
 import functools
 from collections.abc import Callable
 from typing import Any
+from typing import TypedDict
+from typing import Unpack
 
 import keras
 
@@ -13,10 +15,11 @@ from keras_bdl._aliases import PriorOrDefault
 from keras_bdl._arguments import check_choice
 from keras_bdl._arguments import check_count
 from keras_bdl._arguments import check_number
-from keras_bdl._inherited_arguments import inherits_arguments
-from keras_bdl.applications._architecture import RESNET_50
-from keras_bdl.applications._architecture import Architecture
-from keras_bdl.applications._residual_stages import residual_features
+from keras_bdl.applications._residual_network import RESNET_50
+from keras_bdl.applications._residual_network import Architecture
+from keras_bdl.applications._residual_network import Convolution
+from keras_bdl.applications._residual_network import architecture_of
+from keras_bdl.applications._residual_network import residual_stages
 from keras_bdl.layers import WeightNormConv2D
 from keras_bdl.layers import WeightNormDense
 from keras_bdl.models import Model
@@ -30,6 +33,21 @@ _POOLING = {
     "avg": keras.layers.GlobalAveragePooling2D,
     "max": keras.layers.GlobalMaxPooling2D,
 }
+
+
+class ResNetPlusPlusOptions(TypedDict, total=False):
+    """Arguments that `ResNetPlusPlus` documents."""
+
+    include_top: bool
+    pooling: str | None
+    classifier_activation: Activation
+    branch_scale: float
+    scale_prior: PriorOrDefault
+    direction_prior: PriorOrDefault
+    bias_prior: PriorOrDefault
+    dataset_size: int | None
+    input_tensor: Any
+    name: str | None
 
 
 def ResNetPlusPlus(
@@ -120,10 +138,7 @@ def ResNetPlusPlus(
         - Heek and Kalchbrenner, [Bayesian Inference for Large Scale Image
           Classification](https://arxiv.org/abs/1908.03491), section 4
     """
-    if isinstance(depth, Architecture):
-        architecture = depth
-    else:
-        architecture = Architecture.of_depth(depth)
+    architecture = architecture_of(depth)
     _check(filters, classes, pooling, branch_scale)
     given = {
         "scale_regularizer": scale_prior,
@@ -141,13 +156,19 @@ def ResNetPlusPlus(
 
     inputs = keras.Input(input_shape) if input_tensor is None else input_tensor
     convolution = functools.partial(WeightNormConv2D, padding="same", **options)
-    x = residual_features(
-        inputs,
-        architecture,
-        filters=filters,
-        branch_scale=branch_scale,
-        convolution=convolution,
+    stem = architecture.stem
+    x = convolution(
+        filters,
+        stem.kernel_size,
+        strides=stem.strides,
+        scale_initializer=keras.initializers.Constant(stem.scale),
+        name="stem_conv",
+    )(inputs)
+    block = functools.partial(
+        _block, architecture.branch, branch_scale, convolution
     )
+    x = residual_stages(x, architecture, filters, block)
+    x = keras.layers.Activation("selu", name="selu")(x)
     if include_top or pooling:
         pooling = pooling or "avg"
         x = _POOLING[pooling](name=f"{pooling}_pool")(x)
@@ -162,13 +183,12 @@ def ResNetPlusPlus(
     return Model(inputs, x, name=name)
 
 
-@inherits_arguments(ResNetPlusPlus, without=("depth",))
 def ResNetPlusPlus56(
     input_shape: ImageShape = (32, 32, 3),
     classes: int = 10,
     *,
     filters: int = 32,
-    **options: Any,
+    **options: Unpack[ResNetPlusPlusOptions],
 ) -> Model:
     """Makes the ResNet++ of depth 56, the paper's network for CIFAR.
 
@@ -194,13 +214,12 @@ def ResNetPlusPlus56(
     return ResNetPlusPlus(56, input_shape, classes, filters=filters, **options)
 
 
-@inherits_arguments(ResNetPlusPlus, without=("depth",))
 def ResNetPlusPlus50(
     input_shape: ImageShape = (224, 224, 3),
     classes: int = 1000,
     *,
     filters: int = 64,
-    **options: Any,
+    **options: Unpack[ResNetPlusPlusOptions],
 ) -> Model:
     """Makes the ResNet++ of depth 50, the paper's network for ImageNet.
 
@@ -236,8 +255,48 @@ def ResNetPlusPlus50(
     )
 
 
-def _check(filters, classes, pooling, branch_scale):
+def _check(
+    filters: int, classes: int, pooling: str | None, branch_scale: float
+) -> None:
     check_count("filters", filters)
     check_count("classes", classes)
     check_choice("pooling", pooling, (None, *_POOLING))
     check_number("branch_scale", branch_scale, at_least=0)
+
+
+def _block(
+    branch: tuple[Convolution, ...],
+    branch_scale: float,
+    convolution: Callable,
+    x: Any,
+    width: int,
+    strides: int,
+    project: bool,
+    name: str,
+) -> Any:
+    """Applies (1)."""
+    # No SELU follows the sum. At depth 110, x would pass through 54 of them.
+    # Each SELU multiplies positive values by 1.05, so the variance would grow
+    # to 30.
+    y = keras.layers.Activation("selu", name=f"{name}_selu")(x)
+    if project:
+        x = convolution(
+            width * branch[-1].expansion,
+            1,
+            strides=strides,
+            use_bias=False,  # the branch already has a bias
+            name=f"{name}_projection",
+        )(y)
+    for k, layer in enumerate(branch, start=1):
+        last = k == len(branch)
+        y = convolution(
+            width * layer.expansion,
+            layer.kernel_size,
+            strides=strides if layer.strided else 1,
+            activation=None if last else "selu",
+            scale_initializer=keras.initializers.Constant(
+                branch_scale if last else 1.0
+            ),
+            name=f"{name}_conv{k}",
+        )(y)
+    return keras.layers.Add(name=f"{name}_add")([x, y])

@@ -5,7 +5,7 @@ from typing import Any
 from keras_bdl._aliases import Schedule
 from keras_bdl._arguments import check_count
 from keras_bdl.callbacks._stateful_callback import FitCallback
-from keras_bdl.layers._find_variational_layers import annealed_layers
+from keras_bdl.layers._variational import annealed_layers
 
 
 class KLAnnealing(FitCallback):

@@ -10,7 +10,7 @@ from keras_bdl import _keras
 from keras_bdl._arguments import check_bool
 from keras_bdl._arguments import check_choice
 from keras_bdl._keras import inner_optimizer
-from keras_bdl.layers._find_variational_layers import variational_layers
+from keras_bdl.layers._variational import variational_layers
 
 
 def posterior_becomes_prior(

@@ -1,22 +1,135 @@
-"""The conversion of layers with a low-rank adapter (LoRA)."""
+"""Low-rank adapters (LoRA) with distributions over their weights."""
+
+from typing import Any
 
 import keras
 
 from keras_bdl import _keras
+from keras_bdl._aliases import ArrayLike
+from keras_bdl._arguments import check_number
 from keras_bdl._random._seeds import sequence
-from keras_bdl.conversion._replacement_table import RULES
 from keras_bdl.curvature._rules._low_rank import low_rank_equations
-from keras_bdl.layers._adapted_layer import AdaptedLayer
+from keras_bdl.layers._mc_dropout import outputs_of_inner
+
+
+@keras.saving.register_keras_serializable(package="keras_bdl")
+class AdaptedLayer(keras.Layer):
+    """Adds a low-rank adapter, made of two layers, to a frozen layer.
+
+    `keras_bdl.convert` makes this layer from a layer with `enable_lora`. With
+    the frozen layer K, the layers A and B and their factor s, the outputs are
+
+        activation(K(x) + B(s A(x)))                                      (1)
+
+    A and B may have distributions over their weights, such as
+    `keras_bdl.layers.MeanFieldDense`. B has the bias, if there is one. K never
+    trains, whatever `trainable` is.
+
+    Args:
+        layer: K, without a bias and an activation.
+        down: A, a layer whose outputs have as many channels as the rank.
+        up: B, a layer whose outputs have the shape of those of `layer`.
+        scale: s. Defaults to `1.0`.
+        activation: Activation, as in other layers of Keras. Defaults to
+            `None`.
+        **kwargs: Arguments of `keras.Layer`.
+
+    Example:
+
+    ```python
+    layer = keras_bdl.extend.AdaptedLayer(
+        keras.layers.Dense(8, use_bias=False),
+        keras_bdl.layers.MeanFieldDense(2, use_bias=False, dataset_size=64),
+        keras_bdl.layers.MeanFieldDense(8, dataset_size=64),
+    )
+    outputs = layer(x, training=True)  # of one posterior sample
+    ```
+    """
+
+    def __init__(
+        self,
+        layer: keras.Layer,
+        down: keras.Layer,
+        up: keras.Layer,
+        *,
+        scale: float = 1.0,
+        activation: Any = None,
+        **kwargs: Any,
+    ):
+        check_number("scale", scale)
+        super().__init__(**kwargs)
+        self.layer, self.down, self.up = layer, down, up
+        self.scale = scale
+        self.activation = keras.activations.get(activation)
+        self.supports_masking = layer.supports_masking
+        for part in (layer,) if self.trainable else (layer, down, up):
+            part.trainable = False
+
+    @property
+    def trainable(self) -> bool:
+        """Whether A and B train."""
+        return super().trainable
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        keras.Layer.trainable.fset(self, value)
+        self.layer.trainable = False
+
+    def build(self, input_shape: Any) -> None:
+        """Builds the three layers."""
+        for layer in (self.layer, self.down):
+            if not layer.built:
+                layer.build(input_shape)
+        if not self.up.built:
+            self.up.build(self.down.compute_output_shape(input_shape))
+
+    def call(self, inputs: ArrayLike, training: bool | None = None) -> Any:
+        """Returns (1)."""
+        hidden = self.scale * self.down(inputs, training=training)
+        outputs = self.layer(inputs) + self.up(hidden, training=training)
+        return self.activation(outputs)
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+        """Returns the mask of the frozen layer."""
+        return self.layer.compute_mask(inputs, previous_mask)
+
+    def compute_output_spec(
+        self, inputs: keras.KerasTensor, training: bool | None = None
+    ) -> keras.KerasTensor:
+        """Returns shape and dtype of the outputs of the frozen layer."""
+        return outputs_of_inner(self.layer, inputs)
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        """Returns the output shape of the frozen layer."""
+        return self.layer.compute_output_shape(input_shape)
+
+    def get_config(self) -> dict:
+        """Returns all arguments."""
+        return {
+            **super().get_config(),
+            **{
+                name: keras.saving.serialize_keras_object(getattr(self, name))
+                for name in ("layer", "down", "up")
+            },
+            "scale": self.scale,
+            "activation": keras.activations.serialize(self.activation),
+        }
+
+    @classmethod
+    def from_config(cls, config: dict) -> "AdaptedLayer":
+        """Returns the layer that `get_config` described."""
+        parts = {
+            name: keras.saving.deserialize_keras_object(config[name])
+            for name in ("layer", "down", "up")
+        }
+        return cls(**{**config, **parts})
+
 
 CONVOLUTIONS = (keras.layers.Conv1D, keras.layers.Conv2D, keras.layers.Conv3D)
 
 
 def frozen_layers(model: keras.Model) -> set[int]:
-    """Returns the `id` of each layer that an `AdaptedLayer` keeps frozen.
-
-    Args:
-        model: A built model.
-    """
+    """Returns the `id` of each layer that an `AdaptedLayer` keeps frozen."""
     return {
         id(inner)
         for adapted_layer in _keras.all_layers(model)
@@ -25,24 +138,13 @@ def frozen_layers(model: keras.Model) -> set[int]:
     }
 
 
-def has_adapter(layer: keras.layers.Layer) -> bool:
-    """Returns whether a layer computes its kernel from an adapter.
-
-    Args:
-        layer: Any layer.
-    """
+def has_adapter(layer: keras.Layer) -> bool:
+    """Returns whether a layer computes its kernel from an adapter."""
     return bool(getattr(layer, "lora_enabled", False))
 
 
-def converts_adapter(kind: str, layer: keras.layers.Layer) -> bool:
-    """Returns whether a rule converts the adapter of a layer.
-
-    Args:
-        kind: A key of `RULES`.
-        layer: A layer with an adapter.
-    """
-    if kind == "mc_dropout" or type(layer) not in RULES[kind]:
-        return False
+def converts_adapter(layer: keras.Layer) -> bool:
+    """Returns whether `adapted` takes a layer with an adapter."""
     if getattr(layer, "quantization_mode", None) is not None:
         return False
     if isinstance(layer, keras.layers.EinsumDense):
@@ -55,15 +157,15 @@ def converts_adapter(kind: str, layer: keras.layers.Layer) -> bool:
 
 
 def adapted(
-    kind: str, layer: keras.layers.Layer, config: dict, options: dict
+    rules: dict[type, type],
+    layer: keras.Layer,
+    config: dict,
+    options: dict,
 ) -> AdaptedLayer:
     """Returns a layer whose adapter has distributions over its weights.
 
-    Args:
-        kind: A key of `RULES`.
-        layer: A layer with an adapter that a rule converts.
-        config: The config of the layer.
-        options: Arguments of the layers with distributions.
+    `rules` are those of one kind, and `options` the arguments of the layers
+    with distributions.
     """
     config = {k: v for k, v in config.items() if not k.startswith("lora_")}
     activation = config.pop("activation", None)
@@ -89,7 +191,7 @@ def adapted(
         (down, up), seeds, "ab", strict=True
     ):
         made.append(
-            RULES[kind][cls](
+            rules[cls](
                 **arguments,
                 **common,
                 **_regularized(cls, regularizer),
@@ -109,15 +211,11 @@ def adapted(
 
 
 def keep_adapter(
-    layer: keras.layers.Layer, new: AdaptedLayer, means_from_weights: bool
+    layer: keras.Layer, new: AdaptedLayer, means_from_weights: bool
 ) -> None:
     """Copies the weights of a layer to the result of `adapted`.
 
-    Args:
-        layer: The layer.
-        new: The result of `adapted`, built.
-        means_from_weights: Whether the factors and the bias of the layer become
-            means. The frozen kernel is copied in any case.
+    Without `means_from_weights`, only the frozen kernel is copied.
     """
     if isinstance(layer, keras.layers.Embedding):
         a, b, bias = layer.lora_embeddings_a, layer.lora_embeddings_b, None
@@ -135,69 +233,46 @@ def keep_adapter(
         variables["bias"].assign(bias)
 
 
-def _factors(layer, config, bias, unbiased):
+def _factors(
+    layer: keras.Layer, config: dict, bias: dict, unbiased: dict
+) -> tuple[tuple[type, dict], tuple[type, dict]]:
     """Returns class and arguments of the layers A and B of `AdaptedLayer`."""
-    rank = layer.lora_rank
-    if isinstance(layer, keras.layers.Dense):
-        cls = keras.layers.Dense
+    rank, cls = layer.lora_rank, type(layer)
+    if cls is keras.layers.Dense:
         return (
             (cls, {"units": rank, **unbiased}),
             (cls, {"units": layer.units, **bias}),
         )
-    if isinstance(layer, keras.layers.Embedding):
-        options = {"mask_zero": layer.mask_zero}
+    if cls is keras.layers.Embedding:
+        table = {"input_dim": layer.input_dim, "mask_zero": layer.mask_zero}
+        units = {"units": layer.output_dim, "use_bias": False}
         return (
-            (
-                keras.layers.Embedding,
-                {
-                    "input_dim": layer.input_dim,
-                    "output_dim": rank,
-                    **options,
-                },
-            ),
-            (
-                keras.layers.Dense,
-                {"units": layer.output_dim, "use_bias": False},
-            ),
+            (cls, {"output_dim": rank, **table}),
+            (keras.layers.Dense, units),
         )
-    if isinstance(layer, CONVOLUTIONS):
-        names = (
-            *("kernel_size", "strides", "padding"),
-            *("dilation_rate", "data_format"),
-        )
-        options = {name: config[name] for name in names}
+    if cls in CONVOLUTIONS:
+        names = ("kernel_size", "strides", "padding", "dilation_rate")
+        options = {name: config[name] for name in (*names, "data_format")}
         one = {"kernel_size": 1, "data_format": layer.data_format}
-        cls = type(layer)
         return (
             (cls, {"filters": rank, **options, **unbiased}),
             (cls, {"filters": layer.filters, **one, **bias}),
         )
-    equations = low_rank_equations(layer)
+    equations: Any = low_rank_equations(layer)
     hidden = equations.first.split("->")[1]
     r = equations.second.split(",")[1][0]
     shape = list(layer.partial_output_shape)
     shape[hidden.index(r) - len(hidden)] = rank
-    cls = keras.layers.EinsumDense
-    return (
-        (
-            cls,
-            {
-                "equation": equations.first,
-                "output_shape": shape,
-            },
-        ),
-        (
-            cls,
-            {
-                "equation": equations.second,
-                "output_shape": layer.partial_output_shape,
-                **bias,
-            },
-        ),
-    )
+    down = {"equation": equations.first, "output_shape": shape}
+    up = {
+        "equation": equations.second,
+        "output_shape": layer.partial_output_shape,
+        **bias,
+    }
+    return (cls, down), (cls, up)
 
 
-def _regularized(cls, regularizer):
+def _regularized(cls: type, regularizer: Any) -> dict[str, Any]:
     """Returns the argument by which Keras regularizes both factors."""
     of_table = issubclass(cls, keras.layers.Embedding)
     name = "embeddings" if of_table else "kernel"

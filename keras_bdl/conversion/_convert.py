@@ -2,6 +2,7 @@
 
 import functools
 import warnings
+from typing import Any
 
 import keras
 import numpy as np
@@ -15,19 +16,19 @@ from keras_bdl._arguments import check_verbose
 from keras_bdl._arguments import did_you_mean
 from keras_bdl._data._preprocessed import preprocesses
 from keras_bdl._random._seeds import sequence
+from keras_bdl.conversion._adapter import AdaptedLayer
 from keras_bdl.conversion._adapter import adapted
 from keras_bdl.conversion._adapter import has_adapter
 from keras_bdl.conversion._adapter import keep_adapter
 from keras_bdl.conversion._model_copy import ModelCopy
 from keras_bdl.conversion._model_copy import config_of
 from keras_bdl.conversion._model_copy import copy_values
-from keras_bdl.conversion._replacement_table import RULES
-from keras_bdl.conversion._replacement_table import options_of
+from keras_bdl.conversion._selection import OPTIONS
+from keras_bdl.conversion._selection import RULES
 from keras_bdl.conversion._selection import Selection
 from keras_bdl.conversion._selection import own_weights
 from keras_bdl.conversion._selection import summary
 from keras_bdl.distributions import MeanField
-from keras_bdl.layers._adapted_layer import AdaptedLayer
 from keras_bdl.layers._mc_dropout import MCDropout
 from keras_bdl.layers._variational import Variational
 
@@ -43,7 +44,7 @@ def convert(
     rate: float | None = None,
     strict: bool = False,
     verbose: str | int = "auto",
-    **layer_options,
+    **layer_options: Any,
 ) -> keras.Model:
     """Returns a copy of a model with Bayesian layers.
 
@@ -182,10 +183,11 @@ def convert(
     return copy.model
 
 
-def _replacement(kind, options, index, layer):
+def _replacement(
+    kind: str, options: dict, index: int, layer: keras.Layer
+) -> keras.Layer:
     """Returns the new Bayesian layer that replaces a layer."""
-    known = options_of(kind)
-    options = {name: x for name, x in options.items() if name in known}
+    options = {name: x for name, x in options.items() if name in OPTIONS[kind]}
     if options.get("seed") is not None:
         # With one seed, kernels of the same shape would get the same noise.
         state = sequence(options["seed"], index).generate_state(1)
@@ -195,28 +197,33 @@ def _replacement(kind, options, index, layer):
         inner = type(layer).from_config(config)
         return MCDropout(inner, name=layer.name, **options)
     if has_adapter(layer):
-        return adapted(kind, layer, config, options)
+        return adapted(RULES[kind], layer, config, options)
     return RULES[kind][type(layer)](**{**config, **options})
 
 
-def _set_priors(new, prior_from_weights, bias_prior):
+def _set_priors(
+    new: keras.Layer,
+    prior_from_weights: float,
+    bias_prior: PriorLike | None,
+) -> None:
     for layer in _keras.all_layers(new):
         if isinstance(layer, Variational):
             names = {p.name for p in layer.weight_posteriors}
             names -= set() if bias_prior is None else {"bias"}
-            set_prior_from_means(layer, prior_from_weights, names)
+            _set_prior_from_means(layer, prior_from_weights, names)
 
 
-def _keep_weights(layer, new):
+def _keep_weights(layer: keras.Layer, new: keras.Layer) -> None:
     if isinstance(new, MCDropout):
-        return copy_values(layer, new.layer)
+        copy_values(layer, new.layer)
+        return
     variables = {w.name: w for w in new.weights}
     variables |= {p.name: p.mean for p in new.weight_posteriors}
     for weight in own_weights(layer):
         variables[weight.name].assign(weight)
 
 
-def _check_model(model):
+def _check_model(model: Any) -> None:
     if not isinstance(model, keras.Model):
         raise ValueError(
             "`model` must be a Keras model. "
@@ -229,8 +236,8 @@ def _check_model(model):
         )
 
 
-def _check_options(options, kinds):
-    known = {name: kind for kind in sorted(kinds) for name in options_of(kind)}
+def _check_options(options: dict[str, Any], kinds: set[str]) -> None:
+    known = {name: kind for kind in sorted(kinds) for name in OPTIONS[kind]}
     for name, value in options.items():
         if name not in known:
             raise ValueError(
@@ -245,8 +252,9 @@ def _check_options(options, kinds):
         )
 
 
-def _check_prior_from_weights(delta, prior, means_from_weights, kinds):
-
+def _check_prior_from_weights(
+    delta: float, prior: Any, means_from_weights: bool, kinds: set[str]
+) -> None:
     check_number("prior_from_weights", delta, above=0.0)
     if kinds == {"mc_dropout"}:
         raise ValueError(
@@ -271,18 +279,12 @@ def _check_prior_from_weights(delta, prior, means_from_weights, kinds):
 SMALLEST_STDDEV = 1e-4
 
 
-def set_prior_from_means(layer, delta, names):
-    """Centres prior and posterior of a variational layer on its means.
+def _set_prior_from_means(
+    layer: Variational, delta: float, names: set[str]
+) -> None:
+    """Gives prior and posterior the mean w and the deviation (1).
 
-    Prior and posterior have the mean w and, for each weight, the standard
-    deviation
-
-        s = max(delta |w|, 1e-4)                                          (1)
-
-    Args:
-        layer: A `Variational` layer that is built.
-        delta: Factor in (1).
-        names: Names of the tensors to change, such as `"kernel"`.
+    s = max(delta |w|, 1e-4)                                          (1)
     """
     chosen = {}
     for posterior in layer.weight_posteriors:
@@ -299,6 +301,6 @@ def set_prior_from_means(layer, delta, names):
     layer.set_prior(**chosen)
 
 
-def _softplus_inverse(x):
+def _softplus_inverse(x: Any) -> np.ndarray:
     x = np.asarray(x, "float64")
     return x + np.log(-np.expm1(-x))

@@ -1,40 +1,84 @@
-"""The layers of a model that a conversion selects."""
+"""Which Bayesian layer each layer of a model becomes."""
 
 import collections
+from collections.abc import Iterable
+from typing import Any
 
 import keras
 
 from keras_bdl import _keras
+from keras_bdl import layers
 from keras_bdl._arguments import did_you_mean
+from keras_bdl.conversion._adapter import AdaptedLayer
 from keras_bdl.conversion._adapter import converts_adapter
 from keras_bdl.conversion._adapter import frozen_layers
 from keras_bdl.conversion._adapter import has_adapter
-from keras_bdl.conversion._replacement_table import DETERMINISTIC
-from keras_bdl.conversion._replacement_table import RULES
 from keras_bdl.curvature._capture import SEALED
-from keras_bdl.layers._adapted_layer import AdaptedLayer
+from keras_bdl.layers._options import VariationalOptions
+from keras_bdl.likelihoods import LearnedStddev
 from keras_bdl.models._model import functional_class
+
+
+def _variational(prefix: str) -> dict[type, type]:
+    """Returns the layers of one kind by the class of Keras they derive from."""
+    names = [name for name in layers.__all__ if name.startswith(prefix)]
+    classes = [getattr(layers, name) for name in names]
+    return {cls.__bases__[-1]: cls for cls in classes}
+
+
+# For each kind, a dict from the class of a layer to the class that replaces it.
+# Subclasses have no rule, because a subclass may compute something else.
+RULES: dict[str, dict[type, type]] = {
+    "mean_field": _variational("MeanField"),
+    "radial": _variational("Radial"),
+}
+RULES["mc_dropout"] = dict.fromkeys(
+    [
+        *RULES["mean_field"].keys() - {keras.layers.Embedding},
+        keras.layers.Conv1DTranspose,
+        keras.layers.Conv3DTranspose,
+        keras.layers.DepthwiseConv1D,
+        keras.layers.SeparableConv1D,
+        keras.layers.SeparableConv2D,
+        layers.WeightNormConv2D,
+        layers.WeightNormDense,
+    ],
+    layers.MCDropout,
+)
+
+# The arguments of each kind that the replaced layer does not have.
+OPTIONS = {
+    "mean_field": {*VariationalOptions.__annotations__, "truncation"},
+    "radial": {*VariationalOptions.__annotations__},
+    "mc_dropout": {"rate", "seed"},
+}
+
+# The weights of these layers get no distribution: scales and offsets per
+# feature, statistics, and the noise of the data.
+DETERMINISTIC = (
+    keras.layers.BatchNormalization,
+    keras.layers.GroupNormalization,
+    keras.layers.LayerNormalization,
+    keras.layers.Normalization,
+    keras.layers.PReLU,
+    keras.layers.RMSNormalization,
+    LearnedStddev,
+)
 
 # The selector of layers with an adapter.
 ADAPTERS = "lora"
 
 
 class Selection:
-    """Decides which Bayesian layer each layer of a model becomes.
+    """The arguments `to` and `strict` of `keras_bdl.convert`, checked.
 
-    Args:
-        to: The argument of `keras_bdl.convert`: a kind for all layers, or a
-            dictionary from selectors to kinds.
-        strict: Whether to refuse layers with weights that no rule converts.
-
-    Attributes:
-        kinds: All kinds in `to`.
-        uncovered: The selected layers that no rule converts, after `plan`.
+    `kinds` are those in `to`. After `plan`, `uncovered` are the selected layers
+    that no rule converts.
     """
 
-    def __init__(self, to, *, strict: bool):
+    def __init__(self, to: str | dict, *, strict: bool):
         self._strict = strict
-        self.uncovered: list[keras.Layer] = []
+        self.uncovered: list[keras.layers.Layer] = []
         rules = to if isinstance(to, dict) else {keras.layers.Layer: to}
         for selector, kind in rules.items():
             _check_kind(kind, may_be_none=rules is to)
@@ -47,19 +91,18 @@ class Selection:
                 f"other than `None`. Received: to={to!r}"
             )
 
-    def plan(self, model):
+    def plan(self, model: keras.Model) -> dict[int, str]:
         """Returns the kind of each layer to convert, by `id`.
 
         Raises an error if a selector converts no layer, or in strict mode if it
         selects a layer with weights that no rule converts.
-
-        Args:
-            model: A built model.
         """
         containers = _containers(model)
         closed = _without_config(model)
         frozen = frozen_layers(model)
-        plan, uncovered, used = {}, [], set()
+        plan: dict[int, str] = {}
+        uncovered: list[keras.layers.Layer] = []
+        used: set = set()
         for layer in _keras.inner_layers(model):
             if id(layer) in frozen:
                 continue
@@ -90,22 +133,23 @@ class Selection:
                 raise ValueError(_useless(selector, model))
         return plan
 
-    def _rule_of(self, layer, containers):
+    def _rule_of(
+        self, layer: keras.layers.Layer, containers: list
+    ) -> tuple[Any, str | None]:
         """Returns the first selector that matches a layer, and its kind."""
         for selector, kind in self._rules:
             if any(_matches(selector, x) for x in (layer, *containers)):
                 return selector, kind
         return None, None
 
-    def _refusal(self):
-        layers = self.uncovered
-        names = dict.fromkeys(_class_as_typed(layer) for layer in layers)
+    def _refusal(self) -> str:
+        names = dict.fromkeys(_class_as_typed(x) for x in self.uncovered)
         left_out = "".join(f"{name}: None, " for name in names)
         return (
             "`to` must not select layers with weights that no rule converts. "
             "Leave them out with selectors that come first: "
             f'`to={{{left_out}keras.layers.Layer: "{min(self.kinds)}"}}`. '
-            f"Received: {_named(layers)}"
+            f"Received: {_named(self.uncovered)}"
         )
 
 
@@ -113,7 +157,7 @@ class Selection:
 _CLONED = (keras.Sequential, functional_class())
 
 
-def _without_config(model):
+def _without_config(model: keras.Model) -> list[keras.layers.Layer]:
     """Returns the blocks whose `get_config` fails: they cannot be copied."""
     found = []
     for layer in _keras.inner_layers(model):
@@ -126,13 +170,15 @@ def _without_config(model):
     return found
 
 
-def _is_converted(kind, layer):
-    if has_adapter(layer):
-        return converts_adapter(kind, layer)
-    return type(layer) in RULES[kind]
+def _is_converted(kind: str, layer: keras.layers.Layer) -> bool:
+    if has_adapter(layer) and kind == "mc_dropout":
+        return False
+    if type(layer) not in RULES[kind]:
+        return False
+    return not has_adapter(layer) or converts_adapter(layer)
 
 
-def _check_not_quantised(kind, layer):
+def _check_not_quantised(kind: str, layer: keras.layers.Layer) -> None:
     mode = getattr(layer, "quantization_mode", None)
     if mode is not None and kind != "mc_dropout":
         raise ValueError(
@@ -143,7 +189,7 @@ def _check_not_quantised(kind, layer):
         )
 
 
-def _check_kind(kind, may_be_none):
+def _check_kind(kind: Any, may_be_none: bool) -> None:
     if kind is None and may_be_none:
         return
     if not (isinstance(kind, str) and kind in RULES):
@@ -154,7 +200,7 @@ def _check_kind(kind, may_be_none):
         )
 
 
-def _check_selector(selector):
+def _check_selector(selector: Any) -> None:
     if not (isinstance(selector, str) or callable(selector)):
         raise ValueError(
             "A selector in `to` must be the class or the name of layers, a "
@@ -163,7 +209,7 @@ def _check_selector(selector):
         )
 
 
-def _check_built(layer):
+def _check_built(layer: keras.layers.Layer) -> None:
     if not layer.built:
         raise ValueError(
             "`to` must select built layers. A model builds a layer when it "
@@ -172,7 +218,7 @@ def _check_built(layer):
         )
 
 
-def _useless(selector, model):
+def _useless(selector: Any, model: keras.Model) -> str:
     there_are = [
         layer
         for layer in _keras.inner_layers(model)
@@ -186,16 +232,16 @@ def _useless(selector, model):
     )
 
 
-def _containers(model):
+def _containers(model: keras.Model) -> dict[int, list[keras.layers.Layer]]:
     """Returns a dict from the `id` of a layer to the layers that contain it."""
-    containers = collections.defaultdict(list)
+    containers: dict[int, list] = collections.defaultdict(list)
     for container in _keras.inner_layers(model):
         for layer in _keras.inner_layers(container):
             containers[id(layer)].append(container)
     return containers
 
 
-def _matches(selector, layer):
+def _matches(selector: Any, layer: keras.layers.Layer) -> bool:
     if isinstance(selector, str):
         adapted = has_adapter(layer) or isinstance(layer, AdaptedLayer)
         return (selector == ADAPTERS and adapted) or layer.name == selector
@@ -206,7 +252,7 @@ def _matches(selector, layer):
     return bool(selector(layer))
 
 
-def _has_weights_of_its_own(layer):
+def _has_weights_of_its_own(layer: keras.layers.Layer) -> bool:
     if isinstance(layer, DETERMINISTIC):
         return False
     if isinstance(layer, SEALED):
@@ -214,28 +260,24 @@ def _has_weights_of_its_own(layer):
     return bool(own_weights(layer))
 
 
-def own_weights(layer):
+def own_weights(layer: keras.layers.Layer) -> list[keras.Variable]:
     """Returns the weights of a layer without the weights of inner layers."""
     inner = _keras.inner_layers(layer)
     others = {id(w) for x in inner for w in x.weights}
     return [w for w in layer.weights if id(w) not in others]
 
 
-def _class_as_typed(layer):
+def _class_as_typed(layer: keras.layers.Layer) -> str:
     """Returns the code that names the class of a layer."""
     name = type(layer).__name__
     is_of_keras = getattr(keras.layers, name, None) is type(layer)
     return f"keras.layers.{name}" if is_of_keras else name
 
 
-def summary(kinds, layers, uncovered):
-    """Returns a text that says what a conversion does.
-
-    Args:
-        kinds: The result of `Selection.plan`.
-        layers: All layers of the model.
-        uncovered: `Selection.uncovered`.
-    """
+def summary(
+    kinds: dict[int, str], layers: Iterable[keras.layers.Layer], uncovered: list
+) -> str:
+    """Returns a text that says what the plan `kinds` converts."""
     counts = collections.Counter(
         (kinds[id(layer)], type(layer).__name__)
         for layer in layers
@@ -250,9 +292,9 @@ def summary(kinds, layers, uncovered):
     return "\n".join(lines)
 
 
-def _named(layers):
+def _named(layers: Iterable[keras.layers.Layer]) -> str:
     """Returns the names of layers, sorted by class."""
-    names = collections.defaultdict(dict)
+    names: dict[str, dict] = collections.defaultdict(dict)
     for layer in layers:
         names[type(layer).__name__][layer.name] = None
     return "; ".join(f"{cls}: {', '.join(of)}" for cls, of in names.items())

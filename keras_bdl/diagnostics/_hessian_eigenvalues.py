@@ -25,7 +25,7 @@ from keras_bdl.diagnostics._training_loss import left_as_it_was
 from keras_bdl.diagnostics._training_loss import num_examples
 from keras_bdl.diagnostics._weight_vectors import as_arrays
 from keras_bdl.diagnostics._weight_vectors import eigenpairs
-from keras_bdl.objectives._exact_moments import exact_moments
+from keras_bdl.objectives._hessian_diagonal import exact_moments
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

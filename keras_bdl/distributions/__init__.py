@@ -4,8 +4,8 @@
 the distributions over all weights of a model.
 """
 
-from keras_bdl.distributions._mean_field import MeanField
-from keras_bdl.distributions._radial import Radial
+from keras_bdl.distributions._weight_distribution import MeanField
+from keras_bdl.distributions._weight_distribution import Radial
 
 __all__ = [
     "MeanField",

@@ -1,26 +1,25 @@
-"""The estimators: three ways to compute outputs from a draw of the weights.
+"""Three ways to compute outputs from a draw: weight, flipout and local.
 
-Each function takes a layer, its inputs and a `ForwardPass`, and returns the
-outputs. `layer.call_seeing(inputs, attributes)` calls the Keras layer with
-other attributes. `DRAWN` names the property of a `Draw` that an estimator
-needs.
+Each takes a `Variational` layer, its inputs and a `ForwardPass`.
+`layer.call_with(inputs, attributes)` calls the Keras layer with other values of
+some attributes.
 """
+
+from collections.abc import Iterable
+from typing import Any
 
 import keras
 from keras import ops
 
+from keras_bdl._aliases import ArrayLike
 from keras_bdl._random import _noise as forward_pass_noise
+from keras_bdl.layers._weight_draw import ForwardPass
 
 
-def random_signs(x, axes, seed, stream):
-    """Returns random signs to multiply with x.
-
-    Args:
-        x: A tensor whose axis 0 counts examples.
-        axes: The other axes along which the signs differ.
-        seed: Seed of the signs.
-        stream: The stream of numbers that make the signs.
-    """
+def random_signs(
+    x: ArrayLike, axes: Iterable[int], seed: Any, stream: int
+) -> ArrayLike:
+    """Returns signs for x that differ along axis 0, of examples, and `axes`."""
     rank = len(x.shape)
     varied = {0, *(axis % rank for axis in axes)}
     shape = [
@@ -29,15 +28,12 @@ def random_signs(x, axes, seed, stream):
     return forward_pass_noise.signs(shape, x.dtype, seed, stream)
 
 
-def sign_axes(layer):
+def sign_axes(layer: Any) -> tuple[list[int], list[int]]:
     """Returns the axes along which signs of inputs and of outputs differ.
 
     Signs of inputs and outputs act like signs of the weights between them, so
     each example has its own kernel. All positions share this kernel, so signs
     must not differ along the axes of positions.
-
-    Args:
-        layer: A variational layer.
     """
     if isinstance(layer, keras.layers.EinsumDense):
         biased = layer.variational_bias and layer.bias_axes is not None
@@ -47,7 +43,9 @@ def sign_axes(layer):
     return [axis], [axis]
 
 
-def _einsum_axes(equation, bias_axes):
+def _einsum_axes(
+    equation: str, bias_axes: str | None
+) -> tuple[list[int], list[int]]:
     inputs, kernel, outputs = equation.replace("->", ",").split(",")
     mixed = set(kernel) & set(inputs)
     made = (set(kernel) & set(outputs)) - mixed
@@ -57,7 +55,7 @@ def _einsum_axes(equation, bias_axes):
     return _positions(mixed, inputs), _positions(made, outputs)
 
 
-def _positions(labels, axes):
+def _positions(labels: Iterable[str], axes: str) -> list[int]:
     """Returns the positions of some labels in the axes of an einsum term.
 
     If the axes start with an ellipsis, the positions count from the end.
@@ -75,17 +73,21 @@ def _positions(labels, axes):
 SMALLEST_VARIANCE = 1e-30
 
 
-def weight(layer, inputs, forward_pass):
+def weight(
+    layer: Any, inputs: ArrayLike, forward_pass: ForwardPass
+) -> ArrayLike:
     """Uses one draw for the whole batch."""
-    return layer.call_seeing(inputs, _cast(layer, forward_pass.drawn))
+    return layer.call_with(inputs, _cast(layer, forward_pass.drawn))
 
 
-def flipout(layer, inputs, forward_pass):
+def flipout(
+    layer: Any, inputs: ArrayLike, forward_pass: ForwardPass
+) -> ArrayLike:
     """Uses one draw, with new random signs for each example."""
     input_axes, output_axes = sign_axes(layer)
     of_inputs, of_outputs = forward_pass.sign_streams
     seed = forward_pass.seed
-    noise = layer.call_seeing(
+    noise = layer.call_with(
         inputs * random_signs(inputs, input_axes, seed, of_inputs),
         _linear(layer) | _cast(layer, forward_pass.drawn),
     )
@@ -93,10 +95,12 @@ def flipout(layer, inputs, forward_pass):
     return _activate(layer, _mean(layer, inputs, forward_pass) - noise)
 
 
-def local(layer, inputs, forward_pass):
+def local(
+    layer: Any, inputs: ArrayLike, forward_pass: ForwardPass
+) -> ArrayLike:
     """Draws independent noise for each output."""
     # Squares of small numbers underflow in half precision.
-    variance = layer.call_seeing(
+    variance = layer.call_with(
         ops.square(ops.cast(inputs, "float32")),
         _linear(layer) | forward_pass.drawn,
     )
@@ -109,20 +113,17 @@ def local(layer, inputs, forward_pass):
 
 
 BY_NAME = {"weight": weight, "flipout": flipout, "local": local}
-DRAWN = {
-    "weight": "weights",
-    "flipout": "perturbations",
-    "local": "variances",
-}
 
 
-def _mean(layer, inputs, forward_pass):
+def _mean(
+    layer: Any, inputs: ArrayLike, forward_pass: ForwardPass
+) -> ArrayLike:
     means = _cast(layer, forward_pass.means)
-    return layer.call_seeing(inputs, {"activation": None} | means)
+    return layer.call_with(inputs, {"activation": None} | means)
 
 
-def _linear(layer):
-    """Returns attributes for `call_seeing` that switch off the activation.
+def _linear(layer: Any) -> dict[str, Any]:
+    """Returns attributes for `call_with` that switch off the activation.
 
     The attributes also switch off the bias if the bias is not variational. The
     output is then linear in the drawn weights.
@@ -132,9 +133,9 @@ def _linear(layer):
     return {"activation": None, "bias": None, "use_bias": False}
 
 
-def _cast(layer, weights):
+def _cast(layer: Any, weights: dict[str, ArrayLike]) -> dict[str, ArrayLike]:
     return {n: ops.cast(w, layer.compute_dtype) for n, w in weights.items()}
 
 
-def _activate(layer, outputs):
+def _activate(layer: Any, outputs: ArrayLike) -> ArrayLike:
     return outputs if layer.activation is None else layer.activation(outputs)

@@ -1,18 +1,19 @@
 """A layer that drops its inputs, for Monte-Carlo dropout."""
 
+from typing import Any
+
 import keras
 from keras import ops
 
+from keras_bdl._aliases import ArrayLike
 from keras_bdl._arguments import check_number
 from keras_bdl._arguments import check_seed
-from keras_bdl._inherited_arguments import InheritedArguments
 from keras_bdl._random._noise import next_seed
 from keras_bdl._random._noise import uniform
-from keras_bdl.layers._inner_outputs import outputs_of_inner
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
-class MCDropout(InheritedArguments, keras.layers.Wrapper):
+class MCDropout(keras.layers.Wrapper):
     """Applies dropout to the inputs of a layer.
 
         y = layer(x z / (1 - rate)),   z ~ Bernoulli(1 - rate)            (1)
@@ -60,7 +61,7 @@ class MCDropout(InheritedArguments, keras.layers.Wrapper):
         rate: float,
         *,
         seed: int | None = None,
-        **kwargs,
+        **kwargs: Any,
     ):
         check_number("rate", rate, above=0.0, below=1.0)
         if seed is not None:
@@ -73,28 +74,25 @@ class MCDropout(InheritedArguments, keras.layers.Wrapper):
         self.dropout = _Dropout(rate, seed=seed, dtype=self.dtype_policy)
         self.supports_masking = layer.supports_masking
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: ArrayLike, training: bool | None = None) -> Any:
         """Applies (1) in training, otherwise the layer alone."""
         return self.layer(self.dropout(inputs, training=training))
 
-    def compute_mask(self, inputs, previous_mask=None):
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         """Returns the mask of the layer."""
         return self.layer.compute_mask(inputs, previous_mask)
 
-    def compute_output_spec(self, inputs, training=None):
-        """Returns shape and dtype of the outputs of the layer.
-
-        Args:
-            inputs: A `keras.KerasTensor`.
-            training: Has no effect on shape and dtype. Defaults to `None`.
-        """
+    def compute_output_spec(
+        self, inputs: keras.KerasTensor, training: bool | None = None
+    ) -> keras.KerasTensor:
+        """Returns shape and dtype of the outputs of the layer."""
         return outputs_of_inner(self.layer, inputs)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Any) -> Any:
         """Returns the output shape of the layer."""
         return self.layer.compute_output_shape(input_shape)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """Returns all arguments."""
         return {**super().get_config(), "rate": self.rate, "seed": self.seed}
 
@@ -102,10 +100,24 @@ class MCDropout(InheritedArguments, keras.layers.Wrapper):
 class _Dropout(keras.layers.Dropout):
     """Draws a separate mask on each replica; Keras draws one mask for all."""
 
-    def call(self, inputs, training=False):
+    def call(self, inputs: ArrayLike, training: bool = False) -> ArrayLike:
         if not training:
             return inputs
         u = uniform(ops.shape(inputs), next_seed(self.seed_generator))
         kept = u > 2.0 * self.rate - 1.0
         scale = ops.cast(1.0 / (1.0 - self.rate), inputs.dtype)
         return ops.where(kept, scale * inputs, ops.zeros_like(inputs))
+
+
+def outputs_of_inner(
+    layer: keras.layers.Layer, inputs: keras.KerasTensor
+) -> keras.KerasTensor:
+    """Returns shape and dtype of the outputs of a layer in another layer.
+
+    The inner layer computes in its own precision. Keras would declare the
+    precision of the outer layer.
+    """
+    inputs = layer.dtype_policy.convert_input(
+        inputs, layer.autocast, layer.input_dtype
+    )
+    return layer.compute_output_spec(inputs)

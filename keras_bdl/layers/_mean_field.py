@@ -1,13 +1,24 @@
 """Layers with independent Gaussian weights."""
 
 import math
+from typing import Any
+from typing import Unpack
 
 import keras
 
+from keras_bdl._aliases import Activation
+from keras_bdl._aliases import ArrayLike
 from keras_bdl._arguments import check_number
 from keras_bdl.distributions import MeanField
-from keras_bdl.layers._computed_weights import GivenEmbeddings
+from keras_bdl.layers._options import Size
+from keras_bdl.layers._options import VariationalConvolution
+from keras_bdl.layers._options import VariationalDense
+from keras_bdl.layers._options import VariationalDepthwise
+from keras_bdl.layers._options import VariationalEinsumDense
+from keras_bdl.layers._options import VariationalEmbedding
+from keras_bdl.layers._options import VariationalTranspose
 from keras_bdl.layers._variational import Variational
+from keras_bdl.layers._variational import start_from
 
 
 class MeanFieldLayer(Variational):
@@ -50,7 +61,9 @@ class MeanFieldLayer(Variational):
 
     family = MeanField
 
-    def __init__(self, *args, truncation: float | None = None, **kwargs):
+    def __init__(
+        self, *args: Any, truncation: float | None = None, **kwargs: Any
+    ):
         super().__init__(*args, **kwargs)
         self.truncation = truncation
         if truncation is None:
@@ -64,18 +77,35 @@ class MeanFieldLayer(Variational):
             )
         self.noise_bound = math.erf(truncation / math.sqrt(2))
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """Returns all arguments."""
         return {**super().get_config(), "truncation": self.truncation}
+
+
+class MeanFieldConvolution(MeanFieldLayer):
+    """The constructor of `MeanFieldConv1D` and its two siblings."""
+
+    def __init__(
+        self,
+        filters: int,
+        kernel_size: Size,
+        *,
+        truncation: float | None = None,
+        **options: Unpack[VariationalConvolution],
+    ):
+        super().__init__(filters, kernel_size, truncation=truncation, **options)
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
 class MeanFieldDense(MeanFieldLayer, keras.layers.Dense):
     """Dense layer with independent Gaussian weights.
 
-    In training, each forward pass draws the kernel and the bias once, and adds
-    KL(q || p) / N to the losses. Otherwise the layer computes with the means.
     `keras_bdl.extend.MeanFieldLayer` has the formulas and the references.
+
+    Args:
+        units, activation: As in `keras.layers.Dense`.
+        truncation, **options: As in `keras_bdl.extend.MeanFieldLayer`, and
+            other arguments of `keras.layers.Dense`.
 
     Example:
 
@@ -85,14 +115,27 @@ class MeanFieldDense(MeanFieldLayer, keras.layers.Dense):
     ```
     """
 
+    def __init__(
+        self,
+        units: int,
+        activation: Activation = None,
+        *,
+        truncation: float | None = None,
+        **options: Unpack[VariationalDense],
+    ):
+        super().__init__(units, activation, truncation=truncation, **options)
+
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
 class MeanFieldEinsumDense(MeanFieldLayer, keras.layers.EinsumDense):
     """`EinsumDense` layer with independent Gaussian weights.
 
-    In training, each forward pass draws the kernel and the bias once, and adds
-    KL(q || p) / N to the losses. Otherwise the layer computes with the means.
     `keras_bdl.extend.MeanFieldLayer` has the formulas and the references.
+
+    Args:
+        equation, output_shape: As in `keras.layers.EinsumDense`.
+        truncation, **options: As in `keras_bdl.extend.MeanFieldLayer`, and
+            other arguments of `keras.layers.EinsumDense`.
 
     Example:
 
@@ -107,33 +150,42 @@ class MeanFieldEinsumDense(MeanFieldLayer, keras.layers.EinsumDense):
     ```
     """
 
+    def __init__(
+        self,
+        equation: str,
+        output_shape: Any,
+        *,
+        truncation: float | None = None,
+        **options: Unpack[VariationalEinsumDense],
+    ):
+        super().__init__(
+            equation, output_shape, truncation=truncation, **options
+        )
+
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
-class MeanFieldConv1D(MeanFieldLayer, keras.layers.Conv1D):
+class MeanFieldConv1D(MeanFieldConvolution, keras.layers.Conv1D):
     """Convolution of sequences with independent Gaussian weights.
 
-    In training, each forward pass draws the kernel and the bias once, and adds
-    KL(q || p) / N to the losses. Otherwise the layer computes with the means.
     `keras_bdl.extend.MeanFieldLayer` has the formulas and the references.
 
-    Example:
-
-    ```python
-    layer = keras_bdl.layers.MeanFieldConv1D(
-        32, 3, padding="causal", dataset_size=64
-    )
-    outputs = layer(x[:, :, None], training=True)
-    ```
+    Args:
+        filters, kernel_size: As in `keras.layers.Conv1D`.
+        truncation, **options: As in `keras_bdl.extend.MeanFieldLayer`, and
+            other arguments of `keras.layers.Conv1D`.
     """
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
-class MeanFieldConv2D(MeanFieldLayer, keras.layers.Conv2D):
+class MeanFieldConv2D(MeanFieldConvolution, keras.layers.Conv2D):
     """Convolution of images with independent Gaussian weights.
 
-    In training, each forward pass draws the kernel and the bias once, and adds
-    KL(q || p) / N to the losses. Otherwise the layer computes with the means.
     `keras_bdl.extend.MeanFieldLayer` has the formulas and the references.
+
+    Args:
+        filters, kernel_size: As in `keras.layers.Conv2D`.
+        truncation, **options: As in `keras_bdl.extend.MeanFieldLayer`, and
+            other arguments of `keras.layers.Conv2D`.
 
     Example:
 
@@ -147,21 +199,15 @@ class MeanFieldConv2D(MeanFieldLayer, keras.layers.Conv2D):
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
-class MeanFieldConv3D(MeanFieldLayer, keras.layers.Conv3D):
+class MeanFieldConv3D(MeanFieldConvolution, keras.layers.Conv3D):
     """Convolution of volumes with independent Gaussian weights.
 
-    In training, each forward pass draws the kernel and the bias once, and adds
-    KL(q || p) / N to the losses. Otherwise the layer computes with the means.
     `keras_bdl.extend.MeanFieldLayer` has the formulas and the references.
 
-    Example:
-
-    ```python
-    layer = keras_bdl.layers.MeanFieldConv3D(
-        32, 3, padding="same", dataset_size=16
-    )
-    outputs = layer(images[..., None], training=True)
-    ```
+    Args:
+        filters, kernel_size: As in `keras.layers.Conv3D`.
+        truncation, **options: As in `keras_bdl.extend.MeanFieldLayer`, and
+            other arguments of `keras.layers.Conv3D`.
     """
 
 
@@ -169,50 +215,62 @@ class MeanFieldConv3D(MeanFieldLayer, keras.layers.Conv3D):
 class MeanFieldConv2DTranspose(MeanFieldLayer, keras.layers.Conv2DTranspose):
     """Transposed convolution of images with independent Gaussian weights.
 
-    In training, each forward pass draws the kernel and the bias once, and adds
-    KL(q || p) / N to the losses. Otherwise the layer computes with the means.
     `keras_bdl.extend.MeanFieldLayer` has the formulas and the references.
 
-    Example:
-
-    ```python
-    layer = keras_bdl.layers.MeanFieldConv2DTranspose(
-        32, 3, strides=2, padding="same", dataset_size=16
-    )
-    outputs = layer(images, training=True)
-    ```
+    Args:
+        filters, kernel_size: As in `keras.layers.Conv2DTranspose`.
+        truncation, **options: As in `keras_bdl.extend.MeanFieldLayer`, and
+            other arguments of `keras.layers.Conv2DTranspose`.
     """
+
+    def __init__(
+        self,
+        filters: int,
+        kernel_size: Size,
+        *,
+        truncation: float | None = None,
+        **options: Unpack[VariationalTranspose],
+    ):
+        super().__init__(filters, kernel_size, truncation=truncation, **options)
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
 class MeanFieldDepthwiseConv2D(MeanFieldLayer, keras.layers.DepthwiseConv2D):
     """Convolution of each channel alone with independent Gaussian weights.
 
-    In training, each forward pass draws the kernel and the bias once, and adds
-    KL(q || p) / N to the losses. Otherwise the layer computes with the means.
     `keras_bdl.extend.MeanFieldLayer` has the formulas and the references.
 
-    Example:
-
-    ```python
-    layer = keras_bdl.layers.MeanFieldDepthwiseConv2D(
-        3, padding="same", dataset_size=16
-    )
-    outputs = layer(images, training=True)
-    ```
+    Args:
+        kernel_size: As in `keras.layers.DepthwiseConv2D`.
+        truncation, **options: As in `keras_bdl.extend.MeanFieldLayer`, and
+            other arguments of `keras.layers.DepthwiseConv2D`.
     """
+
+    def __init__(
+        self,
+        kernel_size: Size,
+        *,
+        truncation: float | None = None,
+        **options: Unpack[VariationalDepthwise],
+    ):
+        super().__init__(kernel_size, truncation=truncation, **options)
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
-class MeanFieldEmbedding(
-    GivenEmbeddings, MeanFieldLayer, keras.layers.Embedding
-):
+class MeanFieldEmbedding(MeanFieldLayer, keras.layers.Embedding):
     """Embedding with independent Gaussian weights.
 
-    In training, each forward pass draws the vectors of all integers once, and
-    adds KL(q || p) / N to the losses. Otherwise the vectors are the means. The
-    only `estimator` is `"weight"`. `keras_bdl.extend.MeanFieldLayer` has the
-    formulas and the references.
+    One draw holds the vectors of all integers, and the only `estimator` is
+    `"weight"`. `keras_bdl.extend.MeanFieldLayer` has the formulas and the
+    references.
+
+    Args:
+        input_dim, output_dim: As in `keras.layers.Embedding`.
+        weights: Initial means, of shape `(input_dim, output_dim)`, or a list
+            with this array. Defaults to `None`: `embeddings_initializer`
+            draws the means.
+        truncation, **options: As in `keras_bdl.extend.MeanFieldLayer`, and
+            other arguments of `keras.layers.Embedding`.
 
     Example:
 
@@ -221,3 +279,19 @@ class MeanFieldEmbedding(
     vectors = layer(y, training=True)  # of one posterior sample
     ```
     """
+
+    estimators: tuple[str, ...] = ("weight",)
+
+    def __init__(
+        self,
+        input_dim: int,
+        output_dim: int,
+        *,
+        weights: ArrayLike | None = None,
+        truncation: float | None = None,
+        **options: Unpack[VariationalEmbedding],
+    ):
+        super().__init__(
+            input_dim, output_dim, truncation=truncation, **options
+        )
+        start_from(self, weights)

@@ -1,10 +1,22 @@
 """Layers with Radial weights."""
 
+from typing import Any
+from typing import Unpack
+
 import keras
 
+from keras_bdl._aliases import Activation
+from keras_bdl._aliases import ArrayLike
 from keras_bdl.distributions import Radial
-from keras_bdl.layers._computed_weights import GivenEmbeddings
+from keras_bdl.layers._options import Size
+from keras_bdl.layers._options import VariationalConvolution
+from keras_bdl.layers._options import VariationalDense
+from keras_bdl.layers._options import VariationalDepthwise
+from keras_bdl.layers._options import VariationalEinsumDense
+from keras_bdl.layers._options import VariationalEmbedding
+from keras_bdl.layers._options import VariationalTranspose
 from keras_bdl.layers._variational import Variational
+from keras_bdl.layers._variational import start_from
 
 
 class RadialLayer(Variational):
@@ -40,14 +52,28 @@ class RadialLayer(Variational):
     estimators: tuple[str, ...] = ("weight", "flipout")
 
 
+class RadialConvolution(RadialLayer):
+    """The constructor of `RadialConv1D` and its two siblings."""
+
+    def __init__(
+        self,
+        filters: int,
+        kernel_size: Size,
+        **options: Unpack[VariationalConvolution],
+    ):
+        super().__init__(filters, kernel_size, **options)
+
+
 @keras.saving.register_keras_serializable(package="keras_bdl")
 class RadialDense(RadialLayer, keras.layers.Dense):
     """Dense layer with Radial weights.
 
-    In training, each forward pass draws a direction and a length for the
-    kernel, and another pair for the bias. The pass adds KL(q || p) / N to the
-    losses. Otherwise the layer computes with the means.
     `keras_bdl.extend.RadialLayer` has the formulas and the references.
+
+    Args:
+        units, activation: As in `keras.layers.Dense`.
+        **options: As in `keras_bdl.extend.RadialLayer`, and other arguments of
+            `keras.layers.Dense`.
 
     Example:
 
@@ -57,87 +83,72 @@ class RadialDense(RadialLayer, keras.layers.Dense):
     ```
     """
 
+    def __init__(
+        self,
+        units: int,
+        activation: Activation = None,
+        **options: Unpack[VariationalDense],
+    ):
+        super().__init__(units, activation, **options)
+
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
 class RadialEinsumDense(RadialLayer, keras.layers.EinsumDense):
     """`EinsumDense` layer with Radial weights.
 
-    In training, each forward pass draws a direction and a length for the
-    kernel, and another pair for the bias. The pass adds KL(q || p) / N to the
-    losses. Otherwise the layer computes with the means.
     `keras_bdl.extend.RadialLayer` has the formulas and the references.
 
-    Example:
-
-    ```python
-    layer = keras_bdl.layers.RadialEinsumDense(
-        "abcd,de->abce",
-        output_shape=(8, 8, 10),
-        bias_axes="e",
-        dataset_size=16,
-    )
-    outputs = layer(images, training=True)
-    ```
+    Args:
+        equation, output_shape: As in `keras.layers.EinsumDense`.
+        **options: As in `keras_bdl.extend.RadialLayer`, and other arguments of
+            `keras.layers.EinsumDense`.
     """
+
+    def __init__(
+        self,
+        equation: str,
+        output_shape: Any,
+        **options: Unpack[VariationalEinsumDense],
+    ):
+        super().__init__(equation, output_shape, **options)
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
-class RadialConv1D(RadialLayer, keras.layers.Conv1D):
+class RadialConv1D(RadialConvolution, keras.layers.Conv1D):
     """Convolution of sequences with Radial weights.
 
-    In training, each forward pass draws a direction and a length for the
-    kernel, and another pair for the bias. The pass adds KL(q || p) / N to the
-    losses. Otherwise the layer computes with the means.
     `keras_bdl.extend.RadialLayer` has the formulas and the references.
 
-    Example:
-
-    ```python
-    layer = keras_bdl.layers.RadialConv1D(
-        32, 3, padding="causal", dataset_size=64
-    )
-    outputs = layer(x[:, :, None], training=True)
-    ```
+    Args:
+        filters, kernel_size: As in `keras.layers.Conv1D`.
+        **options: As in `keras_bdl.extend.RadialLayer`, and other arguments of
+            `keras.layers.Conv1D`.
     """
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
-class RadialConv2D(RadialLayer, keras.layers.Conv2D):
+class RadialConv2D(RadialConvolution, keras.layers.Conv2D):
     """Convolution of images with Radial weights.
 
-    In training, each forward pass draws a direction and a length for the
-    kernel, and another pair for the bias. The pass adds KL(q || p) / N to the
-    losses. Otherwise the layer computes with the means.
     `keras_bdl.extend.RadialLayer` has the formulas and the references.
 
-    Example:
-
-    ```python
-    layer = keras_bdl.layers.RadialConv2D(
-        32, 3, activation="relu", estimator="flipout", dataset_size=16
-    )
-    outputs = layer(images, training=True)
-    ```
+    Args:
+        filters, kernel_size: As in `keras.layers.Conv2D`.
+        **options: As in `keras_bdl.extend.RadialLayer`, and other arguments of
+            `keras.layers.Conv2D`.
     """
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
-class RadialConv3D(RadialLayer, keras.layers.Conv3D):
+class RadialConv3D(RadialConvolution, keras.layers.Conv3D):
     """Convolution of volumes with Radial weights.
 
-    In training, each forward pass draws a direction and a length for the
-    kernel, and another pair for the bias. The pass adds KL(q || p) / N to the
-    losses. Otherwise the layer computes with the means.
     `keras_bdl.extend.RadialLayer` has the formulas and the references.
 
-    Example:
-
-    ```python
-    layer = keras_bdl.layers.RadialConv3D(
-        32, 3, padding="same", dataset_size=16
-    )
-    outputs = layer(images[..., None], training=True)
-    ```
+    Args:
+        filters, kernel_size: As in `keras.layers.Conv3D`.
+        **options: As in `keras_bdl.extend.RadialLayer`, and other arguments of
+            `keras.layers.Conv3D`.
     """
 
 
@@ -145,50 +156,58 @@ class RadialConv3D(RadialLayer, keras.layers.Conv3D):
 class RadialConv2DTranspose(RadialLayer, keras.layers.Conv2DTranspose):
     """Transposed convolution of images with Radial weights.
 
-    In training, each forward pass draws a direction and a length for the
-    kernel, and another pair for the bias. The pass adds KL(q || p) / N to the
-    losses. Otherwise the layer computes with the means.
     `keras_bdl.extend.RadialLayer` has the formulas and the references.
 
-    Example:
-
-    ```python
-    layer = keras_bdl.layers.RadialConv2DTranspose(
-        32, 3, strides=2, padding="same", dataset_size=16
-    )
-    outputs = layer(images, training=True)
-    ```
+    Args:
+        filters, kernel_size: As in `keras.layers.Conv2DTranspose`.
+        **options: As in `keras_bdl.extend.RadialLayer`, and other arguments of
+            `keras.layers.Conv2DTranspose`.
     """
+
+    def __init__(
+        self,
+        filters: int,
+        kernel_size: Size,
+        **options: Unpack[VariationalTranspose],
+    ):
+        super().__init__(filters, kernel_size, **options)
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
 class RadialDepthwiseConv2D(RadialLayer, keras.layers.DepthwiseConv2D):
     """Convolution of each channel alone with Radial weights.
 
-    In training, each forward pass draws a direction and a length for the
-    kernel, and another pair for the bias. The pass adds KL(q || p) / N to the
-    losses. Otherwise the layer computes with the means.
     `keras_bdl.extend.RadialLayer` has the formulas and the references.
 
-    Example:
-
-    ```python
-    layer = keras_bdl.layers.RadialDepthwiseConv2D(
-        3, padding="same", dataset_size=16
-    )
-    outputs = layer(images, training=True)
-    ```
+    Args:
+        kernel_size: As in `keras.layers.DepthwiseConv2D`.
+        **options: As in `keras_bdl.extend.RadialLayer`, and other arguments of
+            `keras.layers.DepthwiseConv2D`.
     """
+
+    def __init__(
+        self,
+        kernel_size: Size,
+        **options: Unpack[VariationalDepthwise],
+    ):
+        super().__init__(kernel_size, **options)
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
-class RadialEmbedding(GivenEmbeddings, RadialLayer, keras.layers.Embedding):
+class RadialEmbedding(RadialLayer, keras.layers.Embedding):
     """Embedding with Radial weights.
 
-    In training, each forward pass draws one direction and one length for the
-    whole table, and adds KL(q || p) / N to the losses. Otherwise the vectors
-    are the means. The only `estimator` is `"weight"`.
-    `keras_bdl.extend.RadialLayer` has the formulas and the references.
+    The whole table has one direction and one length, and the only `estimator`
+    is `"weight"`. `keras_bdl.extend.RadialLayer` has the formulas and the
+    references.
+
+    Args:
+        input_dim, output_dim: As in `keras.layers.Embedding`.
+        weights: Initial means, of shape `(input_dim, output_dim)`, or a list
+            with this array. Defaults to `None`: `embeddings_initializer`
+            draws the means.
+        **options: As in `keras_bdl.extend.RadialLayer`, and other arguments of
+            `keras.layers.Embedding`.
 
     Example:
 
@@ -197,3 +216,16 @@ class RadialEmbedding(GivenEmbeddings, RadialLayer, keras.layers.Embedding):
     vectors = layer(y, training=True)  # of one posterior sample
     ```
     """
+
+    estimators: tuple[str, ...] = ("weight",)
+
+    def __init__(
+        self,
+        input_dim: int,
+        output_dim: int,
+        *,
+        weights: ArrayLike | None = None,
+        **options: Unpack[VariationalEmbedding],
+    ):
+        super().__init__(input_dim, output_dim, **options)
+        start_from(self, weights)

@@ -1,38 +1,141 @@
 """The base class of layers with a distribution over their weights."""
 
+import contextlib
 import functools
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Callable
+from collections.abc import Iterator
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl._aliases import ArrayLike
 from keras_bdl._aliases import PriorLike
 from keras_bdl._arguments import check_bool
 from keras_bdl._arguments import check_choice
 from keras_bdl._arguments import check_seed
 from keras_bdl._data._dataset_size import DatasetSize
+from keras_bdl._protocols import SamplesWeights
 from keras_bdl._random import _noise as forward_pass_noise
 from keras_bdl.distributions._weight_distribution import WeightDistribution
 from keras_bdl.layers import _estimators as estimators
 from keras_bdl.layers import _weight_draw as weight_draw
-from keras_bdl.layers._annealing import Annealing
-from keras_bdl.layers._call_attributes import CallState
-from keras_bdl.layers._call_attributes import SeenAttribute
-from keras_bdl.layers._call_attributes import seeing
 from keras_bdl.layers._compilation import CompiledDraw
 from keras_bdl.layers._computed_weights import ComputedWeights
-from keras_bdl.layers._thread_losses import ThreadLosses
-from keras_bdl.layers._thread_losses import check_outer_loss
-from keras_bdl.layers._weight_priors import WeightPosterior
+from keras_bdl.layers._weight_draw import WeightPosterior
 from keras_bdl.layers._weight_priors import WeightPriors
 from keras_bdl.layers._weight_priors import as_prior
-from keras_bdl.layers._weight_priors import mean_or_assigned
+from keras_bdl.likelihoods._loss_check import guard_likelihood
 from keras_bdl.priors import Normal
 
 
-class Variational(ThreadLosses, WeightPriors, ComputedWeights):
+class _ThreadState(threading.local):
+    """What a layer holds for each thread, since replicas are threads.
+
+    `attributes` are the present values of `ReplacedAttribute`s, by name, and
+    `forward_pass` is the last `ForwardPass`. Keras keeps one list of losses and
+    clears it when a forward pass begins. Replicas take turns in the middle of a
+    forward pass, as in a synchronized `BatchNormalization`, so one replica
+    would clear the losses of another.
+    """
+
+    def __init__(self) -> None:
+        self.attributes: dict[str, Any] = {}
+        self.forward_pass: weight_draw.ForwardPass | None = None
+        self.losses: list = []
+        self.loss_ids: set = set()
+
+
+class ReplacedAttribute:
+    """A layer attribute that has another value in a block of `replaced`.
+
+    `default` returns the value outside of such blocks, from the layer and the
+    name of the attribute. Without `default`, this is the assigned value.
+    """
+
+    def __init__(self, default: Callable | None = None):
+        self._default = default or _assigned
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, layer: Any, owner: type | None = None) -> Any:
+        if layer is None:
+            return self
+        replaced = layer._of_thread.attributes
+        if self._name in replaced:
+            return replaced[self._name]
+        return self._default(layer, self._name)
+
+    def __set__(self, layer: Any, value: Any) -> None:
+        vars(layer)[self._name] = value
+
+
+def _assigned(layer: Any, name: str) -> Any:
+    if name not in vars(layer):
+        raise AttributeError(
+            f"`{type(layer).__name__}` has no attribute {name!r} yet, because "
+            "a layer gets its weights when it is built. Call the layer on an "
+            f"input first. Received: built={layer.built}"
+        )
+    return vars(layer)[name]
+
+
+def _mean_or_assigned(layer: Any, name: str) -> Any:
+    for posterior in layer._posteriors:
+        if posterior.name == name:
+            return ops.cast(posterior.mean, layer.compute_dtype)
+    return _assigned(layer, name)
+
+
+@contextlib.contextmanager
+def replaced(layer: Any, values: dict[str, Any]) -> Iterator[None]:
+    """Gives `ReplacedAttribute`s of a layer other values in this thread."""
+    state = layer._of_thread
+    before = state.attributes
+    state.attributes = {**before, **values}
+    try:
+        yield
+    finally:
+        state.attributes = before
+
+
+class Annealing:
+    """Numbers of a variational layer that callbacks raise slowly.
+
+    The numbers are variables, so a change needs no new trace. This plain
+    object hides the variables from Keras, so they are not weights of the layer.
+
+    Attributes:
+        kl_weight: Factor of the KL in the loss. 1 gives the evidence bound.
+        kl_schedule: A function without arguments that returns this factor in
+            the graph, in place of `kl_weight`, or `None`.
+        noise: Factor of the standard deviation of the drawn weights, and of the
+            KL. With 0, the likelihood alone trains the means.
+    """
+
+    def __init__(self) -> None:
+        self.kl_weight = _number("kl_weight")
+        self.kl_schedule: Callable | None = None
+        self.noise = _number("noise")
+
+    def kl_factor(self) -> ArrayLike:
+        """Returns the factor of the KL in the loss."""
+        if self.kl_schedule is not None:
+            return self.noise * self.kl_schedule()
+        return self.noise * self.kl_weight
+
+
+def _number(name: str) -> keras.Variable:
+    return keras.Variable(
+        1.0, dtype="float32", trainable=False, autocast=False, name=name
+    )
+
+
+class Variational(WeightPriors, ComputedWeights):
     """Gives the weights of a Keras layer a distribution.
 
     In training, the weights are
@@ -100,15 +203,15 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
     compute_dtype: str
     losses: list
 
-    kernel = SeenAttribute(mean_or_assigned)
-    embeddings = SeenAttribute(mean_or_assigned)
-    bias = SeenAttribute(mean_or_assigned)
-    use_bias = SeenAttribute()
-    activation = SeenAttribute()
+    kernel = ReplacedAttribute(_mean_or_assigned)
+    embeddings = ReplacedAttribute(_mean_or_assigned)
+    bias = ReplacedAttribute(_mean_or_assigned)
+    use_bias = ReplacedAttribute()
+    activation = ReplacedAttribute()
 
     def __init__(
         self,
-        *args,
+        *args: Any,
         prior: PriorLike | None = None,
         bias_prior: PriorLike | None = None,
         variational_bias: bool = True,
@@ -116,9 +219,9 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
         rho_initializer: Any = None,
         dataset_size: int | None = None,
         seed: int | None = None,
-        **kwargs,
+        **kwargs: Any,
     ):
-        self._call_state = CallState()
+        self._of_thread = _ThreadState()
         self._posteriors: tuple[WeightPosterior, ...] = ()
         self._compiled_draw = CompiledDraw()
         super().__init__(*args, **kwargs)
@@ -139,7 +242,27 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
         self.seed_generator = keras.random.SeedGenerator(seed)
         self.annealing = Annealing()
 
-    def add_weight(self, *args, name=None, **kwargs):
+    # Keras assigns, reads and clears attributes of the next two names.
+
+    @property
+    def _losses(self) -> list:
+        return self._of_thread.losses
+
+    @_losses.setter
+    def _losses(self, value: list) -> None:
+        self._of_thread.losses = value
+
+    @property
+    def _loss_ids(self) -> set:
+        return self._of_thread.loss_ids
+
+    @_loss_ids.setter
+    def _loss_ids(self, value: set) -> None:
+        self._of_thread.loss_ids = value
+
+    def add_weight(
+        self, *args: Any, name: str | None = None, **kwargs: Any
+    ) -> keras.Variable:
         """Adds a weight, or a mean and a rho for a weight that is drawn."""
         drawn = {"kernel", "embeddings"}
         if self.variational_bias:
@@ -163,35 +286,28 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
         self._use_prior(posterior, self._prior_of(name))
         return mean
 
-    def call(self, inputs, training=None):
+    def call(self, inputs: ArrayLike, training: bool | None = None) -> Any:
         """Applies the layer with drawn weights, or with the means."""
         if not training:
             return super().call(inputs)
         estimator = estimators.BY_NAME[self.estimator]
         return estimator(self, inputs, self._forward_pass())
 
-    def compute_output_spec(self, inputs, training=None):
-        """Returns shape and dtype of the outputs, without a draw.
-
-        Args:
-            inputs: A `keras.KerasTensor`.
-            training: Has no effect on shape and dtype. Defaults to `None`.
-        """
+    def compute_output_spec(
+        self, inputs: keras.KerasTensor, training: bool | None = None
+    ) -> keras.KerasTensor:
+        """Returns shape and dtype of the outputs, without a draw."""
         # The method of some Keras layers does not take `training`.
         return super().compute_output_spec(inputs)
 
-    def call_seeing(self, inputs: ArrayLike, attributes: dict) -> ArrayLike:
-        """Calls the Keras layer with other values of some attributes.
+    def call_with(
+        self, inputs: ArrayLike, attributes: dict[str, Any]
+    ) -> ArrayLike:
+        """Calls the Keras layer with other values of some attributes."""
+        with replaced(self, attributes):
+            return super().call(inputs)
 
-        Args:
-            inputs: Inputs of the layer.
-            attributes: The values, by the name of the attribute.
-        """
-        with seeing(self, attributes):
-            # The Keras layer comes after this class.
-            return super().call(inputs)  # type: ignore[misc]
-
-    def holding(self, number: int) -> AbstractContextManager:
+    def holding(self, number: int) -> contextlib.AbstractContextManager:
         """Returns a context in which inference uses one draw of the weights.
 
         All calls, batches and replicas use the same draw, as long as the
@@ -200,9 +316,17 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
         Args:
             number: Number of the draw, counted from 0.
         """
-        weights = weight_draw.numbered_draw(self, number).weights
+        start = self.seed_generator.state[0]
+        numbers = functools.partial(
+            weight_draw.normals,
+            self.weight_posteriors,
+            ops.stack([start, ops.cast(number, start.dtype)]),
+            weight_draw.NUMBERED_DRAWS,
+            bound=self.noise_bound,
+        )
+        weights = self._draw(numbers).weights
         cast = {n: ops.cast(w, self.compute_dtype) for n, w in weights.items()}
-        return seeing(self, cast)
+        return replaced(self, cast)
 
     @property
     def weight_posteriors(self) -> tuple[WeightPosterior, ...]:
@@ -222,7 +346,7 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
         The value does not contain `kl_weight`. The value is `None` if the layer
         was not called with `training=True`.
         """
-        last = self._call_state.forward_pass
+        last = self._of_thread.forward_pass
         # Keras clears the losses at the start of a forward pass.
         if last is None or not any(x is last.loss for x in self.losses):
             return None
@@ -235,18 +359,12 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
         """
         posteriors = self.weight_posteriors
         numbers = functools.partial(weight_draw.normals, posteriors, (0, 0))
-        tensors = [p.read() for p in posteriors]
-        return weight_draw.Draw(posteriors, tensors, numbers).kl_divergence()
+        return self._draw(numbers).kl_divergence()
 
     def sample_weights(self, seed: int) -> list:
-        """Returns a pair for each tensor of weights.
-
-        A pair has the variable that holds the mean, and the drawn values.
+        """Returns a pair for each tensor: the variable of the mean, and a draw.
 
         `keras_bdl.extend.SamplesWeights` describes this method.
-
-        Args:
-            seed: Selects the draw; any integer from 0 on.
         """
         posteriors = self.weight_posteriors
         noise = weight_draw.host_noise(posteriors, seed, self.noise_bound)
@@ -254,7 +372,7 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
             (p.mean, p.distribution().draw(noise[p.name])) for p in posteriors
         ]
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """Returns all arguments."""
         return {
             **super().get_config(),
@@ -272,10 +390,16 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
     # Bound of the uniform numbers that make the noise.
     noise_bound = 1.0
 
-    def _forward_pass(self):
+    def _draw(self, numbers: Callable[[], Any]) -> weight_draw.Draw:
+        posteriors = self.weight_posteriors
+        tensors = [p.read() for p in posteriors]
+        return weight_draw.Draw(posteriors, tensors, numbers)
+
+    def _forward_pass(self) -> weight_draw.ForwardPass:
         """Returns the draw of this forward pass; the first call adds (2)."""
-        if self.kl_per_example is None:
-            check_outer_loss(self)
+        state = self._of_thread
+        if state.forward_pass is None or self.kl_per_example is None:
+            self._check_outer_loss()
             seed = forward_pass_noise.next_seed(self.seed_generator)
             posteriors = self.weight_posteriors
             tensors = [p.read() for p in posteriors]
@@ -286,12 +410,83 @@ class Variational(ThreadLosses, WeightPriors, ComputedWeights):
             loss = self.annealing.kl_factor() * kl_per_example  # (2)
             self.add_loss(loss)
             pairs = zip(posteriors, tensors, strict=True)
-            means = {p.name: mean for p, (mean, *_) in pairs}
-            self._call_state.forward_pass = weight_draw.ForwardPass(
-                means=means,
+            state.forward_pass = weight_draw.ForwardPass(
+                means={p.name: mean for p, (mean, *_) in pairs},
                 drawn=drawn,
                 seed=seed,
                 kl_per_example=kl_per_example,
                 loss=loss,
             )
-        return self._call_state.forward_pass
+        return state.forward_pass
+
+    def _check_outer_loss(self) -> None:
+        """Makes the compiled loss of the model in this call a likelihood.
+
+        A plain `keras.Model` does not do this for its layers.
+        """
+        outer = _keras.entry_layer(self)
+        guard_likelihood(
+            f"`{type(self).__name__}`",
+            outer,
+            [self.dataset_size],
+            getattr(outer, "given_observations", None),
+        )
+
+
+def start_from(layer: Any, weights: ArrayLike | None) -> None:
+    """Makes an array, or a list of one array, the means of an embedding."""
+    if weights is None:
+        return
+    # A list of one row of numbers is itself an array.
+    if isinstance(weights, list) and len(weights) == 1:
+        weights = weights[0] if len(np.shape(weights[0])) == 2 else weights
+    layer.build()
+    layer.embeddings_mean.assign(weights)
+
+
+def variational_layers(model: keras.Model) -> list[Variational]:
+    """Returns the `Variational` layers of a model, each of them once."""
+    return [
+        one for one in _keras.all_layers(model) if isinstance(one, Variational)
+    ]
+
+
+def sampling_layers(model: keras.Model) -> list[Any]:
+    """Returns the layers of a model that draw their weights, each of them once.
+
+    These are variational layers, and layers of users that have the method of
+    `keras_bdl.extend.SamplesWeights`.
+    """
+    return [
+        one
+        for one in _keras.all_layers(model)
+        if isinstance(one, SamplesWeights)
+    ]
+
+
+def annealed_layers(callback: keras.callbacks.Callback) -> list[Annealing]:
+    """Returns the `Annealing` of every variational layer, for a callback."""
+    found = [layer.annealing for layer in variational_layers(callback.model)]
+    if not found:
+        raise ValueError(
+            f"`{type(callback).__name__}` needs a model with variational "
+            "layers, such as `keras_bdl.layers.MeanFieldDense`. "
+            f"Received: model={callback.model.name!r} without one"
+        )
+    return found
+
+
+def end_annealing(model: keras.Model) -> bool:
+    """Gives the KL and the noise their full weight in all layers.
+
+    The result is `True` if a layer had a schedule. A training step that was
+    traced before this call still contains the schedule.
+    """
+    had_schedule = False
+    for layer in variational_layers(model):
+        annealing = layer.annealing
+        annealing.kl_weight.assign(1.0)
+        annealing.noise.assign(1.0)
+        had_schedule |= annealing.kl_schedule is not None
+        annealing.kl_schedule = None
+    return had_schedule

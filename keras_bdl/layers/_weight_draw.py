@@ -1,14 +1,21 @@
-"""One draw of all weights of a layer, and the draw of one forward pass."""
+"""One draw of all weights of a variational layer."""
 
 import dataclasses
 import functools
+import math
+from collections.abc import Callable
+from collections.abc import Hashable
+from collections.abc import Iterable
 from typing import Any
 
+import keras
 import numpy as np
 from keras import ops
 
+from keras_bdl._aliases import ArrayLike
+from keras_bdl._backend import tensor
 from keras_bdl._random import _noise as forward_pass_noise
-from keras_bdl.layers import _estimators as estimators
+from keras_bdl.distributions._weight_distribution import WeightDistribution
 from keras_bdl.priors import Normal
 
 # Streams of random numbers of one seed.
@@ -20,21 +27,73 @@ OUTPUT_SIGNS = 4
 OUTPUTS = 5
 
 
-def normals(posteriors, seed, stream=WEIGHTS, bound=1.0):
+# The property of a `Draw` that an estimator needs.
+DRAWN = {
+    "weight": "weights",
+    "flipout": "perturbations",
+    "local": "variances",
+}
+
+
+class WeightPosterior:
+    """The variables of the distribution of one tensor, and its prior.
+
+    `name` is `"kernel"`, `"embeddings"` or `"bias"`, `rho` holds
+    `softplus^-1(stddev)`, and `prior` is a result of `keras_bdl.priors.get` or
+    a `StoredPrior`, whose mean and scale are the variables `stored`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        family: type[WeightDistribution],
+        mean: keras.Variable,
+        rho: keras.Variable,
+    ):
+        self.name = name
+        self.family = family
+        self.mean = mean
+        self.rho = rho
+        self.prior: Any = None
+        self.stored: Any = ()
+        self.shape = tuple(mean.shape)
+        self.num_normals = family.num_normals(math.prod(self.shape))
+
+    def read(self) -> list[ArrayLike]:
+        """Returns the tensors that all variables hold now."""
+        variables = (self.mean, self.rho, *self.stored)
+        return [tensor(v) for v in variables]
+
+    def distribution(
+        self, tensors: list[ArrayLike] | None = None
+    ) -> WeightDistribution:
+        """Returns the distribution with the tensors that `read` returns."""
+        mean, rho, *_ = tensors or self.read()
+        return self.family(mean, ops.softplus(rho))
+
+    def prior_distribution(self, tensors: list[ArrayLike]) -> Any:
+        """Returns the prior with the tensors that `read` returns."""
+        _, _, *stored = tensors
+        return self.prior.distribution(*stored) if stored else self.prior
+
+
+def normals(
+    posteriors: Iterable[WeightPosterior],
+    seed: Any,
+    stream: int = WEIGHTS,
+    bound: float = 1.0,
+) -> ArrayLike:
     """Returns the normal numbers that make the noise of all tensors.
 
-    Args:
-        posteriors: The `WeightPosterior` of each tensor.
-        seed: Seed of all numbers of the draw.
-        stream: The stream of numbers. Defaults to `WEIGHTS`.
-        bound: Bound of the uniform numbers from which the normal numbers are
-            computed, between 0 and 1. Defaults to `1.0`: no truncation.
+    A `bound` below 1 of the uniform numbers behind them truncates the numbers.
     """
     size = sum(p.num_normals for p in posteriors)
     return forward_pass_noise.normal((size,), seed, stream, bound)
 
 
-def noise(posteriors, numbers):
+def noise(
+    posteriors: Iterable[WeightPosterior], numbers: ArrayLike
+) -> dict[str, ArrayLike]:
     """Returns the noise of each tensor, by name, made from `normals`."""
     by_name, start = {}, 0
     for p in posteriors:
@@ -44,61 +103,31 @@ def noise(posteriors, numbers):
     return by_name
 
 
-def host_noise(posteriors, seed, bound):
-    """Returns the noise of each tensor, by name, drawn outside of graphs.
-
-    Args:
-        posteriors: The `WeightPosterior` of each tensor.
-        seed: Selects the draw; any integer from 0 on.
-        bound: Bound of the uniform numbers that make the noise.
-    """
+def host_noise(
+    posteriors: tuple[WeightPosterior, ...], seed: int, bound: float
+) -> dict[str, ArrayLike]:
+    """Returns the noise of each tensor, by name, drawn outside of graphs."""
     size = sum(p.num_normals for p in posteriors)
     bits = np.random.default_rng(seed).integers(-(2**31), 2**31, size, "int32")
     uniforms = forward_pass_noise.of_bits(bits) * bound
     return noise(posteriors, forward_pass_noise.gaussian_noise(uniforms))
 
 
-def numbered_draw(layer, number):
-    """Returns the draw with this number, the same on all replicas.
-
-    Args:
-        layer: A variational layer that is built.
-        number: Number of the draw, counted from 0.
-    """
-    start = layer.seed_generator.state[0]
-    seed = ops.stack([start, ops.cast(number, start.dtype)])
-    posteriors, bound = layer.weight_posteriors, layer.noise_bound
-    return Draw(
-        posteriors,
-        [p.read() for p in posteriors],
-        functools.partial(
-            normals, posteriors, seed, NUMBERED_DRAWS, bound=bound
-        ),
-    )
-
-
-def numbers_of(layer, seed):
-    """Returns the random numbers of a draw, or `None` for `"local"`.
-
-    Args:
-        layer: A variational layer.
-        seed: Seed of all numbers of the draw.
-    """
+def numbers_of(layer: Any, seed: Any) -> ArrayLike | None:
+    """Returns the random numbers of a draw, or `None` for `"local"`."""
     if layer.estimator == "local":
         return None
     bound = layer.noise_bound
     return normals(layer.weight_posteriors, seed, bound=bound)
 
 
-def results_of(layer, tensors, numbers, seed, annealed):
+def results_of(
+    layer: Any, tensors: list, numbers: ArrayLike, seed: Any, annealed: Any
+) -> tuple[dict[str, ArrayLike], ArrayLike]:
     """Returns the part of a draw that the estimator needs, and KL(q || p).
 
-    Args:
-        layer: A variational layer.
-        tensors: The tensors that each of its `weight_posteriors` read.
-        numbers: The numbers that `numbers_of` returned.
-        seed: Seed of all numbers of the draw.
-        annealed: Factor of the noise in the weights.
+    `tensors` are those that each of the `weight_posteriors` read, `numbers` the
+    result of `numbers_of`, and `annealed` is a factor of the noise.
     """
     posteriors, kl_numbers = layer.weight_posteriors, None
     if layer.estimator == "local" or layer.noise_bound < 1:
@@ -110,18 +139,13 @@ def results_of(layer, tensors, numbers, seed, annealed):
         kl_numbers=kl_numbers,
         annealed=annealed,
     )
-    return getattr(
-        draw, estimators.DRAWN[layer.estimator]
-    ), draw.kl_divergence()
+    return getattr(draw, DRAWN[layer.estimator]), draw.kl_divergence()
 
 
-def constants_of(layer):
+def constants_of(layer: Any) -> tuple[Hashable, ...]:
     """Returns all that a draw reads of the layer but its tensors, hashable.
 
     Layers with equal constants share the trace of their draws.
-
-    Args:
-        layer: A variational layer.
     """
     posteriors = layer.weight_posteriors
     return (
@@ -131,7 +155,7 @@ def constants_of(layer):
     )
 
 
-def _values_of(prior):
+def _values_of(prior: Any) -> Hashable:
     """Returns the same for two priors only if they are the same function."""
     if type(prior) is Normal:  # the default, an object for each layer
         return Normal, prior.mean, prior.stddev
@@ -139,23 +163,20 @@ def _values_of(prior):
 
 
 class Draw:
-    """One draw of the weights of a layer.
+    """One draw of the weights of a layer; each property computes when read.
 
-    Each property is computed when it is read. The noise is computed once.
-
-    Args:
-        posteriors: The `WeightPosterior` of each tensor.
-        tensors: For each posterior, the tensors that its method `read`
-            returns.
-        numbers: A function that returns the `normals` of the weights.
-        kl_numbers: A function that returns other `normals`, for a KL without
-            a closed form. Defaults to `None`: the KL uses the numbers of the
-            weights.
-        annealed: Factor of the noise in the weights. Defaults to `1.0`.
+    `numbers` returns the `normals` of the weights, and `kl_numbers` others for
+    a KL without a closed form, unless that uses the same.
     """
 
     def __init__(
-        self, posteriors, tensors, numbers, *, kl_numbers=None, annealed=1.0
+        self,
+        posteriors: tuple[WeightPosterior, ...],
+        tensors: list,
+        numbers: Callable[[], Any],
+        *,
+        kl_numbers: Callable[[], Any] | None = None,
+        annealed: Any = 1.0,
     ):
         self._posteriors = dict(zip(posteriors, tensors, strict=True))
         self._numbers = numbers
@@ -163,12 +184,12 @@ class Draw:
         self._annealed = annealed
 
     @functools.cached_property
-    def distributions(self):
+    def distributions(self) -> dict[str, WeightDistribution]:
         """The distributions of the tensors, by name."""
         return {p.name: p.distribution(t) for p, t in self._posteriors.items()}
 
     @property
-    def weights(self):
+    def weights(self) -> dict[str, ArrayLike]:
         """The drawn weights, by name."""
         return {
             name: q.draw(self._annealed * self._noise[name])
@@ -176,7 +197,7 @@ class Draw:
         }
 
     @property
-    def perturbations(self):
+    def perturbations(self) -> dict[str, ArrayLike]:
         """The drawn weights minus their means, by name."""
         return {
             name: q.perturbation(self._annealed * self._noise[name])
@@ -184,14 +205,14 @@ class Draw:
         }
 
     @property
-    def variances(self):
+    def variances(self) -> dict[str, ArrayLike]:
         """The variances of the weights, by name."""
         factor = self._annealed**2
         return {
             name: factor * q.variance for name, q in self.distributions.items()
         }
 
-    def kl_divergence(self):
+    def kl_divergence(self) -> ArrayLike:
         """Returns KL(q || p) of all tensors, in nats."""
         return sum(
             self.distributions[p.name].kl_divergence(
@@ -202,45 +223,37 @@ class Draw:
         )
 
     @functools.cached_property
-    def _noise(self):
+    def _noise(self) -> dict[str, ArrayLike]:
         return noise(self._posteriors, self._numbers())
 
     @functools.cached_property
-    def _kl_noise(self):
+    def _kl_noise(self) -> dict[str, ArrayLike]:
         if self._kl_numbers is None:
             return self._noise
         return noise(self._posteriors, self._kl_numbers())
 
-    def _kl_noise_of(self, name):
+    def _kl_noise_of(self, name: str) -> ArrayLike:
         return self._kl_noise[name]
 
 
 @dataclasses.dataclass(kw_only=True)
 class ForwardPass:
-    """One draw of a layer, and the loss that it added.
+    """The draw of one forward pass, and the loss that it added.
 
-    Attributes:
-        means: The means of the weights, by name.
-        drawn: The drawn tensors of the estimator, by name: the weights, their
-            perturbations, or their variances.
-        seed: Seed of the signs of flipout and of the noise of outputs.
-        kl_per_example: KL(q || p) / N.
-        loss: The annealed KL(q || p) / N. The loss stays in `losses` as long as
-            the forward pass lasts.
-        calls: Number of calls that have drawn noise of outputs.
-        sign_streams: Streams of the signs of inputs and of outputs, the same
-            for all calls.
+    `drawn` holds what the estimator needs. `loss` stays in `losses` of the
+    layer as long as the forward pass lasts. `calls` counts those that have
+    drawn noise of outputs; the signs of flipout are the same in all calls.
     """
 
-    means: dict
-    drawn: dict
+    means: dict[str, ArrayLike]
+    drawn: dict[str, ArrayLike]
     seed: Any
     kl_per_example: Any
     loss: Any
     calls: int = 0
     sign_streams = INPUT_SIGNS, OUTPUT_SIGNS
 
-    def next_stream(self):
+    def next_stream(self) -> int:
         """Returns the stream of the noise of the outputs, new at each call."""
         self.calls += 1
         return OUTPUTS + self.calls

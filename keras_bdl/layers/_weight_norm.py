@@ -1,13 +1,18 @@
 """Weight-normalised layers."""
 
 from typing import Any
+from typing import Unpack
 
 import keras
 from keras import ops
 
 from keras_bdl import _keras
+from keras_bdl._aliases import Activation
 from keras_bdl._aliases import ArrayLike
 from keras_bdl.layers._computed_weights import ComputedWeights
+from keras_bdl.layers._options import Size
+from keras_bdl.layers._options import WeightNormConvolution
+from keras_bdl.layers._options import WeightNormOptions
 from keras_bdl.priors import GroupLaplace
 from keras_bdl.priors._groups import group_length
 from keras_bdl.priors._groups import squared_norms
@@ -30,19 +35,9 @@ class WeightNorm(ComputedWeights):
     `add_weight(name="kernel")`, keep it as `_kernel` and read it as `kernel`.
     `weights` lists the direction, the scale, and then the other weights.
 
-    Args:
-        *args: Arguments of the layer.
-        scale_initializer: Initializer of phi_s. Defaults to `"ones"`: the
-            outputs then have about the mean square of the inputs.
-        direction_regularizer: Prior or other regularizer of phi_d. Defaults
-            to `None`.
-        scale_regularizer: Prior or other regularizer of phi_s. A
-            `GroupLaplace` is a prior of theta: the layer gives phi_s the prior
-            `GroupLaplace.of_scales`. Defaults to `None`.
-        **kwargs: Arguments of the layer. `kernel_initializer` draws the
-            directions; (1) removes the lengths. `kernel_regularizer`,
-            `kernel_constraint`, LoRA and quantization need a kernel that is a
-            variable, and raise an error.
+    `kernel_initializer` draws the directions; (1) removes the lengths.
+    `kernel_regularizer`, `kernel_constraint`, LoRA and quantization need a
+    kernel that is a variable, and raise an error.
     """
 
     sources = "a direction and a scale"
@@ -57,11 +52,11 @@ class WeightNorm(ComputedWeights):
 
     def __init__(
         self,
-        *args,
+        *args: Any,
         scale_initializer: Any = "ones",
         direction_regularizer: Any = None,
         scale_regularizer: Any = None,
-        **kwargs,
+        **kwargs: Any,
     ):
         super().__init__(*args, **kwargs)
         self.scale_initializer = keras.initializers.get(scale_initializer)
@@ -70,7 +65,9 @@ class WeightNorm(ComputedWeights):
         )
         self.scale_regularizer = keras.regularizers.get(scale_regularizer)
 
-    def add_weight(self, *args, name=None, **kwargs):
+    def add_weight(
+        self, *args: Any, name: str | None = None, **kwargs: Any
+    ) -> keras.Variable:
         """Adds a weight; the kernel becomes a direction and a scale."""
         if name != "kernel":
             return super().add_weight(*args, name=name, **kwargs)
@@ -112,7 +109,7 @@ class WeightNorm(ComputedWeights):
         factor = self.scale * _inverse_norm(self.direction)
         return ops.cast(self.direction * factor, self.compute_dtype)  # (1)
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """Returns all arguments."""
         return {
             **super().get_config(),
@@ -127,7 +124,7 @@ class WeightNorm(ComputedWeights):
             ),
         }
 
-    def _initial_direction(self, shape, dtype=None):
+    def _initial_direction(self, shape: Any, dtype: Any = None) -> ArrayLike:
         # Keras reads `None` as the default initializer.
         initializer = self.kernel_initializer or "glorot_uniform"
         draw = keras.initializers.get(initializer)(shape, dtype=dtype)
@@ -135,46 +132,11 @@ class WeightNorm(ComputedWeights):
         return ops.cast(unit, dtype)
 
 
-def _inverse_norm(directions):
+def _inverse_norm(directions: ArrayLike) -> ArrayLike:
     """Returns 1/||phi_d|| of each feature, at least in float32."""
     dtype = keras.backend.result_type(directions.dtype, "float32")
     squares = squared_norms(ops.cast(directions, dtype))
     return ops.rsqrt(ops.maximum(squares, 1e-12))
-
-
-@keras.saving.register_keras_serializable(package="keras_bdl")
-class WeightNormConv2D(WeightNorm, keras.layers.Conv2D):
-    """Convolution of images with weight normalisation.
-
-    Each filter has a direction phi_d, a vector, and a scale phi_s, a number.
-    The weights theta of the filter are
-
-        theta = phi_s phi_d / ||phi_d||                                   (1)
-
-    The layer has the weights `direction` (height, width, input channels of a
-    group, filters), `scale` (filters) and `bias`. Every call computes `kernel`
-    from them. The length of phi_d changes the effective step size, but not the
-    output. A sampler therefore needs a prior that keeps the length near 1, such
-    as `UnitDirection`.
-
-    Example:
-
-    ```python
-    layer = keras_bdl.layers.WeightNormConv2D(
-        32,
-        3,
-        padding="same",
-        direction_regularizer=keras_bdl.priors.UnitDirection(),
-        scale_regularizer=keras_bdl.priors.Laplace(5.0),
-    )
-    ```
-
-    Reference:
-        - Salimans and Kingma, [Weight Normalization](
-          https://arxiv.org/abs/1602.07868), eq. 2
-        - Heek and Kalchbrenner, [Bayesian Inference for Large Scale Image
-          Classification](https://arxiv.org/abs/1908.03491), eq. 12
-    """
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
@@ -191,6 +153,19 @@ class WeightNormDense(WeightNorm, keras.layers.Dense):
     phi_d changes the effective step size, but not the output. A sampler
     therefore needs a prior that keeps the length near 1, such as
     `UnitDirection`.
+
+    Args:
+        units, activation: As in `keras.layers.Dense`.
+        scale_initializer: Initializer of phi_s. Defaults to `"ones"`: the
+            outputs then have about the mean square of the inputs.
+        direction_regularizer: Prior or other regularizer of phi_d. Defaults
+            to `None`.
+        scale_regularizer: Prior or other regularizer of phi_s. A
+            `GroupLaplace` is a prior of theta: the layer gives phi_s the prior
+            `GroupLaplace.of_scales`. Defaults to `None`.
+        **options: Other arguments of `keras.layers.Dense`. `kernel_initializer`
+            draws the directions. `kernel_regularizer`, `kernel_constraint`,
+            LoRA and quantization raise an error.
 
     Example:
 
@@ -211,3 +186,46 @@ class WeightNormDense(WeightNorm, keras.layers.Dense):
         - Heek and Kalchbrenner, [Bayesian Inference for Large Scale Image
           Classification](https://arxiv.org/abs/1908.03491), eq. 12
     """
+
+    def __init__(
+        self,
+        units: int,
+        activation: Activation = None,
+        **options: Unpack[WeightNormOptions],
+    ):
+        super().__init__(units, activation, **options)
+
+
+@keras.saving.register_keras_serializable(package="keras_bdl")
+class WeightNormConv2D(WeightNorm, keras.layers.Conv2D):
+    """Convolution of images with weight normalisation, as `WeightNormDense`.
+
+    A filter takes the place of a unit. The layer has the weights `direction`
+    (height, width, input channels of a group, filters), `scale` (filters) and
+    `bias`.
+
+    Args:
+        filters, kernel_size: As in `keras.layers.Conv2D`.
+        **options: As in `WeightNormDense`, and other arguments of
+            `keras.layers.Conv2D`.
+
+    Example:
+
+    ```python
+    layer = keras_bdl.layers.WeightNormConv2D(
+        32,
+        3,
+        padding="same",
+        direction_regularizer=keras_bdl.priors.UnitDirection(),
+        scale_regularizer=keras_bdl.priors.Laplace(5.0),
+    )
+    ```
+    """
+
+    def __init__(
+        self,
+        filters: int,
+        kernel_size: Size,
+        **options: Unpack[WeightNormConvolution],
+    ):
+        super().__init__(filters, kernel_size, **options)

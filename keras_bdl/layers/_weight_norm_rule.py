@@ -1,7 +1,10 @@
 """The curvature rules for weight-normalised layers."""
 
+from typing import Any
+
 from keras import ops
 
+from keras_bdl._aliases import ArrayLike
 from keras_bdl.curvature._rule import ExampleSums
 from keras_bdl.curvature._rule import in_full_precision
 from keras_bdl.curvature._rule import register_rule
@@ -31,21 +34,31 @@ class WeightNormRule:
     kernel.
     """
 
-    def weights(self, layer):
+    # Methods of the other rule.
+    groups: Any
+    blocks: Any
+    kernel_of_blocks: Any
+    bias_per_example: Any
+
+    def weights(self, layer: Any) -> list:
         """Returns direction and scale, and the bias if the layer has a bias."""
         weights = [layer.direction, layer.scale]
         return weights + ([] if layer.bias is None else [layer.bias])
 
-    def apply(self, layer, inputs, kernel):
+    def apply(
+        self, layer: Any, inputs: ArrayLike, kernel: ArrayLike
+    ) -> ArrayLike:
         """Returns the outputs of the layer with `kernel`, without the bias."""
         raise NotImplementedError
 
-    def per_example(self, layer, inputs, cotangents):
+    def per_example(
+        self, layer: Any, inputs: ArrayLike, cotangents: ArrayLike
+    ) -> list:
         """Returns the gradients of each example."""
         groups = self.groups(layer)
         blocks = [
-            outer_products(*block, groups)
-            for block in self.blocks(layer, inputs, cotangents)
+            outer_products(x, dz, groups)
+            for x, dz in self.blocks(layer, inputs, cotangents)
         ]
         kernels = self.kernel_of_blocks(layer, blocks)
         unit, factor, curved = _parts(layer)
@@ -59,18 +72,20 @@ class WeightNormRule:
             gradients.append(self.bias_per_example(layer, cotangents))
         return gradients
 
-    def moments(self, layer, calls, example_weights):
+    def moments(
+        self, layer: Any, calls: list, example_weights: ArrayLike | None
+    ) -> list:
         """Returns the moments, block by block."""
         sums = ExampleSums(example_weights)
         groups = self.groups(layer)
         unit, factor, curved = _parts(layer)
-        t = sum(self._by_scale(layer, *call, unit) for call in calls)
+        t: Any = sum(self._by_scale(layer, x, dz, unit) for x, dz in calls)
         split = ops.reshape(t, (-1, groups, t.shape[-1] // groups))
         each = [self.blocks(layer, *call) for call in calls]
         units = _blocks_of_kernel(curved * unit, groups)
         moments = [
             outer_moments(
-                blocks,
+                list(blocks),
                 groups=groups,
                 sums=sums,
                 minus=(units[i], split),
@@ -86,15 +101,21 @@ class WeightNormRule:
             sums.of(t),
         ]
         if layer.bias is not None:
-            bias = sum(self.bias_per_example(layer, dz) for _, dz in calls)
+            bias: Any = sum(self.bias_per_example(layer, dz) for _, dz in calls)
             found.append(sums.of(bias))
         return found
 
-    def matrices(self, layer):
+    def matrices(self, layer: Any) -> list:
         """Returns `[]`: the layer computes its kernel from variables."""
         return []
 
-    def _by_scale(self, layer, inputs, cotangents, unit):
+    def _by_scale(
+        self,
+        layer: Any,
+        inputs: ArrayLike,
+        cotangents: ArrayLike,
+        unit: ArrayLike,
+    ) -> ArrayLike:
         x = in_full_precision(inputs)
         outputs = self.apply(layer, x, ops.cast(unit, x.dtype))
         return self.bias_per_example(layer, cotangents * outputs)  # (1)
@@ -104,7 +125,9 @@ class WeightNormRule:
 class WeightNormDenseRule(WeightNormRule, DenseRule):
     """The rule for `WeightNormDense`."""
 
-    def apply(self, layer, inputs, kernel):
+    def apply(
+        self, layer: Any, inputs: ArrayLike, kernel: ArrayLike
+    ) -> ArrayLike:
         """Returns the outputs of the layer with `kernel`, without the bias."""
         return ops.matmul(inputs, kernel)
 
@@ -115,12 +138,14 @@ class WeightNormConvRule(WeightNormRule, ConvRule):
 
     stacks_rows = False
 
-    def apply(self, layer, inputs, kernel):
+    def apply(
+        self, layer: Any, inputs: ArrayLike, kernel: ArrayLike
+    ) -> ArrayLike:
         """Returns the outputs of the layer with `kernel`, without the bias."""
         return layer.convolution_op(inputs, kernel)
 
 
-def _parts(layer):
+def _parts(layer: Any) -> tuple[ArrayLike, ArrayLike, ArrayLike]:
     """Returns u, phi_s / ||phi_d||, and 1 where u has length 1, else 0."""
     direction = in_full_precision(ops.convert_to_tensor(layer.direction))
     norms = squared_norms(direction)
@@ -130,7 +155,7 @@ def _parts(layer):
     return direction * inverse, layer.scale * inverse, curved
 
 
-def _blocks_of_kernel(kernel, groups):
+def _blocks_of_kernel(kernel: ArrayLike, groups: int) -> ArrayLike:
     """Returns a kernel as `(blocks, groups, in, out)`."""
     size_in, size_out = kernel.shape[-2:]
     split = ops.reshape(kernel, (-1, size_in, groups, size_out // groups))

@@ -1,23 +1,27 @@
-"""The priors and the posteriors of the weights of a variational layer."""
+"""The priors of a variational layer, also those that the layer stores."""
 
 import contextlib
-import math
 from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
+import numpy as np
 from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl import priors
+from keras_bdl._aliases import ArrayLike
 from keras_bdl._aliases import PriorLike
+from keras_bdl._arguments import ShowsArguments
 from keras_bdl._arguments import check_choice
 from keras_bdl._arguments import did_you_mean
 from keras_bdl.distributions import MeanField
-from keras_bdl.distributions._stored_prior import StoredPrior
+from keras_bdl.distributions import Radial
 from keras_bdl.distributions._weight_distribution import WeightDistribution
-from keras_bdl.layers._call_attributes import assigned
+from keras_bdl.layers._weight_draw import WeightPosterior
+
+FAMILIES = {"mean_field": MeanField, "radial": Radial}
 
 
 class WeightPriors:
@@ -25,19 +29,15 @@ class WeightPriors:
 
     A prior with tensors as parameters is stored in non-trainable weights of the
     layer, such as `kernel_prior_mean` and `kernel_prior_stddev`.
-
-    Attributes:
-        prior: Prior of kernel or embeddings, and of the bias if `bias_prior`
-            is `None`.
-        bias_prior: Prior of the bias, or `None`.
-        prior_version: Number of changes after which Keras must trace a step
-            again. Every other prior counts, except new values of a stored
-            prior.
     """
 
+    # Number of changes after which Keras must trace a step again. Every other
+    # prior counts, except new values of a stored prior.
     prior_version = 0
     prior: Any
     bias_prior: Any
+    add_weight: Callable
+    _posteriors: tuple[WeightPosterior, ...]
     _compiled_draw: Any
 
     @property
@@ -46,7 +46,7 @@ class WeightPriors:
         return {p.name: p.distribution() for p in self.weight_posteriors}
 
     @property
-    def weight_posteriors(self) -> tuple["WeightPosterior", ...]:
+    def weight_posteriors(self) -> tuple[WeightPosterior, ...]:
         """The `WeightPosterior` of each tensor: its variables and its prior."""
         raise NotImplementedError
 
@@ -54,10 +54,9 @@ class WeightPriors:
         """Gives tensors of weights another prior, also after training.
 
         The layer copies a distribution of `keras_bdl.distributions` into
-        weights of its own. If only the values of such weights change, no
-        training step is traced again. Otherwise `keras_bdl.Model` traces its
-        training step again. Compile a plain `keras.Model` again: its training
-        step contains the old prior.
+        weights of its own. If only these values change, no training step is
+        traced again. Otherwise `keras_bdl.Model` traces its step again; compile
+        a plain `keras.Model` again, whose step contains the old prior.
 
         Args:
             **priors_of_weights: A prior for each name (`kernel`,
@@ -120,12 +119,12 @@ class WeightPriors:
             changed[name] = prior if transform is None else transform(prior)
         self.set_prior(**changed)
 
-    def _prior_of(self, name):
+    def _prior_of(self, name: str) -> Any:
         if name == "bias" and self.bias_prior is not None:
             return self.bias_prior
         return self.prior
 
-    def _use_prior(self, posterior, prior):
+    def _use_prior(self, posterior: WeightPosterior, prior: Any) -> None:
         if isinstance(prior, StoredPrior):
             values = prior.initial_values(posterior.shape)
             if posterior.stored and posterior.prior.family == prior.family:
@@ -143,7 +142,7 @@ class WeightPriors:
                 delattr(self, name)
         posterior.prior = prior
 
-    def _add_stored(self, posterior):
+    def _add_stored(self, posterior: WeightPosterior) -> list[keras.Variable]:
         # Make the variables on the same replicas as the mean.
         strategy = getattr(posterior.mean.value, "distribute_strategy", None)
         scope = strategy.scope() if strategy else contextlib.nullcontext()
@@ -168,12 +167,8 @@ class WeightPriors:
         return [getattr(self, name) for name in _stored_names(posterior)]
 
 
-def as_prior(prior):
-    """Returns a prior with `log_prob`, a `StoredPrior`, or `None`.
-
-    Args:
-        prior: The argument of a layer, or the config of a prior.
-    """
+def as_prior(prior: Any) -> Any:
+    """Returns a prior with `log_prob`, a `StoredPrior`, or `None`."""
     if isinstance(prior, dict) and "class_name" in prior:
         prior = keras.saving.deserialize_keras_object(prior)
     if isinstance(prior, WeightDistribution):
@@ -181,71 +176,99 @@ def as_prior(prior):
     return prior if isinstance(prior, StoredPrior) else priors.get(prior)
 
 
-def gaussian(q):
+def gaussian(q: WeightDistribution) -> MeanField:
     """Returns the Gaussian p of independent weights that minimises KL(q || p).
 
     Its means and variances are those of q.
-
-    Args:
-        q: A `WeightDistribution`.
     """
     if isinstance(q, MeanField):
         return q
     return MeanField(q.mean, ops.sqrt(q.variance))
 
 
-def mean_or_assigned(layer, name):
-    """Returns the mean of a weight, or the value assigned to an attribute.
-
-    Args:
-        layer: A layer with the `WeightPosterior`s `_posteriors`.
-        name: Name of the attribute.
-    """
-    for posterior in layer._posteriors:
-        if posterior.name == name:
-            return ops.cast(posterior.mean, layer.compute_dtype)
-    return assigned(layer, name)
-
-
-def _stored_names(posterior):
+def _stored_names(posterior: WeightPosterior) -> list[str]:
     return [f"{posterior.name}_prior_{part}" for part in ("mean", "stddev")]
 
 
-class WeightPosterior:
-    """The variables of one distribution, and its prior.
+@keras.saving.register_keras_serializable(package="keras_bdl")
+class StoredPrior(ShowsArguments):
+    """Makes a variational layer store its prior in variables.
+
+    The layer gets non-trainable weights for the mean and the scale of each
+    prior, and saves them with its other weights. The config holds only the
+    family. If the `prior` of a layer is a `WeightDistribution`, the layer
+    converts this prior to a `StoredPrior` with the same values. A
+    `StoredPrior` that is made from a family has mean 0 and scale 1 in a new
+    layer, until weights are loaded or `set_prior` is called.
 
     Args:
-        name: Name of the tensor: `"kernel"`, `"embeddings"` or `"bias"`.
-        family: A subclass of `WeightDistribution`.
-        mean: The variable of the means.
-        rho: The variable of `softplus^-1(stddev)`.
+        family: `"mean_field"` or `"radial"`.
 
-    Attributes:
-        prior: The result of `keras_bdl.priors.get`, or a `StoredPrior`.
-        stored: The variables of a `StoredPrior`, its mean and its scale.
+    Example:
+
+    ```python
+    prior = keras_bdl.extend.StoredPrior("radial")
+    layer = keras_bdl.layers.RadialDense(10, prior=prior)
+    layer.build((None, 4))  # creates `kernel_prior_mean`
+    ```
     """
 
-    def __init__(self, name, family, mean, rho):
-        self.name = name
-        self.family = family
-        self.mean = mean
-        self.rho = rho
-        self.prior: Any = None
-        self.stored: Any = ()
-        self.shape = tuple(mean.shape)
-        self.num_normals = family.num_normals(math.prod(self.shape))
+    def __init__(self, family: str):
+        self.family = check_choice("family", family, tuple(FAMILIES))
+        self._initial: WeightDistribution | None = None
 
-    def read(self):
-        """Returns the tensors that all variables hold now."""
-        variables = (self.mean, self.rho, *self.stored)
-        return [tf.convert_to_tensor(v) for v in variables]
+    @classmethod
+    def of(cls, distribution: WeightDistribution) -> "StoredPrior":
+        """Returns a prior whose initial values are those of a distribution."""
+        names = [n for n, f in FAMILIES.items() if type(distribution) is f]
+        self = cls(*names)
+        self._initial = distribution
+        return self
 
-    def distribution(self, tensors=None):
-        """Returns the distribution with the tensors that `read` returns."""
-        mean, rho, *_ = tensors or self.read()
-        return self.family(mean, tf.nn.softplus(rho))
+    def initial_values(self, shape: Sequence[int]) -> tuple:
+        """Returns the initial mean and scale of the prior in a new layer."""
+        if self._initial is None:
+            return np.zeros(shape, "float32"), np.ones(shape, "float32")
+        return _checked_values(self._initial, tuple(shape))
 
-    def prior_distribution(self, tensors):
-        """Returns the prior with the tensors that `read` returns."""
-        _, _, *stored = tensors
-        return self.prior.distribution(*stored) if stored else self.prior
+    def distribution(
+        self, mean: ArrayLike, stddev: ArrayLike
+    ) -> WeightDistribution:
+        """Returns the prior as a distribution, from the tensors of a layer."""
+        return FAMILIES[self.family](mean, stddev)
+
+    def get_config(self) -> dict:
+        """Returns all arguments."""
+        return {"family": self.family}
+
+    @classmethod
+    def from_config(cls, config: dict) -> "StoredPrior":
+        """Returns the prior that `get_config` described."""
+        return cls(**config)
+
+
+def _checked_values(
+    distribution: WeightDistribution, shape: tuple[int, ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns mean and scale, or raises if they cannot be those of a prior."""
+    mean = ops.convert_to_numpy(distribution.mean)
+    stddev = ops.convert_to_numpy(distribution.stddev)
+    if mean.shape != shape or stddev.shape != shape:
+        raise ValueError(
+            "A distribution that is the prior of weights must have the shape "
+            f"of the weights, {shape}. Give the kernel and the bias separate "
+            "priors, with `bias_prior` or `set_prior`. Received: mean of shape "
+            f"{mean.shape}, stddev of shape {stddev.shape}"
+        )
+    if not (np.isfinite(mean).all() and np.isfinite(stddev).all()):
+        raise ValueError(
+            "A prior must be finite. Check the training that made it. "
+            "Received: NaN or infinity"
+        )
+    if not (stddev > 0).all():
+        raise ValueError(
+            "`stddev` of a prior must be positive everywhere. If it is a "
+            "fraction of the weights, give it a lower bound. "
+            f"Received: smallest stddev={stddev.min()}"
+        )
+    return mean, stddev

@@ -11,7 +11,7 @@ from keras import ops
 from keras_bdl import _keras
 from keras_bdl._keras import inner_optimizer
 from keras_bdl._protocols import DrawsFunctions
-from keras_bdl.layers._find_variational_layers import variational_layers
+from keras_bdl.layers._variational import variational_layers
 from keras_bdl.prediction._likelihood import Likelihood
 from keras_bdl.prediction._outputs import per_output
 

@@ -1,6 +1,7 @@
 """Estimates of the diagonal of the Hessian, for `TaylorVI`."""
 
 import math
+from contextlib import AbstractContextManager
 from typing import Any
 
 import keras
@@ -9,9 +10,13 @@ from keras import ops
 
 from keras_bdl._arguments import ShowsArguments
 from keras_bdl._arguments import check_number
+from keras_bdl._backend import num_replicas
+from keras_bdl._backend import vjp
 from keras_bdl._random._noise import TRAINING
 from keras_bdl._random._noise import random_bits
+from keras_bdl._random._noise import split_numbers
 from keras_bdl._random._seeds import NoiseSeed
+from keras_bdl._replaced_in_thread import replaced
 from keras_bdl.curvature._capture import check_fallback
 from keras_bdl.curvature._captured_pass import CapturedPass
 
@@ -22,27 +27,19 @@ class HessianDiagonal(ShowsArguments):
     Derive from this class for a new estimate. `TaylorVI` calls the estimate
     under a gradient tape and differentiates the result, so every operation
     must have a gradient.
-
-    Attributes:
-        depends_on_group: Whether the estimate of a batch differs from the mean
-            of the estimates of its halves.
     """
 
+    # Whether the estimate of a batch differs from the mean of the estimates of
+    # its halves.
     depends_on_group = False
 
     def __call__(self, forward: Any, values: list) -> tuple[Any, list]:
-        """Returns the outcome of a batch and the diagonal.
+        """Returns the outcome of a batch and the second derivatives of `nll`.
 
-        Args:
-            forward: A function of `values` that returns an object with the
-                mean negative log-likelihood `nll`. The method
-                `forward.with_gradient` returns that object and the gradient of
-                `nll`. Attributes are `examples`, a number, and `model`.
-            values: A tensor for each of `model.trainable_variables`.
-
-        Returns:
-            The result of `forward`, and a list of tensors of the shapes of
-            `values`: the second derivative of `nll` for each weight.
+        `forward` is a function of `values`, tensors for
+        `model.trainable_variables`. It returns an object with the mean negative
+        log-likelihood `nll`. `forward.with_gradient` returns that object and
+        the gradient of `nll`. Attributes are `examples`, a number, and `model`.
         """
         raise NotImplementedError
 
@@ -57,11 +54,7 @@ class HessianDiagonal(ShowsArguments):
 
 
 def get(estimate: HessianDiagonal | dict) -> HessianDiagonal:
-    """Returns a `HessianDiagonal`, made from a config if necessary.
-
-    Args:
-        estimate: A `HessianDiagonal`, or its config.
-    """
+    """Returns a `HessianDiagonal`, made from a config if necessary."""
     if isinstance(estimate, dict):
         estimate = keras.saving.deserialize_keras_object(estimate)
     if not isinstance(estimate, HessianDiagonal):
@@ -165,8 +158,7 @@ class PerExampleFisher(HessianDiagonal):
         _, shares = run.gradients_and_squares()
         # `shares` are parts of the mean over all replicas, but (1) is the mean
         # of this replica alone.
-        replicas = tf.distribute.get_strategy().num_replicas_in_sync
-        squares = [replicas * share for share in shares]  # (1)
+        squares = [num_replicas() * share for share in shares]  # (1)
         return forward.outcome(run.loss, run.y_pred, run.penalties), squares
 
     def get_config(self) -> dict:
@@ -210,36 +202,28 @@ class Hutchinson(NoiseSeed, HessianDiagonal):
 
     def __call__(self, forward: Any, values: list) -> tuple[Any, list]:
         """Returns the outcome of a batch, and (1)."""
-        diagonals = []
-        with tf.GradientTape(persistent=True) as tape:
-            tape.watch(values)
+
+        def gradient() -> tuple[list, Any]:
             outcome, gradients = forward.with_gradient(values)
-            signs = [self._signs(forward, k) for k in range(self.probes)]
-            products = [
-                tf.add_n(
-                    [
-                        tf.reduce_sum(g * tf.cast(z, g.dtype))
-                        for g, z in zip(gradients, of_probe, strict=True)
-                    ]
+            return gradients, outcome
+
+        product_with, outcome = vjp(gradient, values)
+        diagonals = []
+        for probe in range(self.probes):
+            z = [
+                ops.cast(signs, v.dtype)
+                for signs, v in zip(
+                    self._signs(forward, probe), values, strict=True
                 )
-                for of_probe in signs
             ]
-        for product, of_probe in zip(products, signs, strict=True):
-            columns = tape.gradient(
-                product, values, unconnected_gradients="zero"
-            )
-            diagonals.append(
-                [
-                    tf.cast(z, c.dtype) * c  # (1)
-                    for z, c in zip(of_probe, columns, strict=True)
-                ]
-            )
+            products = zip(z, product_with(z), strict=True)
+            diagonals.append([one * column for one, column in products])  # (1)
         return outcome, [
-            tf.add_n(of_variable) / self.probes
+            sum(of_variable[1:], start=of_variable[0]) / self.probes
             for of_variable in zip(*diagonals, strict=True)
         ]
 
-    def _signs(self, forward, probe):
+    def _signs(self, forward: Any, probe: int) -> list:
         shapes = [v.shape for v in forward.variables]
         sizes = [math.prod(shape) for shape in shapes]
         bits = random_bits(
@@ -249,12 +233,56 @@ class Hutchinson(NoiseSeed, HessianDiagonal):
             draw=probe,
             step=forward.model.optimizer.iterations,
         )
-        signs = tf.cast(1 - 2 * tf.bitwise.bitwise_and(bits, 1), "float32")
-        return [
-            tf.reshape(z, shape)
-            for z, shape in zip(tf.split(signs, sizes), shapes, strict=True)
-        ]
+        return split_numbers(
+            ops.cast(1 - 2 * ops.bitwise_and(bits, 1), "float32"), shapes
+        )
 
     def get_config(self) -> dict:
         """Returns every constructor argument."""
         return {"probes": self.probes, "seed": self.seed}
+
+
+def exact_moments() -> AbstractContextManager[None]:
+    """Returns a context with exact second derivatives of `tf.nn.moments`.
+
+    In the variance, `tf.nn.moments` treats the mean as a constant. The gradient
+    is still right, since the deviations from the mean add up to zero. The
+    gradient of the gradient is wrong, also in the Keras layers
+    `BatchNormalization`, `GroupNormalization` and `LayerNormalization`.
+
+    Inside the context, this thread calls a replacement with the same values,
+    the same gradient, and the exact gradient of the gradient. Other threads
+    call `tf.nn.moments`.
+    """
+    return replaced(tf.nn, "moments", _moments)
+
+
+def _moments(
+    original: Any,
+    x: Any,
+    axes: Any,
+    shift: Any = None,
+    keepdims: bool = False,
+    name: str | None = None,
+) -> tuple:
+    """Returns mean and variance, as `tf.nn.moments`."""
+    del original
+    del shift  # is not used by the original either
+    with tf.name_scope(name or "moments"):
+        short = x.dtype == tf.float16
+        y = tf.cast(x, tf.float32) if short else x
+        mean = tf.reduce_mean(y, axes, keepdims=True)
+        # The variance is the same for any center. TensorFlow leaves out the
+        # second term: it is zero here, but its second derivative is not.
+        center = tf.stop_gradient(mean)
+        squares = tf.math.squared_difference(y, center)
+        variance = tf.reduce_mean(squares, axes, keepdims=True)
+        variance -= tf.square(mean - center)
+        if not keepdims:
+            mean = tf.squeeze(mean, axes)
+            variance = tf.squeeze(variance, axes)
+        return (
+            (tf.cast(mean, x.dtype), tf.cast(variance, x.dtype))
+            if short
+            else (mean, variance)
+        )

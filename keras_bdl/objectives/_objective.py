@@ -1,10 +1,14 @@
-"""Base class of the objectives."""
+"""Objectives: losses of a model and its weights, at given weights.
 
+`BatchPass` runs the model at given weights, `Objective` trains with the result,
+and `MAP` is the simplest case.
+"""
+
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
 from keras import ops
 
 from keras_bdl import _keras
@@ -14,24 +18,154 @@ from keras_bdl._aliases import PriorLike
 from keras_bdl._arguments import ShowsArguments
 from keras_bdl._arguments import as_names
 from keras_bdl._arguments import check_number
+from keras_bdl._backend import grad_and_aux
+from keras_bdl._backend import num_replicas
+from keras_bdl._backend import tensor
 from keras_bdl._data._dataset_size import DatasetSize
-from keras_bdl._inherited_arguments import InheritedArguments
+from keras_bdl._data._observations import EXAMPLES
+from keras_bdl._data._observations import count_positions
 from keras_bdl._keras import loss_scale
+from keras_bdl.curvature._captured_pass import Losses
+from keras_bdl.curvature._weight_scope import WeightScope
 from keras_bdl.curvature._weight_scope import current_values
+from keras_bdl.distribute._replicas import first_tensor
 from keras_bdl.distribute._replicas import for_all_replicas
 from keras_bdl.distribute._replicas import replica_weight
 from keras_bdl.distribute._replicas import weighted
-from keras_bdl.layers._find_variational_layers import sampling_layers
+from keras_bdl.layers._variational import sampling_layers
 from keras_bdl.models._checks import check_optimizer
 from keras_bdl.models._trainer import build_optimizer
-from keras_bdl.objectives._batch_outcome import BatchPass
-from keras_bdl.objectives._batch_outcome import Outcome
 from keras_bdl.posteriors._covered_weights import TrainedWeights
 from keras_bdl.posteriors._covered_weights import check_any_weight
 from keras_bdl.posteriors._covered_weights import excluded_variables
 
 
-class Objective(InheritedArguments, ShowsArguments, keras.losses.Loss):
+@dataclasses.dataclass
+class Outcome:
+    """Loss and outputs of one forward pass.
+
+    `loss` has the penalties and is divided by the number of replicas. `nll` is
+    the mean negative log-likelihood of the examples of this replica.
+    """
+
+    loss: Any
+    nll: Any
+    y_pred: Any
+
+    def plus(self, term: Any) -> "Outcome":
+        """Returns an outcome whose mean loss has one more term."""
+        loss = self.loss + term / num_replicas()
+        return Outcome(loss, self.nll + term, self.y_pred)
+
+
+class BatchPass:
+    """Runs a model on one batch with given tensors for weights.
+
+    `excluded` has the `id` of each variable without prior and noise; `inferred`
+    are the positions of the others in `model.trainable_variables`. `scale` is
+    the factor of the loss for half precision, or `None`. With `state`, pairs of
+    a variable and a tensor, assignments of layers and metrics change
+    `new_state` instead of the variables. `assigned` are the variables that
+    forward passes have assigned, and `SampledVI` sets `noises`.
+    """
+
+    def __init__(
+        self,
+        model: keras.Model,
+        data: tuple,
+        *,
+        excluded: set[int],
+        scale: Any,
+        state: list | None = None,
+    ):
+        self.model = model
+        self.data = data
+        self.excluded = excluded
+        self.scale = scale
+        self.variables = model.trainable_variables
+        self.assigned: list[keras.Variable] = []
+        self.noises: list = []
+        self.inferred = [
+            i for i, v in enumerate(self.variables) if id(v) not in excluded
+        ]
+        first = first_tensor(data[0])
+        self.examples = first.shape[0] or ops.shape(first)[0]
+        self._state = state
+        self.new_state: list | None = None
+
+    def observations(self, y_pred: Any) -> Any:
+        """Returns the number of observations, see `keras_bdl.Model.compile`."""
+        losses = Losses(self.model)
+        labels = losses.labels(y_pred)
+        if self.model.observations == EXAMPLES:
+            return labels * self.examples
+        counted = losses.counted(self.data[1])
+        return labels * count_positions(y_pred, counted)
+
+    @property
+    def gradient_scale(self) -> Any:
+        """Factor of `nll` before its gradient is computed, or `None`.
+
+        The factor is `sqrt(scale)`. When this gradient is differentiated
+        again, the remaining `sqrt(scale)` scales that second derivative.
+        """
+        return None if self.scale is None else ops.sqrt(self.scale)
+
+    def __call__(self, values: list) -> Outcome:
+        """Returns the `Outcome` of one forward pass at the given weights."""
+        x, y, sample_weight = self.data
+        scope = WeightScope(
+            self.variables, values, pure=self._state is not None
+        )
+        for update in self._state or ():
+            scope.add_update(update)
+        scope.on_assign = self._note
+        with scope:
+            y_pred = _keras.call_with_training(self.model, x, training=True)
+            loss = _keras.compute_loss(
+                self.model, x, y, y_pred, sample_weight, training=True
+            )
+            penalties = [ops.sum(one) for one in self.model.losses]
+        if self._state is not None:
+            self.new_state = [
+                tensor(scope.get_current_value(v)) for v, _ in self._state
+            ]
+        return self.outcome(loss, y_pred, penalties)
+
+    def outcome(self, loss: Any, y_pred: Any, penalties: list) -> Outcome:
+        """Returns the `Outcome` of a forward pass.
+
+        Keras has divided the loss of this replica by the number of replicas,
+        but not the penalties: regularizers and other losses without data.
+        """
+        loss = ops.cast(loss, "float32")
+        nll = loss * num_replicas()
+        if penalties:
+            nll = nll - sum(ops.cast(one, "float32") for one in penalties)
+        return Outcome(loss, nll, y_pred)
+
+    def with_gradient(self, values: list) -> tuple[Outcome, list]:
+        """Returns the outcome and the gradient of its `nll`."""
+        scale = self.gradient_scale
+
+        def scaled() -> tuple[Any, Outcome]:
+            outcome = self(values)
+            return (
+                outcome.nll if scale is None else outcome.nll * scale,
+                outcome,
+            )
+
+        gradients, outcome = grad_and_aux(scaled, values)
+        if scale is not None:
+            gradients = [g / ops.cast(scale, g.dtype) for g in gradients]
+        return outcome, gradients
+
+    def _note(self, variable: keras.Variable) -> None:
+        if all(variable is not other for other in self.assigned):
+            self.assigned.append(variable)
+
+
+class Objective(ShowsArguments, keras.losses.Loss):
     """Base of the objectives of `keras_bdl.Model.compile(objective=...)`.
 
     Derive from this class for a new objective. With N examples and temperature
@@ -39,10 +173,10 @@ class Objective(InheritedArguments, ShowsArguments, keras.losses.Loss):
 
         loss = data term + (tau / N) complexity + regularizers            (1)
 
-    A subclass computes both terms. `look` returns the data term, in nats per
-    example. `complexity` returns the complexity, in nats for the whole data
-    set. The same optimizer trains the variables of the objective. Keras saves
-    these variables with the model, but `model.weights` leaves them out.
+    A subclass computes both terms. `data_term` returns the first, in nats per
+    example. `complexity` returns the second, in nats for the whole data set.
+    The same optimizer trains the variables of the objective. Keras saves these
+    variables with the model, but `model.weights` leaves them out.
 
     The class is a `keras.losses.Loss`, so that Keras saves its variables.
     Passing an objective as `loss` to `compile` raises an error, since an
@@ -92,38 +226,21 @@ class Objective(InheritedArguments, ShowsArguments, keras.losses.Loss):
         return True
 
     def build(self, model: keras.Model) -> None:
-        """Creates the variables for the trainable weights of a model.
+        """Creates the variables for the trainable weights of a built model."""
 
-        Args:
-            model: A built `keras_bdl.Model`.
-        """
-
-    def look(
+    def data_term(
         self, forward: BatchPass, values: list, own: list
     ) -> list[Outcome]:
-        """Returns the data term at the given weights.
+        """Returns the data term at the given weights: a list, one per sample.
 
         The training step calls this method under a gradient tape that watches
-        all given tensors.
-
-        Args:
-            forward: The batch.
-            values: Tensors for the weights of the model.
-            own: Tensors for `trainable_variables`.
-
-        Returns:
-            One `Outcome` for each sample.
+        all given tensors: `values` for the weights of the model, `own` for
+        `trainable_variables`.
         """
         raise NotImplementedError
 
     def complexity(self, forward: BatchPass, values: list, own: list) -> Any:
-        """Returns the complexity of (1), in nats.
-
-        Args:
-            forward: The batch.
-            values: Tensors for the weights of the model.
-            own: Tensors for `trainable_variables`.
-        """
+        """Returns the complexity of (1), in nats, as `data_term`."""
         raise NotImplementedError
 
     def bayesian_train_step(self, model: keras.Model, data: Any) -> dict:
@@ -142,15 +259,16 @@ class Objective(InheritedArguments, ShowsArguments, keras.losses.Loss):
 
         outcomes, of_data = self.gradients(forward, values, own)
         of_data = weighted(of_data, replica_weight(data))
-        replicas = tf.distribute.get_strategy().num_replicas_in_sync
         weight = self.temperature_now(model) / self.dataset_size.value()
-        with tf.GradientTape() as tape:
-            tape.watch([*values, *own])
+
+        def weighted_complexity() -> tuple[Any, tuple]:
             complexity = self.complexity(forward, values, own)
-            share = weight * complexity / replicas
+            share = weight * complexity / num_replicas()
             scaled = share if scale is None else share * scale
-        of_complexity = tape.gradient(
-            scaled, [*values, *own], unconnected_gradients="zero"
+            return scaled, (complexity, share)
+
+        of_complexity, (complexity, share) = grad_and_aux(
+            weighted_complexity, [*values, *own]
         )
         gradients = [a + b for a, b in zip(of_data, of_complexity, strict=True)]
         model.optimizer.apply(
@@ -165,24 +283,17 @@ class Objective(InheritedArguments, ShowsArguments, keras.losses.Loss):
     def gradients(
         self, forward: BatchPass, values: list, own: list
     ) -> tuple[list[Outcome], list]:
-        """Returns the result of `look` and the gradients of its mean loss.
+        """Returns the result of `data_term` and gradients of its mean loss."""
 
-        Args:
-            forward: The batch.
-            values: Tensors for the weights of the model.
-            own: Tensors for `trainable_variables`.
-        """
-        with tf.GradientTape() as tape:
-            tape.watch([*values, *own])
-            outcomes = self.look(forward, values, own)
-            losses = [outcome.loss for outcome in outcomes]
-            loss = ops.mean(ops.stack(losses))
+        def mean_loss() -> tuple[Any, list[Outcome]]:
+            outcomes = self.data_term(forward, values, own)
+            loss = ops.mean(ops.stack([outcome.loss for outcome in outcomes]))
             if forward.scale is not None:
                 loss = loss * forward.scale
-        gradients = tape.gradient(
-            loss, [*values, *own], unconnected_gradients="zero"
-        )
-        return outcomes, [tf.convert_to_tensor(g) for g in gradients]
+            return loss, outcomes
+
+        gradients, outcomes = grad_and_aux(mean_loss, [*values, *own])
+        return outcomes, gradients
 
     def update_metrics(
         self,
@@ -192,22 +303,10 @@ class Objective(InheritedArguments, ShowsArguments, keras.losses.Loss):
         outcomes: list[Outcome],
         complexity: Any,
     ) -> None:
-        """Updates metrics of the model.
-
-        Args:
-            model: The `keras_bdl.Model`.
-            x: The inputs.
-            outcomes: The result of `look`.
-            complexity: The complexity of the step.
-        """
+        """Updates metrics of the model after a step."""
 
     def prepare(self, model: keras.Model, x: Any = None) -> None:
-        """Creates all missing variables of model and optimizer.
-
-        Args:
-            model: The `keras_bdl.Model`.
-            x: A batch of inputs that builds the model. Defaults to `None`.
-        """
+        """Creates all missing variables of model and optimizer."""
         if not model.built:
             if x is None:
                 raise ValueError(
@@ -221,11 +320,8 @@ class Objective(InheritedArguments, ShowsArguments, keras.losses.Loss):
     def check(self, model: keras.Model, inferred: list) -> None:
         """Raises an error or warns if the objective cannot train the model.
 
-        The training step calls this method before the forward pass.
-
-        Args:
-            model: The `keras_bdl.Model`.
-            inferred: The variables that have a prior.
+        The training step calls this method before the forward pass. `inferred`
+        are the variables that have a prior.
         """
         owner = type(self).__name__
         check_any_weight(owner, inferred)
@@ -238,14 +334,14 @@ class Objective(InheritedArguments, ShowsArguments, keras.losses.Loss):
                 f"`objective`. Received: layers {layers}"
             )
 
-    def temperature_now(self, model: keras.Model) -> tf.Tensor:
+    def temperature_now(self, model: keras.Model) -> keras.KerasTensor:
         """Returns the temperature tau at this iteration of the optimizer."""
         if callable(self.temperature):
             now = self.temperature(model.optimizer.iterations)
             return ops.cast(now, "float32")
         return ops.convert_to_tensor(self.temperature, "float32")
 
-    def call(self, y_true, y_pred):
+    def call(self, y_true: Any, y_pred: Any) -> Any:
         """Raises an error: an objective needs the model, not only outputs."""
         name = type(self).__name__
         raise ValueError(
@@ -271,7 +367,7 @@ class Objective(InheritedArguments, ShowsArguments, keras.losses.Loss):
         for i, variable in enumerate(variables):
             variable.assign(store[str(i)])
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """Returns every constructor argument."""
         serialize = keras.saving.serialize_keras_object
         return {
@@ -282,7 +378,9 @@ class Objective(InheritedArguments, ShowsArguments, keras.losses.Loss):
         }
 
     @classmethod
-    def from_config(cls, config, custom_objects=None):
+    def from_config(
+        cls, config: dict, custom_objects: dict | None = None
+    ) -> "Objective":
         """Returns the objective that `get_config` described."""
         revived = {
             name: keras.saving.deserialize_keras_object(
@@ -293,3 +391,56 @@ class Objective(InheritedArguments, ShowsArguments, keras.losses.Loss):
             for name, value in config.items()
         }
         return cls(**revived)
+
+
+@keras.saving.register_keras_serializable(package="keras_bdl")
+class MAP(Objective):
+    """The mode of the posterior: the loss plus a prior.
+
+    Use MAP as the baseline of `TaylorVI` and `SampledVI`, which equal MAP at
+    zero variance. The loss is
+
+        loss = nll(w) - (tau / N) log p(w)                                (1)
+
+    with nll the mean negative log-likelihood, N the number of examples and
+    tau the temperature, which multiplies the prior alone. At `tau = 1` the
+    minimum of (1) is the mode of the posterior.
+
+    MAP has no posterior: `keras_bdl.predict` uses the network itself.
+
+    Args:
+        prior, temperature, dataset_size: As in `keras_bdl.extend.Objective`.
+        exclude_from_inference: Names of layers, of classes of layers or of
+            variables without a prior. Defaults to `("BatchNormalization",)`.
+
+    Example:
+
+    ```python
+    prior = keras_bdl.priors.HeNormal()
+    model.compile("adam", loss, objective=keras_bdl.objectives.MAP(prior))
+    model.fit(x, y, verbose=0)
+    ```
+    """
+
+    def data_term(
+        self, forward: BatchPass, values: list, own: list
+    ) -> list[Outcome]:
+        """Returns the outcome of the batch."""
+        return [forward(values)]
+
+    def complexity(self, forward: BatchPass, values: list, own: list) -> Any:
+        """Returns `-log p(w)`."""
+        log_priors = [
+            ops.sum(self.prior.log_prob(ops.cast(values[i], "float32")))
+            for i in forward.inferred
+        ]
+        return -ops.sum(ops.stack(log_priors))
+
+    def check(self, model: keras.Model, inferred: list) -> None:
+        """Also raises an error for `train_samples`: MAP draws no samples."""
+        super().check(model, inferred)
+        if model.train_samples != 1:
+            raise ValueError(
+                "`MAP` draws no samples. Compile without `train_samples`. "
+                f"Received: train_samples={model.train_samples}"
+            )

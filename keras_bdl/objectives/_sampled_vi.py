@@ -3,12 +3,12 @@
 from typing import Any
 
 import keras
-import tensorflow as tf
+from keras import ops
 
 from keras_bdl._random._noise import TRAINING
-from keras_bdl.objectives._batch_outcome import BatchPass
-from keras_bdl.objectives._batch_outcome import Outcome
 from keras_bdl.objectives._gaussian_objective import GaussianObjective
+from keras_bdl.objectives._objective import BatchPass
+from keras_bdl.objectives._objective import Outcome
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
@@ -36,6 +36,11 @@ class SampledVI(GaussianObjective):
     posterior samples.
 
     Args:
+        covariance, stddev, learning_rate_equivalent: As in `TaylorVI`.
+        gradient_batch_size: S of `learning_rate_equivalent`. Defaults to
+            `None`.
+        learning_rate_multiplier, temperature, dataset_size: As in `TaylorVI`.
+        exclude_from_inference: As in `TaylorVI`.
         prior: p, a prior of `keras_bdl.priors`, or anything that
             `keras_bdl.priors.get` takes. A prior without a known expectation
             under a Gaussian is evaluated at the sample. Defaults to `None`:
@@ -62,7 +67,7 @@ class SampledVI(GaussianObjective):
 
     trained_under_draws = True
 
-    def look(
+    def data_term(
         self, forward: BatchPass, values: list, own: list
     ) -> list[Outcome]:
         """Returns the `Outcome` of each sample."""
@@ -93,8 +98,8 @@ class SampledVI(GaussianObjective):
         inferred = [values[i] for i in forward.inferred]
         asked: list[int] = []
 
-        def of_sample(noises):
-            def noise(i):
+        def of_sample(noises: list) -> Any:
+            def noise(i: int) -> Any:
                 asked.append(i)
                 return noises[i]
 
@@ -104,4 +109,4 @@ class SampledVI(GaussianObjective):
         terms = [of_sample(first)]
         if asked:  # otherwise all terms are equal
             terms += [of_sample(noises) for noises in others]
-        return tf.add_n(terms) / len(terms)
+        return ops.mean(ops.stack(terms))

@@ -1,6 +1,8 @@
 """Deterministic variational inference by a Taylor expansion."""
 
 import warnings
+from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -8,59 +10,16 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bdl import _keras
+from keras_bdl._aliases import FloatOrSchedule
+from keras_bdl._aliases import PriorLike
 from keras_bdl._random._seeds import NoiseSeed
-from keras_bdl.objectives._batch_outcome import BatchPass
-from keras_bdl.objectives._batch_outcome import Outcome
-from keras_bdl.objectives._batch_outcome import by_groups
-from keras_bdl.objectives._exact_moments import exact_moments
 from keras_bdl.objectives._gaussian_objective import GaussianObjective
 from keras_bdl.objectives._hessian_diagonal import HessianDiagonal
 from keras_bdl.objectives._hessian_diagonal import SquaredGradient
+from keras_bdl.objectives._hessian_diagonal import exact_moments
 from keras_bdl.objectives._hessian_diagonal import get
-
-_NAMES = (
-    "relu",
-    "relu6",
-    "leaky_relu",
-    "hard_sigmoid",
-    "hard_tanh",
-    "hard_shrink",
-    "soft_shrink",
-    "sparse_sigmoid",
-    "threshold",
-)
-_LAYERS = (keras.layers.ReLU, keras.layers.LeakyReLU, keras.layers.PReLU)
-
-
-def warn_of_kinks(model: keras.Model) -> bool:
-    """Warns of piecewise linear activations; returns whether it warned.
-
-    Args:
-        model: A Keras model.
-    """
-    found = [
-        layer.name
-        for layer in _keras.inner_layers(model)
-        if isinstance(layer, _LAYERS)
-        or any(
-            _name(getattr(layer, attribute, None)) in _NAMES
-            for attribute in ("activation", "recurrent_activation")
-        )
-    ]
-    if found:
-        warnings.warn(
-            "`TaylorVI` differentiates twice, and the second derivative of a "
-            "piecewise linear activation is zero: the objective ignores the "
-            "curvature of these layers. Use a smooth activation, such as "
-            '"softplus" or "gelu". '
-            f"Received: layers {found}",
-            stacklevel=2,
-        )
-    return bool(found)
-
-
-def _name(activation):
-    return getattr(activation, "__name__", None)
+from keras_bdl.objectives._objective import BatchPass
+from keras_bdl.objectives._objective import Outcome
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
@@ -111,16 +70,33 @@ class TaylorVI(GaussianObjective):
     pass the training data to `keras_bdl.predict` as `batch_norm_data`.
 
     Args:
+        covariance: `"fixed"`: one given sigma for all weights; `"scalar"`: a
+            learned sigma for each tensor, such as a kernel; `"diagonal"`: a
+            learned sigma for each weight.
+        stddev: sigma, or the initial value of a learned sigma. Defaults to
+            `None`: the value that follows from `learning_rate_equivalent`, or
+            else 0.03 if sigma is fixed and 0.01 if it is learned.
         hessian_diagonal: h: `SquaredGradient()`, `PerExampleFisher()`,
             `Hutchinson()` or another `keras_bdl.extend.HessianDiagonal`.
             Defaults to `None`: `SquaredGradient()`.
+        learning_rate_equivalent: eta, in place of `stddev`:
+            `sigma^2 = eta / (2 S)`. Needs `gradient_batch_size`. Defaults to
+            `None`.
         gradient_batch_size: S. Each replica splits its part of a batch into
             groups of this size and processes one group after the other.
             Defaults to `None`: the part is one group, as in the paper.
+        learning_rate_multiplier: Factor of the learning rate for the logarithm
+            of a learned sigma. Defaults to `10.0`.
         prior: p, a prior of `keras_bdl.priors` with a known expectation under
             a Gaussian: `Normal`, `HeNormal` or `Laplace`, or a normal
             distribution of TensorFlow Probability. Defaults to `None`:
             `Normal(1.0)`. (Samplers take `None` for a flat prior.)
+        temperature: tau, float or schedule. Defaults to `1.0`.
+        dataset_size: N, the number of training examples. Defaults to `None`:
+            `keras_bdl.Model.fit` counts them.
+        exclude_from_inference: Names of layers, of classes of layers or of
+            variables that have neither prior nor noise. Defaults to
+            `("BatchNormalization",)`.
         seed: Seed of the samples in evaluation. Defaults to `None`: a seed
             drawn when the objective is made, which depends on
             `keras.utils.set_random_seed`. The config holds the drawn number.
@@ -141,11 +117,31 @@ class TaylorVI(GaussianObjective):
 
     def __init__(
         self,
-        *args,
+        covariance: str,
+        stddev: float | None = None,
+        *,
         hessian_diagonal: HessianDiagonal | None = None,
-        **kwargs,
+        learning_rate_equivalent: float | None = None,
+        gradient_batch_size: int | None = None,
+        learning_rate_multiplier: float = 10.0,
+        seed: int | None = None,
+        prior: PriorLike = None,
+        temperature: FloatOrSchedule = 1.0,
+        dataset_size: int | None = None,
+        exclude_from_inference: str | Sequence[str] = ("BatchNormalization",),
     ):
-        super().__init__(*args, **kwargs)
+        super().__init__(
+            covariance,
+            stddev,
+            learning_rate_equivalent=learning_rate_equivalent,
+            gradient_batch_size=gradient_batch_size,
+            learning_rate_multiplier=learning_rate_multiplier,
+            seed=seed,
+            prior=prior,
+            temperature=temperature,
+            dataset_size=dataset_size,
+            exclude_from_inference=exclude_from_inference,
+        )
         if hessian_diagonal is None:
             hessian_diagonal = SquaredGradient()
         self.hessian_diagonal = get(hessian_diagonal)
@@ -174,25 +170,27 @@ class TaylorVI(GaussianObjective):
                 f"{model.train_samples}"
             )
         if not self._warned:
-            self._warned = warn_of_kinks(model)
+            self._warned = _warn_of_kinks(model)
 
     def gradients(
         self, forward: BatchPass, values: list, own: list
     ) -> tuple[list[Outcome], list]:
         """Returns the outcome and gradients of a batch: means over groups."""
 
-        def look(part):
+        def of_group(part: BatchPass) -> tuple[Outcome, list]:
             outcomes, gradients = self._second_order(part, values, own)
             return outcomes[0], gradients
 
         size = self.gradient_batch_size
         if size is None or not self.hessian_diagonal.depends_on_group:
-            outcome, gradients = look(forward)
+            outcome, gradients = of_group(forward)
         else:
-            outcome, gradients = by_groups(look, forward, size)
+            outcome, gradients = mean_over_groups(of_group, forward, size)
         return [outcome], gradients
 
-    def _second_order(self, part, values, own):
+    def _second_order(
+        self, part: BatchPass, values: list, own: list
+    ) -> tuple[list[Outcome], list]:
         try:
             return super().gradients(part, values, own)
         except LookupError as error:
@@ -206,24 +204,24 @@ class TaylorVI(GaussianObjective):
                 f"Received: {error}"
             ) from error
 
-    def look(
+    def data_term(
         self, forward: BatchPass, values: list, own: list
     ) -> list[Outcome]:
         """Returns (1) without the KL."""
         with exact_moments():
             outcome, diagonal = self.hessian_diagonal(forward, values)
-        stddevs = self._covariance.stddevs(own, len(forward.inferred))
+        stddevs = self.stddevs(own, len(forward.inferred))
         terms = []
         for i, stddev in zip(forward.inferred, stddevs, strict=True):
             # Layers may compute in half precision; this sum needs float32.
             h = ops.cast(diagonal[i], "float32")
-            terms.append(tf.reduce_sum(ops.square(stddev) * h))
-        return [outcome.plus(0.5 * tf.add_n(terms))]  # (1)
+            terms.append(ops.sum(ops.square(stddev) * h))
+        return [outcome.plus(0.5 * ops.sum(ops.stack(terms)))]  # (1)
 
     def complexity(self, forward: BatchPass, values: list, own: list) -> Any:
         """Returns `KL(q || prior)`."""
 
-        def refuse(i):
+        def refuse(i: int) -> Any:
             raise ValueError(_no_expectation(self.prior))
 
         inferred = [values[i] for i in forward.inferred]
@@ -234,7 +232,7 @@ class TaylorVI(GaussianObjective):
         inner = self.hessian_diagonal
         return [self, *([inner] if isinstance(inner, NoiseSeed) else [])]
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """Returns every constructor argument."""
         serialize = keras.saving.serialize_keras_object
         return {
@@ -243,9 +241,146 @@ class TaylorVI(GaussianObjective):
         }
 
 
-def _no_expectation(prior):
+def _no_expectation(prior: Any) -> str:
     return (
         "`TaylorVI` needs a `prior` with a known expectation under a Gaussian. "
         "Use `keras_bdl.priors.Normal`, `HeNormal` or `Laplace`. "
         f"Received: prior={type(prior).__name__}"
+    )
+
+
+_NAMES = (
+    "relu",
+    "relu6",
+    "leaky_relu",
+    "hard_sigmoid",
+    "hard_tanh",
+    "hard_shrink",
+    "soft_shrink",
+    "sparse_sigmoid",
+    "threshold",
+)
+_LAYERS = (keras.layers.ReLU, keras.layers.LeakyReLU, keras.layers.PReLU)
+
+
+def _warn_of_kinks(model: keras.Model) -> bool:
+    """Warns of piecewise linear activations; returns whether it warned."""
+    found = [
+        layer.name
+        for layer in _keras.inner_layers(model)
+        if isinstance(layer, _LAYERS)
+        or any(
+            _name(getattr(layer, attribute, None)) in _NAMES
+            for attribute in ("activation", "recurrent_activation")
+        )
+    ]
+    if found:
+        warnings.warn(
+            "`TaylorVI` differentiates twice, and the second derivative of a "
+            "piecewise linear activation is zero: the objective ignores the "
+            "curvature of these layers. Use a smooth activation, such as "
+            '"softplus" or "gelu". '
+            f"Received: layers {found}",
+            stacklevel=2,
+        )
+    return bool(found)
+
+
+def _name(activation: Any) -> str | None:
+    return getattr(activation, "__name__", None)
+
+
+def mean_over_groups(
+    of_group: Callable[[BatchPass], tuple[Outcome, list]],
+    forward: BatchPass,
+    size: int,
+) -> tuple[Outcome, list]:
+    """Returns mean outcome and gradients over groups of `size` examples.
+
+    The outputs are those of all examples. If `size` does not divide their
+    number, the first group is smaller and counts less. BatchNorm normalises
+    over a group.
+    """
+    examples = forward.examples
+    rest = (examples - 1) // size  # whole groups after the first one
+    if not isinstance(rest, int):
+        rest = tf.maximum(rest, 0)  # a replica may have no examples
+    begin = examples - rest * size
+    first = _part(forward, 0, begin)
+    outcome, gradients = of_group(first)
+    if isinstance(rest, int) and rest == 0:
+        return outcome, gradients
+
+    def weight(part: Any) -> Any:
+        # A replica without examples has an empty group with weight 0.
+        return tf.math.divide_no_nan(
+            tf.cast(part, "float32"), tf.cast(examples, "float32")
+        )
+
+    def scaled(outcome: Outcome, gradients: list, by: Any) -> list:
+        numbers = [outcome.loss, outcome.nll, *gradients]
+        return [n * tf.cast(by, n.dtype) for n in numbers]
+
+    outputs = keras.tree.flatten(outcome.y_pred)
+    arrays = [
+        tf.TensorArray(y.dtype, rest, element_shape=(size, *y.shape[1:]))
+        for y in outputs
+    ]
+    # Replicas cannot assign inside of a loop: the loop carries the values.
+    state = first.assigned
+    values = [tf.convert_to_tensor(v.value) for v in state]
+    share = weight(size)
+
+    def body(i: Any, sums: list, arrays: list, values: list) -> tuple:
+        pairs = list(zip(state, values, strict=True))
+        part = _part(forward, begin + i * size, size, pairs)
+        found, gradients = of_group(part)
+        added = scaled(found, gradients, share)
+        y_pred = keras.tree.flatten(found.y_pred)
+        return (
+            i + 1,
+            [a + b for a, b in zip(sums, added, strict=True)],
+            [a.write(i, y) for a, y in zip(arrays, y_pred, strict=True)],
+            part.new_state,
+        )
+
+    _, sums, arrays, values = tf.while_loop(
+        lambda i, *_: i < rest,
+        body,
+        (
+            tf.constant(0),
+            scaled(outcome, gradients, weight(begin)),
+            arrays,
+            values,
+        ),
+        parallel_iterations=1,
+    )
+    for variable, value in zip(state, values, strict=True):
+        variable.assign(value)
+    outputs = [
+        tf.concat([y, a.concat()], 0)
+        for y, a in zip(outputs, arrays, strict=True)
+    ]
+    loss, nll, *gradients = sums
+    y_pred = keras.tree.pack_sequence_as(outcome.y_pred, outputs)
+    return Outcome(loss, nll, y_pred), gradients
+
+
+def _part(
+    forward: BatchPass, begin: Any, size: Any, state: list | None = None
+) -> BatchPass:
+    """Returns a `BatchPass` of `size` of the examples."""
+    # `gather` instead of a slice: XLA also compiles a loop that never runs,
+    # and rejects a slice longer than the batch.
+    rows = begin + tf.range(size)
+
+    def cut(array: Any) -> Any:
+        return None if array is None else tf.gather(array, rows)
+
+    return BatchPass(
+        forward.model,
+        keras.tree.map_structure(cut, forward.data),
+        excluded=forward.excluded,
+        scale=forward.scale,
+        state=state,
     )

@@ -3,7 +3,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bdl.applications import DenseNet
-from keras_bdl.applications._resnet import IMAGENET
+from keras_bdl.applications._residual_network import IMAGENET
 
 
 def test_network_is_the_composition_of_its_formulas():

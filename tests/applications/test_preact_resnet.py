@@ -5,10 +5,10 @@ import pytest
 import keras_bdl as bdl
 from keras_bdl.applications import PreActResNet
 from keras_bdl.applications import PreActResNet18
-from keras_bdl.applications._architecture import BOTTLENECK
-from keras_bdl.applications._architecture import Architecture
-from keras_bdl.applications._architecture import Stage
-from keras_bdl.applications._architecture import Stem
+from keras_bdl.applications._residual_network import BOTTLENECK
+from keras_bdl.applications._residual_network import Architecture
+from keras_bdl.applications._residual_network import Stage
+from keras_bdl.applications._residual_network import Stem
 
 
 def count(model):

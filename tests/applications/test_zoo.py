@@ -10,11 +10,11 @@ import pytest
 
 import keras_bdl as bdl
 from keras_bdl import applications
-from keras_bdl.applications._architecture import BOTTLENECK
-from keras_bdl.applications._architecture import Architecture
-from keras_bdl.applications._architecture import Stage
-from keras_bdl.applications._resnet import IMAGENET
-from keras_bdl.applications._resnet import SMALL_IMAGES
+from keras_bdl.applications._residual_network import BOTTLENECK
+from keras_bdl.applications._residual_network import IMAGENET
+from keras_bdl.applications._residual_network import SMALL_IMAGES
+from keras_bdl.applications._residual_network import Architecture
+from keras_bdl.applications._residual_network import Stage
 
 GUIDE = Path(__file__).parents[2] / "examples" / "guides" / "networks.md"
 SHAPE = (16, 16, 3)

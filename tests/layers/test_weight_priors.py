@@ -8,10 +8,9 @@ from scipy import stats
 from tensorflow_probability import distributions as tfd
 
 import keras_bdl as bdl
-from keras_bdl import extend
 from keras_bdl import layers
 from keras_bdl.distributions import MeanField
-from keras_bdl.distributions._stored_prior import StoredPrior
+from keras_bdl.layers._weight_priors import StoredPrior
 from tests.helpers import assert_moment
 from tests.helpers import own_garbage
 
@@ -39,7 +38,7 @@ def gaussian_divergence(layer, name, prior_mean, prior_stddev):
     )
     m, s = (np.ravel(np.asarray(p, "f8")) for p in (prior_mean, prior_stddev))
     stddev, size = np.log1p(np.exp(rho)), len(mean)
-    if isinstance(layer, extend.MeanFieldLayer):
+    if isinstance(layer, bdl.extend.MeanFieldLayer):
         square = stddev**2 + (mean - m) ** 2
         return np.sum(np.log(s / stddev) + square / (2 * s**2) - 0.5)
     area = np.log(2) + size / 2 * np.log(np.pi) - special.gammaln(size / 2)

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from keras_bdl._replaced_in_thread import replaced
-from keras_bdl.objectives._exact_moments import exact_moments
+from keras_bdl.objectives._hessian_diagonal import exact_moments
 
 LAYERS = {
     "BatchNormalization": lambda: keras.layers.BatchNormalization(),

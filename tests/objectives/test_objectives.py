@@ -320,13 +320,13 @@ def test_batch_normalization_has_no_variance_and_asks_for_its_statistics(cls):
 @VI
 def test_training_step_is_traced_once(cls, monkeypatch):
     looks = []
-    look = cls.look
+    data_term = cls.data_term
 
     def counted(self, *args):
         looks.append(1)
-        return look(self, *args)
+        return data_term(self, *args)
 
-    monkeypatch.setattr(cls, "look", counted)
+    monkeypatch.setattr(cls, "data_term", counted)
     ramp = bdl.schedules.LinearRamp(0.5, 1.0, end_step=8)
     model = softmax_regression(
         adam(), objective=cls("diagonal", temperature=ramp), samples=2,
