@@ -258,29 +258,11 @@ class PredictionIntervals:
     A conformal method returns this object. An interval is empty if its lower
     end is above its upper end.
 
-    Args:
-        method: The fitted method.
-        prediction: The prediction.
-        lower: Lower ends, in the shape of the predictive mean.
-        upper: Upper ends, in the same shape.
-
     Attributes:
         method: The fitted method.
         prediction: The prediction.
         lower: Lower ends, in the shape of the predictive mean.
         upper: Upper ends, in the same shape.
-
-    Example:
-
-    ```python
-    p = keras_bdl.prediction.RegressionPrediction(
-        np.zeros(100), variance_within=np.ones(100)
-    )
-    targets = np.random.default_rng(0).normal(size=100)
-    conformal = keras_bdl.conformal.NormalizedResiduals().fit(p, targets)
-    intervals = conformal(p)
-    intervals.lower, intervals.upper, intervals.evaluate(targets).coverage
-    ```
     """
 
     def __init__(

@@ -321,20 +321,9 @@ class ControlledSets:
     The sets are computed when they are read, in blocks of examples. Padding is
     in no set.
 
-    Args:
-        method: The fitted method.
-        prediction: The prediction.
-
     Attributes:
         method: The fitted method.
         prediction: The prediction.
-
-    Example:
-
-    ```python
-    sets = keras_bdl.conformal.RiskControl().fit(prediction, y)(prediction)
-    sets.membership, sets.sizes
-    ```
     """
 
     def __init__(self, method: Any, prediction: ClassificationPrediction):

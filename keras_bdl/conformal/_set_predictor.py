@@ -239,28 +239,14 @@ class PredictionSets:
     """Sets of classes, one for each row of a prediction.
 
     A conformal method returns this object. It computes sets when they are
-    read, in blocks of rows, so that its memory is that of the prediction.
-
-    Args:
-        method: The fitted method.
-        prediction: The prediction.
-        keys: Random number of each row.
-        limits: Function of the keys of a block that returns the largest score
-            inside each set, `(rows, 1)` or `(rows, classes)`; or an array with
-            one limit for each row.
-        owner: The object whose name reports show. Defaults to `None`, the
-            method.
+    read, in blocks of rows, so that its memory is that of the prediction. The
+    limits are the largest score inside each set: one for each row, or a
+    function from keys to `(rows, 1)` or `(rows, classes)`. Reports show the
+    name of the `owner`, the method unless given.
 
     Attributes:
         method: The fitted method.
         prediction: The prediction.
-
-    Example:
-
-    ```python
-    sets = keras_bdl.conformal.LAC().fit(prediction, y)(prediction)
-    sets.sizes, sets[0], sets.contains(y)
-    ```
     """
 
     def __init__(

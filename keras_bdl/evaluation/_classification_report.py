@@ -21,7 +21,6 @@ from keras_bdl.evaluation._calibration import calibration_errors
 from keras_bdl.evaluation._calibration import smooth_calibration_error
 from keras_bdl.evaluation._ood import ood_entry
 from keras_bdl.evaluation._ood import ood_section
-from keras_bdl.evaluation._ranking import FRACTIONS
 from keras_bdl.evaluation._ranking import aurc_of_examples
 from keras_bdl.evaluation._ranking import auroc
 from keras_bdl.evaluation._ranking import checked_fractions
@@ -149,14 +148,14 @@ class ClassificationReport(Report):
     def from_prediction(
         cls,
         prediction: ClassificationPrediction,
-        y: ArrayLike | None = None,
+        y: ArrayLike | None,
         *,
-        ood: dict[str, ClassificationPrediction] | None = None,
-        further: dict[str, dict] | None = None,
-        shift: Mapping | None = None,
-        num_bins: int = 20,
-        fractions: Sequence[float] = FRACTIONS,
-        uncertainty: str = "mutual_information",
+        ood: dict[str, ClassificationPrediction],
+        further: dict[str, dict],
+        shift: Mapping | None,
+        num_bins: int,
+        fractions: Sequence[float],
+        uncertainty: str,
     ) -> "ClassificationReport":
         """Returns the report on a prediction, with the options of `evaluate`.
 
@@ -205,9 +204,9 @@ class ClassificationReport(Report):
                     name,
                     with_mask(whole, counted.kept),
                     other,
-                    (further or {}).get(name, {}),
+                    further[name],
                 )
-                for name, other in (ood or {}).items()
+                for name, other in ood.items()
             },
             shift=shift_scores(
                 shift, check_classification, _shifted_by(counted, num_bins)
@@ -240,7 +239,7 @@ class ClassificationReport(Report):
         return [
             ("Quality", self._quality()),
             (f"Calibration, {self.num_bins} bins", self._calibration()),
-            ("Uncertainty in nats, mean", self._uncertainty()),
+            uncertainty_section(self),
             self._referral_section(),
             per_class_section(self.per_class),
             *(shift_section(*item, _SHIFT) for item in self.shift.items()),
@@ -266,13 +265,6 @@ class ClassificationReport(Report):
             ["ECE, classwise", self.ece_classwise],
             ["MCE, equal width", self.mce],
             ["AUROC of correctness", self.auroc_correctness],
-        ]
-
-    def _uncertainty(self) -> list:
-        return [
-            ["entropy (total)", self.entropy],
-            ["expected entropy (aleatoric)", self.expected_entropy],
-            ["mutual information (epistemic)", self.mutual_information],
         ]
 
     def _referral_section(self) -> tuple[str, list]:
@@ -450,6 +442,15 @@ def ratio_of_counts(part: np.ndarray, whole: np.ndarray) -> list[float]:
     ratio = np.full(len(whole), np.nan)
     np.divide(part, whole, out=ratio, where=whole > 0)
     return ratio.tolist()
+
+
+def uncertainty_section(report: Any) -> tuple[str, list]:
+    """Returns the title and the rows of the table of the uncertainty."""
+    return "Uncertainty in nats, mean", [
+        ["entropy (total)", report.entropy],
+        ["expected entropy (aleatoric)", report.expected_entropy],
+        ["mutual information (epistemic)", report.mutual_information],
+    ]
 
 
 def per_class_section(

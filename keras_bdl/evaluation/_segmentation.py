@@ -22,6 +22,7 @@ from keras_bdl.evaluation._calibration import ClassBins
 from keras_bdl.evaluation._classification_report import ExampleScores
 from keras_bdl.evaluation._classification_report import per_class_section
 from keras_bdl.evaluation._classification_report import ratio_of_counts
+from keras_bdl.evaluation._classification_report import uncertainty_section
 from keras_bdl.evaluation._ranking import FRACTIONS
 from keras_bdl.evaluation._ranking import MEASURES
 from keras_bdl.evaluation._ranking import checked_fractions
@@ -335,14 +336,7 @@ class SegmentationReport(Report):
                     ["ECE, classwise", self.ece_classwise],
                 ],
             ),
-            (
-                "Uncertainty in nats, mean",
-                [
-                    ["entropy (total)", self.entropy],
-                    ["expected entropy (aleatoric)", self.expected_entropy],
-                    ["mutual information (epistemic)", self.mutual_information],
-                ],
-            ),
+            uncertainty_section(self),
             (
                 f"Referral of the most uncertain images, by mean {measure}",
                 [

@@ -217,13 +217,7 @@ class NegativeLogLikelihood(ClassificationMean):
     Args:
         from_logits, name, dtype: As in `keras_bdl.metrics.BrierScore`.
 
-    Call arguments:
-        y_true: Integer labels, `(batch,)` or `(batch, 1)`, or one-hot or soft
-            labels of the shape of `y_pred`.
-        y_pred: `(batch, classes)`, or `(batch, 1)` for the probability (or
-            logit) of class 1. Axes between the batch and the classes hold
-            further examples.
-        sample_weight: Weight of each example.
+    The call arguments are those of `keras_bdl.metrics.BrierScore`.
 
     Example:
 

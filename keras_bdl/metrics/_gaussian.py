@@ -107,8 +107,8 @@ class GaussianLogLikelihood(GaussianScore):
 
     ```python
     metric = keras_bdl.metrics.GaussianLogLikelihood()
-    means_and_stddevs = tf.constant([[0.0, 1.0], [2.0, 0.5]])
-    metric.update_state(tf.constant([[0.5], [2.0]]), means_and_stddevs)
+    means_and_stddevs = np.array([[0.0, 1.0], [2.0, 0.5]])
+    metric.update_state(np.array([[0.5], [2.0]]), means_and_stddevs)
     metric.result()
     ```
     """
@@ -138,18 +138,14 @@ class ContinuousRankedProbabilityScore(GaussianScore):
         noise_stddev, name, dtype: As in
             `keras_bdl.metrics.GaussianLogLikelihood`.
 
-    Call arguments:
-        y_true: Targets, `(batch, targets)`, or `(batch,)` for one target.
-        y_pred: `(batch, 2 * targets)`; the shape of `y_true` if
-            `noise_stddev` is given.
-        sample_weight: Weight of each example.
+    The call arguments are those of `keras_bdl.metrics.GaussianLogLikelihood`.
 
     Example:
 
     ```python
     metric = keras_bdl.metrics.ContinuousRankedProbabilityScore()
-    means_and_stddevs = tf.constant([[0.0, 1.0], [2.0, 0.5]])
-    metric.update_state(tf.constant([[0.5], [2.0]]), means_and_stddevs)
+    means_and_stddevs = np.array([[0.0, 1.0], [2.0, 0.5]])
+    metric.update_state(np.array([[0.5], [2.0]]), means_and_stddevs)
     metric.result()
     ```
 
@@ -184,18 +180,14 @@ class IntervalCoverage(GaussianScore):
         noise_stddev, name, dtype: As in
             `keras_bdl.metrics.GaussianLogLikelihood`.
 
-    Call arguments:
-        y_true: Targets, `(batch, targets)`, or `(batch,)` for one target.
-        y_pred: `(batch, 2 * targets)`; the shape of `y_true` if
-            `noise_stddev` is given.
-        sample_weight: Weight of each example.
+    The call arguments are those of `keras_bdl.metrics.GaussianLogLikelihood`.
 
     Example:
 
     ```python
     metric = keras_bdl.metrics.IntervalCoverage(0.95)
-    means_and_stddevs = tf.constant([[0.0, 1.0], [2.0, 0.5]])
-    metric.update_state(tf.constant([[0.5], [2.0]]), means_and_stddevs)
+    means_and_stddevs = np.array([[0.0, 1.0], [2.0, 0.5]])
+    metric.update_state(np.array([[0.5], [2.0]]), means_and_stddevs)
     metric.result()
     ```
     """
@@ -288,10 +280,7 @@ class MeanAbsoluteError(ErrorOfMean):
     Args:
         name, dtype: As in `keras_bdl.metrics.GaussianLogLikelihood`.
 
-    Call arguments:
-        y_true: Targets, `(batch, targets)`, or `(batch,)` for one target.
-        y_pred: `(batch, 2 * targets)`.
-        sample_weight: Weight of each example.
+    The call arguments are those of `keras_bdl.metrics.RootMeanSquaredError`.
 
     Example:
 

@@ -213,6 +213,12 @@ def regression_comparison(
             f"{' without any' if predictions == {} else ''}"
         )
     check_count("columns", columns)
+    shown = {
+        "x_train": x_train,
+        "y_train": y_train,
+        "truth": truth,
+        "width": width,
+    }
     plt = pyplot()
     columns = min(columns, len(predictions))
     rows = -(-len(predictions) // columns)
@@ -227,46 +233,29 @@ def regression_comparison(
             layout="constrained",
         )
         try:
-            _draw(
-                grid,
-                x,
-                predictions,
-                x_train=x_train,
-                y_train=y_train,
-                truth=truth,
-                width=width,
-            )
+            _draw_panels(grid, x, predictions, shown)
+            limits = _limits(y_train, truth, width)
         except ValueError:
             plt.close(figure)
             raise
+        if limits is not None:
+            grid[0, 0].set_ylim(*limits)
         _one_legend(figure, grid.ravel()[: len(predictions)])
         figure.suptitle(title, weight="bold")
     return figure
 
 
-def _draw(
+def _draw_panels(
     grid: Any,
     x: ArrayLike,
     predictions: dict[str, RegressionPrediction],
-    *,
-    y_train: ArrayLike | None,
-    truth: Any,
-    width: float,
-    **options: Any,
+    shown: dict[str, Any],
 ) -> None:
     panels = grid.ravel()
     for ax, (name, prediction) in zip(
         panels, predictions.items(), strict=False
     ):
-        regression_bands(
-            x,
-            prediction,
-            y_train=y_train,
-            truth=truth,
-            width=width,
-            ax=ax,
-            **options,
-        )
+        regression_bands(x, prediction, ax=ax, **shown)
         ax.set_title(name, loc="left", weight="bold")
         ax.label_outer()
     for ax in panels[len(predictions) :]:
@@ -275,9 +264,6 @@ def _draw(
         above.tick_params(labelbottom=True)
         above.set_xlabel("input")
         ax.set_axis_off()
-    limits = _limits(y_train, truth, width)
-    if limits is not None:
-        panels[0].set_ylim(*limits)
 
 
 def _limits(

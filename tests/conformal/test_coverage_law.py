@@ -18,7 +18,7 @@ from tests.conformal.helpers import classified
 from tests.conformal.helpers import regressed
 from tests.conformal.helpers import rows
 
-SPLITS = 1000
+SPLITS = 400
 
 
 def splits(pool, n=39):
@@ -67,7 +67,7 @@ METHODS = {
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_coverage_over_1000_random_splits_has_its_beta_law(name):
+def test_coverage_over_random_splits_has_its_beta_law(name):
     make, pool = METHODS[name]
     found = []
     for seed, (calibration, test) in enumerate(splits(pool)):
@@ -106,7 +106,7 @@ def test_coverage_of_each_class_has_its_beta_law(make):
         assert p_value(uniform) > 0.01 / 3
 
 
-def test_mean_risk_over_1000_random_splits_is_below_its_bound():
+def test_mean_risk_over_random_splits_is_below_its_bound():
     pool = classified(140 * 8, classes=2)
     log_mean = pool.log_mean.reshape(140, 8, 2)
     y = pool.y.reshape(140, 8)

@@ -214,14 +214,13 @@ def test_bins_are_checked(cls):
         cls(binning="log")
 
 
-@pytest.mark.parametrize("jit_compile", [False, True])
-def test_compiled_updates_equal_eager_ones(jit_compile):
+def test_compiled_updates_equal_eager_ones():
     y, logits, weight = make_data()
     eager = [cls(from_logits=True) for cls in SCORES]
     eager += [cls(from_logits=True, binning="mass") for cls in BINNED]
     compiled = [type(m).from_config(m.get_config()) for m in eager]
 
-    @tf.function(jit_compile=jit_compile)
+    @tf.function(jit_compile=True)
     def step(y, logits, weight):
         for metric in compiled:
             metric.update_state(y, logits, weight)
