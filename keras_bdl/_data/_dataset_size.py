@@ -12,6 +12,7 @@ from keras import ops
 
 from keras_bdl import _keras
 from keras_bdl._arguments import check_number
+from keras_bdl._backend import in_several_workers
 from keras_bdl._data._count_examples import ExampleCount
 from keras_bdl._data._count_examples import count_by_reading
 from keras_bdl._data._count_examples import count_examples
@@ -19,10 +20,9 @@ from keras_bdl._data._observations import EXAMPLES
 from keras_bdl._data._observations import POSITIONS
 from keras_bdl._data._observations import is_masked
 from keras_bdl._data._observations import positions_of_example
-from keras_bdl._inner_optimizer import inner_optimizer
-from keras_bdl.distribute._keras_fixes import in_several_workers
-from keras_bdl.likelihoods._implied_noise import ignored_class
-from keras_bdl.likelihoods._loss_check import guard_likelihood
+from keras_bdl._keras import inner_optimizer
+from keras_bdl.likelihoods._loss_as_likelihood import guard_likelihood
+from keras_bdl.likelihoods._loss_as_likelihood import ignored_class
 
 
 class DatasetSize:

@@ -6,13 +6,7 @@ from typing import Any
 
 import keras
 
-<<<<<<< HEAD
 from keras_bdl import _backend
-from keras_bdl.distributions._stored_prior import StoredPrior
-=======
-from keras_bdl._cpu_compilation import pays_to_compile
-from keras_bdl._shared_trace import call_shared
->>>>>>> 0a5e8e84ba3c2538f0e1138be6d6595aba357ae5
 from keras_bdl.layers import _weight_draw as weight_draw
 from keras_bdl.layers._weight_priors import StoredPrior
 from keras_bdl.priors import TFPDistribution

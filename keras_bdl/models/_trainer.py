@@ -35,8 +35,8 @@ from keras_bdl._protocols import OwnsTrainStep
 from keras_bdl._protocols import OwnsVariables
 from keras_bdl.distribute import _replicas
 from keras_bdl.distribute import _workers
-from keras_bdl.layers._find_variational_layers import end_annealing
-from keras_bdl.layers._find_variational_layers import variational_layers
+from keras_bdl.layers._variational import end_annealing
+from keras_bdl.layers._variational import variational_layers
 from keras_bdl.likelihoods._loss_as_likelihood import labels_are_open
 from keras_bdl.models import _checks
 from keras_bdl.models._example_counter import CountedEpochs

@@ -11,17 +11,17 @@ from keras import ops
 from keras_bdl import _keras
 from keras_bdl._arguments import check_bool
 from keras_bdl._arguments import check_count
-from keras_bdl._cpu_compilation import pays_to_compile
-from keras_bdl._inner_optimizer import loss_scale
+from keras_bdl._backend import call_shared
+from keras_bdl._backend import pays_to_compile
+from keras_bdl._keras import loss_scale
 from keras_bdl._random._noise import EVALUATION
 from keras_bdl._random._noise import TRAINING
 from keras_bdl._random._noise import draw_numbers
 from keras_bdl._random._noise import random_bits
 from keras_bdl._random._noise import split_numbers
-from keras_bdl._shared_trace import call_shared
 from keras_bdl.curvature._weight_scope import WeightScope
 from keras_bdl.curvature._weight_scope import current_values
-from keras_bdl.distribute._replica_gradients import for_all_replicas
+from keras_bdl.distribute._replicas import for_all_replicas
 from keras_bdl.distribute._replicas import replica_weight
 from keras_bdl.optimizers._accumulator import Accumulator
 from keras_bdl.optimizers._curvature_state import CurvatureState
@@ -368,5 +368,7 @@ def _compiled_where_it_pays(function, noise, means, *args):
     # In one program with the noise, XLA would make the noise again for each
     # result of the function. XLA takes 50 milliseconds for each tensor.
     if len(means) <= _FEW_TENSORS and pays_to_compile(noise.shape[0]):
-        return call_shared(function, noise, means, *args, compiled=True)
+        return call_shared(
+            function, noise, means, *args, sizes=True, compiled=True
+        )
     return function(noise, means, *args)

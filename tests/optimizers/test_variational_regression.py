@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
-from keras_bdl._cpu_compilation import keras_compiles_nothing
+from keras_bdl._backend import keras_compiles_nothing
 from keras_bdl._random import _noise as gaussian_weights
 from tests.helpers import assert_moment
 
