@@ -263,6 +263,57 @@ def _kind(leaf: Any, sizes: bool) -> Any:
     return tf.TensorSpec(shape, leaf.dtype)
 
 
+def jvp(
+    function: Callable[[], list], tensors: Sequence[Any], direction: Sequence
+) -> tuple[list, list]:
+    """Returns outputs f and their derivatives J d in a direction of tensors.
+
+    The gradient of v^T f is J^T v, which is linear in v. Its derivative with
+    respect to v, in the direction d, is J d. The result does not need J^T v
+    itself, so a graph does not compute it. `tf.autodiff.ForwardAccumulator`
+    needs more products: it multiplies the derivative of the inputs, which is
+    zero, by the weights of the first layer.
+    """
+    zero = tf.UnconnectedGradients.ZERO
+    with tf.GradientTape(watch_accessed_variables=False) as outer:
+        with tf.GradientTape(watch_accessed_variables=False) as inner:
+            inner.watch(tensors)
+            outputs = function()
+        # Any v: its value has no effect.
+        v = [tf.zeros_like(output) for output in outputs]
+        outer.watch(v)
+        gradients = inner.gradient(outputs, tensors, v, zero)
+        # The gradient of a lookup is sparse.
+        gradients = [tf.convert_to_tensor(g) for g in gradients]
+    return outputs, outer.gradient(gradients, v, direction, zero)
+
+
+def max_pool_by_places(
+    inputs: Any, pool_size: Sequence, strides: Sequence, padding: str
+) -> Any:
+    """Returns the maxima of windows, read from their places in the inputs."""
+    highest, places = tf.nn.max_pool_with_argmax(
+        inputs, pool_size, strides, padding.upper(), include_batch_in_index=True
+    )
+    found = tf.gather(tf.reshape(inputs, [-1]), places)
+    return tf.ensure_shape(found, highest.shape)
+
+
+def argmax(tensor: Any) -> Any:
+    """Returns the place of each row's maximum; ONNX and LiteRT can do it."""
+    return tf.argmax(tensor, -1, output_type=tf.int32)
+
+
+def compiled(function: Callable, *, jit_compile: Any = None) -> Callable:
+    """Returns a function that is traced for few signatures, and compiled."""
+    return tf.function(
+        function,
+        autograph=False,
+        jit_compile=jit_compile,
+        reduce_retracing=True,
+    )
+
+
 def tensor(x: Any) -> Any:
     """Returns an array, or the present value of a variable, as a tensor."""
     return tf.convert_to_tensor(x)
@@ -323,9 +374,28 @@ def poisson(rates: Any, seed: Any) -> Any:
     )
 
 
-def grad(function: Callable[..., Any], tensors: Sequence[Any]) -> list[Any]:
-    """Returns the gradients of a scalar function of tensors."""
+def grad(
+    function: Callable[..., Any], tensors: Sequence[Any], has_aux: bool = False
+) -> Any:
+    """Returns the gradients of a scalar function of tensors, zero if unused.
+
+    With `has_aux`, the function returns a pair, whose second part comes back
+    beside the gradients.
+    """
     with tf.GradientTape() as tape:
         tape.watch(tensors)
         value = function(*tensors)
-    return tape.gradient(value, tensors)
+        target, aux = value if has_aux else (value, None)
+    found = tape.gradient(target, tensors, unconnected_gradients="zero")
+    gradients = [tf.convert_to_tensor(g) for g in found]
+    return (gradients, aux) if has_aux else gradients
+
+
+def tensor_of(variable: Any) -> Any:
+    """Returns the present value of a variable."""
+    return tf.convert_to_tensor(getattr(variable, "value", variable))
+
+
+def split(tensor: Any, sizes: Sequence[int]) -> list[Any]:
+    """Returns the parts of a vector, by one operation."""
+    return tf.split(tensor, sizes)

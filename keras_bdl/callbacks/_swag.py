@@ -19,8 +19,7 @@ from keras_bdl.posteriors._covered_weights import Structure
 from keras_bdl.posteriors._gaussian import Gaussian
 from keras_bdl.posteriors._held_posterior import posterior_owner
 from keras_bdl.posteriors._low_rank_gaussian import LowRankGaussian
-from keras_bdl.posteriors._posterior import Posterior
-from keras_bdl.prediction._reestimate_batch_norm import batch_norm_layers
+from keras_bdl.prediction._batch_norm import batch_norm_layers
 
 # Number of weights whose moments change at a time. Their copies in float64 then
 # stay in the cache of the processor.
@@ -156,11 +155,6 @@ class WeightCollector(StatefulCallback):
         self._mean = _copies(state["mean"])
         self._beside.set_state(state)
 
-    @property
-    def posterior(self) -> Posterior:
-        """The posterior of the weights collected so far."""
-        raise NotImplementedError
-
     def _check_most_collections(self) -> None:
         """Raises or warns if `fit` is too short for a posterior."""
         most = self._most_collections()
@@ -242,10 +236,7 @@ class WeightCollector(StatefulCallback):
     def _add(
         self, index: int, part: slice, before: np.ndarray, after: np.ndarray
     ) -> None:
-        """Uses the deviations of weights from the old and the new mean.
-
-        The base class does nothing.
-        """
+        """Uses the deviations of weights from the old and the new mean."""
 
     def _moments(self, moments: Any) -> list:
         """Converts float64 moments to the dtype of the posterior."""

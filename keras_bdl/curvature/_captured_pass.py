@@ -12,11 +12,11 @@ from keras_bdl import _keras
 from keras_bdl._aliases import Loss
 from keras_bdl._arguments import check_choice
 from keras_bdl._backend import num_replicas
-from keras_bdl._data._observations import EXAMPLES
-from keras_bdl._data._observations import OBSERVATIONS
-from keras_bdl._data._observations import POSITIONS
-from keras_bdl._data._observations import count_positions
-from keras_bdl._data._sparse_rows import to_dense
+from keras_bdl._data._batches import to_dense
+from keras_bdl._data._dataset_size import EXAMPLES
+from keras_bdl._data._dataset_size import OBSERVATIONS
+from keras_bdl._data._dataset_size import POSITIONS
+from keras_bdl._data._dataset_size import count_positions
 from keras_bdl.curvature._capture import Capture
 from keras_bdl.curvature._capture import Plan
 from keras_bdl.curvature._rule import Rule

@@ -19,8 +19,8 @@ from keras_bdl import likelihoods
 from keras_bdl._arguments import check_choice
 from keras_bdl._arguments import check_number
 from keras_bdl._backend import in_several_workers
+from keras_bdl._data._dataset_size import OBSERVATIONS
 from keras_bdl._data._dataset_size import dataset_sizes
-from keras_bdl._data._observations import OBSERVATIONS
 from keras_bdl._keras import inner_optimizer
 from keras_bdl._protocols import DrawsFunctions
 from keras_bdl._protocols import OwnsTrainStep
@@ -31,7 +31,7 @@ from keras_bdl.likelihoods._loss_as_likelihood import unguarded
 from keras_bdl.metrics._classification import ClassificationMetric
 from keras_bdl.models._strategy_check import check_seeds
 from keras_bdl.posteriors._held_posterior import posterior_owner
-from keras_bdl.prediction._likelihood import Likelihood
+from keras_bdl.prediction._outputs import Likelihood
 from keras_bdl.prediction._outputs import per_output
 
 _CROSS_ENTROPIES = {

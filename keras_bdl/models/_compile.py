@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from keras_bdl import _keras
-from keras_bdl._data._observations import EXAMPLES
+from keras_bdl._data._dataset_size import EXAMPLES
 from keras_bdl._keras import inner_optimizer
 from keras_bdl._protocols import DrawsFunctions
 from keras_bdl._protocols import KnowsModel

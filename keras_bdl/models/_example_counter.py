@@ -14,8 +14,8 @@ import numpy as np
 from keras import ops
 
 from keras_bdl._backend import outside_of_trace
-from keras_bdl._data._count_examples import ExampleCount
 from keras_bdl._data._dataset_size import DatasetSize
+from keras_bdl._data._dataset_size import ExampleCount
 from keras_bdl._data._dataset_size import tell_dataset_size
 from keras_bdl.distribute._replicas import variable_copies
 from keras_bdl.distribute._workers import first_replica

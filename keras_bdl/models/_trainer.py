@@ -23,13 +23,13 @@ from keras_bdl._backend import in_several_workers
 from keras_bdl._backend import num_replicas
 from keras_bdl._backend import outside_of_trace
 from keras_bdl._backend import value_and_grad
-from keras_bdl._data._count_examples import peeked
+from keras_bdl._data._dataset_size import EXAMPLES
 from keras_bdl._data._dataset_size import DatasetSize
 from keras_bdl._data._dataset_size import check_mask
 from keras_bdl._data._dataset_size import count_of_fit
 from keras_bdl._data._dataset_size import dataset_sizes
 from keras_bdl._data._dataset_size import guard_loss
-from keras_bdl._data._observations import EXAMPLES
+from keras_bdl._data._dataset_size import peeked
 from keras_bdl._keras import inner_optimizer
 from keras_bdl._protocols import OwnsTrainStep
 from keras_bdl._protocols import OwnsVariables

@@ -21,9 +21,9 @@ from keras_bdl._arguments import check_number
 from keras_bdl._backend import grad_and_aux
 from keras_bdl._backend import num_replicas
 from keras_bdl._backend import tensor
+from keras_bdl._data._dataset_size import EXAMPLES
 from keras_bdl._data._dataset_size import DatasetSize
-from keras_bdl._data._observations import EXAMPLES
-from keras_bdl._data._observations import count_positions
+from keras_bdl._data._dataset_size import count_positions
 from keras_bdl._keras import loss_scale
 from keras_bdl.curvature._captured_pass import Losses
 from keras_bdl.curvature._weight_scope import WeightScope
