@@ -12,7 +12,7 @@ from keras_bdl._arguments import check_bool
 from keras_bdl._arguments import check_choice
 from keras_bdl._arguments import check_count
 from keras_bdl._arguments import check_number
-from keras_bdl._inner_optimizer import batches_of_step
+from keras_bdl._keras import batches_of_step
 from keras_bdl.callbacks._stateful_callback import CollectedWeights
 from keras_bdl.callbacks._stateful_callback import StatefulCallback
 from keras_bdl.posteriors._covered_weights import Structure
