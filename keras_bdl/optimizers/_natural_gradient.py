@@ -492,9 +492,7 @@ class NaturalGradient(FittedGaussian, PosteriorOptimizer):
             )
             # In one program with the noise, XLA would make the noise again for
             # each result. XLA takes 50 milliseconds for each tensor.
-            if len(drawn) <= FEW_TENSORS and pays_to_compile(
-                size, at_least=SMALLEST_COMPILED
-            ):
+            if len(drawn) <= FEW_TENSORS and pays_to_compile(size):
                 samples, found = call_shared(
                     gaussian_sample, *arguments, sizes=True, compiled=True
                 )
