@@ -24,12 +24,8 @@ from keras_bdl.distributions._weight_distribution import WeightDistribution
 from keras_bdl.priors._prior import Prior
 
 
-def describe(distribution):
-    """Returns the config of a distribution.
-
-    Args:
-        distribution: A distribution of TensorFlow Probability.
-    """
+def describe(distribution: Any) -> dict:
+    """Returns the config of a distribution."""
     from tensorflow_probability import distributions as tfd
 
     kind = type(distribution)
@@ -48,14 +44,11 @@ def describe(distribution):
     }
 
 
-def revive(config):
+def revive(config: dict) -> Any:
     """Returns the distribution that a config describes.
 
     The function calls only classes of `tfp.distributions`, and creates their
     tensors outside of any graph.
-
-    Args:
-        config: The result of `describe`.
     """
     from tensorflow_probability import distributions as tfd
 
@@ -127,6 +120,8 @@ class TFPDistribution(Prior):
 
     Args:
         distribution: A continuous distribution with a single output.
+        dataset_size: N, the number of training examples, where this prior is a
+            regularizer. Defaults to `None`: `keras_bdl.Model.fit` counts them.
 
     Example:
 
@@ -138,10 +133,10 @@ class TFPDistribution(Prior):
     ```
     """
 
-    def __init__(self, distribution: Any, **kwargs):
+    def __init__(self, distribution: Any, *, dataset_size: int | None = None):
         from tensorflow_probability import distributions as tfd
 
-        super().__init__(**kwargs)
+        super().__init__(dataset_size=dataset_size)
         if not isinstance(distribution, tfd.Distribution):
             raise ValueError(
                 "`distribution` must be a distribution of TensorFlow "
@@ -203,7 +198,7 @@ class TFPDistribution(Prior):
             )
         return axes
 
-    def get_config(self):
+    def get_config(self) -> dict:
         """Returns all arguments."""
         return {
             **super().get_config(),
@@ -211,7 +206,7 @@ class TFPDistribution(Prior):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict) -> Any:
         """Returns the prior that `get_config` describes."""
         distribution = revive(config["distribution"])
         return cls(**{**config, "distribution": distribution})
