@@ -56,10 +56,10 @@ class Normal(Prior):
         del noise
         return self._log_prob(self._squared_distance(q.mean) + q.variance)
 
-    def _squared_distance(self, x):
+    def _squared_distance(self, x: Any) -> Any:
         return ops.square(x - self.mean if self.mean else x)
 
-    def _log_prob(self, squared_distance):
+    def _log_prob(self, squared_distance: Any) -> Any:
         # Few operations: a network has them for each of its tensors.
         factor = -0.5 / self.stddev**2
         constant = math.log(self.stddev) + 0.5 * math.log(2 * math.pi)

@@ -65,7 +65,7 @@ def revive(config: dict) -> Any:
         )
 
 
-def _encode(value, name):
+def _encode(value: Any, name: Any) -> Any:
     from tensorflow_probability import distributions as tfd
 
     if isinstance(value, tfd.Distribution):
@@ -83,7 +83,7 @@ def _encode(value, name):
     raise _error(f"{name}, a `{type(value).__name__}`")
 
 
-def _decode(value):
+def _decode(value: Any) -> Any:
     if isinstance(value, list):
         return [_decode(v) for v in value]
     if not isinstance(value, dict):
@@ -93,7 +93,7 @@ def _decode(value):
     return revive(value)
 
 
-def _error(part):
+def _error(part: Any) -> Any:
     return ValueError(
         "The arguments of a distribution must be numbers, arrays or other "
         "distributions of TensorFlow Probability. Otherwise a config cannot "
@@ -182,7 +182,7 @@ class TFPDistribution(Prior):
         )
         return tf.cast(each.sample(seed=seed), "float32")
 
-    def _batch_axes(self, shape):
+    def _batch_axes(self, shape: Any) -> Any:
         """Returns the axes of a variable before those of an event."""
         shape = tuple(shape)
         batch = tuple(self.distribution.batch_shape)
@@ -212,13 +212,13 @@ class TFPDistribution(Prior):
         return cls(**{**config, "distribution": distribution})
 
 
-def _belongs_to_graph(distribution):
+def _belongs_to_graph(distribution: Any) -> Any:
     modules = (distribution, *distribution.submodules)
     values = [value for module in modules for value in vars(module).values()]
     return any(tf.is_symbolic_tensor(value) for value in values)
 
 
-def _broadcasts(shape, target):
+def _broadcasts(shape: Any, target: Any) -> Any:
     pairs = zip(reversed(shape), reversed(target), strict=False)
     return len(shape) <= len(target) and all(a in (1, b) for a, b in pairs)
 
@@ -255,5 +255,5 @@ def get(prior: PriorLike | None) -> Any:
     return TFPDistribution(prior) if of_tfp else prior
 
 
-def _is_distribution(x):
+def _is_distribution(x: Any) -> Any:
     return all(callable(getattr(x, m, None)) for m in ("log_prob", "sample"))

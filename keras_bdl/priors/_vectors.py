@@ -139,7 +139,7 @@ class SymmetricGamma(Prior):
         size = self.scale * interpolate(self._quantiles(), noise[0])
         return ops.where(noise[1] < 0, -size, size)
 
-    def _quantiles(self):
+    def _quantiles(self) -> Any:
         from scipy.special import gammainccinv
         from scipy.special import gammaincinv
 
@@ -283,7 +283,7 @@ class UnitDirection(Prior):
 
 
 @functools.cache
-def _norm_distribution(d):
+def _norm_distribution(d: Any) -> Any:
     """Returns `log Z` and quantiles of the length of a vector.
 
     The length r has the density
