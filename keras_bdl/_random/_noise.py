@@ -14,12 +14,12 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_bdl._backend import call_shared
 from keras_bdl._backend import num_replicas
 from keras_bdl._backend import philox
 from keras_bdl._backend import replica_id
 from keras_bdl._backend import split
 from keras_bdl._backend import words
-from keras_bdl._shared_trace import call_shared
 
 # Streams of `random_bits`.
 TRAINING = 0

@@ -9,9 +9,9 @@ from keras import ops
 from keras_bdl import _keras
 from keras_bdl._aliases import FloatOrSchedule
 from keras_bdl._arguments import check_number
+from keras_bdl._backend import call_shared
 from keras_bdl._backend import grad
 from keras_bdl._backend import tensor_of
-from keras_bdl._shared_trace import call_shared
 from keras_bdl.curvature._weight_scope import WeightScope
 from keras_bdl.optimizers._natural_gradient import NaturalGradient
 from keras_bdl.optimizers._natural_gradient import NaturalGradientOptions

@@ -18,19 +18,18 @@ from keras_bdl._arguments import as_names
 from keras_bdl._arguments import check_bool
 from keras_bdl._arguments import check_count
 from keras_bdl._arguments import check_number
+from keras_bdl._backend import call_shared
 from keras_bdl._backend import is_tracing
 from keras_bdl._backend import outside_of_trace
+from keras_bdl._backend import pays_to_compile
 from keras_bdl._backend import tensor_of
-from keras_bdl._cpu_compilation import pays_to_compile
-from keras_bdl._inner_optimizer import loss_scale
+from keras_bdl._keras import loss_scale
 from keras_bdl._random._noise import EVALUATION
 from keras_bdl._random._noise import TRAINING
 from keras_bdl._random._noise import draw_numbers
 from keras_bdl._random._noise import random_bits
 from keras_bdl._random._noise import split_numbers
-from keras_bdl._shared_trace import SMALLEST_COMPILED
-from keras_bdl._shared_trace import call_shared
-from keras_bdl.distribute._replica_gradients import for_all_replicas
+from keras_bdl.distribute._replicas import for_all_replicas
 from keras_bdl.distribute._replicas import replica_weight
 from keras_bdl.optimizers._accumulator import Accumulator
 from keras_bdl.optimizers._target import FittedGaussian
@@ -493,9 +492,7 @@ class NaturalGradient(FittedGaussian, PosteriorOptimizer):
             )
             # In one program with the noise, XLA would make the noise again for
             # each result. XLA takes 50 milliseconds for each tensor.
-            if len(drawn) <= FEW_TENSORS and pays_to_compile(
-                size, at_least=SMALLEST_COMPILED
-            ):
+            if len(drawn) <= FEW_TENSORS and pays_to_compile(size):
                 samples, found = call_shared(
                     gaussian_sample, *arguments, sizes=True, compiled=True
                 )

@@ -10,7 +10,7 @@ from keras import ops
 from keras_bdl import _keras
 from keras_bdl._aliases import FloatOrSchedule
 from keras_bdl._arguments import check_number
-from keras_bdl._shared_trace import call_shared
+from keras_bdl._backend import call_shared
 from keras_bdl.curvature._batch_curvature import CurvatureStep
 from keras_bdl.curvature._batch_curvature import curvature_step
 from keras_bdl.curvature._capture import check_fallback

@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 import keras_bdl as bdl
-from keras_bdl import _shared_trace
-from keras_bdl._cpu_compilation import keras_compiles_nothing
+from keras_bdl import _backend as _shared_trace
+from keras_bdl._backend import keras_compiles_nothing
 from keras_bdl._random import _noise
 from keras_bdl.optimizers import _natural_gradient as natural_gradient
 from tests.helpers import assert_moment
