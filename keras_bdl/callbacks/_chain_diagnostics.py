@@ -185,7 +185,6 @@ class ChainDiagnostics(StatefulCallback):
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Continues from a state that `get_state` returned."""
         self._virials.assign(state["sums"])
         self._first_step = state["first_step"]
         self.rows = state["rows"]

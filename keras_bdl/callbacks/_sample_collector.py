@@ -203,7 +203,6 @@ class SampleCollector(StatefulCallback):
         }
 
     def check_state(self, state: dict[str, Any]) -> None:
-        """Raises an error for a state that was written with other settings."""
         ours = [self.every, self.unit, self.start_epoch]
         if state["settings"] != ours:
             raise ValueError(
@@ -214,7 +213,6 @@ class SampleCollector(StatefulCallback):
             )
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Continues from a state that `get_state` returned."""
         self.check_state(state)
         self._is_new = False
         self._samples.set_state(state)
