@@ -1,6 +1,7 @@
 """Checks shared by the test files."""
 
 import contextlib
+import dataclasses
 import gc
 import inspect
 import json
@@ -10,6 +11,8 @@ import typing
 import keras
 import numpy as np
 import tensorflow as tf
+
+from keras_bdl.prediction import PredictOptions
 
 KERAS = tuple(map(int, keras.__version__.split(".")[:2]))
 LITERT = (3, 13)  # the first version that exports it
@@ -140,3 +143,10 @@ def two_workers():
         )
         for index in range(2)
     ]
+
+
+def predict_arguments(**given):
+    """Returns arguments of `predict`, with those of its options together."""
+    names = {field.name for field in dataclasses.fields(PredictOptions)}
+    chosen = {name: given.pop(name) for name in names & set(given)}
+    return {**given, "options": PredictOptions(**chosen)} if chosen else given

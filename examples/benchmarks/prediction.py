@@ -5,8 +5,9 @@
 The network has two convolutions and two dense layers. A plain pass is a traced
 `model(x, training=False)` on the same batch. Both functions of a pair run in
 turns, and the median of the paired ratios is printed, with a 95 % interval.
-"predict again" is the second call of `keras_bdl.predict` with the same
-posterior.
+"predict" is a call of `keras_bdl.predict`, which draws the samples and predicts
+with a program that an earlier call has traced. "program" is a
+`PosteriorPredictive`, which holds its samples.
 
 With the extra `bench` installed, PyTorch does the same work in plain passes of
 its own network: `torch.func.vmap` over an ensemble, and the linearised
@@ -83,15 +84,18 @@ def ensemble(model, members=30):
 
 
 def cases():
-    """Yields a name, a model, its posterior and options of `predict`."""
+    """Yields a name, a model, its posterior and arguments of `predict`."""
+    options = bdl.prediction.PredictOptions
     model = network()
     yield "Gaussian", model, gaussian(model), {}
     yield "ensemble", model, ensemble(model), {}
     yield "last layer", model, gaussian(model, last_layer=True), {}
-    yield "linearised", model, gaussian(model), {"linearized": True}
-    link = {"linearized": True, "link": "probit", "samples": None}
+    linear = {"options": options(linearized=True)}
+    yield "linearised", model, gaussian(model), linear
+    probit = options(linearized=True, link="probit")
+    link = {"options": probit, "samples": None}
     yield "last, probit", model, gaussian(model, last_layer=True), link
-    link = {"linearized": True, "link": "monte_carlo"}
+    link = {"options": options(linearized=True, link="monte_carlo")}
     yield "last, monte_carlo", model, gaussian(model, last_layer=True), link
     variational = network(variational=True)
     posterior = bdl.posteriors.Layerwise(variational)
@@ -188,7 +192,7 @@ def main():
         lambda x: plain_model(x, training=False), reduce_retracing=True
     )
     print(f"{samples} samples, in plain passes of the same batch")
-    print(f"{'':20}{'images':>8}{'program':>24}{'predict again':>24}", end="")
+    print(f"{'':20}{'images':>8}{'program':>24}{'predict':>24}", end="")
     print(f"{'/ Keras predict':>24}{'MiB':>8}")
     for name, model, posterior, options in cases():
         options = {"samples": samples, **options}

@@ -162,7 +162,7 @@ for ax, (name, way) in zip(axes.flat, ways.items(), strict=False):
 #
 # The file of the posterior holds what was trained, and a fingerprint of the
 # frozen weights. Together with the pretrained weights, it is all you need. The
-# new model is not compiled, so `predict` needs `task` and `from_logits`. A
+# new model is not compiled, so `options` has `task` and `from_logits`. A
 # model with other frozen weights raises an error:
 
 # %%
@@ -175,8 +175,9 @@ p = bdl.predict(
     x[rest],
     loaded,
     verbose=0,
-    from_logits=True,
-    task="classification",
+    options=bdl.prediction.PredictOptions(
+        from_logits=True, task="classification"
+    ),
 )
 print(f"accuracy from the file {(p.predicted_classes == y[rest]).mean():.3f}")
 
@@ -187,8 +188,9 @@ try:
         x[rest],
         loaded,
         verbose=0,
-        from_logits=True,
-        task="classification",
+        options=bdl.prediction.PredictOptions(
+            from_logits=True, task="classification"
+        ),
     )
 except ValueError as error:
     print(textwrap.fill(str(error), 72))

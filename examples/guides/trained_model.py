@@ -72,7 +72,8 @@ print(laplace)
 #   network was trained with. Otherwise the posterior is wider.
 # - **The file has no compiled loss, or another one**: pass `loss=` to
 #   `fit_laplace`. `predict` then needs `task="classification"` and
-#   `from_logits=True`, or `False` if the network ends in a softmax.
+#   `from_logits=True` in its `options`, or `False` if the network ends in a
+#   softmax.
 # - **A regression trained with mean squared error**: it knows nothing of its
 #   noise. Measure the standard deviation of its errors on held-out examples,
 #   and compile it again, with `bdl.likelihoods.Gaussian(noise_stddev=...)`. The
@@ -104,7 +105,9 @@ def report(posterior, **options):
 reports = {
     "network alone": report(None),
     "Laplace, last layer": report(laplace),
-    "Laplace, probit": report(laplace, link="probit"),
+    "Laplace, probit": report(
+        laplace, options=bdl.prediction.PredictOptions(link="probit")
+    ),
 }
 figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
 bdl.plots.shift(reports, score="accuracy", ax=axes[0])
@@ -139,7 +142,13 @@ def fit(**options):
 
 
 def accuracy(posterior, linearized):
-    p = bdl.predict(model, x_test, posterior, linearized=linearized, verbose=0)
+    p = bdl.predict(
+        model,
+        x_test,
+        posterior,
+        options=bdl.prediction.PredictOptions(linearized=linearized),
+        verbose=0,
+    )
     return bdl.evaluate(p, y_test).accuracy
 
 

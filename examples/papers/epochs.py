@@ -59,8 +59,9 @@ class DrawnValidation(keras.callbacks.Callback):
             bdl.posteriors.MCDropout(),
             samples=self.samples,
             seed=epoch,
-            task="classification",
-            from_logits=True,
+            options=bdl.prediction.PredictOptions(
+                task="classification", from_logits=True
+            ),
             verbose=0,
         )
         report = bdl.evaluate(prediction, self.data[1] if pair else None)

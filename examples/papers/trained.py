@@ -155,11 +155,13 @@ class Trained:
             posterior,
             samples=samples,
             seed=self.seed,
-            linearized=linearized,
+            options=bdl.prediction.PredictOptions(
+                linearized=linearized,
+                batch_norm_fraction=fraction,
+                task="classification",
+                from_logits=True,
+            ),
             batch_norm_data=_inputs(statistics),
-            batch_norm_fraction=fraction,
-            task="classification",
-            from_logits=True,
             verbose=0,
         )
 

@@ -1,21 +1,21 @@
-"""Batches of a data set, read in parts of bounded size."""
+"""Batches of user data, read in parts of bounded size."""
 
 import dataclasses
 import itertools
 import math
 import warnings
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from typing import Any
 
 import keras
 import numpy as np
+import scipy.sparse
 import tensorflow as tf
 
 from keras_bdl._aliases import Data
 from keras_bdl._arguments import check_count
-from keras_bdl._data._sparse_rows import SparseRows
-from keras_bdl._data._sparse_rows import is_sparse
 
 
 @dataclasses.dataclass
@@ -40,19 +40,6 @@ class Batches:
     """Reads any kind of data batch by batch.
 
     A generator can be read once. All other data can be read again.
-
-    Args:
-        data: Arrays or nested arrays with the examples on the first axis, also
-            data frames and sparse matrices, a batched `tf.data.Dataset`, a
-            `keras.utils.PyDataset` or an iterator over batches. A batch is `x`,
-            `(x, y)` or `(x, y, sample_weight)`; weights are ignored. Batches
-            of sparse data are dense.
-        batch_size: Batch size for arrays. Defaults to `None`, 32.
-        steps: Number of batches to read. Defaults to `None`, all.
-        pad: Whether to repeat the last example of a batch that is smaller
-            than earlier batches, so that all batches have one shape. Defaults
-            to `False`.
-        name: Name of the data in error messages. Defaults to `"x"`.
 
     Attributes:
         buffer_bytes: Size in bytes at which a part of `chunks` ends.
@@ -101,11 +88,6 @@ class Batches:
         """Yields parts of the data that can be read many times.
 
         The data are read into memory part by part.
-
-        Args:
-            nbytes: Size of its inputs in bytes at which a part ends. Defaults
-                to `None`: arrays are one part, and a part of other data ends at
-                `buffer_bytes`.
         """
         if nbytes is None and self.in_memory:
             yield self
@@ -276,11 +258,7 @@ class Batches:
 
 
 def is_arrays(data: Data) -> bool:
-    """Returns whether data are arrays, and not batches of arrays.
-
-    Args:
-        data: Any data that `Batches` reads.
-    """
+    """Returns whether data are arrays, and not batches of arrays."""
     batched = (tf.data.Dataset, keras.utils.PyDataset)
     return not isinstance(data, batched) and not hasattr(data, "__next__")
 
@@ -312,3 +290,269 @@ def _repeat_last(array, length):
     # The model may not accept zeros, but it accepts a copy of an example.
     padding = np.repeat(array[-1:], length - len(array), axis=0)
     return np.concatenate([array, padding])
+
+
+def is_sparse(x: Any) -> bool:
+    """Returns whether `x` is a SciPy sparse matrix or a `tf.SparseTensor`."""
+    return scipy.sparse.issparse(x) or isinstance(x, tf.SparseTensor)
+
+
+def to_dense(data: Any) -> Any:
+    """Returns nested tensors, with dense ones in place of the sparse ones."""
+    return keras.tree.map_structure(_to_dense, data)
+
+
+def _to_dense(x):
+    if not isinstance(x, tf.SparseTensor):
+        return x
+    # `tf.sparse.to_dense` may lose the static shape.
+    return tf.ensure_shape(tf.sparse.to_dense(x), x.shape)
+
+
+class SparseRows:
+    """The rows of sparse data. An index returns them as a dense array.
+
+    Attributes:
+        shape: The dense shape.
+        dtype: The type of the entries.
+    """
+
+    def __init__(self, x: Any):
+        self.shape = tuple(int(size) for size in x.shape)
+        if isinstance(x, tf.SparseTensor):
+            rows = np.prod(self.shape[1:], dtype="int64")
+            flat = tf.sparse.reshape(x, (self.shape[0], rows))
+            row, column = flat.indices.numpy().T
+            entries = flat.values.numpy()
+            x = scipy.sparse.csr_matrix(
+                (entries, (row, column)), shape=(self.shape[0], rows)
+            )
+        self._matrix = x.tocsr()
+        self.dtype = self._matrix.dtype
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        dense = self._matrix[rows].toarray()
+        return dense.reshape(-1, *self.shape[1:])
+
+    def first_nan(self) -> int | None:
+        """Returns the first row with a NaN, or `None`."""
+        if not np.issubdtype(self.dtype, np.inexact):
+            return None
+        places = np.flatnonzero(np.isnan(self._matrix.data))
+        if not places.size:
+            return None
+        return int(
+            np.searchsorted(self._matrix.indptr, places[0], side="right") - 1
+        )
+
+
+def preprocesses(model: keras.Model) -> bool:
+    """Returns whether a model preprocesses its data in `fit` and `predict`."""
+    return getattr(model, "preprocessor", None) is not None and callable(
+        getattr(model, "preprocess_samples", None)
+    )
+
+
+def preprocessed(
+    model: keras.Model,
+    data: Data,
+    batch_size: int | None,
+    *,
+    labelled: bool = False,
+) -> tuple[Data, int | None]:
+    """Returns data as the layers of a model expect them, and the batch size.
+
+    Data of a model without a preprocessor are returned as they are. The same
+    holds for inputs that are a dictionary with the names of the model's inputs:
+    these are preprocessed already.
+    """
+    if not preprocesses(model):
+        return data, batch_size
+
+    def prepare(x, y=None, sample_weight=None):
+        if _is_ready(model, x):
+            return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
+        return model.preprocess_samples(x, y, sample_weight)
+
+    if isinstance(data, tf.data.Dataset):
+        return data.map(prepare, tf.data.AUTOTUNE), batch_size
+    if isinstance(data, keras.utils.PyDataset):
+        return _PreparedBatches(data, prepare), batch_size
+    if not is_arrays(data):
+        parts = map(keras.utils.unpack_x_y_sample_weight, data)
+        return (prepare(*part) for part in parts), batch_size
+    if batch_size is not None:
+        check_count("batch_size", batch_size)
+    whole = (
+        keras.utils.unpack_x_y_sample_weight(data)
+        if labelled
+        else (data, None, None)
+    )
+    if _is_ready(model, whole[0]):
+        return data, batch_size
+    return _PreparedArrays(whole, prepare, batch_size or 32), None
+
+
+class _PreparedArrays(keras.utils.PyDataset):
+    """Batches of arrays, each preprocessed when it is read."""
+
+    def __init__(self, whole: tuple, prepare: Callable, batch_size: int):
+        super().__init__()
+        self._whole = [
+            None if part is None else _leaves(part, np.asarray)
+            for part in whole
+        ]
+        self._prepare = prepare
+        self._batch_size = batch_size
+
+    @property
+    def num_batches(self):
+        """Number of batches."""
+        first: Any = keras.tree.flatten(self._whole[0])[0]
+        return math.ceil(len(first) / self._batch_size)
+
+    def __getitem__(self, index):
+        start = index * self._batch_size
+        rows = slice(start, start + self._batch_size)
+        return self._prepare(
+            *(
+                None if part is None else _leaves(part, lambda a: a[rows])
+                for part in self._whole
+            )
+        )
+
+
+class _PreparedBatches(keras.utils.PyDataset):
+    """The batches of a `PyDataset`, each preprocessed when it is read."""
+
+    def __init__(self, data: keras.utils.PyDataset, prepare: Callable):
+        super().__init__()
+        self._data = data
+        self._prepare = prepare
+
+    @property
+    def num_batches(self):
+        """Number of batches."""
+        return self._data.num_batches
+
+    def on_epoch_begin(self):
+        """Begins a pass over the data."""
+        self._data.on_epoch_begin()
+
+    def on_epoch_end(self):
+        """Ends a pass over the data."""
+        self._data.on_epoch_end()
+
+    def __getitem__(self, index):
+        batch = self._data[index]
+        return self._prepare(*keras.utils.unpack_x_y_sample_weight(batch))
+
+
+def _is_ready(model, x):
+    """Returns whether inputs are those of the layers of a model."""
+    expected = getattr(model, "input", None)
+    return (
+        isinstance(x, dict)
+        and isinstance(expected, dict)
+        and set(x) == set(expected)
+    )
+
+
+def _leaves(nested, function):
+    """Applies a function to arrays; a list of strings is one array."""
+    if isinstance(nested, tuple):
+        return tuple(_leaves(part, function) for part in nested)
+    if isinstance(nested, dict):
+        return {key: _leaves(part, function) for key, part in nested.items()}
+    return function(nested)
+
+
+def example_batches(
+    data: Data, batch_size: int | None, *, pad: bool = True
+) -> tuple[Batches, int | None]:
+    """Returns the `Batches` of a data set and their number, if known.
+
+    The inputs of each batch are a dictionary with `"x"` and, if present, the
+    labels `"y"` and the sample weights `"weight"`.
+    """
+    if is_arrays(data):
+        batches = Batches(
+            _named(data), batch_size=batch_size, pad=pad, name="data"
+        )
+        return batches, batches.num_batches
+    number = Batches(data, batch_size=batch_size, name="data").num_batches
+    named = ((_named(element),) for element in _elements(data, number))
+    return Batches(named, pad=pad, name="data"), number
+
+
+def _elements(data, number):
+    if not isinstance(data, keras.utils.PyDataset):
+        yield from data
+        return
+    data.on_epoch_begin()
+    for index in range(number):
+        yield data[index]
+    data.on_epoch_end()
+
+
+def _named(element):
+    x, y, weight = keras.utils.unpack_x_y_sample_weight(element)
+    named = {"x": x, "y": y, "weight": weight}
+    named = {k: v for k, v in named.items() if v is not None}
+    # `Batches` makes a column of a `Series`, which only inputs are.
+    for name in named.keys() - {"x"}:
+        named[name] = keras.tree.map_structure(_without_index, named[name])
+    if weight is not None and np.ndim(weight) != 1:
+        raise ValueError(
+            "`data` must have one sample weight for each example. "
+            f"Received: sample weights of shape {np.shape(weight)}"
+        )
+    return named
+
+
+def _without_index(array):
+    return array.to_numpy() if hasattr(array, "to_frame") else array
+
+
+class TrainingData:
+    """Labelled batches that can be read again and again.
+
+    Attributes:
+        examples: Number of examples, known after the first pass.
+    """
+
+    def __init__(self, data: Data, batch_size: int | None):
+        if hasattr(data, "__next__"):
+            raise ValueError(
+                "`data` must be data that can be read again: arrays, a "
+                "`tf.data.Dataset` or a `keras.utils.PyDataset`. "
+                f"Received: data={data}, which can be read once"
+            )
+        self._data = data
+        self._batch_size = batch_size
+        batches, self.num_batches = example_batches(data, batch_size, pad=False)
+        # Data that are not arrays need a new iterator for each pass.
+        self._batches = batches if batches.in_memory else None
+        self.examples: Any = None  # an integer after the first pass
+
+    def __iter__(self) -> Iterator[Batch]:
+        batches = self._batches
+        if batches is None:
+            batches, _ = example_batches(
+                self._data, self._batch_size, pad=False
+            )
+        examples = 0
+        for batch in batches:
+            if "y" not in batch.inputs:
+                raise ValueError(
+                    "`data` must have labels. Pass `(x, y)`, or batches of "
+                    "such pairs. "
+                    f"Received: data of type {type(self._data).__name__} "
+                    "without labels"
+                )
+            examples += batch.size
+            yield batch
+        self.examples = examples

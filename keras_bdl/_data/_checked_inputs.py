@@ -1,4 +1,4 @@
-"""Checks of models, labels, probabilities and predictions."""
+"""Checks of labels, probabilities and predictions."""
 
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -7,43 +7,14 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_bdl import _keras
 from keras_bdl._aliases import ArrayLike
-from keras_bdl._data._row_blocks import row_blocks
 
 # Larger than the rounding error of float16 for a sum over a thousand classes.
 SUM_TOLERANCE = 2e-2
 
 
-def check_model(model: Any) -> None:
-    """Raises an error unless `model` is a Keras model without states.
-
-    Args:
-        model: The argument.
-    """
-    if not isinstance(model, keras.Model):
-        raise ValueError(
-            "`model` must be a `keras.Model`. Wrap a layer as "
-            "`keras.Sequential([layer])`. "
-            f"Received: model={model!r} of type {type(model).__name__}"
-        )
-    for layer in _keras.all_layers(model):
-        if getattr(layer, "stateful", False):
-            raise ValueError(
-                "`model` must have no stateful layer, because one sample would "
-                "start from the state of another. Use `stateful=False`. "
-                f"Received: layer={layer.name!r}"
-            )
-
-
 def as_array(name: str, values: ArrayLike, dtype: Any = None) -> np.ndarray:
-    """Returns values as an array, without a copy if they are one.
-
-    Args:
-        name: Name of the argument.
-        values: The argument.
-        dtype: Type of the entries. Defaults to `None`, that of the values.
-    """
+    """Returns values as an array, without a copy if they are one."""
     try:
         return np.asarray(values, dtype=dtype)
     except (TypeError, ValueError):
@@ -54,12 +25,7 @@ def as_array(name: str, values: ArrayLike, dtype: Any = None) -> np.ndarray:
 
 
 def numbers(name: str, values: ArrayLike) -> np.ndarray:
-    """Returns values as a float64 array that is not empty and has no NaN.
-
-    Args:
-        name: Name of the argument.
-        values: The argument.
-    """
+    """Returns values as a float64 array that is not empty and has no NaN."""
     array = as_array(name, values, dtype="float64")
     if not array.size:
         raise ValueError(
@@ -80,10 +46,6 @@ def probabilities(name: str, values: ArrayLike) -> np.ndarray:
     """Returns values as an array, after a check that they are probabilities.
 
     The probabilities must sum to 1 over the last axis.
-
-    Args:
-        name: Name of the argument.
-        values: The argument.
     """
     array = as_array(name, values)
     if not array.ndim:
@@ -107,14 +69,6 @@ def number_blocks(
     """Yields float64 blocks of rows, checked as in `numbers`.
 
     Memory does not grow with the number of rows.
-
-    Args:
-        name: Name of the argument.
-        array: The argument. The last axis is the row; all other axes count
-            rows.
-
-    Yields:
-        The slice of the rows, and the block.
     """
     if not array.size:
         numbers(name, array)  # raises the error
@@ -124,12 +78,7 @@ def number_blocks(
 
 
 def log_probabilities(name: str, prediction: Any) -> np.ndarray:
-    """Returns the log probabilities of a prediction, one row per input.
-
-    Args:
-        name: Name of the argument.
-        prediction: A `ClassificationPrediction`.
-    """
+    """Returns the log probabilities of a prediction, one row per input."""
     blocks = [log_p for _, log_p, _ in probability_blocks(name, prediction)]
     return np.concatenate(blocks)
 
@@ -140,13 +89,6 @@ def probability_blocks(
     """Yields float64 blocks of the probabilities, one row per input.
 
     Memory does not grow with the number of inputs.
-
-    Args:
-        name: Name of the argument.
-        prediction: A `ClassificationPrediction`.
-
-    Yields:
-        The slice of the inputs, the log probabilities, the probabilities.
     """
     check_classification(name, prediction)
     for rows, log_p in number_blocks(f"{name}.log_mean", prediction.log_mean):
@@ -156,12 +98,7 @@ def probability_blocks(
 
 
 def check_classification(name: str, prediction: Any) -> None:
-    """Raises an error unless a value is a `ClassificationPrediction`.
-
-    Args:
-        name: Name of the argument.
-        prediction: The argument.
-    """
+    """Raises an error unless a value is a `ClassificationPrediction`."""
     if getattr(prediction, "task", None) != "classification":
         raise ValueError(
             f"`{name}` must be a `ClassificationPrediction` for one model "
@@ -173,11 +110,7 @@ def check_classification(name: str, prediction: Any) -> None:
 
 
 def how_to_predict(received: Any) -> str:
-    """Returns advice for an object that stands in place of a prediction.
-
-    Args:
-        received: Anything but a prediction.
-    """
+    """Returns advice for an object that stands in place of a prediction."""
     if isinstance(received, keras.Model):
         return "Write `keras_bdl.predict(model, x)` in place of the model. "
     if isinstance(received, (dict, list, tuple)):
@@ -197,13 +130,7 @@ def _check_sums(name, probs):
 
 
 def class_labels(y: ArrayLike, shape: tuple) -> np.ndarray:
-    """Returns one integer label per input.
-
-    Args:
-        y: Integers or one-hot rows.
-        shape: Shape of the prediction, classes on the last axis. The number of
-            classes may be `None`, not known.
-    """
+    """Returns one integer label per input."""
     inputs, classes = shape[:-1], shape[-1]
     y = as_array("y", y)
     if classes is None and y.shape[:-1] == inputs and y.shape[-1] > 1:
@@ -238,14 +165,6 @@ def kept_labels(
     """Returns one integer label per input, and whether each counts.
 
     The label of an input that a mask leaves out may be anything, and becomes 0.
-
-    Args:
-        y: Integers or one-hot rows.
-        shape: Shape of the prediction, classes on the last axis.
-        ignored: Labels of inputs that do not count; `None` is no label. They
-            may be no classes if labels are integers. Defaults to `()`.
-        mask: Whether each input counts, in the shape of the prediction without
-            the axis of classes. Defaults to `None`: all count.
     """
     y, inputs = as_array("y", y), shape[:-1]
     kept = np.ones(inputs, bool) if mask is None else np.array(mask, bool)
@@ -290,12 +209,6 @@ def targets(
     """Returns regression targets in the shape of the predicted mean.
 
     A target that a mask leaves out may be anything, and becomes 0.
-
-    Args:
-        y: Targets. A last axis of length 1 may be missing or added.
-        shape: Shape of the predicted mean.
-        mask: Whether each target counts, in the shape of the predicted mean.
-            Defaults to `None`: all count.
     """
     y = as_array("y", y, dtype="float64")
     if (*y.shape, 1) == shape or y.shape == (*shape, 1):
@@ -309,12 +222,7 @@ def targets(
 
 
 def labels_of(prediction: Any, y: ArrayLike | None) -> ArrayLike:
-    """Returns `y`, or if it is `None`, the labels in the prediction.
-
-    Args:
-        prediction: A `Prediction`.
-        y: Labels, or `None`.
-    """
+    """Returns `y`, or if it is `None`, the labels in the prediction."""
     if y is None:
         y = prediction.y
     if y is None:
@@ -325,3 +233,14 @@ def labels_of(prediction: Any, y: ArrayLike | None) -> ArrayLike:
             "arrays. Received: y=None"
         )
     return y
+
+
+# A block of this many float64 numbers takes 8 MiB and stays in the cache.
+BLOCK_ENTRIES = 2**20
+
+
+def row_blocks(num_rows: int, row_size: int) -> Iterator[slice]:
+    """Yields slices that cover all rows of an array, in their order."""
+    step = max(1, BLOCK_ENTRIES // max(1, row_size))
+    for start in range(0, num_rows, step):
+        yield slice(start, min(start + step, num_rows))

@@ -1,8 +1,11 @@
 """The number N of training examples: storage, counting and checks."""
 
+import dataclasses
+import functools
 import math
 import warnings
 from collections.abc import Callable
+from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,18 +14,27 @@ import tensorflow as tf
 from keras import ops
 
 from keras_bdl import _keras
+from keras_bdl._aliases import Data
 from keras_bdl._arguments import check_number
-from keras_bdl._data._count_examples import ExampleCount
-from keras_bdl._data._count_examples import count_by_reading
-from keras_bdl._data._count_examples import count_examples
-from keras_bdl._data._observations import EXAMPLES
-from keras_bdl._data._observations import POSITIONS
-from keras_bdl._data._observations import is_masked
-from keras_bdl._data._observations import positions_of_example
-from keras_bdl._inner_optimizer import inner_optimizer
-from keras_bdl.distribute._keras_fixes import in_several_workers
-from keras_bdl.likelihoods._implied_noise import ignored_class
-from keras_bdl.likelihoods._loss_check import guard_likelihood
+from keras_bdl._backend import in_several_workers
+from keras_bdl._data._pipeline_pass import Pass
+from keras_bdl._data._pipeline_pass import pass_over
+from keras_bdl._data._pipeline_pass import repeats
+from keras_bdl._keras import inner_optimizer
+from keras_bdl.likelihoods._loss_as_likelihood import guard_likelihood
+from keras_bdl.likelihoods._loss_as_likelihood import ignored_class
+
+EXAMPLES = "examples"
+
+
+POSITIONS = "positions"
+
+
+OBSERVATIONS = (EXAMPLES, POSITIONS)
+
+
+def _unknown(_):
+    return None
 
 
 class DatasetSize:
@@ -137,20 +149,50 @@ class DatasetSize:
         return self.labels * self._variable.value
 
 
+@dataclasses.dataclass(frozen=True)
+class ExampleCount:
+    """The number of training examples, exact or estimated.
+
+    Attributes:
+        examples: Number of different examples.
+        exact: Whether the number is exact. If not, `fit` counts the examples
+            of its first pass over the data.
+        batches: Number of steps of a pass, or `None` if only the end of the
+            data can tell.
+        expected: Function that returns how many examples the estimate expects
+            in the first steps, or `None` if it expects no number.
+        endless: Whether the data have no end, so that `steps_per_epoch`
+            defines the epoch.
+        repeated: Whether the data repeat examples in a way that hides the
+            number of different ones.
+    """
+
+    examples: int
+    exact: bool = True
+    batches: int | None = None
+    expected: Callable[[int], Any] = _unknown
+    endless: bool = False
+    repeated: bool = False
+
+    def is_settled_by(self, steps: int) -> bool:
+        """Returns whether an epoch of so many steps is a whole pass."""
+        return self.batches is None or steps >= self.batches
+
+    def corrected(self, seen: int, steps: int) -> int:
+        """Returns the number of examples, after a pass."""
+        expected = self.expected(steps)
+        if expected is None:
+            return seen
+        return round(self.examples * seen / expected)
+
+
 def count_of_fit(
     model: Any,
     sizes: Sequence[DatasetSize],
     fit_arguments: dict[str, Any],
     first: Any = None,
 ) -> ExampleCount | None:
-    """Returns the number of training examples, or `None` if it is unknown.
-
-    Args:
-        model: The model that is about to be trained.
-        sizes: The `DatasetSize` of every owner.
-        fit_arguments: All arguments of `fit`, by name.
-        first: The first batch of a Python generator. Defaults to `None`.
-    """
+    """Returns the number of training examples, or `None` if it is unknown."""
     if _are_of_one_worker(fit_arguments["x"], model.distribute_strategy):
         return None
     count = count_examples(
@@ -182,12 +224,6 @@ def tell_dataset_size(
     """Sets N for each owner for which the user gave no `dataset_size`.
 
     The function also compares given values with an exact count.
-
-    Args:
-        model: The model in training, or about to be trained.
-        sizes: The `DatasetSize` of every owner.
-        count: The result of `count_of_fit`, or a later, exact count.
-        x: The data of `fit`, for error messages.
     """
     factor = 1
     fewest: int | None = None
@@ -221,12 +257,7 @@ def tell_dataset_size(
 def dataset_sizes(
     model: keras.Model, methods: Sequence[Any]
 ) -> list[DatasetSize]:
-    """Returns all different `DatasetSize` objects of a model.
-
-    Args:
-        model: The model.
-        methods: Objective and optimizer of the model.
-    """
+    """Returns all different `DatasetSize` objects of a model."""
     owners = [*methods, *_keras.all_layers(model)]
     owners += [v.regularizer for v in model.trainable_variables]
     found = [getattr(owner, "dataset_size", None) for owner in owners]
@@ -241,10 +272,6 @@ def compare_with_epoch(model: keras.Model, steps: int) -> None:
     This check is for models whose `fit` does not count the examples. The number
     of examples in the epoch comes from the metric `loss` of Keras, which counts
     examples. A difference of less than one batch causes no warning.
-
-    Args:
-        model: A `keras.Model` after the last step of an epoch.
-        steps: Number of steps in the epoch.
     """
     if in_several_workers(model.distribute_strategy):
         return  # each worker has seen only a part of the data
@@ -308,11 +335,6 @@ def check_mask(model: Any, methods: Sequence[Any], y_pred: Any) -> None:
     """Raises an error if N counts positions that have no loss.
 
     A mask or an ignored class leaves out such positions.
-
-    Args:
-        model: A compiled `keras_bdl.Model`.
-        methods: Objective and optimizer of the model.
-        y_pred: The outputs of the model for a batch.
     """
     if model.observations == EXAMPLES:
         return
@@ -332,12 +354,7 @@ def check_mask(model: Any, methods: Sequence[Any], y_pred: Any) -> None:
 
 
 def guard_loss(model: keras.Model, methods: Sequence[Any]) -> None:
-    """Checks the compiled loss if a method or layer of the model needs N.
-
-    Args:
-        model: A compiled Keras model.
-        methods: Objective and optimizer of the model, if present.
-    """
+    """Checks the compiled loss if a method or layer of the model needs N."""
     sizes = dataset_sizes(model, methods)
     owners = dict.fromkeys(f"`{size.owner}`" for size in sizes)
     if owners:
@@ -354,13 +371,214 @@ def guard_loss_of_step(size: DatasetSize) -> None:
 
     A plain `keras.Model` does not tell an optimizer or a regularizer about its
     loss. In a training loop of the user, nothing happens.
-
-    Args:
-        size: The `DatasetSize` of the optimizer or of the regularizer.
     """
     model, y_pred = _keras.model_of_step()
     if model is not None:
         observations = getattr(model, "given_observations", None)
         guard_likelihood(
             f"`{size.owner}`", model, [size], observations, y_pred=y_pred
+        )
+
+
+def count_examples(
+    x: Data,
+    *,
+    validation_split: float | None = 0.0,
+    steps_per_epoch: int | None = None,
+    has_validation_data: bool = False,
+    first: Any = None,
+) -> ExampleCount | None:
+    """Counts the training examples."""
+    if isinstance(x, tf.data.Dataset):
+        return _count_dataset(x, steps_per_epoch)
+    if isinstance(x, keras.utils.PyDataset):
+        return _count_py_dataset(x, steps_per_epoch)
+    if first is not None:
+        return _of_batches(first, None, steps_per_epoch)
+    sizes = {_rows(a) for a in keras.tree.flatten(x) if _is_array(a)}
+    if not sizes and hasattr(x, "__len__") and hasattr(x, "__iter__"):
+        return _count_loader(x, steps_per_epoch)
+    if len(sizes) != 1:
+        return None
+    examples = sizes.pop()
+    if validation_split and not has_validation_data:
+        # Keras uses this number of rows for training.
+        examples = math.floor(examples * (1.0 - validation_split))
+    return ExampleCount(examples)
+
+
+def peeked(generator: Iterator) -> tuple[Any, Iterator]:
+    """Returns the first batch of a generator, and a generator of all."""
+    first = next(generator, None)
+
+    def batches():
+        if first is not None:
+            yield first
+        yield from generator
+
+    return first, batches()
+
+
+def different_examples(data: Data, seen: int) -> int:
+    """Returns how many of the examples of a pass are different ones.
+
+    Warns if the data repeat examples in a way that hides this number.
+    """
+    if not isinstance(data, tf.data.Dataset):
+        return seen
+    found = pass_over(data)
+    if found is not None and found.total not in (0, math.inf):
+        return round(found.distinct * seen / found.total)
+    if repeats(data):
+        warnings.warn(
+            "`data` repeat examples, and N should be the number of different "
+            "examples, which this pipeline hides. Leave out `.repeat()`, or "
+            f"give `dataset_size`. Received: data of {seen} examples",
+            stacklevel=3,
+        )
+    return seen
+
+
+def count_by_reading(data: Data, verbose: Any) -> ExampleCount | None:
+    """Reads data whose length only a pass over them can tell."""
+    if not isinstance(data, tf.data.Dataset):
+        return None
+    if data.cardinality() == tf.data.INFINITE_CARDINALITY:
+        return None
+    warnings.warn(
+        "The training data do not tell their length, so `fit` reads them once "
+        "before the training to count N. To save this pass, write "
+        f"`dataset_size`. Received: x={type(data).__name__}",
+        stacklevel=5,
+    )
+    seen = 0
+    for batch in data:
+        arrays = [a for a in keras.tree.flatten(batch) if _is_array(a)]
+        if not arrays:
+            return None
+        seen += _rows(arrays[0])
+    examples = different_examples(data, seen)
+    if verbose:
+        print(f"N = {examples} training examples")
+    return ExampleCount(examples)
+
+
+def _is_array(x):
+    # A sparse matrix has no length, and a DataFrame no `dtype`.
+    return len(getattr(x, "shape", None) or ()) > 0
+
+
+def _rows(array):
+    return int(tf.shape(array)[0] if array.shape[0] is None else array.shape[0])
+
+
+def _count_dataset(dataset, steps_per_epoch):
+    found = pass_over(dataset)
+    if found is not None and found.distinct != math.inf:
+        if found.certain:
+            return ExampleCount(int(found.distinct))
+        # Without these, the number of steps says nothing about the pass.
+        known = found.prefix(1) is not None or found.batches is not None
+        if found.total == math.inf:
+            known = found.prefix(1) is not None and steps_per_epoch is not None
+        if known or (found.total != math.inf and steps_per_epoch is None):
+            return _estimate(found)
+    batches = int(dataset.cardinality())
+    if batches < 0 and steps_per_epoch is None:
+        return None
+    for batch in dataset.take(1):
+        return _of_batches(
+            batch, None if batches < 0 else batches, steps_per_epoch, dataset
+        )
+    return ExampleCount(0)  # the data set is empty
+
+
+def _estimate(found: Pass):
+    finite = found.total != math.inf
+
+    def expected(steps):
+        number = found.prefix(steps)
+        return found.total if number is None and finite else number
+
+    return ExampleCount(
+        int(found.distinct),
+        exact=False,
+        batches=int(found.batches) if finite and found.batches else None,
+        expected=expected,
+    )
+
+
+def _of_batches(batch, batches, steps_per_epoch, dataset=None):
+    """Estimates the number of examples from the first batch."""
+    steps = steps_per_epoch if batches is None else batches
+    arrays = [a for a in keras.tree.flatten(batch) if _is_array(a)]
+    if steps is None or not arrays:
+        return None
+    return ExampleCount(
+        steps * _rows(arrays[0]),
+        exact=False,
+        batches=steps,
+        endless=batches is None,
+        repeated=dataset is not None and repeats(dataset),
+    )
+
+
+def _count_py_dataset(dataset, steps_per_epoch):
+    batches = dataset.num_batches
+    count = _of_batches(dataset[0], batches, steps_per_epoch)
+    if batches is None or count is None or batches < 2:
+        return count
+    rest = _of_batches(dataset[batches - 1], 1, None)
+    if rest is None:
+        return count
+    examples = count.examples // batches * (batches - 1) + rest.examples
+    return dataclasses.replace(count, examples=examples)
+
+
+def _count_loader(loader, steps_per_epoch):
+    """Estimates the size of a loader of batches, such as that of PyTorch."""
+    batch = next(iter(loader), None)
+    return _of_batches(batch, len(loader), steps_per_epoch)
+
+
+def positions_of_example(model: keras.Model) -> int | None:
+    """Returns the number of values that the loss has for each example.
+
+    These are the positions of the output: the axes between the first and the
+    last. The result is `None` if their number is unknown.
+    """
+    outputs = getattr(model, "outputs", None)
+    if not outputs:  # a subclass has none
+        return None
+    _check_one_output(outputs)
+    sizes = outputs[0].shape[1:-1]
+    return None if None in sizes else math.prod(sizes)
+
+
+def count_positions(y_pred: Any, counted: Any = None) -> Any:
+    """Returns the number of positions over which Keras averages the loss.
+
+    Masked positions do not count.
+    """
+    outputs = keras.tree.flatten(y_pred)
+    _check_one_output(outputs)
+    shape = ops.shape(outputs[0])[:-1]
+    masks = [_keras.mask_of(outputs[0]), counted]
+    masks = [ops.reshape(m, shape) for m in masks if m is not None]
+    if not masks:
+        return ops.prod(shape)
+    return ops.sum(ops.cast(functools.reduce(ops.logical_and, masks), "int32"))
+
+
+def is_masked(y_pred: Any) -> bool:
+    """Returns whether layers have passed on a mask to an output."""
+    outputs = keras.tree.flatten(y_pred)
+    return any(_keras.mask_of(output) is not None for output in outputs)
+
+
+def _check_one_output(outputs):
+    if len(outputs) != 1:
+        raise ValueError(
+            '`observations="positions"` needs a model with one output. Use '
+            f'`observations="examples"`. Received: {len(outputs)} outputs'
         )

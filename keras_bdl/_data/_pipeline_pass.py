@@ -1,8 +1,4 @@
-"""The number of examples in one pass over a `tf.data` pipeline.
-
-`pass_over` follows the steps of a pipeline from its source. No step runs, so
-the call takes no time, and shuffles keep their state.
-"""
+"""The number of examples in one pass over a `tf.data` pipeline."""
 
 import dataclasses
 import math
@@ -41,11 +37,7 @@ class Pass:
 
 
 def pass_over(dataset: tf.data.Dataset) -> Pass | None:
-    """Returns the numbers of one pass, or `None` if they are unknown.
-
-    Args:
-        dataset: A data set of batches.
-    """
+    """Returns the numbers of one pass, or `None` if they are unknown."""
     try:
         return _pass(dataset, leading=True)
     except RecursionError:  # hundreds of steps, such as one for each file
@@ -53,11 +45,7 @@ def pass_over(dataset: tf.data.Dataset) -> Pass | None:
 
 
 def repeats(dataset: tf.data.Dataset) -> bool:
-    """Returns whether a step of a pipeline repeats its input.
-
-    Args:
-        dataset: Any data set.
-    """
+    """Returns whether a step of a pipeline repeats its input."""
     found = [dataset]
     while found:
         one = found.pop()

@@ -248,29 +248,33 @@ def read_array(member: Any, shape: tuple, dtype: Any) -> Any:
     return array
 
 
+_NOT_DAMAGE = (
+    ConnectionError,
+    FileNotFoundError,
+    IsADirectoryError,
+    PermissionError,
+)
+# Errors of `zipfile`, `json` and `numpy.lib.format` for damaged bytes.
+_DAMAGE = (
+    zipfile.BadZipFile,
+    EOFError,
+    LookupError,
+    OSError,
+    OverflowError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+
+
 @contextlib.contextmanager
 def damage_explained(path: StoragePath) -> Iterator[None]:
     """Returns a context that raises a `ValueError` for a damaged file."""
     try:
         yield
-    except (
-        ConnectionError,
-        FileNotFoundError,
-        IsADirectoryError,
-        PermissionError,
-    ):
+    except _NOT_DAMAGE:
         raise
-    # Errors of `zipfile`, `json` and `numpy.lib.format` for damaged bytes.
-    except (
-        zipfile.BadZipFile,
-        EOFError,
-        LookupError,
-        OSError,
-        OverflowError,
-        RuntimeError,
-        TypeError,
-        ValueError,
-    ) as error:
+    except _DAMAGE as error:
         if getattr(error, "errno", None) in (errno.EMFILE, errno.ENFILE):
             raise  # too many open files: the file is not damaged
         raise ValueError(

@@ -12,9 +12,9 @@ from keras_bdl.evaluation import evaluate
 from keras_bdl.prediction import ClassificationPrediction
 from keras_bdl.prediction import Prediction
 from keras_bdl.prediction import predict
+from keras_bdl.prediction._averages import ClassificationAverage
+from keras_bdl.prediction._averages import RegressionAverage
 from keras_bdl.prediction._averages import merged
-from keras_bdl.prediction._classification_average import ClassificationAverage
-from keras_bdl.prediction._regression_average import RegressionAverage
 
 
 class EnsembleValidation(FitCallback):
@@ -61,7 +61,9 @@ class EnsembleValidation(FitCallback):
         self._seen: Any = None
         self._batch_size = batch_size
         self._numbers: dict[str, float] = {}
-        self._forget()
+        self._average: Any = None
+        self._num_samples: int = 0  # those in the average
+        self._num_dropped: int = 0  # those that are no longer in it
 
     def set_params(self, params: dict[str, Any]) -> None:
         """Checks that the collector comes before this callback."""
@@ -97,9 +99,8 @@ class EnsembleValidation(FitCallback):
 
     def _forget(self) -> None:
         """Removes all samples from the mean prediction."""
-        self._num_samples: int = 0
-        self._num_dropped: int = 0
-        self._average: Any = None
+        self._num_samples = self._num_dropped = 0
+        self._average = None
 
     def _predict(self, posterior: Any) -> Any:
         prediction = predict(

@@ -12,15 +12,14 @@ from keras_bdl._arguments import check_bool
 from keras_bdl._arguments import check_choice
 from keras_bdl._arguments import check_count
 from keras_bdl._arguments import check_number
-from keras_bdl._inner_optimizer import batches_of_step
+from keras_bdl._keras import batches_of_step
 from keras_bdl.callbacks._stateful_callback import CollectedWeights
 from keras_bdl.callbacks._stateful_callback import StatefulCallback
 from keras_bdl.posteriors._covered_weights import Structure
 from keras_bdl.posteriors._gaussian import Gaussian
 from keras_bdl.posteriors._held_posterior import posterior_owner
 from keras_bdl.posteriors._low_rank_gaussian import LowRankGaussian
-from keras_bdl.posteriors._posterior import Posterior
-from keras_bdl.prediction._reestimate_batch_norm import batch_norm_layers
+from keras_bdl.prediction._batch_norm import batch_norm_layers
 
 # Number of weights whose moments change at a time. Their copies in float64 then
 # stay in the cache of the processor.
@@ -131,7 +130,6 @@ class WeightCollector(StatefulCallback):
         }
 
     def check_state(self, state: dict[str, Any]) -> None:
-        """Raises an error for a state that was written with other settings."""
         for name in self._settings:
             saved = state.get("settings", {}).get(name)
             if saved != getattr(self, name):
@@ -143,7 +141,6 @@ class WeightCollector(StatefulCallback):
                 )
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Continues from a state that `get_state` returned."""
         self.check_state(state)
         self.num_collected = state["num_collected"]
         self._epochs_run = state["epochs_run"]
@@ -155,11 +152,6 @@ class WeightCollector(StatefulCallback):
         self._structure = structure and Structure(**structure)
         self._mean = _copies(state["mean"])
         self._beside.set_state(state)
-
-    @property
-    def posterior(self) -> Posterior:
-        """The posterior of the weights collected so far."""
-        raise NotImplementedError
 
     def _check_most_collections(self) -> None:
         """Raises or warns if `fit` is too short for a posterior."""
@@ -242,10 +234,7 @@ class WeightCollector(StatefulCallback):
     def _add(
         self, index: int, part: slice, before: np.ndarray, after: np.ndarray
     ) -> None:
-        """Uses the deviations of weights from the old and the new mean.
-
-        The base class does nothing.
-        """
+        """Uses the deviations of weights from the old and the new mean."""
 
     def _moments(self, moments: Any) -> list:
         """Converts float64 moments to the dtype of the posterior."""
@@ -499,7 +488,6 @@ class SWAG(WeightCollector):
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Continues from a state that `get_state` returned."""
         super().set_state(state)
         squares = state["squares"]
         self._squares = squares and [np.array(s) for s in squares]

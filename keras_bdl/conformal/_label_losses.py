@@ -15,7 +15,7 @@ from keras_bdl._data._checked_inputs import as_array
 from keras_bdl._data._checked_inputs import class_labels
 from keras_bdl._data._checked_inputs import kept_labels
 from keras_bdl._data._checked_inputs import labels_of
-from keras_bdl._data._row_blocks import row_blocks
+from keras_bdl._data._checked_inputs import row_blocks
 from keras_bdl.prediction import ClassificationPrediction
 
 

@@ -31,7 +31,7 @@ from keras_bdl.conformal._label_losses import name_of
 from keras_bdl.conformal._label_losses import present_only
 from keras_bdl.conformal._label_losses import search_threshold
 from keras_bdl.prediction import ClassificationPrediction
-from keras_bdl.prediction._counted_entries import counted_entries
+from keras_bdl.prediction._predictions import counted_entries
 
 
 class RiskControl(SavedMethod):

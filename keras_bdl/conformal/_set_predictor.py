@@ -15,7 +15,7 @@ from keras_bdl._aliases import ArrayLike
 from keras_bdl._arguments import check_bool
 from keras_bdl._arguments import check_count
 from keras_bdl._data._checked_inputs import probabilities
-from keras_bdl._data._row_blocks import row_blocks
+from keras_bdl._data._checked_inputs import row_blocks
 from keras_bdl._memory import check_memory
 from keras_bdl.conformal._conformal import Conformal
 from keras_bdl.conformal._conformal import Cutoff
@@ -24,7 +24,7 @@ from keras_bdl.conformal._conformal import check_task
 from keras_bdl.conformal._conformal import least_count
 from keras_bdl.conformal._coverage_report import CoverageReport
 from keras_bdl.prediction import ClassificationPrediction
-from keras_bdl.prediction._counted_entries import labelled_entries
+from keras_bdl.prediction._predictions import labelled_entries
 
 
 class SetPredictor(Conformal):

@@ -14,7 +14,7 @@ from keras_bdl._arguments import check_bool
 from keras_bdl._arguments import check_number
 from keras_bdl._arguments import check_verbose
 from keras_bdl._arguments import did_you_mean
-from keras_bdl._data._preprocessed import preprocesses
+from keras_bdl._data._batches import preprocesses
 from keras_bdl._random._seeds import sequence
 from keras_bdl.conversion._adapter import AdaptedLayer
 from keras_bdl.conversion._adapter import adapted

@@ -13,7 +13,7 @@ from keras_bdl._aliases import Data
 from keras_bdl._aliases import Loss
 from keras_bdl._arguments import check_choice
 from keras_bdl._arguments import check_count
-from keras_bdl._data._observations import EXAMPLES
+from keras_bdl._data._dataset_size import EXAMPLES
 from keras_bdl.curvature._captured_pass import CapturedPass
 from keras_bdl.curvature._rule import WeightMatrix
 

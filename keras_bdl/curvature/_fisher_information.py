@@ -17,8 +17,9 @@ from keras import ops
 from keras_bdl import _keras
 from keras_bdl._aliases import Data
 from keras_bdl._aliases import Loss
-from keras_bdl._data._examples import example_batches
-from keras_bdl._data._observations import is_masked
+from keras_bdl._backend import jvp
+from keras_bdl._data._batches import example_batches
+from keras_bdl._data._dataset_size import is_masked
 from keras_bdl._random._seeds import sequence
 from keras_bdl.curvature._capture import Capture
 from keras_bdl.curvature._capture import Plan
@@ -27,11 +28,8 @@ from keras_bdl.curvature._rule import Rule
 from keras_bdl.curvature._rule import WeightMatrix
 from keras_bdl.curvature._rule import gram
 from keras_bdl.curvature._weight_scope import current_values
-from keras_bdl.prediction._jacobian_vector_product import (
-    jacobian_vector_product,
-)
 from keras_bdl.prediction._linear_pooling import linear_pooling
-from keras_bdl.prediction._traced import traced
+from keras_bdl.prediction._stateless_call import traced
 
 # TensorFlow's message for a label outside the classes.
 _LABEL = re.compile(r"label value of (-?\d+).*valid range of (\[.*?\))")
@@ -201,7 +199,7 @@ class FisherInformation:
                 outputs = self.model(x, training=False)
             return self._scores.logits(outputs)
 
-        logits, products = jacobian_vector_product(center, values, direction)
+        logits, products = jvp(center, values, direction)
         return [sum(pair) for pair in zip(logits, products, strict=True)]
 
     def _vectors(self, key: Any, logits: list | None, outputs: Any) -> tuple:

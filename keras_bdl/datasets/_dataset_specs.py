@@ -122,18 +122,8 @@ class DatasetSpec:
         return (image / np.float32(self.max_value) - mean) / stddev  # (1)
 
 
-CIFAR10_CLASSES = (
-    "airplane",
-    "automobile",
-    "bird",
-    "cat",
-    "deer",
-    "dog",
-    "frog",
-    "horse",
-    "ship",
-    "truck",
-)
+_CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck"
+_STL10 = "airplane bird car cat deer dog horse monkey ship truck"
 
 _ALL = (
     # The test part of the UCI set, which scikit-learn contains. Pixels are
@@ -176,7 +166,7 @@ _ALL = (
         mean=(0.4914, 0.4822, 0.4465),
         stddev=(0.2470, 0.2435, 0.2616),
         augment=functools.partial(pad_crop_flip, padding=4),
-        class_names=CIFAR10_CLASSES,
+        class_names=tuple(_CIFAR10.split()),
     ),
     DatasetSpec(
         name="cifar100",
@@ -202,18 +192,7 @@ _ALL = (
         mean=(0.4467, 0.4398, 0.4066),
         stddev=(0.2603, 0.2566, 0.2713),
         augment=functools.partial(pad_crop_flip, padding=12),
-        class_names=(
-            "airplane",
-            "bird",
-            "car",
-            "cat",
-            "deer",
-            "dog",
-            "horse",
-            "monkey",
-            "ship",
-            "truck",
-        ),
+        class_names=tuple(_STL10.split()),
     ),
     # CIFAR-10-C: the test images of CIFAR-10 after 19 corruptions.
     DatasetSpec(
@@ -223,7 +202,7 @@ _ALL = (
         mean=(0.4914, 0.4822, 0.4465),
         stddev=(0.2470, 0.2435, 0.2616),
         train_split=None,
-        class_names=CIFAR10_CLASSES,
+        class_names=tuple(_CIFAR10.split()),
     ),
     # The means and standard deviations that published ResNets use.
     DatasetSpec(

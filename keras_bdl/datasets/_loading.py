@@ -1,4 +1,4 @@
-"""The function `load`, which loads a data set by its name."""
+"""`load`: the parts of a data set, by its name."""
 
 import dataclasses
 from collections.abc import Callable
@@ -420,6 +420,5 @@ def _train_splits(spec: Any, validation_size: Any) -> Any:
 def _foreign_inputs(spec: Any, pipeline: Any, data_dir: Any) -> Any:
     reader = TFDSReader(spec.name, data_dir)
     return pipeline.inputs(
-        reader.examples(spec.test_split),
-        decoder(reader, spec, pipeline.spec),
+        reader.examples(spec.test_split), decoder(reader, spec, pipeline.spec)
     )

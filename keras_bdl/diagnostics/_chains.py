@@ -1,4 +1,4 @@
-"""Weights of several chains, one array for each variable."""
+"""The samples of several chains: their weights and their predictions."""
 
 import collections.abc
 from typing import Any
@@ -142,8 +142,8 @@ def prediction_chains(
             times the memory of one prediction.
         samples: Number of the latest samples to take from each chain. Defaults
             to `None`, all samples; the chains must then have equal lengths.
-        **options: Passed to `keras_bdl.predict`: `batch_size`, `steps`,
-            `task`, `from_logits`, `moments`, `verbose`.
+        **options: Passed to `keras_bdl.predict`: `batch_size`, `options`,
+            `verbose`.
 
     Returns:
         Array of shape `(chains, samples, n, k)` of probabilities or, in

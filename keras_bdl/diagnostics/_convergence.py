@@ -67,7 +67,6 @@ class ConvergenceReport(Report):
     share_steps: bool
 
     def title(self) -> str:
-        """Returns the first line of the printed report."""
         return (
             f"Convergence of {self.num_chains} chains of {self.num_samples} "
             f"samples, {self.total['entries']} of {self.total['size']} "
@@ -75,7 +74,6 @@ class ConvergenceReport(Report):
         )
 
     def sections(self) -> list:
-        """Returns pairs of the title of a table and its rows."""
         rows = dict(self.variables)
         if len(rows) > 1:
             rows["all of these"] = self.total

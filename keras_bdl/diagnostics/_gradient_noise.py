@@ -15,8 +15,8 @@ from keras_bdl._arguments import check_count
 from keras_bdl._arguments import check_number
 from keras_bdl._arguments import check_verbose
 from keras_bdl._backend import value_and_grad
-from keras_bdl._data._count_examples import different_examples
-from keras_bdl._data._examples import TrainingData
+from keras_bdl._data._batches import TrainingData
+from keras_bdl._data._dataset_size import different_examples
 from keras_bdl._reports import Report
 from keras_bdl.diagnostics._training_loss import TrainingLoss
 from keras_bdl.diagnostics._training_loss import left_as_it_was
@@ -54,7 +54,6 @@ class GradientNoiseReport(Report):
     variables: dict
 
     def title(self) -> str:
-        """Returns the first line of the printed report."""
         return (
             f"Noise of the gradients of {self.batches} batches of "
             f"{self.batch_size}, {self.examples} examples, {self.weights} "
@@ -62,7 +61,6 @@ class GradientNoiseReport(Report):
         )
 
     def sections(self) -> list:
-        """Returns the tables, pairs of a title and rows."""
         return [
             (
                 "Covariance C of the gradient of an example",
@@ -200,9 +198,7 @@ def gradient_noise(
         momentum=float(momentum),
         variables=dict(
             zip(
-                [v.path for v in variables],
-                found.mean(0).tolist(),
-                strict=True,
+                [v.path for v in variables], found.mean(0).tolist(), strict=True
             )
         ),
     )

@@ -18,18 +18,18 @@ from keras_bdl._aliases import Loss
 from keras_bdl._arguments import check_count
 from keras_bdl._arguments import check_verbose
 from keras_bdl._backend import value_and_grad
-from keras_bdl._data._checked_inputs import check_model
 from keras_bdl._random._seeds import sequence
 from keras_bdl._reports import Report
 from keras_bdl.diagnostics._training_loss import check_loss
 from keras_bdl.diagnostics._training_loss import compiled_loss
 from keras_bdl.diagnostics._training_loss import loss_reference
 from keras_bdl.diagnostics._training_loss import mean_loss
-from keras_bdl.distribute._variable_copies import restored
+from keras_bdl.distribute._replicas import restored
 from keras_bdl.layers._variational import variational_layers
 from keras_bdl.posteriors._mc_dropout import seed_generators
-from keras_bdl.prediction._traced import ModelCache
-from keras_bdl.prediction._traced import traced
+from keras_bdl.prediction._stateless_call import ModelCache
+from keras_bdl.prediction._stateless_call import check_model
+from keras_bdl.prediction._stateless_call import traced
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,14 +69,12 @@ class GradientVarianceReport(Report):
     variables: dict
 
     def title(self) -> str:
-        """Returns the first line of the printed report."""
         return (
             "Gradient of the negative log-likelihood of "
             f"{self.examples} examples over {self.num_samples} samples"
         )
 
     def sections(self) -> list:
-        """Returns pairs of the title of a table and its rows."""
         return [
             (title, self._rows(kind))
             for kind, title in (

@@ -17,7 +17,7 @@ from keras_bdl._arguments import check_number
 from keras_bdl._arguments import check_seed
 from keras_bdl._arguments import check_verbose
 from keras_bdl._backend import hvp
-from keras_bdl._data._examples import TrainingData
+from keras_bdl._data._batches import TrainingData
 from keras_bdl._reports import NOT_A_NUMBER
 from keras_bdl._reports import Report
 from keras_bdl.diagnostics._training_loss import TrainingLoss
@@ -61,14 +61,12 @@ class HessianEigenvaluesReport(Report):
         return [as_arrays(vector, self.shapes) for vector in self.vectors]
 
     def title(self) -> str:
-        """Returns the first line of the printed report."""
         return (
             f"Hessian of the loss of {self.examples} examples, {self.size} "
             f"weights, {self.products} products"
         )
 
     def sections(self) -> list:
-        """Returns pairs of the title of a table and its rows."""
         return [
             (
                 "Ends of the spectrum",

@@ -72,7 +72,6 @@ class LossCrossSectionReport(LossSurfaceReport):
         return ratios.T / (2 * self.examples)
 
     def title(self) -> str:
-        """Returns the first line of the printed report."""
         return (
             f"Loss of {self.examples} examples along {len(self.loss)} "
             f"directions, {len(self.distances)} points from "
@@ -80,7 +79,6 @@ class LossCrossSectionReport(LossSurfaceReport):
         )
 
     def sections(self) -> list:
-        """Returns pairs of the title of a table and its rows."""
         rows: list[list] = [["", "lowest", "at", "highest", "stddev"]]
         for i, total in enumerate(self.total):
             lowest = self.distances[int(np.nanargmin(total))]
@@ -212,7 +210,6 @@ class LossPlaneReport(LossSurfaceReport):
         return squares / (2 * self.examples)
 
     def title(self) -> str:
-        """Returns the first line of the printed report."""
         first, second = map(len, self.distances)
         return (
             f"Loss of {self.examples} examples on a plane, {first} times "
@@ -220,7 +217,6 @@ class LossPlaneReport(LossSurfaceReport):
         )
 
     def sections(self) -> list:
-        """Returns pairs of the title of a table and its rows."""
         total, rows = self.total, []
         for name, flat in (
             ("lowest", np.nanargmin(total)),

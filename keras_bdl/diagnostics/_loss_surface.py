@@ -14,7 +14,7 @@ from keras_bdl._aliases import Loss
 from keras_bdl._aliases import PriorLike
 from keras_bdl._arguments import check_number
 from keras_bdl._arguments import check_verbose
-from keras_bdl._data._examples import TrainingData
+from keras_bdl._data._batches import TrainingData
 from keras_bdl.diagnostics._posterior_covariance import projected_covariance
 from keras_bdl.diagnostics._training_loss import TrainingLoss
 from keras_bdl.diagnostics._training_loss import left_as_it_was
@@ -24,11 +24,11 @@ from keras_bdl.diagnostics._weight_vectors import unit_vectors
 from keras_bdl.posteriors._gaussian import Gaussian
 from keras_bdl.posteriors._low_rank_gaussian import LowRankGaussian
 from keras_bdl.posteriors._posterior import Posterior
-from keras_bdl.prediction._likelihood import Likelihood
-from keras_bdl.prediction._reestimate_batch_norm import assign_statistics
-from keras_bdl.prediction._reestimate_batch_norm import batch_norm_batches
-from keras_bdl.prediction._reestimate_batch_norm import batch_norm_statistics
-from keras_bdl.prediction._reestimate_batch_norm import warn_of_stale_statistics
+from keras_bdl.prediction._batch_norm import assign_statistics
+from keras_bdl.prediction._batch_norm import batch_norm_batches
+from keras_bdl.prediction._batch_norm import batch_norm_statistics
+from keras_bdl.prediction._batch_norm import warn_of_stale_statistics
+from keras_bdl.prediction._outputs import Likelihood
 from keras_bdl.prediction._stateless_call import values_of
 
 
@@ -102,11 +102,11 @@ class LossValue(TrainingLoss):
         if len(losses) != 1 or len(keras.tree.flatten(found.outputs)) != 1:
             return none
         (outputs,), (y,) = map(keras.tree.flatten, (found.outputs, found.y))
-        told = Likelihood.of_loss(losses[0])
-        if told is None or told.task == "regression":
+        likelihood = Likelihood.of_loss(losses[0])
+        if likelihood is None or likelihood.task == "regression":
             return none
-        if told.task == "binary":
-            answers = outputs > (0.0 if told.from_logits else 0.5)
+        if likelihood.task == "binary":
+            answers = outputs > (0.0 if likelihood.from_logits else 0.5)
             y = ops.reshape(ops.cast(y, "float32"), ops.shape(outputs))
             labels = y > 0.5
         else:

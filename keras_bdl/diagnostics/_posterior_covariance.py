@@ -150,7 +150,6 @@ class PosteriorEigenvectorsReport(Report):
         ]
 
     def title(self) -> str:
-        """Returns the first line of the printed report."""
         part = "low-rank part of the " if self.part == "low_rank" else ""
         return (
             f"Eigenvectors of the {part}covariance of {self.size} weights, "
@@ -158,7 +157,6 @@ class PosteriorEigenvectorsReport(Report):
         )
 
     def sections(self) -> list:
-        """Returns pairs of the title of a table and its rows."""
         rows: list[list] = [["", "variance", "stddev", "of trace"]]
         for i, value in enumerate(self.values):
             share = value / self.trace if self.trace else float("nan")

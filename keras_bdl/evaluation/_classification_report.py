@@ -31,11 +31,11 @@ from keras_bdl.evaluation._ranking import uncertainty_of
 from keras_bdl.evaluation._shift import shift_scores
 from keras_bdl.evaluation._shift import shift_section
 from keras_bdl.prediction import ClassificationPrediction
-from keras_bdl.prediction._counted_entries import CountedEntries
-from keras_bdl.prediction._counted_entries import chosen_entries
-from keras_bdl.prediction._counted_entries import counted_entries
-from keras_bdl.prediction._counted_entries import labelled_entries
-from keras_bdl.prediction._counted_entries import with_mask
+from keras_bdl.prediction._predictions import CountedEntries
+from keras_bdl.prediction._predictions import chosen_entries
+from keras_bdl.prediction._predictions import counted_entries
+from keras_bdl.prediction._predictions import labelled_entries
+from keras_bdl.prediction._predictions import with_mask
 
 # A longer table of classes shows only those with the lowest F1.
 MOST_ROWS = 10

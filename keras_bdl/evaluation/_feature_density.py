@@ -10,9 +10,9 @@ from keras_bdl._aliases import ArrayLike
 from keras_bdl._aliases import Data
 from keras_bdl._arguments import check_number
 from keras_bdl._data._batches import Batches
-from keras_bdl._data._checked_inputs import check_model
 from keras_bdl._data._checked_inputs import class_labels
 from keras_bdl._data._checked_inputs import numbers
+from keras_bdl.prediction._stateless_call import check_model
 
 _NORMALIZATIONS = (
     keras.layers.BatchNormalization,

@@ -18,7 +18,7 @@ from keras_bdl.evaluation._ranking import average_precision
 from keras_bdl.evaluation._ranking import fpr_at_tpr
 from keras_bdl.evaluation._ranking import uncertainty_of
 from keras_bdl.prediction import ClassificationPrediction
-from keras_bdl.prediction._counted_entries import counted_entries
+from keras_bdl.prediction._predictions import counted_entries
 
 # Keys of an entry in `ClassificationReport.ood`.
 RESERVED = (*MEASURES, "num_inputs", "entropy_divergence")

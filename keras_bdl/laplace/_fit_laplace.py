@@ -16,12 +16,11 @@ from keras_bdl._arguments import check_count
 from keras_bdl._arguments import check_number
 from keras_bdl._arguments import check_verbose
 from keras_bdl._data._batches import is_arrays
-from keras_bdl._data._checked_inputs import check_model
-from keras_bdl._data._count_examples import different_examples
-from keras_bdl._data._observations import EXAMPLES
-from keras_bdl._data._observations import OBSERVATIONS
-from keras_bdl._data._observations import POSITIONS
-from keras_bdl._data._preprocessed import preprocessed
+from keras_bdl._data._batches import preprocessed
+from keras_bdl._data._dataset_size import EXAMPLES
+from keras_bdl._data._dataset_size import OBSERVATIONS
+from keras_bdl._data._dataset_size import POSITIONS
+from keras_bdl._data._dataset_size import different_examples
 from keras_bdl._memory import check_memory
 from keras_bdl.curvature._capture import Plan
 from keras_bdl.curvature._fisher_information import FisherInformation
@@ -31,8 +30,10 @@ from keras_bdl.laplace._scores import ScoresOfOutputs
 from keras_bdl.posteriors._covered_weights import excluded_variables
 from keras_bdl.posteriors._gaussian import KroneckerBlock
 from keras_bdl.posteriors._matrix_normal import Laplace
-from keras_bdl.prediction._posterior_draws import DEFAULT_SAMPLES
+from keras_bdl.prediction._options import PredictOptions
+from keras_bdl.prediction._posterior_samples import DEFAULT_SAMPLES
 from keras_bdl.prediction._predict import predict
+from keras_bdl.prediction._stateless_call import check_model
 
 # Ways to choose the prior precision. The first two are synonyms.
 MARGINAL_LIKELIHOOD, EVIDENCE = "marginal_likelihood", "evidence"
@@ -492,7 +493,7 @@ def _best_on_validation_data(
             batch_size=batch_size,
             keep_samples="task" not in options,  # for densities of numbers
             verbose=0,
-            **options,
+            options=PredictOptions(**options),
         )
         if "moments" in options and y is not None:
             (y,) = keras.tree.flatten(y)  # `moments` makes one prediction

@@ -16,8 +16,8 @@ from keras import ops
 from keras_bdl import _keras
 from keras_bdl._aliases import FloatOrSchedule
 from keras_bdl._arguments import check_number
+from keras_bdl._backend import call_shared
 from keras_bdl._random._noise import normal_numbers
-from keras_bdl._shared_trace import call_shared
 from keras_bdl.optimizers._layer_masses import LayerMasses
 from keras_bdl.optimizers._sampler import Sampler
 from keras_bdl.optimizers._sampler import SamplerOptions

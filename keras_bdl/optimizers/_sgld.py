@@ -5,8 +5,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_bdl._backend import call_shared
 from keras_bdl._random._noise import normal_numbers
-from keras_bdl._shared_trace import call_shared
 from keras_bdl.optimizers._sampler import Sampler
 
 

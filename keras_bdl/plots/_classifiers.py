@@ -22,9 +22,9 @@ from keras_bdl.plots._canvas import classifications
 from keras_bdl.plots._canvas import method_styles
 from keras_bdl.plots._canvas import open_axes
 from keras_bdl.prediction import ClassificationPrediction
-from keras_bdl.prediction._counted_entries import CountedEntries
-from keras_bdl.prediction._counted_entries import counted_entries
-from keras_bdl.prediction._counted_entries import labelled_entries
+from keras_bdl.prediction._predictions import CountedEntries
+from keras_bdl.prediction._predictions import counted_entries
+from keras_bdl.prediction._predictions import labelled_entries
 
 # The axis of confidences ends at HIGHEST. Higher bins become one point there.
 SMALLEST_DOUBT = 1e-4

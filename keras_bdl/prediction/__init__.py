@@ -3,22 +3,22 @@
 This folder makes predictions; `keras_bdl.evaluation` scores them.
 """
 
-from keras_bdl.prediction._classification_prediction import (
-    ClassificationPrediction,
-)
-from keras_bdl.prediction._isotonic_calibration import IsotonicCalibration
+from keras_bdl.prediction._batch_norm import reestimate_batch_norm
+from keras_bdl.prediction._calibration import IsotonicCalibration
+from keras_bdl.prediction._calibration import TemperatureScaling
+from keras_bdl.prediction._calibration import VectorScaling
+from keras_bdl.prediction._options import PredictOptions
 from keras_bdl.prediction._posterior_predictive import PosteriorPredictive
 from keras_bdl.prediction._predict import predict
-from keras_bdl.prediction._prediction import Prediction
-from keras_bdl.prediction._reestimate_batch_norm import reestimate_batch_norm
-from keras_bdl.prediction._regression_prediction import RegressionPrediction
-from keras_bdl.prediction._temperature_scaling import TemperatureScaling
-from keras_bdl.prediction._vector_scaling import VectorScaling
+from keras_bdl.prediction._predictions import ClassificationPrediction
+from keras_bdl.prediction._predictions import Prediction
+from keras_bdl.prediction._predictions import RegressionPrediction
 
 __all__ = [
     "ClassificationPrediction",
     "IsotonicCalibration",
     "PosteriorPredictive",
+    "PredictOptions",
     "Prediction",
     "RegressionPrediction",
     "TemperatureScaling",

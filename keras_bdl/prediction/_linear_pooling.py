@@ -4,11 +4,12 @@ import contextlib
 import functools
 import math
 from collections.abc import Iterator
+from typing import Any
 
 import keras
-import tensorflow as tf
 from keras import ops
 
+from keras_bdl import _backend
 from keras_bdl import _keras
 from keras_bdl._replaced_in_thread import replaced
 
@@ -34,10 +35,6 @@ def linear_pooling(model: keras.Model, *, xla: bool) -> Iterator[None]:
     Two-dimensional windows that overlap or reach beyond the border look up the
     positions of the maxima, but not under XLA, which lacks this operation.
     All other layers stay as they are.
-
-    Args:
-        model: A built Keras model.
-        xla: Whether XLA compiles the graph.
     """
     with contextlib.ExitStack() as stack:
         for layer in _keras.all_layers(model):
@@ -53,20 +50,17 @@ def linear_pooling(model: keras.Model, *, xla: bool) -> Iterator[None]:
         yield
 
 
-def _windows_are_apart(layer):
+def _windows_are_apart(layer: Any) -> bool:
     pairs = zip(layer.strides, layer.pool_size, strict=True)
     return layer.padding == "valid" and all(s >= size for s, size in pairs)
 
 
-def _summed(layer, call, inputs):
-    inputs = tf.convert_to_tensor(inputs)
-    with tf.GradientTape(watch_accessed_variables=False) as tape:
-        tape.watch(inputs)
-        highest = call(inputs)
-    mask = tf.stop_gradient(tape.gradient(highest, inputs))
+def _summed(layer: Any, call: Any, inputs: Any) -> Any:
+    inputs = ops.convert_to_tensor(inputs)
+    (mask,) = _backend.grad(call, [inputs])
     means = ops.average_pool(
         # Not a product: 0 times infinity is NaN.
-        tf.where(mask > 0, inputs, tf.zeros_like(inputs)),
+        ops.where(ops.stop_gradient(mask) > 0, inputs, ops.zeros_like(inputs)),
         layer.pool_size,
         layer.strides,
         layer.padding,
@@ -75,15 +69,9 @@ def _summed(layer, call, inputs):
     return means * math.prod(layer.pool_size)
 
 
-def _looked_up(layer, call, inputs):
+def _looked_up(layer: Any, call: Any, inputs: Any) -> Any:
     del call
-    inputs = tf.convert_to_tensor(inputs)
-    highest, places = tf.nn.max_pool_with_argmax(
-        inputs,
-        layer.pool_size,
-        layer.strides,
-        layer.padding.upper(),
-        include_batch_in_index=True,
+    inputs = ops.convert_to_tensor(inputs)
+    return _backend.max_pool_by_places(
+        inputs, layer.pool_size, layer.strides, layer.padding
     )
-    found = tf.gather(tf.reshape(inputs, [-1]), places)
-    return tf.ensure_shape(found, highest.shape)

@@ -6,28 +6,26 @@ from collections.abc import Sequence
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
+from keras_bdl._backend import jvp
 from keras_bdl.posteriors._mc_dropout import dropout_on
-from keras_bdl.prediction._average_options import IDENTITY
-from keras_bdl.prediction._average_options import MONTE_CARLO
-from keras_bdl.prediction._average_options import PROBIT
-from keras_bdl.prediction._average_options import AverageOptions
 from keras_bdl.prediction._averages import average_of
 from keras_bdl.prediction._averages import merged
-from keras_bdl.prediction._described_output import MEAN
-from keras_bdl.prediction._described_output import DescribedOutput
-from keras_bdl.prediction._described_output import at_least_float32
-from keras_bdl.prediction._described_output import described_outputs
-from keras_bdl.prediction._described_output import moments_of
-from keras_bdl.prediction._jacobian_vector_product import (
-    jacobian_vector_product,
-)
 from keras_bdl.prediction._linear_pooling import linear_pooling
-from keras_bdl.prediction._output_gaussian import output_gaussians
-from keras_bdl.prediction._output_mask import masks_of
-from keras_bdl.prediction._output_mask import with_masks
+from keras_bdl.prediction._links import linked_values
+from keras_bdl.prediction._links import output_gaussians
+from keras_bdl.prediction._links import with_closed_form
+from keras_bdl.prediction._options import EXACT_LINKS
+from keras_bdl.prediction._options import MONTE_CARLO
+from keras_bdl.prediction._options import AverageOptions
+from keras_bdl.prediction._outputs import MEAN
+from keras_bdl.prediction._outputs import DescribedOutput
+from keras_bdl.prediction._outputs import at_least_float32
+from keras_bdl.prediction._outputs import described_outputs
+from keras_bdl.prediction._outputs import masks_of
+from keras_bdl.prediction._outputs import moments_of
+from keras_bdl.prediction._outputs import with_masks
 from keras_bdl.prediction._sample_loop import average_over_samples
 from keras_bdl.prediction._stateless_call import seed_states
 from keras_bdl.prediction._stateless_call import stateless_call
@@ -44,17 +42,9 @@ class NetworkAverage:
     for the mean m of the posterior, computed as one Jacobian-vector product.
     A classifier is linear in its logits: `softmax(log p)` is p for the
     probabilities p of a model that returns no logits. A link uses the exact
-    Gaussian of f in place of samples. With the variance v of an entry of f,
-    `"probit"` divides the entry by
-
-        sqrt(1 + pi / 8 v)                                                (2)
+    Gaussian of f in place of samples, see `_links`.
 
     The weights are arguments, so the model does not change.
-
-    Args:
-        model: Function that returns the Keras model.
-        options: The `AverageOptions`.
-        uses_xla: Function that returns whether XLA compiles the graph.
 
     Attributes:
         outputs: A flat list of `DescribedOutput`, known after the first call.
@@ -75,12 +65,10 @@ class NetworkAverage:
         self._uses_xla = uses_xla
 
     def fixed_values(self, values: Sequence[Any]) -> list[Any]:
-        """Returns the second argument of a call.
+        """Returns the second argument of a call, from those of a `SampleStack`.
 
-        Args:
-            values: For each of `model.variables` its value in all samples. If
-                `linearized`, the value of a varying variable is its mean. With
-                a link, the arrays of the `CovarianceBlocks` follow.
+        If `linearized`, the value of a varying variable is its mean. With a
+        link, the arrays of the `CovarianceBlocks` follow.
         """
         replaced = self._replaced(self._model())
         return [v for i, v in enumerate(values) if i not in replaced]
@@ -90,13 +78,9 @@ class NetworkAverage:
     ) -> list[dict[str, Any]]:
         """Returns a flat list: the average of each output, as tensors.
 
-        Args:
-            inputs: A batch of nested tensors.
-            fixed: Tensors, from `fixed_values`.
-            samples: Tensors with the samples on the first axis: one for each
-                of `options.positions` (minus the mean if `linearized`), then
-                the key of the noise for `link="monte_carlo"`, then one for
-                each seed generator.
+        `samples` have the samples on the first axis: one tensor for each of
+        `options.positions` (minus the mean if `linearized`), then the key of
+        the noise for `link="monte_carlo"`, then one for each seed generator.
         """
         model = self._model()
         arrays = [
@@ -114,7 +98,7 @@ class NetworkAverage:
             if self.options.link is not None:
                 key = sample[0] if draws_outputs else None
                 values |= zip(varying, sample[draws_outputs:], strict=True)
-                return self._gaussian(x, values, fixed[len(others) :], key)
+                return self._linked(x, values, fixed[len(others) :], key)
             return self._of_sample(
                 x, values, dict(zip(varying, sample, strict=True))
             )
@@ -130,12 +114,14 @@ class NetworkAverage:
             in_one_part=self._uses_xla() or self.options.keep_samples,
         )
 
-    def _replaced(self, model):
+    def _replaced(self, model: keras.Model) -> set[int]:
         """Returns the positions of variables whose mean is not needed."""
         positions = () if self.options.linearized else self.options.positions
         return {*positions, *seed_states(model)}
 
-    def _of_sample(self, inputs, values, sample):
+    def _of_sample(
+        self, inputs: Any, values: dict[int, Any], sample: dict[int, Any]
+    ) -> list[dict[str, Any]]:
         """Returns the outputs of one sample, a dictionary for each."""
         variables = self._model().variables
         sample = {
@@ -149,19 +135,21 @@ class NetworkAverage:
         if self.options.moments is not None:
             return with_masks(self._moments(outputs), masks)
         self._describe(outputs)
+        each = zip(self.outputs, keras.tree.flatten(outputs), strict=True)
         result = [
-            output.values(at_least_float32(tensor))
-            for tensor, output in self._each(outputs)
+            output.values(at_least_float32(tensor)) for output, tensor in each
         ]
         return with_masks(result, masks)
 
-    def _linear(self, inputs, means, sample):
+    def _linear(
+        self, inputs: Any, means: dict[int, Any], sample: dict[int, Any]
+    ) -> list[dict[str, Any]]:
         """Returns the outputs (1), a dictionary for each."""
         positions = self.options.positions
         values = means | {i: v for i, v in sample.items() if i not in positions}
         raw: list = []  # what the network itself returns
         masks: list = []
-        center, products = jacobian_vector_product(
+        center, products = jvp(
             lambda: self._targets(self._call(inputs, values), raw, masks),
             [means[i] for i in positions],
             [sample[i] for i in positions],
@@ -170,23 +158,14 @@ class NetworkAverage:
         if self.options.moments is not None:
             outputs = keras.tree.pack_sequence_as(raw[0], linear)
             return with_masks(self._moments(outputs), masks)
+        each = zip(self.outputs, linear, raw, strict=True)
         result = [
-            output.linear_values(value, own)
-            for own, value, output in zip(
-                raw, linear, self.outputs, strict=True
-            )
+            output.linear_values(value, own) for output, value, own in each
         ]
         return with_masks(result, masks)
 
-    def _targets(self, outputs, raw, masks):
-        """Returns the flat tensors in which a network is linear.
-
-        Args:
-            outputs: The nested outputs of the model.
-            raw: A list that gets the flat outputs. With `moments`, it gets
-                the nested outputs.
-            masks: A list that gets the mask of each flat output, or `None`.
-        """
+    def _targets(self, outputs: Any, raw: list, masks: list) -> list:
+        """Returns the flat tensors in which a network is linear."""
         masks.extend(masks_of(outputs))
         if self.options.moments is not None:
             raw.append(outputs)
@@ -196,21 +175,19 @@ class NetworkAverage:
         each = zip(raw, self.outputs, strict=True)
         return [output.logits(tensor) for tensor, output in each]
 
-    def _gaussian(self, inputs, values, arrays, key):
-        """Returns what a link makes of the Gaussian of each output.
-
-        Args:
-            inputs: A batch of nested tensors.
-            values: A dictionary with a tensor for each variable.
-            arrays: The arrays of the `CovarianceBlocks`.
-            key: Selects the sample of `link="monte_carlo"`.
-        """
-        link, moments = self.options.link, self.options.moments
+    def _linked(
+        self,
+        inputs: Any,
+        values: dict[int, Any],
+        arrays: Sequence[Any],
+        key: Any,
+    ) -> list[dict[str, Any]]:
+        """Returns what a link makes of the Gaussian of each output."""
         raw: list = []  # what the network itself returns
         masks: list = []
 
-        def linearized(outputs):
-            if moments is not None:
+        def targets(outputs):
+            if self.options.moments is not None:
                 masks.extend(masks_of(outputs))
                 raw.extend(self._moments(outputs))
                 return [raw[0]["mean"]]
@@ -228,25 +205,16 @@ class NetworkAverage:
             layout=self.options.blocks,
             covered=self.options.covered,
             arrays=arrays,
-            outputs_of=linearized,
+            outputs_of=targets,
         )
-        result = []
-        for own, gaussian, output in zip(raw, found, self.outputs, strict=True):
-            output.check_link(link)
-            value = gaussian.mean if key is None else gaussian.sample(key)
-            if link == PROBIT:
-                value /= ops.sqrt(1.0 + np.pi / 8 * gaussian.variance())  # (2)
-            variance = gaussian.variance() if link == IDENTITY else None
-            if moments is None:
-                terms = output.gaussian_values(value, variance, own)
-            else:
-                terms = own | {"mean": value}
-                if variance is not None:
-                    terms["between"] = variance
-            result.append(terms)
+        each = zip(self.outputs, found, raw, strict=True)
+        result = [
+            linked_values(output, self.options.link, gaussian, key, own)
+            for output, gaussian, own in each
+        ]
         return with_masks(result, masks)
 
-    def _call(self, inputs, values):
+    def _call(self, inputs: Any, values: dict[int, Any]) -> Any:
         model = self._model()
         values = [values[i] for i in range(len(model.variables))]
         scope = keras.StatelessScope(zip(model.variables, values, strict=True))
@@ -258,39 +226,31 @@ class NetworkAverage:
                 stack.enter_context(pooling)
             return stateless_call(model, inputs, scope, training=False)
 
-    def _average(self, outputs):
+    def _average(self, outputs: list[dict[str, Any]]) -> list[dict[str, Any]]:
         averages = [
             average_of(output.likelihood).of_samples(
                 values, output.likelihood, self.options.keep_samples
             )
             for output, values in zip(self.outputs, outputs, strict=True)
         ]
-        if self.options.link == IDENTITY:
-            for average, values in zip(averages, outputs, strict=True):
-                average["variance"] = values["between"][0]
-        if self.options.link == PROBIT:
-            # Only the mean has a closed form.
-            for average in averages:
-                for name in ("variance", "entropy"):
-                    # `nan * x` would make the gradient of the mean NaN.
-                    average[name] = ops.full_like(average[name], np.nan)
+        if self.options.link in EXACT_LINKS:
+            averages = with_closed_form(averages, self.options.link, outputs)
         return averages
 
-    def _merge(self, first, second, first_count, second_count):
+    def _merge(
+        self, first: list, second: list, first_count: Any, second_count: Any
+    ) -> list[dict[str, Any]]:
         return [
             merged(one, other, first_count, second_count)
             for one, other in zip(first, second, strict=True)
         ]
 
-    def _moments(self, outputs):
+    def _moments(self, outputs: Any) -> list[dict[str, Any]]:
         values = moments_of(outputs, self.options.moments)
         self.outputs, self.structure = [MEAN], None
         return [values]
 
-    def _describe(self, outputs):
+    def _describe(self, outputs: Any) -> None:
         """Sets `outputs` and `structure`."""
         self.outputs = described_outputs(self._model(), outputs, self.options)
         self.structure = keras.tree.map_structure(lambda _: None, outputs)
-
-    def _each(self, outputs):
-        return zip(keras.tree.flatten(outputs), self.outputs, strict=True)

@@ -1,39 +1,31 @@
 """Posterior samples as the weights of a Keras model."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
 from keras import ops
 
+from keras_bdl._backend import is_tracing
 from keras_bdl.posteriors._covered_weights import made_trainable
-from keras_bdl.prediction._average_options import MONTE_CARLO
-from keras_bdl.prediction._average_options import AverageOptions
 from keras_bdl.prediction._averages import with_all_samples
 from keras_bdl.prediction._network_average import NetworkAverage
-from keras_bdl.prediction._posterior_draws import PosteriorDraws
-from keras_bdl.prediction._sample_stack import SampleStack
+from keras_bdl.prediction._options import MONTE_CARLO
+from keras_bdl.prediction._options import AverageOptions
+from keras_bdl.prediction._posterior_samples import PosteriorDraws
+from keras_bdl.prediction._posterior_samples import SampleStack
+from keras_bdl.prediction._stateless_call import in_a_graph
 from keras_bdl.prediction._stateless_call import moved_on
 from keras_bdl.prediction._stateless_call import seed_states
-from keras_bdl.prediction._traced import in_a_graph
 
 
 @dataclasses.dataclass(frozen=True)
 class GroupLayout:
-    """The shapes and positions of one group of samples.
+    """The shapes and positions of one group of samples, as a file holds them.
 
-    A file can hold all attributes.
-
-    Attributes:
-        count: Number of samples.
-        positions: Positions in `model.variables` of what differs between them.
-        drops: Whether dropout is on.
-        blocks: With a link, the layout of the `CovarianceBlocks`.
-        shapes: With a link, the shapes of the arrays of the blocks.
-        covered: With a link, the positions in `model.variables` of the
-            variables that the blocks count. Older files have none: the blocks
-            count the trainable variables.
+    The attributes are those of `AverageOptions`, the number of samples, and
+    with a link the shapes of the arrays of the `CovarianceBlocks`.
     """
 
     count: int
@@ -45,12 +37,7 @@ class GroupLayout:
 
     @classmethod
     def of(cls, stack: SampleStack, draws: PosteriorDraws) -> "GroupLayout":
-        """Returns the layout of a stack of samples.
-
-        Args:
-            stack: The samples.
-            draws: The `PosteriorDraws` that made them.
-        """
+        """Returns the layout of a stack of samples."""
         return cls(
             len(stack),
             stack.positions,
@@ -62,29 +49,12 @@ class GroupLayout:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> "GroupLayout":
-        """Returns the layout whose attributes a file holds as lists.
-
-        Args:
-            config: The attributes by name.
-        """
+        """Returns the layout whose attributes a file holds as lists."""
         return cls(**{name: _as_tuples(v) for name, v in config.items()})
 
 
 class SampleGroup:
-    """Samples that agree in whether dropout is on, as weights of a model.
-
-    Args:
-        owner: The Keras model that gets the weights.
-        network: The Keras model that is averaged.
-        number: Number of the group.
-        layout: The `GroupLayout`.
-        options: The `AverageOptions` that all groups share.
-        weights_dtype: Dtype in which the samples are stored, or `None`.
-
-    Attributes:
-        layout: The `GroupLayout`.
-        average_of_network: The `NetworkAverage`.
-    """
+    """Samples that agree in whether dropout is on, as weights of `owner`."""
 
     def __init__(
         self,
@@ -155,14 +125,8 @@ class SampleGroup:
         """The `AverageOptions`, with the meaning of the outputs if known."""
         return self.average_of_network.options
 
-    def assign(self, stack: SampleStack, seeds: list[tf.Tensor]) -> None:
-        """Sets the weights to samples.
-
-        Args:
-            stack: The samples.
-            seeds: For each seed generator of the network, a tensor with a
-                state for each sample.
-        """
+    def assign(self, stack: SampleStack, seeds: list) -> None:
+        """Sets the weights to samples."""
         values = [
             *self.average_of_network.fixed_values(stack.values),
             *stack.stacked,
@@ -173,29 +137,21 @@ class SampleGroup:
             weight.assign(ops.cast(value, weight.dtype))
 
     def assign_to(self, variables: list) -> None:
-        """Sets the variables that no sample changes.
-
-        Args:
-            variables: The variables of the network.
-        """
+        """Sets the variables that no sample changes."""
         fixed = self.average_of_network.fixed_values(variables)
         for variable, weight in zip(fixed, self._of_network, strict=True):
             variable.assign(weight.value)
 
     def average(self, inputs: Any, seed: Any) -> list[dict[str, Any]]:
-        """Returns the average of each output over the samples.
-
-        Args:
-            inputs: A batch of nested tensors.
-            seed: Selects other dropout masks, an integer or a scalar tensor.
-        """
-        if tf.executing_eagerly():
+        """Returns the average of each output over the samples."""
+        if not is_tracing():
             # One graph: eagerly, the whole network would run for each sample.
-            seed = tf.constant(seed, "int64") if isinstance(seed, int) else seed
+            if isinstance(seed, int):
+                seed = ops.convert_to_tensor(seed, "int64")
             return self._graph(inputs, seed)
         return self._average(inputs, seed)
 
-    def _average(self, inputs, seed):
+    def _average(self, inputs: Any, seed: Any) -> list[dict[str, Any]]:
         network = self.average_of_network
         seeds = [moved_on(state, 0, seed) for state in _read(self._seeds)]
         found = network(
@@ -215,11 +171,11 @@ class SampleGroup:
         ]
 
 
-def _read(weights):
-    return [tf.convert_to_tensor(weight.value) for weight in weights]
+def _read(weights: Sequence) -> list:
+    return [ops.convert_to_tensor(weight.value) for weight in weights]
 
 
-def _as_tuples(value):
+def _as_tuples(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return tuple(map(_as_tuples, value))
     return value

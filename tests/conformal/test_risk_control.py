@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from keras_bdl import conformal
-from keras_bdl._data import _row_blocks as row_blocks
+from keras_bdl._data import _checked_inputs as row_blocks
 from keras_bdl.conformal import LAC
 from keras_bdl.conformal import RiskControl
 from keras_bdl.conformal._label_losses import THRESHOLDS

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import keras_bdl as bdl
 from keras_bdl._data import DatasetSize
-from keras_bdl._data._count_examples import count_by_reading
+from keras_bdl._data._dataset_size import count_by_reading
 
 X = np.zeros((50, 3), "float32")
 

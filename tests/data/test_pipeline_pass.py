@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bdl._data._count_examples import count_examples
+from keras_bdl._data._dataset_size import count_examples
 from keras_bdl._data._pipeline_pass import pass_over
 
 N = 130

@@ -105,8 +105,9 @@ def test_converted_copy_says_that_it_has_no_preprocessor():
     p = bdl.predict(
         copy,
         task.preprocessor(TEXTS),
-        task="classification",
-        from_logits=True,
+        options=bdl.prediction.PredictOptions(
+            task="classification", from_logits=True
+        ),
         samples=2,
         verbose=0,
     )

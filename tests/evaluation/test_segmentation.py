@@ -135,7 +135,8 @@ def test_arrays_without_labels_are_told_to_become_a_dataset():
             model,
             np.ones((4, 2, 2, 1), "float32"),
             on_batch=scores.add,
-            task="classification",
-            from_logits=True,
+            options=bdl.prediction.PredictOptions(
+                task="classification", from_logits=True
+            ),
             verbose=0,
         )

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import sklearn.metrics
 
-from keras_bdl._data import _row_blocks as row_blocks
+from keras_bdl._data import _checked_inputs as row_blocks
 from keras_bdl._reports import flat_numbers
 from keras_bdl.evaluation import evaluate
 from keras_bdl.prediction import ClassificationPrediction

@@ -147,9 +147,9 @@ def test_laplace_is_sampled_with_the_precision_of_the_best_samples(
                 posterior.with_prior_precision(precision),
                 samples=one.settings.samples,
                 seed=0,
-                linearized=False,
-                from_logits=True,
-                task="classification",
+                options=bdl.prediction.PredictOptions(
+                    linearized=False, from_logits=True, task="classification"
+                ),
                 verbose=0,
             ),
             y,

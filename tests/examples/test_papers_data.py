@@ -76,7 +76,12 @@ def test_monkeys_of_stl_10_count_as_frogs(data_dir):
         ]
     )
     found = bdl.predict(
-        model, stl10, task="classification", from_logits=True, verbose=0
+        model,
+        stl10,
+        options=bdl.prediction.PredictOptions(
+            task="classification", from_logits=True
+        ),
+        verbose=0,
     )
     np.testing.assert_array_equal(found.y, y)
     assert len(found.log_mean) == 30

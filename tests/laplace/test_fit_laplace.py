@@ -589,7 +589,7 @@ def test_validation_takes_the_prior_with_the_best_predictions(monkeypatch):
             model,
             held_out[0],
             posterior.with_prior_precision(delta),
-            moments=likelihood.moments,
+            options=bdl.prediction.PredictOptions(moments=likelihood.moments),
             keep_samples=True,
             verbose=0,
         )

@@ -7,6 +7,7 @@ import pytest
 import keras_bdl as bdl
 from tests.helpers import assert_equal
 from tests.helpers import cross_entropy
+from tests.helpers import predict_arguments
 from tests.posteriors.networks import values
 
 RNG = np.random.default_rng(0)
@@ -191,13 +192,25 @@ def test_predict_of_keras_draws_frozen_weights(name):
 
 def test_exact_links_cover_frozen_layers(tmp_path):
     model, posterior = trained("Laplace")
-    options = {"link": "probit", "outputs": ("mean",)}
-    p = bdl.predict(model, X, posterior(), link="probit", verbose=0)
+    options = predict_arguments(link="probit", outputs=("mean",))
+    p = bdl.predict(
+        model,
+        X,
+        posterior(),
+        options=bdl.prediction.PredictOptions(link="probit"),
+        verbose=0,
+    )
     before = bdl.PosteriorPredictive(model, posterior(), **options)
     model.trainable = False
     # A traced program could hide the flags.
     model.compile("sgd", cross_entropy())
-    again = bdl.predict(model, X, posterior(), link="probit", verbose=0)
+    again = bdl.predict(
+        model,
+        X,
+        posterior(),
+        options=bdl.prediction.PredictOptions(link="probit"),
+        verbose=0,
+    )
     np.testing.assert_array_equal(again.mean, p.mean)
     after = bdl.PosteriorPredictive(model, posterior(), **options)
     for served in (before, after):
@@ -212,7 +225,7 @@ def test_exact_links_cover_frozen_variational_layers():
     model = keras.Sequential([keras.Input((4,)), layer])
     options = {"task": "regression", "linearized": True, "link": "identity"}
     layer.trainable = False
-    p = bdl.predict(model, X, verbose=0, **options)
+    p = bdl.predict(model, X, verbose=0, **predict_arguments(**options))
     kernel, bias = (
         np.square(q.distribution().stddev) for q in layer.weight_posteriors
     )

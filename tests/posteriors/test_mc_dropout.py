@@ -208,6 +208,11 @@ def test_a_model_need_not_be_compiled():
     outputs = layers.Dropout(0.5, seed=1)(inputs)
     model = keras_bdl.Model(inputs, outputs)
     prediction = keras_bdl.predict(
-        model, X, MCDropout(), samples=2, task="regression", verbose=0
+        model,
+        X,
+        MCDropout(),
+        samples=2,
+        options=keras_bdl.prediction.PredictOptions(task="regression"),
+        verbose=0,
     )
     assert prediction.variance_between.max() > 0

@@ -84,8 +84,9 @@ def test_posterior_without_spread_is_predicted_with_one_sample(kind):
         np.ones((4, 2)),
         POINTS[kind](model),
         samples=5,
-        task="classification",
-        from_logits=True,
+        options=keras_bdl.prediction.PredictOptions(
+            task="classification", from_logits=True
+        ),
         verbose=0,
     )
     assert prediction.num_samples == 1

@@ -65,7 +65,13 @@ def test_probit_of_a_classifier(tmp_path, subset, structure):
         refinements=0,
         verbose=0,
     )
-    p = bdl.predict(model, X_TEST, posterior, link="probit", verbose=0)
+    p = bdl.predict(
+        model,
+        X_TEST,
+        posterior,
+        options=bdl.prediction.PredictOptions(link="probit"),
+        verbose=0,
+    )
     expected = twin(model, y, tmp_path, subset, structure)
     np.testing.assert_allclose(p.mean, expected["mean"], atol=1e-3)
 
@@ -81,7 +87,13 @@ def test_closed_form_of_a_regression(tmp_path):
         prior_precision=2.0,
         verbose=0,
     )
-    p = bdl.predict(model, X_TEST, posterior, link="identity", verbose=0)
+    p = bdl.predict(
+        model,
+        X_TEST,
+        posterior,
+        options=bdl.prediction.PredictOptions(link="identity"),
+        verbose=0,
+    )
     expected = twin(model, y, tmp_path, "last_layer", "diagonal", noise=0.3)
     np.testing.assert_allclose(p.mean, expected["mean"], atol=1e-3)
     np.testing.assert_allclose(

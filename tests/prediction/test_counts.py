@@ -60,7 +60,13 @@ def test_rate_of_the_linearised_network_is_lognormal(laplace):
     )
     scale = draws.std(0)
     law = lognorm(s=scale, scale=np.exp(X @ WEIGHTS + 1.0))
-    exact = bdl.predict(model, X, posterior, link="identity", verbose=0)
+    exact = bdl.predict(
+        model,
+        X,
+        posterior,
+        options=bdl.prediction.PredictOptions(link="identity"),
+        verbose=0,
+    )
     error = 5 / np.sqrt(2 * len(draws))
     np.testing.assert_allclose(exact.mean, law.mean(), rtol=error * 0.1)
     np.testing.assert_allclose(

@@ -13,6 +13,7 @@ from keras_bdl.posteriors import Ensemble
 from keras_bdl.posteriors import Gaussian
 from keras_bdl.posteriors import MCDropout
 from keras_bdl.prediction import PosteriorPredictive
+from keras_bdl.prediction import PredictOptions
 from tests.helpers import KERAS
 from tests.helpers import LITERT
 from tests.helpers import cross_entropy
@@ -86,7 +87,10 @@ def regression():
     model.compile("sgd", loss)
     posterior = bdl.fit_laplace(model, VECTORS, verbose=0)
     return PosteriorPredictive(
-        model, posterior, link="identity", outputs=("mean", "stddev")
+        model,
+        posterior,
+        options=PredictOptions(link="identity"),
+        outputs=("mean", "stddev"),
     )
 
 
@@ -106,7 +110,9 @@ CASES = {
     "float16": lambda: (all_weights(weights_dtype="float16"), IMAGES),
     "linearised": lambda: (laplace(samples=3, outputs=OUTPUTS), IMAGES),
     "probit": lambda: (
-        laplace(link="probit", outputs=("mean", "entropy")),
+        laplace(
+            options=PredictOptions(link="probit"), outputs=("mean", "entropy")
+        ),
         IMAGES,
     ),
     "identity": lambda: (regression(), VECTORS),
@@ -188,7 +194,7 @@ def test_formats_without_random_numbers_are_refused(tmp_path):
         format = "litert" if path == "p.tflite" else "onnx"
         with pytest.raises(ValueError, match="masks of dropout. Use `format="):
             dropout.export(str(tmp_path / path), format=format)
-    drawn = laplace(link="monte_carlo", samples=2)
+    drawn = laplace(options=PredictOptions(link="monte_carlo"), samples=2)
     with pytest.raises(ValueError, match="Use `link=None`"):
         drawn.export(str(tmp_path / "p.tflite"), format="litert")
 
@@ -196,7 +202,7 @@ def test_formats_without_random_numbers_are_refused(tmp_path):
 def test_linearised_layers_that_onnx_cannot_compute_are_refused(tmp_path):
     pytest.importorskip("tf2onnx", reason=EXTRA)
     path = tmp_path / "p.onnx"
-    predictive = all_weights(linearized=True)
+    predictive = all_weights(options=PredictOptions(linearized=True))
     with pytest.raises(ValueError, match="ReluGrad.*`linearized=False`"):
         predictive.export(str(path), format="onnx", verbose=False)
     assert not path.exists()
@@ -204,7 +210,7 @@ def test_linearised_layers_that_onnx_cannot_compute_are_refused(tmp_path):
 
 @pytest.mark.skipif(KERAS < LITERT, reason="Keras before 3.13 has no LiteRT")
 def test_litert_warns_of_the_flex_delegate(tmp_path):
-    predictive = all_weights(linearized=True)
+    predictive = all_weights(options=PredictOptions(linearized=True))
     with pytest.warns(UserWarning, match="ReluGrad.*Flex delegate"):
         predictive.export(
             str(tmp_path / "p.tflite"), format="litert", verbose=False

@@ -4,7 +4,7 @@ import keras
 import pytest
 from keras import losses
 
-from keras_bdl.prediction._likelihood import Likelihood
+from keras_bdl.prediction._outputs import Likelihood
 from keras_bdl.prediction._outputs import per_output
 
 

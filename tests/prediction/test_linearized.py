@@ -13,7 +13,8 @@ from keras_bdl.posteriors import Gaussian
 from keras_bdl.posteriors import Layerwise
 from keras_bdl.posteriors import MCDropout
 from keras_bdl.posteriors._gaussian import layout_and_arrays
-from keras_bdl.prediction import _output_gaussian as output_gaussian
+from keras_bdl.prediction import _links as output_gaussian
+from tests.helpers import predict_arguments
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(6, 3)).astype("float32")
@@ -79,9 +80,9 @@ def test_each_sample_is_that_of_the_jacobian(case):
         X,
         posterior,
         samples=3,
-        linearized=True,
-        task=task,
-        from_logits=from_logits,
+        options=bdl.prediction.PredictOptions(
+            linearized=True, task=task, from_logits=from_logits
+        ),
         keep_samples=True,
         verbose=0,
     )
@@ -119,8 +120,9 @@ def test_pooling_is_linearised_at_the_maximum():
         x,
         posterior,
         samples=3,
-        linearized=True,
-        task="regression",
+        options=bdl.prediction.PredictOptions(
+            linearized=True, task="regression"
+        ),
         keep_samples=True,
         verbose=0,
     )
@@ -159,8 +161,9 @@ def test_pooling_ignores_entries_of_minus_infinity():
             x,
             gaussian(model),
             samples=3,
-            task="regression",
-            linearized=linearized,
+            options=bdl.prediction.PredictOptions(
+                task="regression", linearized=linearized
+            ),
             keep_samples=True,
             verbose=0,
         ).samples
@@ -258,11 +261,20 @@ def test_probit_has_the_covariance_of_the_full_jacobian(laplace):
     model, posterior, x, logits, covariance = laplace
     variances = np.einsum("bcc->bc", covariance)
     expected = special.softmax(logits / np.sqrt(1 + np.pi / 8 * variances), -1)
-    p = bdl.predict(model, x, posterior, link="probit", verbose=0)
+    p = bdl.predict(
+        model,
+        x,
+        posterior,
+        options=bdl.prediction.PredictOptions(link="probit"),
+        verbose=0,
+    )
     np.testing.assert_allclose(p.mean, expected, 1e-5, 1e-6)
     assert np.all(np.isnan(p.mutual_information))
     predictive = bdl.PosteriorPredictive(
-        model, posterior, link="probit", outputs="mean"
+        model,
+        posterior,
+        options=bdl.prediction.PredictOptions(link="probit"),
+        outputs="mean",
     )
     np.testing.assert_allclose(predictive(x), expected, 1e-5, 1e-6)
 
@@ -274,7 +286,7 @@ def test_outputs_drawn_have_the_covariance_of_the_full_jacobian(laplace):
         model,
         x,
         posterior,
-        link="monte_carlo",
+        options=bdl.prediction.PredictOptions(link="monte_carlo"),
         samples=count,
         keep_samples=True,
         verbose=0,
@@ -310,13 +322,22 @@ def test_identity_link_equals_bayesian_ridge():
     posterior = bdl.fit_laplace(
         model, x, prior_precision=float(ridge.lambda_), verbose=0
     )
-    p = bdl.predict(model, X, posterior, link="identity", verbose=0)
+    p = bdl.predict(
+        model,
+        X,
+        posterior,
+        options=bdl.prediction.PredictOptions(link="identity"),
+        verbose=0,
+    )
     mean, stddev = ridge.predict(X, return_std=True)
     # A mean near zero is a difference of numbers near one.
     np.testing.assert_allclose(p.mean[:, 0], mean, 1e-5, 1e-6)
     np.testing.assert_allclose(p.stddev[:, 0], stddev, 1e-5)
     predictive = bdl.PosteriorPredictive(
-        model, posterior, link="identity", outputs=("mean", "stddev")
+        model,
+        posterior,
+        options=bdl.prediction.PredictOptions(link="identity"),
+        outputs=("mean", "stddev"),
     )
     np.testing.assert_allclose(predictive(X)["stddev"][:, 0], stddev, 1e-5)
 
@@ -334,6 +355,7 @@ def test_identity_link_equals_bayesian_ridge():
 def test_link_is_checked(laplace, arguments, message):
     model, posterior, x, *_ = laplace
     with pytest.raises(ValueError, match=message):
+        arguments = predict_arguments(**arguments)
         bdl.predict(model, x, posterior, verbose=0, **arguments)
 
 
@@ -346,7 +368,12 @@ def test_link_needs_independent_weights_or_kronecker_factors():
     assert len(diagonal.covariance_blocks()) == len(mean)
     with pytest.raises(ValueError, match="independent weights or of Kronecker"):
         bdl.predict(
-            model, X, swag, linearized=True, link="identity", task="regression"
+            model,
+            X,
+            swag,
+            options=bdl.prediction.PredictOptions(
+                linearized=True, link="identity", task="regression"
+            ),
         )
 
 
@@ -354,7 +381,10 @@ def test_what_has_no_closed_form_is_refused(laplace):
     model, posterior, *_ = laplace
     with pytest.raises(ValueError, match="which need no samples"):
         bdl.PosteriorPredictive(
-            model, posterior, link="probit", outputs="mutual_information"
+            model,
+            posterior,
+            options=bdl.prediction.PredictOptions(link="probit"),
+            outputs="mutual_information",
         )
 
 
@@ -369,8 +399,9 @@ def test_variational_layers_are_linearised_around_their_means():
             X,
             posterior,
             samples=3,
-            task="regression",
-            linearized=linearized,
+            options=bdl.prediction.PredictOptions(
+                task="regression", linearized=linearized
+            ),
             keep_samples=True,
             verbose=0,
         ).samples
@@ -384,7 +415,12 @@ def test_identity_link_has_the_variances_of_mean_field_layers():
     model = keras.Sequential([keras.Input((3,)), layer])
     layer.kernel_rho.assign(RNG.normal(size=(3, 2)))
     p = bdl.predict(
-        model, X, linearized=True, link="identity", task="regression", verbose=0
+        model,
+        X,
+        options=bdl.prediction.PredictOptions(
+            linearized=True, link="identity", task="regression"
+        ),
+        verbose=0,
     )
     kernel, bias = (
         np.log1p(np.exp(rho)) ** 2 for rho in (layer.kernel_rho, layer.bias_rho)
@@ -404,7 +440,11 @@ def test_link_refuses_layers_without_gaussian_blocks(layer):
     model = keras.Sequential([keras.Input((3,)), layer])
     with pytest.raises(ValueError, match="mean-field layers"):
         bdl.predict(
-            model, X, linearized=True, link="identity", task="regression"
+            model,
+            X,
+            options=bdl.prediction.PredictOptions(
+                linearized=True, link="identity", task="regression"
+            ),
         )
 
 
@@ -416,7 +456,14 @@ def test_laplace_is_linearised_unless_told_otherwise():
     y = RNG.integers(0, 3, len(X))
     posterior = bdl.fit_laplace(model, (X, y), subset="all", verbose=0)
     default, linear, sampled = (
-        bdl.predict(model, X, posterior, samples=3, verbose=0, **kwargs).mean
+        bdl.predict(
+            model,
+            X,
+            posterior,
+            samples=3,
+            verbose=0,
+            **predict_arguments(**kwargs),
+        ).mean
         for kwargs in ({}, {"linearized": True}, {"linearized": False})
     )
     np.testing.assert_array_equal(default, linear)
@@ -436,8 +483,9 @@ def test_posteriors_without_a_mean_are_refused(kind):
             model,
             X,
             posterior,
-            linearized=True,
-            task="regression",
+            options=bdl.prediction.PredictOptions(
+                linearized=True, task="regression"
+            ),
             verbose=0,
         )
 
@@ -463,9 +511,9 @@ def test_link_example_by_example_gives_the_same(monkeypatch):
         predictive = bdl.PosteriorPredictive(
             model,
             posterior,
-            link="identity",
-            linearized=True,
-            task="regression",
+            options=bdl.prediction.PredictOptions(
+                link="identity", linearized=True, task="regression"
+            ),
             outputs="variance",
         )
         variances.append(predictive(images))

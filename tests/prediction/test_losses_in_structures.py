@@ -36,7 +36,9 @@ def model():
 
 @pytest.mark.parametrize("task", [None, {"reg": "regression"}])
 def test_each_output_has_the_moments_of_its_loss(model, task):
-    prediction = bdl.predict(model, X, task=task, verbose=0)
+    prediction = bdl.predict(
+        model, X, options=bdl.prediction.PredictOptions(task=task), verbose=0
+    )
     outputs = model.predict(X, verbose=0)
     mean, stddev = np.split(outputs["reg"], 2, axis=-1)
     np.testing.assert_allclose(prediction["reg"].mean, mean, rtol=1e-5)
@@ -94,9 +96,21 @@ def test_one_output_in_a_structure_is_one_output(name):
             if "validation_data" in options:
                 options["validation_data"] = (X, REAL)
             alone = bdl.fit_laplace(plain, (X, REAL), verbose=0, **options)
-        found = bdl.predict(model, X, posterior, link="identity", verbose=0)
+        found = bdl.predict(
+            model,
+            X,
+            posterior,
+            options=bdl.prediction.PredictOptions(link="identity"),
+            verbose=0,
+        )
         (found,) = keras.tree.flatten(found)
-        expected = bdl.predict(plain, X, alone, link="identity", verbose=0)
+        expected = bdl.predict(
+            plain,
+            X,
+            alone,
+            options=bdl.prediction.PredictOptions(link="identity"),
+            verbose=0,
+        )
         np.testing.assert_allclose(found.stddev, expected.stddev, rtol=1e-4)
 
 
@@ -109,5 +123,10 @@ def test_unknown_noise_gives_one_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert (prediction.stddev == 0).all()
-        known = bdl.predict(model, X, noise_stddev=0.5, verbose=0)
+        known = bdl.predict(
+            model,
+            X,
+            options=bdl.prediction.PredictOptions(noise_stddev=0.5),
+            verbose=0,
+        )
         np.testing.assert_allclose(known.stddev, 0.5)

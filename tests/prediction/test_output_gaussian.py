@@ -8,7 +8,7 @@ from keras import layers
 
 import keras_bdl as bdl
 from keras_bdl.posteriors import Gaussian
-from keras_bdl.prediction import _output_gaussian as output_gaussian
+from keras_bdl.prediction import _links as output_gaussian
 
 RNG = np.random.default_rng(0)
 EXAMPLES = 5
@@ -67,9 +67,9 @@ def test_variance_of_all_kinds_of_layers(monkeypatch, network, largest):
         model,
         x,
         Gaussian(mean, variance),
-        linearized=True,
-        link="identity",
-        task="regression",
+        options=bdl.prediction.PredictOptions(
+            linearized=True, link="identity", task="regression"
+        ),
         verbose=0,
     )
     with tf.GradientTape(persistent=True) as tape:
@@ -99,7 +99,7 @@ def test_what_has_no_gaussian_is_refused(layer, match):
         bdl.PosteriorPredictive(
             model,
             posterior,
-            linearized=True,
-            link="identity",
-            task="regression",
+            options=bdl.prediction.PredictOptions(
+                linearized=True, link="identity", task="regression"
+            ),
         )

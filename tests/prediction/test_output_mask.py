@@ -10,6 +10,7 @@ from keras_bdl.evaluation import SegmentationScores
 from keras_bdl.posteriors import Ensemble
 from keras_bdl.posteriors import Gaussian
 from tests.helpers import cross_entropy
+from tests.helpers import predict_arguments
 
 RNG = np.random.default_rng(0)
 N, STEPS, CLASSES = 21, 6, 3
@@ -111,6 +112,7 @@ def test_every_way_to_predict_passes_the_mask_on(options):
     posterior = Gaussian(mean, variances)
     if options.get("link") != "probit":
         options = {"samples": 4, **options}
+    options = predict_arguments(**options)
     p = bdl.predict(model, TOKENS, posterior, verbose=0, **options)
     np.testing.assert_array_equal(p.mask, KEPT)
 
@@ -161,9 +163,8 @@ def test_noise_that_the_network_predicts_is_masked_like_its_mean():
     for options in ({}, {"linearized": True}):
         mean = [np.array(v) for v in model.trainable_variables]
         posterior = Gaussian(mean, [np.full(m.shape, 0.01) for m in mean])
-        p = bdl.predict(
-            model, VECTORS, posterior, samples=3, verbose=0, **options
-        )
+        options = predict_arguments(samples=3, **options)
+        p = bdl.predict(model, VECTORS, posterior, verbose=0, **options)
         assert p.mean.shape == (N, STEPS, 1)
         np.testing.assert_array_equal(p.mask[..., 0], KEPT)
 

@@ -8,7 +8,9 @@ from keras_bdl._data._batches import Batches
 from keras_bdl.posteriors import Ensemble
 from keras_bdl.posteriors import Gaussian
 from keras_bdl.posteriors import MCDropout
+from keras_bdl.prediction import PredictOptions
 from keras_bdl.prediction import predict
+from tests.helpers import predict_arguments
 
 X = np.random.default_rng(0).normal(size=(22, 4)).astype("float32")
 TRAIN = np.random.default_rng(1).normal(1.0, 2.0, (30, 4)).astype("float32")
@@ -101,7 +103,11 @@ def test_trained_weights_can_have_new_statistics_for_one_prediction():
     before = model.get_weights()
     weights = [np.array(v) for v in model.trainable_variables]
     p = predict(
-        model, X, batch_norm_data=TRAIN, batch_norm_fraction=0.5, verbose=0
+        model,
+        X,
+        batch_norm_data=TRAIN,
+        options=PredictOptions(batch_norm_fraction=0.5),
+        verbose=0,
     )
     expected = output_with_own_statistics(weights, X, TRAIN[::2], 32)
     np.testing.assert_allclose(p.mean, expected, 1e-3, 1e-4)
@@ -177,7 +183,7 @@ def test_samples_of_a_posterior_of_another_class_are_drawn_anew(capsys):
     model.layers[2].trainable = False
     mean = [np.array(v) for v in model.trainable_variables]
     posterior = Shifted(mean)
-    kwargs = dict(samples=2, verbose=0, task="regression")
+    kwargs = predict_arguments(samples=2, verbose=0, task="regression")
     first = predict(model, X, posterior, **kwargs)
     posterior.shift = 1.0
     second = predict(model, X, posterior, **kwargs)

@@ -9,8 +9,10 @@ import keras_bdl as bdl
 from keras_bdl.posteriors import Gaussian
 from keras_bdl.posteriors import MCDropout
 from keras_bdl.prediction import PosteriorPredictive
+from keras_bdl.prediction import PredictOptions
 from tests.helpers import cross_entropy
 from tests.helpers import dtype_policy
+from tests.helpers import predict_arguments
 from tests.posteriors.test_contracts import KINDS
 from tests.posteriors.test_contracts import built
 
@@ -54,8 +56,7 @@ def test_every_posterior_gives_the_average_of_a_loop(kind):
         posterior,
         samples=4,
         outputs=("mean", "variance_between", "samples"),
-        task="regression",
-        linearized=False,
+        options=PredictOptions(task="regression", linearized=False),
     )
     outputs = np.stack(loop(model, posterior, samples=4))
     for _ in range(2):
@@ -260,7 +261,7 @@ def test_wrong_arguments_are_refused(kwargs, match):
     model = last_layer()
     kwargs = {"posterior": gaussian(model), "samples": 2} | kwargs
     with pytest.raises(ValueError, match=match):
-        PosteriorPredictive(model, **kwargs)
+        PosteriorPredictive(model, **predict_arguments(**kwargs))
 
 
 def test_samples_that_do_not_fit_into_memory_are_refused(monkeypatch):
@@ -294,7 +295,7 @@ def test_layer_with_a_constant_tensor_after_the_first_uncertain_weight():
     model = keras.Model(inputs, keras.layers.LSTM(4)(x[:, :, None]))
     posterior = gaussian(model)
     predictive = PosteriorPredictive(
-        model, posterior, samples=2, task="regression"
+        model, posterior, samples=2, options=PredictOptions(task="regression")
     )
     expected = np.mean(loop(model, posterior, samples=2), 0)
     for call in (predictive, tf.function(predictive)):
@@ -317,9 +318,9 @@ def test_random_numbers_without_a_seed_are_drawn_for_each_sample(noisy):
     p = bdl.predict(
         model,
         X,
-        gaussian(model, only=[1]),  # the bias alone
+        gaussian(model, only=[1]),
         samples=8,
-        task="regression",
+        options=bdl.prediction.PredictOptions(task="regression"),
         keep_samples=True,
         verbose=0,
     )
@@ -340,8 +341,7 @@ def test_half_precision_keeps_small_deviations_of_a_linearised_network():
             narrow,
             samples=20,
             outputs="stddev",
-            task="regression",
-            linearized=True,
+            options=PredictOptions(task="regression", linearized=True),
             weights_dtype=dtype,
         )(X)
         for dtype in (None, "float16")
@@ -355,10 +355,12 @@ def linked(outputs, weights_dtype=None, variance=1e-2):
     return PosteriorPredictive(
         model,
         Gaussian(mean, [np.full(m.shape, variance) for m in mean]),
-        linearized=True,
-        link="probit" if outputs == "mean" else "identity",
-        task="classification" if outputs == "mean" else "regression",
-        from_logits=True if outputs == "mean" else None,
+        options=PredictOptions(
+            linearized=True,
+            link="probit" if outputs == "mean" else "identity",
+            task="classification" if outputs == "mean" else "regression",
+            from_logits=True if outputs == "mean" else None,
+        ),
         outputs=outputs,
         weights_dtype=weights_dtype,
     )
@@ -433,6 +435,7 @@ def test_one_name_gives_the_shape_of_a_binary_output(case, tmp_path):
     options = {"samples": 3, "task": "binary" if case == "vector" else None}
     if case == "vector":
         options["from_logits"] = False
+    options = predict_arguments(**options)
     served = PosteriorPredictive(model, posterior, outputs="mean", **options)
     both = PosteriorPredictive(
         model, posterior, outputs=("mean", "stddev"), **options

@@ -13,12 +13,14 @@ from keras_bdl._data._batches import Batches
 from keras_bdl.posteriors import Ensemble
 from keras_bdl.posteriors import Gaussian
 from keras_bdl.posteriors import MCDropout
+from keras_bdl.prediction import PredictOptions
+from keras_bdl.prediction import _posterior_samples as sample_stack
 from keras_bdl.prediction import _sample_loop as sample_loop
-from keras_bdl.prediction import _sample_stack as sample_stack
 from keras_bdl.prediction import predict
 from tests.helpers import cross_entropy
 from tests.helpers import dtype_policy
 from tests.helpers import own_garbage
+from tests.helpers import predict_arguments
 
 CROSSENTROPY = cross_entropy()
 RNG = np.random.default_rng(0)
@@ -118,8 +120,7 @@ def test_a_probability_of_exactly_zero_stays_zero():
     p = predict(
         model,
         np.array([[1.0, 0.0], [0.5, 0.5]]),
-        task="classification",
-        from_logits=False,
+        options=PredictOptions(task="classification", from_logits=False),
         verbose=0,
     )
     half = np.log(0.5)
@@ -140,8 +141,7 @@ def test_outputs_of_any_rank_keep_their_axes():
         posterior,
         samples=3,
         batch_size=4,
-        task="classification",
-        from_logits=True,
+        options=PredictOptions(task="classification", from_logits=True),
         verbose=0,
     )
     p_s = softmax(logits)
@@ -151,7 +151,12 @@ def test_outputs_of_any_rank_keep_their_axes():
     np.testing.assert_array_equal(p.votes, votes)
 
     flat = keras.Model(inputs, model(inputs)[:, 0])  # of shape (examples,)
-    p = predict(flat, X, task="binary", from_logits=True, verbose=0)
+    p = predict(
+        flat,
+        X,
+        options=PredictOptions(task="binary", from_logits=True),
+        verbose=0,
+    )
     odds = np.exp(np.array(flat(X), "float64"))
     np.testing.assert_allclose(p.mean[:, 1], odds / (1 + odds), 1e-5)
 
@@ -365,7 +370,7 @@ def test_regression_gives_mean_and_both_variances():
         X,
         posterior,
         samples=6,
-        noise_stddev=noise,
+        options=PredictOptions(noise_stddev=noise),
         keep_samples=True,
         verbose=0,
     )
@@ -386,7 +391,9 @@ def test_a_network_predicts_its_own_noise_through_moments():
         dataset,
         posterior,
         samples=4,
-        moments=lambda o: (o[:, :1], keras.ops.softplus(o[:, 1:])),
+        options=PredictOptions(
+            moments=lambda o: (o[:, :1], keras.ops.softplus(o[:, 1:]))
+        ),
         keep_samples=True,
         verbose=0,
     )
@@ -410,10 +417,10 @@ def two_outputs():
 @pytest.mark.parametrize("told", [True, False])
 def test_several_outputs_keep_their_structure(told):
     model = two_outputs()
-    kwargs = {}
+    options = {"noise_stddev": {"size": 0.5}}
     if told:
-        kwargs["task"] = {"kind": "classification", "size": "regression"}
-        kwargs["from_logits"] = {"kind": True}
+        options["task"] = {"kind": "classification", "size": "regression"}
+        options["from_logits"] = {"kind": True}
     else:
         model.compile("sgd", {"kind": CROSSENTROPY, "size": "mse"})
     posterior = gaussian(model)
@@ -425,9 +432,8 @@ def test_several_outputs_keep_their_structure(told):
         dataset,
         posterior,
         samples=3,
-        noise_stddev={"size": 0.5},
+        options=PredictOptions(**options),
         verbose=0,
-        **kwargs,
     )
     np.testing.assert_allclose(
         p["kind"].mean, softmax([d["kind"] for d in draws]).mean(0), 1e-5
@@ -481,7 +487,9 @@ def test_a_mirrored_model_predicts_what_a_plain_one_does(mirrored):
 def test_a_model_without_variables_yet_is_built_by_the_data():
     model = keras.Sequential([keras.layers.Dense(2)])
     dataset = tf.data.Dataset.from_tensor_slices(X).batch(8)
-    p = predict(model, dataset, task="regression", verbose=0)
+    p = predict(
+        model, dataset, options=PredictOptions(task="regression"), verbose=0
+    )
     np.testing.assert_allclose(p.mean, model(X), 1e-5)
 
 
@@ -532,12 +540,12 @@ def test_wrong_from_logits_is_noticed_from_the_outputs():
     with pytest.raises(
         ValueError, match="must hold probabilities.*from_logits="
     ):
-        predict(model, X, from_logits=False, verbose=0)
+        predict(model, X, options=PredictOptions(from_logits=False), verbose=0)
     model.layers[-1].activation = keras.activations.softmax
     with pytest.raises(
         ValueError, match="must hold logits.*`from_logits=False`"
     ):
-        predict(model, X, from_logits=True, verbose=0)
+        predict(model, X, options=PredictOptions(from_logits=True), verbose=0)
     model = network(units=1, loss="binary_crossentropy")
     with pytest.raises(
         ValueError, match="must hold probabilities.*from_logits="
@@ -545,7 +553,7 @@ def test_wrong_from_logits_is_noticed_from_the_outputs():
         predict(model, X * 100, verbose=0)
     model.layers[-1].activation = keras.activations.sigmoid
     with pytest.warns(UserWarning, match="declared as logits"):
-        predict(model, X, from_logits=True, verbose=0)
+        predict(model, X, options=PredictOptions(from_logits=True), verbose=0)
 
 
 @pytest.mark.parametrize(
@@ -607,7 +615,7 @@ def test_wrong_from_logits_is_noticed_from_the_outputs():
 def test_wrong_arguments_are_refused(kwargs, match):
     model = network()
     with unchanged(model), pytest.raises(ValueError, match=match):
-        predict(model, X, **{"verbose": 0, **kwargs})
+        predict(model, X, **predict_arguments(verbose=0, **kwargs))
 
 
 @pytest.mark.parametrize("model", ["model", keras.layers.Dense(3)])
@@ -720,8 +728,20 @@ def test_a_layer_that_only_training_builds_is_refused_by_name():
 
     model = Auxiliary()
     with pytest.raises(ValueError, match=r"model\(x, training=True\)` once"):
-        predict(model, X, task="regression", batch_norm_data=X, verbose=0)
-    predict(model, X, task="regression", batch_norm_data=X, verbose=0)
+        predict(
+            model,
+            X,
+            options=PredictOptions(task="regression"),
+            batch_norm_data=X,
+            verbose=0,
+        )
+    predict(
+        model,
+        X,
+        options=PredictOptions(task="regression"),
+        batch_norm_data=X,
+        verbose=0,
+    )
 
 
 def test_standard_error_is_that_of_the_mean_of_independent_samples():
@@ -741,7 +761,12 @@ def test_auto_draws_samples_until_the_error_is_small_enough(monkeypatch):
     assert p.standard_error.max() <= 0.01
     assert p.num_samples % 20 == 0 and 20 < p.num_samples < 1000
     rough = predict(
-        model, X, posterior, samples="auto", tolerance=0.2, verbose=0
+        model,
+        X,
+        posterior,
+        samples="auto",
+        options=PredictOptions(tolerance=0.2),
+        verbose=0,
     )
     assert rough.num_samples == 20
     seeds = posterior.seeds(0, 1000)[:20]
@@ -755,7 +780,14 @@ def test_auto_draws_samples_until_the_error_is_small_enough(monkeypatch):
         predict(model, X, members, samples="auto", verbose=0).num_samples == 3
     )
     with pytest.warns(UserWarning, match="1000 samples did not reach"):
-        predict(model, X, posterior, samples="auto", tolerance=1e-4, verbose=0)
+        predict(
+            model,
+            X,
+            posterior,
+            samples="auto",
+            options=PredictOptions(tolerance=1e-4),
+            verbose=0,
+        )
     with pytest.raises(ValueError, match="`keep_samples` needs a number"):
         predict(
             model, X, posterior, samples="auto", keep_samples=True, verbose=0
@@ -788,7 +820,12 @@ def test_auto_says_how_many_samples_were_drawn(capsys):
 
     def says(tolerance):
         p = predict(
-            model, X, posterior, samples="auto", tolerance=tolerance, verbose=2
+            model,
+            X,
+            posterior,
+            samples="auto",
+            options=PredictOptions(tolerance=tolerance),
+            verbose=2,
         )
         line = capsys.readouterr().out.splitlines()[-1]
         number = f"{p.num_samples} samples, "

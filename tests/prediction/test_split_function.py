@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from keras_bdl.prediction._split_function import SplitFunction
+from keras_bdl.prediction._sample_loop import SplitFunction
 
 
 def dense(x, kernel, shift):

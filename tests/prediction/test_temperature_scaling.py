@@ -5,7 +5,7 @@ import scipy.special
 
 from keras_bdl.prediction import ClassificationPrediction
 from keras_bdl.prediction import RegressionPrediction
-from keras_bdl.prediction._temperature_scaling import TemperatureScaling
+from keras_bdl.prediction._calibration import TemperatureScaling
 
 
 def make_data(temperature=1.0, n=2000, classes=4, seed=0):

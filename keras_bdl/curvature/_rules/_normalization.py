@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_bdl._shared_trace import call_shared
+from keras_bdl._backend import call_shared
 from keras_bdl.curvature._rule import Rule
 from keras_bdl.curvature._rule import in_full_precision
 from keras_bdl.curvature._rule import register_rule
