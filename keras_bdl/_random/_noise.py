@@ -143,7 +143,9 @@ def of_bits(bits: Any) -> Any:
     return ops.cast(odd, "float32") * 2.0**-24
 
 
-def _random_integers(shape, seed, first_block, dtype="int32"):
+def _random_integers(
+    shape: Any, seed: Any, first_block: Any, dtype: Any = "int32"
+) -> Any:
     """Returns integers of a seed of Keras, from a block of the seed on."""
     # The stateless functions of TensorFlow would hash the seed, with 40
     # operations. The default algorithm of XLA takes ten times as long on a CPU.

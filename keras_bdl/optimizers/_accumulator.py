@@ -58,7 +58,7 @@ class Accumulator:
         ]
         batch = ops.add(self.batches, 1)
 
-        def last():
+        def last() -> None:
             means = [
                 tuple((t + v) / self._steps for t, v in of_variable)
                 for of_variable in pairs
@@ -67,7 +67,7 @@ class Accumulator:
             for v in keras.tree.flatten(sums):
                 v.assign(ops.zeros(v.shape, v.dtype))
 
-        def not_last():
+        def not_last() -> None:
             for of_variable in pairs:
                 for t, v in of_variable:
                     v.assign_add(t)

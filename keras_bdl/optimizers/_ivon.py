@@ -12,7 +12,7 @@ from keras_bdl._arguments import check_number
 from keras_bdl._backend import call_shared
 from keras_bdl._backend import grad
 from keras_bdl._backend import tensor_of
-from keras_bdl.curvature._weight_scope import WeightScope
+from keras_bdl.curvature._capture import WeightScope
 from keras_bdl.optimizers._natural_gradient import NaturalGradient
 from keras_bdl.optimizers._natural_gradient import NaturalGradientOptions
 
@@ -117,8 +117,8 @@ class IVON(NaturalGradient):
         x, y, sample_weight = data
         values, scores = draw
 
-        def scaled_loss(*values):
-            with WeightScope(model.trainable_variables, values):
+        def scaled_loss(*values: Any) -> Any:
+            with WeightScope(model.trainable_variables, list(values)):
                 y_pred = _keras.call_with_training(model, x, training=True)
                 loss = _keras.compute_loss(
                     model, x, y, y_pred, sample_weight, training=True
@@ -154,7 +154,15 @@ class IVON(NaturalGradient):
             self.assign(curvature, h)
         self.assign(variable, mu)
 
-    def _new_state(self, g, estimate, momentum, curvature, mu, learning_rate):
+    def _new_state(
+        self,
+        g: Any,
+        estimate: Any,
+        momentum: Any,
+        curvature: Any,
+        mu: Any,
+        learning_rate: Any,
+    ) -> Any:
         """Returns m, h and mu; h is `None` for an excluded variable."""
         time = ops.cast(self.iterations + 1, g.dtype)
         bias = 1.0 - ops.power(ops.cast(self.beta_1, g.dtype), time)

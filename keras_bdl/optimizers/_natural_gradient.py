@@ -288,7 +288,7 @@ class NaturalGradient(FittedGaussian, PosteriorOptimizer):
             return ops.where(self.is_first(), 0.0, self._kl_weight())
         return self._kl_weight()
 
-    def _kl_weight(self):
+    def _kl_weight(self) -> Any:
         """Returns `tau / (rho N)` of (1)."""
         size = self.augmentation_factor * self.number_of_examples()
         return self.temperature_now() / size
@@ -334,7 +334,7 @@ class NaturalGradient(FittedGaussian, PosteriorOptimizer):
         self._exclude(model, variables)
         return variables
 
-    def _build_for(self, model, x):
+    def _build_for(self, model: Any, x: Any) -> None:
         """Builds the model and the optimizer, if needed."""
         if not model.built and x is not None:
             _keras.call_with_training(model, x, training=False)
@@ -347,7 +347,7 @@ class NaturalGradient(FittedGaussian, PosteriorOptimizer):
             with outside_of_trace(), model.distribute_strategy.scope():
                 model.optimizer.build(model.trainable_variables)
 
-    def _check_known(self, model, variables):
+    def _check_known(self, model: Any, variables: Any) -> None:
         known = {id(v) for v in _keras.optimized_variables(self)}
         unknown = [v.path for v in variables if id(v) not in known]
         if unknown:
@@ -358,7 +358,7 @@ class NaturalGradient(FittedGaussian, PosteriorOptimizer):
                 f"Received: model={model.name!r} with {unknown}"
             )
 
-    def _exclude(self, model, variables):
+    def _exclude(self, model: Any, variables: Any) -> None:
         excluded = excluded_variables(model, self.exclude_from_inference)
         self._excluded = frozenset(
             _keras.variable_index(self, v)
@@ -376,7 +376,7 @@ class NaturalGradient(FittedGaussian, PosteriorOptimizer):
         name = type(self).__name__
         check_weights(name, uncertain, variables, prior="prior_precision")
 
-    def _check_learned(self, evaluating):
+    def _check_learned(self, evaluating: Any) -> None:
         with outside_of_trace():
             if int(ops.convert_to_numpy(self.iterations)) > 0:
                 return
@@ -463,7 +463,7 @@ class NaturalGradient(FittedGaussian, PosteriorOptimizer):
         else:
             self._accumulator.add(found, variables, self._step)
 
-    def _step(self, found, variables):
+    def _step(self, found: Any, variables: Any) -> None:
         super().apply(found, variables)
         self._examples.assign(self.number_of_examples())
 

@@ -254,7 +254,7 @@ class NoisyKFAC(VOGN):
         for v, step in zip(matrix.variables, steps, strict=True):
             self.assign_sub(v, step)  # (5)
 
-    def _decomposes(self):
+    def _decomposes(self) -> Any:
         # The curvature changes fast in the first steps, and outdated factors
         # may make samples far too wide.
         t, every = self.iterations, self.update_every
@@ -290,7 +290,7 @@ class NoisyKFAC(VOGN):
             values[i] = values[i] + noise
         return values
 
-    def _drawn_matrices(self, variables):
+    def _drawn_matrices(self, variables: Any) -> Any:
         """Returns matrices with their places, and the set of all places."""
         pairs = _places_of(self._matrices, variables)
         drawn = [p for p in pairs if not self.is_excluded(p[0].kernel)]
@@ -376,7 +376,7 @@ class MatrixState:
         self._optimizer = optimizer
         name = matrix.kernel.path.replace("/", "_")
 
-        def added(shape, initializer, suffix):
+        def added(shape: Any, initializer: Any, suffix: Any) -> Any:
             return optimizer.add_variable(
                 shape,
                 initializer,
@@ -384,7 +384,7 @@ class MatrixState:
                 name=f"{name}_{suffix}",
             )
 
-        def eye(shape, dtype):
+        def eye(shape: Any, dtype: Any) -> Any:
             return ops.eye(shape[0], dtype=dtype)
 
         # The factor of inputs is (in, in), that of outputs (out, out).
@@ -428,11 +428,11 @@ class MatrixState:
             for f, values in zip(new, self._values, strict=True)
         ]
 
-        def decomposed():
+        def decomposed() -> Any:
             values, vectors = zip(*map(_eigh, new), strict=True)
             return [*values, *vectors]
 
-        def kept():
+        def kept() -> Any:
             return [tensor_of(v) for v in (*self._values, *self._vectors)]
 
         due = ops.logical_or(due, ops.logical_or(*grown))
@@ -478,24 +478,24 @@ class MatrixState:
         arrays = map(ops.convert_to_numpy, tensors)
         return KroneckerBlock(kernel, bias[0] if bias else None, *arrays)
 
-    def _eigenvalues(self):
+    def _eigenvalues(self) -> Any:
         """Returns a of (1) as a column, and s as a row."""
         a, s = (tensor_of(v) for v in self._values)
         return a[:, None], s[None, :]
 
-    def _variances(self, factor, prior):
+    def _variances(self, factor: Any, prior: Any) -> Any:
         """Returns the squares of the factors of `Q_A^T E Q_S` in (3)."""
         a, s = self._eigenvalues()
         return ops.cast(factor, a.dtype) / (a * s + prior)
 
-    def _scaled(self, matrix, scale):
+    def _scaled(self, matrix: Any, scale: Any) -> Any:
         """Returns a matrix, multiplied by `scale` in the eigenbases."""
         q_a, q_s = (tensor_of(v) for v in self._vectors)
         inside = scale * (ops.transpose(q_a) @ matrix @ q_s)
         return q_a @ inside @ ops.transpose(q_s)
 
 
-def _matrices_of(optimizer, model, variables):
+def _matrices_of(optimizer: Any, model: Any, variables: Any) -> Any:
     """Returns the `MatrixState` of all matrices of some variables.
 
     Kernels with a side above `optimizer.max_factor_size` are left out, and a
@@ -522,7 +522,7 @@ def _matrices_of(optimizer, model, variables):
     return found
 
 
-def _places_of(matrices, variables):
+def _places_of(matrices: Any, variables: Any) -> Any:
     """Returns pairs: a matrix, and the indices of its weights in `variables`.
 
     Matrices of frozen layers are left out.
@@ -543,7 +543,7 @@ def _places_of(matrices, variables):
     return found
 
 
-def _eigh(factor):
+def _eigh(factor: Any) -> Any:
     """Returns the eigenvalues, at least zero, and the eigenvectors."""
     # A diverged training shows NaN, as with any optimizer. On a CPU, `eigh`
     # would raise an error instead.

@@ -135,7 +135,7 @@ class Sampler(PosteriorOptimizer):
         guard_loss_of_step(self.dataset_size)
         super().apply(grads, trainable_variables)
 
-    def _refuse(self, rule, variables):
+    def _refuse(self, rule: Any, variables: Any) -> None:
         if variables:
             # Variables of TensorFlow have only a name.
             paths = [getattr(v, "path", v.name) for v in variables]

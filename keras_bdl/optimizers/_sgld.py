@@ -63,7 +63,7 @@ class SGLD(Sampler):
         )
         self.assign_add(variable, ops.cast(move, variable.dtype))
 
-    def _move(self, gradient, bits, learning_rate):
+    def _move(self, gradient: Any, bits: Any, learning_rate: Any) -> Any:
         """Returns the right side of (1)."""
         rate = ops.cast(learning_rate, "float32") / self.dataset_size.value()
         stddev = ops.sqrt(2.0 * rate * self.temperature_now())

@@ -216,8 +216,15 @@ class VOGN(NaturalGradient):
         self.assign(variable, mu)
 
     def _new_state(
-        self, g, h, momentum, curvature, mu, learning_rate, excluded
-    ):
+        self,
+        g: Any,
+        h: Any,
+        momentum: Any,
+        curvature: Any,
+        mu: Any,
+        learning_rate: Any,
+        excluded: Any,
+    ) -> Any:
         """Returns m, s and mu."""
         prior = self.prior_term(excluded, g.dtype)
         decay, weight = self.curvature_weights(g.dtype)
