@@ -89,11 +89,20 @@ class MeanFieldConvolution(MeanFieldLayer):
         self,
         filters: int,
         kernel_size: Size,
+        strides: Size = 1,
+        padding: str = "valid",
         *,
         truncation: float | None = None,
         **options: Unpack[VariationalConvolution],
     ):
-        super().__init__(filters, kernel_size, truncation=truncation, **options)
+        super().__init__(
+            filters,
+            kernel_size,
+            strides,
+            padding,
+            truncation=truncation,
+            **options,
+        )
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
@@ -170,7 +179,7 @@ class MeanFieldConv1D(MeanFieldConvolution, keras.layers.Conv1D):
     `keras_bdl.extend.MeanFieldLayer` has the formulas and the references.
 
     Args:
-        filters, kernel_size: As in `keras.layers.Conv1D`.
+        filters, kernel_size, strides, padding: As in `keras.layers.Conv1D`.
         truncation, **options: As in `keras_bdl.extend.MeanFieldLayer`, and
             other arguments of `keras.layers.Conv1D`.
     """
@@ -183,7 +192,7 @@ class MeanFieldConv2D(MeanFieldConvolution, keras.layers.Conv2D):
     `keras_bdl.extend.MeanFieldLayer` has the formulas and the references.
 
     Args:
-        filters, kernel_size: As in `keras.layers.Conv2D`.
+        filters, kernel_size, strides, padding: As in `keras.layers.Conv2D`.
         truncation, **options: As in `keras_bdl.extend.MeanFieldLayer`, and
             other arguments of `keras.layers.Conv2D`.
 
@@ -205,7 +214,7 @@ class MeanFieldConv3D(MeanFieldConvolution, keras.layers.Conv3D):
     `keras_bdl.extend.MeanFieldLayer` has the formulas and the references.
 
     Args:
-        filters, kernel_size: As in `keras.layers.Conv3D`.
+        filters, kernel_size, strides, padding: As in `keras.layers.Conv3D`.
         truncation, **options: As in `keras_bdl.extend.MeanFieldLayer`, and
             other arguments of `keras.layers.Conv3D`.
     """
@@ -218,7 +227,8 @@ class MeanFieldConv2DTranspose(MeanFieldLayer, keras.layers.Conv2DTranspose):
     `keras_bdl.extend.MeanFieldLayer` has the formulas and the references.
 
     Args:
-        filters, kernel_size: As in `keras.layers.Conv2DTranspose`.
+        filters, kernel_size, strides, padding: As in
+            `keras.layers.Conv2DTranspose`.
         truncation, **options: As in `keras_bdl.extend.MeanFieldLayer`, and
             other arguments of `keras.layers.Conv2DTranspose`.
     """
@@ -227,11 +237,20 @@ class MeanFieldConv2DTranspose(MeanFieldLayer, keras.layers.Conv2DTranspose):
         self,
         filters: int,
         kernel_size: Size,
+        strides: Size = 1,
+        padding: str = "valid",
         *,
         truncation: float | None = None,
         **options: Unpack[VariationalTranspose],
     ):
-        super().__init__(filters, kernel_size, truncation=truncation, **options)
+        super().__init__(
+            filters,
+            kernel_size,
+            strides,
+            padding,
+            truncation=truncation,
+            **options,
+        )
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
@@ -241,7 +260,7 @@ class MeanFieldDepthwiseConv2D(MeanFieldLayer, keras.layers.DepthwiseConv2D):
     `keras_bdl.extend.MeanFieldLayer` has the formulas and the references.
 
     Args:
-        kernel_size: As in `keras.layers.DepthwiseConv2D`.
+        kernel_size, strides, padding: As in `keras.layers.DepthwiseConv2D`.
         truncation, **options: As in `keras_bdl.extend.MeanFieldLayer`, and
             other arguments of `keras.layers.DepthwiseConv2D`.
     """
@@ -249,11 +268,15 @@ class MeanFieldDepthwiseConv2D(MeanFieldLayer, keras.layers.DepthwiseConv2D):
     def __init__(
         self,
         kernel_size: Size,
+        strides: Size = 1,
+        padding: str = "valid",
         *,
         truncation: float | None = None,
         **options: Unpack[VariationalDepthwise],
     ):
-        super().__init__(kernel_size, truncation=truncation, **options)
+        super().__init__(
+            kernel_size, strides, padding, truncation=truncation, **options
+        )
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")

@@ -51,8 +51,6 @@ class KernelOptions(BiasOptions, total=False):
 class ConvolutionOptions(KernelOptions, total=False):
     """The arguments that `keras.layers.Conv2D` documents."""
 
-    strides: Size
-    padding: str
     data_format: str | None
     dilation_rate: Size
     activation: Activation
@@ -72,8 +70,6 @@ class WeightNormOptions(BiasOptions, total=False):
 class WeightNormConvolution(WeightNormOptions, total=False):
     """Of `keras_bdl.layers.WeightNormDense` and `keras.layers.Conv2D`."""
 
-    strides: Size
-    padding: str
     data_format: str | None
     dilation_rate: Size
     groups: int
@@ -110,8 +106,6 @@ class VariationalTranspose(VariationalOptions, ConvolutionOptions, total=False):
 class VariationalDepthwise(VariationalOptions, BiasOptions, total=False):
     """Of `keras_bdl.extend.Variational`, `keras.layers.DepthwiseConv2D`."""
 
-    strides: Size
-    padding: str
     depth_multiplier: int
     data_format: str | None
     dilation_rate: Size

@@ -59,9 +59,11 @@ class RadialConvolution(RadialLayer):
         self,
         filters: int,
         kernel_size: Size,
+        strides: Size = 1,
+        padding: str = "valid",
         **options: Unpack[VariationalConvolution],
     ):
-        super().__init__(filters, kernel_size, **options)
+        super().__init__(filters, kernel_size, strides, padding, **options)
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
@@ -120,7 +122,7 @@ class RadialConv1D(RadialConvolution, keras.layers.Conv1D):
     `keras_bdl.extend.RadialLayer` has the formulas and the references.
 
     Args:
-        filters, kernel_size: As in `keras.layers.Conv1D`.
+        filters, kernel_size, strides, padding: As in `keras.layers.Conv1D`.
         **options: As in `keras_bdl.extend.RadialLayer`, and other arguments of
             `keras.layers.Conv1D`.
     """
@@ -133,7 +135,7 @@ class RadialConv2D(RadialConvolution, keras.layers.Conv2D):
     `keras_bdl.extend.RadialLayer` has the formulas and the references.
 
     Args:
-        filters, kernel_size: As in `keras.layers.Conv2D`.
+        filters, kernel_size, strides, padding: As in `keras.layers.Conv2D`.
         **options: As in `keras_bdl.extend.RadialLayer`, and other arguments of
             `keras.layers.Conv2D`.
     """
@@ -146,7 +148,7 @@ class RadialConv3D(RadialConvolution, keras.layers.Conv3D):
     `keras_bdl.extend.RadialLayer` has the formulas and the references.
 
     Args:
-        filters, kernel_size: As in `keras.layers.Conv3D`.
+        filters, kernel_size, strides, padding: As in `keras.layers.Conv3D`.
         **options: As in `keras_bdl.extend.RadialLayer`, and other arguments of
             `keras.layers.Conv3D`.
     """
@@ -159,7 +161,8 @@ class RadialConv2DTranspose(RadialLayer, keras.layers.Conv2DTranspose):
     `keras_bdl.extend.RadialLayer` has the formulas and the references.
 
     Args:
-        filters, kernel_size: As in `keras.layers.Conv2DTranspose`.
+        filters, kernel_size, strides, padding: As in
+            `keras.layers.Conv2DTranspose`.
         **options: As in `keras_bdl.extend.RadialLayer`, and other arguments of
             `keras.layers.Conv2DTranspose`.
     """
@@ -168,9 +171,11 @@ class RadialConv2DTranspose(RadialLayer, keras.layers.Conv2DTranspose):
         self,
         filters: int,
         kernel_size: Size,
+        strides: Size = 1,
+        padding: str = "valid",
         **options: Unpack[VariationalTranspose],
     ):
-        super().__init__(filters, kernel_size, **options)
+        super().__init__(filters, kernel_size, strides, padding, **options)
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")
@@ -180,7 +185,7 @@ class RadialDepthwiseConv2D(RadialLayer, keras.layers.DepthwiseConv2D):
     `keras_bdl.extend.RadialLayer` has the formulas and the references.
 
     Args:
-        kernel_size: As in `keras.layers.DepthwiseConv2D`.
+        kernel_size, strides, padding: As in `keras.layers.DepthwiseConv2D`.
         **options: As in `keras_bdl.extend.RadialLayer`, and other arguments of
             `keras.layers.DepthwiseConv2D`.
     """
@@ -188,9 +193,11 @@ class RadialDepthwiseConv2D(RadialLayer, keras.layers.DepthwiseConv2D):
     def __init__(
         self,
         kernel_size: Size,
+        strides: Size = 1,
+        padding: str = "valid",
         **options: Unpack[VariationalDepthwise],
     ):
-        super().__init__(kernel_size, **options)
+        super().__init__(kernel_size, strides, padding, **options)
 
 
 @keras.saving.register_keras_serializable(package="keras_bdl")

@@ -205,7 +205,7 @@ class WeightNormConv2D(WeightNorm, keras.layers.Conv2D):
     `bias`.
 
     Args:
-        filters, kernel_size: As in `keras.layers.Conv2D`.
+        filters, kernel_size, strides, padding: As in `keras.layers.Conv2D`.
         **options: As in `WeightNormDense`, and other arguments of
             `keras.layers.Conv2D`.
 
@@ -226,6 +226,8 @@ class WeightNormConv2D(WeightNorm, keras.layers.Conv2D):
         self,
         filters: int,
         kernel_size: Size,
+        strides: Size = 1,
+        padding: str = "valid",
         **options: Unpack[WeightNormConvolution],
     ):
-        super().__init__(filters, kernel_size, **options)
+        super().__init__(filters, kernel_size, strides, padding, **options)
