@@ -72,6 +72,8 @@ def arguments_of(cls):
 
     Options that a class passes on have the default of the base that takes them.
     """
+    if typing.is_typeddict(cls):
+        return {}
     shown = inspect.signature(cls).parameters.values()
     rest = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     found = {p.name: p.default for p in shown if p.kind not in rest}
