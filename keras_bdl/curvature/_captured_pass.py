@@ -19,11 +19,11 @@ from keras_bdl._data._dataset_size import POSITIONS
 from keras_bdl._data._dataset_size import count_positions
 from keras_bdl.curvature._capture import Capture
 from keras_bdl.curvature._capture import Plan
+from keras_bdl.curvature._capture import current_values
 from keras_bdl.curvature._rule import Rule
 from keras_bdl.curvature._rule import WeightMatrix
 from keras_bdl.curvature._rule import gram
 from keras_bdl.curvature._rule import in_full_precision
-from keras_bdl.curvature._weight_scope import current_values
 from keras_bdl.distribute._replicas import first_tensor
 from keras_bdl.distribute._replicas import mean_of_examples
 from keras_bdl.likelihoods._loss_as_likelihood import check_reductions

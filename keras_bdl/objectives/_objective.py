@@ -25,9 +25,9 @@ from keras_bdl._data._dataset_size import EXAMPLES
 from keras_bdl._data._dataset_size import DatasetSize
 from keras_bdl._data._dataset_size import count_positions
 from keras_bdl._keras import loss_scale
+from keras_bdl.curvature._capture import WeightScope
+from keras_bdl.curvature._capture import current_values
 from keras_bdl.curvature._captured_pass import Losses
-from keras_bdl.curvature._weight_scope import WeightScope
-from keras_bdl.curvature._weight_scope import current_values
 from keras_bdl.distribute._replicas import first_tensor
 from keras_bdl.distribute._replicas import for_all_replicas
 from keras_bdl.distribute._replicas import replica_weight

@@ -12,7 +12,7 @@ from keras_bdl._arguments import check_number
 from keras_bdl._backend import call_shared
 from keras_bdl._backend import grad
 from keras_bdl._backend import tensor_of
-from keras_bdl.curvature._weight_scope import WeightScope
+from keras_bdl.curvature._capture import WeightScope
 from keras_bdl.optimizers._natural_gradient import NaturalGradient
 from keras_bdl.optimizers._natural_gradient import NaturalGradientOptions
 

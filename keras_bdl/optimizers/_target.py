@@ -11,7 +11,7 @@ from keras_bdl._aliases import FloatOrSchedule
 from keras_bdl._arguments import check_learning_rate
 from keras_bdl._data._dataset_size import DatasetSize
 from keras_bdl._random._seeds import NoiseSeed
-from keras_bdl.curvature._weight_scope import WeightScope
+from keras_bdl.curvature._capture import WeightScope
 from keras_bdl.posteriors._posterior import Posterior
 
 

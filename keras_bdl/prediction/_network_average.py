@@ -68,7 +68,7 @@ class NetworkAverage:
         """Returns the second argument of a call, from those of a `SampleStack`.
 
         If `linearized`, the value of a varying variable is its mean. With a
-        link, the arrays of the `CovarianceBlocks` follow.
+        link, the arrays of the covariance follow.
         """
         replaced = self._replaced(self._model())
         return [v for i, v in enumerate(values) if i not in replaced]

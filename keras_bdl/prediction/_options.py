@@ -138,7 +138,7 @@ class AverageOptions:
     """All that a graph of a prediction depends on besides the model.
 
     `positions` are the places in `model.variables` of what differs between
-    samples. `blocks` is, with a link, the layout of the `CovarianceBlocks`,
+    samples. `blocks` is, with a link, the layout of the covariance,
     whose variables are `covered`; `()` means the trainable ones, as in older
     files. `noise` has the noise of each flat output, as `Likelihood` has it;
     `None` means that the compiled loss has them.

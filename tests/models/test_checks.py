@@ -236,16 +236,18 @@ def compiled(cls, optimizer="sgd", layer=keras.layers.Dense, **kwargs):
     return model
 
 
-@pytest.mark.parametrize("cls", [OwnTrainStep, OwnLoop])
 @pytest.mark.parametrize(
-    "kwargs, received",
+    "cls, kwargs, received",
     [
-        ({"objective": bdl.objectives.MAP()}, "objective=MAP"),
-        ({"train_samples": 5}, "train_samples=5"),
-        ({"optimizer": bdl.IVON()}, "optimizer=IVON"),
-        ({"optimizer": bdl.VOGN()}, "optimizer=VOGN"),
-        ({"optimizer": bdl.KFAC()}, "optimizer=KFAC"),
-        ({"optimizer": bdl.NoisyKFAC()}, "optimizer=NoisyKFAC"),
+        (OwnTrainStep, {"objective": bdl.objectives.MAP()}, "objective=MAP"),
+        (OwnTrainStep, {"train_samples": 5}, "train_samples=5"),
+        (OwnTrainStep, {"optimizer": bdl.IVON()}, "optimizer=IVON"),
+        (OwnTrainStep, {"optimizer": bdl.VOGN()}, "optimizer=VOGN"),
+        (OwnTrainStep, {"optimizer": bdl.KFAC()}, "optimizer=KFAC"),
+        (OwnTrainStep, {"optimizer": bdl.NoisyKFAC()}, "optimizer=NoisyKFAC"),
+        (OwnLoop, {"objective": bdl.objectives.MAP()}, "objective=MAP"),
+        (OwnLoop, {"train_samples": 5}, "train_samples=5"),
+        (OwnLoop, {"optimizer": bdl.IVON()}, "optimizer=IVON"),
     ],
 )
 def test_training_that_ignores_an_argument_of_compile_is_refused(
