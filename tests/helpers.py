@@ -77,15 +77,13 @@ def arguments_of(cls):
     shown = inspect.signature(cls).parameters.values()
     rest = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     found = {p.name: p.default for p in shown if p.kind not in rest}
-    passed = options_of(cls)
+    kind = options_of(cls)
+    passed = kind.__annotations__ if kind else ()
     for owner in cls.__mro__:
-        if passed is None:
-            break
         if "__init__" in vars(owner):
             for p in inspect.signature(owner.__init__).parameters.values():
-                if p.name in passed.__annotations__:
+                if p.name in passed and p.kind not in rest:
                     found.setdefault(p.name, p.default)
-            passed = options_of(owner.__init__)
     return found
 
 
