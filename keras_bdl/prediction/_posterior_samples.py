@@ -13,6 +13,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_bdl import _keras
 from keras_bdl._aliases import Data
 from keras_bdl._arguments import check_number
 from keras_bdl._data._batches import Batches
@@ -85,7 +86,8 @@ class PosteriorDraws:
             posterior.check(model)
             if link is not None:
                 self.covered = _positions(model, posterior.variables(model))
-            if batch_norm_batches is None and self._moves_weights():
+            normed = any(map(_is_batch_norm, _keras.all_layers(model)))
+            if normed and batch_norm_batches is None and self._moves_weights():
                 warn_of_stale_statistics(
                     model,
                     f"`{type(posterior).__name__}`",
@@ -216,6 +218,10 @@ def _covariance(
             f"Received: link={link!r}, posterior={posterior}"
         )
     return layout_and_arrays(blocks)
+
+
+def _is_batch_norm(layer: keras.layers.Layer) -> bool:
+    return isinstance(layer, keras.layers.BatchNormalization)
 
 
 def _positions(model: keras.Model, variables: list) -> tuple[int, ...]:

@@ -10,9 +10,9 @@ from keras import ops
 from keras_bdl._backend import is_tracing
 from keras_bdl.posteriors._covered_weights import made_trainable
 from keras_bdl.prediction._averages import with_all_samples
+from keras_bdl.prediction._network_average import AverageOptions
 from keras_bdl.prediction._network_average import NetworkAverage
 from keras_bdl.prediction._options import MONTE_CARLO
-from keras_bdl.prediction._options import AverageOptions
 from keras_bdl.prediction._posterior_samples import PosteriorDraws
 from keras_bdl.prediction._posterior_samples import SampleStack
 from keras_bdl.prediction._stateless_call import in_a_graph
