@@ -150,7 +150,7 @@ class NetworkAverage:
         varying = [*self.options.positions, *seed_states(model)]
         draws_outputs = self.options.link == MONTE_CARLO
 
-        def network(fixed, sample):
+        def network(fixed: Any, sample: Any) -> Any:
             x = keras.tree.pack_sequence_as(inputs, fixed[: len(arrays)])
             fixed = fixed[len(arrays) :]
             values = dict(zip(others, fixed, strict=False))
@@ -245,7 +245,7 @@ class NetworkAverage:
         raw: list = []  # what the network itself returns
         masks: list = []
 
-        def targets(outputs):
+        def targets(outputs: Any) -> Any:
             if self.options.moments is not None:
                 masks.extend(masks_of(outputs))
                 raw.extend(self._moments(outputs))
@@ -275,8 +275,8 @@ class NetworkAverage:
 
     def _call(self, inputs: Any, values: dict[int, Any]) -> Any:
         model = self._model()
-        values = [values[i] for i in range(len(model.variables))]
-        scope = keras.StatelessScope(zip(model.variables, values, strict=True))
+        pairs = [(v, values[i]) for i, v in enumerate(model.variables)]
+        scope = keras.StatelessScope(pairs)
         with contextlib.ExitStack() as stack:
             if self.options.drops:
                 stack.enter_context(dropout_on(model))
@@ -305,7 +305,8 @@ class NetworkAverage:
         ]
 
     def _moments(self, outputs: Any) -> list[dict[str, Any]]:
-        values = moments_of(outputs, self.options.moments)
+        moments: Any = self.options.moments
+        values = moments_of(outputs, moments)
         self.outputs, self.structure = [MEAN], None
         return [values]
 

@@ -101,6 +101,9 @@ class PosteriorPredictive(keras.Model):
     ```
     """
 
+    _groups: Any
+    _symbols: Any
+
     def __init__(
         self,
         model: keras.Model,
@@ -190,7 +193,7 @@ class PosteriorPredictive(keras.Model):
         )
         _check_closed_form(options.link, as_names(outputs))
         self._weights_dtype = weights_dtype
-        self._symbols: Any = None
+        self._symbols = None
         self._owns_network = False
         self._groups = Untracked(
             [
@@ -457,7 +460,7 @@ class Untracked:
         self.value = value
 
 
-def _check_closed_form(link: str | None, names: Sequence[str]) -> None:
+def _check_closed_form(link: Any, names: Sequence[str]) -> None:
     """Raises an error if a name has no closed form."""
     unknown = set(names) - set(IN_CLOSED_FORM.get(link, names))
     if unknown:

@@ -74,7 +74,7 @@ class PosteriorDraws:
         self.link = link
         self.layout, self.arrays = _covariance(posterior, link)
         self.covered: tuple[int, ...] = ()
-        self.posterior = posterior
+        self.posterior: Any = posterior
         if link in EXACT_LINKS:
             samples = 1
         self.seeds = _seeds(model, posterior, samples, seed)
@@ -203,9 +203,7 @@ class PosteriorDraws:
             )
 
 
-def _covariance(
-    posterior: Posterior | None, link: str | None
-) -> tuple[tuple, list]:
+def _covariance(posterior: Any, link: str | None) -> tuple[tuple, list]:
     """Returns layout and arrays of the blocks that a link needs."""
     if link is None:
         return (), []
@@ -230,7 +228,7 @@ def _positions(model: keras.Model, variables: list) -> tuple[int, ...]:
 
 
 def _seeds(
-    model: keras.Model, posterior: Posterior | None, samples: Any, seed: int
+    model: keras.Model, posterior: Any, samples: Any, seed: int
 ) -> Sequence[Any]:
     if samples not in (None, AUTO):
         check_number(

@@ -290,7 +290,7 @@ class PredictionRun:
             covered=self._draws.covered,
         )
 
-        def make():
+        def make() -> Any:
             reference: Any = weakref.ref(model)
             average = NetworkAverage(
                 reference,
@@ -303,7 +303,7 @@ class PredictionRun:
         fixed = average.fixed_values(stack.values)
         self._average = average
 
-        def forward(inputs, seeds):
+        def forward(inputs: Any, seeds: Any) -> Any:
             found = function(inputs, fixed, [*stack.stacked, *seeds])
             return [with_all_samples(one, len(stack)) for one in found]
 

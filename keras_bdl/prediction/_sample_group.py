@@ -81,7 +81,7 @@ class SampleGroup:
         variables = network.variables
         weights = {id(v) for v in made_trainable(network)}
 
-        def add(kind, i, shape, dtype):
+        def add(kind: Any, i: Any, shape: Any, dtype: Any) -> Any:
             return owner.add_weight(
                 name=f"group_{number}_{kind}_{i}",
                 shape=shape,
@@ -91,7 +91,7 @@ class SampleGroup:
                 autocast=False,
             )
 
-        def stored(variable):
+        def stored(variable: Any) -> Any:
             # BatchNorm statistics are small, and may not fit into float16.
             is_weight = id(variable) in weights  # also if frozen now
             return (is_weight and weights_dtype) or variable.dtype
